@@ -1,0 +1,228 @@
+"""EmbeddingSlicer: one dense embedding, cut into independent learners."""
+
+import math
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_dml.serialization import register
+from keras_dml.types import Config, Tensor
+
+
+def slice_sizes(embedding_dim: int, num_slices: int) -> list[int]:
+    """Sizes of `num_slices` consecutive slices of an embedding.
+
+    Every slice has `ceil(embedding_dim / num_slices)` units, the last one
+    what is left.
+
+    Raises:
+        ValueError: If a slice would be empty.
+    """
+    size = math.ceil(embedding_dim / num_slices)
+    last = embedding_dim - size * (num_slices - 1)
+    if last < 1:
+        raise ValueError(
+            "`num_slices` of EmbeddingSlicer must leave at least one unit "
+            "to every slice when slices of "
+            "ceil(embedding_dim / num_slices) units are cut. Received: "
+            f"num_slices={num_slices}, embedding_dim={embedding_dim} "
+            f"(slices of {size}). Use an embedding_dim that num_slices "
+            f"divides, such as {num_slices * size}."
+        )
+    return [size] * (num_slices - 1) + [last]
+
+
+@register
+class EmbeddingSlicer(keras.layers.Layer):
+    """A dense embedding cut into consecutive unit slices, one per learner.
+
+    The paper calls this "splitting the embedding" (Sec. 3.2): a linear
+    layer with `embedding_dim` units is decomposed into K consecutive
+    slices, and slice k is learner k. The layer returns the merged
+    embedding, which the paper tests and clusters with: the concatenation
+    of the unit slices divided by √K, itself a unit vector. `split` takes
+    it apart again for training.
+
+    Every slice has a kernel and a bias of its own, so that an optimizer
+    can update one learner and leave the others untouched. Together they
+    are initialized exactly as one `Dense(embedding_dim)` would be, and
+    applied by one matrix product.
+
+    Args:
+        embedding_dim: Units of the whole embedding, D.
+        num_slices: Number of learners, K. Where K does not divide D,
+            slices have ceil(D / K) units and the last one fewer.
+        use_bias: Whether the linear layer has a bias.
+        kernel_initializer: Initializer of the whole (C, D) kernel.
+        bias_initializer: Initializer of the whole (D,) bias.
+        kernel_regularizer: Regularizer of each slice's kernel.
+        **kwargs: Passed to `keras.layers.Layer`. `dtype` defaults to
+            float32, whatever the global policy: a float16 norm overflows.
+
+    Call arguments:
+        inputs: Pooled features, (B, C).
+
+    Returns:
+        The unit embedding, (B, D), float32. A slice whose linear map is
+        exactly zero stays zero.
+
+    Raises:
+        ValueError: If `embedding_dim` or `num_slices` is not positive, or
+            a slice would be empty.
+
+    Example:
+
+    ```python
+    slicer = EmbeddingSlicer(128, num_slices=4)
+    embedding = slicer(features)     # (B, 128)
+    parts = slicer.split(embedding)  # (B, 4, 32), each row of 32 is unit
+    ```
+
+    Reference:
+        Sanakoyeu et al., "Divide and Conquer the Embedding Space for
+        Metric Learning", CVPR 2019, Sec. 3.2 and 3.3.
+    """
+
+    def __init__(
+        self,
+        embedding_dim: int,
+        num_slices: int,
+        use_bias: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        kernel_regularizer: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        kwargs.setdefault("dtype", "float32")
+        super().__init__(**kwargs)
+        for name, value in (
+            ("embedding_dim", embedding_dim),
+            ("num_slices", num_slices),
+        ):
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(
+                    f"`{name}` of EmbeddingSlicer must be a positive "
+                    f"integer. Received: {name}={value!r}."
+                )
+        self.embedding_dim = embedding_dim
+        self.num_slices = num_slices
+        self.use_bias = use_bias
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.sizes = slice_sizes(embedding_dim, num_slices)
+        self.input_spec = keras.layers.InputSpec(ndim=2)
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        channels = input_shape[-1]
+        if channels is None:
+            raise ValueError(
+                "The last dimension of the input to EmbeddingSlicer must be "
+                f"known. Received: input_shape={input_shape}. Pool the "
+                "feature map to (B, C) first."
+            )
+        self.kernels = []
+        self.biases = []
+        start = 0
+        for k, size in enumerate(self.sizes):
+            columns = slice(start, start + size)
+            self.kernels.append(
+                self.add_weight(
+                    shape=(channels, size),
+                    initializer=_columns(
+                        self.kernel_initializer,
+                        (channels, self.embedding_dim),
+                        columns,
+                    ),
+                    regularizer=self.kernel_regularizer,
+                    name=f"slice_{k}_kernel",
+                )
+            )
+            if self.use_bias:
+                self.biases.append(
+                    self.add_weight(
+                        shape=(size,),
+                        initializer=_columns(
+                            self.bias_initializer,
+                            (self.embedding_dim,),
+                            columns,
+                        ),
+                        name=f"slice_{k}_bias",
+                    )
+                )
+            start += size
+
+    def call(self, inputs: Tensor) -> Tensor:
+        kernel = ops.concatenate(self.kernels, axis=-1)
+        outputs = ops.matmul(inputs, kernel)
+        if self.use_bias:
+            outputs = outputs + ops.concatenate(self.biases, axis=-1)
+        parts = ops.normalize(self._stack(outputs), axis=-1, epsilon=1e-12)
+        return self.merge(parts)
+
+    def split(self, embedding: Tensor) -> Tensor:
+        """The unit slices of a merged embedding.
+
+        Args:
+            embedding: Output of this layer, (B, D).
+
+        Returns:
+            (B, K, ceil(D / K)), each slice unit. A last slice that is
+            shorter is padded with zeros, which changes no distance.
+        """
+        return self._stack(embedding) * math.sqrt(self.num_slices)
+
+    def merge(self, parts: Tensor) -> Tensor:
+        """The unit embedding made of unit slices; the inverse of `split`.
+
+        Args:
+            parts: Unit slices, (B, K, ceil(D / K)).
+
+        Returns:
+            (B, D), the slices side by side, divided by √K.
+        """
+        flat = ops.reshape(parts, (-1, self.num_slices * self.sizes[0]))
+        return flat[:, : self.embedding_dim] / math.sqrt(self.num_slices)
+
+    def _stack(self, flat: Tensor) -> Tensor:
+        padding = self.num_slices * self.sizes[0] - self.embedding_dim
+        if padding:
+            flat = ops.pad(flat, ((0, 0), (0, padding)))
+        return ops.reshape(flat, (-1, self.num_slices, self.sizes[0]))
+
+    def slice_variables(self, k: int) -> list[keras.Variable]:
+        """The variables of learner `k`, which no other learner uses."""
+        return [self.kernels[k], *self.biases[k : k + 1]]
+
+    def compute_output_shape(
+        self, input_shape: tuple[int | None, ...]
+    ) -> tuple[int | None, ...]:
+        return (*input_shape[:-1], self.embedding_dim)
+
+    def get_config(self) -> Config:
+        config: Config = super().get_config()
+        config.update(
+            embedding_dim=self.embedding_dim,
+            num_slices=self.num_slices,
+            use_bias=self.use_bias,
+            kernel_initializer=keras.initializers.serialize(
+                self.kernel_initializer
+            ),
+            bias_initializer=keras.initializers.serialize(
+                self.bias_initializer
+            ),
+            kernel_regularizer=keras.regularizers.serialize(
+                self.kernel_regularizer
+            ),
+        )
+        return config
+
+
+def _columns(initializer: Any, shape: tuple[int, ...], columns: slice) -> Any:
+    """An initializer of some columns of a larger weight.
+
+    Keras initializers return the same values at every call, so the columns
+    of all slices come from one draw of the whole.
+    """
+    return lambda _, dtype=None: initializer(shape, dtype)[..., columns]

@@ -1,0 +1,36 @@
+"""Batch normalization with frozen statistics and trainable scale."""
+
+from typing import Any
+
+import keras
+
+from keras_dml.serialization import register
+from keras_dml.types import Tensor
+
+
+@register
+class FrozenBatchNormalization(keras.layers.BatchNormalization):
+    """`BatchNormalization` that always uses its moving statistics.
+
+    What metric-learning papers call frozen batch normalization: the
+    running mean and variance stay as they are, gamma and beta train.
+    (`trainable=False` on the Keras layer freezes gamma and beta as well.)
+
+    Args:
+        **kwargs: As for `keras.layers.BatchNormalization`.
+
+    Call arguments:
+        inputs: Tensor of any rank, normalized along `axis`.
+        training: Ignored.
+
+    Returns:
+        A tensor of the shape of `inputs`.
+    """
+
+    def call(
+        self,
+        inputs: Tensor,
+        training: bool | None = None,
+        mask: Any = None,
+    ) -> Tensor:
+        return super().call(inputs, training=False, mask=mask)
