@@ -1,0 +1,109 @@
+"""Backbones of `keras.applications`, each with its own preprocessing."""
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from keras_dml.serialization import register
+from keras_dml.types import Config, Shape, Tensor
+
+# keras.applications keeps networks in modules by family, each beside the
+# `preprocess_input` that its weights expect.
+FAMILIES = (
+    "convnext",
+    "densenet",
+    "efficientnet",
+    "efficientnet_v2",
+    "inception_resnet_v2",
+    "inception_v3",
+    "mobilenet",
+    "mobilenet_v2",
+    "nasnet",
+    "resnet",
+    "resnet_v2",
+    "vgg16",
+    "vgg19",
+    "xception",
+)
+
+
+def family_module(family: str) -> Any:
+    """The module `keras.applications.<family>`."""
+    return importlib.import_module(f"keras.applications.{family}")
+
+
+def family_of(name: str) -> str:
+    """The family of a network of `keras.applications`."""
+    for family in FAMILIES:
+        if hasattr(family_module(family), name):
+            return family
+    # The one family whose module does not have its networks.
+    return "mobilenet_v3"
+
+
+def networks() -> dict[str, str]:
+    """Lower-case name → name of the constructor in `keras.applications`."""
+    names = [name for name in dir(keras.applications) if name[0].isupper()]
+    return {name.lower(): name for name in names}
+
+
+@register
+class ApplicationsPreprocessing(keras.layers.Layer):
+    """The `preprocess_input` of a family of `keras.applications`.
+
+    Args:
+        family: Module of `keras.applications`, for instance "resnet".
+        **kwargs: Passed to `keras.layers.Layer`.
+
+    Call arguments:
+        images: (B, H, W, 3), RGB, 0 to 255.
+
+    Returns:
+        Images as the family's weights expect them, same shape.
+    """
+
+    def __init__(self, family: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.family = family
+
+    def call(self, images: Tensor) -> Tensor:
+        preprocess: Callable[..., Tensor]
+        preprocess = family_module(self.family).preprocess_input
+        return preprocess(images, data_format="channels_last")
+
+    def compute_output_shape(
+        self, input_shape: Shape
+    ) -> Shape:
+        return input_shape
+
+    def get_config(self) -> Config:
+        config: Config = super().get_config()
+        config["family"] = self.family
+        return config
+
+
+def build(
+    name: str,
+    input_shape: tuple[int, int, int] | None,
+    weights: str | None,
+) -> keras.Model:
+    """A network of `keras.applications` without its classifier.
+
+    Args:
+        name: Name in any spelling of upper and lower case.
+        input_shape: (H, W, 3); (224, 224, 3) if None.
+        weights: None, "imagenet", or a path.
+
+    Returns:
+        A functional model from raw pixels (0 to 255, RGB) to the last
+        feature map. Preprocessing is its first layer.
+    """
+    constructor = networks()[name.lower()]
+    family = family_of(constructor)
+    inputs = keras.Input(input_shape or (224, 224, 3), name="image")
+    x = ApplicationsPreprocessing(family, name="preprocessing")(inputs)
+    network = getattr(keras.applications, constructor)
+    body = network(include_top=False, weights=weights, input_tensor=x)
+    return keras.Model(inputs, body.output, name=name.lower())

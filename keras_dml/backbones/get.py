@@ -1,0 +1,133 @@
+"""`get`: a backbone by name, from a `.keras` file, or given as a model."""
+
+import difflib
+import os
+
+import keras
+
+from keras_dml.backbones import applications
+from keras_dml.backbones.freezing import freeze_batch_norm as freeze
+from keras_dml.backbones.freezing import with_input_shape
+from keras_dml.backbones.small_convnet import small_convnet
+
+
+def get(
+    backbone: str | os.PathLike[str] | keras.Model,
+    *,
+    input_shape: tuple[int, int, int] | None = None,
+    weights: str | None = None,
+    freeze_batch_norm: bool = False,
+) -> keras.Model:
+    """A backbone: a Keras model from raw images to features.
+
+    Preprocessing belongs to the weights, so it is part of the backbone:
+    every backbone takes pixels in 0 to 255.
+
+    Args:
+        backbone: "small_convnet", the name of a network of
+            `keras.applications` ("resnet50"), the path of a `.keras` file,
+            or a functional Keras model.
+        input_shape: (H, W, C) of the images. By default what the network
+            has: (48, 48, 1) for "small_convnet", (224, 224, 3) for
+            `keras.applications`.
+        weights: For a name of `keras.applications`: None (random),
+            "imagenet", or the path of a weights file.
+        freeze_batch_norm: Whether batch normalization keeps its moving
+            statistics while its gamma and beta still train.
+
+    Returns:
+        A functional model, (B, H, W, C) → (B, h, w, C') or (B, C').
+
+    Raises:
+        ValueError: If the name is unknown, if the file holds no backbone,
+            if the model's input is not one batch of images of known size,
+            or if `weights` is given where it has no meaning.
+        FileNotFoundError: If a path to a `.keras` file does not exist.
+    """
+    model = _find(backbone, input_shape, weights)
+    _check(model, backbone)
+    if input_shape and tuple(model.input_shape[1:]) != tuple(input_shape):
+        model = with_input_shape(model, input_shape)
+    if None in model.input_shape[1:]:
+        raise ValueError(
+            "`input_shape` must be given for a backbone that takes images "
+            f"of any size. Received: input_shape={input_shape}, and "
+            f"{_describe(backbone)} takes {model.input_shape}. Use for "
+            "instance input_shape=(224, 224, 3)."
+        )
+    return freeze(model) if freeze_batch_norm else model
+
+
+def _find(
+    backbone: str | os.PathLike[str] | keras.Model,
+    input_shape: tuple[int, int, int] | None,
+    weights: str | None,
+) -> keras.Model:
+    if isinstance(backbone, str) and backbone.lower() in _names():
+        if backbone.lower() != "small_convnet":
+            return applications.build(backbone, input_shape, weights)
+        _refuse_weights(weights, backbone)
+        return small_convnet(input_shape or (48, 48, 1))
+    _refuse_weights(weights, backbone)
+    if isinstance(backbone, keras.Model):
+        return backbone
+    return _load(os.fspath(backbone))
+
+
+def _names() -> list[str]:
+    return ["small_convnet", *applications.networks()]
+
+
+def _refuse_weights(weights: str | None, backbone: object) -> None:
+    if weights is not None:
+        raise ValueError(
+            "`weights` is for backbones of keras.applications. Received: "
+            f"weights={weights!r} with {_describe(backbone)}. Leave it out."
+        )
+
+
+def _load(path: str) -> keras.Model:
+    if not path.endswith(".keras"):
+        nearest = difflib.get_close_matches(path.lower(), _names(), n=1)
+        hint = f' Did you mean "{nearest[0]}"?' if nearest else ""
+        raise ValueError(
+            '`backbone` must be "small_convnet", a network of '
+            "keras.applications, the path of a .keras file, or a Keras "
+            f"model. Received: backbone={path!r}.{hint}"
+        )
+    if not os.path.exists(path):
+        raise FileNotFoundError(
+            f"`backbone` names a .keras file that does not exist: {path!r}."
+        )
+    try:
+        return keras.models.load_model(path, compile=False)
+    except Exception as error:
+        raise ValueError(
+            "`backbone` must be a .keras file that holds a Keras model. "
+            f"Received: backbone={path!r}, which Keras cannot load: {error}"
+        ) from error
+
+
+def _check(model: keras.Model, backbone: object) -> None:
+    inputs = getattr(model, "inputs", None) or []
+    outputs = getattr(model, "outputs", None) or []
+    fits = (
+        len(inputs) == len(outputs) == 1
+        and len(inputs[0].shape) == 4
+        and len(outputs[0].shape) in (2, 4)
+    )
+    if not fits:
+        received = [x.shape for x in inputs]
+        returned = [x.shape for x in outputs]
+        raise ValueError(
+            "`backbone` must be a functional model from one batch of images "
+            "(B, H, W, C) to a feature map (B, h, w, C) or features (B, C). "
+            f"Received: {_describe(backbone)} with inputs {received} and "
+            f"outputs {returned}."
+        )
+
+
+def _describe(backbone: object) -> str:
+    if isinstance(backbone, keras.Model):
+        return f"the model {backbone.name!r}"
+    return f"backbone={backbone!r}"

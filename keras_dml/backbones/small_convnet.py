@@ -1,0 +1,35 @@
+"""A small convolutional network for glyphs, tests and laptops."""
+
+import keras
+from keras import layers
+
+
+def small_convnet(
+    input_shape: tuple[int, int, int] = (48, 48, 1),
+    filters: tuple[int, ...] = (32, 64, 128, 128),
+) -> keras.Model:
+    """A plain convnet of blocks: conv, 2×2 max pooling, batch norm, ReLU.
+
+    The last block has no pooling. 0.24 million weights with the default
+    arguments.
+
+    Args:
+        input_shape: (H, W, C) of images with pixels in 0 to 255. H and W
+            may be None.
+        filters: Channels of each block.
+
+    Returns:
+        A functional model, (B, H, W, C) → (B, h, w, filters[-1]).
+    """
+    inputs = keras.Input(input_shape, name="image")
+    x = layers.Rescaling(1 / 127.5, offset=-1.0, name="rescaling")(inputs)
+    for i, channels in enumerate(filters):
+        x = layers.Conv2D(
+            channels, 3, padding="same", use_bias=False, name=f"conv_{i}"
+        )(x)
+        if i < len(filters) - 1:
+            # Before normalization, which is then four times cheaper.
+            x = layers.MaxPooling2D(name=f"pool_{i}")(x)
+        x = layers.BatchNormalization(momentum=0.9, name=f"norm_{i}")(x)
+        x = layers.ReLU(name=f"relu_{i}")(x)
+    return keras.Model(inputs, x, name="small_convnet")

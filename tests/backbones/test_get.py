@@ -1,0 +1,127 @@
+import importlib
+
+import keras
+import numpy as np
+import pytest
+
+from keras_dml import backbones
+from keras_dml.layers import FrozenBatchNormalization
+
+
+def test_small_convnet_has_its_number_of_weights() -> None:
+    model = backbones.get("small_convnet")
+    assert model.input_shape == (None, 48, 48, 1)
+    trainable = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
+    assert 235_000 < trainable < 245_000
+
+
+def test_small_convnet_takes_another_input() -> None:
+    model = backbones.get("small_convnet", input_shape=(32, 40, 3))
+    assert model.input_shape == (None, 32, 40, 3)
+
+
+@pytest.mark.parametrize("name", ["MobileNet", "mobilenet"])
+def test_keras_applications_by_name(name: str) -> None:
+    model = backbones.get(name, input_shape=(32, 32, 3))
+    assert model.input_shape == (None, 32, 32, 3)
+    assert len(model.output_shape) == 4
+    first = model.layers[1]
+    np.testing.assert_allclose(
+        first(np.array([[[[0.0, 127.5, 255.0]]]])), [[[[-1, 0, 1]]]]
+    )
+
+
+def test_every_network_of_keras_applications_has_its_preprocessing() -> None:
+    from keras_dml.backbones.applications import family_of, networks
+
+    assert len(networks()) > 30
+    for name in networks().values():
+        module = importlib.import_module(
+            f"keras.applications.{family_of(name)}"
+        )
+        assert callable(module.preprocess_input)
+    assert family_of("ResNet50") == "resnet"
+    assert family_of("ResNet50V2") == "resnet_v2"
+    assert family_of("MobileNetV3Small") == "mobilenet_v3"
+
+
+def test_caffe_preprocessing_is_part_of_resnet50() -> None:
+    from keras_dml.backbones.applications import ApplicationsPreprocessing
+
+    layer = ApplicationsPreprocessing("resnet")
+    rgb = np.array([[[[10.0, 20.0, 30.0]]]], "f4")
+    bgr_minus_mean = np.array([30 - 103.939, 20 - 116.779, 10 - 123.68])
+    np.testing.assert_allclose(layer(rgb)[0, 0, 0], bgr_minus_mean, rtol=1e-5)
+    again = ApplicationsPreprocessing.from_config(layer.get_config())
+    assert again.family == "resnet"
+
+
+def test_a_keras_file(tmp_path) -> None:
+    saved = backbones.small_convnet((16, 16, 1), filters=(4, 8))
+    path = tmp_path / "backbone.keras"
+    saved.save(path)
+    x = np.random.default_rng(0).uniform(0, 255, (2, 16, 16, 1))
+    np.testing.assert_array_equal(backbones.get(path)(x), saved(x))
+
+
+def test_a_file_of_any_size_needs_a_size(tmp_path) -> None:
+    saved = backbones.small_convnet((None, None, 1), filters=(4, 8))
+    path = tmp_path / "backbone.keras"
+    saved.save(path)
+    with pytest.raises(ValueError, match="`input_shape` must be given"):
+        backbones.get(path)
+    model = backbones.get(path, input_shape=(20, 24, 1))
+    assert model.input_shape == (None, 20, 24, 1)
+    x = np.random.default_rng(0).uniform(0, 255, (2, 20, 24, 1))
+    np.testing.assert_array_equal(model(x), saved(x))
+
+
+def test_frozen_batch_norm_trains_gamma_and_beta_only() -> None:
+    plain = backbones.small_convnet((16, 16, 1), filters=(4, 8))
+    plain.get_layer("norm_0").moving_mean.assign([1.0, 2.0, 3.0, 4.0])
+    model = backbones.get(plain, freeze_batch_norm=True)
+    norm = model.get_layer("norm_0")
+    assert isinstance(norm, FrozenBatchNormalization)
+    assert [v.name for v in norm.trainable_variables] == ["gamma", "beta"]
+    x = np.random.default_rng(0).uniform(0, 255, (4, 16, 16, 1))
+    np.testing.assert_array_equal(model(x, training=True), plain(x))
+    np.testing.assert_array_equal(norm.moving_mean, [1, 2, 3, 4])
+    assert not isinstance(plain.get_layer("norm_0"), FrozenBatchNormalization)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("small_convent",), 'Did you mean "small_convnet"'),
+        (("resnet500",), 'Did you mean "resnet50"'),
+        (("no such thing",), "must be .*Received: backbone='no such thing'"),
+    ],
+)
+def test_unknown_names(arguments, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        backbones.get(*arguments)
+
+
+def test_a_missing_file() -> None:
+    with pytest.raises(FileNotFoundError, match="missing.keras"):
+        backbones.get("missing.keras")
+
+
+def test_a_file_that_is_no_keras_file(tmp_path) -> None:
+    path = tmp_path / "text.keras"
+    path.write_text("not a model")
+    with pytest.raises(ValueError, match="text.keras.*cannot load"):
+        backbones.get(path)
+
+
+def test_a_model_that_is_no_backbone(tmp_path) -> None:
+    model = keras.Sequential([keras.Input((7,)), keras.layers.Dense(2)])
+    path = tmp_path / "classifier.keras"
+    model.save(path)
+    with pytest.raises(ValueError, match="classifier.keras.*(None, 7)"):
+        backbones.get(path)
+
+
+def test_weights_where_they_mean_nothing() -> None:
+    with pytest.raises(ValueError, match="`weights` is for backbones of"):
+        backbones.get("small_convnet", weights="imagenet")
