@@ -1,0 +1,241 @@
+"""What every method must do, checked for each one that there is."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_dml import MetricModel, backbones, methods
+from keras_dml.head import Head
+from tests.conftest import blobs
+
+# Non-default arguments for every method, and variables that are not meant
+# to get a gradient.
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "baseline": {
+        "embedding_dim": 10,
+        "loss": {"name": "contrastive"},
+        "pooling": "max",
+        "resize": 18,
+        "loss_weights": {"metric": "learned"},
+        "rate_multipliers": {"backbone": 0.5},
+    },
+    "divide_and_conquer": {
+        "embedding_dim": 10,
+        "learners": 3,
+        "loss": {"name": "contrastive"},
+        "update": "all",
+    },
+}
+NO_GRADIENT: dict[str, set[str]] = {}
+
+every_method = pytest.mark.parametrize("name", methods.METHODS)
+
+
+def build(name: str, **changes: Any) -> MetricModel:
+    backbone = backbones.small_convnet((16, 16, 1), filters=(4, 8))
+    arguments = {**ARGUMENTS[name], **changes}
+    model: MetricModel = methods.METHODS[name](backbone, **arguments)
+    return model
+
+
+def batch(learner: int = 0, classes: int = 4) -> tuple[Any, dict[str, Any]]:
+    images = blobs(classes, 3)
+    x = images.images[..., None].astype("float32")
+    targets = {
+        "label": images.labels,
+        "index": np.arange(len(x)),
+        "learner": np.full(len(x), learner),
+    }
+    return x, {k: np.asarray(v, "int64") for k, v in targets.items()}
+
+
+def test_every_method_is_checked() -> None:
+    assert set(ARGUMENTS) == set(methods.METHODS)
+
+
+@every_method
+def test_documents_itself(name: str) -> None:
+    text = methods.METHODS[name].__doc__ or ""
+    for part in ("What it computes", "Args:", "Returns:"):
+        assert part in text
+    if name != "baseline":
+        assert "Deviations:" in text
+        assert "Reference:" in text
+
+
+@every_method
+def test_embedding_is_unit_float32_and_all_there_is(name: str) -> None:
+    model = build(name)
+    x, _ = batch()
+    embedding = model(x)
+    assert embedding.dtype == "float32"
+    assert embedding.shape == (12, 10)
+    np.testing.assert_allclose(np.linalg.norm(embedding, axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(
+        model.predict(x, verbose=0), embedding, atol=1e-5
+    )
+    assert model.compute_output_shape((None, 16, 16, 1)) == (None, 10)
+
+
+@every_method
+@pytest.mark.parametrize("classes", [1, 4, 12])
+def test_terms_are_finite_per_example(name: str, classes: int) -> None:
+    """One class has no negatives; twelve classes have no positives."""
+    model = build(name)
+    x, targets = batch()
+    targets["label"] = np.arange(12) % classes
+    outputs = model.outputs_of(x, training=True)
+    terms = model.objective(outputs, targets)
+    assert tuple(terms) == model.objective.terms
+    for value in terms.values():
+        assert value.shape == (12,)
+        assert value.dtype == "float32"
+        assert np.all(np.isfinite(value))
+
+
+@every_method
+def test_outputs_are_as_announced(name: str) -> None:
+    model = build(name)
+    outputs = model.outputs_of(batch()[0])
+    shapes = model.head.compute_output_shape(model.backbone.output_shape)
+    assert set(outputs) == set(shapes)
+    for key, value in outputs.items():
+        assert tuple(value.shape[1:]) == tuple(shapes[key][1:])
+
+
+@every_method
+@pytest.mark.parametrize("learner", [-1, 0])
+def test_every_variable_gets_a_gradient(name: str, learner: int) -> None:
+    model = build(name)
+    x, targets = batch(learner)
+    with tf.GradientTape() as tape:
+        terms = model.objective(model.outputs_of(x, training=True), targets)
+        loss = tf.reduce_sum(model.weighting(terms, tf.constant(0)))
+    gradients = tape.gradient(loss, model.trainable_variables)
+    without = {
+        v.path
+        for v, g in zip(model.trainable_variables, gradients, strict=True)
+        if g is None
+    }
+    assert without == NO_GRADIENT.get(name, set())
+    assert all(np.all(np.isfinite(g)) for g in gradients if g is not None)
+
+
+@every_method
+@pytest.mark.parametrize("precision", ["float32", "mixed_float16"])
+@pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
+def test_twenty_steps_lower_the_loss(
+    name: str, precision: str, jit: bool
+) -> None:
+    keras.config.set_dtype_policy(precision)
+    model = build(name, loss_weights={})
+    model.compile(keras.optimizers.Adam(5e-3), jit_compile=jit)
+    losses = [
+        model.train_on_batch(*batch(-1), return_dict=True)["loss"]
+        for _ in range(20)
+    ]
+    assert np.all(np.isfinite(losses))
+    assert np.mean(losses[-3:]) < 0.8 * np.mean(losses[:3])
+
+
+@every_method
+def test_traces_once(name: str) -> None:
+    model = build(name)
+    traces = count_calls(model.objective)
+    model.compile("adam")
+    for learner in (0, 1, -1, 2):
+        model.train_on_batch(*batch(learner))
+    assert len(traces) == 1
+
+
+def count_calls(layer: keras.layers.Layer) -> list[int]:
+    calls: list[int] = []
+    call: Callable[..., Any] = layer.call
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        return call(*args, **kwargs)
+
+    layer.call = counted
+    return calls
+
+
+@every_method
+def test_file_round_trip_after_training(name: str, tmp_path) -> None:
+    model = build(name)
+    model.compile("adam")
+    model.train_on_batch(*batch())
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    x, _ = batch()
+    np.testing.assert_array_equal(
+        again.predict(x, verbose=0), model.predict(x, verbose=0)
+    )
+    assert again.head.get_config() == model.head.get_config()
+    assert plain(again.objective) == plain(model.objective)
+    for key in ("loss_weights", "rate_multipliers", "resize"):
+        assert again.get_config()[key] == model.get_config()[key]
+    # Training goes on where it was.
+    for a, b in zip(
+        again.optimizer.variables, model.optimizer.variables, strict=True
+    ):
+        np.testing.assert_array_equal(a, b)
+    assert again.train_on_batch(*batch()) == pytest.approx(
+        model.train_on_batch(*batch()), rel=1e-5
+    )
+
+
+def plain(layer: keras.layers.Layer) -> dict[str, Any]:
+    """A layer's arguments, without what Keras adds to nested objects."""
+    config = layer.get_config()
+    return {
+        key: value["config"] if isinstance(value, dict) else value
+        for key, value in config.items()
+        if key != "dtype"
+    }
+
+
+@every_method
+def test_one_seed_gives_two_identical_runs(name: str) -> None:
+    runs = []
+    for _ in range(2):
+        keras.utils.set_random_seed(7)
+        model = build(name, loss={"name": "margin"})
+        model.compile("adam")
+        runs.append([model.train_on_batch(*batch(k)) for k in (0, 1, -1) * 3])
+    assert runs[0] == runs[1]
+
+
+@every_method
+def test_head_says_what_it_was_given(name: str) -> None:
+    head = build(name).head
+    assert isinstance(head, Head)
+    again = type(head).from_config(head.get_config())
+    assert again.get_config() == head.get_config()
+
+
+@every_method
+def test_export_gives_the_same_embeddings(name: str, tmp_path) -> None:
+    from keras_dml import export
+
+    model = build(name)
+    folder = export(model, tmp_path / "model" / "1")
+    served = tf.saved_model.load(str(folder)).signatures["serving_default"]
+    images = np.random.default_rng(0).uniform(0, 255, (3, 18, 18, 1))
+    images = images.astype("float32")
+    # The test view of an 18-pixel image with resize=18: the centre.
+    resized = build_view(model).apply(tf.constant(images))
+    embedding = next(iter(served(tf.constant(images)).values()))
+    np.testing.assert_allclose(
+        embedding, model.predict(resized, verbose=0), atol=1e-5
+    )
+
+
+def build_view(model: MetricModel) -> Any:
+    from keras_dml.data import View
+
+    return View.of(model)

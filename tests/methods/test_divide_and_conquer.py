@@ -1,0 +1,80 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_dml import losses, methods
+from keras_dml.methods.baseline import EmbeddingHead
+from tests.methods.test_contract import batch
+
+
+def model_of(backbone, **kwargs):
+    arguments = {"embedding_dim": 10, "learners": 3, "loss": "contrastive"}
+    return methods.divide_and_conquer(backbone, **{**arguments, **kwargs})
+
+
+def terms(model, x, targets) -> np.ndarray:
+    outputs = model.outputs_of(x)
+    return model.objective(outputs, targets)["metric"].numpy()
+
+
+@pytest.mark.parametrize("learner", [0, 1, 2])
+def test_a_learners_loss_is_the_base_loss_on_its_slice(
+    learner, tiny_backbone
+) -> None:
+    model = model_of(tiny_backbone)
+    x, targets = batch(learner)
+    embedding = model(x).numpy()
+    part = embedding[:, 4 * learner : 4 * learner + 4] * np.sqrt(3)
+    expected = losses.get("contrastive").per_example(targets["label"], part)
+    np.testing.assert_allclose(
+        terms(model, x, targets), expected, rtol=1e-4, atol=1e-6
+    )
+
+
+def test_minus_one_trains_the_merged_embedding(tiny_backbone) -> None:
+    model = model_of(tiny_backbone)
+    x, targets = batch(-1)
+    expected = losses.get("contrastive").per_example(targets["label"], model(x))
+    np.testing.assert_allclose(terms(model, x, targets), expected, rtol=1e-5)
+    del targets["learner"]
+    np.testing.assert_allclose(terms(model, x, targets), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("learner", [0, 2])
+def test_other_slices_get_no_gradient(learner, tiny_backbone) -> None:
+    model = model_of(tiny_backbone)
+    x, targets = batch(learner)
+    with tf.GradientTape() as tape:
+        outputs = model.outputs_of(x, training=True)
+        loss = tf.reduce_sum(model.objective(outputs, targets)["metric"])
+    gradients = tape.gradient(loss, model.head.slicer.kernels)
+    moved = [bool(np.any(g.numpy())) for g in gradients]
+    assert moved == [k == learner for k in range(3)]
+
+
+def test_without_splitting_it_is_one_embedding(tiny_backbone) -> None:
+    model = model_of(tiny_backbone, split_embedding=False)
+    assert isinstance(model.head, EmbeddingHead)
+    model.compile("adam")
+    model.train_on_batch(*batch(1))  # The learner is of no consequence.
+
+
+def test_unknown_update_is_refused(tiny_backbone) -> None:
+    with pytest.raises(ValueError, match="`update`.*update='some'"):
+        model_of(tiny_backbone, update="some")
+
+
+def test_loss_weights_of_each_learner_are_saved(
+    tiny_backbone, tmp_path
+) -> None:
+    import keras
+
+    loss = {"name": "margin", "learn_beta": True}
+    model = model_of(tiny_backbone, loss=loss)
+    owned = model.objective.learner_variables()
+    for k, variables in enumerate(owned):
+        variables[0].assign(variables[0] * 0 + 1.0 + k / 10)
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    for a, b in zip(again.objective.learner_variables(), owned, strict=True):
+        np.testing.assert_array_equal(a[0], b[0])
