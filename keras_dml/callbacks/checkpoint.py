@@ -1,0 +1,88 @@
+"""Checkpoint: best and last model, never half-written."""
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import keras
+
+logger = logging.getLogger(__name__)
+
+
+def save_atomically(model: keras.Model, path: str | os.PathLike[str]) -> None:
+    """Writes a `.keras` file whole or not at all.
+
+    Args:
+        model: The model to save.
+        path: Target; a file already there is replaced only once the new
+            one is complete.
+
+    Raises:
+        OSError: If the file cannot be written, for instance because the
+            disk is full; a file that was there before is still there.
+    """
+    target = Path(path)
+    # Keras insists on the ending.
+    partial = target.with_name(f".{target.stem}.{os.getpid()}.keras")
+    try:
+        model.save(partial)
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+class Checkpoint(keras.callbacks.Callback):
+    """Keeps `best.keras` and `last.keras` in a folder.
+
+    A model that cannot be saved, because the disk is full, is reported
+    and training goes on; what was saved before survives.
+
+    Args:
+        folder: Where to write.
+        monitor: The entry of the logs whose maximum is best; a callback
+            that writes it, such as `RetrievalEvaluation`, comes before
+            this one.
+
+    Attributes:
+        best_epoch: The epoch of `best.keras`, counted from 1; None before
+            there is one.
+        best: The value that was monitored then; None before there is one.
+    """
+
+    def __init__(
+        self, folder: str | os.PathLike[str], monitor: str = "val_map@r"
+    ) -> None:
+        super().__init__()
+        self.folder = Path(folder)
+        self.monitor = monitor
+        self.best_epoch: int | None = None
+        self.best: float | None = None
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        value = (logs or {}).get(self.monitor)
+        if value is None:
+            raise ValueError(
+                f"`monitor` of Checkpoint must be in the logs. Received: "
+                f"monitor={self.monitor!r}, and the logs have "
+                f"{sorted(logs or {})}. Put RetrievalEvaluation before it."
+            )
+        self._save("last")
+        is_best = self.best is None or value > self.best
+        if is_best and self._save("best"):
+            self.best = float(value)
+            self.best_epoch = epoch + 1
+
+    def _save(self, name: str) -> bool:
+        path = self.folder / f"{name}.keras"
+        try:
+            save_atomically(self.model, path)
+        except OSError as error:
+            logger.error(
+                "Could not save %s: %s. The file saved before, if any, is "
+                "still there; training goes on.",
+                path,
+                error,
+            )
+            return False
+        return True

@@ -1,0 +1,243 @@
+"""Recluster: the data division of divide and conquer."""
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_dml.callbacks.partition import (
+    centroids_of,
+    label_partition,
+    match_learners,
+    merge_unusable,
+    random_partition,
+)
+from keras_dml.callbacks.phases import (
+    Phase,
+    check_phases,
+    default_phases,
+    phase_at,
+)
+from keras_dml.data import ClusterSampler, ImageSet, usable_clusters
+from keras_dml.evaluation import embed, kmeans
+from keras_dml.types import FloatArray, Rows
+
+logger = logging.getLogger(__name__)
+
+PARTITIONS = ("kmeans", "random", "labels")
+SPACES = ("embedding", "features")
+
+
+@dataclass(frozen=True)
+class Division:
+    """What one re-clustering did, and what it cost.
+
+    Attributes:
+        epoch: The epoch before which it happened, counted from 0.
+        sizes: Images of each cluster.
+        kept: Share of the images that stayed with their learner; None at
+            the first division.
+        merged: Clusters given to a neighbour because they had fewer than
+            two classes of two images.
+        seconds_embedding: Time to embed the training set.
+        seconds_clustering: Time for K-means and matching.
+    """
+
+    epoch: int
+    sizes: tuple[int, ...]
+    kept: float | None
+    merged: tuple[int, ...]
+    seconds_embedding: float
+    seconds_clustering: float
+
+    @property
+    def seconds(self) -> float:
+        """Time for all of it."""
+        return self.seconds_embedding + self.seconds_clustering
+
+
+class Recluster(keras.callbacks.Callback):
+    """Divides the training set among the learners every T epochs.
+
+    Before epoch 0 and then every `every` epochs (Algorithm 1): embed all
+    training images in their test view, cluster them with K-means into as
+    many clusters as the sampler has learners, and hand cluster k to
+    learner k. It also moves training from phase to phase.
+
+    A cluster with fewer than two classes of two images cannot be trained
+    on; it goes to the nearest cluster that can, with a warning, and its
+    learner pauses until the next division.
+
+    It writes `recluster_seconds` into the logs, so place it before
+    callbacks that read them; `divisions` holds a report of every
+    division.
+
+    Args:
+        images: The training set, as given to the pipeline.
+        sampler: The `ClusterSampler` of the pipeline.
+        every: Epochs between divisions, T.
+        partition: "kmeans"; or, for comparison (Table 6), "random", every
+            image to a learner at random, once; or "labels", whole classes
+            in the order of their labels, once.
+        cluster_space: "embedding" (paper), or "features": the pooled
+            features, made unit, as in the released code.
+        phases: List of `(until_epoch, loss, source)` with loss "sliced" or
+            "full" and source "clusters" or "all". By default the paper's
+            two phases, with the last fifth of the epochs for the merged
+            embedding.
+        iterations: K-means iterations.
+        batch_size: Images embedded at a time.
+        seed: Seed of K-means and of the random partition.
+
+    Raises:
+        ValueError: If an argument is not as described, or there are fewer
+            images than learners.
+
+    Reference:
+        Sanakoyeu et al., "Divide and Conquer the Embedding Space for
+        Metric Learning", CVPR 2019, Algorithm 1.
+    """
+
+    def __init__(
+        self,
+        images: ImageSet,
+        sampler: ClusterSampler,
+        every: int = 2,
+        *,
+        partition: str = "kmeans",
+        cluster_space: str = "embedding",
+        phases: list[Any] | None = None,
+        iterations: int = 20,
+        batch_size: int = 256,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        _check_choice("partition", partition, PARTITIONS)
+        _check_choice("cluster_space", cluster_space, SPACES)
+        if not isinstance(every, int) or every < 1:
+            raise ValueError(
+                "`every` of Recluster must be a positive number of epochs. "
+                f"Received: every={every!r}."
+            )
+        if len(images) < sampler.learners:
+            raise ValueError(
+                "`images` of Recluster must be at least as many as there "
+                f"are learners. Received: {len(images)} images and "
+                f"{sampler.learners} learners. Use fewer learners."
+            )
+        self.images = images
+        self.sampler = sampler
+        self.every = every
+        self.partition = partition
+        self.cluster_space = cluster_space
+        self.phases = None if phases is None else check_phases(phases)
+        self.iterations = iterations
+        self.batch_size = batch_size
+        self.seed = seed
+        self.divisions: list[Division] = []
+        self._assignments: Rows | None = None
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        phase = self._phase(epoch)
+        self.sampler.set_phase(phase.loss, phase.source)
+        self.sampler.epoch = epoch
+        if self._is_due(epoch, phase):
+            self._divide(epoch)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if logs is None:
+            return
+        newest = self.divisions[-1:]
+        logs["recluster_seconds"] = sum(
+            d.seconds for d in newest if d.epoch == epoch
+        )
+
+    def _phase(self, epoch: int) -> Phase:
+        phases = self.phases or default_phases(self.params["epochs"])
+        return phase_at(phases, epoch)
+
+    def _is_due(self, epoch: int, phase: Phase) -> bool:
+        if phase.source == "all":
+            return False
+        if self._assignments is None:
+            return True
+        return self.partition == "kmeans" and epoch % self.every == 0
+
+    def _divide(self, epoch: int) -> None:
+        start = time.perf_counter()
+        points = self._points()
+        embedded = time.perf_counter()
+        assignments, merged = self._assign(points)
+        previous, self._assignments = self._assignments, assignments
+        self.sampler.set_assignments(assignments)
+        done = time.perf_counter()
+        sizes = np.bincount(assignments, minlength=self.sampler.learners)
+        kept = None
+        if previous is not None:
+            kept = float(np.mean(assignments == previous))
+        division = Division(
+            epoch=epoch,
+            sizes=tuple(sizes.tolist()),
+            kept=kept,
+            merged=merged,
+            seconds_embedding=embedded - start,
+            seconds_clustering=done - embedded,
+        )
+        self.divisions.append(division)
+        logger.info("%s", division)
+
+    def _points(self) -> FloatArray:
+        if self.cluster_space == "embedding":
+            return embed(self.model, self.images, self.batch_size)
+        features = _feature_model(self.model)
+        return embed(features, self.images, self.batch_size)
+
+    def _assign(self, points: FloatArray) -> tuple[Rows, tuple[int, ...]]:
+        learners = self.sampler.learners
+        assignments = self._cluster(points)
+        usable = usable_clusters(assignments, self.images.labels, learners)
+        centroids = centroids_of(points, assignments, learners)
+        assignments = merge_unusable(assignments, centroids, usable)
+        merged = tuple(np.flatnonzero(~usable).tolist())
+        if merged:
+            logger.warning(
+                "Clusters %s have fewer than two classes of two images; "
+                "their images go to the nearest cluster and their learners "
+                "pause until the next division.",
+                list(merged),
+            )
+        if self._assignments is not None:
+            assignments = match_learners(
+                assignments, self._assignments, learners
+            )
+        return assignments, merged
+
+    def _cluster(self, points: FloatArray) -> Rows:
+        learners = self.sampler.learners
+        if self.partition == "random":
+            return random_partition(len(points), learners, self.seed)
+        if self.partition == "labels":
+            return label_partition(self.images.labels, learners)
+        return kmeans(
+            points, learners, iterations=self.iterations, seed=self.seed
+        )
+
+
+def _feature_model(model: keras.Model) -> keras.Model:
+    """Backbone and pooling, made unit: what the released code clusters."""
+    pooled = model.head.pool(model.backbone.output)
+    unit = keras.layers.UnitNormalization(dtype="float32")(pooled)
+    features = keras.Model(model.backbone.input, unit)
+    features.resize = model.resize
+    return features
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(
+            f"`{name}` of Recluster must be one of {choices}. Received: "
+            f"{name}={value!r}."
+        )

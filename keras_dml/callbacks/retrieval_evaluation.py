@@ -1,0 +1,75 @@
+"""RetrievalEvaluation: exact retrieval metrics at the end of epochs."""
+
+import time
+from typing import Any
+
+import keras
+
+from keras_dml.data import ImageSet
+from keras_dml.evaluation import evaluate
+
+
+class RetrievalEvaluation(keras.callbacks.Callback):
+    """Measures retrieval on held-out images and logs it.
+
+    The metrics appear in the logs as `val_recall@1`, `val_map@r` and so
+    on, where `ModelCheckpoint`, `EarlyStopping` and `CSVLogger` find them
+    if they come later in the list of callbacks. For model selection give
+    it images of classes held out of *training*, never test classes.
+
+    Args:
+        images: The images to search among, each in turn the query.
+        every: Epochs between measurements; the last epoch always counts.
+            In epochs without one, the last values are repeated.
+        metrics: Metrics of `keras_dml.evaluation.evaluate`.
+        prefix: What the names in the logs start with.
+        batch_size: Images embedded at a time.
+
+    Attributes:
+        seconds: Time spent measuring so far.
+
+    Raises:
+        ValueError: If `every` is not a positive integer.
+    """
+
+    def __init__(
+        self,
+        images: ImageSet,
+        every: int = 1,
+        metrics: tuple[str, ...] = ("recall@1", "map@r"),
+        prefix: str = "val_",
+        batch_size: int = 256,
+    ) -> None:
+        super().__init__()
+        if not isinstance(every, int) or every < 1:
+            raise ValueError(
+                "`every` of RetrievalEvaluation must be a positive number "
+                f"of epochs. Received: every={every!r}."
+            )
+        self.images = images
+        self.every = every
+        self.metrics = tuple(metrics)
+        self.prefix = prefix
+        self.batch_size = batch_size
+        self.seconds = 0.0
+        self._last: dict[str, float] = {}
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        is_last = epoch + 1 == self.params["epochs"]
+        if is_last or epoch % self.every == self.every - 1 or not self._last:
+            self._measure()
+        if logs is not None:
+            logs.update(self._last)
+
+    def _measure(self) -> None:
+        start = time.perf_counter()
+        results = evaluate(
+            self.model,
+            self.images,
+            metrics=self.metrics,
+            batch_size=self.batch_size,
+        )
+        self._last = {
+            f"{self.prefix}{name}": results[name] for name in self.metrics
+        }
+        self.seconds += time.perf_counter() - start

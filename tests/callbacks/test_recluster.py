@@ -1,0 +1,210 @@
+import logging
+
+import keras
+import numpy as np
+import pytest
+
+from keras_dml import methods
+from keras_dml.callbacks import Recluster
+from keras_dml.data import ClusterSampler, ImageSet, pipeline
+from tests.conftest import blobs
+
+LEARNERS = 3
+
+
+def sampler_of(images: ImageSet, **kwargs) -> ClusterSampler:
+    return ClusterSampler(
+        images.labels, classes=2, images=3, learners=LEARNERS,
+        steps_per_epoch=4, **kwargs,
+    )  # fmt: skip
+
+
+def fit(backbone, images, sampler, *callbacks, epochs: int, **kwargs):
+    model = methods.divide_and_conquer(
+        backbone, embedding_dim=9, learners=LEARNERS, loss="contrastive",
+        **kwargs,
+    )  # fmt: skip
+    model.compile("adam")
+    batches = pipeline(images, sampler, size=16, channels=1, crop="center")
+    history = model.fit(
+        batches, epochs=epochs, callbacks=list(callbacks), verbose=0
+    )
+    return model, history
+
+
+class Watch(keras.callbacks.Callback):
+    """Notes the sampler's phase and assignments in every epoch."""
+
+    def __init__(self, sampler: ClusterSampler) -> None:
+        super().__init__()
+        self.sampler = sampler
+        self.phases: list[tuple[str, str]] = []
+        self.assignments: list[np.ndarray] = []
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.phases.append(tuple(self.sampler.phase))
+        self.assignments.append(self.sampler.assignments)
+
+
+def test_divides_every_t_epochs_while_learners_alternate(
+    tiny_backbone, images
+) -> None:
+    sampler = sampler_of(images)
+    recluster, watch = Recluster(images, sampler, every=2), Watch(sampler)
+    _, history = fit(tiny_backbone, images, sampler, recluster, watch, epochs=8)
+    assert [d.epoch for d in recluster.divisions] == [0, 2, 4]
+    assert watch.phases == [("sliced", "clusters")] * 6 + [("full", "all")] * 2
+    for division in recluster.divisions:
+        assert sum(division.sizes) == len(images)
+        assert len(division.sizes) == LEARNERS
+        assert division.seconds_embedding > 0
+        assert division.seconds_clustering > 0
+    assert recluster.divisions[0].kept is None
+    assert 0 <= recluster.divisions[1].kept <= 1
+    seconds = history.history["recluster_seconds"]
+    assert [s > 0 for s in seconds] == [i in (0, 2, 4) for i in range(8)]
+
+
+def test_the_batches_of_an_epoch_follow_its_division(
+    tiny_backbone, images
+) -> None:
+    """The pipeline sees a division made at the start of the same epoch."""
+    sampler = sampler_of(images)
+    seen = []
+    plan = sampler.plan
+
+    def spied(epoch):
+        seen.append((epoch, sampler.assignments.copy()))
+        return plan(epoch)
+
+    sampler.plan = spied
+    watch = Watch(sampler)
+    recluster = Recluster(images, sampler, every=1)
+    fit(tiny_backbone, images, sampler, recluster, watch, epochs=3)
+    assert [epoch for epoch, _ in seen] == [0, 1, 2]
+    for (_, planned), current in zip(seen, watch.assignments, strict=True):
+        np.testing.assert_array_equal(planned, current)
+
+
+def test_clusters_are_those_of_the_full_embedding(
+    tiny_backbone, images
+) -> None:
+    """Every point is nearest to the centroid of its own cluster."""
+    from keras_dml.evaluation import embed
+
+    sampler = sampler_of(images)
+    recluster = Recluster(images, sampler)
+    model = methods.divide_and_conquer(
+        tiny_backbone, embedding_dim=9, learners=LEARNERS, loss="contrastive"
+    )
+    recluster.set_model(model)
+    recluster.set_params({"epochs": 4})
+    recluster.on_epoch_begin(0)
+    points = embed(model, images)
+    assigned = sampler.assignments
+    centroids = np.stack(
+        [points[assigned == k].mean(axis=0) for k in range(LEARNERS)]
+    )
+    distances = np.square(points[:, None] - centroids).sum(-1)
+    nearest = distances.argmin(axis=1)
+    assert np.mean(nearest == assigned) > 0.9
+
+
+@pytest.mark.parametrize("partition", ["random", "labels"])
+def test_other_partitions_divide_once(partition, tiny_backbone, images) -> None:
+    sampler = sampler_of(images)
+    recluster = Recluster(images, sampler, every=1, partition=partition)
+    fit(tiny_backbone, images, sampler, recluster, epochs=3)
+    assert [d.epoch for d in recluster.divisions] == [0]
+    assert sampler.assignments is not None
+    classes = [
+        len(np.unique(sampler.assignments[images.labels == label]))
+        for label in np.unique(images.labels)
+    ]
+    assert (max(classes) == 1) == (partition == "labels")
+
+
+def test_features_space_clusters_pooled_features(tiny_backbone, images) -> None:
+    recluster = Recluster(images, sampler_of(images), cluster_space="features")
+    recluster.set_model(
+        methods.divide_and_conquer(
+            tiny_backbone, embedding_dim=9, learners=LEARNERS
+        )
+    )
+    points = recluster._points()
+    x = images.images[..., None].astype("float32")
+    pooled = tiny_backbone.predict(x, verbose=0).mean(axis=(1, 2))
+    expected = pooled / np.linalg.norm(pooled, axis=1, keepdims=True)
+    np.testing.assert_allclose(points, expected, atol=1e-5)
+
+
+def test_three_phases_of_the_released_code(tiny_backbone, images) -> None:
+    phases = [
+        (1, "sliced", "clusters"),
+        (2, "full", "clusters"),
+        (None, "full", "all"),
+    ]
+    sampler = sampler_of(images)
+    watch = Watch(sampler)
+    recluster = Recluster(images, sampler, every=1, phases=phases)
+    fit(tiny_backbone, images, sampler, recluster, watch, epochs=4)
+    assert watch.phases == [p[1:] for p in phases] + [("full", "all")]
+    assert [d.epoch for d in recluster.divisions] == [0, 1]
+
+
+def test_a_cluster_that_cannot_train_goes_to_its_neighbour(
+    tiny_backbone, caplog
+) -> None:
+    """One image far from all others makes a cluster of its own."""
+    images = blobs(4, 6)
+    pixels = images.images.copy()
+    pixels[0] = 255 - np.arange(256).reshape(16, 16) // 4
+    odd = ImageSet(pixels, images.labels)
+    sampler = sampler_of(odd)
+    recluster = Recluster(odd, sampler)
+    points = np.tile(np.eye(3)[[0, 1]], (12, 1)).astype("f4")
+    points[0] = [0, 0, 50]
+    recluster._points = lambda: points
+    recluster.set_params({"epochs": 1})
+    with caplog.at_level(logging.WARNING):
+        recluster.on_epoch_begin(0)
+    division = recluster.divisions[0]
+    assert len(division.merged) == 1
+    assert division.sizes[division.merged[0]] == 0
+    assert sum(division.sizes) == 24
+    assert "two classes of two images" in caplog.text
+
+
+def test_resumed_training_divides_at_once(tiny_backbone, images) -> None:
+    sampler = sampler_of(images)
+    recluster = Recluster(images, sampler, every=4)
+    recluster.set_model(
+        methods.divide_and_conquer(
+            tiny_backbone, embedding_dim=9, learners=LEARNERS
+        )
+    )
+    recluster.set_params({"epochs": 10})
+    recluster.on_epoch_begin(3)
+    assert [d.epoch for d in recluster.divisions] == [3]
+    assert sampler.epoch == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"every": 0}, "`every` of Recluster.*every=0"),
+        ({"partition": "means"}, "`partition` of Recluster.*'means'"),
+        ({"cluster_space": "pixels"}, "`cluster_space`.*'pixels'"),
+        ({"phases": []}, "`phases` of Recluster"),
+    ],
+)
+def test_bad_arguments(arguments, message, images) -> None:
+    with pytest.raises(ValueError, match=message):
+        Recluster(images, sampler_of(images), **arguments)
+
+
+def test_more_clusters_than_points() -> None:
+    images = ImageSet(np.zeros((4, 16, 16), "uint8"), [0, 0, 1, 1])
+    sampler = ClusterSampler(images.labels, classes=2, images=2, learners=5)
+    with pytest.raises(ValueError, match="4 images and 5 learners"):
+        Recluster(images, sampler)

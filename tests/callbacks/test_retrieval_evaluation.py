@@ -1,0 +1,72 @@
+import keras
+import pytest
+
+from keras_dml import methods
+from keras_dml.callbacks import RetrievalEvaluation
+from keras_dml.data import ClassBalanced, pipeline
+from keras_dml.evaluation import evaluate
+from tests.conftest import blobs
+
+
+def fit(backbone, *callbacks, epochs: int):
+    images = blobs(4, 6)
+    model = methods.baseline(backbone, embedding_dim=8, loss="contrastive")
+    model.compile(keras.optimizers.Adam(1e-2))
+    sampler = ClassBalanced(images.labels, classes=3, images=3)
+    batches = pipeline(images, sampler, size=16, channels=1, crop="center")
+    history = model.fit(
+        batches, epochs=epochs, callbacks=list(callbacks), verbose=0
+    )
+    return model, history.history
+
+
+def test_logs_what_evaluate_measures(tiny_backbone) -> None:
+    held_out = blobs(5, 6, seed=9)
+    callback = RetrievalEvaluation(held_out)
+    model, history = fit(tiny_backbone, callback, epochs=2)
+    results = evaluate(model, held_out, metrics=("recall@1", "map@r"))
+    assert len(history["val_recall@1"]) == 2
+    assert history["val_recall@1"][-1] == results["recall@1"]
+    assert history["val_map@r"][-1] == results["map@r"]
+    assert callback.seconds > 0
+
+
+def test_other_callbacks_can_use_it(tiny_backbone, tmp_path) -> None:
+    path = tmp_path / "best.keras"
+    checkpoint = keras.callbacks.ModelCheckpoint(
+        str(path), monitor="val_map@r", mode="max", save_best_only=True
+    )
+    stop = keras.callbacks.EarlyStopping(
+        monitor="val_recall@1", mode="max", patience=0, baseline=2.0
+    )
+    evaluation = RetrievalEvaluation(blobs(5, 6, seed=9))
+    _, history = fit(tiny_backbone, evaluation, checkpoint, stop, epochs=5)
+    assert len(history["loss"]) == 1
+    assert path.exists()
+
+
+def test_measures_every_so_often_and_at_the_end(tiny_backbone) -> None:
+    class Counted(RetrievalEvaluation):
+        count = 0
+
+        def _measure(self) -> None:
+            self.count += 1
+            super()._measure()
+
+    callback = Counted(blobs(5, 6, seed=9), every=3)
+    _, history = fit(tiny_backbone, callback, epochs=5)
+    # Epochs 1 (so that the logs have a value), 3 and 5.
+    assert callback.count == 3
+    assert len(history["val_map@r"]) == 5
+
+
+def test_training_metrics_are_left_alone(tiny_backbone) -> None:
+    _, with_it = fit(
+        tiny_backbone, RetrievalEvaluation(blobs(5, 6, seed=9)), epochs=1
+    )
+    assert with_it["loss"][0] > 0
+
+
+def test_every_must_be_positive() -> None:
+    with pytest.raises(ValueError, match="`every`.*every=0"):
+        RetrievalEvaluation(blobs(), every=0)
