@@ -1,0 +1,118 @@
+"""From a recipe to the objects that it describes."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_dml import backbones, data, methods
+from keras_dml.callbacks import Recluster
+from keras_dml.model import MetricModel
+from keras_dml.recipes.schema import DivideAndConquer, FolderData, Recipe
+from keras_dml.types import Shape
+
+# What a method's section says about the division of the data rather than
+# about the model.
+DIVISION_KEYS = {
+    "every",
+    "partition",
+    "cluster_space",
+    "schedule",
+    "fill",
+    "phases",
+}
+
+
+def splits(recipe: Recipe) -> data.DataSplits:
+    """The data of a recipe: train, validation and test classes."""
+    if isinstance(recipe.data, FolderData):
+        return data.image_folder_splits(
+            recipe.data.path,
+            train_classes=recipe.data.train_classes,
+            validation=recipe.data.validation,
+            unreadable=recipe.data.unreadable,
+            seed=recipe.seed,
+        )
+    return data.glyphs()
+
+
+def model(recipe: Recipe) -> MetricModel:
+    """The compiled model of a recipe."""
+    arguments = recipe.method.model_dump(exclude={"name", *DIVISION_KEYS})
+    built = methods.METHODS[recipe.method.name](
+        backbones.get(
+            recipe.backbone.name,
+            **recipe.backbone.model_dump(exclude={"name"}),
+        ),
+        loss_weights=dict(recipe.loss_weights),
+        rate_multipliers=recipe.rate_multipliers,
+        resize=recipe.resize,
+        **arguments,
+    )
+    built.compile(optimizer(recipe), jit_compile=recipe.jit)
+    return built
+
+
+def optimizer(recipe: Recipe) -> keras.Optimizer:
+    """The optimizer of a recipe."""
+    arguments = recipe.optimizer.model_dump(exclude={"name"}, exclude_none=True)
+    return keras.optimizers.get(
+        {"class_name": recipe.optimizer.name, "config": arguments}
+    )
+
+
+def sampler(recipe: Recipe, train: data.ImageSet) -> data.Sampler:
+    """The sampler of a recipe, bound to the training images."""
+    arguments = recipe.batches.model_dump()
+    method = recipe.method
+    if isinstance(method, DivideAndConquer):
+        return data.ClusterSampler(
+            train.labels,
+            learners=method.learners,
+            schedule=method.schedule,
+            fill=method.fill,
+            seed=recipe.seed,
+            **arguments,
+        )
+    return data.ClassBalanced(train.labels, seed=recipe.seed, **arguments)
+
+
+def pipeline(
+    recipe: Recipe,
+    train: data.ImageSet,
+    batches: data.Sampler,
+    input_shape: Shape,
+) -> tf.data.Dataset:
+    """The training batches of a recipe for a model's input shape."""
+    _, height, width, channels = input_shape
+    return data.pipeline(
+        train,
+        batches,
+        size=(height, width),
+        channels=channels,
+        seed=recipe.seed,
+        **recipe.augmentation.model_dump(),
+    )
+
+
+def division(
+    recipe: Recipe, train: data.ImageSet, batches: data.Sampler
+) -> list[Recluster]:
+    """The callback that a method's data division needs, if it has one."""
+    method = recipe.method
+    if not isinstance(method, DivideAndConquer):
+        return []
+    if not isinstance(batches, data.ClusterSampler):
+        raise TypeError("divide_and_conquer needs a ClusterSampler.")
+    phases: list[Any] | None = method.phases
+    return [
+        Recluster(
+            train,
+            batches,
+            every=method.every,
+            partition=method.partition,
+            cluster_space=method.cluster_space,
+            phases=phases,
+            seed=recipe.seed,
+        )
+    ]

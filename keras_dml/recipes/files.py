@@ -1,0 +1,176 @@
+"""Reading recipes: inheritance, command-line settings, clear errors."""
+
+import difflib
+import os
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from keras_dml.recipes.schema import Recipe
+
+
+class RecipeError(ValueError):
+    """A recipe that cannot be used, and what to do about it."""
+
+
+def load(
+    path: str | os.PathLike[str], settings: tuple[str, ...] = ()
+) -> Recipe:
+    """Reads a recipe.
+
+    A recipe may name another as its `base:`, a path relative to its own
+    folder, and then says only what differs: mappings are merged, anything
+    else is replaced.
+
+    Args:
+        path: A YAML file.
+        settings: Changes on top of the file, as "key.key=value", where
+            the value is YAML.
+
+    Returns:
+        The complete recipe.
+
+    Raises:
+        RecipeError: If a file is missing or not YAML, if recipes are each
+            other's base, if a key is unknown (the nearest known one is
+            named), or if a value does not fit.
+    """
+    content = _read(Path(path), ())
+    for setting in settings:
+        content = merge(content, parse_setting(setting))
+    return validate(content, os.fspath(path))
+
+
+def validate(content: dict[str, Any], source: str) -> Recipe:
+    """The recipe that a mapping describes; see `load`."""
+    try:
+        return Recipe.model_validate(content)
+    except ValidationError as error:
+        problems = [_explain(dict(e)) for e in error.errors()]
+        raise RecipeError(
+            f"The recipe {source} cannot be used:\n  " + "\n  ".join(problems)
+        ) from None
+
+
+def dump(recipe: Recipe) -> str:
+    """The recipe as YAML that `load` reads back."""
+    return yaml.safe_dump(
+        recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True
+    )
+
+
+def merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """`base` with `change` on top; neither is altered."""
+    merged = dict(base)
+    for key, value in change.items():
+        old = merged.get(key)
+        both = isinstance(old, dict) and isinstance(value, dict)
+        merged[key] = merge(old, value) if both else value
+    return merged
+
+
+def parse_setting(setting: str) -> dict[str, Any]:
+    """ "a.b=c" → {"a": {"b": c}}.
+
+    Raises:
+        RecipeError: If there is no "=", or the value is not YAML.
+    """
+    keys, separator, text = setting.partition("=")
+    if not separator or not keys:
+        raise RecipeError(
+            "A setting must be written key.key=value. Received: "
+            f"{setting!r}. For instance epochs=4 or method.learners=8."
+        )
+    try:
+        value: Any = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise RecipeError(
+            f"The value of the setting {setting!r} is not YAML: {error}"
+        ) from None
+    for key in reversed(keys.split(".")):
+        value = {key: value}
+    return dict(value)
+
+
+def _read(path: Path, below: tuple[Path, ...]) -> dict[str, Any]:
+    if path.resolve() in below:
+        chain = " → ".join(str(p) for p in (*below, path.resolve()))
+        raise RecipeError(f"Recipes are each other's base: {chain}.")
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RecipeError(
+            f"The recipe {path} cannot be read: {error.strerror}. "
+            "`keras-dml recipes` lists those that there are."
+        ) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise RecipeError(f"The recipe {path} is not YAML: {error}") from None
+    if not isinstance(content, dict):
+        raise RecipeError(
+            f"The recipe {path} must be a mapping of keys to values. "
+            f"Received: {type(content).__name__}."
+        )
+    base = content.pop("base", None)
+    if base is None:
+        return content
+    inherited = _read(path.parent / str(base), (*below, path.resolve()))
+    return merge(inherited, content)
+
+
+def _explain(error: dict[str, Any]) -> str:
+    location = tuple(str(key) for key in error["loc"])
+    if error["type"] == "extra_forbidden":
+        section, keys = _section_at(location[:-1])
+        known = list(section.model_fields)
+        nearest = difflib.get_close_matches(location[-1], known, n=1)
+        hint = f" Did you mean `{nearest[0]}`?" if nearest else ""
+        where = ".".join(keys) or "a recipe"
+        return (
+            f"`{'.'.join([*keys, location[-1]])}` is not a key of "
+            f"{where}.{hint} Known keys: {', '.join(known)}."
+        )
+    _, keys = _section_at(location)
+    name = ".".join(keys)
+    message = error["msg"].removeprefix("Value error, ")
+    if error["type"] == "missing":
+        return f"`{name}` is missing."
+    return f"`{name}`: {message}. Received: {error['input']!r}."
+
+
+def _section_at(
+    location: tuple[str, ...],
+) -> tuple[type[BaseModel], tuple[str, ...]]:
+    """The section that a location of pydantic's is in, and the keys to it.
+
+    Pydantic puts the tag of a union of sections among the keys.
+    """
+    section: type[BaseModel] = Recipe
+    keys: list[str] = []
+    choices: dict[str, type[BaseModel]] = {}
+    for key in location:
+        if key in choices:
+            section, choices = choices[key], {}
+            continue
+        keys.append(key)
+        if key in section.model_fields:
+            annotation = section.model_fields[key].annotation
+            choices = _sections_by_tag(annotation)
+            if isinstance(annotation, type) and issubclass(
+                annotation, BaseModel
+            ):
+                section = annotation
+    return section, tuple(keys)
+
+
+def _sections_by_tag(annotation: Any) -> dict[str, type[BaseModel]]:
+    sections = [
+        option
+        for option in get_args(annotation)
+        if isinstance(option, type) and issubclass(option, BaseModel)
+    ]
+    return {
+        get_args(option.model_fields["name"].annotation)[0]: option
+        for option in sections
+    }

@@ -1,0 +1,121 @@
+from pathlib import Path
+
+import pytest
+
+from keras_dml.recipes import RecipeError, dump, load
+from keras_dml.recipes.files import merge, parse_setting
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+
+BASE = """
+name: base
+data: {name: glyphs}
+method: {name: baseline, loss: contrastive}
+optimizer: {learning_rate: 0.01}
+"""
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_inherits_and_merges(tmp_path) -> None:
+    write(tmp_path, "base.yaml", BASE)
+    path = write(
+        tmp_path, "deep/child.yaml",
+        "base: ../base.yaml\nname: child\noptimizer: {epsilon: 1.0e-8}\n",
+    )  # fmt: skip
+    recipe = load(path)
+    assert recipe.name == "child"
+    assert recipe.optimizer.learning_rate == 0.01
+    assert recipe.optimizer.epsilon == 1e-8
+    assert recipe.method.loss == "contrastive"
+
+
+def test_settings_go_on_top(tmp_path) -> None:
+    path = write(tmp_path, "base.yaml", BASE)
+    recipe = load(path, ("epochs=3", "method.loss={name: margin, beta: 1.1}"))
+    assert recipe.epochs == 3
+    assert recipe.method.loss == {"name": "margin", "beta": 1.1}
+
+
+def test_dump_loads_to_the_same(tmp_path) -> None:
+    recipe = load(write(tmp_path, "base.yaml", BASE), ("seed=4",))
+    assert load(write(tmp_path, "again.yaml", dump(recipe))) == recipe
+
+
+def test_merge_alters_neither() -> None:
+    base, change = {"a": {"b": 1, "c": [1, 2]}}, {"a": {"c": [3]}}
+    assert merge(base, change) == {"a": {"b": 1, "c": [3]}}
+    assert base == {"a": {"b": 1, "c": [1, 2]}}
+    assert change == {"a": {"c": [3]}}
+
+
+def test_parse_setting() -> None:
+    assert parse_setting("a.b=1e-3") == {"a": {"b": "1e-3"}}
+    assert parse_setting("a.b=1.0e-3") == {"a": {"b": 0.001}}
+    assert parse_setting("x=[1, 2]") == {"x": [1, 2]}
+    assert parse_setting("x=a=b") == {"x": "a=b"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (("epoch=3",), r"`epoch` is not a key of a recipe. Did you mean `ep"),
+        (("optimizer.learningrate=3",), "`optimizer.learningrate` is not a "
+         "key of optimizer. Did you mean `learning_rate`"),
+        (("method.embeding_dim=3",), "`method.embeding_dim` is not a key of "
+         "method. Did you mean `embedding_dim`"),
+        (("epochs=many",), "`epochs`: .*integer.*'many'"),
+        (("epochs=0",), "`epochs`: .*greater than or equal to 1"),
+        (("method.name=dcmll",), "`method`.*dcmll"),
+        (("method.loss=margins",), "`method.loss`.*margin"),
+        (("method.loss={name: margin, bta: 1}",), "`method.loss`.*bta"),
+        (("data={name: image_folder}",), "`data.path` is missing"),
+        (("epochs",), "key.key=value. Received: 'epochs'"),
+        (("epochs=[",), "not YAML"),
+    ],
+)  # fmt: skip
+def test_errors_say_what_is_wrong(settings, message, tmp_path) -> None:
+    path = write(tmp_path, "base.yaml", BASE)
+    with pytest.raises(RecipeError, match=message):
+        load(path, settings)
+
+
+def test_all_problems_are_told_at_once(tmp_path) -> None:
+    path = write(tmp_path, "base.yaml", BASE)
+    with pytest.raises(RecipeError, match="(?s)epoch`.*`sed`"):
+        load(path, ("epoch=3", "sed=1"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [", "not YAML"),
+        ("- a\n- b", "must be a mapping"),
+        ("", "must be a mapping"),
+        ("base: nowhere.yaml", "nowhere.yaml cannot be read"),
+        ("base: loop.yaml", "each other's base"),
+    ],
+)
+def test_unreadable_files(text, message, tmp_path) -> None:
+    with pytest.raises(RecipeError, match=message):
+        load(write(tmp_path, "loop.yaml", text))
+
+
+def test_missing_file() -> None:
+    with pytest.raises(RecipeError, match="missing.yaml cannot be read"):
+        load("missing.yaml")
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted(RECIPES.rglob("[!_]*.yaml")),
+    ids=lambda path: str(path.relative_to(RECIPES)),
+)
+def test_every_recipe_loads_and_says_what_it_is(path: Path) -> None:
+    load(path)
+    assert path.read_text().startswith("# ")

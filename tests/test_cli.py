@@ -1,0 +1,123 @@
+import re
+
+import pytest
+from click.testing import CliRunner
+from PIL import Image
+
+from keras_dml.cli import main
+from tests.runs.small_run import write_images, write_recipe
+
+
+def run(*arguments: str, code: int = 0) -> str:
+    result = CliRunner().invoke(main, arguments, catch_exceptions=False)
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def after(output: str, name: str, column: int = -1) -> str:
+    """The number printed for a metric."""
+    line = next(x for x in output.splitlines() if f" {name} " in x)
+    return re.findall(r"\d\.\d{4}", line)[column]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli")
+    recipe = write_recipe(folder)
+    output = run("train", str(recipe), "--output", str(folder / "run"))
+    return folder / "run", output
+
+
+def test_train_prints_before_after_and_divisions(trained) -> None:
+    _, output = trained
+    for text in ("recall@1", "before", "after", "Divisions", "clustering",
+                 "Best epoch", "images a second"):  # fmt: skip
+        assert text in output
+
+
+def test_evaluate_prints_the_same_numbers(trained) -> None:
+    folder, output = trained
+    again = run("evaluate", str(folder))
+    for name in ("recall@1", "map@r", "r_precision", "nmi"):
+        assert after(again, name) == after(output, name)
+
+
+def test_evaluate_other_splits_and_models(trained) -> None:
+    folder, _ = trained
+    output = run("evaluate", str(folder), "--split", "train", "--model",
+                 "last")  # fmt: skip
+    assert "30 images of train classes" in output
+
+
+def test_export_writes_the_next_version(trained, tmp_path) -> None:
+    folder, _ = trained
+    target = tmp_path / "small"
+    for version in ("1", "2"):
+        run("export", str(folder), "--output", str(target))
+        assert (target / version / "saved_model.pb").exists()
+
+
+def test_settings_reach_the_run(tmp_path) -> None:
+    recipe = write_recipe(tmp_path)
+    folder = tmp_path / "run"
+    run("train", str(recipe), "--output", str(folder), "--set", "epochs=1",
+        "--set", "method={name: baseline, loss: contrastive}")  # fmt: skip
+    printed = run("recipes", str(folder / "recipe.yaml"))
+    assert "epochs: 1" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--set", "epoch=1"], "Did you mean `epochs`"),
+        (["--set", "data.path=/nowhere"], "/nowhere"),
+        (["--set", "backbone.name=smal_convnet"], 'mean "small_convnet"'),
+        (["--set", "method.learners=300"], "300 learners"),
+        (["--set", "batches.classes=50"], "50"),
+    ],
+)
+def test_train_refuses_what_cannot_be_trained(
+    arguments, message, tmp_path
+) -> None:
+    recipe = write_recipe(tmp_path)
+    output = run("train", str(recipe), "--output", str(tmp_path / "run"),
+                 *arguments, code=1)  # fmt: skip
+    assert message in " ".join(output.split())
+    assert "Traceback" not in output
+
+
+def test_train_refuses_an_output_that_exists(trained, tmp_path) -> None:
+    folder, _ = trained
+    recipe = write_recipe(tmp_path)
+    output = run("train", str(recipe), "--output", str(folder), code=1)
+    assert "--overwrite" in output
+    assert (folder / "best.keras").exists()
+
+
+def test_recipes_are_listed(tmp_path) -> None:
+    output = run("recipes")
+    assert "quickstart.yaml" in output
+    assert "_base" not in output
+    empty = run("recipes", "--folder", str(tmp_path), code=1)
+    assert "no recipes" in empty
+
+
+def test_data_folder_with_preview(tmp_path) -> None:
+    images = write_images(tmp_path / "images")
+    sheet = tmp_path / "sheet.png"
+    output = run("data", "folder", str(images), "--preview", str(sheet))
+    assert re.search(r"test\W+6\W+36", output)
+    assert Image.open(sheet).size[0] > 16
+
+
+def test_data_glyphs(tmp_path) -> None:
+    sheet = tmp_path / "sheet.png"
+    output = run("data", "glyphs", "--preview", str(sheet))
+    assert "validation" in output
+    assert sheet.exists()
+
+
+def test_commands_on_what_is_no_run(tmp_path) -> None:
+    for command in ("evaluate", "export"):
+        output = run(command, str(tmp_path), code=1)
+        assert "not the folder of a run" in output
