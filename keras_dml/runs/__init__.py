@@ -1,0 +1,20 @@
+"""Training runs: what a recipe trains, measures and leaves behind."""
+
+from keras_dml.runs.folder import (
+    create_folder,
+    free_folder,
+    load_model,
+    load_recipe,
+)
+from keras_dml.runs.outcome import Outcome
+from keras_dml.runs.training import measure, train
+
+__all__ = [
+    "Outcome",
+    "create_folder",
+    "free_folder",
+    "load_model",
+    "load_recipe",
+    "measure",
+    "train",
+]

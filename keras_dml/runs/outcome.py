@@ -1,0 +1,120 @@
+"""What a run measured, and how it reads on one page."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from keras_dml.recipes import Recipe, dump
+
+Table = list[list[str]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run measured.
+
+    Attributes:
+        recipe: The recipe that ran.
+        images: Number of images by role: "train", "validation", "test".
+        before: Metrics of the untrained model on test.
+        after: Metrics of the best model on test.
+        best_epoch: The epoch of the best model, counted from 1; None if
+            no epoch was completed, and `after` is of the last model.
+        monitored: The best value of the recipe's monitor.
+        divisions: Reports of the data divisions, if the method divides.
+        seconds: Durations by name: "training" in all, and of it
+            "evaluation" and "division".
+        images_per_second: Training images a second, without evaluation
+            and division; None if no epoch was completed.
+        interrupted: Whether Ctrl-C ended the training.
+    """
+
+    recipe: Recipe
+    images: dict[str, int]
+    before: dict[str, float]
+    after: dict[str, float]
+    best_epoch: int | None
+    monitored: float | None
+    divisions: list[dict[str, Any]]
+    seconds: dict[str, float]
+    images_per_second: float | None
+    interrupted: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the recipe, as plain values."""
+        content = dict(vars(self))
+        del content["recipe"]
+        return content
+
+    def metrics_table(self) -> Table:
+        """Metrics on the test classes: header and rows."""
+        header = ["metric", "before", "after"]
+        rows = [
+            [name, f"{self.before[name]:.4f}", f"{value:.4f}"]
+            for name, value in self.after.items()
+        ]
+        return [header, *rows]
+
+    def divisions_table(self) -> Table:
+        """One row for every division of the training set."""
+        header = ["before epoch", "images of each cluster", "kept", "seconds"]
+        return [header, *(_division_row(d) for d in self.divisions)]
+
+    def cost_lines(self) -> list[str]:
+        """How long the run took, and where the time went."""
+        total = self.seconds["training"]
+        lines = [f"Training took {total:.1f} s:"]
+        lines += [
+            f"{name} {self.seconds[name]:.1f} s "
+            f"({self.seconds[name] / total:.0%})"
+            for name in ("division", "evaluation")
+            if self.seconds[name]
+        ]
+        if self.images_per_second is not None:
+            lines.append(f"{self.images_per_second:.0f} images a second")
+        return lines
+
+    def choice_line(self) -> str:
+        """How the model that was measured was chosen."""
+        if self.best_epoch is None:
+            return "No epoch was completed; this is the last model."
+        monitor = self.recipe.evaluation.monitor
+        return (
+            f"Best epoch: {self.best_epoch} of {self.recipe.epochs}, by "
+            f"{monitor} = {self.monitored:.4f} on "
+            f"{self.images['validation']} images of classes held out of "
+            "training."
+        )
+
+    def summary(self) -> str:
+        """The one-page summary, Markdown."""
+        parts = [
+            f"# {self.recipe.name}",
+            "Interrupted before its last epoch." if self.interrupted else "",
+            f"{self.images['train']} training images. Metrics on "
+            f"{self.images['test']} images of test classes, each image in "
+            "turn the query among all others:",
+            markdown(self.metrics_table()),
+            self.choice_line(),
+            markdown(self.divisions_table()) if self.divisions else "",
+            ", ".join(self.cost_lines()).replace(":,", ":") + ".",
+            f"## Recipe\n\n```yaml\n{dump(self.recipe)}```",
+        ]
+        return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def markdown(table: Table) -> str:
+    """A Markdown table from a header and rows."""
+    header, *rows = table
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _division_row(division: dict[str, Any]) -> list[str]:
+    kept = division["kept"]
+    seconds = division["seconds_embedding"], division["seconds_clustering"]
+    return [
+        str(division["epoch"] + 1),
+        ", ".join(str(size) for size in division["sizes"]),
+        "–" if kept is None else f"{kept:.0%}",
+        f"{seconds[0]:.1f} embedding + {seconds[1]:.1f} clustering",
+    ]

@@ -1,0 +1,119 @@
+"""Training what a recipe describes."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from keras_dml import data, evaluation
+from keras_dml.callbacks import Checkpoint, Recluster, RetrievalEvaluation
+from keras_dml.callbacks.checkpoint import save_atomically
+from keras_dml.recipes import Recipe, building
+from keras_dml.runs.folder import METRICS, load_model, write_outcome
+from keras_dml.runs.outcome import Outcome
+
+
+def train(recipe: Recipe, folder: Path, verbose: int | str = "auto") -> Outcome:
+    """Trains what a recipe describes and measures it.
+
+    The best epoch is chosen on classes held out of training; test classes
+    are measured once before and once after training, the second time on
+    the model as it was saved. Ctrl-C ends the training, and what was
+    learned until then is saved and measured.
+
+    Args:
+        recipe: A complete recipe.
+        folder: The run's folder, see `create_folder`. It receives the
+            metrics of every epoch, the best and the last model, the
+            result and a one-page summary.
+        verbose: As for `keras.Model.fit`.
+
+    Returns:
+        What was measured.
+    """
+    keras.utils.set_random_seed(recipe.seed)
+    keras.config.set_dtype_policy(recipe.precision)
+    splits = building.splits(recipe)
+    model = building.model(recipe)
+    before = measure(recipe, model, splits.test)
+    fitted = _fit(recipe, folder, model, splits, verbose)
+    outcome = Outcome(
+        recipe=recipe,
+        images={
+            "train": len(splits.train),
+            "validation": len(splits.validation),
+            "test": len(splits.test),
+        },
+        before=before,
+        after=measure(recipe, load_model(folder), splits.test),
+        **fitted,
+    )
+    write_outcome(folder, outcome)
+    return outcome
+
+
+def measure(
+    recipe: Recipe, model: keras.Model, images: data.ImageSet
+) -> dict[str, float]:
+    """The recipe's metrics of a model on a set of images."""
+    metrics = recipe.evaluation.metrics
+    return evaluation.evaluate(model, images, metrics=metrics).to_dict()
+
+
+def _fit(
+    recipe: Recipe,
+    folder: Path,
+    model: keras.Model,
+    splits: data.DataSplits,
+    verbose: int | str,
+) -> dict[str, Any]:
+    batches = building.sampler(recipe, splits.train)
+    division = building.division(recipe, splits.train, batches)
+    monitor = recipe.evaluation.monitor
+    validation = RetrievalEvaluation(
+        splits.validation,
+        every=recipe.evaluation.every,
+        metrics=tuple(dict.fromkeys(("recall@1", "map@r", monitor))),
+    )
+    checkpoint = Checkpoint(folder, monitor=f"val_{monitor}")
+    start = time.perf_counter()
+    interrupted = False
+    try:
+        model.fit(
+            building.pipeline(recipe, splits.train, batches, model.input_shape),
+            epochs=recipe.epochs,
+            callbacks=[
+                *division,
+                validation,
+                checkpoint,
+                keras.callbacks.CSVLogger(str(folder / METRICS)),
+            ],
+            verbose=verbose,
+        )
+    except KeyboardInterrupt:
+        interrupted = True
+        save_atomically(model, folder / "last.keras")
+    seconds = {
+        "training": time.perf_counter() - start,
+        "evaluation": validation.seconds,
+        "division": sum(d.seconds for c in division for d in c.divisions),
+    }
+    steps = len(model.history.epoch) * batches.steps
+    return {
+        "best_epoch": checkpoint.best_epoch,
+        "monitored": checkpoint.best,
+        "divisions": _reports(division),
+        "seconds": seconds,
+        "images_per_second": _speed(steps * batches.batch_size, seconds),
+        "interrupted": interrupted,
+    }
+
+
+def _reports(division: list[Recluster]) -> list[dict[str, Any]]:
+    return [vars(d) for callback in division for d in callback.divisions]
+
+
+def _speed(images: int, seconds: dict[str, float]) -> float | None:
+    other = seconds["evaluation"] + seconds["division"]
+    return images / (seconds["training"] - other) if images else None

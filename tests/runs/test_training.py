@@ -1,0 +1,109 @@
+import csv
+import json
+
+import keras
+import pytest
+
+from keras_dml import recipes, runs
+from keras_dml.callbacks import RetrievalEvaluation
+from tests.runs.small_run import write_recipe
+
+
+def start(tmp_path, *settings):
+    recipe = recipes.load(write_recipe(tmp_path), settings)
+    folder = runs.create_folder(tmp_path / "run", recipe)
+    return recipe, folder
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    recipe, folder = start(tmp_path_factory.mktemp("run"))
+    return runs.train(recipe, folder, verbose=0), folder
+
+
+def test_leaves_everything_behind(finished) -> None:
+    _, folder = finished
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "best.keras", "last.keras", "metrics.csv", "recipe.yaml",
+        "result.json", "summary.md",
+    ]  # fmt: skip
+
+
+def test_recipe_in_the_folder_is_the_one_that_ran(finished) -> None:
+    outcome, folder = finished
+    assert runs.load_recipe(folder) == outcome.recipe
+
+
+def test_metrics_of_every_epoch(finished) -> None:
+    outcome, folder = finished
+    rows = list(csv.DictReader((folder / "metrics.csv").open()))
+    assert [row["epoch"] for row in rows] == ["0", "1"]
+    values = [float(row["val_map@r"]) for row in rows]
+    assert outcome.monitored == max(values)
+    assert outcome.best_epoch == values.index(max(values)) + 1
+
+
+def test_the_saved_model_measures_the_same_to_the_last_digit(
+    finished,
+) -> None:
+    from keras_dml.recipes import building
+
+    outcome, folder = finished
+    recipe = runs.load_recipe(folder)
+    images = building.splits(recipe).test
+    again = runs.measure(recipe, runs.load_model(folder), images)
+    assert again == outcome.after
+
+
+def test_result_and_summary_say_what_was_measured(finished) -> None:
+    outcome, folder = finished
+    result = json.loads((folder / "result.json").read_text())
+    assert result["after"] == outcome.after
+    assert result["images"] == {"train": 30, "validation": 6, "test": 36}
+    summary = (folder / "summary.md").read_text()
+    for name, value in outcome.after.items():
+        before = outcome.before[name]
+        assert f"| {name} | {before:.4f} | {value:.4f} |" in summary
+    assert "images of each cluster" in summary
+    assert "learning_rate: 0.001" in summary
+
+
+def test_one_recipe_gives_one_result(finished, tmp_path) -> None:
+    outcome, _ = finished
+    recipe, folder = start(tmp_path)
+    again = runs.train(recipe, folder, verbose=0)
+    assert again.after == outcome.after
+    assert [d["sizes"] for d in again.divisions] == [
+        d["sizes"] for d in outcome.divisions
+    ]
+
+
+def test_ctrl_c_leaves_a_loadable_model(tmp_path, monkeypatch) -> None:
+    recipe, folder = start(tmp_path, "epochs=5")
+    measure = RetrievalEvaluation._measure
+
+    def interrupted(self) -> None:
+        measure(self)
+        if self.model.history.epoch:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(RetrievalEvaluation, "_measure", interrupted)
+    outcome = runs.train(recipe, folder, verbose=0)
+    assert outcome.interrupted
+    assert outcome.best_epoch == 1
+    last = runs.load_model(folder, "last")
+    assert isinstance(last, keras.Model)
+    assert "Interrupted" in (folder / "summary.md").read_text()
+
+
+def test_ctrl_c_in_the_first_epoch(tmp_path, monkeypatch) -> None:
+    recipe, folder = start(tmp_path)
+
+    def interrupted(self) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RetrievalEvaluation, "_measure", interrupted)
+    outcome = runs.train(recipe, folder, verbose=0)
+    assert outcome.best_epoch is None
+    assert outcome.images_per_second is None
+    assert "No epoch was completed" in (folder / "summary.md").read_text()
