@@ -250,7 +250,8 @@ def _print_table(table: "Table", title: str) -> None:
     from rich.table import Table as RichTable
 
     header, *rows = table
-    drawn = RichTable(*header, title=title, title_justify="left")
+    drawn = RichTable(*header)
     for row in rows:
         drawn.add_row(*row)
+    click.echo(title)
     Console().print(drawn)

@@ -72,7 +72,10 @@ def test_settings_reach_the_run(tmp_path) -> None:
         (["--set", "epoch=1"], "Did you mean `epochs`"),
         (["--set", "data.path=/nowhere"], "/nowhere"),
         (["--set", "backbone.name=smal_convnet"], 'mean "small_convnet"'),
-        (["--set", "method.learners=300"], "300 learners"),
+        (
+            ["--set", "method={learners: 300, embedding_dim: 300}"],
+            "30 images and 300 learners",
+        ),
         (["--set", "batches.classes=50"], "50"),
     ],
 )
@@ -107,7 +110,8 @@ def test_data_folder_with_preview(tmp_path) -> None:
     sheet = tmp_path / "sheet.png"
     output = run("data", "folder", str(images), "--preview", str(sheet))
     assert re.search(r"test\W+6\W+36", output)
-    assert Image.open(sheet).size[0] > 16
+    with Image.open(sheet) as picture:
+        assert picture.size[0] > 16
 
 
 def test_data_glyphs(tmp_path) -> None:

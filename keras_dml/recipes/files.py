@@ -21,8 +21,8 @@ def load(
     """Reads a recipe.
 
     A recipe may name another as its `base:`, a path relative to its own
-    folder, and then says only what differs: mappings are merged, anything
-    else is replaced.
+    folder, and then says only what differs: mappings are merged, unless
+    their `name` is another; anything else is replaced.
 
     Args:
         path: A YAML file.
@@ -62,12 +62,18 @@ def dump(recipe: Recipe) -> str:
 
 
 def merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    """`base` with `change` on top; neither is altered."""
+    """`base` with `change` on top; neither is altered.
+
+    Mappings are merged, unless they say that they are about something of
+    another `name`: another method has other keys.
+    """
     merged = dict(base)
     for key, value in change.items():
         old = merged.get(key)
-        both = isinstance(old, dict) and isinstance(value, dict)
-        merged[key] = merge(old, value) if both else value
+        if isinstance(old, dict) and isinstance(value, dict):
+            is_other = value.get("name", old.get("name")) != old.get("name")
+            value = value if is_other else merge(old, value)
+        merged[key] = value
     return merged
 
 

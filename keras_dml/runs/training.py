@@ -58,7 +58,7 @@ def measure(
 ) -> dict[str, float]:
     """The recipe's metrics of a model on a set of images."""
     metrics = recipe.evaluation.metrics
-    return evaluation.evaluate(model, images, metrics=metrics).to_dict()
+    return dict(evaluation.evaluate(model, images, metrics=metrics))
 
 
 def _fit(
@@ -77,6 +77,7 @@ def _fit(
         metrics=tuple(dict.fromkeys(("recall@1", "map@r", monitor))),
     )
     checkpoint = Checkpoint(folder, monitor=f"val_{monitor}")
+    log = keras.callbacks.CSVLogger(str(folder / METRICS))
     start = time.perf_counter()
     interrupted = False
     try:
@@ -87,12 +88,13 @@ def _fit(
                 *division,
                 validation,
                 checkpoint,
-                keras.callbacks.CSVLogger(str(folder / METRICS)),
+                log,
             ],
             verbose=verbose,
         )
     except KeyboardInterrupt:
         interrupted = True
+        log.on_train_end()  # Closes the file.
         save_atomically(model, folder / "last.keras")
     seconds = {
         "training": time.perf_counter() - start,

@@ -54,6 +54,16 @@ def test_merge_alters_neither() -> None:
     assert change == {"a": {"c": [3]}}
 
 
+def test_a_section_of_another_name_is_replaced() -> None:
+    base = {"method": {"name": "dcml", "compositors": 8}}
+    change = {"method": {"name": "baseline", "pooling": "max"}}
+    assert merge(base, change) == change
+    same = {"method": {"name": "dcml", "signs": False}}
+    assert merge(base, same)["method"] == {
+        "name": "dcml", "compositors": 8, "signs": False,
+    }  # fmt: skip
+
+
 def test_parse_setting() -> None:
     assert parse_setting("a.b=1e-3") == {"a": {"b": "1e-3"}}
     assert parse_setting("a.b=1.0e-3") == {"a": {"b": 0.001}}

@@ -36,7 +36,8 @@ def test_recipe_in_the_folder_is_the_one_that_ran(finished) -> None:
 
 def test_metrics_of_every_epoch(finished) -> None:
     outcome, folder = finished
-    rows = list(csv.DictReader((folder / "metrics.csv").open()))
+    with (folder / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
     assert [row["epoch"] for row in rows] == ["0", "1"]
     values = [float(row["val_map@r"]) for row in rows]
     assert outcome.monitored == max(values)
