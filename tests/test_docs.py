@@ -76,7 +76,8 @@ def test_python_blocks_run(page: Path) -> None:
 def test_commands_run(page: Path) -> None:
     if page.name == "README.md" and page.parent == ROOT:
         return  # Run by .ci/run.
-    for line in "".join(blocks(page, "sh")).splitlines():
+    text = "".join(blocks(page, "sh")).replace("\\\n", "")
+    for line in text.splitlines():
         program, *arguments = shlex.split(line, comments=True) or [""]
         if program == "keras-dml":
             result = CliRunner().invoke(main, arguments)
@@ -98,5 +99,6 @@ def test_recipes_in_docs_are_recipes(page: Path) -> None:
     "page", PAGES, ids=lambda page: str(page.relative_to(ROOT))
 )
 def test_links_lead_somewhere(page: Path) -> None:
-    for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+    prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+    for link in re.findall(r"\]\(([^)#:]+)\)", prose):
         assert (page.parent / link).exists(), link
