@@ -1,0 +1,141 @@
+"""Augment: the random view of an image that a model is trained on."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from keras_dml.data.view import View, center_crop, to_channels
+from keras_dml.data.windows import TRIES, cut_random_area, cut_windows
+
+CROPS = ("random", "random_resized", "center")
+PADDINGS = ("constant", "reflect")
+
+
+@dataclass(frozen=True)
+class Augment:
+    """The training view: resized as the test view is, then cut at random.
+
+    It is a pure function of the image and of numbers that were drawn
+    beforehand, so that any view of any step can be made again.
+
+    Args:
+        view: Size, channels and short side.
+        crop: What is cut out of the resized image. "random": a window of
+            the view's size. "random_resized": a window of random area and
+            aspect ratio, resized to the view's size; where the view has no
+            `resize` of its own, out of the original image. "center": what
+            the test view shows.
+        flip: Whether to mirror half of the views, left to right.
+        pad: Pixels added on every side before a "random" cut.
+        pad_mode: "constant", zeros, or "reflect".
+        scale: Smallest and largest area of a "random_resized" window, as
+            fractions of the image's.
+        ratio: Smallest and largest width / height of such a window.
+
+    Raises:
+        ValueError: If an argument is not as described.
+    """
+
+    view: View
+    crop: str = "random"
+    flip: bool = False
+    pad: int = 0
+    pad_mode: str = "constant"
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+
+    def __post_init__(self) -> None:
+        _check_choice("crop", self.crop, CROPS)
+        _check_choice("pad_mode", self.pad_mode, PADDINGS)
+        _check_range("scale", self.scale, 1.0)
+        _check_range("ratio", self.ratio, math.inf)
+        short_side = self.view.short_side
+        if not (isinstance(self.pad, int) and 0 <= self.pad < short_side):
+            raise ValueError(
+                "`pad` of Augment must be a number of pixels, fewer than "
+                f"the image's short side. Received: pad={self.pad!r}, short "
+                f"side {short_side}."
+            )
+        if self.pad and self.crop != "random":
+            raise ValueError(
+                '`pad` of Augment goes with crop="random", as no other cut '
+                f"reaches the padding. Received: pad={self.pad}, "
+                f"crop={self.crop!r}. Use pad=0."
+            )
+
+    @property
+    def draws(self) -> int:
+        """Numbers that a view of one image uses."""
+        return 3 + 2 * TRIES * (self.crop == "random_resized")
+
+    @property
+    def is_batched(self) -> bool:
+        """Whether `apply_batch` works: every window has one size."""
+        return self.crop != "random_resized"
+
+    def apply(self, image: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
+        """A random view of one image.
+
+        Args:
+            image: (H, W, C), 0..255.
+            draws: (`draws`,), uniform in [0, 1). The first number decides
+                whether the view is mirrored.
+
+        Returns:
+            (*size, channels), float32, 0..255.
+        """
+        if self.is_batched:
+            return self.apply_batch(image[None], draws[None])[0]
+        if self.view.resize is not None:
+            image = self.view.prepare(image)
+        cut = cut_random_area(image, draws[1:], self.scale, self.ratio)
+        cut = tf.image.resize(cut, self.view.size, antialias=True)
+        cut = to_channels(cut, self.view.channels)
+        return _mirror(cut[None], self._flips(draws[None]))[0]
+
+    def apply_batch(self, images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
+        """Random views of images of one size, the same that `apply` makes.
+
+        Args:
+            images: (B, H, W, C), 0..255.
+            draws: (B, `draws`), uniform in [0, 1).
+
+        Returns:
+            (B, *size, channels), float32, 0..255.
+        """
+        images = self.view.prepare(images)
+        flips = self._flips(draws)
+        if self.crop == "center":
+            return _mirror(center_crop(images, self.view.size), flips)
+        if self.pad:
+            margin = (self.pad, self.pad)
+            margins = ((0, 0), margin, margin, (0, 0))
+            images = tf.pad(images, margins, self.pad_mode.upper())
+        cut = cut_windows(images, draws[:, 1:], flips, self.view.size)
+        return tf.cast(cut, tf.float32)
+
+    def _flips(self, draws: tf.Tensor) -> tf.Tensor:
+        drawn = draws[:, 0] < 0.5
+        return drawn if self.flip else tf.zeros_like(drawn)
+
+
+def _mirror(images: tf.Tensor, flips: tf.Tensor) -> tf.Tensor:
+    return tf.where(flips[:, None, None, None], images[:, :, ::-1], images)
+
+
+def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(
+            f"`{name}` of Augment must be one of {choices}. Received: "
+            f"{name}={value!r}."
+        )
+
+
+def _check_range(name: str, bounds: tuple[float, float], top: float) -> None:
+    if len(bounds) != 2 or not 0 < bounds[0] <= bounds[1] <= top:
+        raise ValueError(
+            f"`{name}` of Augment must be two positive numbers in ascending "
+            f"order, at most {top}. Received: {name}={bounds}."
+        )

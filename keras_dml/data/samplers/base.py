@@ -1,0 +1,102 @@
+"""Sampler: what all samplers have in common."""
+
+import abc
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from keras_dml.data.imageset import as_labels
+from keras_dml.types import Rows
+
+
+class Sampler(abc.ABC):
+    """Plans which images go into which batch, one epoch at a time.
+
+    A plan is a pure function of the labels, the constructor's arguments
+    and the epoch, so that any step of any epoch can be planned again.
+
+    Args:
+        labels: Class of every image, (N,) integers.
+        batch_size: Images in a batch.
+        seed: Seed of all plans, a non-negative integer.
+        steps_per_epoch: Batches in an epoch. By default as many whole
+            batches as there are images, at least one.
+
+    Attributes:
+        epoch: The epoch that the pipeline plans next. The pipeline reads
+            it and counts it up; set it to resume.
+
+    Raises:
+        ValueError: If an argument is not as described.
+    """
+
+    target_names: ClassVar[tuple[str, ...]] = ()
+    """Names of the numbers in `targets`."""
+
+    def __init__(
+        self,
+        labels: npt.ArrayLike,
+        batch_size: int,
+        seed: int = 0,
+        steps_per_epoch: int | None = None,
+    ) -> None:
+        owner = type(self).__name__
+        self.labels = as_labels(labels, owner)
+        self.batch_size = check_count("batch_size", batch_size, owner)
+        self.seed = check_count("seed", seed, owner, least=0)
+        if steps_per_epoch is None:
+            steps_per_epoch = max(1, len(self.labels) // batch_size)
+        self.steps = check_count("steps_per_epoch", steps_per_epoch, owner)
+        self.epoch = 0
+
+    @abc.abstractmethod
+    def plan(self, epoch: int) -> Rows:
+        """The images of every batch of an epoch.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+
+        Returns:
+            Row numbers, (steps, batch_size) int64.
+        """
+
+    def targets(self, epoch: int) -> dict[str, Rows]:
+        """Numbers that travel with the batches of an epoch.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+
+        Returns:
+            For each of `target_names`, (steps,) int64.
+        """
+        return {}
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({len(self.labels):,} images; "
+            f"{self.steps:,} steps of {self.batch_size} an epoch)"
+        )
+
+
+def check_count(name: str, value: Any, owner: str, least: int = 1) -> int:
+    """`value` as an int, if it is a whole number of at least `least`."""
+    is_whole = isinstance(value, int | np.integer)
+    if not is_whole or isinstance(value, bool) or value < least:
+        raise ValueError(
+            f"`{name}` of {owner} must be an integer of at least {least}. "
+            f"Received: {name}={value!r}."
+        )
+    return int(value)
+
+
+def check_choice(
+    name: str, value: Any, choices: tuple[str, ...], owner: str
+) -> str:
+    """`value`, if it is one of `choices`."""
+    if value not in choices:
+        raise ValueError(
+            f"`{name}` of {owner} must be one of {choices}. Received: "
+            f"{name}={value!r}."
+        )
+    return str(value)

@@ -1,0 +1,179 @@
+"""ClassBalanced: batches of P classes with K images each."""
+
+import logging
+
+import numpy as np
+import numpy.typing as npt
+
+from keras_dml.data.samplers.base import Sampler, check_choice, check_count
+from keras_dml.data.samplers.layout import (
+    Groups,
+    draw_images,
+    occurrences,
+    spread,
+)
+from keras_dml.data.samplers.rounds import (
+    balanced_counts,
+    proportional_shares,
+    random_counts,
+)
+from keras_dml.types import FloatArray, Rows
+
+logger = logging.getLogger(__name__)
+
+WEIGHTINGS = ("balanced", "proportional", "sqrt")
+
+
+class ClassBalanced(Sampler):
+    """Batches of P classes with K images each.
+
+    A batch has exactly P different classes, and exactly K different
+    images of each that has so many; a class with fewer repeats its images
+    no more often than needed. A class goes through all its images before
+    it shows one again, except for a rest of fewer than K.
+
+    Balanced classes are drawn equally often, give or take one, in every
+    epoch and over all epochs together: each comes once before any comes
+    twice.
+
+    Corner cases: a class with a single image has no positive pair and is
+    left out, which is logged once, unless `images` is 1. Where an epoch
+    has fewer slots than there are classes, they take turns.
+
+    Args:
+        labels: Class of every image, (N,) integers.
+        classes: Classes in a batch, P. Give either this or `batch_size`.
+        images: Images of each class in a batch, K.
+        weighting: How often classes are drawn: "balanced", all alike;
+            "proportional" to their number of images; "sqrt", to its
+            square root. A class is drawn at most once a batch and, where
+            the epoch has slots enough, at least once an epoch.
+        batch_size: Images in a batch, instead of `classes`. There are
+            `batch_size // images` classes in a batch, or all where there
+            are fewer; slots left over go to more images of these classes.
+        seed: Seed of all plans.
+        steps_per_epoch: Batches in an epoch, by default as many whole
+            batches as there are images.
+
+    Raises:
+        ValueError: If there are fewer classes than a batch needs, or an
+            argument is not as described.
+
+    Example:
+
+    ```python
+    sampler = ClassBalanced(train.labels, classes=32, images=4)
+    sampler.plan(epoch=0)  # (steps, 128) row numbers
+    ```
+    """
+
+    def __init__(
+        self,
+        labels: npt.ArrayLike,
+        classes: int | None = None,
+        images: int = 4,
+        weighting: str = "balanced",
+        batch_size: int | None = None,
+        seed: int = 0,
+        steps_per_epoch: int | None = None,
+    ) -> None:
+        if (classes is None) == (batch_size is None):
+            raise ValueError(
+                "ClassBalanced needs either `classes` or `batch_size`. "
+                f"Received: classes={classes}, batch_size={batch_size}. Use "
+                "for instance classes=32, images=4 or batch_size=128, "
+                "images=4."
+            )
+        self.images = check_count("images", images, "ClassBalanced")
+        if batch_size is None:
+            classes = check_count("classes", classes, "ClassBalanced")
+            batch_size = classes * self.images
+        super().__init__(labels, batch_size, seed, steps_per_epoch)
+        self.weighting = check_choice(
+            "weighting", weighting, WEIGHTINGS, "ClassBalanced"
+        )
+        self._groups = self._group()
+        if classes is None:
+            classes = self._classes_that_fit()
+        elif classes > len(self._groups):
+            raise ValueError(self._too_few_classes(classes))
+        self.classes = classes
+        self._quotas = quotas(self.batch_size, classes)
+        self._shares = self._class_shares()
+
+    def plan(self, epoch: int) -> Rows:
+        """Rows of every batch, class by class, (steps, batch_size)."""
+        rng = np.random.default_rng([self.seed, 0, epoch])
+        counts, before = self._counts(epoch, rng)
+        drawn = spread(counts, self.steps, rng)
+        return draw_images(
+            self._groups,
+            drawn,
+            occurrences(drawn, before),
+            self._quotas,
+            seed=(self.seed,),
+        )
+
+    def _counts(
+        self, epoch: int, rng: np.random.Generator
+    ) -> tuple[Rows, Rows]:
+        slots = self.steps * self.classes
+        if self._shares is None:
+            seed = (self.seed, 1)
+            return balanced_counts(len(self._groups), slots, epoch, seed)
+        # No epoch draws a class more often than its share rounded up.
+        before = epoch * np.ceil(self._shares).astype(np.int64)
+        return random_counts(self._shares, slots, rng), before
+
+    def _class_shares(self) -> FloatArray | None:
+        if self.weighting == "balanced":
+            return None
+        exponent = 1.0 if self.weighting == "proportional" else 0.5
+        return proportional_shares(
+            self._groups.sizes**exponent,
+            self.steps * self.classes,
+            self.steps,
+        )
+
+    def _group(self) -> Groups:
+        rows = np.arange(len(self.labels))
+        groups = Groups.of(self.labels, rows, at_least=min(2, self.images))
+        left_out = len(rows) - len(groups.rows)
+        if left_out:
+            logger.warning(
+                "ClassBalanced leaves out %d classes with a single image.",
+                left_out,
+            )
+        return groups
+
+    def _classes_that_fit(self) -> int:
+        classes = min(self.batch_size // self.images, len(self._groups))
+        if classes == 0:
+            raise ValueError(
+                "`batch_size` of ClassBalanced must hold `images` images of "
+                "at least one class that has two. Received: batch_size="
+                f"{self.batch_size}, images={self.images}, "
+                f"{len(self._groups)} such classes."
+            )
+        return classes
+
+    def _too_few_classes(self, classes: int) -> str:
+        available = len(self._groups)
+        way_out = (
+            f"Use classes={available}, or batch_size={self.batch_size} "
+            "instead of `classes` to fill the batch with more images of "
+            "these classes."
+            if available
+            else "Metric learning needs several images of a class."
+        )
+        return (
+            "`classes` of ClassBalanced must not be more than there are "
+            f"classes with at least {min(2, self.images)} images. Received: "
+            f"classes={classes}, {available} such classes. {way_out}"
+        )
+
+
+def quotas(batch_size: int, classes: int) -> Rows:
+    """`batch_size` images over `classes` classes, as equal as can be."""
+    each, rest = divmod(batch_size, classes)
+    return each + (np.arange(classes) < rest).astype(np.int64)

@@ -1,0 +1,290 @@
+"""ClusterSampler: class-balanced batches inside one cluster (D&C)."""
+
+import numpy as np
+import numpy.typing as npt
+
+from keras_dml.data.samplers.base import Sampler, check_choice, check_count
+from keras_dml.data.samplers.class_balanced import ClassBalanced, quotas
+from keras_dml.data.samplers.layout import (
+    Groups,
+    draw_images,
+    occurrences,
+    spread,
+)
+from keras_dml.data.samplers.rounds import balanced_counts
+from keras_dml.types import Rows
+
+SCHEDULES = ("alternate", "round_robin", "proportional")
+FILLS = ("none", "outside")
+LOSSES = ("sliced", "full")
+SOURCES = ("clusters", "all")
+
+
+class ClusterSampler(Sampler):
+    """Batches inside one cluster, for divide and conquer.
+
+    Every step draws a cluster, and from it P classes with K images each.
+    Which image is in which cluster is set from outside, by `Recluster`,
+    and so is the phase of the training:
+
+    - `("sliced", "clusters")`: a batch from a cluster trains its learner;
+    - `("full", "clusters")`: it trains the whole embedding;
+    - `("sliced", "all")`: a batch from all data trains a learner;
+    - `("full", "all")`: it trains the whole embedding.
+
+    Batches from all data are those of `ClassBalanced`.
+
+    Corner cases: a batch has the same size everywhere. A cluster with
+    fewer than P classes of two images gives all of them; then images that
+    are alone in their class there, as negatives; then more images of its
+    classes, repeated as often as needed. A cluster with fewer than two
+    classes of two images (see `usable_clusters`) is never drawn.
+
+    Args:
+        labels: Class of every image, (N,) integers.
+        classes: Classes in a batch, P.
+        images: Images of each class in a batch, K.
+        learners: Number of clusters and of learners.
+        schedule: How the cluster or learner of a step is drawn.
+            "alternate", each alike (the paper); "round_robin", in order
+            (the released code); "proportional" to the clusters' sizes.
+        fill: What becomes of an image that is alone in its class within
+            its cluster. "none": it is at most a negative. "outside": its
+            class is drawn too, with images from other clusters beside it.
+        seed: Seed of all plans.
+        steps_per_epoch: Batches in an epoch, by default as many whole
+            batches as there are images.
+
+    Attributes:
+        phase: `(loss, source)`, at first `("sliced", "clusters")`.
+
+    Raises:
+        ValueError: If there are fewer than P classes with two images, or
+            an argument is not as described.
+
+    Reference:
+        Sanakoyeu et al., "Divide and Conquer the Embedding Space for
+        Metric Learning", CVPR 2019, Algorithm 1.
+    """
+
+    target_names = ("cluster", "learner")
+
+    def __init__(
+        self,
+        labels: npt.ArrayLike,
+        classes: int,
+        images: int = 4,
+        learners: int = 4,
+        schedule: str = "alternate",
+        fill: str = "none",
+        seed: int = 0,
+        steps_per_epoch: int | None = None,
+    ) -> None:
+        owner = "ClusterSampler"
+        self._all = ClassBalanced(
+            labels,
+            classes=classes,
+            images=check_count("images", images, owner, least=2),
+            seed=seed,
+            steps_per_epoch=steps_per_epoch,
+        )
+        super().__init__(labels, self._all.batch_size, seed, steps_per_epoch)
+        self.classes = self._all.classes
+        self.images = self._all.images
+        self.learners = check_count("learners", learners, owner)
+        self.schedule = check_choice("schedule", schedule, SCHEDULES, owner)
+        self.fill = check_choice("fill", fill, FILLS, owner)
+        self.phase = ("sliced", "clusters")
+        self._assignments: Rows | None = None
+
+    @property
+    def assignments(self) -> Rows | None:
+        """Cluster of every image, (N,) int64; None before any is set."""
+        return self._assignments
+
+    def set_assignments(self, assignments: npt.ArrayLike) -> None:
+        """Says which image is in which cluster, from the next plan on.
+
+        Args:
+            assignments: Cluster of every image, (N,) integers from 0 to
+                `learners` − 1.
+
+        Raises:
+            ValueError: If they are not that, or no cluster has two classes
+                of two images.
+        """
+        array = np.array(assignments)
+        is_integer = array.dtype.kind in "iu"
+        if not is_integer or array.shape != self.labels.shape:
+            raise ValueError(
+                "`assignments` of ClusterSampler must be an integer for "
+                "every image. Received: assignments of dtype "
+                f"{array.dtype} and shape {array.shape}, "
+                f"{len(self.labels)} images."
+            )
+        if array.min() < 0 or array.max() >= self.learners:
+            raise ValueError(
+                "`assignments` of ClusterSampler must be from 0 to "
+                f"`learners` − 1. Received: {array.min()} to {array.max()}, "
+                f"learners={self.learners}."
+            )
+        if not usable_clusters(array, self.labels, self.learners).any():
+            raise ValueError(
+                "`assignments` of ClusterSampler must give at least one "
+                "cluster two classes with two images each. Received: "
+                "assignments without such a cluster. Merge clusters, or use "
+                "fewer learners."
+            )
+        array = array.astype(np.int64)
+        array.flags.writeable = False
+        self._assignments = array
+
+    def set_phase(self, loss: str, source: str) -> None:
+        """Says what the next plans are for.
+
+        Args:
+            loss: "sliced", one learner a step, or "full".
+            source: "clusters" or "all".
+
+        Raises:
+            ValueError: If an argument is not one of these.
+        """
+        self.phase = (
+            check_choice("loss", loss, LOSSES, "ClusterSampler"),
+            check_choice("source", source, SOURCES, "ClusterSampler"),
+        )
+
+    def plan(self, epoch: int) -> Rows:
+        """Rows of every batch, class by class, (steps, batch_size)."""
+        if self.phase[1] == "all":
+            return self._all.plan(epoch)
+        clusters = self._scheduled(epoch)
+        plan = np.empty((self.steps, self.batch_size), np.int64)
+        for cluster in np.unique(clusters):
+            steps = np.flatnonzero(clusters == cluster)
+            plan[steps] = self._plan_cluster(int(cluster), len(steps), epoch)
+        return plan
+
+    def targets(self, epoch: int) -> dict[str, Rows]:
+        """What every batch comes from and is for.
+
+        Returns:
+            "cluster", (steps,): the cluster of the batch, −1 for all data;
+            "learner", (steps,): the learner to train, −1 for the whole
+            embedding.
+        """
+        loss, source = self.phase
+        none = np.full(self.steps, -1)
+        if (loss, source) == ("full", "all"):
+            return {"cluster": none, "learner": none}
+        scheduled = self._scheduled(epoch)
+        return {
+            "cluster": none if source == "all" else scheduled,
+            "learner": none if loss == "full" else scheduled,
+        }
+
+    def _scheduled(self, epoch: int) -> Rows:
+        """The cluster or learner of every step."""
+        drawn, sizes = self._drawable()
+        if self.schedule == "round_robin":
+            first = epoch * self.steps
+            return drawn[(first + np.arange(self.steps)) % len(drawn)]
+        weights = sizes / sizes.sum()
+        rng = np.random.default_rng([self.seed, 2, epoch])
+        return rng.choice(
+            drawn,
+            self.steps,
+            p=weights if self.schedule == "proportional" else None,
+        )
+
+    def _drawable(self) -> tuple[Rows, Rows]:
+        """The clusters that are drawn, and their sizes."""
+        assignments = self._assignments
+        if assignments is None:
+            if self.phase[1] == "all":
+                return np.arange(self.learners), np.ones(self.learners, int)
+            raise ValueError(
+                "ClusterSampler.plan needs to know which image is in which "
+                "cluster. Received: no assignments. Add the callback "
+                "Recluster(images, sampler) to `fit`, which sets them before "
+                "every epoch that needs them, or call set_assignments."
+            )
+        usable = usable_clusters(assignments, self.labels, self.learners)
+        sizes = np.bincount(assignments, minlength=self.learners)
+        return np.flatnonzero(usable), sizes[usable]
+
+    def _plan_cluster(self, cluster: int, steps: int, epoch: int) -> Rows:
+        """Batches inside one cluster, (steps, batch_size)."""
+        is_inside = np.asarray(self._assignments == cluster)
+        inside = np.flatnonzero(is_inside)
+        pool = self._pool(inside)
+        groups = Groups.of(self.labels, pool, at_least=2)
+        alone = inside[~np.isin(self.labels[inside], groups.labels)]
+        classes = min(self.classes, len(groups))
+        room = self.batch_size - classes * self.images
+        negatives = min(room, len(alone))
+        seed = (self.seed, 3, epoch, cluster)
+        rng = np.random.default_rng(seed)
+        counts, before = balanced_counts(
+            len(groups), steps * classes, epoch=0, seed=seed
+        )
+        drawn = spread(counts, steps, rng)
+        share = quotas(self.batch_size - negatives, classes)
+        rows = draw_images(
+            groups, drawn, occurrences(drawn, before), share, seed
+        )
+        if len(pool) > len(inside):
+            self._put_inside(rows, is_inside, share)
+        if negatives == 0:
+            return rows
+        counts, _ = balanced_counts(
+            len(alone), steps * negatives, epoch=0, seed=seed
+        )
+        return np.hstack([rows, alone[spread(counts, steps, rng)]])
+
+    def _pool(self, inside: Rows) -> Rows:
+        """The rows that a cluster's classes are drawn from."""
+        if self.fill == "none":
+            return inside
+        found, counts = np.unique(self.labels[inside], return_counts=True)
+        lonely = np.isin(self.labels, found[counts == 1])
+        return np.union1d(inside, np.flatnonzero(lonely))
+
+    def _put_inside(
+        self, rows: Rows, is_inside: npt.NDArray[np.bool_], share: Rows
+    ) -> None:
+        """Makes sure that a class has an image of the cluster, in place.
+
+        Only a class that was filled from outside can lack one, and there
+        is just one that it could be.
+        """
+        found, first = np.unique(self.labels[is_inside], return_index=True)
+        its_row = np.flatnonzero(is_inside)[first]
+        starts = np.cumsum(share) - share
+        has = np.asarray(np.logical_or.reduceat(is_inside[rows], starts, 1))
+        leading = rows[:, starts]
+        place = np.searchsorted(found, self.labels[leading])
+        rows[:, starts] = np.where(has, leading, its_row[place])
+
+
+def usable_clusters(
+    assignments: npt.ArrayLike, labels: npt.ArrayLike, learners: int
+) -> npt.NDArray[np.bool_]:
+    """Which clusters a batch with positives and negatives can come from.
+
+    Args:
+        assignments: Cluster of every image, (N,) from 0 to `learners` − 1.
+        labels: Class of every image, (N,).
+        learners: Number of clusters.
+
+    Returns:
+        (learners,) booleans: whether the cluster has at least two classes
+        with at least two images.
+    """
+    _, class_of = np.unique(labels, return_inverse=True)
+    classes = int(class_of.max()) + 1
+    pairs, counts = np.unique(
+        np.asarray(assignments) * classes + class_of, return_counts=True
+    )
+    cluster_of_class = pairs[counts >= 2] // classes
+    return np.bincount(cluster_of_class, minlength=learners) >= 2

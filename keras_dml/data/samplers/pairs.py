@@ -1,0 +1,82 @@
+"""PairSampler: random images, each with a positive or negative partner."""
+
+import numpy as np
+import numpy.typing as npt
+
+from keras_dml.data.samplers.base import Sampler, check_count
+from keras_dml.data.samplers.layout import Groups, spread
+from keras_dml.data.samplers.rounds import balanced_counts
+from keras_dml.types import Rows
+
+
+class PairSampler(Sampler):
+    """Batches of pairs, half of them positive, as in ABE.
+
+    A batch is `[anchors, partners]`. The anchors are different images; the
+    partner of each of the first half is another image of its class, the
+    partner of each of the others an image of another class. Anchors are
+    drawn equally often, give or take one.
+
+    Corner case: an image that is alone in its class is no anchor; it may
+    be a negative partner.
+
+    Args:
+        labels: Class of every image, (N,) integers.
+        pairs: Pairs in a batch, an even number; half the batch size.
+        seed: Seed of all plans.
+        steps_per_epoch: Batches in an epoch, by default as many whole
+            batches as there are images.
+
+    Raises:
+        ValueError: If `pairs` is odd, if there are fewer anchors than
+            pairs, or if there is one class only.
+
+    Reference:
+        Kim et al., "Attention-based Ensemble for Deep Metric Learning",
+        ECCV 2018, Sec. 4.2.
+    """
+
+    def __init__(
+        self,
+        labels: npt.ArrayLike,
+        pairs: int = 32,
+        seed: int = 0,
+        steps_per_epoch: int | None = None,
+    ) -> None:
+        self.pairs = check_count("pairs", pairs, "PairSampler", least=2)
+        super().__init__(labels, 2 * self.pairs, seed, steps_per_epoch)
+        self._groups = Groups.of(self.labels, np.arange(len(self.labels)))
+        self._anchors = np.flatnonzero(
+            np.repeat(self._groups.sizes, self._groups.sizes) >= 2
+        )
+        if self.pairs % 2:
+            raise ValueError(
+                "`pairs` of PairSampler must be even, half of them positive "
+                f"and half negative. Received: pairs={pairs}."
+            )
+        if len(self._anchors) < self.pairs or len(self._groups) < 2:
+            raise ValueError(
+                "`labels` of PairSampler must have two classes and, in "
+                "classes of at least two images, as many images as `pairs`. "
+                f"Received: {len(self._groups)} classes, "
+                f"{len(self._anchors)} such images, pairs={pairs}."
+            )
+
+    def plan(self, epoch: int) -> Rows:
+        """Rows of every batch, anchors and partners, (steps, 2 · pairs)."""
+        rng = np.random.default_rng([self.seed, 0, epoch])
+        counts, _ = balanced_counts(
+            len(self._anchors), self.steps * self.pairs, epoch, (self.seed, 1)
+        )
+        # Places in the rows sorted by class, where a class is an interval.
+        anchors = self._anchors[spread(counts, self.steps, rng)]
+        groups = self._groups
+        group = np.searchsorted(groups.starts, anchors, side="right") - 1
+        start, size = groups.starts[group], groups.sizes[group]
+        half = self.pairs // 2
+        others = rng.integers(size - 1)
+        positive = start + (anchors - start + 1 + others) % size
+        total = len(self.labels)
+        negative = (start + size + rng.integers(total - size)) % total
+        partners = np.hstack([positive[:, :half], negative[:, half:]])
+        return groups.rows[np.hstack([anchors, partners])]

@@ -1,0 +1,120 @@
+"""Splits by class: no class is on two sides of any of them."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from keras_dml.data.imageset import ImageSet, concatenate
+
+
+@dataclass(frozen=True)
+class DataSplits:
+    """A data set, split by class.
+
+    Attributes:
+        train: What a model is trained on while it is being chosen. The
+            validation classes are not in it.
+        validation: Held-out training classes, for choosing a model.
+        test: The classes that results are reported on.
+        name: Name of the data set.
+    """
+
+    train: ImageSet
+    validation: ImageSet
+    test: ImageSet
+    name: str
+
+    @cached_property
+    def trainval(self) -> ImageSet:
+        """The paper's full training set: `train`, then `validation`."""
+        return concatenate((self.train, self.validation))
+
+    @classmethod
+    def by_class(
+        cls,
+        images: ImageSet,
+        name: str,
+        train_classes: int | float = 0.5,
+        validation: float = 0.2,
+        seed: int = 0,
+    ) -> "DataSplits":
+        """Splits as CUB-200 and Cars196 are split, then holds out classes.
+
+        Args:
+            images: The whole data set.
+            name: Name of the data set.
+            train_classes: How many classes, or what fraction of them, are
+                for training: see `split_classes`.
+            validation: The fraction of the training classes held out: see
+                `holdout_classes`.
+            seed: Which classes those are.
+        """
+        trainval, test = split_classes(images, train_classes)
+        train, held_out = holdout_classes(trainval, validation, seed)
+        return cls(train, held_out, test, name)
+
+
+def split_classes(
+    images: ImageSet, train_classes: int | float = 0.5
+) -> tuple[ImageSet, ImageSet]:
+    """Cuts a set in two by class, as CUB-200 and Cars196 are: the classes
+    in ascending order, the first ones to train, the others to test.
+
+    Args:
+        images: The set to cut.
+        train_classes: Number of training classes if an integer; their
+            fraction, rounded to a whole number (halves up), if a float.
+
+    Returns:
+        `(train, test)`.
+
+    Raises:
+        ValueError: If either side would have no class.
+    """
+    count = train_classes
+    if isinstance(count, float):
+        count = int(count * images.num_classes + 0.5)
+    if isinstance(count, bool) or not 0 < count < images.num_classes:
+        raise ValueError(
+            "`train_classes` of split_classes must leave at least one "
+            f"class on either side. Received: train_classes={train_classes} "
+            f"of {images.num_classes} classes. Use 1 to "
+            f"{images.num_classes - 1}, or a fraction such as 0.5."
+        )
+    is_train = images.labels < images.classes[count]
+    return images.select(is_train), images.select(~is_train)
+
+
+def holdout_classes(
+    images: ImageSet, fraction: float = 0.2, seed: int = 0
+) -> tuple[ImageSet, ImageSet]:
+    """Holds out a seeded random fraction of the classes.
+
+    Choosing a model on held-out training classes keeps the test classes
+    for reporting alone.
+
+    Args:
+        images: The training set.
+        fraction: Fraction of the classes to hold out, rounded to a whole
+            number, at least one.
+        seed: Which classes are held out.
+
+    Returns:
+        `(train, validation)`, both in the order of `images`.
+
+    Raises:
+        ValueError: If the fraction is not between 0 and 1, or if either
+            side would have no class.
+    """
+    classes = images.classes
+    count = max(1, int(fraction * len(classes) + 0.5))
+    if not 0 < fraction < 1 or count >= len(classes):
+        raise ValueError(
+            "`fraction` of holdout_classes must be between 0 and 1 and "
+            "leave at least one class on either side. Received: "
+            f"fraction={fraction} of {len(classes)} classes."
+        )
+    order = np.random.default_rng(seed).permutation(len(classes))
+    held_out = np.isin(images.labels, classes[order[:count]])
+    return images.select(~held_out), images.select(held_out)

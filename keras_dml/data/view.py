@@ -1,0 +1,179 @@
+"""View: what a model sees of an image at test time."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+
+@dataclass(frozen=True)
+class View:
+    """The deterministic view: resize the short side, cut the center out.
+
+    It is the same for evaluation, clustering and export. Pixels stay in
+    0..255: what else weights want done to them belongs to the model.
+
+    Args:
+        size: (height, width) of the view, in pixels.
+        channels: 1 or 3. Gray images become RGB by repeating, RGB images
+            gray by the luma of ITU-R BT.601.
+        resize: The short side, in pixels, before the cut. By default the
+            larger side of `size`.
+
+    Raises:
+        ValueError: If `size` or `channels` is unfit, or if the cut would
+            be larger than the resized image.
+    """
+
+    size: tuple[int, int]
+    channels: int
+    resize: int | None = None
+
+    def __post_init__(self) -> None:
+        # Recipes and configs bring lists.
+        object.__setattr__(self, "size", tuple(self.size))
+        if len(self.size) != 2 or not all(_is_positive(x) for x in self.size):
+            raise ValueError(
+                "`size` of View must be (height, width) in pixels. "
+                f"Received: size={self.size}."
+            )
+        if self.channels not in (1, 3):
+            raise ValueError(
+                "`channels` of View must be 1 or 3. Received: "
+                f"channels={self.channels!r}."
+            )
+        if self.resize is not None and not (
+            _is_positive(self.resize) and self.resize >= max(self.size)
+        ):
+            raise ValueError(
+                "`resize` of View must be at least as long as the sides of "
+                f"`size`, so that nothing is padded. Received: "
+                f"resize={self.resize!r}, size={self.size}. Use "
+                f"resize={max(self.size)} or more."
+            )
+
+    @classmethod
+    def of(cls, model: keras.Model) -> "View":
+        """The view that a model takes.
+
+        Args:
+            model: A model with one image input of known size; its
+                attribute `resize`, where it has one, is the short side.
+
+        Raises:
+            ValueError: If the model's input is not one image.
+        """
+        shape: Any = getattr(model, "input_shape", None)
+        is_image = isinstance(shape, tuple) and len(shape) == 4
+        if not is_image or None in shape[1:]:
+            raise ValueError(
+                "`model` of View.of must take one batch of images of known "
+                f"size, (None, H, W, C). Received: {model!r} with "
+                f"input_shape={shape}. Build the model with such an input, "
+                "or make the View yourself."
+            )
+        return cls(shape[1:3], shape[3], getattr(model, "resize", None))
+
+    @property
+    def short_side(self) -> int:
+        """Length of an image's short side before the cut, in pixels."""
+        return self.resize or max(self.size)
+
+    def apply(self, images: Any) -> tf.Tensor:
+        """The view of one image or of a batch of images of one size.
+
+        Args:
+            images: (H, W, C) or (B, H, W, C), C being 1 or 3, pixels in
+                0..255 of any type. H, W and B need not be static.
+
+        Returns:
+            (*size, channels) or (B, *size, channels), float32, 0..255.
+        """
+        return center_crop(self.prepare(images), self.size)
+
+    def prepare(self, images: Any) -> tf.Tensor:
+        """What `apply` does before the cut: channels and short side.
+
+        Args:
+            images: As for `apply`.
+
+        Returns:
+            (..., H, W, channels) whose shorter side is `short_side`. The
+            type is kept where no pixel had to change, and is float32
+            otherwise.
+        """
+        images = tf.convert_to_tensor(images)
+        # The smaller number of channels is cheaper to resize.
+        if self.channels == 1:
+            images = to_channels(images, 1)
+        return to_channels(
+            resize_short_side(images, self.short_side), self.channels
+        )
+
+
+def to_channels(images: tf.Tensor, channels: int) -> tf.Tensor:
+    """Gray to RGB or RGB to gray, where the images are not so already.
+
+    Args:
+        images: (..., H, W, 1) or (..., H, W, 3), the last dimension static.
+        channels: 1 or 3.
+
+    Raises:
+        ValueError: If the images have neither 1 nor 3 channels.
+    """
+    given = images.shape[-1]
+    if given not in (1, 3):
+        raise ValueError(
+            "`images` of View must have 1 or 3 channels, known statically. "
+            f"Received: images of shape {images.shape}."
+        )
+    if given == channels:
+        return images
+    if channels == 3:
+        return tf.repeat(images, 3, axis=-1)
+    red, green, blue = tf.split(tf.cast(images, tf.float32), 3, axis=-1)
+    # In this form an image with three equal channels keeps them exactly.
+    return green + 0.299 * (red - green) + 0.114 * (blue - green)
+
+
+def resize_short_side(images: tf.Tensor, short_side: int) -> tf.Tensor:
+    """Resizes images so that the shorter side has a given length.
+
+    Bilinear with antialiasing; the longer side is rounded down, as
+    torchvision does it. Images of known size that fit already are returned
+    as they are, of whatever type, others as float32.
+
+    Args:
+        images: (H, W, C) or (B, H, W, C).
+        short_side: In pixels.
+    """
+    height, width = images.shape[-3:-1]
+    if height is not None and width is not None:
+        if min(height, width) == short_side:
+            return images
+        shape = tf.constant([height, width])
+    else:
+        shape = tf.shape(images)[-3:-1]
+    shortest = tf.reduce_min(shape)
+    return tf.cond(
+        shortest == short_side,
+        lambda: tf.cast(images, tf.float32),
+        lambda: tf.image.resize(
+            images, shape * short_side // shortest, antialias=True
+        ),
+    )
+
+
+def center_crop(images: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
+    """Cuts the center out of images, as float32."""
+    height, width = size
+    shape = tf.shape(images)[-3:-1]
+    top, left = tf.unstack((shape - size) // 2)
+    cut = images[..., top : top + height, left : left + width, :]
+    cut = tf.ensure_shape(cut, (*cut.shape[:-3], height, width, cut.shape[-1]))
+    return tf.cast(cut, tf.float32)
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0

@@ -1,0 +1,247 @@
+"""Tests of ClassBalanced: its guarantees, as properties."""
+
+import logging
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keras_dml.data import ClassBalanced
+
+SIZES = st.lists(st.integers(1, 9), min_size=2, max_size=25)
+
+
+def labels_of(sizes: list[int], seed: int = 0) -> np.ndarray:
+    """Labels 0, 10, 20, … as often as given, shuffled."""
+    labels = 10 * np.repeat(np.arange(len(sizes)), sizes)
+    return np.random.default_rng(seed).permutation(labels)
+
+
+def drawable(sizes: list[int], images: int) -> np.ndarray:
+    """Labels of the classes with enough images for a pair."""
+    least = min(2, images)
+    return 10 * np.flatnonzero(np.array(sizes) >= least)
+
+
+def check_batch(
+    rows: np.ndarray, labels: np.ndarray, classes: int, images: int
+) -> None:
+    """Exactly P classes; K distinct images, or repeats as few as can be."""
+    found, counts = np.unique(labels[rows], return_counts=True)
+    assert len(found) == classes
+    assert counts.min() >= images
+    assert np.ptp(counts) <= 1
+    for label, count in zip(found, counts, strict=True):
+        chosen, repeats = np.unique(
+            rows[labels[rows] == label], return_counts=True
+        )
+        assert len(chosen) == min(count, np.sum(labels == label))
+        assert np.ptp(repeats) <= 1
+
+
+@settings(deadline=None)
+@given(
+    sizes=SIZES,
+    classes=st.integers(1, 25),
+    images=st.integers(1, 6),
+    weighting=st.sampled_from(["balanced", "proportional", "sqrt"]),
+    steps=st.one_of(st.none(), st.integers(1, 30)),
+    seed=st.integers(0, 2**40),
+)
+def test_guarantees(
+    sizes: list[int],
+    classes: int,
+    images: int,
+    weighting: str,
+    steps: int | None,
+    seed: int,
+) -> None:
+    labels = labels_of(sizes)
+    available = drawable(sizes, images)
+    if len(available) == 0:
+        return
+    classes = min(classes, len(available))
+    sampler = ClassBalanced(
+        labels, classes, images, weighting, seed=seed, steps_per_epoch=steps
+    )
+    assert sampler.steps == steps or max(1, len(labels) // sampler.batch_size)
+    total = np.zeros(10 * len(sizes), int)
+    for epoch in range(4):
+        plan = sampler.plan(epoch)
+        assert plan.dtype == np.int64
+        assert plan.shape == (sampler.steps, classes * images)
+        for rows in plan:
+            check_batch(rows, labels, classes, images)
+        drawn = labels[plan.reshape(-1, images)]
+        assert np.all(drawn == drawn[:, :1])
+        counts = np.bincount(drawn[:, 0], minlength=len(total))
+        total += counts
+        if sampler.steps * classes >= len(available):
+            assert counts[available].min() >= 1
+        if weighting == "balanced":
+            assert np.ptp(counts[available]) <= 1
+            assert np.ptp(total[available]) <= 1
+
+
+@settings(deadline=None)
+@given(sizes=SIZES, batch=st.integers(2, 40), images=st.integers(1, 6))
+def test_batch_size_is_filled(
+    sizes: list[int], batch: int, images: int
+) -> None:
+    labels = labels_of(sizes)
+    available = drawable(sizes, images)
+    if len(available) == 0 or batch < images:
+        return
+    sampler = ClassBalanced(labels, batch_size=batch, images=images)
+    for rows in sampler.plan(0):
+        assert len(rows) == batch
+        check_batch(rows, labels, min(batch // images, len(available)), images)
+
+
+def test_three_classes_at_batch_16() -> None:
+    labels = np.repeat([5, 6, 7], 20_000)
+    sampler = ClassBalanced(labels, batch_size=16, images=4)
+    counts = np.sort([np.bincount(x)[5:] for x in labels[sampler.plan(0)]])
+    assert sampler.steps == 3750
+    assert np.all(counts == [5, 5, 6])
+
+
+@given(
+    sizes=st.lists(st.integers(2, 11), min_size=3, max_size=12),
+    images=st.integers(1, 4),
+    steps=st.integers(1, 9),
+)
+def test_no_image_again_before_its_class_is_through(
+    sizes: list[int], images: int, steps: int
+) -> None:
+    labels = labels_of(sizes)
+    sampler = ClassBalanced(
+        labels, classes=3, images=images, steps_per_epoch=steps
+    )
+    draws: dict[int, list[np.ndarray]] = {}
+    for epoch in range(8):
+        for rows in sampler.plan(epoch).reshape(-1, images):
+            draws.setdefault(int(labels[rows[0]]), []).append(rows)
+    for label, rows in draws.items():
+        size = sizes[label // 10]
+        in_a_round = max(1, size // images)
+        for start in range(0, len(rows), in_a_round):
+            shown = np.concatenate(rows[start : start + in_a_round])
+            assert len(set(shown.tolist())) == min(len(shown), size)
+
+
+def test_same_epoch_same_plan_other_epoch_other_plan() -> None:
+    labels = labels_of([6] * 20)
+    plans = [
+        ClassBalanced(labels, classes=5, seed=seed).plan(epoch)
+        for seed, epoch in ((0, 0), (0, 0), (0, 1), (1, 0))
+    ]
+    np.testing.assert_array_equal(plans[0], plans[1])
+    assert not np.array_equal(plans[0], plans[2])
+    assert not np.array_equal(plans[0], plans[3])
+
+
+def test_batches_mix_classes_anew() -> None:
+    """Over some epochs a class meets every other."""
+    labels = labels_of([4] * 30)
+    sampler = ClassBalanced(labels, classes=6, images=2)
+    met = {
+        int(other)
+        for epoch in range(12)
+        for rows in labels[sampler.plan(epoch)]
+        if 0 in rows
+        for other in rows
+    }
+    assert len(met) == 30
+
+
+@pytest.mark.parametrize(
+    ("weighting", "expected"),
+    [("proportional", [2, 8, 18]), ("sqrt", [14 / 3, 28 / 3, 14])],
+)
+def test_weighting(weighting: str, expected: list[float]) -> None:
+    labels = labels_of([10, 40, 90])
+    sampler = ClassBalanced(
+        labels, classes=1, images=1, weighting=weighting, steps_per_epoch=28
+    )
+    counts = [
+        np.bincount(labels[sampler.plan(epoch)].ravel(), minlength=30)[::10]
+        for epoch in range(20)
+    ]
+    assert np.abs(np.array(counts) - expected).max() < 1
+    np.testing.assert_allclose(np.mean(counts, axis=0), expected, atol=0.35)
+
+
+def test_single_images_are_left_out_and_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    labels = labels_of([1, 4, 4, 1])
+    with caplog.at_level(logging.WARNING):
+        sampler = ClassBalanced(labels, classes=2, images=2)
+        shown = {
+            *labels[sampler.plan(0)].ravel(),
+            *labels[sampler.plan(1)].ravel(),
+        }
+    assert shown == {10, 20}
+    assert len(caplog.records) == 1
+    assert "2 classes with a single image" in caplog.text
+    alone = ClassBalanced(labels, classes=4, images=1)
+    assert set(labels[alone.plan(0)].ravel()) == {0, 10, 20, 30}
+
+
+def test_large_labels_and_seeds() -> None:
+    labels = np.repeat([-(2**62), 2**24, 2**24 + 1, 2**62], 3)
+    sampler = ClassBalanced(labels, classes=4, images=3, seed=2**63)
+    for rows in sampler.plan(10**6):
+        assert sorted(rows.tolist()) == list(range(12))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "either `classes` or `batch_size`"),
+        ({"classes": 2, "batch_size": 8}, "either `classes` or `batch_size`"),
+        (
+            {"classes": 4},
+            "classes=4, 3 such classes. Use classes=3, or batch_s",
+        ),
+        ({"classes": 0}, "`classes` of ClassBalanced must be an integer"),
+        ({"classes": 2.0}, "`classes` of ClassBalanced must be an integer"),
+        ({"classes": 2, "images": 0}, "`images` of ClassBalanced"),
+        ({"batch_size": 3}, "`batch_size` of ClassBalanced must hold"),
+        ({"classes": 2, "weighting": "even"}, "`weighting` of ClassBalanced"),
+        ({"classes": 2, "seed": -1}, "`seed` of ClassBalanced"),
+        ({"classes": 2, "steps_per_epoch": 0}, "`steps_per_epoch` of Class"),
+    ],
+)
+def test_unfit_arguments(arguments: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ClassBalanced(labels_of([4, 4, 4]), **arguments)  # type: ignore[arg-type]
+
+
+def test_labels_without_pairs() -> None:
+    with pytest.raises(ValueError, match="several images of a class"):
+        ClassBalanced([1, 2, 3], classes=2)
+    with pytest.raises(ValueError, match="0 such classes"):
+        ClassBalanced([1, 2, 3], batch_size=8)
+    with pytest.raises(ValueError, match="`labels` of ClassBalanced must be"):
+        ClassBalanced([0.5, 1.5], classes=2)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"classes": 32},
+        {"classes": 56, "images": 2},
+        {"classes": 32, "weighting": "proportional"},
+    ],
+)
+def test_plan_of_sop_is_fast(arguments: dict[str, int]) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.sort(rng.integers(0, 11_318, 59_551))
+    sampler = ClassBalanced(labels, **arguments)  # type: ignore[arg-type]
+    start = time.perf_counter()
+    sampler.plan(3)
+    assert time.perf_counter() - start < 0.5

@@ -1,0 +1,104 @@
+"""Tests of the training view."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_dml.data.augment import Augment
+from keras_dml.data.view import View
+
+RNG = np.random.default_rng(0)
+IMAGE = RNG.integers(0, 256, (20, 30, 3), dtype=np.uint8)
+SMALL = View((12, 12), 3, resize=16)
+
+
+def draws_of(augment: Augment, count: int = 1) -> np.ndarray:
+    return RNG.random((count, augment.draws), np.float32)
+
+
+def test_center_is_the_test_view() -> None:
+    augment = Augment(SMALL, "center")
+    seen = augment.apply(IMAGE, draws_of(augment)[0])
+    np.testing.assert_array_equal(seen, SMALL.apply(IMAGE))
+
+
+@pytest.mark.parametrize("crop", ["random", "random_resized", "center"])
+def test_the_first_number_flips(crop: str) -> None:
+    plain, flipping = Augment(SMALL, crop), Augment(SMALL, crop, flip=True)
+    draws = draws_of(plain)[0]
+    for first, mirrored in ((0.0, True), (0.49, True), (0.5, False)):
+        draws[0] = first
+        expected = plain.apply(IMAGE, draws).numpy()
+        seen = flipping.apply(IMAGE, draws)
+        expected = expected[:, ::-1] if mirrored else expected
+        np.testing.assert_allclose(seen, expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("crop", ["random", "center"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_batch_is_seen_as_its_images(crop: str, channels: int) -> None:
+    augment = Augment(View((12, 14), channels, 18), crop, flip=True)
+    batch = RNG.integers(0, 256, (5, 20, 30, 3), dtype=np.uint8)
+    draws = draws_of(augment, 5)
+    one_by_one = [
+        augment.apply(x, d) for x, d in zip(batch, draws, strict=True)
+    ]
+    seen = augment.apply_batch(batch, draws)
+    assert seen.shape == (5, 12, 14, channels)
+    assert seen.dtype == tf.float32
+    np.testing.assert_allclose(seen, one_by_one, atol=1e-3)
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect"])
+def test_padding(mode: Any) -> None:
+    image = RNG.integers(0, 256, (8, 8, 1), dtype=np.uint8)
+    augment = Augment(View((8, 8), 1), pad=3, pad_mode=mode)
+    padded = np.pad(image, ((3, 3), (3, 3), (0, 0)), mode)
+    for y in range(7):
+        draws = np.array([0.9, (y + 0.5) / 7, 6.5 / 7], np.float32)
+        np.testing.assert_array_equal(
+            augment.apply(image, draws), padded[y : y + 8, 6:14]
+        )
+
+
+def test_random_resized_from_the_original_or_the_resized_image() -> None:
+    draws = np.zeros(Augment(SMALL, "random_resized").draws, np.float32)
+    whole = {"scale": (1.0, 1.0), "ratio": (1.5, 1.5)}
+    original = Augment(View((12, 12), 3), "random_resized", **whole)
+    expected = tf.image.resize(IMAGE, (12, 12), antialias=True)
+    np.testing.assert_allclose(
+        original.apply(IMAGE, draws), expected, atol=1e-3
+    )
+    twice = Augment(SMALL, "random_resized", **whole).apply(IMAGE, draws)
+    resized = tf.image.resize(IMAGE, (16, 24), antialias=True)
+    expected = tf.image.resize(resized, (12, 12), antialias=True)
+    np.testing.assert_allclose(twice, expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("crop", ["random", "random_resized", "center"])
+def test_images_smaller_than_the_view(crop: str) -> None:
+    augment = Augment(View((32, 40), 3), crop)
+    seen = augment.apply(IMAGE[:5, :7], draws_of(augment)[0]).numpy()
+    assert seen.shape == (32, 40, 3)
+    assert seen.std() > 20
+    assert 0 <= seen.min() <= seen.max() <= 255
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"crop": "middle"}, "`crop` of Augment must be one of"),
+        ({"pad_mode": "edge"}, "`pad_mode` of Augment must be one of"),
+        ({"scale": (0.5, 1.5)}, "`scale` of Augment"),
+        ({"scale": (0.0, 1.0)}, "`scale` of Augment"),
+        ({"ratio": (2.0, 1.0)}, "`ratio` of Augment"),
+        ({"pad": -1}, "`pad` of Augment"),
+        ({"pad": 16}, "`pad` of Augment"),
+        ({"pad": 2, "crop": "center"}, "`pad` of Augment goes with"),
+    ],
+)
+def test_unfit_arguments(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Augment(SMALL, **arguments)

@@ -1,0 +1,128 @@
+"""Tests of image decoding: the graph against Pillow, format by format."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from keras_dml.data.decode import decode_file, read_image
+
+RNG = np.random.default_rng(0)
+GRAY = np.arange(20 * 30, dtype=np.uint8).reshape(20, 30)
+RGB = RNG.integers(0, 256, (20, 30, 3), dtype=np.uint8)
+# JPEG keeps what is smooth.
+SMOOTH = np.stack(
+    np.broadcast_arrays(
+        np.linspace(0, 255, 30)[None], np.linspace(255, 0, 20)[:, None], 90.0
+    ),
+    axis=-1,
+).astype(np.uint8)
+
+
+def both(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    decode = tf.function(decode_file)
+    return read_image(path), decode(tf.constant(str(path))).numpy()
+
+
+@pytest.mark.parametrize("extension", ["png", "bmp"])
+@pytest.mark.parametrize("array", [GRAY, RGB])
+def test_lossless(tmp_path: Path, extension: str, array: np.ndarray) -> None:
+    path = tmp_path / f"image.{extension}"
+    Image.fromarray(array).save(path)
+    expected = array[..., None] if array.ndim == 2 else array
+    read, decoded = both(path)
+    np.testing.assert_array_equal(read, expected)
+    np.testing.assert_array_equal(
+        decoded, np.broadcast_to(expected, (20, 30, 3))
+    )
+
+
+def palette(image: Image.Image) -> Image.Image:
+    return image.quantize(64)
+
+
+def transparent(image: Image.Image) -> Image.Image:
+    image = image.copy()
+    image.putalpha(Image.fromarray(GRAY))
+    return image
+
+
+def gray_alpha(image: Image.Image) -> Image.Image:
+    return transparent(image.convert("L"))
+
+
+def one_bit(image: Image.Image) -> Image.Image:
+    return image.convert("1")
+
+
+@pytest.mark.parametrize(
+    ("extension", "convert"),
+    [
+        ("png", palette),
+        ("png", transparent),
+        ("png", gray_alpha),
+        ("png", one_bit),
+        ("bmp", palette),
+        ("bmp", transparent),
+        ("gif", palette),
+        ("webp", transparent),
+    ],
+)
+def test_graph_and_pillow_agree(
+    tmp_path: Path,
+    extension: str,
+    convert: Callable[[Image.Image], Image.Image],
+) -> None:
+    path = tmp_path / f"image.{extension}"
+    convert(Image.fromarray(RGB)).save(path)
+    read, decoded = both(path)
+    np.testing.assert_array_equal(decoded, np.broadcast_to(read, (20, 30, 3)))
+    assert decoded.std() > 20
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+def test_jpeg(tmp_path: Path, mode: str) -> None:
+    path = tmp_path / "image.jpg"
+    image = Image.fromarray(SMOOTH).convert(mode)
+    image.save(path, quality=98)
+    read, decoded = both(path)
+    assert read.shape == (20, 30, 1 if mode == "L" else 3)
+    if mode != "CMYK":
+        np.testing.assert_array_equal(
+            decoded, np.broadcast_to(read, (20, 30, 3))
+        )
+    # The two compute RGB from CMYK differently, by a rounding or so.
+    assert np.abs(decoded.astype(int) - read).max() <= 2
+    if mode != "L":
+        assert np.abs(decoded.astype(int) - SMOOTH).max() <= 12
+
+
+def test_16_bits(tmp_path: Path) -> None:
+    path = tmp_path / "image.png"
+    values = np.linspace(0, 65535, 600).reshape(20, 30).astype(np.uint16)
+    Image.fromarray(values).save(path)
+    read, decoded = both(path)
+    np.testing.assert_array_equal(read[..., 0], values >> 8)
+    np.testing.assert_array_equal(decoded[..., 1], values >> 8)
+
+
+def test_first_frame_of_an_animation(tmp_path: Path) -> None:
+    path = tmp_path / "image.gif"
+    frames = [Image.fromarray(np.full((5, 6), v, np.uint8)) for v in (50, 200)]
+    frames[0].save(path, save_all=True, append_images=frames[1:])
+    for pixels in both(path):
+        assert np.all(pixels == 50)
+
+
+def test_a_bad_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "bad file.jpg"
+    path.write_bytes(b"nothing")
+    with pytest.raises(ValueError, match=r"bad file\.jpg' cannot be decoded"):
+        read_image(path)
+    with pytest.raises(
+        ValueError, match=r"none\.jpg' cannot be decoded: FileN"
+    ):
+        read_image(tmp_path / "none.jpg")

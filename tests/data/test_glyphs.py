@@ -1,0 +1,256 @@
+"""Tests of the glyphs: the whole set, and how it is kept."""
+
+import hashlib
+import importlib
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw, ImageFont
+
+from keras_dml.data import DataSplits, ImageSet, concatenate, glyphs
+from keras_dml.data.glyph_drawing import (
+    Drawings,
+    drawing_digest,
+    typefaces,
+)
+
+# `keras_dml.data.glyphs` is the function.
+MODULE = importlib.import_module("keras_dml.data.glyphs")
+
+# Classes, images and a digest of the pixels, by what they depend on.
+KNOWN = {
+    # matplotlib 3.11's typefaces with Pillow 13's FreeType.
+    "1705926c41585460e0b22c66d2f0b53fb1bf33b6f1ccffb72d2931a9fc6e0b09": (
+        2206,
+        26_623,
+        "a43e3472517ca914",
+    ),
+}
+
+slow = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def splits(tmp_path_factory: pytest.TempPathFactory) -> DataSplits:
+    return glyphs(tmp_path_factory.mktemp("glyphs"))
+
+
+@pytest.fixture(scope="module")
+def everything(splits: DataSplits) -> ImageSet:
+    return concatenate((splits.trainval, splits.test))
+
+
+def code_of(name: str) -> int:
+    character, code = name.rsplit(" U+", 1)
+    assert character == chr(int(code, 16))
+    return int(code, 16)
+
+
+@slow
+def test_size(everything: ImageSet) -> None:
+    assert 2000 < everything.num_classes < 2500
+    assert 24_000 < len(everything) < 30_000
+    sizes = np.bincount(everything.labels)
+    assert 8 <= sizes.min() <= sizes.max() <= 16
+    known = KNOWN.get(drawing_digest(typefaces()))
+    if known is not None:
+        order = np.argsort(everything.labels, kind="stable")
+        pixels = np.ascontiguousarray(everything.images[order])
+        digest = hashlib.sha256(pixels.tobytes()).hexdigest()
+        found = (everything.num_classes, len(everything), digest[:16])
+        assert found == known
+
+
+@slow
+def test_no_drawing_comes_twice(everything: ImageSet) -> None:
+    assert everything.pixels is not None
+    assert len({x.tobytes() for x in everything.pixels}) == len(everything)
+    assert everything.pixels.any(axis=(1, 2)).all()
+
+
+@slow
+def test_classes_are_in_code_point_order(splits: DataSplits) -> None:
+    codes = {
+        split: sorted(code_of(n) for n in getattr(splits, split).names.values())
+        for split in ("train", "validation", "trainval", "test")
+    }
+    assert codes["trainval"] == sorted(codes["train"] + codes["validation"])
+    assert codes["trainval"][-1] < codes["test"][0]
+    assert abs(len(codes["trainval"]) - len(codes["test"])) <= 1
+    share = len(codes["validation"]) / len(codes["trainval"])
+    assert share == pytest.approx(0.2, abs=0.001)
+    for split in ("train", "validation", "test"):
+        labels = getattr(splits, split).classes
+        names = getattr(splits, split).names
+        in_order = [code_of(names[int(label)]) for label in labels]
+        assert in_order == codes[split]
+
+
+@slow
+def test_which_characters(everything: ImageSet) -> None:
+    codes = {code_of(name) for name in everything.names.values()}
+    assert {ord(c) for c in "AZaz09éßΩЖ€∑"} <= codes
+    # Greek and Cyrillic capitals that are Latin ones; spaces, controls and
+    # private use.
+    assert not {0x391, 0x410, 0x20, 0xA0, 0xAD, 0x200B, 0xE000} & codes
+
+
+@slow
+def test_images_are_what_pillow_draws(everything: ImageSet) -> None:
+    """Drawn on a large canvas in another way, then cut out."""
+    assert everything.ids is not None
+    fonts = {path.stem: str(path) for path in typefaces()}
+    assert set(everything.ids) <= set(fonts)
+    for row in range(0, len(everything), 501):
+        name = everything.names[int(everything.labels[row])]
+        font = ImageFont.truetype(
+            fonts[everything.ids[row]], 32, layout_engine=0
+        )
+        canvas = Image.new("L", (200, 48))
+        ImageDraw.Draw(canvas).text(
+            (100, 36), name[0], fill=255, font=font, anchor="ls"
+        )
+        left, _, right, _ = canvas.getbbox() or (0, 0, 0, 0)
+        start = left - (48 - (right - left)) // 2
+        expected = np.asarray(canvas)[:, start : start + 48]
+        np.testing.assert_array_equal(everything.read(row)[..., 0], expected)
+
+
+def test_sixteen_typefaces() -> None:
+    names = [path.name for path in typefaces()]
+    assert len(names) == 16
+    assert names == sorted(names)
+    assert sum(name.startswith("DejaVu") for name in names) == 12
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Drawings]:
+    """Replaces the drawing by something quick; lists what was drawn."""
+    made: list[Drawings] = []
+
+    def draw(files: Any) -> Drawings:
+        count = 2001
+        pixels = np.zeros((count, 48, 48), np.uint8)
+        pixels[:, 0, 0] = len(made) + 1
+        codes = np.arange(count) + 0x100
+        made.append(Drawings(pixels, codes, codes * 0))
+        return made[-1]
+
+    monkeypatch.setattr(MODULE, "draw_characters", draw)
+    return made
+
+
+def version_of(splits: DataSplits) -> int:
+    """How many drawings had been made when these were."""
+    return int(splits.test.read(0)[0, 0, 0])
+
+
+def test_drawn_once_then_kept(drawn: list[Drawings], tmp_path: Path) -> None:
+    first, second = glyphs(tmp_path), glyphs(tmp_path)
+    assert len(drawn) == 1
+    for split in ("train", "validation", "test"):
+        a, b = getattr(first, split), getattr(second, split)
+        np.testing.assert_array_equal(a.images, b.images)
+        np.testing.assert_array_equal(a.labels, b.labels)
+        assert a.names == b.names
+        assert a.ids == b.ids
+    assert [x.name for x in tmp_path.iterdir()] == ["glyphs.npz"]
+
+
+def test_the_default_folder(
+    drawn: list[Drawings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERAS_DML_HOME", str(tmp_path / "new"))
+    glyphs()
+    assert (tmp_path / "new" / "glyphs.npz").is_file()
+
+
+@pytest.mark.parametrize("keep", [0, 10, 0.5, 0.99])
+def test_a_truncated_file_is_made_again(
+    drawn: list[Drawings], tmp_path: Path, keep: float
+) -> None:
+    glyphs(tmp_path)
+    file = tmp_path / "glyphs.npz"
+    content = file.read_bytes()
+    length = int(keep * len(content)) if keep < 1 else int(keep)
+    file.write_bytes(content[:length])
+    assert version_of(glyphs(tmp_path)) == 2
+    assert version_of(glyphs(tmp_path)) == 2
+    assert len(drawn) == 2
+
+
+@pytest.mark.parametrize("place", [0.2, 0.5, 0.8])
+def test_a_damaged_file_is_made_again(
+    drawn: list[Drawings], tmp_path: Path, place: float
+) -> None:
+    glyphs(tmp_path)
+    file = tmp_path / "glyphs.npz"
+    content = bytearray(file.read_bytes())
+    start = int(place * len(content))
+    for i in range(start, start + 50):
+        content[i] ^= 0xFF
+    file.write_bytes(bytes(content))
+    assert version_of(glyphs(tmp_path)) == 2
+
+
+def test_other_typefaces_are_drawn_again(
+    drawn: list[Drawings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    glyphs(tmp_path)
+    monkeypatch.setattr(MODULE, "drawing_digest", lambda files: "other")
+    assert version_of(glyphs(tmp_path)) == 2
+    assert version_of(glyphs(tmp_path)) == 2
+
+
+def test_a_folder_that_cannot_be_written(
+    drawn: list[Drawings], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    splits = glyphs(tmp_path / "file" / "folder")
+    assert version_of(splits) == 1
+    assert "cannot be kept" in caplog.text
+
+
+def test_two_at_once(drawn: list[Drawings], tmp_path: Path) -> None:
+    found: list[int] = []
+    threads = [
+        threading.Thread(
+            target=lambda: found.append(version_of(glyphs(tmp_path)))
+        )
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    assert [x.name for x in tmp_path.iterdir()] == ["glyphs.npz"]
+    count = len(drawn)
+    glyphs(tmp_path)
+    assert len(drawn) == count
+
+
+def test_missing_typefaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MODULE, "typefaces", lambda: typefaces()[-8:-4])
+    empty = Drawings(
+        np.zeros((0, 48, 48), np.uint8), np.zeros(0, int), np.zeros(0, int)
+    )
+    monkeypatch.setattr(MODULE, "draw_characters", lambda files: empty)
+    with pytest.raises(RuntimeError, match="4 typefaces, 0 characters"):
+        glyphs(tmp_path)
+
+
+def test_digest_depends_on_files_and_names(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.ttf", tmp_path / "b.ttf"
+    first.write_bytes(b"1")
+    second.write_bytes(b"1")
+    digests = {drawing_digest([first]), drawing_digest([second])}
+    second.write_bytes(b"2")
+    digests.add(drawing_digest([second]))
+    assert len(digests) == 3
+    assert drawing_digest([second]) in digests

@@ -1,0 +1,157 @@
+"""Tests of ImageSet."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from keras_dml.data import ImageSet, concatenate
+
+
+def pixels(count: int, *shape: int) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    return rng.integers(0, 256, (count, *shape), dtype=np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("shape", "channels"), [((5, 4), 1), ((5, 4, 1), 1), ((5, 4, 3), 3)]
+)
+def test_pixels(shape: tuple[int, ...], channels: int) -> None:
+    images = ImageSet(pixels(4, *shape), [7, 2, 7, -1])
+    assert len(images) == 4
+    assert images.channels == channels
+    assert images.paths is None
+    assert images.classes.tolist() == [-1, 2, 7]
+    assert images.num_classes == 3
+    assert images.labels.dtype == np.int64
+    assert images.read(1).shape == (5, 4, channels)
+    assert repr(images) == (
+        f"ImageSet(4 images of 3 classes, {'×'.join(map(str, shape))} pixels)"
+    )
+
+
+def test_files(tmp_path: Path) -> None:
+    array = pixels(1, 5, 4, 3)[0]
+    Image.fromarray(array).save(tmp_path / "a.png")
+    images = ImageSet([tmp_path / "a.png", "b.png"], [0, 1], names=["x", "y"])
+    assert images.paths == (str(tmp_path / "a.png"), "b.png")
+    assert images.images == images.paths
+    assert images.pixels is None
+    assert images.channels is None
+    np.testing.assert_array_equal(images.read(0), array)
+    assert images.select([1]).paths == ("b.png",)
+    assert dict(images.select([1]).names) == {1: "y"}
+
+
+def test_labels_above_float32_stay_apart() -> None:
+    labels = [2**24, 2**24 + 1, 2**62 + 1]
+    images = ImageSet(["a", "b", "c"], labels)
+    assert images.labels.tolist() == labels
+
+
+@pytest.mark.parametrize(
+    "rows", [[2, 0], np.array([2, 0], np.int32), np.array([2, 0], np.uint8)]
+)
+def test_select_rows(rows: object) -> None:
+    array = pixels(3, 2, 2)
+    images = ImageSet(array, [5, 6, 5], names={5: "five"}, ids="abc")
+    chosen = images.select(rows)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(chosen.images, array[[2, 0]])
+    assert chosen.labels.tolist() == [5, 5]
+    assert chosen.ids == ("c", "a")
+    assert chosen.names[5] == "five"
+
+
+def test_select_mask_and_nothing() -> None:
+    images = ImageSet(pixels(3, 2, 2), [5, 6, 5])
+    assert images.select(images.labels == 5).labels.tolist() == [5, 5]
+    assert len(images.select([])) == 0
+    with pytest.raises(IndexError):
+        images.select([3])
+    with pytest.raises(ValueError, match="mask of 3 booleans"):
+        images.select([True, False])
+    with pytest.raises(ValueError, match="rows of dtype float64"):
+        images.select([0.0])
+
+
+def test_it_cannot_be_changed() -> None:
+    labels = np.array([0, 1])
+    images = ImageSet(pixels(2, 2, 2), labels)
+    labels[0] = 9
+    assert images.labels.tolist() == [0, 1]
+    for array in (images.labels, images.images):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1  # type: ignore[index]
+    with pytest.raises(AttributeError):
+        images.labels = labels  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        images.names[0] = "a"  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [0.0, 1.0],
+        ["a", "b"],
+        [True, False],
+        [[0], [1]],
+        [None, 1],
+        [0, 2**63],
+        np.array([0, 1], object),
+    ],
+)
+def test_labels_that_are_no_integers(labels: object) -> None:
+    with pytest.raises(ValueError, match=r"`labels` of ImageSet must .*Rec"):
+        ImageSet(["a", "b"], labels)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "images",
+    [
+        np.zeros((2, 4, 4), np.float32),
+        np.zeros((2, 4, 4, 4), np.uint8),
+        np.zeros((2, 4), np.uint8),
+        [np.zeros((4, 4), np.uint8)] * 2,
+        "folder",
+    ],
+)
+def test_images_of_no_kind(images: object) -> None:
+    with pytest.raises(ValueError, match=r"`images` of ImageSet must"):
+        ImageSet(images, [0, 1])  # type: ignore[arg-type]
+
+
+def test_lengths_differ() -> None:
+    with pytest.raises(ValueError, match="3 labels, 2 images"):
+        ImageSet(["a", "b"], [0, 1, 2])
+    with pytest.raises(ValueError, match="1 ids, 2 images"):
+        ImageSet(["a", "b"], [0, 1], ids=["x"])
+    with pytest.raises(ValueError, match="2 names, labels from 0 to 2"):
+        ImageSet(["a", "b"], [0, 2], names=["x", "y"])
+
+
+def test_an_array_of_paths() -> None:
+    assert ImageSet(np.array(["a", "b"]), [0, 1]).paths == ("a", "b")
+
+
+def test_concatenate() -> None:
+    array = pixels(4, 3, 3)
+    images = ImageSet(array, [1, 2, 3, 2], names={2: "two"}, ids="abcd")
+    parts = (images.select([0, 1]), images.select([2, 3]))
+    whole = concatenate(parts)
+    np.testing.assert_array_equal(whole.images, array)
+    assert whole.labels.tolist() == [1, 2, 3, 2]
+    assert dict(whole.names) == {2: "two"}
+    assert whole.ids == tuple("abcd")
+    files = concatenate([ImageSet(["a"], [0]), ImageSet(["b"], [0], ids="x")])
+    assert files.paths == ("a", "b")
+    assert files.ids is None
+
+
+def test_concatenate_what_does_not_go_together() -> None:
+    gray = ImageSet(pixels(1, 2, 2), [0], names={0: "a"})
+    for other in (ImageSet(["a"], [0]), ImageSet(pixels(1, 3, 2), [0])):
+        with pytest.raises(ValueError, match="pixels of one size"):
+            concatenate([gray, other])
+    with pytest.raises(ValueError, match="named 'a' and 'b'"):
+        concatenate([gray, ImageSet(pixels(1, 2, 2), [0], names={0: "b"})])

@@ -1,0 +1,51 @@
+"""Tests of loading: files that cannot be decoded are named."""
+
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from keras_dml.data import ImageSet, View, loading, pipeline
+from keras_dml.data import test_view as seen_at_test
+from tests.data.small_images import sampler_of, save_all
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> ImageSet:
+    return save_all(tmp_path)
+
+
+@pytest.mark.parametrize("place", [0, 7, 11])
+@pytest.mark.parametrize("content", [b"", b"\x89PNG and no more", b"BM"])
+def test_a_bad_file_is_named(
+    files: ImageSet, place: int, content: bytes
+) -> None:
+    sampler = sampler_of(files, steps=2)
+    bad = sampler.plan(0).ravel()[place]
+    assert files.paths is not None
+    Path(files.paths[bad]).write_bytes(content)
+    with pytest.raises(
+        tf.errors.OpError, match=rf"/{bad}\.png' cannot be decoded"
+    ):
+        list(pipeline(files, sampler, 8))
+
+
+def test_several_bad_files_and_missing_ones(files: ImageSet) -> None:
+    assert files.paths is not None
+    for path in files.paths:
+        Path(path).unlink()
+    first = sampler_of(files).plan(0)[0, 0]
+    with pytest.raises(tf.errors.OpError, match=rf"/{first}\.png' cannot"):
+        list(pipeline(files, sampler_of(files), 8))
+    with pytest.raises(tf.errors.OpError, match=r"/0\.png' cannot"):
+        list(seen_at_test(files, View((8, 8), 1)))
+
+
+def test_a_file_that_only_pillow_decodes(
+    files: ImageSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert files.paths is not None
+    Path(files.paths[2]).write_bytes(b"\x89PNG and no more")
+    monkeypatch.setattr(loading, "read_image", lambda path: None)
+    with pytest.raises(tf.errors.OpError, match="though Pillow can decode"):
+        list(seen_at_test(files, View((8, 8), 1)))

@@ -1,0 +1,264 @@
+"""Tests of the tf.data pipelines."""
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from keras_dml.data import (
+    ClassBalanced,
+    ClusterSampler,
+    ImageSet,
+    View,
+    pipeline,
+)
+from keras_dml.data import test_view as seen_at_test
+from tests.data.small_images import (
+    LABELS,
+    PIXELS,
+    noise,
+    sampler_of,
+    save_all,
+)
+
+
+@pytest.fixture
+def images() -> ImageSet:
+    return ImageSet(PIXELS, LABELS)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> ImageSet:
+    """The same images in files."""
+    return save_all(tmp_path)
+
+
+def epoch_of(dataset: tf.data.Dataset) -> list[Any]:
+    return list(dataset.as_numpy_iterator())
+
+
+def check_equal(first: list[Any], second: list[Any]) -> None:
+    tf.nest.map_structure(np.testing.assert_array_equal, first, second)
+
+
+def test_batches_are_as_planned(images: ImageSet) -> None:
+    sampler = sampler_of(images)
+    dataset = pipeline(images, sampler, size=10, crop="center", resize=10)
+    assert dataset.cardinality() == sampler.steps == 4
+    x, y = dataset.element_spec
+    assert x == tf.TensorSpec((6, 10, 10, 1), tf.float32)
+    assert y == {
+        "label": tf.TensorSpec((6,), tf.int64),
+        "index": tf.TensorSpec((6,), tf.int64),
+    }
+    batches = epoch_of(dataset)
+    assert len(batches) == 4
+    for (x, y), rows in zip(batches, sampler.plan(0), strict=True):
+        np.testing.assert_array_equal(y["index"], rows)
+        np.testing.assert_array_equal(y["label"], LABELS[rows])
+        np.testing.assert_array_equal(x, PIXELS[rows, 1:11])
+
+
+def test_every_iteration_is_the_next_epoch(images: ImageSet) -> None:
+    sampler = sampler_of(images)
+    dataset = pipeline(images, sampler, size=8)
+    for epoch in range(3):
+        assert sampler.epoch == epoch
+        rows = [y["index"] for _, y in epoch_of(dataset)]
+        np.testing.assert_array_equal(rows, sampler.plan(epoch))
+
+
+@pytest.mark.parametrize("crop", ["random", "random_resized"])
+def test_runs_are_equal_and_can_be_resumed(images: ImageSet, crop: str) -> None:
+    def run(start: int, epochs: int, seed: int = 0) -> list[Any]:
+        sampler = sampler_of(images)
+        sampler.epoch = start
+        dataset = pipeline(images, sampler, 8, crop=crop, flip=True, seed=seed)
+        return [batch for _ in range(epochs) for batch in epoch_of(dataset)]
+
+    whole = run(0, 3)
+    check_equal(whole, run(0, 3))
+    check_equal(whole[8:], run(2, 1))
+    other = run(0, 1, seed=1)
+    np.testing.assert_array_equal(other[0][1]["index"], whole[0][1]["index"])
+    assert not np.array_equal(other[0][0], whole[0][0])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"crop": "center", "flip": True},
+        {"crop": "random", "flip": True, "pad": 2, "pad_mode": "reflect"},
+        {"crop": "random_resized", "flip": True},
+        {"crop": "random", "resize": 14, "views": 2},
+    ],
+)
+def test_files_and_pixels_give_the_same(
+    images: ImageSet, files: ImageSet, arguments: dict[str, Any]
+) -> None:
+    batches = [
+        epoch_of(
+            pipeline(source, sampler_of(source), 8, channels=1, **arguments)
+        )
+        for source in (images, files)
+    ]
+    tf.nest.map_structure(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-3), *batches
+    )
+
+
+def test_random_crops_are_windows_of_the_padded_image(
+    images: ImageSet,
+) -> None:
+    sampler = sampler_of(images, steps=12)
+    dataset = pipeline(images, sampler, (7, 8), pad=2, resize=10, flip=True)
+    places = set()
+    for x, y in epoch_of(dataset):
+        for view, row in zip(x[..., 0], y["index"], strict=True):
+            padded = np.pad(PIXELS[row, :, :, 0], 2)
+            windows = np.lib.stride_tricks.sliding_window_view(padded, (7, 8))
+            for flipped in (False, True):
+                shown = view[:, ::-1] if flipped else view
+                found = np.argwhere((windows == shown).all(axis=(2, 3)))
+                places.update((flipped, *place) for place in found.tolist())
+    top, left = {p[1] for p in places}, {p[2] for p in places}
+    assert top == set(range(16 - 7 + 1))
+    assert left == set(range(14 - 8 + 1))
+    assert {p[0] for p in places} == {False, True}
+    assert len(places) > 40
+
+
+def test_two_views(images: ImageSet) -> None:
+    dataset = pipeline(images, sampler_of(images), 8, views=2)
+    single = pipeline(images, sampler_of(images), 8)
+    for (x, y), (_, same) in zip(
+        epoch_of(dataset), epoch_of(single), strict=True
+    ):
+        assert set(x) == {"image", "image2"}
+        assert x["image"].shape == x["image2"].shape == (6, 8, 8, 1)
+        assert not np.array_equal(x["image"], x["image2"])
+        np.testing.assert_array_equal(y["index"], same["index"])
+
+
+def test_targets_travel_with_the_batch(images: ImageSet) -> None:
+    sampler = ClusterSampler(LABELS, 2, 2, learners=2)
+    clusters = np.arange(len(LABELS)) % 2
+    dataset = pipeline(images, sampler, 8)
+    with pytest.raises(tf.errors.OpError, match="Recluster"):
+        epoch_of(dataset)
+    sampler.epoch = 0
+    sampler.set_assignments(clusters)
+    for _, y in epoch_of(dataset):
+        np.testing.assert_array_equal(y["cluster"], clusters[y["index"]])
+        np.testing.assert_array_equal(y["learner"], y["cluster"])
+        assert y["learner"].dtype == np.int64
+    sampler.set_phase("full", "all")
+    for _, y in epoch_of(dataset):
+        assert np.all(y["learner"] == -1)
+
+
+class FromEpoch(keras.callbacks.Callback):
+    """Sets the sampler in `on_epoch_begin`, as Recluster does."""
+
+    def __init__(self, sampler: ClusterSampler) -> None:
+        super().__init__()
+        self.sampler = sampler
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.sampler.epoch = 10 * epoch
+        self.sampler.set_assignments(np.arange(len(LABELS)) % 2)
+        self.sampler.set_phase("sliced", "clusters" if epoch else "all")
+
+
+class Recorder(keras.Model):
+    """Writes down the learner of every step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[tuple[list[int], list[int]]] = []
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        _, y = data
+        self.steps.append(
+            (y["index"].numpy().tolist(), y["cluster"].numpy().tolist())
+        )
+        return {"loss": 0.0}
+
+
+def test_what_a_callback_sets_holds_for_the_epoch(images: ImageSet) -> None:
+    sampler = ClusterSampler(LABELS, 2, 2, learners=2)
+    model = Recorder()
+    model.compile(optimizer="sgd", run_eagerly=True)
+    dataset = pipeline(images, sampler, 8)
+    model.fit(
+        dataset,
+        epochs=3,
+        callbacks=[FromEpoch(sampler)],
+        shuffle=False,
+        verbose=0,
+    )
+    planned, clusters = [], []
+    for epoch in range(3):
+        FromEpoch(sampler).on_epoch_begin(epoch)
+        planned.extend(sampler.plan(10 * epoch).tolist())
+        clusters.extend(sampler.targets(10 * epoch)["cluster"].tolist())
+    assert [rows for rows, _ in model.steps] == planned
+    assert [found for _, found in model.steps] == [[c] * 4 for c in clusters]
+
+
+def test_images_of_many_sizes_and_kinds(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    paths = []
+    for i, (height, width, extension) in enumerate(
+        [(5, 9, "png"), (40, 7, "jpg"), (16, 16, "bmp"), (3, 50, "gif")]
+    ):
+        shape = (height, width, 3) if i % 2 else (height, width)
+        pixels = rng.integers(0, 256, shape, dtype=np.uint8)
+        paths.append(tmp_path / f"{i}.{extension}")
+        Image.fromarray(pixels).save(paths[-1])
+    images = ImageSet(paths, [0, 0, 1, 1])
+    sampler = ClassBalanced([0, 0, 1, 1], classes=2, images=2)
+    for crop in ("random", "random_resized", "center"):
+        ((x, _),) = epoch_of(pipeline(images, sampler, (16, 12), crop=crop))
+        assert x.shape == (4, 16, 12, 3)
+        assert x.std(axis=(1, 2, 3)).min() > 10
+    (x,) = seen_at_test(images, View((16, 12), 1, 20))
+    assert x.shape == (4, 16, 12, 1)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_channels(channels: int) -> None:
+    for given in (1, 3):
+        images = ImageSet(noise(channels=given), LABELS)
+        dataset = pipeline(images, sampler_of(images), 8, channels=channels)
+        assert dataset.element_spec[0].shape == (6, 8, 8, channels)
+        assert len(epoch_of(dataset)) == 4
+        default = pipeline(images, sampler_of(images), 8).element_spec[0]
+        assert default.shape == (6, 8, 8, given)
+
+
+def test_the_test_view_is_in_order(images: ImageSet, files: ImageSet) -> None:
+    view = View((6, 8), 3, 9)
+    expected = view.apply(PIXELS)
+    for source in (images, files):
+        dataset = seen_at_test(source, view, batch_size=7)
+        batches = list(dataset)
+        assert [len(batch) for batch in batches] == [7, 7, 7, 3]
+        assert dataset.element_spec.shape == (None, 6, 8, 3)
+        np.testing.assert_allclose(tf.concat(batches, 0), expected, atol=1e-3)
+        again = tf.concat(list(dataset), 0)
+        np.testing.assert_array_equal(again, tf.concat(batches, 0))
+
+
+def test_unfit_arguments(images: ImageSet) -> None:
+    others = images.select(np.arange(20))
+    with pytest.raises(ValueError, match="made from the labels of `images`"):
+        pipeline(images, sampler_of(others), 8)
+    with pytest.raises(ValueError, match="`views` of pipeline"):
+        pipeline(images, sampler_of(images), 8, views=3)
+    with pytest.raises(ValueError, match="`size` of View"):
+        pipeline(images, sampler_of(images), 0)

@@ -1,0 +1,73 @@
+"""Tests of splits by class."""
+
+import numpy as np
+import pytest
+
+from keras_dml.data import (
+    DataSplits,
+    ImageSet,
+    holdout_classes,
+    split_classes,
+)
+
+
+def make(classes: int) -> ImageSet:
+    """Three images a class, labels 10, 20, …, mixed."""
+    labels = 10 * np.tile(np.arange(1, classes + 1), 3)
+    return ImageSet([f"{i}.jpg" for i in range(len(labels))], labels)
+
+
+def test_first_half_trains_second_half_tests() -> None:
+    train, test = split_classes(make(4))
+    assert train.classes.tolist() == [10, 20]
+    assert test.classes.tolist() == [30, 40]
+    assert train.paths == tuple(f"{i}.jpg" for i in (0, 1, 4, 5, 8, 9))
+
+
+@pytest.mark.parametrize(
+    ("train_classes", "expected"),
+    [(0.5, 51), (51, 51), (1, 1), (100, 100), (0.2, 20)],
+)
+def test_caltech_sizes(train_classes: int | float, expected: int) -> None:
+    train, test = split_classes(make(101), train_classes)
+    assert train.num_classes == expected
+    assert test.num_classes == 101 - expected
+    assert len(train) + len(test) == 303
+
+
+@pytest.mark.parametrize("train_classes", [0, 4, -1, 0.0, 1.0, 0.01, True])
+def test_no_class_on_a_side(train_classes: int | float) -> None:
+    with pytest.raises(ValueError, match=r"`train_classes` of split_classes"):
+        split_classes(make(4), train_classes)
+
+
+def test_holdout_is_seeded() -> None:
+    images = make(20)
+    train, held_out = holdout_classes(images, seed=3)
+    assert held_out.num_classes == 4
+    assert not set(train.classes) & set(held_out.classes)
+    assert set(train.classes) | set(held_out.classes) == set(images.classes)
+    again = holdout_classes(images, seed=3)[1]
+    other = holdout_classes(images, seed=4)[1]
+    assert again.paths == held_out.paths
+    assert other.classes.tolist() != held_out.classes.tolist()
+
+
+@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, 0.9])
+def test_holdout_of_nothing_or_all(fraction: float) -> None:
+    with pytest.raises(ValueError, match=r"`fraction` of holdout_classes"):
+        holdout_classes(make(3), fraction)
+
+
+def test_trainval_is_train_and_validation() -> None:
+    images = make(10)
+    splits = DataSplits.by_class(images, "ten", train_classes=6, seed=1)
+    assert splits.train.num_classes == 5
+    assert splits.validation.num_classes == 1
+    assert splits.trainval.classes.tolist() == [10, 20, 30, 40, 50, 60]
+    assert splits.test.classes.tolist() == [70, 80, 90, 100]
+    assert splits.trainval.paths is not None
+    assert sorted(splits.trainval.paths) == sorted(
+        split_classes(images, 6)[0].paths or ()
+    )
+    assert splits.trainval is splits.trainval

@@ -1,0 +1,164 @@
+"""Tests of the test view: against Pillow and by hand."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from keras_dml.data import View
+
+RNG = np.random.default_rng(0)
+
+
+def photo(height: int, width: int, channels: int = 3) -> np.ndarray:
+    """Something smooth with some noise on it, uint8."""
+    small = RNG.integers(0, 256, (5, 5, channels), dtype=np.uint8)
+    tiles = [
+        np.asarray(Image.fromarray(small[..., c]).resize((width, height)))
+        for c in range(channels)
+    ]
+    noise = RNG.normal(0, 10, (height, width, channels))
+    return (np.stack(tiles, -1) + noise).clip(0, 255).astype(np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("shape", "size", "resize", "resized"),
+    [
+        ((60, 90), (32, 32), 40, (40, 60)),
+        ((91, 60), (32, 24), None, (48, 32)),
+        ((20, 30), (32, 32), None, (32, 48)),
+        ((7, 50), (8, 8), 10, (10, 71)),
+        ((50, 50), (33, 33), 50, (50, 50)),
+    ],
+)
+def test_against_pillow(
+    shape: tuple[int, int],
+    size: tuple[int, int],
+    resize: int | None,
+    resized: tuple[int, int],
+) -> None:
+    image = photo(*shape)
+    seen = View(size, 3, resize).apply(image).numpy()
+    small = Image.fromarray(image).resize(
+        resized[::-1], Image.Resampling.BILINEAR
+    )
+    top, left = ((r - s) // 2 for r, s in zip(resized, size, strict=True))
+    expected = np.asarray(small)[top : top + size[0], left : left + size[1]]
+    assert seen.shape == (*size, 3)
+    assert seen.dtype == np.float32
+    # Pillow rounds after rows and again after columns.
+    assert np.abs(seen - expected).max() <= 1.5
+    assert 0 <= seen.min() <= seen.max() <= 255
+
+
+def test_what_fits_is_not_touched() -> None:
+    image = photo(48, 48, 1)
+    np.testing.assert_array_equal(View((48, 48), 1).apply(image), image)
+    dynamic = tf.function(
+        View((48, 48), 1).apply,
+        input_signature=[tf.TensorSpec((None, None, 1), tf.uint8)],
+    )
+    np.testing.assert_array_equal(dynamic(image), image)
+    np.testing.assert_array_equal(
+        View((20, 40), 1, 48).apply(image), image[14:34, 4:44]
+    )
+
+
+def test_a_batch_is_seen_as_its_images() -> None:
+    view = View((16, 20), 3, 24)
+    batch = np.stack([photo(31, 40) for _ in range(3)])
+    one_by_one = [view.apply(image) for image in batch]
+    np.testing.assert_allclose(view.apply(batch), one_by_one, atol=1e-3)
+
+
+@pytest.mark.parametrize("given", [1, 3])
+@pytest.mark.parametrize("wanted", [1, 3])
+def test_channels(given: int, wanted: int) -> None:
+    image = photo(10, 10, given)
+    seen = View((10, 10), wanted).apply(image).numpy()
+    mode = "L" if wanted == 1 else "RGB"
+    pixels = image if given == 3 else image[..., 0]
+    expected = np.asarray(Image.fromarray(pixels).convert(mode), np.float32)
+    if wanted == 1:
+        expected = expected[..., None]
+    assert seen.shape == (10, 10, wanted)
+    assert np.abs(seen - expected).max() <= 0.501
+
+
+def test_equal_channels_become_exactly_that_gray() -> None:
+    gray = np.arange(256, dtype=np.uint8).reshape(16, 16, 1)
+    seen = View((16, 16), 1).apply(np.repeat(gray, 3, axis=-1))
+    np.testing.assert_array_equal(seen, gray)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32", "int32"])
+def test_any_type_of_pixels(dtype: str) -> None:
+    image = photo(20, 30)
+    view = View((12, 12), 3, 14)
+    np.testing.assert_allclose(
+        view.apply(image.astype(dtype)), view.apply(image), atol=1e-3
+    )
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_saved_model_with_unknown_shapes(tmp_path: Path, channels: int) -> None:
+    view = View((12, 16), 3, 18)
+    module = tf.Module()
+    module.apply = tf.function(
+        view.apply,
+        input_signature=[tf.TensorSpec((None, None, None, channels), tf.uint8)],
+    )
+    tf.saved_model.save(module, str(tmp_path))
+    loaded = tf.saved_model.load(str(tmp_path))
+    for height, width in ((18, 18), (30, 50), (9, 7)):
+        batch = np.stack([photo(height, width, channels)] * 2)
+        seen = loaded.apply(batch)
+        assert seen.shape == (2, 12, 16, 3)
+        np.testing.assert_allclose(seen, view.apply(batch), atol=1e-3)
+
+
+def test_static_shapes_are_known() -> None:
+    spec = tf.TensorSpec((None, None, None, 1), tf.uint8)
+    trace = tf.function(View((12, 16), 3, 18).apply).get_concrete_function(spec)
+    assert trace.output_shapes.as_list() == [None, 12, 16, 3]
+
+
+def test_the_view_of_a_model() -> None:
+    inputs = keras.Input((24, 32, 3))
+    model = keras.Model(inputs, keras.layers.Flatten()(inputs))
+    assert View.of(model) == View((24, 32), 3)
+    model.resize = 40
+    assert View.of(model) == View((24, 32), 3, 40)
+
+
+@pytest.mark.parametrize(
+    "shape", [(None, None, None, 3), (None, 10), [(None, 8, 8, 1)] * 2, None]
+)
+def test_models_without_a_view(shape: Any) -> None:
+    with pytest.raises(ValueError, match=r"`model` of View\.of must"):
+        View.of(SimpleNamespace(input_shape=shape))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (((0, 4), 3), "`size` of View"),
+        (((4,), 3), "`size` of View"),
+        (((4, 4), 2), "`channels` of View"),
+        (((4, 6), 3, 5), r"`resize` of View .* resize=6 or more"),
+        (((4, 6), 3, 0), "`resize` of View"),
+    ],
+)
+def test_unfit_arguments(arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        View(*arguments)
+
+
+def test_images_with_other_channels() -> None:
+    with pytest.raises(ValueError, match="1 or 3 channels"):
+        View((4, 4), 3).apply(np.zeros((4, 4, 2), np.uint8))
