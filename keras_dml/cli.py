@@ -145,12 +145,15 @@ def evaluate(run: str, split: str, which: str) -> None:
 @reports_errors
 def export(run: str, output: str | None, which: str) -> None:
     """Write the model in the folder RUN for TensorFlow Serving."""
+    from rich.console import Console
+
     from keras_dml import runs
     from keras_dml.export import export as export_model
 
     recipe = runs.load_recipe(run)
     target = output or Path("saved_models") / recipe.name
-    path = export_model(runs.load_model(run, which), target)
+    with Console(stderr=True).status("Exporting"):
+        path = export_model(runs.load_model(run, which), target)
     click.echo(f"Exported to {path}")
 
 

@@ -122,6 +122,12 @@ class Recluster(keras.callbacks.Callback):
                 "`every` of Recluster must be a positive number of epochs. "
                 f"Received: every={every!r}."
             )
+        if len(images) != len(sampler.labels):
+            raise ValueError(
+                "`images` of Recluster must be those that `sampler` plans. "
+                f"Received: {len(images)} images and a sampler of "
+                f"{len(sampler.labels)}."
+            )
         if len(images) < sampler.learners:
             raise ValueError(
                 "`images` of Recluster must be at least as many as there "

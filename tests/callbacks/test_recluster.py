@@ -203,6 +203,11 @@ def test_bad_arguments(arguments, message, images) -> None:
         Recluster(images, sampler_of(images), **arguments)
 
 
+def test_images_of_another_sampler(images) -> None:
+    with pytest.raises(ValueError, match="24 images and a sampler of 48"):
+        Recluster(blobs(4, 6), sampler_of(images))
+
+
 def test_more_clusters_than_points() -> None:
     images = ImageSet(np.zeros((4, 16, 16), "uint8"), [0, 0, 1, 1])
     sampler = ClusterSampler(images.labels, classes=2, images=2, learners=5)

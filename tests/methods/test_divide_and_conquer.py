@@ -31,13 +31,15 @@ def test_a_learners_loss_is_the_base_loss_on_its_slice(
     )
 
 
-def test_minus_one_trains_the_merged_embedding(tiny_backbone) -> None:
+def test_minus_one_trains_the_merged_embedding(tiny_backbone, caplog) -> None:
     model = model_of(tiny_backbone)
     x, targets = batch(-1)
     expected = losses.get("contrastive").per_example(targets["label"], model(x))
     np.testing.assert_allclose(terms(model, x, targets), expected, rtol=1e-5)
+    assert not caplog.text
     del targets["learner"]
     np.testing.assert_allclose(terms(model, x, targets), expected, rtol=1e-5)
+    assert "merged embedding only" in caplog.text
 
 
 @pytest.mark.parametrize("learner", [0, 2])
