@@ -1,0 +1,28 @@
+"""Exact evaluation of embeddings: retrieval, clustering, confidence."""
+
+from keras_dml.evaluation.clustering import kmeans
+from keras_dml.evaluation.confidence import (
+    Comparison,
+    Difference,
+    Interval,
+    bootstrap,
+    compare,
+)
+from keras_dml.evaluation.embed import embed
+from keras_dml.evaluation.evaluate import evaluate
+from keras_dml.evaluation.protocols import Protocol, one_per_class
+from keras_dml.evaluation.results import Results
+
+__all__ = [
+    "Comparison",
+    "Difference",
+    "Interval",
+    "Protocol",
+    "Results",
+    "bootstrap",
+    "compare",
+    "embed",
+    "evaluate",
+    "kmeans",
+    "one_per_class",
+]

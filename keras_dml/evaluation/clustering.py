@@ -1,0 +1,114 @@
+"""K-means and how well its clusters agree with the classes."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from keras_dml.evaluation.arrays import as_embeddings
+from keras_dml.types import FloatArray, Rows
+
+
+def kmeans(
+    points: FloatArray, clusters: int, *, iterations: int = 20, seed: int = 0
+) -> Rows:
+    """Clusters points by K-means, using all of them.
+
+    Args:
+        points: (N, D).
+        clusters: Number of clusters, at most N.
+        iterations: Rounds of Lloyd's algorithm.
+        seed: Seed of the first centroids, which are random points.
+
+    Returns:
+        Cluster of every point, (N,), from 0.
+
+    Raises:
+        ValueError: If `points` are not finite, or there are fewer points
+            than clusters.
+    """
+    import faiss
+
+    points = as_embeddings(points, "points", "kmeans")
+    points = points.astype(np.float32, copy=False)
+    if not 1 <= clusters <= len(points):
+        raise ValueError(
+            "`clusters` of kmeans must be from 1 to the number of points. "
+            f"Received: clusters={clusters}, {len(points)} points."
+        )
+    # By default faiss trains on 256 points a centroid and warns below 39.
+    algorithm = faiss.Kmeans(
+        points.shape[1],
+        int(clusters),
+        niter=int(iterations),
+        seed=int(seed),
+        min_points_per_centroid=1,
+        max_points_per_centroid=len(points),
+    )
+    algorithm.train(points)
+    _, nearest = algorithm.index.search(points, 1)
+    assignments: Rows = nearest[:, 0].astype(np.int64)
+    return assignments
+
+
+def nmi(labels: Rows, clusters: Rows) -> float:
+    """Normalized mutual information, 2I(Ω; C) / (H(Ω) + H(C)).
+
+    Args:
+        labels: Class of every point, (N,).
+        clusters: Cluster of every point, (N,).
+    """
+    from sklearn.metrics import normalized_mutual_info_score
+
+    return float(normalized_mutual_info_score(labels, clusters))
+
+
+def ami(labels: Rows, clusters: Rows) -> float:
+    """Adjusted mutual information, with the arithmetic mean of entropies.
+
+    Unlike NMI it does not grow with the number of clusters: clusters
+    drawn at random score 0.
+
+    Args:
+        labels: Class of every point, (N,).
+        clusters: Cluster of every point, (N,).
+
+    Reference:
+        Vinh et al., "Information Theoretic Measures for Clusterings
+        Comparison", JMLR 2010.
+    """
+    from sklearn.metrics import adjusted_mutual_info_score
+
+    return float(adjusted_mutual_info_score(labels, clusters))
+
+
+def f1(labels: Rows, clusters: Rows) -> float:
+    """F1 of the decision, for each pair of points, whether they belong.
+
+    A pair is positive if its points share a class, and predicted positive
+    if they share a cluster. 0 if there are no pairs of either kind.
+
+    Args:
+        labels: Class of every point, (N,).
+        clusters: Cluster of every point, (N,).
+
+    Reference:
+        Manning et al., "Introduction to Information Retrieval", 2008,
+        section 16.3.
+    """
+    _, class_of = np.unique(labels, return_inverse=True)
+    _, cluster_of = np.unique(clusters, return_inverse=True)
+    both = class_of.astype(np.int64) * (cluster_of.max() + 1) + cluster_of
+    hits = _pairs(np.unique(both, return_counts=True)[1])
+    pairs = _pairs(np.bincount(class_of)) + _pairs(np.bincount(cluster_of))
+    return 2 * hits / pairs if pairs else 0.0
+
+
+def _pairs(sizes: Rows) -> int:
+    return int((sizes * (sizes - 1) // 2).sum())
+
+
+METRICS: dict[str, Callable[[Rows, Rows], float]] = {
+    "nmi": nmi,
+    "ami": ami,
+    "f1": f1,
+}

@@ -1,0 +1,251 @@
+"""How sure a result is, and whether one model beats another."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from keras_dml.evaluation.results import Results
+from keras_dml.types import FloatArray, Rows
+
+UNITS = ("queries", "classes")
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate and its confidence interval.
+
+    Attributes:
+        estimate: The value measured.
+        low: Lower end.
+        high: Upper end.
+    """
+
+    estimate: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.estimate:.4f} [{self.low:.4f}, {self.high:.4f}]"
+
+
+@dataclass(frozen=True)
+class Difference(Interval):
+    """How much better the second of two results is.
+
+    Attributes:
+        share_better: Share of resamples in which the second is better;
+            ties count half. Near 0.5 there is no telling.
+    """
+
+    share_better: float
+
+
+def bootstrap(
+    results: Results,
+    *,
+    confidence: float = 0.95,
+    resamples: int = 1000,
+    units: str = "queries",
+    seed: int = 0,
+) -> dict[str, Interval]:
+    """Confidence intervals of the retrieval metrics, by percentiles.
+
+    Args:
+        results: Of `evaluate`.
+        confidence: Probability mass of the intervals.
+        resamples: Number of bootstrap samples.
+        units: What is drawn with replacement: "queries", for which the
+            classes are given; or "classes" with all their queries, which
+            asks how the metric varies with the classes in the test set,
+            and gives wider intervals.
+        seed: Seed of the draws.
+
+    Returns:
+        An interval for each retrieval metric.
+
+    Raises:
+        ValueError: If an argument is not as described.
+
+    Reference:
+        Efron and Tibshirani, "An Introduction to the Bootstrap", 1993,
+        sections 13.3 and 8.3.
+    """
+    _check("bootstrap", confidence, resamples, units)
+    names = list(results.per_query)
+    if not names:
+        raise ValueError(
+            "`results` of bootstrap must have a retrieval metric. Received: "
+            f"{tuple(results)}. Add one to `metrics` of evaluate."
+        )
+    values = _table(results, names)
+    means = _resampled(values, results, resamples, units, seed)
+    low, high = _percentiles(means, confidence)
+    estimates = values.mean(axis=0)
+    return {
+        name: Interval(float(estimates[i]), float(low[i]), float(high[i]))
+        for i, name in enumerate(names)
+    }
+
+
+class Comparison(dict[str, Difference]):
+    """Differences of two results on the same queries, by metric.
+
+    Args:
+        first: Results of the first model.
+        second: Results of the second.
+        differences: By metric.
+    """
+
+    def __init__(
+        self,
+        first: Results,
+        second: Results,
+        differences: dict[str, Difference],
+    ) -> None:
+        super().__init__(differences)
+        self._first = first
+        self._second = second
+
+    def better(self, metric: str) -> Rows:
+        """Rows of the queries at which the second is better, most first."""
+        return self._ordered(metric, sign=1)
+
+    def worse(self, metric: str) -> Rows:
+        """Rows of the queries at which the second is worse, most first."""
+        return self._ordered(metric, sign=-1)
+
+    def _ordered(self, metric: str, sign: int) -> Rows:
+        gain = self._second.per_query[metric] - self._first.per_query[metric]
+        gain = sign * gain
+        order = np.argsort(-gain, kind="stable")
+        return self._first.query_rows[order[: int((gain > 0).sum())]]
+
+    def __str__(self) -> str:
+        width = max(len(name) for name in self)
+        return "\n".join(
+            f"{name:<{width}}  {difference.estimate:+.4f} "
+            f"[{difference.low:+.4f}, {difference.high:+.4f}], better in "
+            f"{difference.share_better:.1%} of resamples"
+            for name, difference in self.items()
+        )
+
+
+def compare(
+    first: Results,
+    second: Results,
+    *,
+    confidence: float = 0.95,
+    resamples: int = 1000,
+    units: str = "queries",
+    seed: int = 0,
+) -> Comparison:
+    """Paired comparison of two models on the same queries.
+
+    Every resample takes the same queries of both, so what makes a query
+    hard for both cancels out.
+
+    Args:
+        first: Results of the first model.
+        second: Results of the second.
+        confidence: Probability mass of the intervals.
+        resamples: Number of bootstrap samples.
+        units: "queries" or "classes"; see `bootstrap`.
+        seed: Seed of the draws.
+
+    Returns:
+        Second less first for each retrieval metric that both have.
+
+    Raises:
+        ValueError: If the queries differ, or an argument is not as
+            described.
+    """
+    _check("compare", confidence, resamples, units)
+    same = np.array_equal(first.query_rows, second.query_rows)
+    if not same or not np.array_equal(first.query_labels, second.query_labels):
+        raise ValueError(
+            "`first` and `second` of compare must have the same queries. "
+            f"Received: {first.queries} and {second.queries} queries, "
+            f"{'the same rows' if same else 'different rows'}. Evaluate "
+            "both on the same images and protocol."
+        )
+    names = [name for name in first.per_query if name in second.per_query]
+    if not names:
+        raise ValueError(
+            "`first` and `second` of compare must share a retrieval "
+            f"metric. Received: {tuple(first)} and {tuple(second)}."
+        )
+    gains = _table(second, names) - _table(first, names)
+    means = _resampled(gains, first, resamples, units, seed)
+    low, high = _percentiles(means, confidence)
+    share = (means > 0).mean(axis=0) + 0.5 * (means == 0).mean(axis=0)
+    estimates = gains.mean(axis=0)
+    differences = {
+        name: Difference(*map(float, (estimates[i], low[i], high[i], share[i])))
+        for i, name in enumerate(names)
+    }
+    return Comparison(first, second, differences)
+
+
+def _check(owner: str, confidence: float, resamples: int, units: str) -> None:
+    if not 0 < confidence < 1:
+        raise ValueError(
+            f"`confidence` of {owner} must lie between 0 and 1. Received: "
+            f"confidence={confidence}. Use 0.95."
+        )
+    if resamples < 1:
+        raise ValueError(
+            f"`resamples` of {owner} must be positive. Received: "
+            f"resamples={resamples}. Use 1000."
+        )
+    if units not in UNITS:
+        raise ValueError(
+            f"`units` of {owner} must be one of {UNITS}. Received: "
+            f"units={units!r}."
+        )
+
+
+def _table(results: Results, names: list[str]) -> FloatArray:
+    return np.stack([results.per_query[name] for name in names], axis=1)
+
+
+def _resampled(
+    values: FloatArray, results: Results, resamples: int, units: str, seed: int
+) -> FloatArray:
+    """Means of the metrics in each resample, (resamples, metrics)."""
+    unit_of_query = np.arange(len(values))
+    if units == "classes":
+        unit_of_query = np.unique(results.query_labels, return_inverse=True)[1]
+    # Sums over the queries of a unit: how often a unit is drawn then
+    # weighs its sum and its size.
+    count = int(unit_of_query.max()) + 1
+    sums = np.stack(
+        [np.bincount(unit_of_query, column, count) for column in values.T],
+        axis=1,
+    )
+    sizes = np.bincount(unit_of_query, minlength=count).astype(np.float64)
+    parts = [
+        (weights @ sums) / (weights @ sizes)[:, None]
+        for weights in _weights(count, resamples, seed)
+    ]
+    return np.concatenate(parts)
+
+
+def _weights(count: int, resamples: int, seed: int) -> Iterator[FloatArray]:
+    """How often each unit is drawn, (chunk, count), chunk by chunk."""
+    rng = np.random.default_rng(seed)
+    chunk = max(1, 2**21 // count)
+    for start in range(0, resamples, chunk):
+        size = min(chunk, resamples - start)
+        drawn = rng.integers(0, count, (size, count))
+        drawn += count * np.arange(size)[:, None]
+        counts = np.bincount(drawn.ravel(), minlength=size * count)
+        yield counts.reshape(size, count).astype(np.float64)
+
+
+def _percentiles(
+    means: FloatArray, confidence: float
+) -> tuple[FloatArray, FloatArray]:
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(means, [tail, 1 - tail], axis=0)
+    return low, high

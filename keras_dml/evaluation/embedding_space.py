@@ -1,0 +1,80 @@
+"""How an embedding space is filled: its spectrum and its density."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from keras_dml.evaluation.vectors import blocks
+from keras_dml.types import FloatArray, Rows
+
+
+def spectral_decay(embeddings: FloatArray) -> float:
+    """ρ = KL(U ‖ S), with S the singular values, divided by their sum.
+
+    0 where all directions are used alike; large where few are. Infinite
+    where the embeddings span fewer dimensions than they have.
+
+    Args:
+        embeddings: (N, D), not centred.
+
+    Reference:
+        Roth et al., "Revisiting Training Strategies and Generalization
+        Performance in Deep Metric Learning", ICML 2020, section 5; Milbich
+        et al., "DiVA", ECCV 2020, figure 5.
+    """
+    # The factor R of QR has the same singular values, and is small.
+    wide = embeddings.astype(np.float64)
+    factor = np.linalg.qr(wide, mode="r")
+    values = np.linalg.svd(factor, compute_uv=False)
+    rounding = max(wide.shape) * np.finfo(np.float64).eps * values[0]
+    if len(values) < wide.shape[1] or values[-1] <= rounding:
+        return float("inf")
+    shares = values / values.sum()
+    return float(-np.log(shares * len(shares)).mean())
+
+
+def density(embeddings: FloatArray, labels: Rows) -> float:
+    """π = mean distance within classes / mean distance between classes.
+
+    Within: Euclidean distance over all pairs of images that share a
+    class. Between: over all pairs of classes, of their mean embeddings.
+
+    Args:
+        embeddings: (N, D).
+        labels: Class of every row, (N,).
+
+    Returns:
+        The ratio; NaN if there are no two images of one class, or no two
+        classes with different means.
+
+    Reference:
+        Roth et al., "Revisiting Training Strategies and Generalization
+        Performance in Deep Metric Learning", ICML 2020, section 5.
+    """
+    order = np.argsort(labels, kind="stable")
+    _, starts = np.unique(labels[order], return_index=True)
+    classes = np.split(embeddings[order].astype(np.float64), starts[1:])
+    within = [_pair_distances(rows) for rows in classes]
+    total, pairs = np.sum(within, axis=0)
+    centers = np.stack([rows.mean(axis=0) for rows in classes])
+    total_between, pairs_between = _pair_distances(centers)
+    if not pairs or not total_between:
+        return float("nan")
+    return float((total / pairs) / (total_between / pairs_between))
+
+
+def _pair_distances(points: FloatArray) -> tuple[float, int]:
+    """Sum and number of the distances between different points."""
+    from scipy.spatial.distance import cdist
+
+    total = sum(
+        float(cdist(points[rows], points).sum())
+        for rows in blocks(len(points), 256)
+    )
+    return total, len(points) * (len(points) - 1)
+
+
+METRICS: dict[str, Callable[[FloatArray, Rows], float]] = {
+    "spectral_decay": lambda embeddings, labels: spectral_decay(embeddings),
+    "density": density,
+}

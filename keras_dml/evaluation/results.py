@@ -1,0 +1,113 @@
+"""What an evaluation found."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from keras_dml.types import FloatArray, Rows
+
+
+class Results(Mapping[str, float]):
+    """Metrics by name, and what they were measured on.
+
+    Attributes:
+        queries: Number of queries that count (over all draws).
+        excluded: Number of queries left out because their class has no
+            other image in the gallery (over all draws).
+        classes: Number of classes.
+        gallery: Number of images searched among.
+        distance: "cosine", "euclidean" or "dot".
+        draws: Number of protocols averaged over.
+        per_query: For each retrieval metric its value for each query,
+            (Q,); the draws one after another.
+        per_seed: For each clustering metric its value for each seed, (S,).
+        query_rows: Row of each query, (Q,).
+        query_labels: Class of each query, (Q,).
+
+    Args:
+        values: The metrics, in the order asked for.
+        **details: The attributes.
+    """
+
+    def __init__(
+        self,
+        values: Mapping[str, float],
+        *,
+        queries: int,
+        excluded: int,
+        classes: int,
+        gallery: int,
+        distance: str,
+        draws: int,
+        per_query: Mapping[str, FloatArray],
+        per_seed: Mapping[str, FloatArray],
+        query_rows: Rows,
+        query_labels: Rows,
+    ) -> None:
+        self._values = dict(values)
+        self.queries = queries
+        self.excluded = excluded
+        self.classes = classes
+        self.gallery = gallery
+        self.distance = distance
+        self.draws = draws
+        self.per_query = dict(per_query)
+        self.per_seed = dict(per_seed)
+        self.query_rows = query_rows
+        self.query_labels = query_labels
+
+    def __getitem__(self, name: str) -> float:
+        if name not in self._values:
+            raise KeyError(
+                f"{name!r} was not measured. Received: metrics="
+                f"{tuple(self._values)}. Add it to `metrics` of evaluate."
+            )
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the values of single queries, ready for JSON."""
+        return {
+            "metrics": dict(self._values),
+            "queries": self.queries,
+            "excluded": self.excluded,
+            "classes": self.classes,
+            "gallery": self.gallery,
+            "distance": self.distance,
+            "draws": self.draws,
+            "per_seed": {k: v.tolist() for k, v in self.per_seed.items()},
+        }
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{k}={v:.4f}" for k, v in self.items())
+        return f"Results({values})"
+
+    def __str__(self) -> str:
+        width = max(len(name) for name in self)
+        lines = [
+            f"{name:<{width}}  {value:8.4f}{self._spread(name)}"
+            for name, value in self.items()
+        ]
+        draws = f", {self.draws} draws" if self.draws > 1 else ""
+        excluded = (
+            f" ({self.excluded} more without a relevant image)"
+            if self.excluded
+            else ""
+        )
+        about = (
+            f"{self.queries} queries{excluded}, gallery of {self.gallery}, "
+            f"{self.classes} classes, {self.distance}{draws}"
+        )
+        return "\n".join([*lines, about])
+
+    def _spread(self, name: str) -> str:
+        values = self.per_seed.get(name, np.empty(0))
+        if len(values) < 2:
+            return ""
+        return f" ± {values.std(ddof=1):.4f} ({len(values)} seeds)"

@@ -1,0 +1,176 @@
+"""Exact ranks of the relevant images, without N×N memory, without sorting.
+
+The rank of a relevant image is one more than the number of gallery images
+that precede it: those with a higher score and, among equal scores, those
+that stand earlier in the gallery. So a block of scores is neither sorted
+nor kept: it is compared to the scores of each query's relevant images, and
+what exceeds them is counted.
+"""
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from keras_dml.evaluation.counting import Counter
+from keras_dml.evaluation.progress import tracked
+from keras_dml.evaluation.relevance import Relevance
+from keras_dml.evaluation.scores import Scores
+from keras_dml.evaluation.slots import Limits
+from keras_dml.evaluation.tile import Tile
+from keras_dml.evaluation.vectors import blocks
+from keras_dml.types import FloatArray, Rows
+
+SMALLEST_SIDE, LARGEST_SIDE = 64, 2048
+
+MOST_THREADS = 8
+"""Each takes up to 20 MB."""
+
+BYTES_OF_POSITIVE = 128
+"""What a relevant image takes at most while its rank is found."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Ranks of the relevant images of some queries.
+
+    Attributes:
+        queries: Queries that have a relevant image, (Q,).
+        counts: Number of relevant images of each, R, (Q,).
+        ranks: From 1, ascending for each query, one query after another;
+            `BEYOND` where beyond the limit, (P,).
+    """
+
+    queries: Rows
+    counts: Rows
+    ranks: Rows
+
+    @property
+    def starts(self) -> Rows:
+        """Where the ranks of each query start, (Q,)."""
+        return np.cumsum(self.counts) - self.counts
+
+
+def search(
+    scores: Scores,
+    relevance: Relevance,
+    limits: Limits,
+    *,
+    memory: int,
+    symmetric: bool = False,
+    progress: bool | None = None,
+) -> Iterator[Ranks]:
+    """Ranks of all relevant images, panel of queries by panel.
+
+    Args:
+        scores: Scores of queries against the gallery.
+        relevance: Who is relevant to whom.
+        limits: Ranks up to which they must be exact.
+        memory: Bytes to work in.
+        symmetric: Whether queries and gallery are the same images in the
+            same order: half the products then suffice, if all queries
+            make one panel.
+        progress: Whether to show progress; None shows it in a terminal.
+
+    Yields:
+        Ranks of consecutive panels of queries, as large as half of the
+        memory allows.
+    """
+    panels = _panels(scores, relevance, memory // 2)
+    side = _side(scores, memory // 4)
+    gallery = _growing_blocks(len(scores.gallery), side)
+    symmetric = symmetric and len(panels) == 1
+    threads = min(os.cpu_count() or 1, MOST_THREADS)
+    with ThreadPoolExecutor(threads) as pool:
+        for panel in panels:
+            counter = Counter(scores, relevance, panel, limits, pool)
+            description = f"Searching for {panel.stop} of {panels[-1].stop}"
+            for number, items in enumerate(
+                tracked(gallery, len(gallery), description, progress)
+            ):
+                if symmetric:
+                    before = gallery[: number + 1]
+                    _count_symmetric(counter, scores, items, before)
+                else:
+                    _count(counter, scores, items, blocks(counter.size, side))
+            yield _ranks(counter, panel)
+
+
+def _ranks(counter: Counter, panel: slice) -> Ranks:
+    counts = np.diff(counter.slots.starts)
+    queries = np.flatnonzero(counts)
+    return Ranks(queries + panel.start, counts[queries], counter.slots.ranks())
+
+
+def _count(
+    counter: Counter, scores: Scores, items: slice, queries: list[slice]
+) -> None:
+    """Counts some gallery images for all queries."""
+    right = scores.right(items)
+    for rows in queries:
+        counter.count(_tile(counter, rows, items, right))
+
+
+def _count_symmetric(
+    counter: Counter, scores: Scores, items: slice, queries: list[slice]
+) -> None:
+    """Counts the pairs of some images with all up to them, both ways."""
+    right = scores.right(items)
+    for rows in queries:
+        tile = _tile(counter, rows, items, right)
+        counter.count(tile)
+        if rows != items:
+            counter.count(
+                Tile(
+                    tile.values,
+                    counter.tolerance[items],
+                    queries=items,
+                    items=rows,
+                    mirrored=True,
+                )
+            )
+
+
+def _tile(
+    counter: Counter, queries: slice, items: slice, right: FloatArray
+) -> Tile:
+    values = counter.left[queries] @ right.T
+    return Tile(values, counter.tolerance[queries], queries, items)
+
+
+def _panels(scores: Scores, relevance: Relevance, memory: int) -> list[slice]:
+    """Consecutive queries whose factors and relevant images fit."""
+    needed = BYTES_OF_POSITIVE * relevance.upper_counts
+    needed = np.cumsum(needed + 4 * scores.factor_size)
+    panels = []
+    start, used = 0, 0
+    while start < len(needed):
+        stop = int(np.searchsorted(needed, used + memory, side="right"))
+        stop = max(stop, start + 1)
+        panels.append(slice(start, stop))
+        start, used = stop, int(needed[stop - 1])
+    return panels
+
+
+def _side(scores: Scores, memory: int) -> int:
+    """Side of a tile whose scores and factors fit."""
+    # Factors are float64 before they are rounded: three arrays of them.
+    dims = 28 * scores.factor_size
+    side = int((np.sqrt(dims**2 + 16 * memory) - dims) / 8)
+    return min(max(side, SMALLEST_SIDE), LARGEST_SIDE)
+
+
+def _growing_blocks(count: int, side: int) -> list[slice]:
+    """Blocks of 64, 64, 128, 256, … up to `side` gallery images.
+
+    At first, all relevant images matter; a look at a few gallery images
+    tells which of them are certainly beyond their limit.
+    """
+    edges = [0]
+    size = SMALLEST_SIDE
+    while edges[-1] < count:
+        edges.append(min(edges[-1] + min(size, side), count))
+        size = max(size, edges[-1])
+    return [slice(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]

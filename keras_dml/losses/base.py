@@ -1,0 +1,230 @@
+"""The contract of a metric loss."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_dml.losses.arguments import check_choice
+from keras_dml.losses.distances import l2_normalize
+from keras_dml.losses.reductions import REDUCTIONS
+from keras_dml.types import Config, Tensor
+
+
+class MetricLoss(keras.losses.Loss):
+    """Base of all losses on embeddings.
+
+    A loss is called in two ways. Plain Keras calls `loss(labels,
+    embeddings, sample_weight)`, for `compile(loss=...)`. The objectives of
+    this library call `per_example`, which can also compare with
+    references, and do the averaging themselves.
+
+    A subclass names in `function` the pure function that computes it,
+    `function(labels, embeddings, ref_labels, ref_embeddings, *, ...)` →
+    (B,), whose keyword arguments are attributes of the loss. It is given
+    float32 embeddings, unit if `normalize`.
+
+    Args:
+        reduction: One of "mean", "mean_nonzero" and "sum_over_pairs"; see
+            `keras_dml.losses.reductions.REDUCTIONS`.
+        normalize: Whether to L2-normalize the embeddings first. Harmless
+            for embeddings that are unit already; a zero row stays zero.
+        name: Name of the instance.
+
+    Raises:
+        ValueError: If `reduction` is unknown.
+    """
+
+    function: Callable[..., Tensor]
+
+    def __init__(
+        self,
+        reduction: str = "mean",
+        normalize: bool = True,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(name=name)
+        check_choice(type(self).__name__, "reduction", reduction, REDUCTIONS)
+        self.reduction = reduction
+        self.normalize = normalize
+        self._average = _Average(name=self.name)
+
+    @property
+    def owns_weights(self) -> bool:
+        """Whether the loss has weights of its own that must be trained."""
+        return False
+
+    def build(self, owner: keras.layers.Layer, embedding_dim: int) -> None:
+        """Creates the weights of the loss in the layer that will own them.
+
+        Args:
+            owner: The layer whose `add_weight` is called, inside its own
+                `build`, so that the weights belong to the model.
+            embedding_dim: Dimensions of the embeddings, D.
+        """
+
+    def per_example(
+        self,
+        labels: Tensor,
+        embeddings: Tensor,
+        ref_labels: Tensor | None = None,
+        ref_embeddings: Tensor | None = None,
+    ) -> Tensor:
+        """The loss of every example; its plain mean is the reduced loss.
+
+        Args:
+            labels: (B,) integer class ids, or a (B, R) relation matrix
+                (1 positive, 0 negative, −1 ignored).
+            embeddings: (B, D) anchors, of any floating dtype.
+            ref_labels: (R,) class ids of the references, unless `labels`
+                is a relation matrix.
+            ref_embeddings: (R, D) references to compare with (a queue, a
+                gallery, a second view). None compares the batch with
+                itself. With references no pair is taken for a self-pair;
+                mark such pairs −1 in a relation matrix.
+
+        Returns:
+            (B,) float32. An anchor without a valid pair has exactly 0; one
+            with a NaN or infinite embedding has NaN.
+
+        Raises:
+            ValueError: If shapes are wrong or references incomplete.
+        """
+        labels = ops.convert_to_tensor(labels)
+        embeddings = _to_float32(embeddings)
+        if ref_labels is not None:
+            ref_labels = ops.convert_to_tensor(ref_labels)
+        if ref_embeddings is not None:
+            ref_embeddings = _to_float32(ref_embeddings)
+        self._check_call(labels, embeddings, ref_labels, ref_embeddings)
+        finite = ops.all(ops.isfinite(embeddings), axis=1)
+        if self.normalize:
+            embeddings = l2_normalize(embeddings)
+            if ref_embeddings is not None:
+                ref_embeddings = l2_normalize(ref_embeddings)
+        values = self.call(labels, embeddings, ref_labels, ref_embeddings)
+        return ops.where(finite, values, float("nan"))
+
+    def call(
+        self,
+        labels: Tensor,
+        embeddings: Tensor,
+        ref_labels: Tensor | None = None,
+        ref_embeddings: Tensor | None = None,
+    ) -> Tensor:
+        return type(self).function(
+            labels, embeddings, ref_labels, ref_embeddings, **self.arguments()
+        )
+
+    def arguments(self) -> Config:
+        """The keyword arguments for `function`."""
+        parameters = inspect.signature(type(self).function).parameters
+        return {
+            name: getattr(self, name)
+            for name, parameter in parameters.items()
+            if parameter.kind == parameter.KEYWORD_ONLY
+        }
+
+    def __call__(
+        self,
+        y_true: Tensor,
+        y_pred: Tensor,
+        sample_weight: Tensor | None = None,
+    ) -> Tensor:
+        labels = ops.convert_to_tensor(y_true)
+        if len(labels.shape) == 2 and labels.shape[-1] == 1:
+            labels = ops.squeeze(labels, axis=-1)
+        values = self.per_example(labels, y_pred)
+        return self._average(values, values, sample_weight)
+
+    def get_config(self) -> Config:
+        """Every constructor argument, read from the attribute of its name."""
+        return {
+            name: _serialize(getattr(self, name))
+            for name in argument_names(type(self))
+        }
+
+    def _check_call(
+        self,
+        labels: Tensor,
+        embeddings: Tensor,
+        ref_labels: Tensor | None,
+        ref_embeddings: Tensor | None,
+    ) -> None:
+        name = type(self).__name__
+        ranks = len(labels.shape), len(embeddings.shape)
+        if ranks not in ((1, 2), (2, 2)):
+            raise ValueError(
+                f"{name} takes (B,) class ids or a (B, R) relation matrix, "
+                "and (B, D) embeddings. Received: labels of shape "
+                f"{tuple(labels.shape)}, embeddings of shape "
+                f"{tuple(embeddings.shape)}."
+            )
+        by_class = ranks[0] == 1
+        if by_class and (ref_labels is None) != (ref_embeddings is None):
+            raise ValueError(
+                f"`ref_labels` and `ref_embeddings` of {name} go together. "
+                f"Received: ref_labels={ref_labels}, "
+                f"ref_embeddings={ref_embeddings}. Pass both, or describe "
+                "the pairs by a (B, R) relation matrix as `labels`."
+            )
+        if not by_class and ref_labels is not None:
+            raise ValueError(
+                f"{name} got a (B, R) relation matrix as `labels`, which "
+                "leaves nothing for `ref_labels` to say. Received: "
+                f"labels of shape {tuple(labels.shape)}. Pass "
+                "ref_labels=None."
+            )
+        if not by_class:
+            others = embeddings if ref_embeddings is None else ref_embeddings
+            self._check_relation(labels, embeddings, others)
+
+    def _check_relation(
+        self, labels: Tensor, embeddings: Tensor, others: Tensor
+    ) -> None:
+        expected = (embeddings.shape[0], others.shape[0])
+        known = zip(labels.shape, expected, strict=True)
+        if any(None not in pair and pair[0] != pair[1] for pair in known):
+            raise ValueError(
+                f"The relation matrix of {type(self).__name__} must have a "
+                "row for every anchor and a column for every reference, "
+                f"here {expected}. Received: labels of shape "
+                f"{tuple(labels.shape)}."
+            )
+
+
+class _Average(keras.losses.Loss):
+    """The mean of finished (B,) values.
+
+    Keras weights them by `sample_weight` and scales them for distribution
+    strategies.
+    """
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        return y_pred
+
+
+def argument_names(cls: type[MetricLoss]) -> list[str]:
+    """Names of all constructor arguments of a loss class."""
+    names = []
+    for base in cls.__mro__:
+        if issubclass(base, MetricLoss) and "__init__" in vars(base):
+            parameters = inspect.signature(base.__init__).parameters.values()
+            names += [
+                parameter.name
+                for parameter in list(parameters)[1:]
+                if parameter.kind != parameter.VAR_KEYWORD
+            ]
+    return list(dict.fromkeys(names))
+
+
+def _serialize(value: Any) -> Any:
+    if hasattr(value, "get_config"):
+        return keras.saving.serialize_keras_object(value)
+    return value
+
+
+def _to_float32(x: Tensor) -> Tensor:
+    return ops.cast(ops.convert_to_tensor(x), "float32")

@@ -1,0 +1,172 @@
+"""The contract of mining, and the walk over triplets that it allows."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, TypeAlias
+
+import keras
+from keras import ops
+
+from keras_dml.losses.pairs import Pairs
+from keras_dml.types import Config, Tensor
+
+Seed: TypeAlias = int | keras.random.SeedGenerator | None
+
+
+DRAWS = 32
+GOLDEN_RATIO = 0.618034
+
+
+@dataclass(frozen=True)
+class Miner:
+    """Base of all mining strategies: pairs → weights of pairs or triplets.
+
+    A miner picks positives for every anchor, and for every anchor and
+    positive the negatives that complete a triplet. Triplet losses walk
+    over these triplets; pair losses take each triplet (a, p, n) as the two
+    pairs (a, p) and (a, n), unless the strategy is about pairs.
+
+    All of it is masks and weights over (B, R), never a list of indices:
+    shapes stay static, and memory O(B·R).
+
+    Attributes:
+        is_random: Whether the strategy draws random numbers.
+    """
+
+    is_random = False
+
+    def positives(self, pairs: Pairs) -> Tensor:
+        """(B, R) boolean: the positives to use."""
+        return pairs.positive
+
+    def prepare(self, pairs: Pairs) -> Any:
+        """Whatever `negatives` needs again for every positive."""
+        return pairs
+
+    def negatives(
+        self, prepared: Any, to_positive: Tensor, uniform: Tensor
+    ) -> Tensor:
+        """Weights of the negatives for one positive of every anchor.
+
+        Args:
+            prepared: What `prepare` returned.
+            to_positive: (B, 1) distance of each anchor to its positive.
+            uniform: (B, 1) uniform random numbers in [0, 1); zeros unless
+                `is_random`.
+
+        Returns:
+            (B, R) float32, 0 for what is no negative of the anchor.
+        """
+        raise NotImplementedError
+
+    def pair_weights(
+        self, pairs: Pairs, seed: Seed = None
+    ) -> tuple[Tensor, Tensor]:
+        """How often each pair counts in a pair loss.
+
+        Args:
+            pairs: The pairs of the batch.
+            seed: Seed of the strategies that draw.
+
+        Returns:
+            `(positive_weights, negative_weights)`: (B, R) float32 each,
+            without gradient.
+        """
+
+        def step(
+            weights: tuple[Tensor, ...], pick: Tensor, negatives: Tensor
+        ) -> tuple[Tensor, ...]:
+            count = ops.sum(negatives, axis=1, keepdims=True)
+            return weights[0] + ops.where(pick, count, 0.0), (
+                weights[1] + negatives
+            )
+
+        zeros = ops.zeros_like(pairs.distances)
+        positive, negative = self.walk(pairs, step, (zeros, zeros), seed)
+        return positive, negative
+
+    def walk(
+        self,
+        pairs: Pairs,
+        step: Callable[
+            [tuple[Tensor, ...], Tensor, Tensor], tuple[Tensor, ...]
+        ],
+        initial: tuple[Tensor, ...],
+        seed: Seed = None,
+    ) -> tuple[Tensor, ...]:
+        """Visits all triplets: the k-th positive of all anchors at once.
+
+        As many steps as the anchor with the most positives has (K − 1 in
+        a batch of P classes × K images), each O(B·R). No gradient passes.
+
+        Args:
+            pairs: The pairs of the batch.
+            step: `(state, pick, negatives) -> state`, where `pick` is the
+                (B, R) boolean mask with the k-th positive of each anchor,
+                and `negatives` the (B, R) float weights of its negatives;
+                both empty for anchors with fewer positives.
+            initial: The first state.
+            seed: Seed of the strategies that draw.
+
+        Returns:
+            The last state.
+        """
+        pairs = pairs._replace(distances=ops.stop_gradient(pairs.distances))
+        has_negative = ops.any(pairs.negative, axis=1, keepdims=True)
+        positive = ops.logical_and(self.positives(pairs), has_negative)
+        rank = ops.cumsum(ops.cast(positive, "int32"), axis=1)
+        prepared = self.prepare(pairs)
+        draw = self._draws(ops.shape(pairs.distances)[0], seed)
+
+        def visit(k: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+            pick = ops.logical_and(positive, rank == k)
+            to_positive = picked(pairs.distances, pick)
+            negatives = self.negatives(prepared, to_positive, draw(k))
+            exists = ops.any(pick, axis=1, keepdims=True)
+            negatives = ops.where(exists, negatives, 0.0)
+            return (k + 1, *step(state, pick, negatives))
+
+        steps = ops.max(rank)
+        _, *state = ops.while_loop(
+            lambda k, *_: k <= steps, visit, (ops.ones_like(steps), *initial)
+        )
+        return tuple(state)
+
+    def _draws(self, anchors: Any, seed: Seed) -> Callable[[Tensor], Tensor]:
+        """k → (B, 1) uniform numbers for the k-th positives, k = 1, 2, …
+
+        Drawing (B, R) numbers, of which few are used, would be the most
+        expensive part of mining. Beyond `DRAWS` positives of one anchor,
+        its numbers come back rotated by the golden ratio.
+        """
+        if not self.is_random:
+            zeros = ops.zeros((anchors, 1), dtype="float32")
+            return lambda k: zeros
+        numbers = keras.random.uniform((anchors, DRAWS), seed=seed)
+
+        def draw(k: Tensor) -> Tensor:
+            column = ops.take(numbers, [(k - 1) % DRAWS], axis=1)
+            turns = ops.cast((k - 1) // DRAWS, "float32")
+            return (column + GOLDEN_RATIO * turns) % 1.0
+
+        return draw
+
+    def get_config(self) -> Config:
+        return asdict(self)
+
+    @classmethod
+    def from_config(cls, config: Config) -> "Miner":
+        return cls(**config)
+
+
+def picked(values: Tensor, pick: Tensor) -> Tensor:
+    """(B, 1): the value each row has where `pick` has its one True."""
+    return ops.sum(ops.where(pick, values, 0.0), axis=1, keepdims=True)
+
+
+def one_of_each_row(scores: Tensor, mask: Tensor) -> Tensor:
+    """(B, R) boolean: the first largest score of each row under a mask."""
+    scores = ops.where(mask, scores, float("-inf"))
+    columns = ops.arange(ops.shape(scores)[1])
+    largest = columns[None, :] == ops.argmax(scores, axis=1)[:, None]
+    return ops.logical_and(largest, mask)

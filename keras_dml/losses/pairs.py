@@ -1,0 +1,96 @@
+"""Which pairs are positive, which negative, and how far apart they are."""
+
+from typing import NamedTuple
+
+from keras import ops
+
+from keras_dml.losses import distances as distances_lib
+from keras_dml.losses.distances import Distance, diagonal
+from keras_dml.types import Tensor
+
+POSITIVE = 1
+NEGATIVE = 0
+IGNORE = -1
+
+
+def pair_masks(
+    labels: Tensor,
+    ref_labels: Tensor | None = None,
+    exclude_self: bool = True,
+) -> tuple[Tensor, Tensor]:
+    """The positive and the negative pairs of a batch.
+
+    Args:
+        labels: (B,) integer class ids of the anchors, or a (B, R)
+            relation matrix: 1 positive, 0 negative, −1 (`IGNORE`) neither.
+        ref_labels: (R,) class ids of the references. None compares the
+            batch with itself.
+        exclude_self: Whether the diagonal holds pairs of an example with
+            itself, which are neither positive nor negative. The losses say
+            True when they compare the batch with itself and False when
+            they have references: a queue, a gallery or a second view holds
+            other images, whose diagonal means nothing. Where references do
+            contain the batch (all replicas, a queue filled first), pass a
+            relation matrix with −1 for every anchor's own column.
+
+    Returns:
+        `(positive, negative)`: two boolean (B, R) masks.
+
+    Class ids are compared as the integers they are: a cast to float32
+    would merge ids above 2²⁴.
+    """
+    if len(labels.shape) == 2:
+        positive = ops.equal(labels, POSITIVE)
+        negative = ops.equal(labels, NEGATIVE)
+    else:
+        others = labels if ref_labels is None else ref_labels
+        positive = ops.equal(labels[:, None], others[None, :])
+        negative = ops.logical_not(positive)
+    if exclude_self:
+        other = ops.logical_not(diagonal(labels))
+        positive = ops.logical_and(positive, other)
+        negative = ops.logical_and(negative, other)
+    return positive, negative
+
+
+class Pairs(NamedTuple):
+    """All pairs of a batch with its references.
+
+    Attributes:
+        distances: (B, R), oriented so that smaller is closer.
+        positive: (B, R) boolean.
+        negative: (B, R) boolean.
+        metric: Where the distances come from.
+        embedding_dim: Dimensions of the embeddings, D.
+    """
+
+    distances: Tensor
+    positive: Tensor
+    negative: Tensor
+    metric: Distance
+    embedding_dim: int
+
+
+def compare(
+    labels: Tensor,
+    embeddings: Tensor,
+    ref_labels: Tensor | None = None,
+    ref_embeddings: Tensor | None = None,
+    distance: str = "euclidean",
+) -> Pairs:
+    """Compares all anchors with all references.
+
+    Args:
+        labels: (B,) class ids or a (B, R) relation matrix.
+        embeddings: (B, D).
+        ref_labels: (R,) class ids, or None.
+        ref_embeddings: (R, D), or None for the batch itself.
+        distance: A name in `keras_dml.losses.distances.DISTANCES`.
+    """
+    metric = distances_lib.get(distance)
+    return Pairs(
+        metric.between(embeddings, ref_embeddings),
+        *pair_masks(labels, ref_labels, ref_embeddings is None),
+        metric,
+        embeddings.shape[-1],
+    )

@@ -1,0 +1,105 @@
+"""What losses with a learned vector a class have in common."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_dml.losses.arguments import check_count
+from keras_dml.losses.base import MetricLoss
+from keras_dml.losses.weights import (
+    check_class_ids,
+    check_not_built,
+    nan_outside,
+    not_built_error,
+)
+from keras_dml.types import Config, Tensor
+
+
+class ProxyLoss(MetricLoss):
+    """Base of the losses that compare embeddings with learned proxies.
+
+    A subclass's `function` takes `(labels, embeddings, proxies, *, ...)`.
+    Proxies are made unit there; they are weights of the layer that builds
+    the loss, so such a loss cannot be given to plain `compile`.
+
+    Args:
+        num_classes: Number of classes, C. Labels must be class ids in
+            [0, num_classes): another id is an error, or NaN as the
+            example's loss inside a compiled graph.
+        initializer: Initializer of the (C, D) proxies. The default is a
+            normal with standard deviation √(2/C).
+        **kwargs: As for `MetricLoss`.
+
+    Raises:
+        ValueError: If `num_classes` is smaller than 2.
+        RuntimeError: When called before `build`.
+    """
+
+    def __init__(
+        self, num_classes: int, initializer: Any = "he_normal", **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        check_count(type(self).__name__, "num_classes", num_classes, least=2)
+        self.num_classes = num_classes
+        self.initializer = keras.initializers.get(initializer)
+        self.proxies: keras.Variable | None = None
+
+    @property
+    def owns_weights(self) -> bool:
+        return True
+
+    @property
+    def num_proxies(self) -> int:
+        """Rows of the weight."""
+        return self.num_classes
+
+    def build(self, owner: keras.layers.Layer, embedding_dim: int) -> None:
+        check_not_built(type(self).__name__, self.proxies is not None)
+        self.proxies = owner.add_weight(
+            shape=(self.num_proxies, embedding_dim),
+            initializer=self.initializer,
+            dtype="float32",
+            autocast=False,
+            name="loss_weights_proxies",
+        )
+
+    def call(
+        self,
+        labels: Tensor,
+        embeddings: Tensor,
+        ref_labels: Tensor | None = None,
+        ref_embeddings: Tensor | None = None,
+    ) -> Tensor:
+        name = type(self).__name__
+        if self.proxies is None:
+            code = f"{name}(num_classes={self.num_classes})"
+            raise not_built_error(name, code)
+        if ref_embeddings is not None:
+            raise ValueError(
+                f"{name} compares embeddings with its proxies, and takes no "
+                "`ref_embeddings`. Pass None."
+            )
+        check_class_ids(name, labels, self.num_classes)
+        proxies = ops.convert_to_tensor(self.proxies)
+        values = type(self).function(
+            labels, embeddings, proxies, **self.arguments()
+        )
+        return nan_outside(values, labels, self.num_classes)
+
+    def get_config(self) -> Config:
+        config = super().get_config()
+        config["initializer"] = keras.initializers.serialize(self.initializer)
+        return config
+
+
+def class_mask(labels: Tensor, num_classes: int) -> Tensor:
+    """(B, C) boolean: which class each example belongs to."""
+    classes = ops.arange(num_classes, dtype="int32")
+    return ops.equal(labels[:, None], ops.cast(classes, labels.dtype)[None])
+
+
+def cross_entropy(logits: Tensor, own: Tensor) -> Tensor:
+    """(B,) −log softmax of the logit that `own`, (B, C), marks."""
+    picked = ops.sum(ops.where(own, logits, 0.0), axis=1)
+    return ops.logsumexp(logits, axis=1) - picked

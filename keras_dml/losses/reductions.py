@@ -1,0 +1,100 @@
+"""Named reductions, and sums under a mask."""
+
+from typing import NamedTuple
+
+from keras import ops
+
+from keras_dml.types import Tensor
+
+REDUCTIONS = ("mean", "mean_nonzero", "sum_over_pairs")
+"""How the terms of a loss become one number.
+
+- "mean": their sum divided by the number of terms there are.
+- "mean_nonzero": their sum divided by the number of terms above 0.
+- "sum_over_pairs": an example's value is the sum of its terms, and these
+  are averaged over the batch: the sum of all terms divided by B.
+
+What a term is (a pair, a triplet, an anchor) is said by each loss.
+"""
+
+
+class Terms(NamedTuple):
+    """The terms of a loss, summed and counted for every example.
+
+    Attributes:
+        total: (B,) sum of an example's terms.
+        count: (B,) number of its terms.
+        nonzero: (B,) number of its terms above 0.
+    """
+
+    total: Tensor
+    count: Tensor
+    nonzero: Tensor
+
+
+def sum_terms(terms: Tensor, weights: Tensor) -> Terms:
+    """Sums and counts the terms of every example.
+
+    Args:
+        terms: (B,) or (B, T).
+        weights: Same shape, boolean or float: how often each term counts,
+            0 where there is none.
+    """
+    weights = ops.cast(weights, "float32")
+    terms = ops.where(weights > 0, terms, 0.0)
+    nonzero = weights * ops.cast(terms > 0, "float32")
+    parts = (weights * terms, weights, nonzero)
+    if len(terms.shape) == 2:
+        return Terms(*(ops.sum(part, axis=1) for part in parts))
+    return Terms(*parts)
+
+
+def reduce_terms(terms: Terms, reduction: str) -> Tensor:
+    """(B,) values whose plain mean over the batch is the named reduction.
+
+    Args:
+        terms: The terms of a loss.
+        reduction: One of `REDUCTIONS`.
+
+    Returns:
+        (B,) float32; all 0 where there is nothing to divide by.
+    """
+    if reduction == "sum_over_pairs":
+        return terms.total
+    counts = terms.count if reduction == "mean" else terms.nonzero
+    return scale_to_mean(terms.total, ops.sum(counts))
+
+
+def scale_to_mean(total: Tensor, count: Tensor) -> Tensor:
+    """(B,) values whose mean is Σ `total` / `count`; 0 if `count` is 0."""
+    batch = ops.cast(ops.shape(total)[0], "float32")
+    return total * (batch / ops.where(count > 0, count, 1.0))
+
+
+def masked_logsumexp(
+    x: Tensor, mask: Tensor, axis: int = 1, add_one: bool = False
+) -> Tensor:
+    """log Σ exp(x) over the `mask`ed entries of an axis, kept as size 1.
+
+    Args:
+        x: Any floating tensor.
+        mask: Boolean, same shape.
+        axis: The axis to sum over.
+        add_one: Whether to compute log(1 + Σ exp(x)).
+
+    Returns:
+        Where the mask is empty: 0 if `add_one`, else −1e30, which as an
+        exponent counts for nothing and has no gradient.
+    """
+    low = -1e30
+    top = ops.max(ops.where(mask, x, low), axis=axis, keepdims=True)
+    shift = ops.stop_gradient(ops.maximum(top, 0.0) if add_one else top)
+    # Masked before and after `exp`: an overflow in an entry that does not
+    # count would still make the gradient NaN.
+    powers = ops.exp(ops.where(mask, x - shift, 0.0))
+    total = ops.sum(ops.where(mask, powers, 0.0), axis=axis, keepdims=True)
+    if add_one:
+        # = log(total + exp(−shift)), which would lose a small total.
+        return shift + ops.log1p(total + ops.expm1(-shift))
+    empty = total == 0
+    return ops.where(empty, low, shift + ops.log(ops.where(empty, 1, total)))

@@ -1,0 +1,133 @@
+"""Regularizers of ensembles: terms on the parts of one image."""
+
+import numpy as np
+from keras import ops
+
+from keras_dml.losses.arguments import check_choice
+from keras_dml.types import Tensor
+
+
+def divergence(parts: Tensor, margin: float = 1.0) -> Tensor:
+    """Divergence loss of ABE: an image's learners stay apart (Eq. 9).
+
+    Σ_{p<q} [m − ‖B_p(x) − B_q(x)‖²]₊.
+
+    Args:
+        parts: (B, K, d) unit embeddings of K learners.
+        margin: m, a squared distance.
+
+    Returns:
+        (B,) float32; 0 for a single learner.
+
+    Deviations:
+        - The paper's Σ_{p,q} does not say which pairs; these are the
+          unordered ones.
+
+    Reference:
+        Kim et al., "Attention-based Ensemble for Deep Metric Learning",
+        ECCV 2018.
+    """
+    similarity, upper = _pairs_of_parts(parts)
+    squared = 2.0 - 2.0 * similarity
+    return ops.sum(ops.relu(margin - squared) * upper, axis=(1, 2))
+
+
+def diversity(
+    parts: Tensor,
+    alpha: float = 2.0,
+    threshold: float = 0.5,
+    scale: float = 25.0,
+    reduction: str = "mean",
+) -> Tensor:
+    """Diversity loss of attentive grouping: groups differ (Eq. 4).
+
+    log(1 + exp(α β₀ (s − m))) for each pair of an image's groups, s their
+    cosine similarity.
+
+    Args:
+        parts: (B, P, d) unit embeddings of P groups.
+        alpha: α.
+        threshold: m.
+        scale: β₀. The default is the released code's; the paper's Table 1
+            prints 1.
+        reduction: "mean" over the pairs i < j (Eq. 14), or "sum": their
+            sum divided by P − 1, as in the released code.
+
+    Returns:
+        (B,) float32; 0 for a single group.
+
+    Raises:
+        ValueError: If `reduction` is unknown.
+
+    Reference:
+        Xu et al., "Towards Improved and Interpretable Deep Metric Learning
+        via Attentive Grouping", 2020.
+    """
+    check_choice("diversity", "reduction", reduction, ("mean", "sum"))
+    similarity, upper = _pairs_of_parts(parts)
+    terms = ops.softplus(alpha * scale * (similarity - threshold))
+    count = parts.shape[1]
+    divisor = count * (count - 1) / 2 if reduction == "mean" else count - 1
+    return ops.sum(terms * upper, axis=(1, 2)) / max(divisor, 1)
+
+
+def self_reinforcement(weights: Tensor) -> Tensor:
+    """Self-reinforcement of DCML's compositors (Eq. 7).
+
+    Σ_m −log max_k |c_m^k|: each compositor strengthens its strongest
+    weight.
+
+    Args:
+        weights: (B, M, K) weights c of M compositors over K learners.
+
+    Returns:
+        (B,) float32, the sum over compositors.
+
+    Deviations:
+        - The paper takes the maximum of the signed weights, which may be
+          negative and has no logarithm then; |c| is the softmax score.
+
+    Reference:
+        Zheng et al., "Deep Compositional Metric Learning", CVPR 2021.
+    """
+    strongest = ops.max(ops.abs(ops.cast(weights, "float32")), axis=2)
+    return -ops.sum(ops.log(strongest), axis=1)
+
+
+def correlation(a: Tensor, b: Tensor, reduction: str = "mean") -> Tensor:
+    """Correlation of two embeddings of the same images (DiVA, Eq. 7).
+
+    c = ‖a ∘ b‖². DiVA subtracts ρ·c from the loss, with a = R(φ_a) and
+    b = ψ(R(φ_b)), R a gradient reversal and ψ a small network: ψ learns to
+    raise c, the embeddings to lower it.
+
+    Args:
+        a: (B, D) unit embeddings.
+        b: (B, D) unit embeddings.
+        reduction: "sum" over dimensions, as Eq. 7 prints, or their
+            "mean", as in the released code, for which the published ρ are
+            meant.
+
+    Returns:
+        (B,) float32.
+
+    Raises:
+        ValueError: If `reduction` is unknown.
+
+    Reference:
+        Milbich et al., "DiVA: Diverse Visual Feature Aggregation for Deep
+        Metric Learning", ECCV 2020.
+    """
+    check_choice("correlation", "reduction", reduction, ("mean", "sum"))
+    squared = ops.square(ops.cast(a, "float32") * ops.cast(b, "float32"))
+    reduce = ops.mean if reduction == "mean" else ops.sum
+    return reduce(squared, axis=1)
+
+
+def _pairs_of_parts(parts: Tensor) -> tuple[Tensor, Tensor]:
+    """(B, K, K) inner products, and the (K, K) mask of the pairs i < j."""
+    parts = ops.cast(parts, "float32")
+    similarity = ops.einsum("bid,bjd->bij", parts, parts)
+    count = parts.shape[1]
+    upper = np.triu(np.ones((count, count), "float32"), k=1)
+    return similarity, ops.convert_to_tensor(upper)

@@ -1,0 +1,82 @@
+"""Weights that belong to a loss: class ids, and where they must live."""
+
+from keras import ops
+
+from keras_dml.types import Tensor
+
+
+def not_built_error(owner: str, code: str) -> RuntimeError:
+    """The error of a loss whose weights nobody would train.
+
+    Args:
+        owner: Name of the loss class.
+        code: How the user writes the loss.
+    """
+    return RuntimeError(
+        f"{owner} owns weights that must belong to a model to be trained, "
+        "and it was called before any model had created them. A loss given "
+        "to `compile` cannot own weights:\n\n"
+        f"    model.compile(optimizer, loss={code})  # not trained\n\n"
+        "Build the model around the loss instead:\n\n"
+        "    model = keras_dml.methods.baseline(\n"
+        f"        backbone, loss=keras_dml.losses.{code}\n"
+        "    )\n"
+        "    model.compile(optimizer)\n\n"
+        "In a layer of your own, call `loss.build(self, embedding_dim)` in "
+        "its `build` method."
+    )
+
+
+def check_not_built(owner: str, is_built: bool) -> None:
+    """Raises `RuntimeError` if the weights of a loss exist already."""
+    if is_built:
+        raise RuntimeError(
+            f"The weights of this {owner} already belong to a layer, and "
+            "building it again would leave them to nobody. Give every model "
+            "a loss of its own: `type(loss).from_config(loss.get_config())`."
+        )
+
+
+def check_class_ids(owner: str, labels: Tensor, num_classes: int) -> None:
+    """Raises `ValueError` for class ids outside [0, num_classes).
+
+    Inside a compiled graph there are no values to look at and nothing is
+    checked: there `nan_outside` marks such examples.
+    """
+    if len(labels.shape) != 1:
+        raise ValueError(
+            f"{owner} needs the class of every example, and a relation "
+            "matrix does not tell. Received: labels of shape "
+            f"{tuple(labels.shape)}. Pass (B,) class ids."
+        )
+    try:
+        # Not `np.asarray`, which warns before it fails on a graph's tensor.
+        ids = labels.__array__()
+    except (NotImplementedError, TypeError):
+        return
+    outside = ids[(ids < 0) | (ids >= num_classes)]
+    if outside.size:
+        raise ValueError(
+            f"{owner} needs class ids in [0, num_classes). Received: "
+            f"num_classes={num_classes} and a label {outside[0]}. Number "
+            "the training classes 0, 1, 2, …, or raise num_classes."
+        )
+
+
+def nan_outside(values: Tensor, labels: Tensor, num_classes: int) -> Tensor:
+    """(B,) values, with NaN for examples of unknown class.
+
+    A compiled graph can raise no error on every backend, and a clipped id
+    would train another class without a word.
+    """
+    known = ops.logical_and(labels >= 0, labels < num_classes)
+    return ops.where(known, values, float("nan"))
+
+
+def take_rows(table: Tensor, labels: Tensor) -> Tensor:
+    """Rows of a table by class id; ids outside it read some valid row.
+
+    The caller marks those with `nan_outside`.
+    """
+    ids = ops.clip(labels, 0, table.shape[0] - 1)
+    return ops.take(table, ops.cast(ids, "int32"), axis=0)

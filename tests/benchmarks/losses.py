@@ -1,0 +1,276 @@
+"""Speed and memory of the losses, beside pytorch-metric-learning.
+
+Forward and backward of one batch, both libraries in one run and turn by
+turn, medians of repeated measurements after a warm-up:
+
+    python tests/benchmarks/losses.py                 # all, both sizes
+    python tests/benchmarks/losses.py margin triplet  # names with these
+    python tests/benchmarks/losses.py --memory        # peak at B = 2048
+    python tests/benchmarks/losses.py --threads 1 --cpu-time
+
+Our side runs as a TensorFlow graph and compiled by XLA. A ratio below 1
+means that ours is faster.
+"""
+
+import argparse
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_dml import losses
+
+SIZES = ((112, 512, 28), (512, 128, 128))  # batch, dimension, classes
+MEMORY_SIZE = (2048, 128, 512)
+
+OURS: dict[str, Callable[[int], losses.MetricLoss]] = {
+    "contrastive": lambda c: losses.ContrastiveLoss(
+        distance="euclidean", reduction="mean_nonzero"
+    ),
+    "triplet semihard": lambda c: losses.TripletLoss(),
+    "triplet all": lambda c: losses.TripletLoss(mining="all"),
+    "triplet hard": lambda c: losses.TripletLoss(mining="hard"),
+    "margin + dws": lambda c: losses.MarginLoss(),
+    "multi-similarity": lambda c: losses.MultiSimilarityLoss(mining="all"),
+    "multi-similarity + miner": lambda c: losses.MultiSimilarityLoss(),
+    "nt-xent": lambda c: losses.NTXentLoss(),
+    "supcon": lambda c: losses.SupConLoss(),
+    "circle": lambda c: losses.CircleLoss(),
+    "lifted": lambda c: losses.LiftedStructureLoss(),
+    "fastap": lambda c: losses.FastAPLoss(),
+    "angular": lambda c: losses.AngularLoss(),
+    "histogram": lambda c: losses.HistogramLoss(),
+    "proxy-nca": lambda c: losses.ProxyNCALoss(c, exclude_positive=False),
+    "proxy-anchor": lambda c: losses.ProxyAnchorLoss(c),
+    "softtriple": lambda c: losses.SoftTripleLoss(c, tau=0.0),
+}
+
+
+def peers() -> dict[str, Callable[[int, int], tuple[Any, Any]]]:
+    """name → (classes, dimension) → (their loss, their miner or None)."""
+    from pytorch_metric_learning import losses as theirs
+    from pytorch_metric_learning import miners
+    from pytorch_metric_learning.distances import LpDistance
+
+    squared = LpDistance(power=2)
+    return {
+        "contrastive": lambda c, d: (theirs.ContrastiveLoss(), None),
+        "triplet semihard": lambda c, d: (
+            theirs.TripletMarginLoss(0.2, distance=squared),
+            miners.TripletMarginMiner(
+                0.2, type_of_triplets="semihard", distance=squared
+            ),
+        ),
+        "triplet all": lambda c, d: (
+            theirs.TripletMarginLoss(0.2, distance=squared),
+            None,
+        ),
+        "triplet hard": lambda c, d: (
+            theirs.TripletMarginLoss(0.2, distance=squared),
+            miners.BatchHardMiner(distance=squared),
+        ),
+        "margin + dws": lambda c, d: (
+            theirs.MarginLoss(),
+            miners.DistanceWeightedMiner(),
+        ),
+        "multi-similarity": lambda c, d: (theirs.MultiSimilarityLoss(), None),
+        "multi-similarity + miner": lambda c, d: (
+            theirs.MultiSimilarityLoss(),
+            miners.MultiSimilarityMiner(),
+        ),
+        "nt-xent": lambda c, d: (theirs.NTXentLoss(0.1), None),
+        "supcon": lambda c, d: (theirs.SupConLoss(), None),
+        "circle": lambda c, d: (theirs.CircleLoss(), None),
+        "lifted": lambda c, d: (theirs.LiftedStructureLoss(), None),
+        "fastap": lambda c, d: (theirs.FastAPLoss(), None),
+        "angular": lambda c, d: (theirs.AngularLoss(), None),
+        "histogram": lambda c, d: (theirs.HistogramLoss(), None),
+        "proxy-nca": lambda c, d: (theirs.ProxyNCALoss(c, d), None),
+        "proxy-anchor": lambda c, d: (theirs.ProxyAnchorLoss(c, d), None),
+        "softtriple": lambda c, d: (theirs.SoftTripleLoss(c, d), None),
+    }
+
+
+def inputs(batch: int, dim: int, classes: int) -> tuple[Any, Any]:
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(batch, dim)).astype("float32")
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    return np.repeat(np.arange(classes), batch // classes), x
+
+
+def our_step(name: str, size: tuple[int, int, int], jit: bool) -> Callable:
+    """One forward and backward pass of ours, to the end."""
+    batch, dim, classes = size
+    labels, x = (tf.constant(value) for value in inputs(*size))
+    loss = OURS[name](classes)
+    owner = keras.layers.Layer()
+    loss.build(owner, dim)
+    weights = [v.value for v in owner.trainable_variables]
+
+    @tf.function(jit_compile=jit)
+    def step() -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            value = loss(labels, x)
+        return value, tape.gradient(value, [x, *weights])
+
+    def run() -> None:
+        float(step()[0])
+
+    return run
+
+
+def their_step(name: str, size: tuple[int, int, int]) -> Callable:
+    """One forward and backward pass of theirs, to the end."""
+    import torch
+
+    batch, dim, classes = size
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    labels, x = (torch.tensor(v, device=device) for v in inputs(*size))
+    loss, miner = peers()[name](classes, dim)
+    loss = loss.to(device)
+
+    def run() -> None:
+        leaf = x.clone().requires_grad_(True)
+        pairs = None if miner is None else miner(leaf, labels)
+        value = loss(leaf, labels, pairs)
+        value.backward()
+        value.item()
+
+    return run
+
+
+def medians(
+    steps: list[Callable],
+    repeats: int,
+    budget: float,
+    clock: Callable[[], float],
+) -> list[float]:
+    """Milliseconds of each step, measured turn by turn.
+
+    Stops short of `repeats` only if a step is so slow that the rounds
+    exceed `budget` seconds.
+    """
+    for step in steps:
+        step()
+        step()
+    times: list[list[float]] = [[] for _ in steps]
+    start = time.perf_counter()
+    for _ in range(repeats):
+        for step, taken in zip(steps, times, strict=True):
+            begin = clock()
+            step()
+            taken.append(1e3 * (clock() - begin))
+        if time.perf_counter() - start > budget:
+            break
+    return [statistics.median(taken) for taken in times]
+
+
+def use_threads(count: int) -> None:
+    """Limits both libraries to as many threads."""
+    import torch
+
+    torch.set_num_threads(count)
+    tf.config.threading.set_intra_op_parallelism_threads(count)
+    tf.config.threading.set_inter_op_parallelism_threads(count)
+
+
+def speed(
+    names: list[str],
+    repeats: int,
+    budget: float,
+    clock: Callable[[], float],
+) -> None:
+    for size in SIZES:
+        print(f"\nB={size[0]} D={size[1]} ({size[2]} classes), ms")
+        print(
+            f"{'loss':26}{'graph':>9}{'XLA':>9}{'theirs':>9}"
+            f"{'graph/th':>10}{'XLA/th':>9}"
+        )
+        for name in names:
+            steps = [
+                our_step(name, size, jit=False),
+                our_step(name, size, jit=True),
+                their_step(name, size),
+            ]
+            graph, xla, peer = medians(steps, repeats, budget, clock)
+            print(
+                f"{name:26}{graph:9.2f}{xla:9.2f}{peer:9.2f}"
+                f"{graph / peer:10.2f}{xla / peer:9.2f}",
+                flush=True,
+            )
+
+
+def memory(names: list[str]) -> None:
+    """Prints the peak memory of each loss, in a process of its own."""
+    batch = MEMORY_SIZE[0]
+    unit = batch * batch * 4 / 2**20
+    print(f"\npeak at B={batch}, and in (B, B) float32 matrices")
+    for name in names:
+        command = [sys.executable, __file__, "--measure-memory", name]
+        result = subprocess.run(
+            command, check=True, capture_output=True, text=True
+        )
+        peak = float(result.stdout.split()[-1])
+        print(f"{name:26}{peak:9.0f} MiB{peak / unit:9.1f}", flush=True)
+
+
+def measure_memory(name: str) -> None:
+    """Prints by how many MiB a large batch raises the peak."""
+    gpus = tf.config.list_physical_devices("GPU")
+    our_step(name, (64, 128, 16), jit=False)()
+    before = _peak(bool(gpus))
+    our_step(name, MEMORY_SIZE, jit=False)()
+    print(_peak(bool(gpus)) - before)
+
+
+def _peak(on_gpu: bool) -> float:
+    if on_gpu:
+        peak: float = tf.config.experimental.get_memory_info("GPU:0")["peak"]
+        return peak / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="parts of names; none: all")
+    parser.add_argument("--repeats", type=int, default=30)
+    parser.add_argument("--budget", type=float, default=60.0)
+    parser.add_argument("--threads", type=int, help="limit of both sides")
+    parser.add_argument(
+        "--cpu-time",
+        action="store_true",
+        help="measure processor time, for a machine that is busy",
+    )
+    parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--measure-memory", metavar="NAME")
+    arguments = parser.parse_args()
+    if arguments.measure_memory:
+        measure_memory(arguments.measure_memory)
+        return
+    names = [
+        name
+        for name in OURS
+        if not arguments.names or any(part in name for part in arguments.names)
+    ]
+    if arguments.memory:
+        memory(names)
+    else:
+        if arguments.threads:
+            use_threads(arguments.threads)
+        clock = time.process_time if arguments.cpu_time else time.perf_counter
+        speed(names, arguments.repeats, arguments.budget, clock)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""Bootstrap intervals and paired comparison."""
+
+import numpy as np
+import pytest
+
+from keras_dml.evaluation import bootstrap, compare, evaluate
+
+
+def data(noise: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(60), 8)
+    x = np.random.default_rng(9).standard_normal((60, 6))[labels]
+    return x + noise * rng.standard_normal(x.shape), labels
+
+
+def results_of(noise: float, seed: int = 0, **options):
+    return evaluate(*data(noise, seed), **options)
+
+
+def test_interval_is_that_of_the_normal_approximation():
+    results = results_of(1.0)
+    intervals = bootstrap(results, confidence=0.9, resamples=4000)
+    assert list(intervals) == list(results)
+    for name, interval in intervals.items():
+        values = results.per_query[name]
+        error = 1.645 * values.std() / np.sqrt(len(values))
+        assert interval.estimate == pytest.approx(results[name])
+        assert interval.low == pytest.approx(results[name] - error, abs=0.003)
+        assert interval.high == pytest.approx(results[name] + error, abs=0.003)
+
+
+def test_interval_over_classes_is_that_of_the_class_means():
+    results = results_of(1.0)
+    interval = bootstrap(results, resamples=4000, units="classes")["map@r"]
+    means = results.per_query["map@r"].reshape(60, 8).mean(axis=1)
+    error = 1.96 * means.std() / np.sqrt(60)
+    assert interval.low == pytest.approx(means.mean() - error, abs=0.006)
+    assert interval.high == pytest.approx(means.mean() + error, abs=0.006)
+    over_queries = bootstrap(results)["map@r"]
+    assert interval.high - interval.low > over_queries.high - over_queries.low
+
+
+def test_intervals_are_seeded_and_not_cut_into_chunks(monkeypatch):
+    results = results_of(1.0)
+    first = bootstrap(results, resamples=50, seed=1)
+    assert first == bootstrap(results, resamples=50, seed=1)
+    assert first != bootstrap(results, resamples=50, seed=2)
+
+
+def test_paired_comparison_is_sharper_than_two_intervals():
+    x, labels = data(1.0)
+    noise = np.random.default_rng(1).standard_normal(x.shape)
+    first, second = evaluate(x, labels), evaluate(x + 0.4 * noise, labels)
+    difference = compare(first, second)["map@r"]
+    assert difference.estimate == pytest.approx(
+        second["map@r"] - first["map@r"]
+    )
+    gains = second.per_query["map@r"] - first.per_query["map@r"]
+    error = 1.96 * gains.std() / np.sqrt(len(gains))
+    assert difference.low == pytest.approx(gains.mean() - error, abs=0.003)
+    assert difference.high == pytest.approx(gains.mean() + error, abs=0.003)
+    assert difference.high < 0 and difference.share_better < 0.025
+    alone = bootstrap(first)["map@r"]
+    assert difference.high - difference.low < alone.high - alone.low
+
+
+def test_a_result_is_no_better_than_itself():
+    results = results_of(1.0)
+    difference = compare(results, results)["recall@1"]
+    assert (difference.low, difference.high) == (0.0, 0.0)
+    assert difference.share_better == 0.5
+
+
+def test_better_and_worse_queries():
+    first, second = results_of(1.2), results_of(1.2, seed=1)
+    comparison = compare(first, second)
+    gains = second.per_query["map@r"] - first.per_query["map@r"]
+    better, worse = comparison.better("map@r"), comparison.worse("map@r")
+    assert set(better) == set(np.flatnonzero(gains > 0))
+    assert set(worse) == set(np.flatnonzero(gains < 0))
+    assert (np.diff(gains[better]) <= 0).all()
+    assert (np.diff(gains[worse]) >= 0).all()
+    assert len(better) and len(worse)
+
+
+def test_rows_of_better_queries_are_rows_of_the_images():
+    # Row 0 is excluded, so queries and rows differ by one.
+    labels = np.array([7, 0, 0, 1, 1])
+    good = evaluate(np.eye(3)[[2, 0, 0, 1, 1]], labels, metrics="mrr")
+    bad = evaluate(np.eye(3)[[2, 0, 1, 1, 1]], labels, metrics="mrr")
+    assert 2 in compare(bad, good).better("mrr")
+    assert 2 in compare(good, bad).worse("mrr")
+    assert not len(compare(bad, good).worse("mrr"))
+
+
+def test_texts():
+    first, second = results_of(1.0), results_of(1.5)
+    text = str(compare(first, second, resamples=20))
+    assert len(text.splitlines()) == len(first)
+    assert "better in 0.0% of resamples" in text
+    interval = str(bootstrap(first)["map@r"])
+    assert interval.startswith(f"{first['map@r']:.4f} [")
+
+
+def test_results_must_have_the_same_queries():
+    x, labels = data(1.0)
+    first = evaluate(x, labels)
+    for other in (evaluate(x[8:], labels[8:]), evaluate(x, labels + 1)):
+        with pytest.raises(ValueError, match="the same queries"):
+            compare(first, other)
+
+
+def test_results_must_share_a_metric():
+    first = results_of(1.0, metrics="mrr")
+    with pytest.raises(ValueError, match="share a retrieval metric"):
+        compare(first, results_of(1.0, metrics="map@r"))
+    with pytest.raises(ValueError, match="have a retrieval metric"):
+        bootstrap(results_of(1.0, metrics="density"))
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"confidence": 1.0}, "confidence=1.0"),
+        ({"resamples": 0}, "resamples=0"),
+        ({"units": "images"}, "units='images'"),
+    ],
+)
+def test_options_are_checked(options, message):
+    results = results_of(1.0)
+    with pytest.raises(ValueError, match=message):
+        bootstrap(results, **options)
+    with pytest.raises(ValueError, match=message):
+        compare(results, results, **options)

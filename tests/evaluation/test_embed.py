@@ -1,0 +1,114 @@
+"""Embedding a set of images with a model."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_dml.data import ImageSet
+from keras_dml.evaluation import embed, evaluate
+
+
+def images(count: int = 23) -> ImageSet:
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (count, 6, 6), dtype=np.uint8)
+    return ImageSet(pixels, rng.integers(0, 4, count))
+
+
+def model(**kwargs) -> keras.Model:
+    inputs = keras.Input((6, 6, 1))
+    flat = keras.layers.Flatten()(inputs / 255.0)
+    return keras.Model(inputs, keras.layers.Dense(3, **kwargs)(flat))
+
+
+@pytest.mark.parametrize("batch_size", [1, 5, 23, 256])
+def test_rows_are_in_order_whatever_the_batch(batch_size):
+    network, data = model(), images()
+    embeddings = embed(network, data, batch_size)
+    expected = network(data.pixels[..., None].astype("float32"))
+    assert embeddings.dtype == np.float32
+    np.testing.assert_allclose(embeddings, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_half_precision_comes_out_as_float32():
+    embeddings = embed(model(dtype="mixed_float16"), images())
+    assert embeddings.dtype == np.float32
+    assert np.isfinite(embeddings).all()
+
+
+def test_inference_mode():
+    inputs = keras.Input((6, 6, 1))
+    flat = keras.layers.Flatten()(inputs)
+    network = keras.Model(inputs, keras.layers.Dropout(0.5)(flat))
+    data = images()
+    np.testing.assert_array_equal(
+        embed(network, data), data.pixels.reshape(23, 36)
+    )
+
+
+def test_embedding_does_not_disturb_training():
+    network, data = model(), images()
+    network.compile("sgd", "mse", metrics=["mae"])
+    x = data.pixels[..., None].astype("float32")
+    network.train_on_batch(x, np.ones((23, 3)))
+    before = {m.name: float(m.result()) for m in network.metrics[:1]}
+    weights = [w.copy() for w in network.get_weights()]
+    step = int(network.optimizer.iterations)
+    embed(network, data)
+    assert {m.name: float(m.result()) for m in network.metrics[:1]} == before
+    assert int(network.optimizer.iterations) == step
+    for a, b in zip(weights, network.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_embedding_again_sees_new_weights_without_a_new_trace():
+    network, data = model(), images()
+    embed(network, data, 8)
+    function = network.predict_function
+    network.set_weights([2 * w for w in network.get_weights()])
+    second = embed(network, data, 8)
+    assert network.predict_function is function
+    expected = network(data.pixels[..., None].astype("float32"))
+    np.testing.assert_allclose(second, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_evaluate_embeds():
+    network, data = model(), images()
+    results = evaluate(network, data, batch_size=7)
+    expected = evaluate(embed(network, data), data.labels)
+    assert dict(results) == dict(expected)
+
+
+def test_evaluate_embeds_the_gallery():
+    network, data = model(), images(40)
+    queries, gallery = data.select(range(15)), data.select(range(15, 40))
+    embeddings = embed(network, data)
+    results = evaluate(network, queries, gallery=gallery)
+    expected = evaluate(
+        embeddings[:15],
+        data.labels[:15],
+        gallery=embeddings[15:],
+        gallery_labels=data.labels[15:],
+    )
+    assert dict(results) == pytest.approx(dict(expected))
+
+
+def test_no_images():
+    with pytest.raises(ValueError, match="Received: 0 images"):
+        embed(model(), images().select([]))
+
+
+def test_a_model_that_gives_no_embeddings():
+    inputs = keras.Input((6, 6, 1))
+    for outputs, message in (
+        (keras.layers.Conv2D(2, 3)(inputs), r"\(23, 4, 4, 2\)"),
+        ({"a": keras.layers.Flatten()(inputs)}, "dict"),
+    ):
+        with pytest.raises(ValueError, match="`model` of embed.*" + message):
+            embed(keras.Model(inputs, outputs), images())
+
+
+@pytest.mark.parametrize("gallery", [None, np.ones((3, 2))])
+def test_a_model_needs_image_sets(gallery):
+    labels = images() if gallery is not None else np.arange(3)
+    with pytest.raises(ValueError, match="must be an ImageSet"):
+        evaluate(model(), labels, gallery=gallery)

@@ -1,0 +1,264 @@
+"""The one call: what it takes, what it refuses, what it returns."""
+
+import json
+
+import numpy as np
+import pytest
+
+from keras_dml.evaluation import Results, evaluate
+
+
+def data(count: int = 60, dims: int = 4) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return rng.standard_normal((count, dims)), rng.integers(0, 8, count)
+
+
+def test_default_metrics():
+    x, labels = data()
+    results = evaluate(x, labels)
+    assert list(results) == [
+        "recall@1",
+        "recall@2",
+        "recall@4",
+        "recall@8",
+        "r_precision",
+        "map@r",
+    ]
+    assert results["recall@1"] <= results["recall@2"] <= results["recall@4"]
+    assert (results.queries, results.gallery, results.classes) == (60, 60, 8)
+
+
+def test_names_keep_their_order_and_come_once():
+    x, labels = data()
+    names = ["nmi", "map@k", "recall@3", "map@10", "mrr", "recall@3"]
+    results = evaluate(x, labels, metrics=names, ks=(5, 10))
+    assert list(results) == ["nmi", "map@5", "map@10", "recall@3", "mrr"]
+
+
+def test_one_name_alone():
+    x, labels = data()
+    assert list(evaluate(x, labels, metrics="map@r")) == ["map@r"]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int16"])
+def test_other_types_count_as_their_values(dtype):
+    x, labels = data()
+    x = (x * 100).astype(dtype)
+    expected = evaluate(x.astype(np.float64), labels)
+    assert dict(evaluate(x, labels)) == dict(expected)
+
+
+def test_bfloat16_counts_as_its_values():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    x, labels = data()
+    x = x.astype(ml_dtypes.bfloat16)
+    expected = evaluate(x.astype(np.float64), labels)
+    assert dict(evaluate(x, labels)) == dict(expected)
+
+
+def test_views_need_not_be_contiguous():
+    x, labels = data()
+    expected = dict(evaluate(x, labels))
+    assert dict(evaluate(np.asfortranarray(x), labels)) == expected
+    wide = np.repeat(x, 2, axis=1)[:, ::2]
+    assert dict(evaluate(wide, labels)) == expected
+
+
+def test_inputs_are_left_as_they_are():
+    x, labels = data()
+    before = x.copy(), labels.copy()
+    x.flags.writeable = labels.flags.writeable = False
+    evaluate(x, labels, metrics=("recall@1", "nmi", "density"))
+    np.testing.assert_array_equal(x, before[0])
+    np.testing.assert_array_equal(labels, before[1])
+
+
+def test_euclidean_and_cosine_agree_on_unit_vectors():
+    x, labels = data(200)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    metrics = ("recall@1", "map@r", "map", "mrr")
+    cosine = evaluate(x, labels, metrics=metrics)
+    euclidean = evaluate(x, labels, metrics=metrics, distance="euclidean")
+    assert dict(cosine) == dict(euclidean)
+
+
+def test_lengths_matter_to_euclidean_and_dot_only():
+    x, labels = data(200)
+    scaled = x * 2.0 ** np.random.default_rng(1).integers(-3, 4, (200, 1))
+    for distance, same in (("cosine", True), ("euclidean", False)):
+        first = evaluate(x, labels, distance=distance)
+        second = evaluate(scaled, labels, distance=distance)
+        assert (dict(first) == dict(second)) is same
+
+
+def test_excluded_queries_are_counted():
+    x, labels = data()
+    labels[:3] = [100, 101, 102]
+    results = evaluate(x, labels)
+    assert (results.queries, results.excluded) == (57, 3)
+    np.testing.assert_array_equal(results.query_rows, np.arange(3, 60))
+    np.testing.assert_array_equal(results.query_labels, labels[3:])
+    assert "57 queries (3 more without a relevant image)" in str(results)
+
+
+def test_one_class_is_retrieved_perfectly():
+    x, _ = data()
+    results = evaluate(x, np.zeros(60, int), metrics=("map@r", "nmi"))
+    assert dict(results) == {"map@r": 1.0, "nmi": 1.0}
+
+
+@pytest.mark.parametrize("labels", [np.arange(60), np.arange(60) * 2**40])
+def test_no_query_with_a_relevant_image(labels):
+    x, _ = data()
+    with pytest.raises(ValueError, match="at least one query a relevant"):
+        evaluate(x, labels)
+
+
+def test_one_image():
+    with pytest.raises(ValueError, match="1 queries, 1 gallery images"):
+        evaluate(np.ones((1, 2)), np.zeros(1, int))
+
+
+def test_two_images():
+    results = evaluate(np.eye(2), np.zeros(2, int), metrics=("mrr", "map@r"))
+    assert dict(results) == {"mrr": 1.0, "map@r": 1.0}
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_embeddings_that_are_not_finite(bad):
+    x, labels = data()
+    x[[7, 30], 2] = bad
+    with pytest.raises(ValueError, match="2 of 60 rows .* row 7"):
+        evaluate(x, labels)
+    with pytest.raises(ValueError, match="`gallery` of evaluate .* 2 of 60"):
+        evaluate(x[:5], labels[:5], gallery=x, gallery_labels=labels)
+
+
+X, LABELS = data()
+
+
+@pytest.mark.parametrize(
+    "x, labels, options, message",
+    [
+        (X[:0], LABELS[:0], {}, r"`x` .* x.shape=\(0, 4\)"),
+        (X[0], LABELS, {}, r"x.shape=\(4,\)"),
+        (X[:, :0], LABELS, {}, r"x.shape=\(60, 0\)"),
+        (X * 1j, LABELS, {}, "x.dtype=complex128"),
+        (X > 0, LABELS, {}, "x.dtype=bool"),
+        (X.astype(str), LABELS, {}, "x.dtype=<U"),
+        (X, None, {}, "labels=None"),
+        (X, LABELS[1:], {}, r"labels.shape=\(59,\) and 60"),
+        (X, LABELS[:, None], {}, r"labels.shape=\(60, 1\)"),
+        (X, LABELS + 0.0, {}, "labels.dtype=float64"),
+        (X, LABELS > 3, {}, "labels.dtype=bool"),
+        (X, LABELS.astype(str), {}, "np.unique"),
+        (X, LABELS, {"distance": "l2"}, "distance='l2'"),
+        (X, LABELS, {"metrics": ()}, r"metrics=\(\)"),
+        (X, LABELS, {"metrics": "recal@1"}, "Did you mean 'recall@1'"),
+        (X, LABELS, {"metrics": ["map@R"]}, "Did you mean 'map@r'"),
+        (X, LABELS, {"metrics": ["recall"]}, "Did you mean 'recall@"),
+        (X, LABELS, {"metrics": ["recall@0"]}, "'recall@0'"),
+        (X, LABELS, {"metrics": ["zzz"]}, "'zzz'. Known: recall@k"),
+        (X, LABELS, {"ks": (1, 0)}, r"ks=\(1, 0\)"),
+        (X, LABELS, {"ks": ()}, r"ks=\(\)"),
+        (X, LABELS, {"seeds": ()}, r"seeds=\(\)"),
+        (X, LABELS, {"memory": "lots"}, "memory='lots'"),
+        (X, LABELS, {"memory": -5}, "memory=-5"),
+        (X, LABELS, {"memory": "3KB"}, "at least 1MB"),
+        (X, LABELS, {"gallery_labels": LABELS}, "gallery=None"),
+        (X, LABELS, {"gallery": X}, "gallery_labels=None"),
+        (
+            X,
+            LABELS,
+            {"gallery": X[:, 1:], "gallery_labels": LABELS},
+            r"x.shape=\(60, 4\), gallery.shape=\(60, 3\)",
+        ),
+        (X, LABELS, {"exclude": LABELS[1:]}, r"exclude.shape=\(59,\)"),
+        (X, LABELS, {"exclude": X[:, 0]}, "exclude.dtype=float64"),
+        (
+            X,
+            LABELS,
+            {"gallery": X, "gallery_labels": LABELS, "exclude": LABELS},
+            "exclude of type ndarray",
+        ),
+    ],
+)
+def test_refused(x, labels, options, message):
+    with pytest.raises(ValueError, match="of evaluate") as error:
+        evaluate(x, labels, **options)
+    error.match(message)
+    error.match("Received: ")
+
+
+@pytest.mark.parametrize(
+    "memory", ["1MB", "0.5 GB", "64m", "1048576", 2**20, "2048K", "1e9"]
+)
+def test_amounts_of_memory(memory):
+    if memory == "1e9":
+        with pytest.raises(ValueError, match="memory='1e9'"):
+            evaluate(X, LABELS, memory=memory)
+    else:
+        assert dict(evaluate(X, LABELS, memory=memory)) == dict(
+            evaluate(X, LABELS)
+        )
+
+
+# Results.
+
+
+def test_results_are_a_mapping():
+    results = evaluate(X, LABELS, metrics=("mrr", "nmi"), seeds=(0, 1))
+    assert isinstance(results, Results)
+    assert dict(results) == {"mrr": results["mrr"], "nmi": results["nmi"]}
+    assert all(type(value) is float for value in results.values())
+    with pytest.raises(KeyError, match="'map@r' was not measured"):
+        results["map@r"]
+    assert "map@r" not in results
+
+
+def test_results_as_text():
+    results = evaluate(X, LABELS, metrics=("recall@1", "nmi"), seeds=(0, 1))
+    lines = str(results).splitlines()
+    assert lines[0].split() == ["recall@1", f"{results['recall@1']:.4f}"]
+    assert lines[1].startswith("nmi") and lines[1].endswith("(2 seeds)")
+    assert lines[2] == "60 queries, gallery of 60, 8 classes, cosine"
+    assert repr(results) == (
+        f"Results(recall@1={results['recall@1']:.4f}, nmi={results['nmi']:.4f})"
+    )
+
+
+def test_results_as_json():
+    results = evaluate(X, LABELS, metrics=("recall@1", "nmi"), seeds=(0, 1))
+    loaded = json.loads(json.dumps(results.to_dict()))
+    assert loaded["metrics"] == dict(results)
+    assert loaded["queries"] == 60
+    assert len(loaded["per_seed"]["nmi"]) == 2
+
+
+def test_values_are_the_means_over_queries():
+    results = evaluate(X, LABELS, metrics=("recall@1", "map"))
+    for name, values in results.per_query.items():
+        assert values.shape == (60,)
+        assert results[name] == values.mean()
+
+
+def test_progress_is_silent_unless_wanted(capsys):
+    evaluate(X, LABELS)
+    captured = capsys.readouterr()
+    assert captured.out == captured.err == ""
+
+
+def test_progress_names_the_search(monkeypatch):
+    seen = []
+
+    def track(items, total, description):
+        items = list(items)
+        assert len(items) == total
+        seen.append(description)
+        return items
+
+    monkeypatch.setattr("keras_dml.evaluation.progress.track", track)
+    expected = dict(evaluate(X, LABELS))
+    assert not seen
+    assert dict(evaluate(X, LABELS, progress=True)) == expected
+    assert seen == ["Searching for 60 of 60"]

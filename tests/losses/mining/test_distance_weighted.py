@@ -1,0 +1,191 @@
+"""Distance-weighted sampling against the analytic distribution."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+import tensorflow as tf
+
+from keras_dml.losses import MarginLoss
+from keras_dml.losses.mining import DistanceWeighted
+from keras_dml.losses.pairs import Pairs, compare
+from tests.losses.oracle import batch, unit
+
+
+def arc(distances):
+    """Points on the unit circle at given distances from (1, 0)."""
+    angles = [2 * math.asin(d / 2) for d in distances]
+    return np.array([[math.cos(a), math.sin(a)] for a in angles])
+
+
+def analytic(distances, dim, cutoff=0.5, max_distance=1.4):
+    """Probabilities by the definition, in float64 and without logs."""
+    weights = []
+    for d in distances:
+        clamped = max(d, cutoff)
+        density = clamped ** (dim - 2) * (1 - clamped**2 / 4) ** ((dim - 3) / 2)
+        weights.append(0.0 if d > max_distance else 1 / density)
+    return np.array(weights) / sum(weights)
+
+
+DISTANCES = [0.2, 0.45, 0.7, 0.9, 1.05, 1.2, 1.3, 1.39, 1.41, 1.9]
+
+
+def pairs_at(distances, dim, anchors=1, metric="euclidean"):
+    """Equal anchors, one positive, and negatives at given distances."""
+    x = np.repeat([[1.0, 0.0]], anchors, axis=0)
+    refs = np.concatenate([[[1.0, 0.0]], arc(distances)])
+    pairs = compare(
+        np.zeros(anchors, "int32"),
+        x.astype("float32"),
+        np.array([0] + [1] * len(distances)),
+        refs.astype("float32"),
+        metric,
+    )
+    return pairs._replace(embedding_dim=dim)
+
+
+@pytest.mark.parametrize("dim", [3, 8, 128])
+@pytest.mark.parametrize("metric", ["euclidean", "squared", "cosine", "dot"])
+def test_probabilities(dim, metric):
+    pairs = pairs_at(DISTANCES, dim, metric=metric)
+    actual = np.array(DistanceWeighted().probabilities(pairs))[0]
+    assert actual[0] == 0
+    expected = analytic(DISTANCES, dim)
+    np.testing.assert_allclose(actual[1:], expected, rtol=2e-3, atol=1e-9)
+    assert actual.sum() == pytest.approx(1, abs=1e-6)
+
+
+def test_other_limits():
+    miner = DistanceWeighted(cutoff=0.8, max_distance=2.0)
+    actual = np.array(miner.probabilities(pairs_at(DISTANCES, 8)))[0, 1:]
+    expected = analytic(DISTANCES, 8, 0.8, 2.0)
+    np.testing.assert_allclose(actual, expected, rtol=1e-3)
+
+
+@pytest.mark.parametrize("dim", [4, 16])
+def test_draws_follow_the_probabilities(dim):
+    draws = 40_000
+    pairs = pairs_at(DISTANCES, dim, anchors=draws)
+    positive, negative = DistanceWeighted().pair_weights(pairs, seed=1)
+    np.testing.assert_array_equal(np.sum(negative, axis=1), np.ones(draws))
+    np.testing.assert_array_equal(positive[:, 0], np.ones(draws))
+    counts = np.sum(negative, axis=0)[1:]
+    expected = draws * analytic(DISTANCES, dim)
+    assert (counts[expected == 0] == 0).all()
+    likely = expected > 5
+    assert likely.sum() >= 3
+    counts = np.append(counts[likely], counts[~likely].sum())
+    expected = np.append(expected[likely], expected[~likely].sum() + 1e-9)
+    result = scipy.stats.chisquare(counts, expected, sum_check=False)
+    assert result.pvalue > 1e-3
+
+
+def test_draws_for_different_positives_are_independent():
+    # Two positives and three negatives at one distance: both draws fall
+    # on the same negative in a third of all cases, on each equally often.
+    anchors = 20_000
+    pairs = pairs_at([0.9, 0.9, 0.9, 0.9], 8, anchors=anchors)
+    relation = np.repeat([[1, 1, 0, 0, 0]], anchors, axis=0)
+    pairs = pairs._replace(positive=relation == 1, negative=relation == 0)
+    _, negative = DistanceWeighted().pair_weights(pairs, seed=3)
+    negative = np.array(negative)[:, 2:]
+    twice = (negative == 2).sum(axis=0)
+    assert scipy.stats.binomtest(int(twice.sum()), anchors, 1 / 3).pvalue > (
+        1e-3
+    )
+    assert scipy.stats.chisquare(twice).pvalue > 1e-3
+
+
+def test_many_positives_all_draw_by_the_probabilities():
+    # More positives than random numbers are drawn for an anchor.
+    count, anchors = 100, 100
+    x = np.repeat([[1.0, 0.0]], anchors, axis=0)
+    refs = np.concatenate([np.repeat(x[:1], count, axis=0), arc(DISTANCES)])
+    ref_labels = np.array([0] * count + [1] * len(DISTANCES))
+    pairs = compare(
+        np.zeros(anchors, "int32"),
+        x.astype("float32"),
+        ref_labels,
+        refs.astype("float32"),
+    )._replace(embedding_dim=4)
+    _, negative = DistanceWeighted().pair_weights(pairs, seed=5)
+    drawn = np.sum(negative, axis=0)[count:]
+    expected = anchors * count * analytic(DISTANCES, 4)
+    assert drawn.sum() == anchors * count
+    np.testing.assert_allclose(drawn, expected, rtol=0.15, atol=1)
+
+
+def test_far_negatives_only_are_drawn_uniformly():
+    draws = 20_000
+    distances = [1.45, 1.6, 1.9, 2.0]
+    pairs = pairs_at(distances, 32, anchors=draws)
+    _, negative = DistanceWeighted().pair_weights(pairs, seed=2)
+    counts = np.sum(negative, axis=0)
+    assert counts[0] == 0  # never the positive
+    assert scipy.stats.chisquare(counts[1:]).pvalue > 1e-3
+
+
+def test_distances_are_spread_more_evenly_than_by_chance():
+    # The point of the method: on the sphere in 16 dimensions nearly all
+    # distances are close to √2; those of drawn negatives are not.
+    x = unit(batch([0] * 400, dim=16)).astype("float32")
+    pairs = compare(np.repeat(np.arange(200), 2), x)
+    _, negative = DistanceWeighted().pair_weights(pairs, seed=0)
+    distances = np.array(pairs.distances)
+    drawn = distances[np.array(negative) > 0]
+    by_chance = distances[np.array(pairs.negative)]
+    assert drawn.mean() < by_chance.mean() - 0.2
+    assert (drawn <= 1.4).all()
+
+
+def test_one_seed_gives_one_sequence():
+    labels = np.repeat(np.arange(8), 4)
+    x = batch([0] * 32, dim=16).astype("float32")
+    runs = []
+    for seed in (7, 7, 8):
+        loss = MarginLoss(seed=seed)
+        runs.append([loss.per_example(labels, x).numpy() for _ in range(3)])
+    np.testing.assert_array_equal(runs[0], runs[1])
+    assert not np.array_equal(runs[0], runs[2])
+    assert not np.array_equal(runs[0][0], runs[0][1])
+    copy = MarginLoss.from_config(MarginLoss(seed=7).get_config())
+    np.testing.assert_array_equal(copy.per_example(labels, x), runs[0][0])
+
+
+def test_one_seed_gives_one_sequence_when_compiled():
+    labels = np.repeat(np.arange(8), 4)
+    x = batch([0] * 32, dim=16).astype("float32")
+    runs = []
+    for _ in range(2):
+        step = tf.function(MarginLoss(seed=7).per_example, jit_compile=True)
+        runs.append([step(labels, x).numpy() for _ in range(2)])
+    np.testing.assert_array_equal(runs[0], runs[1])
+    assert not np.array_equal(runs[0][0], runs[0][1])
+
+
+def test_no_gradient_passes_the_draw():
+    x = tf.constant(unit(batch([0, 0, 1, 1])), "float32")
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        pairs = compare(np.array([0, 0, 1, 1]), x)
+        weights = DistanceWeighted().pair_weights(pairs, seed=0)
+    assert tape.gradient(weights, x) is None
+
+
+def test_anchors_that_lack_something_draw_nothing():
+    pairs: Pairs = compare(
+        np.array([0, 0, 1]), batch([0] * 3).astype("float32")
+    )
+    positive, negative = DistanceWeighted().pair_weights(pairs, seed=0)
+    np.testing.assert_array_equal(np.sum(positive, axis=1), [1, 1, 0])
+    np.testing.assert_array_equal(np.sum(negative, axis=1), [1, 1, 0])
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"cutoff": 0.0}, {"cutoff": 1.5}, {"max_distance": 0.4}]
+)
+def test_limits_are_checked(arguments):
+    with pytest.raises(ValueError, match="`cutoff` of DistanceWeighted"):
+        DistanceWeighted(**arguments)

@@ -1,0 +1,85 @@
+"""Mining by rank against explicit sorting."""
+
+import numpy as np
+import pytest
+
+from keras_dml.losses.mining import Selection, get
+from keras_dml.losses.pairs import compare
+from tests.losses.oracle import LABELS, batch, sets, unit
+
+
+def explicit(labels, x, positive, negative):
+    """Weights of pairs, counted triplet by triplet."""
+    weights = np.zeros((2, len(labels), len(labels)))
+    for a, same, other in sets(labels):
+        if not same or not other:
+            continue
+        d = np.linalg.norm(x[a] - x, axis=1)
+        if positive != "all":
+            pick = min if positive == "easy" else max
+            same = [pick(same, key=lambda p: d[p])]
+        for p in same:
+            beyond = [n for n in other if d[n] > d[p]]
+            chosen = {
+                "all": other,
+                "easy": [max(other, key=lambda n: d[n])],
+                "hard": [min(other, key=lambda n: d[n])],
+                "semihard": [
+                    min(beyond, key=lambda n: d[n])
+                    if beyond
+                    else max(other, key=lambda n: d[n])
+                ],
+            }[negative]
+            for n in chosen:
+                weights[0, a, p] += 1
+                weights[1, a, n] += 1
+    return weights
+
+
+@pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
+@pytest.mark.parametrize("positive", ["all", "easy", "hard"])
+@pytest.mark.parametrize("negative", ["all", "easy", "semihard", "hard"])
+def test_weights_of_pairs(labels, positive, negative):
+    x = unit(batch(labels, dim=3, seed=0))
+    pairs = compare(np.array(labels), x.astype("float32"))
+    actual = Selection(positive, negative).pair_weights(pairs)
+    if positive == negative == "all":
+        expected = [pairs.positive, pairs.negative]
+    else:
+        expected = explicit(labels, x, positive, negative)
+    np.testing.assert_array_equal(actual, expected)
+
+
+def test_some_anchor_has_no_negative_beyond_its_positive():
+    # Else the fallback of "semihard" is not covered above.
+    labels = LABELS["balanced"]
+    x = unit(batch(labels, dim=3, seed=0))
+    d = np.linalg.norm(x[:, None] - x, axis=2)
+    assert any(
+        d[a, p] > max(d[a, n] for n in other)
+        for a, same, other in sets(labels)
+        for p in same
+    )
+
+
+def test_names():
+    assert get("all") == Selection("all", "all")
+    assert get("easy") == Selection("easy", "semihard")
+    assert get("semihard") == Selection("all", "semihard")
+    assert get("hard") == Selection("hard", "hard")
+    assert get({"name": "easy", "negative": "hard"}) == Selection(
+        "easy", "hard"
+    )
+
+
+def test_ties_are_broken_once():
+    labels = np.array([0, 0, 1, 1, 1])
+    x = np.array([[1, 0], [1, 0], [0, 1], [0, 1], [0, 1]], "float32")
+    _, negative = Selection("hard", "hard").pair_weights(compare(labels, x))
+    np.testing.assert_array_equal(np.sum(negative, axis=1), np.ones(5))
+
+
+@pytest.mark.parametrize("name", ["positive", "negative"])
+def test_strategies_are_checked(name):
+    with pytest.raises(ValueError, match=f"`{name}` of Selection"):
+        Selection(**{name: "harder"})

@@ -1,0 +1,108 @@
+"""Independent references: float64 loops and central differences."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from keras_dml.losses import MetricLoss
+
+Array = np.ndarray
+
+LABELS = {
+    "balanced": [0, 0, 0, 1, 1, 1, 2, 2, 2],
+    "unbalanced": [0, 0, 0, 0, 1, 1, 2, 3],
+    "pairs": [5, 9, 5, 9, 7, 7],
+}
+"""Batches with ordinary and with lonely anchors."""
+
+DEGENERATE = {
+    "no positives": [0, 1, 2, 3],
+    "one class": [4, 4, 4, 4],
+    "one example": [3],
+    "two alike": [1, 1],
+    "two unlike": [1, 2],
+}
+"""Batches in which a loss has nothing, or half of what it needs."""
+
+
+def batch(labels: list[int], dim: int = 5, seed: int = 0) -> Array:
+    """Random float64 embeddings that are not unit."""
+    generator = np.random.default_rng([seed, len(labels)])
+    return generator.normal(size=(len(labels), dim))
+
+
+def unit(x: Array) -> Array:
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def sets(labels: list[int]) -> list[tuple[int, list[int], list[int]]]:
+    """(anchor, its positives, its negatives), anchor by anchor."""
+    count = range(len(labels))
+    return [
+        (
+            a,
+            [p for p in count if p != a and labels[p] == labels[a]],
+            [n for n in count if labels[n] != labels[a]],
+        )
+        for a in count
+    ]
+
+
+def numeric_gradient(
+    function: Callable[[Array], float], x: Array, step: float = 1e-6
+) -> Array:
+    """Central differences of a scalar function, in float64."""
+    gradient = np.zeros_like(x)
+    for index in np.ndindex(*x.shape):
+        shift = np.zeros_like(x)
+        shift[index] = step
+        gradient[index] = (function(x + shift) - function(x - shift)) / (
+            2 * step
+        )
+    return gradient
+
+
+def value_and_gradient(
+    loss: MetricLoss, labels: Any, embeddings: Any, **references: Any
+) -> tuple[Array, Array]:
+    """The (B,) values, and the gradient of their mean."""
+    embeddings = tf.convert_to_tensor(embeddings)
+    with tf.GradientTape() as tape:
+        tape.watch(embeddings)
+        values = loss.per_example(labels, embeddings, **references)
+        mean = tf.reduce_mean(values)
+    gradient = tape.gradient(mean, embeddings)
+    return values.numpy(), tf.cast(gradient, "float32").numpy()
+
+
+def check_against_loop(
+    loss: MetricLoss,
+    loop: Callable[[list[int], Array], float],
+    labels: list[int],
+    dim: int = 5,
+    rtol: float = 2e-5,
+    seed: int = 0,
+) -> None:
+    """Value and gradient of a loss equal those of a float64 loop.
+
+    Args:
+        loss: The loss, which gets raw float32 embeddings.
+        loop: `(labels, embeddings) -> float`, on raw embeddings too.
+        labels: The class of every example.
+        dim: Dimensions of the embeddings.
+        rtol: Tolerance relative to the largest entry.
+        seed: Of the embeddings.
+    """
+    x = batch(labels, dim, seed)
+    values, gradient = value_and_gradient(
+        loss, np.array(labels), x.astype("float32")
+    )
+    assert values.shape == (len(labels),)
+    assert values.dtype == np.float32
+    expected = loop(labels, x)
+    np.testing.assert_allclose(values.mean(), expected, rtol=rtol, atol=1e-7)
+    slope = numeric_gradient(lambda z: loop(labels, z), x)
+    atol = rtol * np.abs(slope).max() + 1e-7
+    np.testing.assert_allclose(gradient, slope, rtol=rtol, atol=atol)

@@ -1,0 +1,164 @@
+"""The base class: how Keras and objectives call a loss."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_dml.losses import ContrastiveLoss, MarginLoss, TripletLoss
+from tests.losses.oracle import LABELS, batch
+
+LABEL = np.array(LABELS["balanced"])
+X = batch(LABELS["balanced"]).astype("float32")
+
+
+def test_call_is_the_weighted_mean_of_per_example():
+    loss = ContrastiveLoss()
+    values = np.array(loss.per_example(LABEL, X))
+    assert float(loss(LABEL, X)) == pytest.approx(values.mean(), rel=1e-6)
+    weights = np.arange(9, dtype="float32")
+    assert float(loss(LABEL, X, weights)) == pytest.approx(
+        (values * weights).mean(), rel=1e-6
+    )
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_call_at_the_root_of_a_graph(jit):
+    loss = TripletLoss()
+    compiled = tf.function(loss, jit_compile=jit)
+    assert float(compiled(LABEL, X)) == pytest.approx(
+        float(loss(LABEL, X)), rel=1e-5
+    )
+
+
+def test_a_column_of_labels_is_taken_for_class_ids():
+    loss = TripletLoss()
+    assert float(loss(LABEL[:, None], X)) == float(loss(LABEL, X))
+
+
+def test_normalize_makes_the_scale_irrelevant():
+    scales = np.linspace(0.1, 30, 9)[:, None].astype("float32")
+    np.testing.assert_allclose(
+        TripletLoss().per_example(LABEL, X * scales),
+        TripletLoss().per_example(LABEL, X),
+        rtol=1e-4,
+        atol=1e-6,
+    )
+    raw = TripletLoss(normalize=False)
+    assert not np.allclose(
+        raw.per_example(LABEL, X * scales), raw.per_example(LABEL, X)
+    )
+
+
+def test_references_are_normalized_too():
+    loss = ContrastiveLoss()
+    np.testing.assert_allclose(
+        loss.per_example(LABEL, X, LABEL[:4], 7 * X[:4]),
+        loss.per_example(LABEL, X, LABEL[:4], X[:4]),
+        rtol=1e-4,
+        atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
+@pytest.mark.parametrize("jit", [False, True])
+def test_trains_a_plain_keras_model(policy, jit):
+    # Ids that float32 cannot tell apart: training still separates them.
+    labels = 2**24 + np.tile([0, 1, 2, 3], 16)
+    images = np.eye(4, dtype="float32")[
+        labels % 4
+    ] + 0.1 * np.random.default_rng(0).normal(size=(64, 4)).astype("float32")
+    model = keras.Sequential(
+        [keras.layers.Input((4,)), keras.layers.Dense(2, dtype=policy)]
+    )
+    model.compile(
+        keras.optimizers.Adam(0.05),
+        loss=TripletLoss(distance="euclidean"),
+        jit_compile=jit,
+    )
+    history = model.fit(
+        images, labels, batch_size=32, epochs=15, verbose=0, shuffle=False
+    ).history["loss"]
+    assert history[-1] < 0.5 * history[0]
+
+
+@pytest.mark.parametrize(
+    ("labels", "embeddings", "references", "message"),
+    [
+        (LABEL, X[:, 0], {}, "takes .B,. class ids"),
+        (LABEL[:, None, None], X, {}, "takes .B,. class ids"),
+        (LABEL, X, {"ref_embeddings": X}, "go together"),
+        (LABEL, X, {"ref_labels": LABEL}, "go together"),
+        (np.eye(9), X, {"ref_labels": LABEL}, "leaves nothing"),
+        (np.eye(8), X, {}, "a row for every anchor"),
+        (np.eye(9)[:, :4], X, {}, "a column for every reference"),
+        (np.eye(9), X, {"ref_embeddings": X[:4]}, "here .9, 4."),
+    ],
+)
+def test_wrong_shapes(labels, embeddings, references, message):
+    with pytest.raises(ValueError, match=message):
+        ContrastiveLoss().per_example(labels, embeddings, **references)
+
+
+def test_unknown_reduction():
+    with pytest.raises(ValueError, match="`reduction` of TripletLoss"):
+        TripletLoss(reduction="sum")
+
+
+@keras.saving.register_keras_serializable("tests")
+class Owner(keras.layers.Layer):
+    """A layer that owns a loss, as the objectives do."""
+
+    def __init__(self, loss, **kwargs):
+        super().__init__(**kwargs)
+        self.loss = loss
+
+    def build(self, input_shape):
+        self.loss.build(self, input_shape[-1])
+
+    def call(self, x):
+        return x
+
+    def get_config(self):
+        config = keras.saving.serialize_keras_object(self.loss)
+        return {**super().get_config(), "loss": config}
+
+    @classmethod
+    def from_config(cls, config):
+        loss = keras.saving.deserialize_keras_object(config.pop("loss"))
+        return cls(loss, **config)
+
+
+# TensorFlow's variables do not know NumPy's newest `__array__` protocol.
+@pytest.mark.filterwarnings("ignore:__array__ implementation")
+def test_weights_of_a_loss_are_saved_with_its_owner(tmp_path):
+    loss = MarginLoss(learn_beta=True, num_classes=3, seed=1)
+    model = keras.Sequential([keras.layers.Input((5,)), Owner(loss)])
+    (beta,) = model.trainable_variables
+    beta.assign([1.0, 1.5, 0.5])
+    model.save(tmp_path / "model.keras")
+    copy = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(
+        copy.trainable_variables[0].numpy(), beta.numpy()
+    )
+    restored = copy.layers[-1].loss
+    assert restored.get_config() == loss.get_config()
+    assert restored.beta_weight is copy.trainable_variables[0]
+
+
+def test_the_owner_tracks_the_seed_and_nothing_hides_a_variable():
+    owner = Owner(MarginLoss(seed=1))
+    owner.build((None, 5))
+    assert owner.trainable_variables == []
+    (state,) = owner.variables
+    before = state.numpy()
+    owner.loss.per_example(LABEL, X)
+    assert not np.array_equal(before, state.numpy())
+
+
+def test_per_replica_values_are_scaled_like_any_keras_loss():
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    with strategy.scope():
+        loss = ContrastiveLoss()
+        value = strategy.run(lambda: loss(LABEL, X))
+    assert float(value) == pytest.approx(float(loss(LABEL, X)))

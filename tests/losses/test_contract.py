@@ -1,0 +1,292 @@
+"""What every loss keeps: one walk over all of them."""
+
+import inspect
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_dml import losses
+from keras_dml.losses import LOSSES, ProxyLoss
+from keras_dml.losses.base import argument_names
+from tests.losses.oracle import DEGENERATE, LABELS, batch, value_and_gradient
+
+CLASSES = 6
+# Every constructor argument but `name`, at a value that is not its default.
+OTHER = {
+    "reduction": "mean_nonzero",
+    "normalize": False,
+    "seed": 5,
+    "mining": "hard",
+    "distance": "dot",
+    "margin": 0.33,
+    "alpha": 1.7,
+    "temperature": 0.21,
+    "num_classes": CLASSES,
+    "initializer": "random_normal",
+}
+CASES = {
+    "angular": {"angle": 40.0},
+    "arc_face": {"scale": 9.0},
+    "binomial_deviance": {
+        "threshold": 0.4,
+        "positive_scale": 2.0,
+        "negative_scale": 20.0,
+    },
+    "circle": {"gamma": 20.0},
+    "contrastive": {
+        "positive_margin": 0.1,
+        "negative_margin": 0.9,
+        "power": 2,
+    },
+    "cos_face": {"scale": 9.0},
+    "fast_ap": {"num_bins": 7},
+    "histogram": {"num_bins": 20, "reduction": "mean"},
+    "lifted_structure": {"generalized": True},
+    "margin": {
+        "beta": 1.1,
+        "nu": 0.1,
+        "learn_beta": True,
+        "normalize_by": "triplets",
+        "reduction": "mean",
+    },
+    "multi_similarity": {"beta": 30.0, "threshold": 0.4},
+    "n_pair": {"normalize": True, "distance": "euclidean"},
+    "normalized_softmax": {},
+    "nt_xent": {},
+    "proxy_anchor": {"reduction": "mean"},
+    "proxy_nca": {"exclude_positive": False},
+    "soft_triple": {"centers": 3, "scale": 9.0, "gamma": 0.3, "tau": 0.1},
+    "sup_con": {},
+    "triplet": {"soft_margin": True},
+}
+FIXED = {"histogram": {"reduction"}, "proxy_anchor": {"reduction"}}
+NAMES = list(LOSSES)
+PAIRWISE = [n for n in NAMES if not issubclass(LOSSES[n], ProxyLoss)]
+
+
+def configured(name):
+    """Arguments that are no defaults, for every argument of a loss."""
+    cls = LOSSES[name]
+    known = set(argument_names(cls)) - {"name"}
+    return {k: v for k, v in {**OTHER, **CASES[name]}.items() if k in known}
+
+
+def default(name, dim=5):
+    """The loss with its default arguments, built where it owns weights."""
+    arguments = {"num_classes": CLASSES} if name not in PAIRWISE else {}
+    loss = losses.get({"name": name, **arguments})
+    loss.build(keras.layers.Layer(), dim)
+    return loss
+
+
+def inputs(labels, dim=5):
+    return np.array(labels), batch(labels, dim).astype("float32")
+
+
+def test_every_loss_has_a_case():
+    assert set(CASES) == set(LOSSES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_configuration_round_trip_with_no_argument_at_its_default(name):
+    cls, arguments = LOSSES[name], configured(name)
+    loss = cls(**arguments, name="mine")
+    assert set(arguments) | {"name"} == set(argument_names(cls))
+    defaults = {
+        key: parameter.default
+        for base in reversed(cls.__mro__)
+        if "__init__" in vars(base)
+        for key, parameter in inspect.signature(
+            base.__init__
+        ).parameters.items()
+    }
+    for key, value in arguments.items():
+        assert value != defaults[key] or key in FIXED.get(name, ())
+    config = keras.saving.serialize_keras_object(loss)
+    copy = keras.saving.deserialize_keras_object(config)
+    assert type(copy) is cls
+    assert copy.get_config() == loss.get_config()
+    assert copy.name == "mine"
+    for key, value in arguments.items():
+        if key != "initializer":
+            assert getattr(copy, key) == value
+    assert losses.get(config).get_config() == loss.get_config()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("case", DEGENERATE)
+def test_degenerate_batches_are_finite(name, case):
+    loss = default(name)
+    values, gradient = value_and_gradient(loss, *inputs(DEGENERATE[case]))
+    assert np.isfinite(values).all()
+    assert np.isfinite(gradient).all()
+
+
+NEEDS_POSITIVES = [
+    "angular", "circle", "fast_ap", "histogram", "lifted_structure",
+    "margin", "n_pair", "nt_xent", "sup_con", "triplet",
+]  # fmt: skip
+NEEDS_NEGATIVES = [
+    "angular", "circle", "fast_ap", "histogram", "lifted_structure",
+    "margin", "n_pair", "nt_xent", "triplet",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "case"),
+    [(n, "no positives") for n in NEEDS_POSITIVES]
+    + [(n, "one class") for n in NEEDS_NEGATIVES]
+    + [(n, "one example") for n in PAIRWISE],
+)
+def test_nothing_to_compare_is_exactly_zero(name, case):
+    values, gradient = value_and_gradient(
+        default(name), *inputs(DEGENERATE[case])
+    )
+    np.testing.assert_array_equal(values, np.zeros_like(values))
+    np.testing.assert_array_equal(gradient, np.zeros_like(gradient))
+
+
+@pytest.mark.parametrize("name", NEEDS_POSITIVES)
+def test_a_lonely_anchor_costs_nothing(name):
+    labels, x = inputs(LABELS["unbalanced"])  # the last two are alone
+    values = np.array(default(name).per_example(labels, x))
+    if name == "histogram":  # its value is the share of negative pairs
+        assert (values > 0).all()
+        return
+    assert (values[:4] != 0).any()
+    np.testing.assert_array_equal(values[-2:], [0.0, 0.0])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("normalize", [True, False])
+def test_equal_and_zero_embeddings_are_finite(name, normalize):
+    labels = np.array([0, 0, 1, 1, 2, 2])
+    row = batch([0]).astype("float32")
+    arguments = {"num_classes": CLASSES} if name not in PAIRWISE else {}
+    loss = LOSSES[name](**arguments, normalize=normalize)
+    loss.build(keras.layers.Layer(), 5)
+    for x in (np.repeat(row, 6, 0), np.zeros((6, 5), "float32")):
+        x[1] = 0
+        values, gradient = value_and_gradient(loss, labels, x)
+        assert np.isfinite(values).all()
+        assert np.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_nan_and_infinity_come_out_as_nan(name, bad):
+    labels, x = inputs(LABELS["balanced"])
+    x[3, 1] = bad
+    loss = default(name)
+    assert np.isnan(loss.per_example(labels, x)[3])
+    assert np.isnan(loss(labels, x))
+
+
+@pytest.mark.parametrize("name", PAIRWISE)
+def test_large_ids_are_not_merged(name):
+    labels, x = inputs([0, 1, 0, 1, 2, 2, 3])
+    large = np.array([2**24, 2**24 + 1, 2**40, 2**40 + 1])[labels]
+    small, big = (
+        LOSSES[name](**({"seed": 1} if takes_seed(name) else {}))
+        for _ in range(2)
+    )
+    np.testing.assert_array_equal(
+        small.per_example(labels, x), big.per_example(large, x)
+    )
+    assert float(small(labels, x)) == float(big(large, x))
+
+
+def takes_seed(name):
+    return "seed" in argument_names(LOSSES[name])
+
+
+@pytest.mark.parametrize("name", PAIRWISE)
+def test_relation_matrix_and_references_agree_with_class_ids(name):
+    labels, x = inputs(LABELS["unbalanced"])
+    relation = (labels[:, None] == labels).astype("int32")
+    arguments = {"mining": "semihard"} if takes_seed(name) else {}
+    loss = LOSSES[name](**arguments)
+    expected, slope = value_and_gradient(loss, labels, x)
+    actual, gradient = value_and_gradient(loss, relation, x)
+    np.testing.assert_array_equal(actual, expected)
+    np.testing.assert_array_equal(gradient, slope)
+    # The batch as its own references, self-pairs marked as neither.
+    np.fill_diagonal(relation, -1)
+    actual, _ = value_and_gradient(loss, relation, x, ref_embeddings=x)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", PAIRWISE)
+def test_ignored_references_change_nothing(name):
+    labels, x = inputs(LABELS["balanced"])
+    refs = batch([0] * 6, seed=3).astype("float32")
+    relation = (labels[:, None] == np.array([0, 1, 2, 0, 1, 2])).astype(int)
+    arguments = {"mining": "hard"} if takes_seed(name) else {}
+    loss = LOSSES[name](**arguments)
+    expected = loss.per_example(relation, x, ref_embeddings=refs)
+    assert np.any(expected)
+    actual = loss.per_example(
+        np.concatenate([relation, -np.ones((9, 4), int)], axis=1),
+        x,
+        ref_embeddings=np.concatenate([refs, x[:4]]),
+    )
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_eager_graph_and_xla_agree_in_float32_and_float16(name):
+    labels = np.array(LABELS["unbalanced"])
+    half = batch(labels).astype("float16")
+    expected = compiled(name, "eager")(labels, half.astype("float32"))
+    scale = np.abs(expected[1]).max()
+    assert scale > 1e-4
+    for mode in ("eager", "graph", "xla"):
+        values, gradient = compiled(name, mode)(labels, half)
+        assert values.dtype == tf.float32
+        assert gradient.dtype == tf.float16
+        np.testing.assert_allclose(values, expected[0], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            tf.cast(gradient, "float32"), expected[1], atol=2e-3 * scale
+        )
+
+
+def default_without_draws(name):
+    """The same loss, draws and initial proxies included, on any backend."""
+    arguments = {"mining": "semihard"} if takes_seed(name) else {}
+    if name not in PAIRWISE:
+        proxies = batch([0] * 3 * CLASSES).astype("float32")
+        arguments = {"num_classes": CLASSES, "centers": 3}
+        arguments = {
+            k: v
+            for k, v in arguments.items()
+            if k in argument_names(LOSSES[name])
+        }
+    loss = LOSSES[name](**arguments)
+    loss.build(keras.layers.Layer(), 5)
+    if name not in PAIRWISE:
+        loss.proxies.assign(proxies[: loss.num_proxies])
+    return loss
+
+
+def compiled(name, mode):
+    """(labels, embeddings) → values and gradient of their mean."""
+    loss = default_without_draws(name)
+
+    def step(labels, x):
+        labels, x = tf.convert_to_tensor(labels), tf.convert_to_tensor(x)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            values = loss.per_example(labels, x)
+            mean = tf.reduce_mean(values)
+        return values, tape.gradient(mean, x)
+
+    if mode == "graph":  # batches of any size
+        signature = [
+            tf.TensorSpec([None], "int64"),
+            tf.TensorSpec([None, 5], "float16"),
+        ]
+        return tf.function(step, input_signature=signature)
+    return tf.function(step, jit_compile=True) if mode == "xla" else step

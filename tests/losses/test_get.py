@@ -1,0 +1,67 @@
+"""Losses and mining strategies by name and configuration."""
+
+import keras
+import pytest
+
+from keras_dml import losses
+from keras_dml.losses import mining
+
+
+def test_every_name_makes_its_loss():
+    for name, cls in losses.LOSSES.items():
+        arguments = {"num_classes": 3} if _needs_classes(cls) else {}
+        assert type(losses.get({"name": name, **arguments})) is cls
+
+
+def _needs_classes(cls):
+    return issubclass(cls, losses.ProxyLoss)
+
+
+def test_a_loss_passes_through():
+    loss = losses.MarginLoss()
+    assert losses.get(loss) is loss
+
+
+def test_name_with_arguments_leaves_the_dict_alone():
+    config = {"name": "margin", "beta": 1.1, "mining": {"name": "hard"}}
+    loss = losses.get(config)
+    assert loss.beta == 1.1
+    assert loss.miner == mining.get("hard")
+    assert config == {"name": "margin", "beta": 1.1, "mining": {"name": "hard"}}
+
+
+def test_keras_configuration():
+    loss = losses.MarginLoss(beta=0.9)
+    config = keras.saving.serialize_keras_object(loss)
+    assert losses.get(config).beta == 0.9
+
+
+def test_unknown_names_the_nearest():
+    with pytest.raises(ValueError, match="Did you mean 'margin'"):
+        losses.get("marign")
+    with pytest.raises(ValueError, match="Did you mean 'multi_similarity'"):
+        losses.get("multisimilarity")
+    with pytest.raises(ValueError, match="Known are: .*triplet"):
+        losses.get("zzz")
+
+
+def test_unknown_argument_names_the_nearest():
+    with pytest.raises(ValueError, match="Did you mean 'beta'"):
+        losses.get({"name": "margin", "betta": 1.1})
+    with pytest.raises(ValueError, match="Did you mean 'cutoff'"):
+        mining.get({"name": "distance_weighted", "cut_off": 0.4})
+    with pytest.raises(ValueError, match="Did you mean 'semihard'"):
+        losses.TripletLoss(mining="semi-hard")
+
+
+@pytest.mark.parametrize("identifier", [None, 3, {"beta": 1.0}])
+def test_nonsense(identifier):
+    with pytest.raises(ValueError, match="`loss` must be"):
+        losses.get(identifier)
+    with pytest.raises(ValueError, match="`mining` must be"):
+        mining.get(identifier)
+
+
+def test_a_loss_of_keras_is_not_one_of_ours():
+    with pytest.raises(ValueError, match="`loss` must be"):
+        losses.get(keras.losses.MeanSquaredError())

@@ -1,0 +1,183 @@
+"""Margin loss: value and gradient, β, normalization, errors."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_dml.losses import MarginLoss
+from keras_dml.losses.mining import get as get_miner
+from keras_dml.losses.pairs import compare
+from tests.losses.oracle import (
+    LABELS,
+    batch,
+    check_against_loop,
+    sets,
+    unit,
+)
+
+
+def semihard_triplets(labels, x):
+    triplets = []
+    for a, same, other in sets(labels):
+        for p in same if other else []:
+            d = {n: np.linalg.norm(x[a] - x[n]) for n in other}
+            beyond = [n for n in other if d[n] > np.linalg.norm(x[a] - x[p])]
+            n = min(beyond, key=d.get) if beyond else max(other, key=d.get)
+            triplets.append((a, p, n))
+    return triplets
+
+
+def terms_of(x, triplets, beta, alpha=0.2):
+    terms = []
+    for a, p, n in triplets:
+        excess = max(0.0, alpha + np.linalg.norm(x[a] - x[p]) - beta[a])
+        lack = max(0.0, alpha + beta[a] - np.linalg.norm(x[a] - x[n]))
+        terms.append((float(excess), float(lack)))
+    return terms
+
+
+@pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
+@pytest.mark.parametrize("normalize_by", ["pairs", "triplets"])
+def test_sum_over_active(labels, normalize_by):
+    def loop(labels, x):
+        x = unit(x)
+        triplets = semihard_triplets(labels, x)
+        terms = terms_of(x, triplets, [1.2] * len(labels))
+        pairs = sum((p > 0) + (n > 0) for p, n in terms)
+        active = sum(p > 0 or n > 0 for p, n in terms)
+        count = pairs if normalize_by == "pairs" else active
+        return sum(p + n for p, n in terms) / count
+
+    loss = MarginLoss(mining="semihard", normalize_by=normalize_by)
+    check_against_loop(loss, loop, labels)
+
+
+def test_all_pairs_count_once():
+    def loop(labels, x):
+        x, total, count = unit(x), 0.0, 0
+        for a, same, other in sets(labels):
+            for j in [*same, *other]:
+                sign = 1 if j in same else -1
+                distance = np.linalg.norm(x[a] - x[j])
+                term = max(0.0, 0.2 + sign * (distance - 1.1))
+                total, count = total + term, count + int(term > 0)
+        return total / count
+
+    loss = MarginLoss(beta=1.1, mining="all")
+    check_against_loop(loss, loop, LABELS["unbalanced"])
+
+
+def test_mean_over_triplets_counts_inactive_ones():
+    def loop(labels, x):
+        x = unit(x)
+        triplets = semihard_triplets(labels, x)
+        terms = terms_of(x, triplets, [1.3] * len(labels), alpha=0.05)
+        assert any(p == n == 0 for p, n in terms)
+        return sum(p + n for p, n in terms) / len(terms)
+
+    loss = MarginLoss(
+        0.05,
+        1.3,
+        mining="semihard",
+        normalize_by="triplets",
+        reduction="mean",
+    )
+    check_against_loop(loss, loop, LABELS["balanced"])
+
+
+def owned(loss, dim=5):
+    owner = keras.layers.Layer()
+    loss.build(owner, dim)
+    return loss, owner
+
+
+def test_learned_beta_per_class_gets_its_gradient():
+    labels = LABELS["balanced"]
+    x = unit(batch(labels))
+    loss, owner = owned(
+        MarginLoss(learn_beta=True, num_classes=4, mining="semihard", nu=0.01)
+    )
+    (variable,) = owner.trainable_variables
+    assert "loss_weights" in variable.path
+    betas = np.array([0.8, 1.1, 1.3, 5.0], "float32")
+    variable.assign(betas)
+
+    def loop(betas):
+        of_anchor = [betas[label] for label in labels]
+        terms = terms_of(x, semihard_triplets(labels, x), of_anchor)
+        count = sum((p > 0) + (n > 0) for p, n in terms)
+        penalty = 0.01 * sum(of_anchor) / len(labels)
+        return sum(p + n for p, n in terms) / count + penalty
+
+    with tf.GradientTape() as tape:
+        value = loss(np.array(labels), x.astype("float32"))
+    gradient = tape.gradient(value, variable.value)
+    gradient = tf.convert_to_tensor(gradient).numpy()
+    assert float(value) == pytest.approx(loop(betas), rel=1e-5)
+    expected = [
+        (loop(betas + shift) - loop(betas - shift)) / 2e-3
+        for shift in 1e-3 * np.eye(4)
+    ]
+    np.testing.assert_allclose(gradient, expected, rtol=1e-3, atol=1e-6)
+    assert gradient[3] == 0
+
+
+def test_one_learned_beta_starts_where_told():
+    loss, owner = owned(MarginLoss(beta=0.7, learn_beta=True))
+    assert owner.trainable_variables[0].numpy().tolist() == pytest.approx([0.7])
+    fixed = MarginLoss(beta=0.7, mining="semihard")
+    learned, _ = owned(MarginLoss(beta=0.7, learn_beta=True, mining="semihard"))
+    x = batch(LABELS["balanced"]).astype("float32")
+    labels = np.array(LABELS["balanced"])
+    np.testing.assert_array_equal(
+        fixed.per_example(labels, x), learned.per_example(labels, x)
+    )
+
+
+def test_weights_without_an_owner_are_an_error_that_shows_the_code():
+    loss = MarginLoss(learn_beta=True)
+    x = batch([0, 0, 1, 1]).astype("float32")
+    with pytest.raises(RuntimeError, match="methods.baseline") as error:
+        loss(np.array([0, 0, 1, 1]), x)
+    assert "compile(optimizer, loss=MarginLoss" in str(error.value)
+
+
+def test_a_second_owner_is_an_error():
+    loss, _ = owned(MarginLoss(learn_beta=True))
+    with pytest.raises(RuntimeError, match="already belong"):
+        loss.build(keras.layers.Layer(), 5)
+
+
+@pytest.mark.parametrize("label", [-1, 3])
+def test_unknown_class_is_an_error_and_in_a_graph_nan(label):
+    loss, _ = owned(MarginLoss(learn_beta=True, num_classes=3))
+    labels = np.array([0, 0, 1, label])
+    x = batch(list(labels)).astype("float32")
+    with pytest.raises(ValueError, match=r"\[0, num_classes\).*a label"):
+        loss.per_example(labels, x)
+    values = tf.function(loss.per_example)(labels, x).numpy()
+    assert np.isnan(values).tolist() == [False, False, False, True]
+
+
+def test_classes_need_learning():
+    with pytest.raises(ValueError, match="Use learn_beta=True"):
+        MarginLoss(num_classes=3)
+
+
+def test_normalize_by_is_checked():
+    with pytest.raises(ValueError, match="`normalize_by` of MarginLoss"):
+        MarginLoss(normalize_by="anchors")
+
+
+def test_default_draws_one_negative_for_each_positive():
+    labels = LABELS["balanced"]
+    x = unit(batch(labels))
+    pairs = compare(np.array(labels), x.astype("float32"))
+    positive, negative = get_miner("distance_weighted").pair_weights(pairs)
+    np.testing.assert_array_equal(
+        np.sum(positive, axis=1), np.sum(negative, axis=1)
+    )
+    assert math.isclose(float(np.sum(positive)), 18)

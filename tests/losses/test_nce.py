@@ -1,0 +1,128 @@
+"""NCE and DaNCE against loops."""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_dml.losses import nce
+from tests.losses.oracle import batch, numeric_gradient, unit
+
+QUERIES = unit(batch([0] * 4, dim=6))
+KEYS = unit(batch([0] * 4, dim=6, seed=1))
+QUEUE = unit(np.concatenate([QUERIES[:2] + 0.1, batch([0] * 5, dim=6, seed=2)]))
+FILLED = np.array([1, 1, 0, 1, 1, 1, 1], bool)
+
+
+def inverse_density(d, n=6):
+    return 1 / (d ** (n - 2) * (1 - d * d / 4) ** ((n - 3) / 2))
+
+
+def loop(queries, weights, positive, temperature=0.2):
+    total = 0.0
+    for i, query in enumerate(queries):
+        own = math.exp(query @ KEYS[i] / temperature)
+        denominator = own if positive else 0.0
+        for n, key in enumerate(QUEUE):
+            if FILLED[n]:
+                denominator += math.exp(
+                    weights[i, n] * (query @ key) / temperature
+                )
+        total += -math.log(own / denominator)
+    return total / len(queries)
+
+
+def paper_weights(limit):
+    distances = np.linalg.norm(QUERIES[:, None] - QUEUE, axis=2)
+    return np.minimum(limit, inverse_density(distances))
+
+
+def released_weights():
+    distances = np.linalg.norm(QUERIES[:, None] - QUEUE, axis=2)
+    weights = inverse_density(np.maximum(distances, 0.5))
+    weights = np.where((distances <= 1.4) & FILLED, weights, 0.0)
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+CASES = {
+    "plain": ({}, np.ones((4, 7)), True),
+    "plain, Eq. 5": (
+        {"positive_in_denominator": False},
+        np.ones((4, 7)),
+        False,
+    ),
+    "paper": ({"weighting": "paper", "limit": 2.0}, paper_weights(2.0), False),
+    "released": ({"weighting": "released"}, released_weights(), True),
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "weights", "positive"), CASES.values(), ids=CASES
+)
+def test_value_and_gradient(arguments, weights, positive):
+    queries = tf.constant(QUERIES, "float32")
+    others = [tf.constant(v, "float32") for v in (KEYS, QUEUE)]
+    with tf.GradientTape() as tape:
+        tape.watch([queries, *others])
+        values = nce(queries, *others, FILLED, temperature=0.2, **arguments)
+        mean = tf.reduce_mean(values)
+    assert values.shape == (4,)
+    assert float(mean) == pytest.approx(
+        loop(QUERIES, weights, positive), rel=1e-4
+    )
+    gradients = tape.gradient(mean, [queries, *others])
+    expected = numeric_gradient(lambda q: loop(q, weights, positive), QUERIES)
+    np.testing.assert_allclose(gradients[0], expected, rtol=1e-3, atol=1e-4)
+    assert gradients[1:] == [None, None]
+
+
+def test_the_cases_bite():
+    assert (paper_weights(2.0) == 2.0).any()
+    assert (paper_weights(2.0) < 2.0).any()
+    assert (released_weights()[:, FILLED] == 0).any()
+
+
+@pytest.mark.parametrize("weighting", [None, "released", "paper"])
+def test_empty_queue_costs_nothing(weighting):
+    queries = tf.constant(QUERIES, "float32")
+    empty = np.zeros(7, bool)
+    queue = np.zeros((7, 6), "float32")
+    with tf.GradientTape() as tape:
+        tape.watch(queries)
+        values = nce(
+            queries,
+            KEYS.astype("float32"),
+            queue,
+            empty,
+            weighting=weighting,
+            limit=1.0,
+        )
+    gradient = tape.gradient(values, queries)
+    np.testing.assert_array_equal(values, np.zeros(4))
+    np.testing.assert_array_equal(gradient, np.zeros((4, 6)))
+
+
+def test_released_weights_without_a_near_negative_are_zero():
+    queries = np.eye(6, dtype="float32")[:1]
+    queue = -queries
+    value = nce(queries, queries, queue, weighting="released")
+    # Logits: 1/τ for the positive, 0 for the one weightless negative.
+    assert float(value[0]) == pytest.approx(math.log1p(math.exp(-10)), rel=1e-5)
+
+
+def test_high_dimensions_do_not_overflow():
+    queries = unit(batch([0] * 3, dim=512)).astype("float32")
+    for arguments in (
+        {"weighting": "released"},
+        {"weighting": "paper", "limit": 1e6},
+    ):
+        values = nce(queries, queries, queries, **arguments)
+        assert np.isfinite(values).all()
+
+
+def test_arguments_are_checked():
+    with pytest.raises(ValueError, match="`weighting` of nce"):
+        nce(QUERIES, KEYS, QUEUE, weighting="papers")
+    with pytest.raises(ValueError, match="`limit` of nce"):
+        nce(QUERIES, KEYS, QUEUE, weighting="paper")

@@ -1,0 +1,169 @@
+"""TensorFlow Addons' losses against numbers of TensorFlow Addons 0.23."""
+
+import math
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_dml.losses import tfa
+from tests.losses.oracle import (
+    LABELS,
+    check_against_loop,
+    sets,
+    value_and_gradient,
+)
+
+GOLDENS = (
+    pathlib.Path(__file__).parents[3] / "shared" / "goldens" / "tfa_0_23.npz"
+)
+needs_goldens = pytest.mark.skipif(
+    not GOLDENS.exists(), reason="goldens of TensorFlow Addons not found"
+)
+METRICS = ("L2", "squared-L2", "angular")
+CASES = range(6)
+ONE_CLASS = 4
+
+
+@pytest.fixture(scope="module")
+def goldens():
+    with np.load(GOLDENS) as archive:
+        return dict(archive)
+
+
+def inputs(goldens, case):
+    return goldens[f"{case}/labels"], goldens[f"{case}/embeddings"]
+
+
+def close(actual, expected):
+    atol = 1e-5 * max(np.abs(expected).max(), 1e-2)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=atol)
+
+
+@needs_goldens
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("metric", METRICS)
+def test_triplet_semihard(goldens, case, metric):
+    loss = tfa.TripletSemiHardLoss(0.3, distance_metric=metric)
+    values, gradient = value_and_gradient(loss, *inputs(goldens, case))
+    key = f"{case}/TripletSemiHardLoss/margin=0.3/distance_metric={metric}"
+    if case == ONE_CLASS:
+        # Without negatives there is no triplet; TensorFlow Addons takes
+        # the anchor itself for its negative, and reports a loss.
+        assert goldens[f"{key}/loss"] > 0
+        assert not values.any()
+        assert not gradient.any()
+        return
+    close(values.mean(), goldens[f"{key}/loss"])
+    close(gradient, goldens[f"{key}/grad"])
+
+
+@needs_goldens
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("soft", [False, True])
+def test_triplet_hard(goldens, case, metric, soft):
+    loss = tfa.TripletHardLoss(0.3, soft, distance_metric=metric)
+    labels, x = inputs(goldens, case)
+    values, gradient = value_and_gradient(loss, labels, x)
+    key = (
+        f"{case}/TripletHardLoss/margin=0.3/soft={soft}/"
+        f"distance_metric={metric}"
+    )
+    # TensorFlow Addons charges anchors without a positive too: the anchor
+    # itself stands in, at distance 0. Without a negative, its farthest
+    # positive does, and the two distances cancel.
+    lonely, slope = charge_of_lonely_anchors(labels, x, metric, soft)
+    close(values.mean() + lonely, goldens[f"{key}/loss"])
+    close(gradient + slope, goldens[f"{key}/grad"])
+    assert not values[[list(labels).count(y) == 1 for y in labels]].any()
+
+
+def charge_of_lonely_anchors(labels, x, metric, soft):
+    """What TensorFlow Addons adds to the mean, and its gradient."""
+    if len(set(labels)) == 1:
+        return (math.log(2) if soft else 0.3), np.zeros_like(x)
+    x, total = tf.constant(x), 0.0
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        for a in range(len(labels)):
+            if list(labels).count(labels[a]) == 1:
+                others = tf.concat([x[:a], x[a + 1 :]], axis=0)
+                closest = tf.reduce_min(distances(x[a], others, metric))
+                gap = -closest if soft else 0.3 - closest
+                total += tf.nn.softplus(gap) if soft else tf.nn.relu(gap)
+        mean = total / len(labels)
+    gradient = tape.gradient(mean, x) if tf.is_tensor(mean) else None
+    return mean, np.zeros(x.shape) if gradient is None else gradient
+
+
+def distances(anchor, others, metric):
+    if metric == "angular":
+        unit = tf.math.l2_normalize(others, axis=1)
+        return 1 - tf.linalg.matvec(unit, tf.math.l2_normalize(anchor))
+    squared = tf.reduce_sum((others - anchor) ** 2, axis=1)
+    return tf.sqrt(squared) if metric == "L2" else squared
+
+
+@needs_goldens
+@pytest.mark.parametrize("case", CASES)
+def test_lifted_struct(goldens, case):
+    values, gradient = value_and_gradient(
+        tfa.LiftedStructLoss(), *inputs(goldens, case)
+    )
+    key = f"{case}/LiftedStructLoss/margin=1.0"
+    if case == ONE_CLASS:
+        # TensorFlow Addons takes the logarithm of an empty sum.
+        assert np.isnan(goldens[f"{key}/loss"])
+        assert not values.any()
+        assert not gradient.any()
+        return
+    close(values.mean(), goldens[f"{key}/loss"])
+    close(gradient, goldens[f"{key}/grad"])
+
+
+@needs_goldens
+@pytest.mark.parametrize("case", [c for c in CASES if c != ONE_CLASS])
+def test_npairs(goldens, case):
+    labels = goldens[f"{case}/NpairsLoss/labels"]
+    logits = goldens[f"{case}/NpairsLoss/logits"]
+    close(tfa.NpairsLoss()(labels, logits), goldens[f"{case}/NpairsLoss/loss"])
+
+
+@needs_goldens
+@pytest.mark.parametrize("case", CASES)
+def test_contrastive(goldens, case):
+    key = f"{case}/ContrastiveLoss"
+    value = tfa.ContrastiveLoss(margin=1.0)(
+        goldens[f"{key}/same"], goldens[f"{key}/distance"]
+    )
+    close(value, goldens[f"{key}/margin=1.0/loss"])
+
+
+def test_embeddings_are_not_normalized():
+    def loop(labels, x):
+        terms = []
+        for a, same, other in sets(labels):
+            for p in same if other else []:
+                positive = sum((x[a] - x[p]) ** 2)
+                negatives = [sum((x[a] - x[n]) ** 2) for n in other]
+                beyond = [d for d in negatives if d > positive]
+                negative = min(beyond) if beyond else max(negatives)
+                terms.append(max(0.0, positive - negative + 1.0))
+        return sum(terms) / len(terms)
+
+    loss = tfa.TripletSemiHardLoss(distance_metric="squared-L2")
+    check_against_loop(loss, loop, LABELS["balanced"])
+
+
+def test_npairs_of_known_logits():
+    # −ln(e² / (e² + 1)) = ln(1 + e^-2) = 0.1269.
+    logits = np.array([[2.0, 0.0], [0.0, 2.0]])
+    value = tfa.NpairsLoss()(np.array([3, 5]), logits)
+    assert float(value) == pytest.approx(0.126928, abs=1e-6)
+
+
+def test_unknown_metric():
+    with pytest.raises(ValueError, match="`distance_metric` of TripletHard"):
+        tfa.TripletHardLoss(distance_metric="L1")

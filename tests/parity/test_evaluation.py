@@ -1,0 +1,87 @@
+"""Metrics against pytorch-metric-learning, where it is installed."""
+
+import numpy as np
+import pytest
+
+from keras_dml.evaluation import evaluate
+from keras_dml.evaluation.clustering import ami, nmi
+
+pytest.importorskip("pytorch_metric_learning")
+
+
+@pytest.fixture(scope="module")
+def calculator():
+    # Its import warns about modules of its own.
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from pytorch_metric_learning.utils.accuracy_calculator import (
+            AccuracyCalculator,
+        )
+    return AccuracyCalculator
+
+
+def data(spread: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 40, 600)
+    x = rng.standard_normal((40, 16))[labels]
+    x += spread * rng.standard_normal(x.shape)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    return x.astype(np.float32), labels
+
+
+NAMES = {
+    "precision@1": "precision_at_1",
+    "r_precision": "r_precision",
+    "map@r": "mean_average_precision_at_r",
+    "map": "mean_average_precision",
+    "mrr": "mean_reciprocal_rank",
+}
+
+
+def peer(calculator, k, queries, labels, gallery=None, gallery_labels=None):
+    import torch
+
+    arrays = [queries, labels]
+    if gallery is not None:
+        arrays += [gallery, gallery_labels]
+    tensors = [torch.from_numpy(array) for array in arrays]
+    return calculator(
+        include=tuple(NAMES.values()), k=k, device=torch.device("cpu")
+    ).get_accuracy(*tensors)
+
+
+@pytest.mark.parametrize("spread", [0.5, 1.5])
+def test_all_against_all(calculator, spread):
+    x, labels = data(spread)
+    expected = peer(calculator, 599, x, labels)
+    results = evaluate(x, labels, metrics=tuple(NAMES), distance="euclidean")
+    for ours, theirs in NAMES.items():
+        assert results[ours] == pytest.approx(expected[theirs], abs=1e-6), ours
+
+
+def test_queries_against_a_gallery(calculator):
+    x, labels = data()
+    split = x[:200], labels[:200], x[200:], labels[200:]
+    expected = peer(calculator, 400, *split)
+    results = evaluate(
+        *split[:2],
+        gallery=split[2],
+        gallery_labels=split[3],
+        metrics=tuple(NAMES),
+    )
+    for ours, theirs in NAMES.items():
+        assert results[ours] == pytest.approx(expected[theirs], abs=1e-6), ours
+
+
+def test_agreement_of_clusters(calculator):
+    rng = np.random.default_rng(1)
+    labels, clusters = rng.integers(0, 9, 300), rng.integers(0, 12, 300)
+    peers = calculator(include=("NMI", "AMI"))
+    assert nmi(labels, clusters) == pytest.approx(
+        peers.calculate_NMI(labels, clusters)
+    )
+    assert ami(labels, clusters) == pytest.approx(
+        peers.calculate_AMI(labels, clusters)
+    )
