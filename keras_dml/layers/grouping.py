@@ -1,0 +1,300 @@
+"""Grouping: one feature map → several sub-embeddings; the peer modules."""
+
+from typing import Any
+
+import keras
+from keras import layers, ops
+
+from keras_dml.losses.arguments import check_choice, check_count
+from keras_dml.serialization import register
+from keras_dml.types import Config, Shape, Tensor
+
+POOLINGS = {
+    "avg": layers.GlobalAveragePooling2D,
+    "max": layers.GlobalMaxPooling2D,
+}
+
+
+class Grouping(layers.Layer):
+    """Base of all grouping modules: (B, h, w, C) → (B, P, d).
+
+    A subclass creates its weights in `build`, and computes the groups in
+    `group`. They are not made unit here.
+
+    Args:
+        embedding_dim: Units of all groups together, D.
+        groups: Number of groups, P. Each has d = D // P units, so that
+            what P does not divide is left out: 512 and 3 make 3 × 170.
+        **kwargs: Passed to `keras.layers.Layer`. `dtype` defaults to
+            float32, whatever the global policy.
+
+    Attributes:
+        has_attention: Whether the module weighs positions, and can return
+            these weights.
+
+    Call arguments:
+        inputs: Feature map, (B, h, w, C).
+        return_attention_scores: Whether to return the weights of
+            positions too.
+
+    Returns:
+        (B, P, d), float32; with `return_attention_scores` the pair of it
+        and the attention, (B, h, w, P).
+
+    Raises:
+        ValueError: If a size is not positive, if the input is not a
+            feature map, or if attention is asked of a module without.
+    """
+
+    has_attention = False
+
+    def __init__(self, embedding_dim: int, groups: int, **kwargs: Any) -> None:
+        kwargs.setdefault("dtype", "float32")
+        super().__init__(**kwargs)
+        owner = type(self).__name__
+        check_count(owner, "embedding_dim", embedding_dim)
+        check_count(owner, "groups", groups)
+        if embedding_dim < groups:
+            raise ValueError(
+                f"`groups` of {owner} must leave at least one unit to every "
+                f"group. Received: groups={groups}, embedding_dim="
+                f"{embedding_dim}. Use an embedding_dim of {groups} or more."
+            )
+        self.embedding_dim = embedding_dim
+        self.groups = groups
+        self.group_dim = embedding_dim // groups
+
+    def channels_of(self, input_shape: Shape) -> int:
+        """C of a feature map's shape.
+
+        Raises:
+            ValueError: If it is not the shape of a feature map.
+        """
+        if len(input_shape) != 4 or input_shape[-1] is None:
+            raise ValueError(
+                f"{type(self).__name__} takes feature maps, (B, h, w, C), C "
+                f"being known. Received: input_shape={input_shape}. Use a "
+                "backbone that does not pool its features."
+            )
+        channels: int = input_shape[-1]
+        return channels
+
+    def group(self, inputs: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Groups, (B, P, d), and attention, (B, h, w, P), or None."""
+        raise NotImplementedError
+
+    def call(
+        self, inputs: Tensor, return_attention_scores: bool = False
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        self._check_attention(return_attention_scores)
+        groups, attention = self.group(inputs)
+        return (groups, attention) if return_attention_scores else groups
+
+    def _check_attention(self, return_attention_scores: bool) -> None:
+        if return_attention_scores and not self.has_attention:
+            raise ValueError(
+                f"{type(self).__name__} does not weigh positions. Received: "
+                "return_attention_scores=True. Use AttentiveGrouping or "
+                "GateGrouping."
+            )
+
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        return (input_shape[0], self.groups, self.group_dim)
+
+    def compute_output_spec(
+        self, inputs: Tensor, return_attention_scores: bool = False
+    ) -> keras.KerasTensor | tuple[keras.KerasTensor, keras.KerasTensor]:
+        self._check_attention(return_attention_scores)
+        shape = self.compute_output_shape(inputs.shape)
+        groups = keras.KerasTensor(shape, dtype=self.compute_dtype)
+        if not return_attention_scores:
+            return groups
+        shape = (*inputs.shape[:3], self.groups)
+        return groups, keras.KerasTensor(shape, dtype=self.compute_dtype)
+
+    def get_config(self) -> Config:
+        config: Config = super().get_config()
+        config.update(embedding_dim=self.embedding_dim, groups=self.groups)
+        return config
+
+
+class PooledGrouping(Grouping):
+    """Base of the peers of attentive grouping, which pool over positions.
+
+    Args:
+        embedding_dim: As for `Grouping`.
+        groups: As for `Grouping`.
+        pooling: "avg" or "max".
+        **kwargs: As for `Grouping`.
+
+    Raises:
+        ValueError: If `pooling` is unknown.
+    """
+
+    def __init__(
+        self,
+        embedding_dim: int,
+        groups: int,
+        pooling: str = "avg",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(embedding_dim, groups, **kwargs)
+        check_choice(type(self).__name__, "pooling", pooling, POOLINGS)
+        self.pooling = pooling
+        self.pool = POOLINGS[pooling](
+            data_format="channels_last", dtype=self.dtype_policy, name="pool"
+        )
+
+    def dense(
+        self,
+        name: str,
+        inputs: int,
+        units: int,
+        activation: str | None = None,
+        use_bias: bool = True,
+    ) -> layers.Dense:
+        """A built `Dense`; on a feature map it is a 1×1 convolution."""
+        layer = layers.Dense(
+            units, activation, use_bias, dtype=self.dtype_policy, name=name
+        )
+        layer.build((None, inputs))
+        return layer
+
+    def get_config(self) -> Config:
+        config = super().get_config()
+        config["pooling"] = self.pooling
+        return config
+
+
+@register
+class LinearGrouping(PooledGrouping):
+    """Pooling and one linear map: M-grouping, and with one group N-grouping.
+
+    The paper's "multi-linear grouping" pools the map and applies P linear
+    functions without bias; "no grouping" is the same with P = 1.
+
+    Args:
+        embedding_dim: As for `Grouping`.
+        groups: As for `Grouping`; 1 is no grouping.
+        **kwargs: As for `PooledGrouping`.
+
+    Reference:
+        Opitz et al., "Deep Metric Learning with BIER: Boosting Independent
+        Embeddings Robustly", TPAMI 2018, as Xu et al., "Towards Improved
+        and Interpretable Deep Metric Learning via Attentive Grouping",
+        2020, compare with it.
+    """
+
+    def build(self, input_shape: Shape) -> None:
+        self.embed = self.dense(
+            "embed",
+            self.channels_of(input_shape),
+            self.groups * self.group_dim,
+            use_bias=False,
+        )
+
+    def group(self, inputs: Tensor) -> tuple[Tensor, Tensor | None]:
+        flat = self.embed(self.pool(inputs))
+        return ops.reshape(flat, (-1, self.groups, self.group_dim)), None
+
+
+@register
+class GateGrouping(PooledGrouping):
+    """G-grouping: each group sees the map through a mask of its own.
+
+    A shared 1×1 convolution to C/8 channels is followed by one for each
+    group back to C. Its output, without a nonlinearity, is the group's
+    mask: mask ∘ map is pooled and embedded by a dense layer without bias
+    that all groups share.
+
+    The attention of a position is the mean of its mask over channels,
+    which may be negative.
+
+    Args:
+        embedding_dim: As for `Grouping`.
+        groups: As for `Grouping`.
+        **kwargs: As for `PooledGrouping`.
+
+    Deviations:
+        - Layer sizes and biases are those of the released code of Xu et
+          al., whose paper does not state them.
+
+    Reference:
+        Kim et al., "Attention-based Ensemble for Deep Metric Learning",
+        ECCV 2018, as Xu et al., "Towards Improved and Interpretable Deep
+        Metric Learning via Attentive Grouping", 2020, compare with it.
+    """
+
+    has_attention = True
+
+    def build(self, input_shape: Shape) -> None:
+        channels = self.channels_of(input_shape)
+        hidden = max(1, channels // 8)
+        self.reduce = self.dense("reduce", channels, hidden)
+        self.gates = [
+            self.dense(f"gate_{p}", hidden, channels)
+            for p in range(self.groups)
+        ]
+        self.embed = self.dense(
+            "embed", channels, self.group_dim, use_bias=False
+        )
+
+    def group(self, inputs: Tensor) -> tuple[Tensor, Tensor | None]:
+        hidden = self.reduce(inputs)
+        masks = [gate(hidden) for gate in self.gates]
+        pooled = [self.pool(mask * inputs) for mask in masks]
+        groups = self.embed(ops.stack(pooled, axis=1))  # (B, P, d)
+        attention = [ops.mean(mask, axis=-1) for mask in masks]
+        return groups, ops.stack(attention, axis=-1)
+
+
+@register
+class ChannelGrouping(PooledGrouping):
+    """C-grouping: each group weighs the channels of the map.
+
+    Squeeze-and-excitation for each group: the channels' means go through
+    Dense(C/5), ReLU, Dense(C) and a sigmoid, all without bias; the map,
+    multiplied by these weights, is pooled and embedded by a dense layer
+    with bias that all groups share.
+
+    Args:
+        embedding_dim: As for `Grouping`.
+        groups: As for `Grouping`.
+        **kwargs: As for `PooledGrouping`.
+
+    Deviations:
+        - Layer sizes and biases are those of the released code of Xu et
+          al., whose paper does not state them.
+
+    Reference:
+        Chen and Deng, "Hybrid-Attention Based Decoupled Metric Learning for
+        Zero-Shot Image Retrieval", CVPR 2019, as Xu et al., "Towards
+        Improved and Interpretable Deep Metric Learning via Attentive
+        Grouping", 2020, compare with it.
+    """
+
+    def build(self, input_shape: Shape) -> None:
+        channels = self.channels_of(input_shape)
+        hidden = max(1, channels // 5)
+        self.squeezes = [
+            self.dense(f"squeeze_{p}", channels, hidden, "relu", False)
+            for p in range(self.groups)
+        ]
+        self.excitations = [
+            self.dense(f"excite_{p}", hidden, channels, "sigmoid", False)
+            for p in range(self.groups)
+        ]
+        self.embed = self.dense("embed", channels, self.group_dim)
+
+    def group(self, inputs: Tensor) -> tuple[Tensor, Tensor | None]:
+        means = ops.mean(inputs, axis=(1, 2))
+        # A channel's weight is positive and the same at all positions, so
+        # that the mean and the maximum may be taken before weighing.
+        pooled = self.pool(inputs)
+        weighted = [
+            excite(squeeze(means)) * pooled
+            for squeeze, excite in zip(
+                self.squeezes, self.excitations, strict=True
+            )
+        ]
+        return self.embed(ops.stack(weighted, axis=1)), None

@@ -1,0 +1,149 @@
+"""What the groups and learners of a model look at, as arrays."""
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_dml.evaluation.progress import tracked
+from keras_dml.types import FloatArray, Rows, Tensor
+
+
+def attention_maps(
+    model: keras.Model,
+    images: Any,
+    batch_size: int = 256,
+    progress: bool | None = None,
+) -> FloatArray:
+    """The attention of a model's groups or learners, for all images.
+
+    Works for every model whose head has an output `"attention"`, either
+    maps, (B, h, w, P), as of attentive grouping with A- and G-grouping, or
+    masks with a value for each channel, (B, P, h, w, C), as of
+    attention-based ensembles; these count with their mean over channels.
+
+    Args:
+        model: A `MetricModel`.
+        images: An `ImageSet` of N images, seen in their test view.
+        batch_size: Images computed at a time.
+        progress: Whether to show progress; None shows it in a terminal.
+
+    Returns:
+        (N, h, w, P) float32: a map for each of P groups, on the grid of
+        the features (Eq. 9). `resize_maps` brings them to image size.
+
+    Raises:
+        ValueError: If there are no images, or the model gives no
+            attention.
+
+    Reference:
+        Xu et al., "Towards Improved and Interpretable Deep Metric Learning
+        via Attentive Grouping", 2020, Sec. 3.3.
+    """
+    from keras_dml.data import View, test_view
+
+    _check_model(model)
+    if not len(images):
+        raise ValueError(
+            "`images` of attention_maps must not be empty. Received: 0 images."
+        )
+    attention = _Attention(model)
+    views = test_view(images, View.of(model), batch_size)
+    batches = -(-len(images) // batch_size)
+    return np.concatenate(
+        [
+            np.asarray(attention.predict_on_batch(batch))
+            for batch in tracked(views, batches, "Attention", progress)
+        ]
+    )
+
+
+class _Attention(keras.Model):
+    """A model's attention as the output of a model."""
+
+    def __init__(self, model: keras.Model) -> None:
+        super().__init__(name="attention")
+        self.model = model
+
+    def call(self, images: Tensor) -> Tensor:
+        attention = self.model.outputs_of(images)["attention"]
+        attention = ops.cast(attention, "float32")
+        if len(attention.shape) == 4:
+            return attention
+        masks = ops.mean(attention, axis=-1)  # (B, P, h, w)
+        return ops.transpose(masks, (0, 2, 3, 1))
+
+
+def _check_model(model: keras.Model) -> None:
+    head = getattr(model, "head", None)
+    outputs = (
+        head.compute_output_shape(model.backbone.output_shape) if head else {}
+    )
+    if "attention" not in outputs:
+        raise ValueError(
+            "`model` of attention_maps must have a head with the output "
+            f'"attention". Received: {model!r} with outputs '
+            f"{sorted(outputs)}. Use for instance "
+            'methods.attentive_grouping(backbone, grouping="A").'
+        )
+
+
+def resize_maps(maps: FloatArray, size: tuple[int, int]) -> FloatArray:
+    """Attention maps resized to images, bilinearly (Eq. 10).
+
+    Args:
+        maps: (N, h, w, P).
+        size: Height and width of the images, in pixels.
+
+    Returns:
+        (N, *size, P) float32. Pixel centers are aligned as if the image
+        were cut into h × w cells; beyond the outermost centers the border
+        continues.
+
+    Raises:
+        ValueError: If `maps` has another rank.
+    """
+    _check_maps("resize_maps", maps)
+    resized = ops.image.resize(
+        np.asarray(maps, "float32"),
+        size,
+        interpolation="bilinear",
+        data_format="channels_last",
+    )
+    return ops.convert_to_numpy(resized)
+
+
+def strongest_images(maps: FloatArray, count: int = 12) -> Rows:
+    """The images to which each group attends most (Figures 3 and 4).
+
+    Images are ranked by the largest weight in the group's map, equals in
+    the order of their rows.
+
+    Args:
+        maps: (N, h, w, P) attention maps of N images.
+        count: Images to pick for each group; all if there are fewer.
+
+    Returns:
+        (P, count) rows, the strongest first.
+
+    Raises:
+        ValueError: If `maps` has another rank or `count` is below 1.
+    """
+    _check_maps("strongest_images", maps)
+    if count < 1:
+        raise ValueError(
+            "`count` of strongest_images must be at least 1. Received: "
+            f"count={count}."
+        )
+    strongest = np.asarray(maps).max(axis=(1, 2))  # (N, P)
+    order = np.argsort(-strongest, axis=0, kind="stable")
+    return order[:count].T.astype(np.int64)
+
+
+def _check_maps(owner: str, maps: FloatArray) -> None:
+    if np.ndim(maps) != 4:
+        raise ValueError(
+            f"`maps` of {owner} must be attention maps, (N, h, w, P). "
+            f"Received: an array of shape {np.shape(maps)}."
+        )
