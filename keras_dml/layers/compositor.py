@@ -1,0 +1,183 @@
+"""Compositor: learned, signed averages of an ensemble's embeddings."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_dml.losses.arguments import check_count
+from keras_dml.serialization import register
+from keras_dml.types import Config, Shape, Tensor
+
+STANDARD_NORMAL: Config = {
+    "class_name": "RandomNormal",
+    "config": {"mean": 0.0, "stddev": 1.0},
+}
+
+
+@register
+class Compositor(keras.layers.Layer):
+    """M compositors: each weighs the learners anew for every image.
+
+    Compositor m looks at all sub-embeddings of an image, gives each of the
+    K learners a weight, and adds them up to one composite (Eq. 4 to 6):
+
+    - score: t_m = softmax(W_m y + b_m), over the K learners;
+    - sign: s_m = sgn(tanh(Ŵ_m y + b̂_m)), with sgn(0) = −1;
+    - weights: c_m = t_m ∘ s_m, whose absolute values add up to 1;
+    - composite: z_m = Σ_k c_m^k y_k.
+
+    y is the concatenation of the sub-embeddings, and no gradient flows
+    into it from here: learners are taught through y_k in the composite and
+    cannot manipulate the weights. The sign passes its gradient to the tanh
+    as it is (straight-through estimator), so the factor 1 − tanh² applies.
+
+    All compositors are one kernel and one matrix product.
+
+    Args:
+        compositors: Number of compositors, M.
+        softmax: False leaves out the scores (Table 2): all learners weigh
+            1 / K and differ in their signs.
+        signs: False leaves out the signs (Table 2): c = t.
+        input_norm: Whether the compositors see y at unit length. The
+            paper's initializer makes logits with a standard deviation of
+            about ‖y‖, and a long y saturates softmax and tanh from the first
+            step on; with a unit y their deviation is √2.
+        train_on_composites: False stops the gradient of the composites
+            before it reaches the compositors (Table 1, "w/o J_T"). That of
+            the weights passes.
+        initializer: Initializer of kernel and bias, which are one draw;
+            by default a standard normal distribution, as in the paper.
+        **kwargs: Passed to `keras.layers.Layer`. `dtype` defaults to
+            float32, whatever the global policy.
+
+    Call arguments:
+        inputs: Sub-embeddings y, not normalized, (B, K, d).
+
+    Returns:
+        Composites z, (B, M, d), not normalized, and weights c, (B, M, K).
+
+    Raises:
+        ValueError: If `compositors` is not positive, or neither `softmax`
+            nor `signs` is left.
+
+    Example:
+
+    ```python
+    compositor = Compositor(8)
+    composites, weights = compositor(sub_embeddings)  # of (B, 4, 32)
+    composites.shape, weights.shape  # (B, 8, 32), (B, 8, 4)
+    ```
+
+    Deviations:
+        - The paper does not say what takes the place of the softmax in
+          Table 2. Here it is 1 / K, so that absolute weights still add up
+          to 1.
+
+    Reference:
+        Zheng et al., "Deep Compositional Metric Learning", CVPR 2021,
+        Sec. 3.2.
+    """
+
+    def __init__(
+        self,
+        compositors: int,
+        softmax: bool = True,
+        signs: bool = True,
+        input_norm: bool = False,
+        train_on_composites: bool = True,
+        initializer: Any = STANDARD_NORMAL,
+        **kwargs: Any,
+    ) -> None:
+        kwargs.setdefault("dtype", "float32")
+        super().__init__(**kwargs)
+        check_count("Compositor", "compositors", compositors)
+        if not (softmax or signs):
+            raise ValueError(
+                "`softmax` and `signs` of Compositor must not both be off: "
+                "nothing would be left to learn. Received: softmax=False, "
+                "signs=False. Use one of them, or no compositors."
+            )
+        self.compositors = compositors
+        self.softmax = softmax
+        self.signs = signs
+        self.input_norm = input_norm
+        self.train_on_composites = train_on_composites
+        self.initializer = keras.initializers.get(initializer)
+        self.input_spec = keras.layers.InputSpec(ndim=3)
+
+    def build(self, input_shape: Shape) -> None:
+        _, learners, dim = input_shape
+        if learners is None or dim is None:
+            raise ValueError(
+                "The input to Compositor must be (B, K, d) with known K and "
+                f"d. Received: input_shape={input_shape}."
+            )
+        self.learners = learners
+        rows = learners * dim
+        columns = (self.softmax + self.signs) * self.compositors * learners
+
+        # One draw for both: a second one, from the same seed, would repeat
+        # the numbers of the first.
+        def draw(dtype: Any) -> Tensor:
+            return self.initializer((rows + 1, columns), dtype)
+
+        self.kernel = self.add_weight(
+            shape=(rows, columns),
+            initializer=lambda _, dtype=None: draw(dtype)[:-1],
+            name="kernel",
+        )
+        self.bias = self.add_weight(
+            shape=(columns,),
+            initializer=lambda _, dtype=None: draw(dtype)[-1],
+            name="bias",
+        )
+
+    def call(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        weights = self._weigh(ops.stop_gradient(inputs))
+        applied = weights
+        if not self.train_on_composites:
+            applied = ops.stop_gradient(weights)
+        return ops.einsum("bmk,bkd->bmd", applied, inputs), weights
+
+    def _weigh(self, inputs: Tensor) -> Tensor:
+        """Weights c, (B, M, K), of sub-embeddings (B, K, d)."""
+        y = ops.reshape(inputs, (-1, self.kernel.shape[0]))
+        if self.input_norm:
+            y = ops.normalize(y, axis=-1, epsilon=1e-12)
+        logits = ops.reshape(
+            ops.matmul(y, self.kernel) + self.bias,
+            (-1, self.softmax + self.signs, self.compositors, self.learners),
+        )
+        # (B, M, K) each: scores come first, signs last.
+        scores = 1.0 / self.learners
+        if self.softmax:
+            # `ops.softmax` warns where there is a single learner.
+            scores = ops.exp(ops.log_softmax(logits[:, 0], axis=-1))
+        return scores * _sign(ops.tanh(logits[:, -1])) if self.signs else scores
+
+    def compute_output_shape(self, input_shape: Shape) -> tuple[Shape, Shape]:
+        batch, learners, dim = input_shape
+        return (
+            (batch, self.compositors, dim),
+            (batch, self.compositors, learners),
+        )
+
+    def get_config(self) -> Config:
+        config: Config = super().get_config()
+        config.update(
+            compositors=self.compositors,
+            softmax=self.softmax,
+            signs=self.signs,
+            input_norm=self.input_norm,
+            train_on_composites=self.train_on_composites,
+            initializer=keras.initializers.serialize(self.initializer),
+        )
+        return config
+
+
+def _sign(x: Tensor) -> Tensor:
+    """1 where x > 0 and −1 elsewhere, with the gradient of x."""
+    sign = ops.where(x > 0, 1.0, -1.0)
+    # x − x is 0 and not merely small, so the sign stays exact.
+    return sign + (x - ops.stop_gradient(x))

@@ -1,0 +1,285 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_dml import export, methods
+from keras_dml.methods.dcml_tasks import SharedTask
+from tests.layers.test_compositor import branches
+from tests.losses.oracle import numeric_gradient, unit
+from tests.methods.test_contract import batch
+
+LABELS = np.repeat(np.arange(4), 3)
+
+
+def model_of(backbone, **kwargs):
+    arguments = {
+        "embedding_dim": 12,
+        "learners": 3,
+        "compositors": 4,
+        "loss": "contrastive",
+    }
+    return methods.dcml(backbone, **{**arguments, **kwargs})
+
+
+def contrastive(x) -> float:
+    """Sum over ordered pairs, divided by B, of d² and [1 − d²]₊."""
+    total = 0.0
+    for i, j in np.argwhere(~np.eye(len(x), dtype=bool)):
+        d = np.square(x[i] - x[j]).sum()
+        total += d if LABELS[i] == LABELS[j] else max(1 - d, 0)
+    return total / len(x)
+
+
+def weights_by_hand(compositor, y, bias) -> np.ndarray:
+    """c of Eq. 4 and 5, (B, M, K)."""
+    kernel, _ = branches(compositor)
+    logits = np.einsum("bj,fmkj->bfmk", y.reshape(len(y), -1), kernel) + bias
+    t = np.exp(logits[:, 0])
+    t /= t.sum(-1, keepdims=True)
+    return t * np.where(logits[:, 1] > 0, 1, -1)
+
+
+def terms_by_hand(y, c) -> dict[str, float]:
+    """J_dis, Σ J_reinf and Σ J_T of Eq. 8, averaged over the batch."""
+    z = np.einsum("bmk,bkd->bmd", c, y)
+    return {
+        "metric": contrastive(unit(y.reshape(len(y), -1))),
+        "reinforcement": -np.log(np.abs(c).max(-1)).sum(-1).mean(),
+        "task_metric": sum(contrastive(unit(z[:, m])) for m in range(4)),
+    }
+
+
+def objective_and_sub_embeddings(backbone, **kwargs):
+    """An objective whose signs are far from their borders, and (B, K, d)."""
+    objective = model_of(backbone, **kwargs).objective
+    y = np.random.default_rng(4).normal(size=(12, 3, 4)).astype("f4")
+    return objective, y
+
+
+def call(objective, y, targets=None):
+    outputs = {
+        "embedding": tf.math.l2_normalize(tf.reshape(y, (12, 12)), -1),
+        "parts": tf.math.l2_normalize(y, -1),
+        "sub_embeddings": y,
+    }
+    return objective(outputs, {"label": LABELS, **(targets or {})})
+
+
+# Equations.
+
+
+def test_the_head_gives_learners_and_their_concatenation(
+    tiny_backbone,
+) -> None:
+    model = model_of(tiny_backbone)
+    x, _ = batch()
+    pooled = tiny_backbone(x).numpy().mean((1, 2))
+    kernel, bias = (v.numpy() for v in model.head.dense.weights)
+    y = pooled @ kernel + bias
+    outputs = model.outputs_of(x)
+    parts = y.reshape(12, 3, 4)
+    np.testing.assert_allclose(outputs["sub_embeddings"], parts, atol=1e-5)
+    np.testing.assert_allclose(outputs["parts"], unit(parts), atol=1e-5)
+    np.testing.assert_allclose(outputs["embedding"], unit(y), atol=1e-5)
+
+
+def test_terms_are_those_of_equation_8(tiny_backbone) -> None:
+    objective, y = objective_and_sub_embeddings(tiny_backbone)
+    bias = branches(objective.compositor)[1]
+    c = weights_by_hand(objective.compositor, y, bias)
+    terms = call(objective, y)
+    assert tuple(terms) == objective.terms
+    for name, value in terms_by_hand(y, c).items():
+        np.testing.assert_allclose(
+            np.mean(terms[name]), value, rtol=1e-4, err_msg=name
+        )
+
+
+@pytest.mark.parametrize("name", ["metric", "reinforcement", "task_metric"])
+def test_gradient_of_the_learners(name, tiny_backbone) -> None:
+    """Through y_k and never through the weights, which stay as they are."""
+    objective, y = objective_and_sub_embeddings(tiny_backbone)
+    bias = branches(objective.compositor)[1]
+    c = weights_by_hand(objective.compositor, y, bias)
+    with tf.GradientTape() as tape:
+        inputs = tf.constant(y)
+        tape.watch(inputs)
+        loss = tf.reduce_mean(call(objective, inputs)[name])
+    gradient = tape.gradient(
+        loss, inputs, unconnected_gradients=tf.UnconnectedGradients.ZERO
+    )
+    expected = numeric_gradient(
+        lambda y: terms_by_hand(y, c)[name], y.astype("f8")
+    )
+    np.testing.assert_allclose(gradient, expected, rtol=1e-3, atol=1e-5)
+    assert np.any(gradient) == (name != "reinforcement")
+
+
+@pytest.mark.parametrize("trained", [True, False])
+@pytest.mark.parametrize("name", ["reinforcement", "task_metric"])
+def test_gradient_of_the_compositors(name, trained, tiny_backbone) -> None:
+    """Of the scores' bias; a small step changes no sign."""
+    objective, y = objective_and_sub_embeddings(
+        tiny_backbone, train_compositors_on_tasks=trained
+    )
+    compositor = objective.compositor
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(call(objective, y)[name])
+    gradient = tape.gradient(
+        loss,
+        compositor.bias.value,
+        unconnected_gradients=tf.UnconnectedGradients.ZERO,
+    )
+    scores = np.reshape(gradient, (2, 4, 3))[0]
+    bias = branches(compositor)[1]
+
+    def of_scores(score_bias):
+        c = weights_by_hand(compositor, y, np.stack([score_bias, bias[1]]))
+        return terms_by_hand(y, c)[name]
+
+    expected = numeric_gradient(of_scores, bias[0])
+    if name == "task_metric" and not trained:
+        expected = np.zeros_like(expected)
+    np.testing.assert_allclose(scores, expected, rtol=1e-3, atol=1e-5)
+    assert np.any(scores) == (trained or name == "reinforcement")
+
+
+def test_the_task_does_not_reach_the_metric_terms(tiny_backbone) -> None:
+    """J_dis knows nothing of the compositors."""
+    objective, y = objective_and_sub_embeddings(tiny_backbone)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(call(objective, y)["metric"])
+    gradients = tape.gradient(loss, objective.compositor.trainable_variables)
+    assert gradients == [None, None]
+
+
+def test_reinforcement_sharpens_the_weights(tiny_backbone) -> None:
+    objective, y = objective_and_sub_embeddings(tiny_backbone)
+    variables = objective.compositor.trainable_variables
+    strongest = []
+    for _ in range(30):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(call(objective, y)["reinforcement"])
+        _, c = objective.compositor(y)
+        strongest.append(np.abs(c).max(-1).mean())
+        gradients = tape.gradient(loss, variables)
+        for variable, gradient in zip(variables, gradients, strict=True):
+            variable.assign_sub(0.1 * gradient)
+    assert strongest[-1] > strongest[0] + 0.05
+    assert np.all(np.diff(strongest) > -1e-6)
+
+
+# Options.
+
+
+def test_weights_of_the_terms(tiny_backbone) -> None:
+    model = model_of(tiny_backbone, loss_weights={"task_metric": 0.25})
+    assert model.weighting.given == {
+        "metric": 1.0,
+        "reinforcement": 0.05,
+        "task_metric": 0.25,
+    }
+    model = model_of(tiny_backbone, loss_weights={"reinforcement": 0.0})
+    assert model.weighting.given["reinforcement"] == 0
+
+
+def test_without_compositors_tasks_are_on_the_sub_embeddings(
+    tiny_backbone,
+) -> None:
+    objective, y = objective_and_sub_embeddings(tiny_backbone, compositors=0)
+    assert objective.terms == ("metric", "task_metric")
+    assert objective.trainable_variables == []
+    expected = sum(contrastive(unit(y[:, k])) for k in range(3))
+    np.testing.assert_allclose(
+        np.mean(call(objective, y)["task_metric"]), expected, rtol=1e-4
+    )
+
+
+def test_options_reach_the_compositor(tiny_backbone) -> None:
+    options = {"signs": False, "softmax": True, "input_norm": True}
+    model = model_of(
+        tiny_backbone, compositor_initializer="he_normal", **options
+    )
+    config = model.objective.compositor.get_config()
+    assert {name: config[name] for name in options} == options
+    assert config["initializer"]["class_name"] == "HeNormal"
+    softmax = model_of(tiny_backbone, softmax=False).objective.compositor
+    assert not softmax.softmax
+
+
+@pytest.mark.parametrize(("learners", "compositors"), [(1, 1), (2, 5), (6, 1)])
+def test_any_numbers_of_learners_and_compositors(
+    learners, compositors, tiny_backbone
+) -> None:
+    model = model_of(tiny_backbone, learners=learners, compositors=compositors)
+    model.compile("adam")
+    logs = model.train_on_batch(*batch(), return_dict=True)
+    assert np.isfinite(logs["loss"])
+    dim = 12 // learners
+    assert model.objective.compositor.kernel.shape == (
+        learners * dim,
+        2 * compositors * learners,
+    )
+
+
+# Weights that losses own, saving, export.
+
+
+def test_every_composite_has_a_loss_of_its_own(tiny_backbone) -> None:
+    loss = {"name": "margin", "learn_beta": True}
+    model = model_of(tiny_backbone, loss=loss)
+    owned = [v.path for v in model.objective.weights if "beta" in v.path]
+    assert owned == [
+        "objective/metric/loss_weights_beta",
+        *(f"objective/tasks/part_{m}/loss_weights_beta" for m in range(4)),
+    ]
+
+
+def test_a_loaded_model_has_the_same_variables(tiny_backbone, tmp_path) -> None:
+    """By path too: rate multipliers and weight decay go by it."""
+    loss = {"name": "margin", "learn_beta": True}
+    model = model_of(
+        tiny_backbone, loss=loss, rate_multipliers={"compositor": 3.0}
+    )
+    for i, variable in enumerate(model.objective.trainable_variables):
+        variable.assign(variable * 0 + i)
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    for a, b in zip(
+        again.trainable_variables, model.trainable_variables, strict=True
+    ):
+        assert a.path == b.path
+        np.testing.assert_array_equal(a, b)
+        assert again._multiplier(a) == model._multiplier(b)
+
+
+def test_export_leaves_the_compositors_out(tiny_backbone, tmp_path) -> None:
+    model = model_of(tiny_backbone)
+    folder = export(model, tmp_path / "model" / "1")
+    checkpoint = tf.train.load_checkpoint(str(folder / "variables/variables"))
+    shapes = checkpoint.get_variable_to_shape_map().values()
+    kernel = list(model.objective.compositor.kernel.shape)
+    assert list(model.head.dense.kernel.shape) in shapes
+    assert kernel not in shapes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"learners": 5}, "learners=5, embedding_dim=12"),
+        ({"learners": 0}, "learners=0, embedding_dim=12"),
+        ({"compositors": -1}, "compositors=-1"),
+        ({"tasks": "cluster"}, '"metric", "clusters".*tasks=\'cluster\''),
+    ],
+)
+def test_refuses(arguments, message, tiny_backbone) -> None:
+    with pytest.raises(ValueError, match=message):
+        model_of(tiny_backbone, **arguments)
+
+
+def test_given_tasks_are_used_as_they_are(tiny_backbone) -> None:
+    from keras_dml import losses
+
+    tasks = SharedTask(losses.get("triplet"))
+    assert model_of(tiny_backbone, tasks=tasks).objective.tasks is tasks
