@@ -1,19 +1,19 @@
 """MetricModel: backbone, head and objective, and the one train step."""
 
 import re
+from itertools import zip_longest
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from keras_dml.head import Head
+from keras_dml.momentum import MomentumEncoder
 from keras_dml.objective import Objective
 from keras_dml.serialization import register
 from keras_dml.types import Config, Shape, Tensor
-from keras_dml.update import RestrictedUpdate
+from keras_dml.update import RestrictedUpdate, exempt_loss_weights
 from keras_dml.weighting import LossWeighting
-
-LOSS_WEIGHTS = "loss_weights"
 
 
 @register
@@ -46,6 +46,9 @@ class MetricModel(keras.Model):
         resize: Short side, in pixels, to which an image is resized before
             the centre crop of the test view; by default no more than the
             model's input needs. Evaluation and export read it.
+        momentum: μ of the `MomentumEncoder` that embeds the second view of
+            an image, for objectives that compare two. None: there is none.
+        copy_statistics: As for `MomentumEncoder`.
         **kwargs: Passed to `keras.Model`.
 
     Call arguments:
@@ -67,6 +70,8 @@ class MetricModel(keras.Model):
         rate_multipliers: dict[str, float] | None = None,
         decay_loss_weights: bool = False,
         resize: int | None = None,
+        momentum: float | None = None,
+        copy_statistics: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -76,6 +81,9 @@ class MetricModel(keras.Model):
         self.rate_multipliers = dict(rate_multipliers or {})
         self.decay_loss_weights = decay_loss_weights
         self.resize = resize
+        self.momentum = momentum
+        self.copy_statistics = copy_statistics
+        self.momentum_encoder: MomentumEncoder | None = None
         self.weighting = LossWeighting(
             objective.terms, loss_weights, name="weighting"
         )
@@ -95,6 +103,10 @@ class MetricModel(keras.Model):
         outputs_shape = self.head.compute_output_shape(features_shape)
         if not self.objective.built:
             self.objective.build(outputs_shape)
+        if self.momentum is not None:
+            self.momentum_encoder = MomentumEncoder(
+                self.backbone, self.head, self.momentum, self.copy_statistics
+            )
         self.head.built = self.objective.built = self.built = True
 
     @property
@@ -107,9 +119,18 @@ class MetricModel(keras.Model):
         return self.outputs_of(inputs, training=training)["embedding"]
 
     def outputs_of(
-        self, inputs: Tensor, training: bool = False
+        self, inputs: Tensor | dict[str, Tensor], training: bool = False
     ) -> dict[str, Tensor]:
-        """All outputs of the head, by name; `"embedding"` among them."""
+        """All outputs of the head, by name; `"embedding"` among them.
+
+        Two views, `{"image": ..., "image2": ...}`, give those of the first,
+        and of the second those of the momentum network.
+        """
+        if isinstance(inputs, dict):
+            first = self.outputs_of(inputs["image"], training=training)
+            if self.momentum_encoder is None:
+                return first
+            return {**first, **self.momentum_encoder(inputs["image2"])}
         features = self.backbone(inputs, training=training)
         outputs: dict[str, Tensor] = self.head(features, training=training)
         return outputs
@@ -147,22 +168,9 @@ class MetricModel(keras.Model):
                 )
         optimizer = keras.optimizers.get(optimizer)
         if not self.decay_loss_weights and not optimizer.built:
-            self._exempt_from_decay(optimizer)
+            exempt_loss_weights(optimizer, self.trainable_variables)
         super().compile(optimizer=optimizer, **kwargs)
         self._update = None
-
-    def _exempt_from_decay(self, optimizer: keras.Optimizer) -> None:
-        owned = [v for v in self.trainable_variables if LOSS_WEIGHTS in v.path]
-        if not (owned and getattr(optimizer, "weight_decay", None)):
-            return
-        # Keras forgets earlier exclusions at every call, so they are
-        # found by asking about each variable, and passed along.
-        excluded = [
-            v
-            for v in self.trainable_variables
-            if not optimizer._use_weight_decay(v)
-        ]
-        optimizer.exclude_from_weight_decay(var_list=excluded + owned)
 
     def compile_from_config(self, config: Config) -> None:
         config = keras.saving.deserialize_keras_object(config)
@@ -191,14 +199,15 @@ class MetricModel(keras.Model):
         variables = self.trainable_variables
         if not self.optimizer.built:
             self.optimizer.build(variables)
-        in_head = self.head.learner_variables()
-        in_objective = self.objective.learner_variables() or [[]] * len(in_head)
+        learners = zip_longest(
+            self.head.learner_variables(),
+            self.objective.learner_variables(),
+            fillvalue=[],
+        )
         return RestrictedUpdate(
             self.optimizer,
             variables,
-            learners=[
-                a + b for a, b in zip(in_head, in_objective, strict=True)
-            ],
+            learners=[[*a, *b] for a, b in learners],
             multipliers=[
                 (v, m) for v in variables if (m := self._multiplier(v)) != 1.0
             ],
@@ -231,7 +240,9 @@ class MetricModel(keras.Model):
         self._update(
             gradients, variables, self.objective.active_learner(targets)
         )
-        self.objective.after_step(outputs)
+        if self.momentum_encoder:
+            self.momentum_encoder.update(self.backbone, self.head)
+        self.objective.after_step(outputs, targets)
         return self._log(loss, terms)
 
     def _log(self, loss: Tensor, terms: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -268,6 +279,8 @@ class MetricModel(keras.Model):
             "rate_multipliers": self.rate_multipliers,
             "decay_loss_weights": self.decay_loss_weights,
             "resize": self.resize,
+            "momentum": self.momentum,
+            "copy_statistics": self.copy_statistics,
         }
 
     @classmethod
@@ -285,6 +298,5 @@ class MetricModel(keras.Model):
 
 
 def _share_of_replica(loss: Tensor) -> Tensor:
-    # Gradients are summed over replicas, so each contributes its share of
-    # the mean.
+    # Gradients are summed over replicas: each adds its share of the mean.
     return loss / tf.distribute.get_strategy().num_replicas_in_sync

@@ -4,6 +4,7 @@ from typing import Any
 
 import keras
 
+from keras_dml.losses import MetricLoss
 from keras_dml.types import Shape, Tensor
 
 
@@ -45,6 +46,38 @@ class Objective(keras.layers.Layer):
     ) -> dict[str, Tensor]:
         raise NotImplementedError
 
+    def build_part_losses(
+        self, loss: MetricLoss, parts: int, dim: int, name: str = "learner"
+    ) -> list[MetricLoss]:
+        """The loss of each part of an ensemble, ready to be called.
+
+        A loss without weights serves all parts. One that owns weights is
+        copied for each part and built in a child layer, `{name}_{k}`, so
+        that one part's weights can be told from another's.
+
+        Args:
+            loss: The loss of every part. One that owns weights is left as
+                it is.
+            parts: Number of parts, K.
+            dim: Dimensions of each part.
+            name: What the method calls a part.
+
+        Returns:
+            K losses.
+        """
+        if not loss.owns_weights:
+            loss.build(self, dim)
+            return [loss] * parts
+        copies = []
+        for k in range(parts):
+            owner = keras.layers.Layer(dtype="float32", name=f"{name}_{k}")
+            copy = loss.from_config(loss.get_config())
+            copy.build(owner, dim)
+            owner.built = True
+            setattr(self, owner.name, owner)
+            copies.append(copy)
+        return copies
+
     def active_learner(self, targets: dict[str, Tensor]) -> Tensor | None:
         """Which learner this step may update.
 
@@ -58,5 +91,7 @@ class Objective(keras.layers.Layer):
         """Loss weights that belong to one learner alone."""
         return []
 
-    def after_step(self, outputs: dict[str, Tensor]) -> None:
-        """Called after the update: momentum networks, queues."""
+    def after_step(
+        self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
+    ) -> None:
+        """Called after the update, with what the step saw: queues."""

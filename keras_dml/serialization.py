@@ -5,6 +5,8 @@ from typing import TypeVar
 
 import keras
 
+from keras_dml.types import Config
+
 T = TypeVar("T")
 
 
@@ -14,3 +16,14 @@ def register(cls: T) -> T:
         package="keras_dml"
     )
     return decorate(cls)
+
+
+def serialized(layer: keras.layers.Layer) -> Config:
+    """A layer's config, to be built again by the layer that owns it.
+
+    Keras would build it while it is read, outside its owner, and then its
+    variables' paths would lack the owner's name.
+    """
+    config: Config = keras.saving.serialize_keras_object(layer)
+    config.pop("build_config", None)
+    return config

@@ -8,6 +8,9 @@ import numpy.typing as npt
 Tensor: TypeAlias = Any
 """A backend tensor, a KerasTensor, or anything `keras.ops` accepts."""
 
+Shape: TypeAlias = tuple[Any, ...]
+"""Dimensions of a tensor; None for one that is not known."""
+
 Config: TypeAlias = dict[str, Any]
 """What `get_config` returns and `from_config` takes."""
 

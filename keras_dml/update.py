@@ -5,6 +5,22 @@ from keras import ops
 
 from keras_dml.types import Tensor
 
+LOSS_WEIGHTS = "loss_weights"
+"""What the paths of weights that losses own have in them."""
+
+
+def exempt_loss_weights(
+    optimizer: keras.Optimizer, variables: list[keras.Variable]
+) -> None:
+    """Excludes the weights that losses own from weight decay."""
+    owned = [v for v in variables if LOSS_WEIGHTS in v.path]
+    if not (owned and getattr(optimizer, "weight_decay", None)):
+        return
+    # Keras forgets earlier exclusions at every call, so they are found by
+    # asking about each variable, and passed along.
+    excluded = [v for v in variables if not optimizer._use_weight_decay(v)]
+    optimizer.exclude_from_weight_decay(var_list=excluded + owned)
+
 
 def slots_of(
     optimizer: keras.Optimizer, variable: keras.Variable

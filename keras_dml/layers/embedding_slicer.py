@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_dml.serialization import register
-from keras_dml.types import Config, Tensor
+from keras_dml.types import Config, Shape, Tensor
 
 
 def slice_sizes(embedding_dim: int, num_slices: int) -> list[int]:
@@ -114,7 +114,7 @@ class EmbeddingSlicer(keras.layers.Layer):
         self.sizes = slice_sizes(embedding_dim, num_slices)
         self.input_spec = keras.layers.InputSpec(ndim=2)
 
-    def build(self, input_shape: tuple[int | None, ...]) -> None:
+    def build(self, input_shape: Shape) -> None:
         channels = input_shape[-1]
         if channels is None:
             raise ValueError(
@@ -195,9 +195,7 @@ class EmbeddingSlicer(keras.layers.Layer):
         """The variables of learner `k`, which no other learner uses."""
         return [self.kernels[k], *self.biases[k : k + 1]]
 
-    def compute_output_shape(
-        self, input_shape: tuple[int | None, ...]
-    ) -> tuple[int | None, ...]:
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (*input_shape[:-1], self.embedding_dim)
 
     def get_config(self) -> Config:

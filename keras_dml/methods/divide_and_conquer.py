@@ -1,5 +1,6 @@
 """Divide and conquer: one learner a cluster, one slice a learner."""
 
+import logging
 from typing import Any
 
 import keras
@@ -13,6 +14,8 @@ from keras_dml.model import MetricModel
 from keras_dml.objective import Objective
 from keras_dml.serialization import register
 from keras_dml.types import Config, Shape, Tensor
+
+logger = logging.getLogger(__name__)
 
 
 @register
@@ -55,9 +58,7 @@ class SlicedHead(Head):
     def learner_variables(self) -> list[list[keras.Variable]]:
         return [self.slicer.slice_variables(k) for k in range(self.learners)]
 
-    def compute_output_shape(
-        self, features_shape: Shape
-    ) -> dict[str, Shape]:
+    def compute_output_shape(self, features_shape: Shape) -> dict[str, Shape]:
         batch = features_shape[0]
         return {
             "embedding": (batch, self.embedding_dim),
@@ -76,7 +77,8 @@ class AlternatingObjective(Objective):
 
     The sampler says in `targets["learner"]` whose turn it is; −1 stands
     for the merged embedding, which is what the fine-tuning phase trains.
-    Without that target the merged embedding trains, always.
+    Without that target the merged embedding trains, always, and a warning
+    is logged.
 
     A loss that owns weights is built once for each learner and once for
     the merged embedding, because their dimensions differ and because one
@@ -124,19 +126,11 @@ class AlternatingObjective(Objective):
         _, learners, part_dim = outputs_shape["parts"]
         self._merged_loss = self.metric_loss
         self._merged_loss.build(self, outputs_shape["embedding"][-1])
-        if not self.metric_loss.owns_weights:
-            self._part_losses = [self.metric_loss]
-            return
-        self._part_losses = []
-        for k in range(learners or 0):
-            owner = keras.layers.Layer(dtype="float32", name=f"learner_{k}")
-            part_loss = self.metric_loss.from_config(
-                self.metric_loss.get_config()
+        self._part_losses = [self.metric_loss]
+        if self.metric_loss.owns_weights:
+            self._part_losses = self.build_part_losses(
+                self.metric_loss, learners, part_dim
             )
-            part_loss.build(owner, part_dim)
-            owner.built = True
-            setattr(self, owner.name, owner)
-            self._part_losses.append(part_loss)
 
     def call(
         self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
@@ -147,6 +141,11 @@ class AlternatingObjective(Objective):
             return self._merged_loss.per_example(labels, outputs["embedding"])
 
         if "learner" not in targets:
+            logger.warning(
+                "divide_and_conquer trains the merged embedding only, since "
+                "its batches do not say whose turn it is. Use batches of a "
+                "ClusterSampler and the callback Recluster."
+            )
             return {"metric": merged()}
         learner = ops.cast(targets["learner"][0], "int32")
 
