@@ -234,7 +234,9 @@ class MetricModel(keras.Model):
             loss = tf.reduce_mean(per_example) + tf.add_n(
                 [tf.zeros(()), *(tf.cast(x, "float32") for x in self.losses)]
             )
-            scaled_loss = self.optimizer.scale_loss(_share_of_replica(loss))
+            # Gradients are summed over replicas: each adds its share.
+            replicas = tf.distribute.get_strategy().num_replicas_in_sync
+            scaled_loss = self.optimizer.scale_loss(loss / replicas)
         variables = self.trainable_variables
         gradients = tape.gradient(scaled_loss, variables)
         self._update(
@@ -295,8 +297,3 @@ class MetricModel(keras.Model):
             for name in parts
         }
         return cls(**{**config, **restored})
-
-
-def _share_of_replica(loss: Tensor) -> Tensor:
-    # Gradients are summed over replicas: each adds its share of the mean.
-    return loss / tf.distribute.get_strategy().num_replicas_in_sync

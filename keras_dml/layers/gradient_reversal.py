@@ -1,0 +1,100 @@
+"""GradientReversal: the identity, whose gradient points the other way."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_dml.serialization import register
+from keras_dml.types import Config, Shape, Tensor
+
+
+@register
+class GradientReversal(keras.layers.Layer):
+    """Identity forward, −scale times the gradient backward.
+
+    R of DiVA (Eq. 7) and of domain-adversarial training: what follows it
+    is trained to lower a loss, and what comes before it to raise it.
+
+    The inputs pass untouched, in the dtype that they have, whatever the
+    dtype policy. The gradient is multiplied in float32 at least and
+    rounded once.
+
+    Args:
+        scale: Factor of the reversed gradient. It is kept in a
+            non-trainable weight, so that a callback may change it while a
+            model trains: `layer.scale_weight.assign(0.5)`.
+        **kwargs: Passed to `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: A tensor of any shape and floating dtype.
+
+    Returns:
+        `inputs`.
+
+    Raises:
+        ValueError: If `scale` is negative.
+
+    Example:
+
+    ```python
+    reversed = GradientReversal(scale=0.1)(features)
+    domain = keras.layers.Dense(1)(reversed)
+    ```
+
+    Reference:
+        Ganin and Lempitsky, "Unsupervised Domain Adaptation by
+        Backpropagation", ICML 2015.
+    """
+
+    def __init__(self, scale: float = 1.0, **kwargs: Any) -> None:
+        # Autocasting would round the inputs to the compute dtype.
+        super().__init__(autocast=False, **kwargs)
+        if scale < 0:
+            raise ValueError(
+                "`scale` of GradientReversal must be at least 0: the layer "
+                f"itself turns the sign. Received: scale={scale!r}. Use "
+                f"scale={-scale!r}."
+            )
+        self.scale = scale
+        self.supports_masking = True
+        # No shape depends on the inputs.
+        self.scale_weight = self.add_weight(
+            shape=(),
+            initializer=keras.initializers.Constant(scale),
+            dtype="float32",
+            trainable=False,
+            autocast=False,
+            name="scale",
+        )
+        self.built = True
+
+    def call(self, inputs: Tensor) -> Tensor:
+        return _reverse(inputs, ops.copy(self.scale_weight))
+
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        return input_shape
+
+    def compute_output_spec(self, inputs: Tensor) -> keras.KerasTensor:
+        return keras.KerasTensor(inputs.shape, dtype=inputs.dtype)
+
+    def get_config(self) -> Config:
+        config: Config = super().get_config()
+        config["scale"] = self.scale
+        return config
+
+
+@ops.custom_gradient
+def _reverse(inputs: Tensor, scale: Tensor) -> Tensor:
+    def gradient(
+        *upstream_of: Tensor, upstream: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        # Backends differ in how they pass it.
+        if upstream is None:
+            (upstream,) = upstream_of
+        dtype = keras.backend.result_type(upstream.dtype, "float32")
+        factor = -ops.cast(scale, dtype)
+        product = ops.cast(upstream, dtype) * factor
+        return ops.cast(product, upstream.dtype), ops.zeros_like(scale)
+
+    return inputs, gradient

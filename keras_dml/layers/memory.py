@@ -1,0 +1,167 @@
+"""EmbeddingQueue: the last embeddings that were seen, as references."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_dml.serialization import register
+from keras_dml.types import Config, Shape, Tensor
+
+
+@register
+class EmbeddingQueue(keras.layers.Layer):
+    """A first-in-first-out queue of embeddings and their labels.
+
+    The memory queue of DiVA and MoCo (keys of a momentum network) and the
+    cross-batch memory (XBM) of Wang et al. (embeddings of past batches).
+    Its size is fixed: embeddings, labels, the place of the next one and
+    the number of filled places are non-trainable weights, saved with the
+    model. Places that are still empty are masked, never compared.
+
+    Called with labels, it gives what any loss on pairs takes as
+    references: `loss.per_example(relation, embeddings,
+    ref_embeddings=memory)`. `enqueue` replaces the oldest embeddings; call
+    it after the step, in `Objective.after_step`, so that no embedding is
+    compared with itself.
+
+    Args:
+        size: Number of embeddings held, N.
+        embedding_dim: Dimensions of an embedding, D.
+        **kwargs: Passed to `keras.layers.Layer`. `dtype` defaults to
+            float32, whatever the global policy.
+
+    Call arguments:
+        labels: (B,) integer class ids of the anchors.
+
+    Returns:
+        `(memory, relation)`: the embeddings, (N, D) float32, and an int32
+        (B, N) relation matrix: 1 for a positive, 0 for a negative, −1 for
+        an empty place.
+
+    Raises:
+        ValueError: If `size` or `embedding_dim` is not positive.
+
+    Requirements:
+        Losses that look up the class of every anchor (a β per class) take
+        no relation matrix.
+        With several replicas, the queue holds what the first one enqueues.
+
+    Example: cross-batch memory with any loss on pairs.
+
+    ```python
+    class CrossBatch(keras_dml.objective.Objective):
+        terms = ("batch", "memory")
+
+        def __init__(self, loss, size, **kwargs):
+            super().__init__(**kwargs)
+            self.loss, self.size = loss, size
+
+        def build(self, outputs_shape):
+            dim = outputs_shape["embedding"][-1]
+            self.queue = EmbeddingQueue(self.size, dim, name="queue")
+
+        def call(self, outputs, targets):
+            embeddings = outputs["embedding"]
+            memory, relation = self.queue(targets["label"])
+            return {
+                "batch": self.loss.per_example(targets["label"], embeddings),
+                "memory": self.loss.per_example(
+                    relation, embeddings, ref_embeddings=memory
+                ),
+            }
+
+        def after_step(self, outputs, targets):
+            self.queue.enqueue(outputs["embedding"], targets["label"])
+    ```
+
+    Reference:
+        He et al., "Momentum Contrast for Unsupervised Visual
+        Representation Learning", CVPR 2020; Wang et al., "Cross-Batch
+        Memory for Embedding Learning", CVPR 2020.
+    """
+
+    def __init__(self, size: int, embedding_dim: int, **kwargs: Any) -> None:
+        kwargs.setdefault("dtype", "float32")
+        super().__init__(**kwargs)
+        for name, value in (("size", size), ("embedding_dim", embedding_dim)):
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(
+                    f"`{name}` of EmbeddingQueue must be a positive integer. "
+                    f"Received: {name}={value!r}."
+                )
+        self.size = size
+        self.embedding_dim = embedding_dim
+        self.embeddings = self._weight("embeddings", (size, embedding_dim))
+        self.labels = self._weight("labels", (size,), "int64")
+        self.pointer = self._weight("pointer", (), "int32")
+        self.count = self._weight("count", (), "int32")
+        # No shape depends on the inputs.
+        self.built = True
+
+    def _weight(
+        self, name: str, shape: Shape, dtype: str = "float32"
+    ) -> keras.Variable:
+        return self.add_weight(
+            shape=shape,
+            initializer="zeros",
+            dtype=dtype,
+            trainable=False,
+            autocast=False,
+            aggregation="only_first_replica",
+            name=name,
+        )
+
+    @property
+    def filled(self) -> Tensor:
+        """(N,) boolean: which places hold an embedding."""
+        return ops.arange(self.size) < self.count
+
+    def call(self, labels: Tensor) -> tuple[Tensor, Tensor]:
+        labels = ops.cast(labels, "int64")
+        same = ops.equal(labels[:, None], ops.copy(self.labels)[None, :])
+        relation = ops.where(self.filled[None, :], ops.cast(same, "int32"), -1)
+        return ops.copy(self.embeddings), relation
+
+    def enqueue(self, embeddings: Tensor, labels: Tensor | None = None) -> None:
+        """Replaces the oldest embeddings.
+
+        Of a batch larger than the queue only the end stays.
+
+        Args:
+            embeddings: (B, D).
+            labels: (B,) integer class ids; 0 if nothing will ask for them.
+        """
+        embeddings = ops.cast(embeddings, "float32")[-self.size :]
+        added = ops.shape(embeddings)[0]
+        places = (ops.arange(added) + self.pointer) % self.size
+        if labels is None:
+            labels = ops.zeros((added,), "int64")
+        labels = ops.cast(labels, "int64")[-self.size :]
+        self._replace(self.embeddings, places, embeddings)
+        self._replace(self.labels, places, labels)
+        self.pointer.assign((self.pointer + added) % self.size)
+        self.count.assign(ops.minimum(self.count + added, self.size))
+
+    def _replace(
+        self, weight: keras.Variable, places: Tensor, rows: Tensor
+    ) -> None:
+        weight.assign(ops.scatter_update(weight, places[:, None], rows))
+
+    def compute_output_shape(self, labels_shape: Shape) -> tuple[Shape, Shape]:
+        memory = (self.size, self.embedding_dim)
+        return memory, (labels_shape[0], self.size)
+
+    def compute_output_spec(
+        self, labels: Tensor
+    ) -> tuple[keras.KerasTensor, keras.KerasTensor]:
+        memory, relation = self.compute_output_shape(labels.shape)
+        return (
+            keras.KerasTensor(memory, dtype="float32"),
+            keras.KerasTensor(relation, dtype="int32"),
+        )
+
+    def get_config(self) -> Config:
+        config: Config = super().get_config()
+        config.update(size=self.size, embedding_dim=self.embedding_dim)
+        return config

@@ -1,0 +1,189 @@
+"""EmbeddingQueue against `collections.deque`; cross-batch memory."""
+
+from collections import deque
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keras_dml import MetricModel, export, losses, methods
+from keras_dml.layers import EmbeddingQueue
+from keras_dml.objective import Objective
+from tests.methods.test_contract import batch
+
+
+def rows(count: int, seed: int = 0, dim: int = 2) -> np.ndarray:
+    generator = np.random.default_rng(seed)
+    return generator.normal(size=(count, dim)).astype("float32")
+
+
+def contents(queue: EmbeddingQueue) -> list[tuple[float, int]]:
+    """What it holds, oldest first."""
+    order = np.arange(queue.size)
+    if int(queue.count) == queue.size:
+        order = np.roll(order, -int(queue.pointer))
+    held = order[: int(queue.count)]
+    first = queue.embeddings.numpy()[held, 0].tolist()
+    return list(zip(first, queue.labels.numpy()[held].tolist(), strict=True))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    size=st.integers(1, 7),
+    batches=st.lists(st.integers(1, 9), min_size=1, max_size=5),
+)
+def test_holds_what_a_deque_holds(size, batches) -> None:
+    queue, expected = EmbeddingQueue(size, 2), deque(maxlen=size)
+    label = 2**62  # More than float64 can tell apart.
+    for seed, count in enumerate(batches):
+        embeddings = rows(count, seed)
+        labels = np.arange(label, label + count)
+        label += count
+        queue.enqueue(embeddings, labels)
+        expected.extend(
+            zip(embeddings[:, 0].tolist(), labels.tolist(), strict=True)
+        )
+    assert contents(queue) == list(expected)
+    assert queue.filled.numpy().sum() == len(expected)
+
+
+@pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
+def test_wraps_around_in_a_graph(jit) -> None:
+    queue, expected = EmbeddingQueue(5, 2), deque(maxlen=5)
+
+    @tf.function(jit_compile=jit, autograph=False)
+    def enqueue(embeddings: tf.Tensor, labels: tf.Tensor) -> None:
+        queue.enqueue(embeddings, labels)
+
+    for seed in range(4):
+        embeddings, labels = rows(3, seed), np.arange(3) + 3 * seed
+        enqueue(embeddings, labels)
+        expected.extend(
+            zip(embeddings[:, 0].tolist(), labels.tolist(), strict=True)
+        )
+        assert contents(queue) == list(expected)
+
+
+def test_relation_tells_positives_negatives_and_empty_places() -> None:
+    queue = EmbeddingQueue(4, 2)
+    near = 2**24  # float32 does not tell it from the next integer.
+    queue.enqueue(rows(3), [near, near + 1, 0])
+    _, relation = queue(tf.constant([near, 0, 5]))
+    np.testing.assert_array_equal(
+        relation, [[1, 0, 0, -1], [0, 0, 1, -1], [0, 0, 0, -1]]
+    )
+
+
+def test_what_was_read_does_not_change_with_the_queue() -> None:
+    queue = EmbeddingQueue(2, 2)
+    queue.enqueue(rows(2))
+    memory, relation = queue(tf.constant([0]))
+    queue.enqueue(rows(2, seed=1), [1, 1])
+    np.testing.assert_array_equal(memory, rows(2))
+    np.testing.assert_array_equal(relation, [[1, 1]])
+
+
+def test_nothing_of_it_trains_and_all_of_it_is_float32_or_integer() -> None:
+    keras.config.set_dtype_policy("mixed_float16")
+    queue = EmbeddingQueue(3, 2)
+    queue.enqueue(tf.cast(rows(2), "float16"))
+    assert queue.trainable_variables == []
+    dtypes = [v.dtype for v in queue.variables]
+    assert dtypes == ["float32", "int64", "int32", "int32"]
+    memory, _ = queue(tf.constant([0]))
+    assert memory.dtype == "float32"
+
+
+def test_state_and_config_come_back_from_a_file(tmp_path) -> None:
+    labels = keras.Input((), dtype="int64")
+    queue = EmbeddingQueue(4, 2, name="memory")
+    model = keras.Model(labels, queue(labels))
+    assert [tuple(x) for x in model.output_shape] == [(4, 2), (None, 4)]
+    queue.enqueue(rows(3), [1, 2, 1])
+    queue.enqueue(rows(2, seed=1), [3, 3])
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    restored = again.get_layer("memory")
+    assert restored.get_config() == queue.get_config()
+    assert contents(restored) == contents(queue)
+    for x in (restored, queue):
+        x.enqueue(rows(1, seed=2), [4])
+    assert contents(restored) == contents(queue)
+    for a, b in zip(again(np.array([3])), model(np.array([3])), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("size", [0, 2.0])
+def test_refuses_sizes_that_are_none(size) -> None:
+    with pytest.raises(ValueError, match=f"`size`.*size={size}"):
+        EmbeddingQueue(size, 2)
+
+
+class CrossBatch(Objective):
+    """The example in the docstring of EmbeddingQueue."""
+
+    terms = ("batch", "memory")
+
+    def __init__(self, loss, size, **kwargs):
+        super().__init__(**kwargs)
+        self.loss, self.size = loss, size
+
+    def build(self, outputs_shape):
+        dim = outputs_shape["embedding"][-1]
+        self.queue = EmbeddingQueue(self.size, dim, name="queue")
+
+    def call(self, outputs, targets):
+        embeddings = outputs["embedding"]
+        memory, relation = self.queue(targets["label"])
+        return {
+            "batch": self.loss.per_example(targets["label"], embeddings),
+            "memory": self.loss.per_example(
+                relation, embeddings, ref_embeddings=memory
+            ),
+        }
+
+    def after_step(self, outputs, targets):
+        self.queue.enqueue(outputs["embedding"], targets["label"])
+
+
+def pairs_by_loop(embeddings, labels, seen) -> float:
+    """Contrastive loss with squared distances: the sum divided by B."""
+    total = 0.0
+    for x, label in zip(embeddings, labels, strict=True):
+        for other, other_label in seen:
+            distance = np.sum(np.square(x - other))
+            same = label == other_label
+            total += distance if same else max(0.0, 1.0 - distance)
+    return total / len(labels)
+
+
+@pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
+def test_cross_batch_memory_with_a_pair_loss(jit, tiny_backbone) -> None:
+    """Partly filled, full, and wrapped around, always after the step."""
+    head = methods.baseline(tiny_backbone, embedding_dim=4).head
+    objective = CrossBatch(losses.ContrastiveLoss(), 30)
+    model = MetricModel(tiny_backbone, head, objective)
+    model.compile(keras.optimizers.SGD(0.5), jit_compile=jit)
+    x, targets = batch()
+    seen: deque[tuple[np.ndarray, int]] = deque(maxlen=30)
+    for step in range(5):
+        embeddings = model.outputs_of(x, training=True)["embedding"].numpy()
+        model.reset_metrics()
+        logs = model.train_on_batch(x, targets, return_dict=True)
+        expected = pairs_by_loop(embeddings, targets["label"], seen)
+        assert logs["memory"] == pytest.approx(expected, rel=1e-3), step
+        seen.extend(zip(embeddings, targets["label"], strict=True))
+    assert int(model.objective.queue.count) == 30
+    assert int(model.objective.queue.pointer) == 0
+
+
+def test_the_memory_is_left_out_of_exports(tiny_backbone, tmp_path) -> None:
+    head = methods.baseline(tiny_backbone, embedding_dim=4).head
+    objective = CrossBatch(losses.ContrastiveLoss(), 30)
+    model = MetricModel(tiny_backbone, head, objective)
+    folder = export(model, tmp_path / "1")
+    stored = tf.train.list_variables(str(folder / "variables/variables"))
+    assert not [name for name, shape in stored if shape == [30, 4]]

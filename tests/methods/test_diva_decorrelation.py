@@ -1,0 +1,111 @@
+"""Decorrelation against NumPy: value, and who is pushed where."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_dml.methods.diva_decorrelation import Decorrelation
+from tests.losses.oracle import numeric_gradient, unit
+
+RNG = np.random.default_rng(0)
+TARGET, SOURCE = (unit(RNG.normal(size=(6, 4))) for _ in "ab")
+
+
+def layer_of(**kwargs) -> tuple[Decorrelation, list[np.ndarray]]:
+    layer = Decorrelation(units=5, name="pair", **kwargs)
+    layer.build((None, 4))
+    psi = [RNG.normal(size=w.shape) for w in layer.trainable_variables]
+    for weight, value in zip(layer.trainable_variables, psi, strict=True):
+        weight.assign(value)
+    return layer, psi
+
+
+def by_hand(target, source, psi, reduction) -> np.ndarray:
+    """‖φ_a ∘ ψ(φ_b)‖² with unit ψ, for every image."""
+    kernel, bias, kernel2, bias2 = psi
+    mapped = unit(np.maximum(source @ kernel + bias, 0) @ kernel2 + bias2)
+    squared = (target * mapped) ** 2
+    return squared.mean(1) if reduction == "mean" else squared.sum(1)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_value_and_gradients(reduction) -> None:
+    """ψ goes up c, and both embeddings go down it."""
+    layer, psi = layer_of(reduction=reduction)
+    inputs = [tf.constant(x, "float32") for x in (TARGET, SOURCE)]
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        values = layer(*inputs)
+        total = tf.reduce_sum(values)
+    np.testing.assert_allclose(
+        values, by_hand(TARGET, SOURCE, psi, reduction), rtol=1e-5
+    )
+    gradients = tape.gradient(total, [*inputs, *layer.trainable_variables])
+    point = [TARGET, SOURCE, *psi]
+    for i, gradient in enumerate(gradients):
+
+        def value(x, i=i) -> float:
+            target, source, *weights = [*point[:i], x, *point[i + 1 :]]
+            return by_hand(target, source, weights, reduction).sum()
+
+        slope = numeric_gradient(value, point[i])
+        expected = -slope if i < 2 else slope
+        assert np.abs(slope).max() > 1e-3
+        np.testing.assert_allclose(gradient, expected, rtol=1e-3, atol=1e-5)
+
+
+def test_training_finds_a_correlation_and_removes_it() -> None:
+    """The game of ψ and the embeddings, each for itself."""
+    layer, _ = layer_of(reduction="sum")
+    free = [tf.Variable(x, dtype="float32") for x in (TARGET, SOURCE)]
+
+    def play(variables, steps: int, rate: float) -> list[float]:
+        seen = []
+        for _ in range(steps):
+            with tf.GradientTape() as tape:
+                a, b = (tf.math.l2_normalize(x, 1) for x in free)
+                loss = -tf.reduce_mean(layer(a, b))
+            for v, g in zip(
+                variables, tape.gradient(loss, variables), strict=True
+            ):
+                v.assign_sub(rate * g)
+            seen.append(-float(loss))
+        return seen
+
+    found = play([v.value for v in layer.trainable_variables], 50, 0.3)
+    assert found[-1] > found[0] + 0.05
+    removed = play(free, 50, 0.3)
+    assert removed[-1] < found[-1] - 0.1
+
+
+def test_paths_say_that_psi_is_a_losss() -> None:
+    layer, _ = layer_of()
+    paths = [v.path for v in layer.trainable_variables]
+    assert len(paths) == 4
+    assert all("loss_weights_psi" in path for path in paths)
+
+
+def test_works_alone_in_a_functional_model(tmp_path) -> None:
+    keras.config.set_dtype_policy("mixed_float16")
+    inputs = [keras.Input((4,), dtype="float32") for _ in "ab"]
+    layer = Decorrelation(units=7, reduction="sum")
+    model = keras.Model(inputs, layer(*inputs))
+    assert model.output_shape == (None,)
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    x = [v.astype("float32") for v in (TARGET, SOURCE)]
+    assert again(x).dtype == "float32"
+    np.testing.assert_array_equal(again(x), model(x))
+    assert again.layers[-1].get_config() == layer.get_config()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"units": 0}, {"reduction": "max"}], ids=["units", "reduction"]
+)
+def test_refuses(wrong) -> None:
+    ((name, value),) = wrong.items()
+    with pytest.raises(
+        ValueError, match=f"`{name}` of Decor.*{name}={value!r}"
+    ):
+        Decorrelation(**wrong)
