@@ -199,10 +199,11 @@ class MetricModel(keras.Model):
         variables = self.trainable_variables
         if not self.optimizer.built:
             self.optimizer.build(variables)
+        nothing: list[keras.Variable] = []
         learners = zip_longest(
             self.head.learner_variables(),
             self.objective.learner_variables(),
-            fillvalue=[],
+            fillvalue=nothing,
         )
         return RestrictedUpdate(
             self.optimizer,

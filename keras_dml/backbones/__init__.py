@@ -1,6 +1,16 @@
 """Backbones by name, from a file, or any Keras model."""
 
+from keras_dml.backbones import convert, splitting
+from keras_dml.backbones.bn_inception import bn_inception
 from keras_dml.backbones.get import get
+from keras_dml.backbones.googlenet import googlenet
 from keras_dml.backbones.small_convnet import small_convnet
 
-__all__ = ["get", "small_convnet"]
+__all__ = [
+    "bn_inception",
+    "convert",
+    "get",
+    "googlenet",
+    "small_convnet",
+    "splitting",
+]

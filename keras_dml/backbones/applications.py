@@ -73,9 +73,7 @@ class ApplicationsPreprocessing(keras.layers.Layer):
         preprocess = family_module(self.family).preprocess_input
         return preprocess(images, data_format="channels_last")
 
-    def compute_output_shape(
-        self, input_shape: Shape
-    ) -> Shape:
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape
 
     def get_config(self) -> Config:

@@ -6,9 +6,15 @@ import os
 import keras
 
 from keras_dml.backbones import applications
+from keras_dml.backbones.bn_inception import bn_inception
+from keras_dml.backbones.convert import load_weights
 from keras_dml.backbones.freezing import freeze_batch_norm as freeze
 from keras_dml.backbones.freezing import with_input_shape
+from keras_dml.backbones.googlenet import googlenet
 from keras_dml.backbones.small_convnet import small_convnet
+
+# Networks of ours that have published weights.
+INCEPTIONS = {"bn_inception": bn_inception, "googlenet": googlenet}
 
 
 def get(
@@ -24,14 +30,14 @@ def get(
     every backbone takes pixels in 0 to 255.
 
     Args:
-        backbone: "small_convnet", the name of a network of
-            `keras.applications` ("resnet50"), the path of a `.keras` file,
-            or a functional Keras model.
+        backbone: "small_convnet", "googlenet", "bn_inception", the name of
+            a network of `keras.applications` ("resnet50"), the path of a
+            `.keras` file, or a functional Keras model.
         input_shape: (H, W, C) of the images. By default what the network
-            has: (48, 48, 1) for "small_convnet", (224, 224, 3) for
-            `keras.applications`.
-        weights: For a name of `keras.applications`: None (random),
-            "imagenet", or the path of a weights file.
+            has: (48, 48, 1) for "small_convnet", else (224, 224, 3).
+        weights: None (random); for a name of `keras.applications`
+            "imagenet" or the path of a weights file; for "googlenet" and
+            "bn_inception" a path, see `convert.load_weights`.
         freeze_batch_norm: Whether batch normalization keeps its moving
             statistics while its gamma and beta still train.
 
@@ -63,25 +69,31 @@ def _find(
     input_shape: tuple[int, int, int] | None,
     weights: str | None,
 ) -> keras.Model:
-    if isinstance(backbone, str) and backbone.lower() in _names():
-        if backbone.lower() != "small_convnet":
-            return applications.build(backbone, input_shape, weights)
-        _refuse_weights(weights, backbone)
-        return small_convnet(input_shape or (48, 48, 1))
+    name = backbone.lower() if isinstance(backbone, str) else ""
+    if name in INCEPTIONS:
+        model = INCEPTIONS[name](input_shape or (224, 224, 3))
+        if weights is not None:
+            load_weights(model, weights)
+        return model
+    if name in applications.networks():
+        return applications.build(name, input_shape, weights)
     _refuse_weights(weights, backbone)
+    if name == "small_convnet":
+        return small_convnet(input_shape or (48, 48, 1))
     if isinstance(backbone, keras.Model):
         return backbone
     return _load(os.fspath(backbone))
 
 
 def _names() -> list[str]:
-    return ["small_convnet", *applications.networks()]
+    return ["small_convnet", *INCEPTIONS, *applications.networks()]
 
 
 def _refuse_weights(weights: str | None, backbone: object) -> None:
     if weights is not None:
         raise ValueError(
-            "`weights` is for backbones of keras.applications. Received: "
+            "`weights` is for backbones of keras.applications, "
+            '"googlenet" and "bn_inception". Received: '
             f"weights={weights!r} with {_describe(backbone)}. Leave it out."
         )
 
@@ -91,9 +103,9 @@ def _load(path: str) -> keras.Model:
         nearest = difflib.get_close_matches(path.lower(), _names(), n=1)
         hint = f' Did you mean "{nearest[0]}"?' if nearest else ""
         raise ValueError(
-            '`backbone` must be "small_convnet", a network of '
-            "keras.applications, the path of a .keras file, or a Keras "
-            f"model. Received: backbone={path!r}.{hint}"
+            '`backbone` must be "small_convnet", "googlenet", '
+            '"bn_inception", a network of keras.applications, the path of a '
+            f".keras file, or a Keras model. Received: backbone={path!r}.{hint}"
         )
     if not os.path.exists(path):
         raise FileNotFoundError(

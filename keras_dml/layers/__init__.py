@@ -1,8 +1,35 @@
 """Keras layers: each usable alone in a plain functional model."""
 
+from keras_dml.layers.attention_ensemble import AttentionEnsemble
+from keras_dml.layers.attentive_grouping import AttentiveGrouping
+from keras_dml.layers.compositor import Compositor
 from keras_dml.layers.embedding_slicer import EmbeddingSlicer
 from keras_dml.layers.frozen_batch_normalization import (
     FrozenBatchNormalization,
 )
+from keras_dml.layers.gradient_reversal import GradientReversal
+from keras_dml.layers.grouping import (
+    ChannelGrouping,
+    GateGrouping,
+    Grouping,
+    LinearGrouping,
+)
+from keras_dml.layers.local_response_normalization import (
+    LocalResponseNormalization,
+)
+from keras_dml.layers.memory import EmbeddingQueue
 
-__all__ = ["EmbeddingSlicer", "FrozenBatchNormalization"]
+__all__ = [
+    "AttentionEnsemble",
+    "AttentiveGrouping",
+    "ChannelGrouping",
+    "Compositor",
+    "EmbeddingQueue",
+    "EmbeddingSlicer",
+    "FrozenBatchNormalization",
+    "GateGrouping",
+    "GradientReversal",
+    "Grouping",
+    "LinearGrouping",
+    "LocalResponseNormalization",
+]

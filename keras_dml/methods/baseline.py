@@ -42,9 +42,7 @@ class EmbeddingHead(Head):
         embedding = ops.normalize(self.dense(pooled), axis=-1, epsilon=1e-12)
         return {"embedding": embedding}
 
-    def compute_output_shape(
-        self, features_shape: Shape
-    ) -> dict[str, Shape]:
+    def compute_output_shape(self, features_shape: Shape) -> dict[str, Shape]:
         return {"embedding": (features_shape[0], self.embedding_dim)}
 
     def get_config(self) -> Config:

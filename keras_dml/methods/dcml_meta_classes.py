@@ -8,9 +8,8 @@ from keras import ops
 
 from keras_dml.losses.arguments import check_count
 from keras_dml.losses.weights import check_class_ids, nan_outside, take_rows
-from keras_dml.methods.dcml_tasks import serialized
 from keras_dml.objective import Objective
-from keras_dml.serialization import register
+from keras_dml.serialization import register, serialized
 from keras_dml.types import Config, Shape, Tensor
 
 

@@ -7,9 +7,8 @@ from keras import ops
 
 from keras_dml.layers import Compositor
 from keras_dml.losses.regularizers import self_reinforcement
-from keras_dml.methods.dcml_tasks import serialized
 from keras_dml.objective import Objective
-from keras_dml.serialization import register
+from keras_dml.serialization import register, serialized
 from keras_dml.types import Config, Shape, Tensor
 
 

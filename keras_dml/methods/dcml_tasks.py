@@ -12,19 +12,8 @@ import keras
 
 from keras_dml import losses
 from keras_dml.objective import Objective
-from keras_dml.serialization import register
+from keras_dml.serialization import register, serialized
 from keras_dml.types import Config, Shape, Tensor
-
-
-def serialized(objective: keras.layers.Layer) -> Config:
-    """A layer's config, to be built again by the layer that owns it.
-
-    Keras would build it while it is read, outside its owner, and then its
-    variables' paths would lack the owner's name.
-    """
-    config: Config = keras.saving.serialize_keras_object(objective)
-    config.pop("build_config", None)
-    return config
 
 
 @register

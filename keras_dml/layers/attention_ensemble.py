@@ -1,0 +1,277 @@
+"""AttentionEnsemble: learners that attend to different parts of a map."""
+
+import copy
+import math
+from typing import Any
+
+import keras
+from keras import layers, ops
+
+from keras_dml.layers.model_copy import ModelTemplate
+from keras_dml.serialization import register
+from keras_dml.types import Config, Shape, Tensor
+
+POOLINGS = {"avg": ops.mean, "max": ops.max}
+
+
+@register
+class AttentionEnsemble(layers.Layer):
+    """M learners B_m(x) = G(S(x) ∘ A_m(S(x))) on a map S(x) (Eq. 7).
+
+    A_m(S) = A'_m(C(S)) (Sec. 4): the context network C is shared, and A'_m
+    is a 1×1 convolution of learner m, back to the channels of S, with a
+    sigmoid. Both it and the dense layer of G start as Glorot proposed
+    (Sec. 4). The global feature embedding G is `trunk`, pooling and one
+    dense layer; it is shared and runs once, on the M·B masked maps.
+
+    The same layer makes the ensembles that the paper compares with
+    (Tables 1 and 8; Fig. 8):
+
+    - M-heads, G_m(S(x)): `attention=None, shared=False`.
+    - M-heads+att, G_m(S(x) ∘ A_m(S(x))): `shared=False`.
+    - M-tails, G(S_m(x)): `attention=None, stacked=True`.
+
+    Args:
+        trunk: G without its dense layer: a functional model from one map
+            to features, (B, h', w', C') or (B, C'). The layer owns copies
+            of it, which start from its weights.
+        attention: C: a functional model from the map to another of the same
+            height and width, of which the layer owns a copy. None: no
+            attention.
+        embedding_dim: Units of all learners together, D.
+        learners: Number of learners, M, which divides D.
+        shared: Whether all learners share one G, or each has its own.
+        stacked: Whether the input holds a map for each learner, stacked
+            along the channels, or one for all.
+        pooling: "avg" or "max", of what `trunk` returns.
+        **kwargs: Passed to `keras.layers.Layer`. `dtype` defaults to
+            float32, whatever the global policy. Inside `trunk` and
+            `attention` every layer keeps its own.
+
+    Attributes:
+        has_attention: Whether there are masks.
+
+    Call arguments:
+        inputs: Map S(x), (B, h, w, C), or (B, h, w, M·C) if `stacked`.
+        return_attention_scores: Whether to return the masks too.
+
+    Returns:
+        (B, M, D / M), float32, unit embeddings of the learners; with
+        `return_attention_scores` the pair of it and the masks,
+        (B, M, h, w, C), from 0 to 1.
+
+    Raises:
+        ValueError: If `learners` does not divide `embedding_dim`, if
+            `pooling` is unknown, if `stacked` maps are to be attended to,
+            if the masks would not fit the map, or if masks are asked of a
+            layer without attention.
+
+    Deviations:
+        - The paper's masks are "from 0 to 1"; the sigmoid is a choice.
+        - 1×1 convolutions are dense layers on the channels, so that maps
+          of any rank are welcome.
+
+    Example:
+
+    ```python
+    from keras_dml.backbones import splitting
+
+    trunk = splitting.copy_between(backbone, "pool3_3x3_s2")
+    attention = splitting.without_downsampling(
+        splitting.copy_between(
+            backbone, "pool3_3x3_s2", "inception_4e_output"
+        )
+    )
+    ensemble = AttentionEnsemble(trunk, attention, 512, learners=8)
+    parts = ensemble(features)  # (B, 8, 64), each row of 64 is unit
+    ```
+
+    Reference:
+        Kim et al., "Attention-based Ensemble for Deep Metric Learning",
+        ECCV 2018, Sec. 3.3 and 4.
+    """
+
+    def __init__(
+        self,
+        trunk: keras.Model,
+        attention: keras.Model | None,
+        embedding_dim: int,
+        learners: int,
+        shared: bool = True,
+        stacked: bool = False,
+        pooling: str = "avg",
+        **kwargs: Any,
+    ) -> None:
+        kwargs.setdefault("dtype", "float32")
+        super().__init__(**kwargs)
+        _check(attention, embedding_dim, learners, stacked, pooling)
+        self.has_attention = attention is not None
+        self.embedding_dim = embedding_dim
+        self.learners = learners
+        self.shared = shared
+        self.stacked = stacked
+        self.pooling = pooling
+        self._trunk = ModelTemplate(trunk)
+        self._attention = ModelTemplate(attention) if attention else None
+
+    def build(self, input_shape: Shape) -> None:
+        copies = 1 if self.shared else self.learners
+        self.trunks = [self._trunk.copy(f"trunk_{k}") for k in range(copies)]
+        self.projections = [
+            self._dense(self.embedding_dim // self.learners, f"projection_{k}")
+            for k in range(copies)
+        ]
+        for trunk, projection in zip(
+            self.trunks, self.projections, strict=True
+        ):
+            projection.build((None, trunk.output_shape[-1]))
+        self.masks: list[layers.Dense] = []
+        if self._attention is not None:
+            self._build_attention(self._attention, input_shape)
+        self._trunk.forget()
+
+    def _build_attention(self, template: "ModelTemplate", shape: Shape) -> None:
+        self.attention = template.copy("attention")
+        template.forget()
+        context_shape = self.attention.compute_output_shape(shape)
+        if tuple(context_shape[1:-1]) != tuple(shape[1:-1]):
+            raise ValueError(
+                "`attention` of AttentionEnsemble must keep the height and "
+                f"width of its input. Received: input_shape={shape}, of "
+                f"which it makes {context_shape}. Use an `attention` that "
+                "ends earlier, or `splitting.without_downsampling`."
+            )
+        self.masks = [
+            self._dense(shape[-1], f"mask_{m}", activation="sigmoid")
+            for m in range(self.learners)
+        ]
+        for mask in self.masks:
+            mask.build(context_shape)
+
+    def _dense(self, units: int, name: str, **kwargs: Any) -> layers.Dense:
+        return layers.Dense(units, dtype=self.dtype_policy, name=name, **kwargs)
+
+    def call(
+        self, inputs: Tensor, return_attention_scores: bool = False
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        self._check_attention(return_attention_scores)
+        if not self.has_attention:
+            maps = (
+                ops.split(inputs, self.learners, axis=-1)
+                if self.stacked
+                else [inputs] * self.learners
+            )
+            return self._embed(maps)
+        context = self.attention(inputs)
+        masks = [mask(context) for mask in self.masks]
+        parts = self._embed([inputs * mask for mask in masks])
+        if return_attention_scores:
+            return parts, ops.stack(masks, axis=1)
+        return parts
+
+    def _embed(self, maps: list[Tensor]) -> Tensor:
+        """Unit embeddings, (B, M, d), of M maps, (B, h, w, C)."""
+        if self.shared:
+            joined = self._embed_by(0, ops.concatenate(maps, axis=0))
+            units = self.projections[0].units
+            parts = ops.reshape(joined, (self.learners, -1, units))
+            parts = ops.transpose(parts, (1, 0, 2))
+        else:
+            parts = ops.stack(
+                [self._embed_by(m, x) for m, x in enumerate(maps)], axis=1
+            )
+        return ops.normalize(parts, axis=-1, epsilon=1e-12)
+
+    def _embed_by(self, k: int, maps: Tensor) -> Tensor:
+        features = ops.cast(self.trunks[k](maps), self.compute_dtype)
+        positions = tuple(range(1, len(features.shape) - 1))
+        if positions:
+            features = POOLINGS[self.pooling](features, axis=positions)
+        return self.projections[k](features)
+
+    def merge(self, parts: Tensor) -> Tensor:
+        """The unit embedding of the ensemble.
+
+        Args:
+            parts: Output of this layer, (B, M, d).
+
+        Returns:
+            (B, D), the learners side by side, divided by √M: squared
+            distances are the learners' averages.
+        """
+        flat = ops.reshape(parts, (-1, self.embedding_dim))
+        return flat / math.sqrt(self.learners)
+
+    def _check_attention(self, return_attention_scores: bool) -> None:
+        if return_attention_scores and not self.has_attention:
+            raise ValueError(
+                "AttentionEnsemble(attention=None) has no masks. Received: "
+                "return_attention_scores=True. Give it an `attention`."
+            )
+
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        dim = self.embedding_dim // self.learners
+        return (input_shape[0], self.learners, dim)
+
+    def compute_output_spec(
+        self, inputs: Tensor, return_attention_scores: bool = False
+    ) -> Any:
+        self._check_attention(return_attention_scores)
+        shape = self.compute_output_shape(inputs.shape)
+        parts = keras.KerasTensor(shape, dtype=self.compute_dtype)
+        if not return_attention_scores:
+            return parts
+        batch, *rest = inputs.shape
+        shape = (batch, self.learners, *rest)
+        return parts, keras.KerasTensor(shape, dtype=self.compute_dtype)
+
+    def get_config(self) -> Config:
+        config: Config = super().get_config()
+        config.update(
+            trunk=self._trunk.config,
+            attention=self._attention.config if self._attention else None,
+            embedding_dim=self.embedding_dim,
+            learners=self.learners,
+            shared=self.shared,
+            stacked=self.stacked,
+            pooling=self.pooling,
+        )
+        return config
+
+    @classmethod
+    def from_config(cls, config: Config) -> "AttentionEnsemble":
+        # A copy, because Keras takes configs of models apart.
+        restored = {
+            name: keras.saving.deserialize_keras_object(
+                copy.deepcopy(config[name])
+            )
+            for name in ("trunk", "attention")
+        }
+        return cls(**{**config, **restored})
+
+
+def _check(
+    attention: keras.Model | None,
+    embedding_dim: int,
+    learners: int,
+    stacked: bool,
+    pooling: str,
+) -> None:
+    if learners < 1 or embedding_dim < 1 or embedding_dim % learners:
+        raise ValueError(
+            "`learners` of AttentionEnsemble must divide `embedding_dim`. "
+            f"Received: learners={learners}, embedding_dim={embedding_dim}. "
+            f"Use an embedding_dim of {max(learners, 1)} times the units of "
+            "one learner."
+        )
+    if stacked and attention is not None:
+        raise ValueError(
+            "`attention` of AttentionEnsemble looks at one map, which "
+            "`stacked` ones are not. Received: stacked=True, "
+            f"attention={attention!r}. Use attention=None."
+        )
+    if pooling not in POOLINGS:
+        raise ValueError(
+            "`pooling` of AttentionEnsemble must be one of "
+            f"{tuple(POOLINGS)}. Received: pooling={pooling!r}."
+        )

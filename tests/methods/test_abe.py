@@ -1,0 +1,218 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_dml import losses, methods
+from keras_dml.methods.abe import VARIANTS
+from keras_dml.methods.abe_objective import constructed_pairs
+from tests.methods.test_contract import batch
+
+every_variant = pytest.mark.parametrize("variant", VARIANTS)
+
+
+def model_of(backbone, **kwargs):
+    arguments = {
+        "embedding_dim": 12, "learners": 3,
+        "branch": "relu_0", "attention_end": "relu_1",
+    }  # fmt: skip
+    return methods.abe(backbone, **{**arguments, **kwargs})
+
+
+# What is computed.
+
+
+def test_with_masks_of_one_it_is_the_backbone(tiny_backbone) -> None:
+    """Sec. 3.3: "reduced to a conventional multi-layer perceptron"."""
+    model = model_of(tiny_backbone)
+    for mask in model.head.ensemble.masks:
+        mask.kernel.assign(mask.kernel * 0)
+        mask.bias.assign(mask.bias + 50)
+    x, _ = batch()
+    outputs = model.outputs_of(x)
+    dense = model.head.ensemble.projections[0]
+    pooled = tiny_backbone(x).numpy().mean(axis=(1, 2))
+    part = pooled @ dense.kernel.numpy() + dense.bias.numpy()
+    part /= np.linalg.norm(part, axis=1, keepdims=True)
+    for m in range(3):
+        np.testing.assert_allclose(outputs["parts"][:, m], part, atol=1e-5)
+
+
+@every_variant
+def test_the_embedding_is_the_parts_side_by_side(
+    variant, tiny_backbone
+) -> None:
+    model = model_of(tiny_backbone, variant=variant)
+    outputs = model.outputs_of(batch()[0])
+    parts = outputs["parts"].numpy()
+    np.testing.assert_allclose(np.linalg.norm(parts, axis=2), 1, atol=1e-5)
+    side_by_side = np.concatenate([parts[:, m] for m in range(3)], axis=1)
+    np.testing.assert_allclose(
+        outputs["embedding"], side_by_side / np.sqrt(3), atol=1e-6
+    )
+    attends = variant in ("abe", "heads_attention")
+    assert ("attention" in outputs) == attends
+    if attends:
+        assert outputs["attention"].shape == (12, 3, 8, 8, 4)
+
+
+@pytest.mark.parametrize("pairs", ["all", "constructed"])
+@pytest.mark.parametrize("margin", [1.0, 1.7])
+def test_losses_match_loops(pairs, margin, tiny_backbone) -> None:
+    """Eq. 8 to 10, pair by pair, in float64."""
+    model = model_of(tiny_backbone, pairs=pairs, divergence_margin=margin)
+    x, targets = batch()
+    labels = np.array([0, 1, 2, 3, 0, 1, 0, 1, 1, 0, 2, 2])
+    targets["label"] = labels
+    outputs = model.outputs_of(x)
+    parts = np.random.default_rng(0).normal(size=(12, 3, 4))
+    parts /= np.linalg.norm(parts, axis=2, keepdims=True)
+    terms = model.objective({**outputs, "parts": parts}, targets)
+    metric, apart = loops(parts, labels, pairs == "constructed", margin)
+    # The model takes the mean over the batch.
+    assert np.mean(terms["metric"]) == pytest.approx(metric, rel=1e-5)
+    assert np.mean(terms["divergence"]) == pytest.approx(apart, rel=1e-5)
+    assert apart > 0
+
+
+def loops(parts, labels, constructed, margin) -> tuple[float, float]:
+    size, learners, _ = parts.shape
+    metric = apart = 0.0
+    for i in range(size):
+        for j in range(size):
+            if i == j or (constructed and abs(i - j) != size // 2):
+                continue
+            for m in range(learners):
+                squared = np.sum((parts[i, m] - parts[j, m]) ** 2)
+                same = labels[i] == labels[j]
+                metric += squared if same else max(0, 1 - squared)
+        for p in range(learners):
+            for q in range(p):
+                squared = np.sum((parts[i, p] - parts[i, q]) ** 2)
+                apart += max(0, margin - squared)
+    return metric / size, apart / size
+
+
+def test_constructed_pairs() -> None:
+    labels = np.array([5, 6, 7, 5, 9, 7])
+    assert constructed_pairs(tf.constant(labels)).numpy().tolist() == [
+        [-1, -1, -1, 1, -1, -1],
+        [-1, -1, -1, -1, 0, -1],
+        [-1, -1, -1, -1, -1, 1],
+        [1, -1, -1, -1, -1, -1],
+        [-1, 0, -1, -1, -1, -1],
+        [-1, -1, 1, -1, -1, -1],
+    ]
+
+
+def test_divergence_weighs_as_much_as_said(tiny_backbone) -> None:
+    model = model_of(tiny_backbone, loss_weights={"divergence": 0.25})
+    x, targets = batch()
+    model.compile(keras.optimizers.SGD(0.0))
+    logs = model.train_on_batch(x, targets, return_dict=True)
+    expected = logs["metric"] + 0.25 * logs["divergence"]
+    assert logs["loss"] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("variant", "learners", "divergence", "expected"),
+    [
+        ("abe", 3, None, True),
+        ("abe", 3, False, False),
+        ("abe", 1, None, False),
+        ("heads", 3, None, False),
+        ("heads", 3, True, True),
+        ("heads_attention", 3, None, False),
+        ("heads_attention", 3, True, True),
+        ("tails", 3, None, True),
+        ("tails", 3, False, False),
+    ],
+)
+def test_who_trains_with_divergence(
+    variant, learners, divergence, expected, tiny_backbone
+) -> None:
+    model = model_of(
+        tiny_backbone, variant=variant, learners=learners,
+        divergence=divergence,
+    )  # fmt: skip
+    assert ("divergence" in model.objective.terms) == expected
+    x, targets = batch()
+    terms = model.objective(model.outputs_of(x), targets)
+    assert tuple(terms) == model.objective.terms
+
+
+def test_divergence_drives_equal_learners_apart(tiny_backbone) -> None:
+    """And nothing but divergence does so here: the metric loss has no say."""
+    apart = {}
+    for divergence in (True, False):
+        keras.utils.set_random_seed(0)
+        model = model_of(
+            tiny_backbone, divergence=divergence, loss_weights={"metric": 0.0}
+        )
+        x, targets = batch()
+        model.compile(keras.optimizers.Adam(1e-2))
+        for _ in range(20):
+            model.train_on_batch(x, targets)
+        parts = model.outputs_of(x)["parts"].numpy()
+        squared = np.square(parts[:, 0] - parts[:, 1]).sum(axis=1)
+        apart[divergence] = squared.mean()
+    assert apart[True] > 2 * apart[False] + 0.1
+
+
+def test_any_loss_is_summed_over_the_learners(tiny_backbone) -> None:
+    model = model_of(tiny_backbone, loss="multi_similarity")
+    x, targets = batch()
+    outputs = model.outputs_of(x)
+    loss = losses.get("multi_similarity")
+    expected = sum(
+        loss.per_example(targets["label"], outputs["parts"][:, m])
+        for m in range(3)
+    )
+    terms = model.objective(outputs, targets)
+    np.testing.assert_allclose(terms["metric"], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"variant": "ensemble"}, "`variant` of abe.*variant='ensemble'"),
+        ({"pairs": "some"}, "`pairs` of abe.*pairs='some'"),
+        ({"learners": 5}, "`learners`.*divide.*learners=5"),
+        ({"branch": "relu0"}, "no layer 'relu0'.*mean \"relu_0\""),
+        ({"pooling": "sum"}, "`pooling`.*pooling='sum'"),
+    ],
+)
+def test_arguments_that_do_not_fit(arguments, message, tiny_backbone) -> None:
+    with pytest.raises(ValueError, match=message):
+        model_of(tiny_backbone, **arguments)
+
+
+def test_an_unknown_backbone_needs_its_layers_named(tiny_backbone) -> None:
+    mine = keras.Model(tiny_backbone.input, tiny_backbone.output, name="mine")
+    with pytest.raises(ValueError, match="`branch` of abe.*'mine'"):
+        methods.abe(mine)
+    with pytest.raises(ValueError, match="`attention_end` of abe.*'mine'"):
+        methods.abe(mine, branch="relu_0")
+    # Without attention there is nothing to end.
+    methods.abe(mine, branch="relu_0", variant="heads")
+
+
+def test_constructed_pairs_of_an_odd_batch(tiny_backbone) -> None:
+    model = model_of(tiny_backbone, pairs="constructed")
+    x, targets = batch()
+    outputs = model.outputs_of(x[:11])
+    odd = {k: v[:11] for k, v in targets.items()}
+    with pytest.raises(ValueError, match="a batch of 11.*PairSampler"):
+        model.objective(outputs, odd)
+
+
+@every_variant
+def test_trains_on_pair_batches(variant, images, tiny_backbone) -> None:
+    from keras_dml import data
+
+    sampler = data.PairSampler(images.labels, pairs=6, steps_per_epoch=10)
+    batches = data.pipeline(images, sampler, size=16, channels=1)
+    model = model_of(tiny_backbone, pairs="constructed", variant=variant)
+    model.compile(keras.optimizers.Adam(1e-2), jit_compile=variant == "tails")
+    history = model.fit(batches, epochs=3, verbose=0).history["loss"]
+    assert history[-1] < 0.9 * history[0]

@@ -1,0 +1,221 @@
+"""The networks of ABE: their parts, their parameters, their backbones."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_dml import backbones, methods
+from tests.methods.test_abe import every_variant, model_of
+from tests.methods.test_contract import batch
+
+
+def count(variables) -> int:
+    return sum(int(np.prod(v.shape)) for v in variables)
+
+
+# Parameters, Tables 1 and 8, in units of 10⁷.
+
+
+@pytest.fixture(scope="module")
+def googlenet() -> keras.Model:
+    return backbones.googlenet((32, 32, 3))
+
+
+def googlenet_abe(googlenet, variant, learners, dim) -> int:
+    model = methods.abe(
+        googlenet, variant=variant, learners=learners, embedding_dim=dim
+    )
+    return count(model.trainable_variables)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("variant", "learners", "dim", "printed"),
+    [
+        ("abe", 1, 512, "0.97"),
+        ("abe", 2, 512, "0.98"),
+        ("abe", 4, 512, "1.05"),
+        ("abe", 8, 512, "1.20"),
+        ("abe", 1, 64, "0.92"),
+        ("abe", 2, 128, "0.96"),
+        ("abe", 4, 256, "1.04"),
+        ("heads", 1, 512, "0.65"),
+        ("heads", 2, 512, "1.18"),
+        ("heads", 4, 512, "2.24"),
+        ("heads", 8, 512, "4.36"),
+        ("heads_attention", 8, 512, "4.96"),
+        ("tails", 8, 512, "1.08"),
+    ],
+)
+def test_has_the_printed_number_of_parameters(
+    googlenet, variant, learners, dim, printed
+) -> None:
+    number = googlenet_abe(googlenet, variant, learners, dim)
+    assert f"{number / 1e7:.2f}" == printed
+
+
+@pytest.mark.slow
+def test_abe_2_has_its_parts(googlenet) -> None:
+    model = methods.abe(googlenet, learners=2)
+    ensemble = model.head.ensemble
+    assert count(model.backbone.weights) == 676_848
+    assert [count(x.weights) for x in ensemble.trunks] == [5_296_704]
+    assert count(ensemble.attention.weights) == 2_809_168
+    assert [count(x.weights) for x in ensemble.masks] == [399_840] * 2
+    assert count(ensemble.projections[0].weights) == 1025 * 256
+    # The map keeps its size: 7 × 7 for 112 pixels.
+    assert model.backbone.output_shape == (None, 2, 2, 480)
+    shapes = model.head.compute_output_shape((None, 2, 2, 480))
+    assert shapes["attention"] == (None, 2, 2, 2, 480)
+
+
+# The pieces.
+
+
+@every_variant
+def test_backbone_is_s_and_the_rest_is_head(variant, tiny_backbone) -> None:
+    model = model_of(tiny_backbone, variant=variant)
+    stem = tiny_backbone.get_layer("conv_0").kernel
+    ensemble = model.head.ensemble
+    if variant == "tails":
+        assert model.backbone.output_shape == (None, 8, 8, 3 * 4)
+        kernels = [w for w in model.backbone.get_weights() if w.ndim == 4]
+        assert len(kernels) == 3
+        np.testing.assert_array_equal(kernels[0], stem)
+        noise = kernels[1] - kernels[0]
+        assert 0.05 < noise.std() / kernels[0].std() < 0.15
+        assert np.abs(kernels[2] - kernels[1]).max() > 0
+    else:
+        assert model.backbone.output_shape == (None, 8, 8, 4)
+        assert model.backbone.get_layer("conv_0").kernel is stem
+    top = tiny_backbone.get_layer("conv_1").kernel.numpy()
+    copies = [x.get_layer("conv_1") for x in ensemble.trunks]
+    assert len(copies) == (3 if "heads" in variant else 1)
+    if ensemble.has_attention:
+        copies.append(ensemble.attention.get_layer("conv_1"))
+    for copy in copies:
+        np.testing.assert_array_equal(copy.kernel, top)
+    assert len({id(copy.kernel) for copy in copies}) == len(copies)
+
+
+def test_tails_without_noise_stay_equal(tiny_backbone) -> None:
+    """Why there is noise: equal tails get equal gradients."""
+    apart = {}
+    for noise in (0.0, 0.2):
+        model = model_of(tiny_backbone, variant="tails", tail_noise=noise)
+        x, targets = batch()
+        model.compile("adam")
+        for _ in range(5):
+            model.train_on_batch(x, targets)
+        parts = model.outputs_of(x)["parts"].numpy()
+        apart[noise] = np.abs(parts[:, 0] - parts[:, 1]).max()
+    assert apart[0.0] < 1e-5
+    assert apart[0.2] > 0.01
+
+
+def test_rates_of_pretrained_and_new_layers(tiny_backbone) -> None:
+    """The patterns that the docstring names reach what they should."""
+    model = model_of(
+        tiny_backbone,
+        rate_multipliers={"backbone|/trunk_|/attention/": 0.0},
+    )
+    moved = moved_by_a_step(model)
+    ensemble = model.head.ensemble
+    new = [*ensemble.masks, *ensemble.projections]
+    expected = {id(v) for layer in new for v in layer.trainable_variables}
+    assert moved == expected
+
+
+def moved_by_a_step(model) -> set[int]:
+    model.compile("adam")
+    before = [v.numpy() for v in model.trainable_variables]
+    model.train_on_batch(*batch())
+    return {
+        id(v)
+        for v, old in zip(model.trainable_variables, before, strict=True)
+        if np.any(v.numpy() != old)
+    }
+
+
+@every_variant
+def test_trains_and_is_saved(variant, tiny_backbone, tmp_path) -> None:
+    loss = {"name": "margin", "learn_beta": True}
+    model = model_of(tiny_backbone, variant=variant, loss=loss)
+    assert len(model.objective.trainable_variables) == 3
+    # One pass of the optimizer moves everything.
+    assert moved_by_a_step(model) == {id(v) for v in model.trainable_variables}
+    for k, beta in enumerate(model.objective.trainable_variables):
+        beta.assign(beta * 0 + 1.0 + k / 10)
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    x, _ = batch()
+    np.testing.assert_array_equal(again(x), model(x))
+    for a, b in zip(
+        again.trainable_variables, model.trainable_variables, strict=True
+    ):
+        assert a.path == b.path
+        np.testing.assert_array_equal(a, b)
+
+
+# Backbones.
+
+
+def test_known_branch_of_small_convnet() -> None:
+    model = methods.abe("small_convnet", learners=2, embedding_dim=8)
+    assert model.backbone.output_shape[1:3] == (12, 12)
+
+
+@pytest.mark.slow
+def test_known_branch_of_bn_inception() -> None:
+    model = methods.abe(
+        backbones.bn_inception((32, 32, 3)), learners=2, embedding_dim=8
+    )
+    assert model.backbone.output_shape == (None, 2, 2, 576)
+
+
+@pytest.mark.slow
+def test_resnet50_of_keras_applications(tmp_path) -> None:
+    backbone = backbones.get(
+        "resnet50", input_shape=(64, 64, 3), freeze_batch_norm=True
+    )
+    model = methods.abe(backbone, learners=2, embedding_dim=8)
+    assert model.backbone.output_shape == (None, 8, 8, 512)
+    assert model.head.ensemble.attention.output_shape == (None, 8, 8, 1024)
+    x = np.random.default_rng(0).uniform(0, 255, (2, 64, 64, 3))
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(again(x), model(x))
+
+
+def test_a_backbone_that_pools_by_itself(tiny_backbone) -> None:
+    pooled = keras.layers.GlobalMaxPooling2D()(tiny_backbone.output)
+    backbone = keras.Model(tiny_backbone.input, pooled)
+    x, _ = batch()
+    outputs = model_of(backbone).outputs_of(x)
+    assert outputs["parts"].shape == (12, 3, 4)
+
+
+@pytest.mark.slow
+def test_a_backbone_of_keras_hub() -> None:
+    keras_hub = pytest.importorskip("keras_hub")
+    backbone = keras_hub.models.ResNetBackbone(
+        input_conv_filters=[64],
+        input_conv_kernel_sizes=[7],
+        stackwise_num_filters=[64, 64, 64],
+        stackwise_num_blocks=[1, 2, 1],
+        stackwise_num_strides=[1, 2, 2],
+        block_type="basic_block",
+        image_shape=(64, 64, 3),
+    )
+    model = methods.abe(
+        backbone,
+        branch="stack1_block0_out",
+        attention_end="stack2_block0_out",
+        embedding_dim=8,
+        learners=2,
+    )
+    x = np.random.default_rng(0).uniform(0, 255, (2, 64, 64, 3))
+    outputs = model.outputs_of(x)
+    assert outputs["attention"].shape == (2, 2, 8, 8, 64)
+    parts = outputs["parts"].numpy()
+    np.testing.assert_allclose(np.linalg.norm(parts, axis=2), 1, atol=1e-5)
