@@ -7,20 +7,10 @@ import tensorflow as tf
 
 from keras_dml import backbones, data, methods
 from keras_dml.callbacks import Recluster
+from keras_dml.methods.diva_tasks import warn_without_triplets
 from keras_dml.model import MetricModel
-from keras_dml.recipes.schema import DivideAndConquer, FolderData, Recipe
+from keras_dml.recipes.schema import ABE, Diva, Division, FolderData, Recipe
 from keras_dml.types import Shape
-
-# What a method's section says about the division of the data rather than
-# about the model.
-DIVISION_KEYS = {
-    "every",
-    "partition",
-    "cluster_space",
-    "schedule",
-    "fill",
-    "phases",
-}
 
 
 def splits(recipe: Recipe) -> data.DataSplits:
@@ -38,7 +28,9 @@ def splits(recipe: Recipe) -> data.DataSplits:
 
 def model(recipe: Recipe) -> MetricModel:
     """The compiled model of a recipe."""
-    arguments = recipe.method.model_dump(exclude={"name", *DIVISION_KEYS})
+    arguments = recipe.method.model_dump(
+        exclude={"name", "pair_batches", *Division.model_fields}
+    )
     built = methods.METHODS[recipe.method.name](
         backbones.get(
             recipe.backbone.name,
@@ -65,15 +57,24 @@ def sampler(recipe: Recipe, train: data.ImageSet) -> data.Sampler:
     """The sampler of a recipe, bound to the training images."""
     arguments = recipe.batches.model_dump()
     method = recipe.method
-    if isinstance(method, DivideAndConquer):
+    if isinstance(method, Division) and method.clusters:
         return data.ClusterSampler(
             train.labels,
-            learners=method.learners,
+            learners=method.clusters,
             schedule=method.schedule,
             fill=method.fill,
             seed=recipe.seed,
             **arguments,
         )
+    if isinstance(method, ABE) and method.pair_batches:
+        return data.PairSampler(
+            train.labels,
+            pairs=recipe.batches.classes * recipe.batches.images // 2,
+            seed=recipe.seed,
+            steps_per_epoch=recipe.batches.steps_per_epoch,
+        )
+    if isinstance(method, Diva) and "intra" in method.tasks:
+        warn_without_triplets(train.labels, recipe.batches.images)
     return data.ClassBalanced(train.labels, seed=recipe.seed, **arguments)
 
 
@@ -100,10 +101,10 @@ def division(
 ) -> list[Recluster]:
     """The callback that a method's data division needs, if it has one."""
     method = recipe.method
-    if not isinstance(method, DivideAndConquer):
+    if not isinstance(method, Division) or not method.clusters:
         return []
     if not isinstance(batches, data.ClusterSampler):
-        raise TypeError("divide_and_conquer needs a ClusterSampler.")
+        raise TypeError(f"{method.name} needs a ClusterSampler.")
     phases: list[Any] | None = method.phases
     return [
         Recluster(

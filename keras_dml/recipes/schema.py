@@ -2,7 +2,14 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 
 class Section(BaseModel):
@@ -55,19 +62,142 @@ class Baseline(Section):
         return loss
 
 
-class DivideAndConquer(Baseline):
-    """See `keras_dml.methods.divide_and_conquer` and `Recluster`."""
+class ABE(Baseline):
+    """See `keras_dml.methods.abe`.
 
-    name: Literal["divide_and_conquer"]  # type: ignore[assignment]
-    learners: int = Field(4, ge=1)
-    split_embedding: bool = True
-    update: Literal["active", "all"] = "active"
+    With `pair_batches` a batch is made of pairs (`data.PairSampler`), of as
+    many images as `batches` says.
+    """
+
+    name: Literal["abe"]  # type: ignore[assignment]
+    embedding_dim: int = Field(512, ge=1)
+    learners: int = Field(8, ge=1)
+    loss: str | dict[str, Any] = "contrastive"
+    branch: str | None = None
+    attention_end: str | None = None
+    variant: Literal["abe", "heads", "heads_attention", "tails"] = "abe"
+    divergence: bool | None = None
+    divergence_margin: float = Field(1.0, gt=0)
+    pair_batches: bool = False
+    pairs: Literal["all", "constructed"] = "all"
+    tail_noise: float = Field(0.1, ge=0)
+
+    @field_validator("pairs")
+    @classmethod
+    def _pairs_are_constructed(cls, pairs: str, info: ValidationInfo) -> str:
+        if pairs == "constructed" and not info.data.get("pair_batches"):
+            raise ValueError("needs `pair_batches: true`")
+        return pairs
+
+
+class AttentiveGrouping(Baseline):
+    """See `keras_dml.methods.attentive_grouping`."""
+
+    name: Literal["attentive_grouping"]  # type: ignore[assignment]
+    groups: int | None = Field(None, ge=1)
+    grouping: Literal["A", "N", "M", "G", "C"] = "A"
+    key_dim: int | None = Field(None, ge=1)
+    loss: str | dict[str, Any] = {"name": "margin", "learn_beta": True}
+    scales: Literal["released", "paper_table"] = "released"
+    diversity_reduction: Literal["mean", "sum"] = "mean"
+
+
+class Division(Section):
+    """See `keras_dml.data.ClusterSampler` and `Recluster`."""
+
     every: int = Field(2, ge=1)
     partition: Literal["kmeans", "random", "labels"] = "kmeans"
     cluster_space: Literal["embedding", "features"] = "embedding"
     schedule: Literal["alternate", "round_robin", "proportional"] = "alternate"
     fill: Literal["none", "outside"] = "none"
     phases: list[tuple[int | None, str, str]] | None = None
+
+    @property
+    def clusters(self) -> int:
+        """Number of clusters to divide the data into; 0: do not divide."""
+        raise NotImplementedError
+
+
+class DCML(Division, Baseline):
+    """See `keras_dml.methods.dcml`; with its clusters, also `Division`."""
+
+    name: Literal["dcml"]  # type: ignore[assignment]
+    embedding_dim: int = Field(512, ge=1)
+    learners: int = Field(4, ge=1)
+    compositors: int = Field(8, ge=0)
+    tasks: Literal["metric", "clusters"] = "metric"
+    train_compositors_on_tasks: bool = True
+    softmax: bool = True
+    signs: bool = True
+    input_norm: bool = False
+    compositor_initializer: str | dict[str, Any] = {
+        "class_name": "RandomNormal",
+        "config": {"mean": 0.0, "stddev": 1.0},
+    }
+
+    @property
+    def clusters(self) -> int:
+        parts = self.compositors or self.learners
+        return parts if self.tasks == "clusters" else 0
+
+    @model_validator(mode="after")
+    def _divides(self) -> "DCML":
+        changed = [
+            name
+            for name, field in Division.model_fields.items()
+            if getattr(self, name) != field.default
+        ]
+        if changed and not self.clusters:
+            raise ValueError(
+                f"{changed} say how to divide the data into clusters, and "
+                f"`tasks` do not use any. Received: tasks={self.tasks!r}. "
+                "Use `tasks: clusters`, or leave them out."
+            )
+        return self
+
+
+class DivideAndConquer(Division, Baseline):
+    """See `keras_dml.methods.divide_and_conquer` and `Division`."""
+
+    name: Literal["divide_and_conquer"]  # type: ignore[assignment]
+    learners: int = Field(4, ge=1)
+    split_embedding: bool = True
+    update: Literal["active", "all"] = "active"
+
+    @property
+    def clusters(self) -> int:
+        return self.learners
+
+
+class Diva(Baseline):
+    """See `keras_dml.methods.diva`."""
+
+    name: Literal["diva"]  # type: ignore[assignment]
+    embedding_dim: int = Field(512, ge=1)
+    tasks: tuple[Literal["discriminative", "dance", "shared", "intra"], ...] = (
+        "discriminative",
+        "dance",
+        "shared",
+        "intra",
+    )
+    auxiliary_loss: str | dict[str, Any] | None = None
+    alpha: float = 0.3
+    rho: float = 1500.0
+    shared: Literal["strict", "negative_only", "permuted"] = "strict"
+    queue_size: int = Field(3360, ge=1)
+    temperature: float = Field(0.1, gt=0)
+    weighting: Literal["released", "paper"] | None = "released"
+    limit: float | None = Field(None, gt=0)
+    momentum: float = Field(0.9, ge=0, le=1)
+    copy_statistics: bool = False
+    psi_units: int = Field(512, ge=1)
+    reduction: Literal["mean", "sum"] = "mean"
+    test_weights: tuple[float, ...] | None = None
+
+    @field_validator("auxiliary_loss")
+    @classmethod
+    def _known_auxiliary_loss(cls, loss: Any) -> Any:
+        return loss if loss is None else cls._known_loss(loss)
 
 
 class Batches(Section):
@@ -85,6 +215,7 @@ class Augmentation(Section):
     crop: Literal["random", "random_resized", "center"] = "random"
     flip: bool = False
     pad: int = Field(0, ge=0)
+    views: Literal[1, 2] = 1
 
 
 class Optimizer(Section):
@@ -118,9 +249,12 @@ class Recipe(Section):
     seed: int = 0
     data: Annotated[GlyphsData | FolderData, Field(discriminator="name")]
     backbone: Backbone = Backbone(name="small_convnet")
-    method: Annotated[Baseline | DivideAndConquer, Field(discriminator="name")]
+    method: Annotated[
+        ABE | AttentiveGrouping | Baseline | DCML | Diva | DivideAndConquer,
+        Field(discriminator="name"),
+    ]
     batches: Batches = Batches()
-    augmentation: Augmentation = Augmentation()
+    augmentation: Augmentation = Field(Augmentation(), validate_default=True)
     optimizer: Optimizer = Optimizer()
     loss_weights: dict[str, float | Literal["learned"]] = {}
     rate_multipliers: dict[str, float] = {}
@@ -129,3 +263,17 @@ class Recipe(Section):
     jit: bool | Literal["auto"] = "auto"
     resize: int | None = Field(None, ge=1)
     evaluation: Evaluation = Evaluation()
+
+    @field_validator("augmentation")
+    @classmethod
+    def _enough_views(
+        cls, augmentation: Augmentation, info: ValidationInfo
+    ) -> Augmentation:
+        method = info.data.get("method")
+        compares = isinstance(method, Diva) and "dance" in method.tasks
+        if compares and augmentation.views != 2:
+            raise ValueError(
+                'the task "dance" of diva compares two views of an image: '
+                "set `augmentation: {views: 2}`, or leave it out of `tasks`"
+            )
+        return augmentation
