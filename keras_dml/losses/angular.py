@@ -37,7 +37,8 @@ def angular(
 class _Visit(NamedTuple):
     """The k-th positives p of all anchors x."""
 
-    pick: Tensor  # (B, R) float, one-hot or empty rows
+    exists: Tensor  # (B, 1) float, 0 for an anchor that has no p
+    index: Tensor  # (B,) which reference p is
     positives: Tensor  # (B, D)
     exponents: Tensor  # (B, R) f(x, p, n) for all n
     loss: Tensor  # (B, 1) log(1 + Σ_n exp f), 0 without a p
@@ -59,27 +60,30 @@ def _sum_over_positives(
 
     def visit(k: Tensor, x: Tensor, refs: Tensor) -> _Visit:
         chosen = ops.logical_and(positive, rank == k)
-        pick = ops.cast(chosen, "float32")
-        p = ops.matmul(pick, refs)
+        exists = ops.any(chosen, axis=1, keepdims=True)
+        index = ops.argmax(ops.cast(chosen, "int32"), axis=1)
+        p = ops.take(refs, index, axis=0)
         to_negatives = ops.matmul(x + p, ops.transpose(refs))
         to_positive = ops.sum(x * p, axis=1, keepdims=True)
         exponents = 4.0 * tan2 * to_negatives - 2.0 * (1.0 + tan2) * to_positive
         loss = masked_logsumexp(exponents, negative, add_one=True)
-        exists = ops.any(chosen, axis=1, keepdims=True)
-        return _Visit(pick, p, exponents, ops.where(exists, loss, 0.0))
+        loss = ops.where(exists, loss, 0.0)
+        exists = ops.cast(exists, "float32")
+        return _Visit(exists, index, p, exponents, loss)
 
     def slopes(
         k: Tensor, x: Tensor, refs: Tensor, upstream: Tensor
     ) -> tuple[Tensor, Tensor]:
-        pick, p, exponents, loss = visit(k, x, refs)
-        exists = ops.sum(pick, axis=1, keepdims=True)
+        exists, index, p, exponents, loss = visit(k, x, refs)
         share = ops.exp(ops.where(negative, exponents - loss, 0.0))
         share = ops.where(negative, share, 0.0) * exists * upstream[:, None]
         to_sum = 4.0 * tan2 * ops.matmul(share, refs)  # gradient by x + p
         pull = -2.0 * (1.0 + tan2) * ops.sum(share, axis=1, keepdims=True)
         by_refs = 4.0 * tan2 * ops.matmul(ops.transpose(share), x + p)
         by_p = to_sum + pull * x
-        by_refs = by_refs + ops.matmul(ops.transpose(pick), by_p)
+        by_refs = by_refs + ops.segment_sum(
+            by_p, index, num_segments=ops.shape(refs)[0]
+        )
         return to_sum + pull * p, by_refs
 
     @ops.custom_gradient

@@ -16,7 +16,9 @@ class PairLoss(MetricLoss):
         mining: A name in `keras_dml.losses.mining.MINING`, a `Miner`, or
             the config of one.
         seed: Seed of mining that draws. Two losses made with one seed draw
-            the same; None draws a seed from Keras' global one.
+            the same, as long as both are compiled by XLA or neither is:
+            XLA has another generator. None draws a seed from Keras'
+            global one.
         **kwargs: As for `MetricLoss`.
 
     Raises:

@@ -61,6 +61,7 @@ def test_references_are_normalized_too():
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
+@pytest.mark.slow
 @pytest.mark.parametrize("jit", [False, True])
 def test_trains_a_plain_keras_model(policy, jit):
     # Ids that float32 cannot tell apart: training still separates them.

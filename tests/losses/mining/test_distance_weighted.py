@@ -154,6 +154,7 @@ def test_one_seed_gives_one_sequence():
     np.testing.assert_array_equal(copy.per_example(labels, x), runs[0][0])
 
 
+@pytest.mark.slow
 def test_one_seed_gives_one_sequence_when_compiled():
     labels = np.repeat(np.arange(8), 4)
     x = batch([0] * 32, dim=16).astype("float32")
