@@ -1,5 +1,6 @@
 """Settings and small things that many tests need."""
 
+import gc
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -22,6 +23,14 @@ def _fresh_keras() -> Iterator[None]:
     policy = keras.config.dtype_policy()
     yield
     keras.config.set_dtype_policy(policy)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _graphs_of_a_module() -> Iterator[None]:
+    """Frees the graphs of a module's models when it is done."""
+    yield
+    keras.utils.clear_session(free_memory=False)
+    gc.collect()
 
 
 @pytest.fixture
