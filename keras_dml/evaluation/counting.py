@@ -1,6 +1,6 @@
 """Counting, for each relevant image, the gallery images that precede it."""
 
-from concurrent.futures import Executor
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -28,7 +28,6 @@ class Counter:
         relevance: Who is relevant to whom.
         panel: The queries; within the counter they are numbered from 0.
         limits: Ranks up to which they must be exact.
-        pool: Threads to count with.
     """
 
     def __init__(
@@ -37,12 +36,11 @@ class Counter:
         relevance: Relevance,
         panel: slice,
         limits: Limits,
-        pool: Executor,
     ) -> None:
         self.size = panel.stop - panel.start
         self._panel = panel
         self._scores = scores
-        self._pool = pool
+        self._lock = threading.Lock()
         self._query_labels = relevance.query_labels[panel]
         self._gallery_labels = relevance.gallery_labels
         positives = relevance.positives(panel)
@@ -56,15 +54,15 @@ class Counter:
         self._lowest = self.slots.lowest(slice(0, self.size)) - scores.offset
 
     def count(self, tile: Tile) -> None:
-        """Counts a block of float32 scores."""
+        """Counts a block of float32 scores; several threads may do so."""
         keys = Keys(self.slots, tile.queries, self._scores.offset)
-        found = self._pool.map(
-            lambda band: self._best_preceded(band, keys), tile.bands()
-        )
-        for slots in found:
-            self.slots.note(tile.queries, slots)
-        lowest = self.slots.lowest(tile.queries)
-        self._lowest[tile.queries] = lowest - self._scores.offset
+        for band in tile.bands():
+            slots = self._best_preceded(band, keys)
+            with self._lock:
+                self.slots.note(band.queries, slots)
+        with self._lock:
+            lowest = self.slots.lowest(tile.queries)
+            self._lowest[tile.queries] = lowest - self._scores.offset
 
     def _best_preceded(self, band: Tile, keys: Keys) -> Rows:
         """For each image that precedes any slot, the best that it does."""

@@ -76,9 +76,10 @@ def evaluate(
             and gallery. A query ignores the images of its own class in
             its own group: with groups the cameras, this is the rule of
             Market-1501 and VeRi-776.
-        memory: What to work in, beside the embeddings: bytes, or a text
-            such as "512MB". Enough for all queries' embeddings and
-            relevant images twice, it allows the fastest way.
+        memory: What the search may take beside the embeddings, as bytes
+            or as a text such as "512MB", and up to 10 MB for each
+            thread. Twice the size of the embeddings allows
+            the fastest way.
         seeds: Seeds of K-means; results are averaged over them.
         batch_size: Images embedded at a time.
         progress: Whether to show progress, after two seconds; None shows

@@ -7,9 +7,11 @@ nor kept: it is compared to the scores of each query's relevant images, and
 what exceeds them is counted.
 """
 
+import functools
 import os
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,11 +27,13 @@ from keras_dml.types import FloatArray, Rows
 
 SMALLEST_SIDE, LARGEST_SIDE = 64, 2048
 
-MOST_THREADS = 8
-"""Each takes up to 20 MB."""
+MOST_THREADS = 16
 
 BYTES_OF_POSITIVE = 128
 """What a relevant image takes at most while its rank is found."""
+
+
+Job = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -78,24 +82,71 @@ def search(
         Ranks of consecutive panels of queries, as large as half of the
         memory allows.
     """
+    from threadpoolctl import threadpool_limits
+
+    threads = _threads()
     panels = _panels(scores, relevance, memory // 2)
-    side = _side(scores, memory // 4)
-    gallery = _growing_blocks(len(scores.gallery), side)
+    side = _side(scores, memory // 4, threads)
+    columns = _growing_blocks(len(scores.gallery), side)
     symmetric = symmetric and len(panels) == 1
-    threads = min(os.cpu_count() or 1, MOST_THREADS)
-    with ThreadPoolExecutor(threads) as pool:
+    # One thread a product, and products side by side: threads that share
+    # a product wait for each other, long if the machine has other work.
+    with threadpool_limits(1, "blas"), ThreadPoolExecutor(threads) as pool:
         for panel in panels:
-            counter = Counter(scores, relevance, panel, limits, pool)
-            description = f"Searching for {panel.stop} of {panels[-1].stop}"
-            for number, items in enumerate(
-                tracked(gallery, len(gallery), description, progress)
-            ):
-                if symmetric:
-                    before = gallery[: number + 1]
-                    _count_symmetric(counter, scores, items, before)
-                else:
-                    _count(counter, scores, items, blocks(counter.size, side))
+            counter = Counter(scores, relevance, panel, limits)
+            gallery = tracked(
+                columns,
+                len(columns),
+                f"Searching for {panel.stop} of {len(scores.queries)}",
+                progress,
+            )
+            jobs = _jobs(counter, scores, gallery, side, symmetric)
+            _run(pool, jobs, 2 * threads)
             yield _ranks(counter, panel)
+
+
+def _run(pool: Executor, jobs: Iterator[Job], most: int) -> None:
+    """Runs jobs in their order, with at most so many waiting."""
+    waiting: deque[Future[None]] = deque()
+    for job in jobs:
+        waiting.append(pool.submit(job))
+        if len(waiting) >= most:
+            waiting.popleft().result()
+    for future in waiting:
+        future.result()
+
+
+def _jobs(
+    counter: Counter,
+    scores: Scores,
+    gallery: Iterable[slice],
+    side: int,
+    symmetric: bool,
+) -> Iterator[Job]:
+    """Counts every pair of a query and a gallery image once."""
+    queries = [] if symmetric else blocks(counter.size, side)
+    for items in gallery:
+        if symmetric:
+            queries.append(items)
+        right = scores.right(items)
+        for rows in queries:
+            yield functools.partial(
+                _count, counter, rows, items, right, symmetric
+            )
+
+
+def _count(
+    counter: Counter,
+    queries: slice,
+    items: slice,
+    right: FloatArray,
+    symmetric: bool,
+) -> None:
+    values = counter.left[queries] @ right.T
+    counter.count(Tile(values, counter.tolerance[queries], queries, items))
+    if symmetric and queries != items:
+        tolerance = counter.tolerance[items]
+        counter.count(Tile(values, tolerance, items, queries, mirrored=True))
 
 
 def _ranks(counter: Counter, panel: slice) -> Ranks:
@@ -104,40 +155,8 @@ def _ranks(counter: Counter, panel: slice) -> Ranks:
     return Ranks(queries + panel.start, counts[queries], counter.slots.ranks())
 
 
-def _count(
-    counter: Counter, scores: Scores, items: slice, queries: list[slice]
-) -> None:
-    """Counts some gallery images for all queries."""
-    right = scores.right(items)
-    for rows in queries:
-        counter.count(_tile(counter, rows, items, right))
-
-
-def _count_symmetric(
-    counter: Counter, scores: Scores, items: slice, queries: list[slice]
-) -> None:
-    """Counts the pairs of some images with all up to them, both ways."""
-    right = scores.right(items)
-    for rows in queries:
-        tile = _tile(counter, rows, items, right)
-        counter.count(tile)
-        if rows != items:
-            counter.count(
-                Tile(
-                    tile.values,
-                    counter.tolerance[items],
-                    queries=items,
-                    items=rows,
-                    mirrored=True,
-                )
-            )
-
-
-def _tile(
-    counter: Counter, queries: slice, items: slice, right: FloatArray
-) -> Tile:
-    values = counter.left[queries] @ right.T
-    return Tile(values, counter.tolerance[queries], queries, items)
+def _threads() -> int:
+    return min(os.cpu_count() or 1, MOST_THREADS)
 
 
 def _panels(scores: Scores, relevance: Relevance, memory: int) -> list[slice]:
@@ -154,11 +173,12 @@ def _panels(scores: Scores, relevance: Relevance, memory: int) -> list[slice]:
     return panels
 
 
-def _side(scores: Scores, memory: int) -> int:
-    """Side of a tile whose scores and factors fit."""
+def _side(scores: Scores, memory: int, threads: int) -> int:
+    """Side of tiles of which each thread has one."""
     # Factors are float64 before they are rounded: three arrays of them.
-    dims = 28 * scores.factor_size
-    side = int((np.sqrt(dims**2 + 16 * memory) - dims) / 8)
+    factor = 28 * scores.factor_size
+    scale = 8 * threads
+    side = int((np.sqrt(factor**2 + 2 * scale * memory) - factor) / scale)
     return min(max(side, SMALLEST_SIDE), LARGEST_SIDE)
 
 

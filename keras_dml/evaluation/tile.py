@@ -7,7 +7,7 @@ import numpy as np
 from keras_dml.evaluation.vectors import blocks, within
 from keras_dml.types import FloatArray, Rows
 
-BAND = 2**18
+BAND = 2**17
 """Scores looked at together: few enough to stay in the cache."""
 
 

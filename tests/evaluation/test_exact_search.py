@@ -232,19 +232,64 @@ def test_independent_of_memory(monkeypatch, memory):
         )
 
 
-def test_independent_of_the_threads_of_blas():
-    threadpoolctl = pytest.importorskip("threadpoolctl")
-    rng = np.random.default_rng(5)
-    x = rng.standard_normal((1500, 64)).astype(np.float32)
-    labels = rng.integers(0, 200, 1500)
-    results = []
-    for threads in (1, 2):
-        with threadpoolctl.threadpool_limits(threads):
-            results.append(evaluate(x, labels, metrics=("map", "mrr")))
-    for name in ("map", "mrr"):
+@pytest.mark.parametrize("threads", [1, 2, 7])
+def test_independent_of_threads(monkeypatch, threads):
+    x, labels = lattice(1500, 5, 100, width=3)
+    expected = evaluate(x, labels, metrics=METRICS, distance="dot")
+    monkeypatch.setattr(search, "_threads", lambda: threads)
+    monkeypatch.setattr(search, "LARGEST_SIDE", 100)
+    results = evaluate(x, labels, metrics=METRICS, distance="dot")
+    for name in METRICS:
         np.testing.assert_array_equal(
-            results[0].per_query[name], results[1].per_query[name]
+            results.per_query[name], expected.per_query[name]
         )
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_independent_of_how_the_product_rounds(monkeypatch, distance):
+    # Any library's product is off by no more than the tolerance.
+    rng = np.random.default_rng(6)
+    x, labels = collapsed(1e-5, 3)
+    expected = evaluate(x, labels, metrics=METRICS, distance=distance)
+
+    class Rounding(tile.Tile):
+        def __init__(self, values, tolerance, queries, items, mirrored=False):
+            error = 0.4 * (tolerance if mirrored else tolerance[:, None])
+            values = values + error * rng.uniform(-1, 1, values.shape)
+            values = values.astype(np.float32)
+            super().__init__(values, tolerance, queries, items, mirrored)
+
+    monkeypatch.setattr(search, "Tile", Rounding)
+    results = evaluate(x, labels, metrics=METRICS, distance=distance)
+    for name in METRICS:
+        np.testing.assert_array_equal(
+            results.per_query[name], expected.per_query[name]
+        )
+
+
+def test_an_error_in_a_thread_is_raised(monkeypatch):
+    def broken(*args):
+        raise MemoryError("no more")
+
+    monkeypatch.setattr(counting.Counter, "count", broken)
+    x, labels = lattice(300, 4, 10)
+    with pytest.raises(MemoryError, match="no more"):
+        evaluate(x, labels)
+
+
+def test_threads_of_blas_are_restored():
+    threadpoolctl = pytest.importorskip("threadpoolctl")
+
+    def threads():
+        return [
+            library["num_threads"]
+            for library in threadpoolctl.threadpool_info()
+            if library["user_api"] == "blas"
+        ]
+
+    before = threads()
+    evaluate(*lattice(300, 4, 10))
+    assert threads() == before
 
 
 def test_metrics_do_not_depend_on_what_else_is_asked():
