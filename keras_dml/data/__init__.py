@@ -1,6 +1,8 @@
 """Images: where they come from, and how they reach a model in batches."""
 
+from keras_dml.data.archives import cars196, cub200, inshop, sop, vehicleid
 from keras_dml.data.cache import cache_folder
+from keras_dml.data.check import Findings, check
 from keras_dml.data.folder import image_folder, image_folder_splits
 from keras_dml.data.glyphs import glyphs
 from keras_dml.data.imageset import ImageSet, concatenate
@@ -14,25 +16,36 @@ from keras_dml.data.samplers import (
     usable_clusters,
 )
 from keras_dml.data.splits import DataSplits, holdout_classes, split_classes
+from keras_dml.data.table import table
+from keras_dml.data.tfds import tfds_splits
 from keras_dml.data.view import View
 
 __all__ = [
     "ClassBalanced",
     "ClusterSampler",
     "DataSplits",
+    "Findings",
     "ImageSet",
     "PairSampler",
     "Sampler",
     "View",
     "cache_folder",
+    "cars196",
+    "check",
     "concatenate",
+    "cub200",
     "glyphs",
     "holdout_classes",
     "image_folder",
     "image_folder_splits",
+    "inshop",
     "pipeline",
     "preview",
+    "sop",
     "split_classes",
+    "table",
     "test_view",
+    "tfds_splits",
     "usable_clusters",
+    "vehicleid",
 ]

@@ -7,7 +7,12 @@ from typing import Any
 import tensorflow as tf
 
 from keras_dml.data.view import View, center_crop, to_channels
-from keras_dml.data.windows import TRIES, cut_random_area, cut_windows
+from keras_dml.data.windows import (
+    TRIES,
+    cut_random_area,
+    cut_window,
+    cut_windows,
+)
 
 CROPS = ("random", "random_resized", "center")
 PADDINGS = ("constant", "reflect")
@@ -86,14 +91,12 @@ class Augment:
         Returns:
             (*size, channels), float32, 0..255.
         """
-        if self.is_batched:
-            return self.apply_batch(image[None], draws[None])[0]
-        if self.view.resize is not None:
-            image = self.view.prepare(image)
-        cut = cut_random_area(image, draws[1:], self.scale, self.ratio)
-        cut = tf.image.resize(cut, self.view.size, antialias=True)
-        cut = to_channels(cut, self.view.channels)
-        return _mirror(cut[None], self._flips(draws[None]))[0]
+        cut = self._cut(image, draws[1:])
+        if not self.flip:
+            return cut
+        return tf.cond(
+            draws[0] < 0.5, lambda: tf.reverse(cut, [1]), lambda: cut
+        )
 
     def apply_batch(self, images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
         """Random views of images of one size, the same that `apply` makes.
@@ -105,24 +108,37 @@ class Augment:
         Returns:
             (B, *size, channels), float32, 0..255.
         """
-        images = self.view.prepare(images)
-        flips = self._flips(draws)
+        images = self._prepare(images)
+        flips = (draws[:, 0] < 0.5) & self.flip
         if self.crop == "center":
-            return _mirror(center_crop(images, self.view.size), flips)
-        if self.pad:
-            margin = (self.pad, self.pad)
-            margins = ((0, 0), margin, margin, (0, 0))
-            images = tf.pad(images, margins, self.pad_mode.upper())
+            cut = center_crop(images, self.view.size)
+            mirrored = tf.reverse(cut, [2])
+            return tf.where(flips[:, None, None, None], mirrored, cut)
         cut = cut_windows(images, draws[:, 1:], flips, self.view.size)
         return tf.cast(cut, tf.float32)
 
-    def _flips(self, draws: tf.Tensor) -> tf.Tensor:
-        drawn = draws[:, 0] < 0.5
-        return drawn if self.flip else tf.zeros_like(drawn)
+    def _cut(self, image: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
+        """What is shown of one image, before it is mirrored."""
+        size = self.view.size
+        if self.crop == "center":
+            return self.view.apply(image)
+        if self.crop == "random":
+            return cut_window(self._prepare(image), draws, size)
+        if self.view.resize is not None:
+            image = self.view.prepare(image)
+        cut = cut_random_area(image, draws, self.scale, self.ratio)
+        cut = tf.image.resize(cut, size, antialias=True)
+        return to_channels(cut, self.view.channels)
 
-
-def _mirror(images: tf.Tensor, flips: tf.Tensor) -> tf.Tensor:
-    return tf.where(flips[:, None, None, None], images[:, :, ::-1], images)
+    def _prepare(self, images: tf.Tensor) -> tf.Tensor:
+        """Images as the view wants them before the cut, and padded."""
+        images = self.view.prepare(images)
+        if not self.pad:
+            return images
+        margin = (self.pad, self.pad)
+        others = [(0, 0)] * (len(images.shape) - 3)
+        margins = (*others, margin, margin, (0, 0))
+        return tf.pad(images, margins, self.pad_mode.upper())
 
 
 def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:

@@ -1,32 +1,60 @@
 """Image files to pixels: in Python, and in a TensorFlow graph."""
 
 import os
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
-from keras_dml.data.imageset import Pixels
+from keras_dml.data.fields import Pixels
+from keras_dml.types import Rows, Tensor
 
 _JPEG = b"\xff\xd8\xff"
 
-# How files start that TensorFlow decodes as Pillow does. It would read a
+# How other files start that TensorFlow decodes as Pillow does. It would read a
 # BMP's palette indices as grays.
-_NATIVE = (_JPEG, b"\x89PNG", b"GIF8")
+_NATIVE = (b"\x89PNG", b"GIF8")
 
 
-def read_image(path: str | os.PathLike[str]) -> Pixels:
+def read_image(path: str | os.PathLike[str], box: Rows | None = None) -> Pixels:
     """Decodes an image file with Pillow, whatever its format.
 
     Transparency is dropped, 16-bit samples keep their upper 8 bits, CMYK
     becomes RGB, and of an animation the first frame is taken. An EXIF
     orientation is not applied, as TensorFlow does not either.
 
+    Args:
+        path: The file.
+        box: The part that is wanted: left, top, right, bottom in pixels,
+            as in `ImageSet`. By default all.
+
     Returns:
         Pixels, (H, W, 1) for a gray image and (H, W, 3) otherwise.
 
     Raises:
-        ValueError: If the file cannot be decoded; it is named.
+        ValueError: If the file cannot be decoded, or nothing of it is in
+            the box; it is named.
     """
+    pixels = _read_all(path)
+    if box is None:
+        return pixels
+    part = crop(pixels, box)
+    if part.size == 0:
+        height, width, _ = pixels.shape
+        raise ValueError(
+            f"The box (left, top, right, bottom) {tuple(map(int, box))} is "
+            f"outside of the image file {os.fspath(path)!r}, which is "
+            f"{width} pixels wide and {height} high."
+        )
+    return part
+
+
+def crop(image: Tensor, box: Tensor) -> Tensor:
+    """The part of an image (H, W, C) in a box, NumPy or TensorFlow."""
+    return image[box[1] : box[3], box[0] : box[2]]
+
+
+def _read_all(path: str | os.PathLike[str]) -> Pixels:
     from PIL import Image
 
     try:
@@ -59,35 +87,53 @@ def decode_contents(contents: tf.Tensor) -> tf.Tensor:
         RGB pixels, (H, W, 3) uint8; a gray image has three equal channels.
         Of an animation the first frame.
     """
+    return _decode(contents, lambda: _decode_any(contents))
+
+
+def decode_file(path: tf.Tensor, box: tf.Tensor | None = None) -> tf.Tensor:
+    """Decodes an image file in a tf.data graph, as `read_image` does.
+
+    Args:
+        path: A scalar string.
+        box: (4,) integers, or None for all of the image.
+
+    Returns:
+        RGB pixels, (H, W, 3) uint8; a gray image has three equal channels.
+        It is an error in the graph if the box is outside of the image.
+    """
+    contents = tf.io.read_file(path)
+
+    def decode_other() -> tf.Tensor:
+        return tf.cond(
+            tf.reduce_any([_starts_with(contents, x) for x in _NATIVE]),
+            lambda: _decode_any(contents),
+            lambda: tf.numpy_function(_read_rgb, [path], tf.uint8),
+        )
+
+    pixels = _decode(contents, decode_other)
+    if box is None:
+        return pixels
+    part = crop(pixels, box)
+    with tf.control_dependencies([tf.debugging.assert_positive(tf.size(part))]):
+        return tf.identity(part)
+
+
+def _decode(
+    contents: tf.Tensor, decode_other: Callable[[], tf.Tensor]
+) -> tf.Tensor:
+    """JPEG first, as every condition costs time, and most files are it."""
     pixels = tf.cond(
         _starts_with(contents, _JPEG),
         lambda: tf.io.decode_jpeg(
             contents, channels=3, dct_method="INTEGER_ACCURATE"
         ),
-        lambda: tf.io.decode_image(
-            contents, channels=3, expand_animations=False
-        ),
+        decode_other,
     )
     return tf.ensure_shape(pixels, (None, None, 3))
 
 
-def decode_file(path: tf.Tensor) -> tf.Tensor:
-    """Decodes an image file in a tf.data graph, as `read_image` does.
-
-    Args:
-        path: A scalar string.
-
-    Returns:
-        RGB pixels, (H, W, 3) uint8; a gray image has three equal channels.
-    """
-    contents = tf.io.read_file(path)
-    is_native = [_starts_with(contents, start) for start in _NATIVE]
-    pixels = tf.cond(
-        tf.reduce_any(is_native),
-        lambda: decode_contents(contents),
-        lambda: tf.numpy_function(_read_rgb, [path], tf.uint8),
-    )
-    return tf.ensure_shape(pixels, (None, None, 3))
+def _decode_any(contents: tf.Tensor) -> tf.Tensor:
+    return tf.io.decode_image(contents, channels=3, expand_animations=False)
 
 
 def _starts_with(contents: tf.Tensor, start: bytes) -> tf.Tensor:

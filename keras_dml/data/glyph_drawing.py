@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keras_dml.data.imageset import Pixels
+from keras_dml.data.fields import Pixels
 from keras_dml.types import Rows
 
 if TYPE_CHECKING:

@@ -2,16 +2,20 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from keras_dml.data.fields import (
+    Names,
+    Pixels,
+    as_boxes,
+    as_images,
+    as_labels,
+    as_names,
+    check_length,
+)
 from keras_dml.types import Rows
-
-Pixels: TypeAlias = npt.NDArray[np.uint8]
-Names: TypeAlias = Mapping[int, str] | Sequence[str]
 
 
 class ImageSet:
@@ -29,10 +33,15 @@ class ImageSet:
         names: Optional class names: a mapping from label to name, or a
             sequence whose item `i` names label `i`.
         ids: Optional N strings: what the images' source calls them.
+        boxes: Optional (N, 4) integers: left, top, right and bottom of the
+            part of each file's image that is the image, in pixels; right
+            and bottom are the first column and row outside of it. What
+            reaches beyond the file's image is cut off.
 
     Raises:
         ValueError: If the images are neither, if the labels are not
-            integers, or if lengths differ.
+            integers, if boxes are empty or of pixels in memory, or if
+            lengths differ.
 
     Example:
 
@@ -48,14 +57,19 @@ class ImageSet:
         labels: npt.ArrayLike,
         names: Names | None = None,
         ids: Iterable[str] | None = None,
+        boxes: npt.ArrayLike | None = None,
     ) -> None:
-        self._images = _as_images(images)
+        self._images = as_images(images)
         self._labels = as_labels(labels, owner="ImageSet")
-        self._names = _as_names(names, self._labels)
+        self._names = as_names(names, self._labels)
         self._ids = None if ids is None else tuple(map(str, ids))
-        _check_length("labels", len(self._labels), len(self._images))
+        self._boxes = None if boxes is None else as_boxes(boxes)
+        check_length("labels", len(self._labels), len(self._images))
         if self._ids is not None:
-            _check_length("ids", len(self._ids), len(self._images))
+            check_length("ids", len(self._ids), len(self._images))
+        if self._boxes is not None:
+            check_length("boxes", len(self._boxes), len(self._images))
+            self._check_files()
 
     def __len__(self) -> int:
         return len(self._labels)
@@ -89,6 +103,11 @@ class ImageSet:
     def ids(self) -> tuple[str, ...] | None:
         """What the images' source calls them, where it was given."""
         return self._ids
+
+    @property
+    def boxes(self) -> Rows | None:
+        """The part of each file that is the image, (N, 4), if not all."""
+        return self._boxes
 
     @property
     def classes(self) -> Rows:
@@ -130,20 +149,31 @@ class ImageSet:
             labels,
             names={k: v for k, v in self._names.items() if k in present},
             ids=None if self._ids is None else [self._ids[r] for r in picked],
+            boxes=None if self._boxes is None else self._boxes[picked],
         )
 
     def read(self, row: int) -> Pixels:
         """The pixels of one image, (H, W, 1) or (H, W, 3) uint8.
 
         Raises:
-            ValueError: If the image's file cannot be decoded; it is named.
+            ValueError: If the image's file cannot be decoded, or nothing of
+                it is in the image's box; it is named.
         """
         if isinstance(self._images, np.ndarray):
             pixels = self._images[row]
             return pixels[..., None] if pixels.ndim == 2 else pixels
         from keras_dml.data.decode import read_image
 
-        return read_image(self._images[row])
+        box = None if self._boxes is None else self._boxes[row]
+        return read_image(self._images[row], box)
+
+    def _check_files(self) -> None:
+        if self.pixels is not None:
+            raise ValueError(
+                "`boxes` of ImageSet go with files, as pixels in memory are "
+                f"of one size. Received: boxes for {self!r}. Give the parts "
+                "themselves as `images`."
+            )
 
     def _as_rows(self, rows: npt.ArrayLike) -> Rows:
         array = np.asarray(rows)
@@ -178,7 +208,8 @@ def concatenate(sets: Sequence[ImageSet]) -> ImageSet:
 
     Raises:
         ValueError: If some sets hold pixels and others files, if image
-            sizes differ, or if two sets name a class differently.
+            sizes differ, if only some have boxes, or if two sets name a
+            class differently.
     """
     names: dict[int, str] = {}
     for part in sets:
@@ -195,6 +226,12 @@ def concatenate(sets: Sequence[ImageSet]) -> ImageSet:
             "`sets` of concatenate must all hold files, or all hold pixels "
             f"of one size. Received: {', '.join(map(repr, sets))}."
         )
+    boxes = [part.boxes for part in sets if part.boxes is not None]
+    if 0 < len(boxes) < len(sets):
+        raise ValueError(
+            "`sets` of concatenate must all have boxes, or none. Received: "
+            f"{len(boxes)} of {len(sets)} with boxes."
+        )
     files = [path for part in sets for path in part.paths or ()]
     ids = [name for part in sets for name in part.ids or ()]
     labels = np.concatenate([part.labels for part in sets])
@@ -203,94 +240,5 @@ def concatenate(sets: Sequence[ImageSet]) -> ImageSet:
         labels,
         names=names,
         ids=ids if len(ids) == len(labels) else None,
+        boxes=np.concatenate(boxes) if boxes else None,
     )
-
-
-def as_labels(labels: npt.ArrayLike, owner: str) -> Rows:
-    """Class labels as a read-only int64 vector.
-
-    Args:
-        labels: Integers; floats and strings are refused even where they
-            could be converted, as 1.0 and 1.5 would become one class.
-        owner: Who asks, for the error.
-
-    Raises:
-        ValueError: If `labels` are not a vector of integers.
-    """
-    array: npt.NDArray[Any] = np.asarray(labels)
-    if array.size == 0:
-        array = array.astype(np.int64)
-    if array.ndim != 1:
-        raise ValueError(
-            f"`labels` of {owner} must be a vector, one label an image. "
-            f"Received: labels of shape {array.shape}. One-hot labels "
-            "become integers by labels.argmax(-1)."
-        )
-    too_large = array.dtype.kind == "u" and np.any(array > 2**63 - 1)
-    if array.dtype.kind not in "iu" or too_large:
-        raise ValueError(
-            f"`labels` of {owner} must be integers that fit int64. "
-            f"Received: labels of dtype {array.dtype}, starting with "
-            f"{array[:3].tolist()}. Number the classes by "
-            "np.unique(labels, return_inverse=True)[1]."
-        )
-    array = array.astype(np.int64)
-    array.flags.writeable = False
-    return array
-
-
-def _as_images(
-    images: Pixels | Sequence[str | os.PathLike[str]],
-) -> Pixels | tuple[str, ...]:
-    if isinstance(images, np.ndarray) and images.dtype.kind not in "UO":
-        gray = images.ndim == 3
-        if images.dtype != np.uint8 or not (
-            gray or (images.ndim == 4 and images.shape[3] in (1, 3))
-        ):
-            raise ValueError(
-                "`images` of ImageSet must be uint8 pixels of shape "
-                "(N, H, W), (N, H, W, 1) or (N, H, W, 3), or file paths. "
-                f"Received: an array of dtype {images.dtype} and shape "
-                f"{images.shape}. Pixels in 0..1 become uint8 by "
-                "np.round(255 * images).astype('uint8')."
-            )
-        view = images.view()
-        view.flags.writeable = False
-        return view
-    if isinstance(images, str | bytes | os.PathLike):
-        raise ValueError(
-            "`images` of ImageSet must be a sequence of paths, one an "
-            f"image. Received: images={images!r}. A folder of images is "
-            "read by keras_dml.data.image_folder."
-        )
-    odd = [x for x in images if not isinstance(x, str | os.PathLike)][:1]
-    if odd:
-        raise ValueError(
-            "`images` of ImageSet must be one uint8 array or a sequence "
-            f"of paths. Received: a sequence with a {type(odd[0]).__name__} "
-            "in it. Images of one size become an array by np.stack(images)."
-        )
-    return tuple(os.fspath(path) for path in images)
-
-
-def _as_names(names: Names | None, labels: Rows) -> Mapping[int, str]:
-    if names is None:
-        return MappingProxyType({})
-    if isinstance(names, Mapping):
-        return MappingProxyType({int(k): str(v) for k, v in names.items()})
-    if len(labels) and not 0 <= labels.min() <= labels.max() < len(names):
-        raise ValueError(
-            "`names` of ImageSet, when a sequence, must have an item for "
-            f"every label. Received: {len(names)} names, labels from "
-            f"{labels.min()} to {labels.max()}. Use a mapping {{label: "
-            "name}."
-        )
-    return MappingProxyType({i: str(name) for i, name in enumerate(names)})
-
-
-def _check_length(name: str, length: int, images: int) -> None:
-    if length != images:
-        raise ValueError(
-            f"`{name}` of ImageSet must have one item for every image. "
-            f"Received: {length} {name}, {images} images."
-        )

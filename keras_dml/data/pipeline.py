@@ -134,11 +134,12 @@ def test_view(
             deterministic=True,
         )
     else:
-        views = loader.each(
+        views = loader.batches(
             tf.range(len(images), dtype=tf.int64),
             rows,
             lambda image, _: view.apply(image),
-        ).batch(batch_size)
+            batch_size,
+        )
     return views.prefetch(tf.data.AUTOTUNE)
 
 
@@ -192,11 +193,18 @@ def _by_image(
     draws: tf.data.Dataset,
 ) -> tf.data.Dataset:
     """Views of images that are read, or cut, one at a time."""
-    return loader.each(
+    size = rows.shape[1]
+    views = loader.batches(
         tf.reshape(rows, [-1]),
         draws.unbatch(),
         lambda image, draws: _each_view(augment.apply, image, draws),
-    ).batch(rows.shape[1], drop_remainder=True)
+        size,
+    )
+    return views.map(
+        lambda views: tf.nest.map_structure(
+            lambda x: tf.ensure_shape(x, (size, *x.shape[1:])), views
+        )
+    )
 
 
 def _each_view(

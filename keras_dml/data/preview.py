@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keras_dml.data.imageset import ImageSet, Pixels
+from keras_dml.data.fields import Pixels
+from keras_dml.data.imageset import ImageSet
 
 if TYPE_CHECKING:
     from PIL.Image import Image

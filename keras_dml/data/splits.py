@@ -1,16 +1,25 @@
 """Splits by class: no class is on two sides of any of them."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from keras_dml.data.imageset import ImageSet, concatenate
+from keras_dml.types import Rows
 
 
 @dataclass(frozen=True)
 class DataSplits:
     """A data set, split by class.
+
+    Raises:
+        ValueError: If training and other sets share a class.
 
     Attributes:
         train: What a model is trained on while it is being chosen. The
@@ -18,12 +27,45 @@ class DataSplits:
         validation: Held-out training classes, for choosing a model.
         test: The classes that results are reported on.
         name: Name of the data set.
+        query_rows: Rows of `test` that are queries, where not all are.
+        gallery_rows: Rows of `test` to search among, where not all are.
+        cameras: Camera of every test image, (N,), where the data set says
+            it: the `exclude` of `keras_dml.evaluation.evaluate`.
+        tests: Test sets by name, where there are several; `test` is one
+            of them.
     """
 
     train: ImageSet
     validation: ImageSet
     test: ImageSet
     name: str
+    query_rows: Rows | None = None
+    gallery_rows: Rows | None = None
+    cameras: Rows | None = None
+    tests: Mapping[str, ImageSet] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+
+    def __post_init__(self) -> None:
+        trained = {"train": self.train, "validation": self.validation}
+        tests = {"test": self.test, **self.tests}
+        self._check_disjoint("train", self.train, "validation", self.validation)
+        for (name, images), (other, seen) in product(
+            trained.items(), tests.items()
+        ):
+            self._check_disjoint(name, images, other, seen)
+
+    def _check_disjoint(
+        self, name: str, images: ImageSet, other: str, seen: ImageSet
+    ) -> None:
+        both = np.intersect1d(images.classes, seen.classes)
+        if len(both):
+            label = int(both[0])
+            raise ValueError(
+                f"The sets of DataSplits {self.name!r} must not share a "
+                f"class. Received: {len(both)} classes in both {name} and "
+                f"{other}, such as {images.names.get(label, label)}."
+            )
 
     @cached_property
     def trainval(self) -> ImageSet:
@@ -51,8 +93,35 @@ class DataSplits:
             seed: Which classes those are.
         """
         trainval, test = split_classes(images, train_classes)
+        return cls.holding_out(trainval, test, name, validation, seed)
+
+    @classmethod
+    def holding_out(
+        cls,
+        trainval: ImageSet,
+        test: ImageSet,
+        name: str,
+        validation: float = 0.2,
+        seed: int = 0,
+        **fields: Any,
+    ) -> "DataSplits":
+        """Splits from training and test sets: holds out classes of the first.
+
+        Args:
+            trainval: The full training set.
+            test: The test set.
+            name: Name of the data set.
+            validation: The fraction of the training classes held out: see
+                `holdout_classes`.
+            seed: Which classes those are.
+            **fields: Other attributes of the splits.
+
+        Raises:
+            ValueError: If there are not enough classes to hold some out,
+                or if a class is on both sides.
+        """
         train, held_out = holdout_classes(trainval, validation, seed)
-        return cls(train, held_out, test, name)
+        return cls(train, held_out, test, name, **fields)
 
 
 def split_classes(
@@ -72,6 +141,14 @@ def split_classes(
     Raises:
         ValueError: If either side would have no class.
     """
+    is_train = training_mask(images, train_classes)
+    return images.select(is_train), images.select(~is_train)
+
+
+def training_mask(
+    images: ImageSet, train_classes: int | float
+) -> npt.NDArray[np.bool_]:
+    """Which images are for training, (N,); see `split_classes`."""
     count = train_classes
     if isinstance(count, float):
         count = int(count * images.num_classes + 0.5)
@@ -82,8 +159,7 @@ def split_classes(
             f"of {images.num_classes} classes. Use 1 to "
             f"{images.num_classes - 1}, or a fraction such as 0.5."
         )
-    is_train = images.labels < images.classes[count]
-    return images.select(is_train), images.select(~is_train)
+    return images.labels < images.classes[count]
 
 
 def holdout_classes(

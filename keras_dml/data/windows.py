@@ -15,6 +15,27 @@ def position(draw: tf.Tensor, room: tf.Tensor) -> tf.Tensor:
     return tf.minimum(place, room)
 
 
+def cut_window(
+    image: tf.Tensor, draws: tf.Tensor, size: tuple[int, int]
+) -> tf.Tensor:
+    """One window of one image, faster than a batch of one.
+
+    Args:
+        image: (H, W, C).
+        draws: (2,), uniform in [0, 1): places from top and left.
+        size: (height, width) of the window.
+
+    Returns:
+        (height, width, C), float32.
+    """
+    height, width = size
+    top, left = tf.unstack(position(draws, tf.shape(image)[:2] - size))
+    cut = image[top : top + height, left : left + width]
+    return tf.cast(
+        tf.ensure_shape(cut, (height, width, image.shape[2])), tf.float32
+    )
+
+
 def cut_windows(
     images: tf.Tensor,
     draws: tf.Tensor,

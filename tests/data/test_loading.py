@@ -46,6 +46,6 @@ def test_a_file_that_only_pillow_decodes(
 ) -> None:
     assert files.paths is not None
     Path(files.paths[2]).write_bytes(b"\x89PNG and no more")
-    monkeypatch.setattr(loading, "read_image", lambda path: None)
+    monkeypatch.setattr(loading, "read_image", lambda *_: None)
     with pytest.raises(tf.errors.OpError, match="though Pillow can decode"):
         list(seen_at_test(files, View((8, 8), 1)))

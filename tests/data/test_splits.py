@@ -71,3 +71,18 @@ def test_trainval_is_train_and_validation() -> None:
         split_classes(images, 6)[0].paths or ()
     )
     assert splits.trainval is splits.trainval
+
+
+def test_sets_must_not_share_a_class() -> None:
+    images = make(10)
+    sides = [images.select(images.labels <= 10 * n) for n in (5, 6)]
+    other = images.select(images.labels > 60)
+    with pytest.raises(ValueError, match="5 classes in both train and valid"):
+        DataSplits(*sides, other, "ten")
+    with pytest.raises(ValueError, match="both train and test, such as 10"):
+        DataSplits(sides[0], other, sides[1], "ten")
+    with pytest.raises(ValueError, match="both train and large"):
+        last = images.select(images.labels == 60)
+        DataSplits(sides[0], other, last, "ten", tests={"large": sides[1]})
+    with pytest.raises(ValueError, match="both (train|validation) and test"):
+        DataSplits.holding_out(sides[0], sides[1], "ten")

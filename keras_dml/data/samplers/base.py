@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from keras_dml.data.imageset import as_labels
+from keras_dml.data.fields import as_labels
 from keras_dml.types import Rows
 
 

@@ -1,0 +1,155 @@
+"""Cars196: 196 makes and models of cars."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_dml.data.archives.halves import halves
+from keras_dml.data.archives.layout import Layout, locate
+from keras_dml.data.archives.reading import Counts
+from keras_dml.data.files import require_files
+from keras_dml.data.imageset import ImageSet
+from keras_dml.data.splits import DataSplits
+
+TITLE = "Cars196"
+MERGED = Layout(TITLE, "cars196", ("cars_annos.mat", "car_ims"))
+# The test set's labels came as a file of their own; it is kept in either
+# place.
+_DEVKIT = (
+    "devkit/cars_train_annos.mat",
+    "cars_train",
+    "cars_test",
+)
+WITH_LABELS = "cars_test_annos_withlabels.mat"
+LAYOUTS = (
+    MERGED,
+    Layout(TITLE, "stanford_cars", (*_DEVKIT, f"devkit/{WITH_LABELS}")),
+    Layout(TITLE, "stanford_cars", (*_DEVKIT, WITH_LABELS)),
+)
+COUNTS: Counts = {
+    "train classes": 98,
+    "train images": 8054,
+    "test classes": 98,
+    "test images": 8131,
+}
+
+
+def cars196(
+    path: str | os.PathLike[str],
+    cropped: bool = False,
+    validation: float = 0.2,
+    seed: int = 0,
+    counts: Counts | None = COUNTS,
+) -> DataSplits:
+    """Cars196, split by class: the first 98 train, the others test.
+
+    The annotations are read from `cars_annos.mat`, or from the devkit's
+    `cars_train_annos.mat` and `cars_test_annos_withlabels.mat`, whose
+    images then are in `cars_train` and `cars_test`. Either way these are
+    the same images; which were to train a classifier is not used.
+
+    Args:
+        path: The folder with the annotations and the images.
+        cropped: Whether an image is what its bounding box shows.
+        validation: Fraction of the training classes that is held out for
+            choosing a model.
+        seed: Which classes those are.
+        counts: What the archive should hold; None to take what is there.
+
+    Returns:
+        The splits. Labels are the archive's, from 1; ids the paths in its
+        folder.
+
+    Raises:
+        FileNotFoundError: If annotations or an image are not there.
+        ValueError: If annotations are damaged, or a count differs.
+
+    Reference:
+        Krause et al., "3D Object Representations for Fine-Grained
+        Categorization", 3dRR 2013; split: Song et al., "Deep Metric
+        Learning via Lifted Structured Feature Embedding", CVPR 2016.
+    """
+    folder, _ = locate(path, LAYOUTS, "cars196")
+    if MERGED.missing_in(folder):
+        names, annotations, class_names = _from_devkit(folder)
+    else:
+        names, annotations, class_names = _from_merged(folder)
+    files = [folder / name for name in names]
+    require_files(files, f"the annotations in {folder}")
+    corners = ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2")
+    # Columns and rows are counted from 1, and the last ones are inside.
+    boxes = np.stack([annotations[x] for x in corners], axis=1) - (1, 1, 0, 0)
+    images = ImageSet(
+        files,
+        annotations["class"],
+        names=dict(enumerate(class_names, 1)),
+        ids=names,
+        boxes=boxes if cropped else None,
+    )
+    return halves(images, "cars196", TITLE, folder, counts, validation, seed)
+
+
+def _from_merged(
+    folder: Path,
+) -> tuple[list[str], dict[str, Any], list[str]]:
+    content = _load(folder / "cars_annos.mat")
+    annotations = _fields(content, folder / "cars_annos.mat")
+    names = [str(name) for name in annotations["relative_im_path"]]
+    return names, annotations, _class_names(content)
+
+
+def _from_devkit(
+    folder: Path,
+) -> tuple[list[str], dict[str, Any], list[str]]:
+    devkit = folder / "devkit"
+    labeled = devkit / WITH_LABELS
+    files = {
+        "cars_train": devkit / "cars_train_annos.mat",
+        "cars_test": labeled if labeled.exists() else folder / WITH_LABELS,
+    }
+    parts = {name: _fields(_load(x), x) for name, x in files.items()}
+    names = [f"{x}/{name}" for x in parts for name in parts[x]["fname"]]
+    train, test = parts.values()
+    merged = {x: np.concatenate([train[x], test[x]]) for x in train}
+    meta = devkit / "cars_meta.mat"
+    return names, merged, _class_names(_load(meta)) if meta.exists() else []
+
+
+def _load(file: Path) -> dict[str, Any]:
+    from scipy.io import loadmat
+
+    try:
+        return dict(loadmat(file, squeeze_me=True))
+    # Whatever the reader stumbles over, the file is what is wrong.
+    except Exception as error:
+        raise ValueError(
+            f"{file} must be a MATLAB file. Received: "
+            f"{type(error).__name__}: {error}. Unpack the archive again."
+        ) from error
+
+
+def _fields(content: dict[str, Any], file: Path) -> dict[str, Any]:
+    """The annotations' fields, one array each; numbers as int64.
+
+    The file has them in the smallest types that hold them, uint8 among
+    them, in which sums and differences wrap around.
+    """
+    annotations = np.atleast_1d(content.get("annotations", np.array([])))
+    fields = annotations.dtype.names or ()
+    if "class" not in fields or "bbox_x1" not in fields:
+        raise ValueError(
+            f"{file} must have annotations with classes and bounding boxes. "
+            f"Received: annotations with the fields {list(fields)}. For the "
+            f"test set that is the file {WITH_LABELS}."
+        )
+    is_text = ("fname", "relative_im_path")
+    return {
+        name: annotations[name].astype(str if name in is_text else np.int64)
+        for name in fields
+    }
+
+
+def _class_names(content: dict[str, Any]) -> list[str]:
+    return [str(x) for x in np.atleast_1d(content.get("class_names", []))]

@@ -1,0 +1,210 @@
+"""Benchmark data sets that `tensorflow_datasets` has prepared."""
+
+import io
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_dml.data.archives.cars196 import COUNTS as CARS196
+from keras_dml.data.archives.cub200 import COUNTS as CUB200
+from keras_dml.data.archives.halves import halves
+from keras_dml.data.archives.reading import Counts, check_counts, counts_of
+from keras_dml.data.archives.sop import COUNTS as SOP
+from keras_dml.data.cache import cache_folder, write_atomically
+from keras_dml.data.files import require_files
+from keras_dml.data.imageset import ImageSet, concatenate
+from keras_dml.data.progress import track
+from keras_dml.data.splits import DataSplits
+from keras_dml.types import FloatArray
+
+_PARTS = ("train", "test")
+_INDEX = "images.json"
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A data set of `tensorflow_datasets`.
+
+    Attributes:
+        loader: The loader of the same data set from its archive.
+        label: Name of the feature that is the class, counted from 0.
+        counts: What the data set should hold.
+        first: What its boxes count the first column and row as, or None
+            if it has no boxes.
+        is_classification: Whether its parts are to train and test a
+            classifier, with every class in both.
+    """
+
+    loader: str
+    label: str
+    counts: Counts
+    first: int | None
+    is_classification: bool = True
+
+
+_SOURCES = {
+    "caltech_birds2011": _Source("cub200", "label", CUB200, 0),
+    "cars196": _Source("cars196", "label", CARS196, 1),
+    "stanford_online_products": _Source("sop", "class_id", SOP, None, False),
+}
+
+
+def tfds_splits(
+    name: str,
+    data_dir: str | os.PathLike[str] | None = None,
+    cropped: bool = False,
+    validation: float = 0.2,
+    seed: int = 0,
+    counts: Counts | None = None,
+    cache: str | os.PathLike[str] | None = None,
+) -> DataSplits:
+    """A data set of `tensorflow_datasets`, split by class.
+
+    The birds and cars there are divided to train and test a classifier:
+    both parts are put together and split by class, as `cub200` and
+    `cars196` do. That of the products is by class already.
+
+    Images are written to files once, as they are encoded, since training
+    asks for them in any order.
+
+    Args:
+        name: "caltech_birds2011", "cars196" or "stanford_online_products".
+        data_dir: Where `tensorflow_datasets` keeps its data.
+        cropped: Whether an image is what its bounding box shows; not of
+            products, which have none.
+        validation: Fraction of the training classes that is held out for
+            choosing a model.
+        seed: Which classes those are.
+        counts: What the data set should hold, by default what its archive
+            does; an empty mapping takes what is there.
+        cache: Folder for the files, by default in `cache_folder()`.
+
+    Returns:
+        The splits. Labels are the archive's, from 1.
+
+    Raises:
+        ValueError: If the data set is none of these, has no boxes, or a
+            count differs.
+    """
+    source = _checked_source(name, cropped)
+    folder = Path(cache or cache_folder() / "tfds") / name
+    parts = [_part(name, source, data_dir, folder / x, x) for x in _PARTS]
+    if not cropped:
+        parts = [_whole(part) for part in parts]
+    counts = source.counts if counts is None else counts or None
+    if source.is_classification:
+        images = concatenate(parts)
+        return halves(
+            images, source.loader, name, folder, counts, validation, seed
+        )
+    trainval, test = parts
+    check_counts(counts_of(train=trainval, test=test), counts, name, folder)
+    return DataSplits.holding_out(
+        trainval, test, source.loader, validation, seed
+    )
+
+
+def _checked_source(name: str, cropped: bool) -> _Source:
+    if name not in _SOURCES:
+        raise ValueError(
+            f"`name` of tfds_splits must be one of {tuple(_SOURCES)}. "
+            f"Received: name={name!r}. Other images are read by "
+            "keras_dml.data.image_folder or keras_dml.data.table."
+        )
+    source = _SOURCES[name]
+    if cropped and source.first is None:
+        raise ValueError(
+            "`cropped` of tfds_splits goes with data sets that have bounding "
+            f"boxes. Received: cropped=True, name={name!r}."
+        )
+    return source
+
+
+def _whole(images: ImageSet) -> ImageSet:
+    """The same without boxes."""
+    return ImageSet(images.paths or (), images.labels)
+
+
+def _part(
+    name: str,
+    source: _Source,
+    data_dir: str | os.PathLike[str] | None,
+    folder: Path,
+    part: str,
+) -> ImageSet:
+    """The images of one part, written to files if they are not yet."""
+    index = folder / _INDEX
+    if not index.exists():
+        _unpack(name, source, data_dir, folder, part)
+    content: dict[str, Any] = json.loads(index.read_text(encoding="utf-8"))
+    labels = content["labels"]
+    files = [_file(folder, number) for number in range(len(labels))]
+    require_files(files, str(index))
+    return ImageSet(
+        files,
+        labels,
+        boxes=content["boxes"],
+    )
+
+
+def _file(folder: Path, number: int) -> Path:
+    return folder / f"{number:06d}.jpg"
+
+
+def _unpack(
+    name: str,
+    source: _Source,
+    data_dir: str | os.PathLike[str] | None,
+    folder: Path,
+    part: str,
+) -> None:
+    """Writes the images of one part as they are encoded, the index last."""
+    import tensorflow_datasets as tfds
+
+    wanted = ["image", source.label, *["bbox"] * (source.first is not None)]
+    dataset = tfds.load(
+        name,
+        split=part,
+        data_dir=data_dir,
+        shuffle_files=False,
+        decoders=tfds.decode.PartialDecoding(
+            dict.fromkeys(wanted, True),
+            decoders={"image": tfds.decode.SkipDecoding()},
+        ),
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    labels: list[int] = []
+    boxes: list[list[int]] = []
+    total = int(dataset.cardinality())
+    examples = track(dataset.as_numpy_iterator(), total, f"Unpacking {part}")
+    for number, example in enumerate(examples):
+        _file(folder, number).write_bytes(example["image"])
+        labels.append(int(example[source.label]) + 1)
+        if source.first is not None:
+            boxes.append(_box(example["bbox"], example["image"], source.first))
+    content = json.dumps({"labels": labels, "boxes": boxes or None})
+    write_atomically(folder / _INDEX, lambda x: x.write(content.encode()))
+
+
+def _box(bounds: FloatArray, encoded: bytes, first: int) -> list[int]:
+    """From fractions of height and width, rounded outwards.
+
+    Args:
+        bounds: (4,): top, left, bottom, right.
+        encoded: The image's file.
+        first: What its first column and row are counted as.
+    """
+    from PIL import Image
+
+    with Image.open(io.BytesIO(encoded)) as image:
+        width, height = image.size
+    # They are float32, and were whole numbers of pixels or halves.
+    sides = np.array([height, width, height, width])
+    exact = np.round(np.asarray(bounds, np.float64) * sides, 2)
+    top, left = np.floor(exact[:2]) - first
+    bottom, right = np.ceil(exact[2:])
+    return [max(0, int(left)), max(0, int(top)), int(right), int(bottom)]

@@ -1,0 +1,1 @@
+"""Tests of the archives, on small ones of exactly their formats."""

@@ -1,0 +1,88 @@
+"""Tests of `check`: what a folder is, and what is missing."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from keras_dml.cli import main
+from keras_dml.data import check
+from tests.data.archives.writing import write_image, write_lines
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("a/1", "a/2", "b/1", "b/2", "c/1", "d/1"):
+        write_image(tmp_path / "images" / f"{name}.png")
+    return tmp_path
+
+
+def test_an_image_folder(folder: Path) -> None:
+    found = check(folder / "images")
+    assert found.loader == "image_folder_splits"
+    assert found.splits is not None
+    (lonely,) = found.problems
+    assert lonely.startswith("2 test classes have a single image")
+    (folder / "images" / "a" / "3.png").write_bytes(b"bad")
+    problems = check(folder / "images").problems
+    assert "3.png" in problems[0]
+
+
+def test_a_table(folder: Path) -> None:
+    table = folder / "table.csv"
+    paths = ["a/1", "b/1", "c/1", "d/1"]
+    rows = (f"images/{x}.png,{x[0]}" for x in paths)
+    write_lines(table, ["path,label", *rows])
+    found = check(table)
+    assert found.loader == "table"
+    assert found.splits is not None
+    write_lines(table, ["path,class", "a,b"])
+    found = check(table)
+    assert found.splits is None
+    assert "label missing" in found.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("file", "loader", "missing"),
+    [
+        ("images.txt", "cub200", "image_class_labels.txt"),
+        ("cars_annos.mat", "cars196", "car_ims"),
+        ("devkit/cars_train_annos.mat", "cars196", "cars_train"),
+        ("Ebay_test.txt", "sop", "Ebay_train.txt"),
+        ("Eval/list_eval_partition.txt", "inshop", "img"),
+        ("train_test_split/train_list.txt", "vehicleid", "test_list_800.txt"),
+    ],
+)
+def test_archives_are_known_by_their_lists(
+    tmp_path: Path, file: str, loader: str, missing: str
+) -> None:
+    write_lines(tmp_path / file, [""])
+    found = check(tmp_path)
+    assert found.loader == loader
+    assert found.splits is None
+    assert missing in found.problems[0]
+
+
+def test_a_folder_called_images_is_no_archive(folder: Path) -> None:
+    found = check(folder)
+    assert found.loader == "image_folder_splits"
+    assert "Put images into" in found.problems[0]
+
+
+def run(*arguments: str, code: int) -> str:
+    result = CliRunner().invoke(main, ["data", "check", *arguments])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_the_command(folder: Path) -> None:
+    path = str(folder / "images")
+    output = run(path, code=0)
+    assert f"{path} is a folder of images" in output
+    assert "! 2 test classes" in output
+    assert "validation" in output
+    write_lines(folder / "Ebay_train.txt", [""])
+    output = run(str(folder), code=1)
+    assert "Stanford Online Products" in output
+    assert "without Ebay_test.txt" in output
+    assert "not there" in run(str(folder / "nowhere"), code=1)
