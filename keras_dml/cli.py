@@ -52,6 +52,15 @@ setting_option = click.option(
     help="Change a setting of the recipe; may be repeated.",
 )
 
+model_option = click.option(
+    "--model",
+    "which",
+    type=click.Choice(["best", "last"]),
+    default="best",
+    show_default=True,
+    help="Which model of the run.",
+)
+
 
 @main.command()
 @click.argument("recipe", type=click.Path(dir_okay=False))
@@ -99,14 +108,7 @@ def train(
     show_default=True,
     help="Which images to measure on.",
 )
-@click.option(
-    "--model",
-    "which",
-    type=click.Choice(["best", "last"]),
-    default="best",
-    show_default=True,
-    help="Which model of the run.",
-)
+@model_option
 @reports_errors
 def evaluate(run: str, split: str, which: str) -> None:
     """Measure the model in the folder RUN again, to the same digits."""
@@ -117,12 +119,14 @@ def evaluate(run: str, split: str, which: str) -> None:
 
     recipe = runs.load_recipe(run)
     keras.config.set_dtype_policy(recipe.precision)
-    images = getattr(building.splits(recipe), split)
-    results = runs.measure(recipe, runs.load_model(run, which), images)
+    splits = building.splits(recipe)
+    model = runs.load_model(run, which)
+    results = runs.measure(recipe, model, splits, split)
     rows = [[name, f"{value:.4f}"] for name, value in results.items()]
     _print_table(
         [["metric", which], *rows],
-        f"{recipe.name}: {len(images)} images of {split} classes",
+        f"{recipe.name}: {len(getattr(splits, split))} images of {split} "
+        "classes",
     )
 
 
@@ -134,14 +138,7 @@ def evaluate(run: str, split: str, which: str) -> None:
     help="Folder of the model; the next free version goes into it. "
     "[default: saved_models/NAME-OF-RECIPE]",
 )
-@click.option(
-    "--model",
-    "which",
-    type=click.Choice(["best", "last"]),
-    default="best",
-    show_default=True,
-    help="Which model of the run.",
-)
+@model_option
 @reports_errors
 def export(run: str, output: str | None, which: str) -> None:
     """Write the model in the folder RUN for TensorFlow Serving."""
@@ -226,6 +223,23 @@ def folder(path: str, unreadable: str, preview: str | None) -> None:
     _show(image_folder_splits(path, unreadable=unreadable), preview)
 
 
+@data.command()
+@click.argument("path", type=click.Path())
+@preview_option
+@reports_errors
+def check(path: str, preview: str | None) -> None:
+    """Say which data set is at PATH, and what is missing."""
+    from keras_dml.data import check as look_at
+
+    found = look_at(path)
+    click.echo(f"{path} is {found.kind}: keras_dml.data.{found.loader}")
+    for problem in found.problems:
+        click.echo(f"! {problem}")
+    if found.splits is None:
+        sys.exit(1)
+    _show(found.splits, preview)
+
+
 def _show(splits: "DataSplits", preview: str | None) -> None:
     rows = [
         [name, str(images.num_classes), str(len(images))]
@@ -233,6 +247,7 @@ def _show(splits: "DataSplits", preview: str | None) -> None:
             ("train", splits.train),
             ("validation", splits.validation),
             ("test", splits.test),
+            *((f"test, {name}", x) for name, x in splits.tests.items()),
         )
     ]
     _print_table([["classes for", "classes", "images"], *rows], splits.name)

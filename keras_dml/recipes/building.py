@@ -1,5 +1,6 @@
 """From a recipe to the objects that it describes."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -9,21 +10,27 @@ from keras_dml import backbones, data, methods
 from keras_dml.callbacks import Recluster
 from keras_dml.methods.diva_tasks import warn_without_triplets
 from keras_dml.model import MetricModel
-from keras_dml.recipes.schema import ABE, Diva, Division, FolderData, Recipe
+from keras_dml.recipes.data_sections import GlyphsData
+from keras_dml.recipes.schema import ABE, Diva, Division, Recipe
 from keras_dml.types import Shape
+
+_LOADERS: dict[str, Callable[..., data.DataSplits]] = {
+    "image_folder": data.image_folder_splits,
+    "table": data.table,
+    "cub200": data.cub200,
+    "cars196": data.cars196,
+    "sop": data.sop,
+    "inshop": data.inshop,
+    "vehicleid": data.vehicleid,
+}
 
 
 def splits(recipe: Recipe) -> data.DataSplits:
     """The data of a recipe: train, validation and test classes."""
-    if isinstance(recipe.data, FolderData):
-        return data.image_folder_splits(
-            recipe.data.path,
-            train_classes=recipe.data.train_classes,
-            validation=recipe.data.validation,
-            unreadable=recipe.data.unreadable,
-            seed=recipe.seed,
-        )
-    return data.glyphs()
+    if isinstance(recipe.data, GlyphsData):
+        return data.glyphs()
+    arguments = recipe.data.model_dump(exclude={"name"})
+    return _LOADERS[recipe.data.name](**arguments, seed=recipe.seed)
 
 
 def model(recipe: Recipe) -> MetricModel:

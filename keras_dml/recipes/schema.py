@@ -2,38 +2,10 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-
-class Section(BaseModel):
-    """A part of a recipe; a key that it does not know is an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class GlyphsData(Section):
-    """The embedded data set of typeface drawings; no download."""
-
-    name: Literal["glyphs"]
-
-
-class FolderData(Section):
-    """Images in `path/class/image.jpg`, classes split in byte order."""
-
-    name: Literal["image_folder"]
-    path: str
-    train_classes: (
-        Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)]
-    ) = 0.5
-    validation: float = Field(0.2, gt=0, lt=1)
-    unreadable: Literal["skip", "raise"] = "skip"
+from keras_dml.recipes.data_sections import Data
+from keras_dml.recipes.section import Section
 
 
 class Backbone(Section):
@@ -247,7 +219,7 @@ class Recipe(Section):
 
     name: str
     seed: int = 0
-    data: Annotated[GlyphsData | FolderData, Field(discriminator="name")]
+    data: Annotated[Data, Field(discriminator="name")]
     backbone: Backbone = Backbone(name="small_convnet")
     method: Annotated[
         ABE | AttentiveGrouping | Baseline | DCML | Diva | DivideAndConquer,

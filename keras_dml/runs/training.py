@@ -36,7 +36,7 @@ def train(recipe: Recipe, folder: Path, verbose: int | str = "auto") -> Outcome:
     keras.config.set_dtype_policy(recipe.precision)
     splits = building.splits(recipe)
     model = building.model(recipe)
-    before = measure(recipe, model, splits.test)
+    before = measure(recipe, model, splits)
     fitted = _fit(recipe, folder, model, splits, verbose)
     outcome = Outcome(
         recipe=recipe,
@@ -46,7 +46,7 @@ def train(recipe: Recipe, folder: Path, verbose: int | str = "auto") -> Outcome:
             "test": len(splits.test),
         },
         before=before,
-        after=measure(recipe, load_model(folder), splits.test),
+        after=measure(recipe, load_model(folder), splits),
         **fitted,
     )
     write_outcome(folder, outcome)
@@ -54,11 +54,28 @@ def train(recipe: Recipe, folder: Path, verbose: int | str = "auto") -> Outcome:
 
 
 def measure(
-    recipe: Recipe, model: keras.Model, images: data.ImageSet
+    recipe: Recipe,
+    model: keras.Model,
+    splits: data.DataSplits,
+    split: str = "test",
 ) -> dict[str, float]:
-    """The recipe's metrics of a model on a set of images."""
-    metrics = recipe.evaluation.metrics
-    return dict(evaluation.evaluate(model, images, metrics=metrics))
+    """The recipe's metrics of a model on one of the splits.
+
+    Test images are measured as the data set wants it: who is a query, who
+    is searched among, and which camera's images do not count.
+    """
+    protocol, cameras = None, None
+    if split == "test":
+        protocol = evaluation.Protocol(splits.query_rows, splits.gallery_rows)
+        cameras = splits.cameras
+    results = evaluation.evaluate(
+        model,
+        getattr(splits, split),
+        metrics=recipe.evaluation.metrics,
+        protocol=protocol,
+        exclude=cameras,
+    )
+    return dict(results)
 
 
 def _fit(

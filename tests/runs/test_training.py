@@ -1,10 +1,12 @@
 import csv
+import dataclasses
 import json
 
 import keras
+import numpy as np
 import pytest
 
-from keras_dml import recipes, runs
+from keras_dml import evaluation, recipes, runs
 from keras_dml.callbacks import RetrievalEvaluation
 from tests.runs.small_run import write_recipe
 
@@ -51,9 +53,40 @@ def test_the_saved_model_measures_the_same_to_the_last_digit(
 
     outcome, folder = finished
     recipe = runs.load_recipe(folder)
-    images = building.splits(recipe).test
-    again = runs.measure(recipe, runs.load_model(folder), images)
+    splits = building.splits(recipe)
+    again = runs.measure(recipe, runs.load_model(folder), splits)
     assert again == outcome.after
+
+
+def test_queries_gallery_and_cameras_count(finished) -> None:
+    """A query whose only match is by its own camera finds nothing."""
+    from keras_dml.recipes import building
+
+    _, folder = finished
+    recipe = runs.load_recipe(folder)
+    splits = building.splits(recipe)
+    rows = np.arange(len(splits.test))
+    cameras = np.where(rows % 6 < 5, 0, 1)
+    model = runs.load_model(folder)
+    divided = dataclasses.replace(
+        splits,
+        query_rows=rows[rows % 6 == 0],
+        gallery_rows=rows[rows % 6 > 0],
+        cameras=cameras,
+    )
+    points = evaluation.embed(model, splits.test)
+    hits = 0
+    for query in divided.query_rows:
+        candidates = [
+            row
+            for row in divided.gallery_rows
+            if splits.test.labels[row] != splits.test.labels[query]
+            or cameras[row] != cameras[query]
+        ]
+        nearest = candidates[np.argmax(points[candidates] @ points[query])]
+        hits += splits.test.labels[nearest] == splits.test.labels[query]
+    found = runs.measure(recipe, model, divided)
+    assert found["recall@1"] == hits / len(divided.query_rows)
 
 
 def test_result_and_summary_say_what_was_measured(finished) -> None:
