@@ -35,10 +35,15 @@ def contrastive(
     excess = ops.relu(pairs.distances - orient(positive_margin))
     lack = ops.relu(orient(negative_margin) - pairs.distances)
     positive, negative = (
-        reduce_terms(sum_terms(terms**power, weight), reduction)
+        reduce_terms(sum_terms(_powered(terms, power), weight), reduction)
         for terms, weight in zip((excess, lack), weights, strict=True)
     )
     return positive + negative
+
+
+def _powered(terms: Tensor, power: int) -> Tensor:
+    # The general power, and above all its gradient, is slow.
+    return terms if power == 1 else terms**power
 
 
 @register
