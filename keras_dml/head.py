@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_dml.arguments import check_choice
 from keras_dml.types import Config, Tensor
 
 POOLINGS = ("avg", "max")
@@ -37,11 +38,7 @@ class Head(keras.layers.Layer):
     def __init__(self, pooling: str = "avg", **kwargs: Any) -> None:
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
-        if pooling not in POOLINGS:
-            raise ValueError(
-                f"`pooling` of {type(self).__name__} must be one of "
-                f"{POOLINGS}. Received: pooling={pooling!r}."
-            )
+        check_choice(type(self).__name__, "pooling", pooling, POOLINGS)
         self.pooling = pooling
 
     def call(self, features: Tensor) -> dict[str, Tensor]:

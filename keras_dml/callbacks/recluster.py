@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_dml.arguments import check_choice
 from keras_dml.callbacks.partition import (
     centroids_of,
     label_partition,
@@ -115,8 +116,8 @@ class Recluster(keras.callbacks.Callback):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        _check_choice("partition", partition, PARTITIONS)
-        _check_choice("cluster_space", cluster_space, SPACES)
+        check_choice("Recluster", "partition", partition, PARTITIONS)
+        check_choice("Recluster", "cluster_space", cluster_space, SPACES)
         if not isinstance(every, int) or every < 1:
             raise ValueError(
                 "`every` of Recluster must be a positive number of epochs. "
@@ -239,11 +240,3 @@ def _feature_model(model: keras.Model) -> keras.Model:
     features = keras.Model(model.backbone.input, unit)
     features.resize = model.resize
     return features
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(
-            f"`{name}` of Recluster must be one of {choices}. Received: "
-            f"{name}={value!r}."
-        )

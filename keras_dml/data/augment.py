@@ -2,10 +2,10 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import tensorflow as tf
 
+from keras_dml.arguments import check_choice
 from keras_dml.data.view import View, center_crop, to_channels
 from keras_dml.data.windows import (
     TRIES,
@@ -52,8 +52,8 @@ class Augment:
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
 
     def __post_init__(self) -> None:
-        _check_choice("crop", self.crop, CROPS)
-        _check_choice("pad_mode", self.pad_mode, PADDINGS)
+        check_choice("Augment", "crop", self.crop, CROPS)
+        check_choice("Augment", "pad_mode", self.pad_mode, PADDINGS)
         _check_range("scale", self.scale, 1.0)
         _check_range("ratio", self.ratio, math.inf)
         short_side = self.view.short_side
@@ -139,14 +139,6 @@ class Augment:
         others = [(0, 0)] * (len(images.shape) - 3)
         margins = (*others, margin, margin, (0, 0))
         return tf.pad(images, margins, self.pad_mode.upper())
-
-
-def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(
-            f"`{name}` of Augment must be one of {choices}. Received: "
-            f"{name}={value!r}."
-        )
 
 
 def _check_range(name: str, bounds: tuple[float, float], top: float) -> None:

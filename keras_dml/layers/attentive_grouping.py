@@ -6,8 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_dml.arguments import check_count
 from keras_dml.layers.grouping import Grouping
-from keras_dml.losses.arguments import check_count
 from keras_dml.serialization import register
 from keras_dml.types import Config, Shape, Tensor
 

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import layers, ops
 
-from keras_dml.losses.arguments import check_choice, check_count
+from keras_dml.arguments import check_choice, check_count
 from keras_dml.serialization import register
 from keras_dml.types import Config, Shape, Tensor
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from keras import ops
 
-from keras_dml.losses.arguments import check_choice
+from keras_dml.arguments import check_choice
 from keras_dml.types import Tensor
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from keras import ops
 
-from keras_dml.losses.arguments import check_choice, check_count
+from keras_dml.arguments import check_choice, check_count
 from keras_dml.losses.base import MetricLoss
 from keras_dml.losses.pairs import compare
 from keras_dml.losses.reductions import scale_to_mean

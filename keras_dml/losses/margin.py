@@ -5,8 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_dml.arguments import check_choice, check_count
 from keras_dml.losses import distances
-from keras_dml.losses.arguments import check_choice, check_count
 from keras_dml.losses.mining import Miner, Seed
 from keras_dml.losses.mining import get as get_miner
 from keras_dml.losses.mining.miner import picked

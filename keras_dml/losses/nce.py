@@ -4,7 +4,7 @@ import math
 
 from keras import ops
 
-from keras_dml.losses.arguments import check_choice
+from keras_dml.arguments import check_choice
 from keras_dml.losses.distances import (
     inner_product,
     log_inverse_density,

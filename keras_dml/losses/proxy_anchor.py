@@ -4,7 +4,7 @@ from typing import Any
 
 from keras import ops
 
-from keras_dml.losses.arguments import check_choice, check_positive
+from keras_dml.arguments import check_choice, check_positive
 from keras_dml.losses.distances import inner_product, l2_normalize
 from keras_dml.losses.proxy_loss import ProxyLoss, class_mask
 from keras_dml.losses.reductions import masked_logsumexp

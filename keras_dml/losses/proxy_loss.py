@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_dml.losses.arguments import check_count
+from keras_dml.arguments import check_count
 from keras_dml.losses.base import MetricLoss
 from keras_dml.losses.weights import (
     check_class_ids,

@@ -4,7 +4,7 @@ from typing import Any
 
 from keras import ops
 
-from keras_dml.losses.arguments import check_positive
+from keras_dml.arguments import check_positive
 from keras_dml.losses.distances import l2_normalize, squared_distance
 from keras_dml.losses.proxy_loss import ProxyLoss, class_mask
 from keras_dml.losses.reductions import (

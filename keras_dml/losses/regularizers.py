@@ -3,7 +3,7 @@
 import numpy as np
 from keras import ops
 
-from keras_dml.losses.arguments import check_choice
+from keras_dml.arguments import check_choice
 from keras_dml.types import Tensor
 
 

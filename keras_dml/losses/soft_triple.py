@@ -4,7 +4,7 @@ from typing import Any
 
 from keras import ops
 
-from keras_dml.losses.arguments import check_count, check_positive
+from keras_dml.arguments import check_count, check_positive
 from keras_dml.losses.distances import (
     inner_product,
     l2_normalize,

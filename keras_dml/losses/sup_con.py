@@ -4,8 +4,8 @@ from typing import Any
 
 from keras import ops
 
+from keras_dml.arguments import check_positive
 from keras_dml.losses import distances
-from keras_dml.losses.arguments import check_positive
 from keras_dml.losses.mining import Seed
 from keras_dml.losses.mining import get as get_miner
 from keras_dml.losses.pair_loss import PairLoss

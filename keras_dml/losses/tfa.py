@@ -12,7 +12,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_dml.losses.arguments import check_choice
+from keras_dml.arguments import check_choice
 from keras_dml.losses.base import MetricLoss
 from keras_dml.losses.lifted_structure import lifted_structure
 from keras_dml.losses.pairs import pair_masks

@@ -5,10 +5,10 @@ from typing import Any
 import keras
 
 from keras_dml import backbones, losses
+from keras_dml.arguments import check_choice
 from keras_dml.backbones import splitting
 from keras_dml.head import Head
 from keras_dml.layers import AttentionEnsemble
-from keras_dml.losses.arguments import check_choice
 from keras_dml.methods.abe_branches import (
     context_network,
     find_layer,

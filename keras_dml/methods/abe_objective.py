@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_dml import losses
-from keras_dml.losses.arguments import check_choice
+from keras_dml.arguments import check_choice
 from keras_dml.losses.pairs import IGNORE
 from keras_dml.losses.regularizers import divergence
 from keras_dml.objective import Objective

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_dml import backbones, losses
-from keras_dml.losses.arguments import check_choice
+from keras_dml.arguments import check_choice
 from keras_dml.losses.regularizers import diversity
 from keras_dml.methods.attentive_grouping_head import GroupedHead
 from keras_dml.model import MetricModel

@@ -5,6 +5,7 @@ from typing import Any
 
 from keras import ops
 
+from keras_dml.arguments import check_choice
 from keras_dml.head import Head
 from keras_dml.layers.attentive_grouping import AttentiveGrouping
 from keras_dml.layers.grouping import (
@@ -14,7 +15,6 @@ from keras_dml.layers.grouping import (
     LinearGrouping,
     PooledGrouping,
 )
-from keras_dml.losses.arguments import check_choice
 from keras_dml.serialization import register
 from keras_dml.types import Config, Shape, Tensor
 

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from keras_dml import backbones
-from keras_dml.losses.arguments import check_count
+from keras_dml.arguments import check_count
 from keras_dml.methods.diva_decorrelation import Decorrelation
 from keras_dml.methods.diva_head import TaskHead
 from keras_dml.methods.diva_tasks import TASKS, Task, diva_tasks, main_task

@@ -4,8 +4,8 @@ from typing import Any
 
 import keras
 
+from keras_dml.arguments import check_choice, check_count
 from keras_dml.layers import GradientReversal
-from keras_dml.losses.arguments import check_choice, check_count
 from keras_dml.losses.distances import l2_normalize
 from keras_dml.losses.regularizers import correlation
 from keras_dml.serialization import register

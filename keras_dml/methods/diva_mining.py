@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_dml.losses.arguments import check_choice
+from keras_dml.arguments import check_choice
 from keras_dml.losses.mining import DistanceWeighted, Miner, Seed
 from keras_dml.losses.mining import get as get_miner
 from keras_dml.losses.mining.miner import one_of_each_row

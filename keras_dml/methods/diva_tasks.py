@@ -8,8 +8,8 @@ import keras
 import numpy as np
 
 from keras_dml import losses
+from keras_dml.arguments import check_choice
 from keras_dml.layers import EmbeddingQueue
-from keras_dml.losses.arguments import check_choice
 from keras_dml.losses.mining import DistanceWeighted, Miner
 from keras_dml.methods.diva_mining import (
     IntraClass,

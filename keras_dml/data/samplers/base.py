@@ -88,15 +88,3 @@ def check_count(name: str, value: Any, owner: str, least: int = 1) -> int:
             f"Received: {name}={value!r}."
         )
     return int(value)
-
-
-def check_choice(
-    name: str, value: Any, choices: tuple[str, ...], owner: str
-) -> str:
-    """`value`, if it is one of `choices`."""
-    if value not in choices:
-        raise ValueError(
-            f"`{name}` of {owner} must be one of {choices}. Received: "
-            f"{name}={value!r}."
-        )
-    return str(value)

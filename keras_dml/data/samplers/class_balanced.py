@@ -5,7 +5,8 @@ import logging
 import numpy as np
 import numpy.typing as npt
 
-from keras_dml.data.samplers.base import Sampler, check_choice, check_count
+from keras_dml.arguments import check_choice
+from keras_dml.data.samplers.base import Sampler, check_count
 from keras_dml.data.samplers.layout import (
     Groups,
     draw_images,
@@ -89,9 +90,8 @@ class ClassBalanced(Sampler):
             classes = check_count("classes", classes, "ClassBalanced")
             batch_size = classes * self.images
         super().__init__(labels, batch_size, seed, steps_per_epoch)
-        self.weighting = check_choice(
-            "weighting", weighting, WEIGHTINGS, "ClassBalanced"
-        )
+        check_choice("ClassBalanced", "weighting", weighting, WEIGHTINGS)
+        self.weighting = weighting
         self._groups = self._group()
         if classes is None:
             classes = self._classes_that_fit()

@@ -3,7 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
-from keras_dml.data.samplers.base import Sampler, check_choice, check_count
+from keras_dml.arguments import check_choice
+from keras_dml.data.samplers.base import Sampler, check_count
 from keras_dml.data.samplers.class_balanced import ClassBalanced, quotas
 from keras_dml.data.samplers.layout import (
     Groups,
@@ -92,8 +93,10 @@ class ClusterSampler(Sampler):
         self.classes = self._all.classes
         self.images = self._all.images
         self.learners = check_count("learners", learners, owner)
-        self.schedule = check_choice("schedule", schedule, SCHEDULES, owner)
-        self.fill = check_choice("fill", fill, FILLS, owner)
+        check_choice(owner, "schedule", schedule, SCHEDULES)
+        check_choice(owner, "fill", fill, FILLS)
+        self.schedule = schedule
+        self.fill = fill
         self.phase = ("sliced", "clusters")
         self._assignments: Rows | None = None
 
@@ -149,10 +152,9 @@ class ClusterSampler(Sampler):
         Raises:
             ValueError: If an argument is not one of these.
         """
-        self.phase = (
-            check_choice("loss", loss, LOSSES, "ClusterSampler"),
-            check_choice("source", source, SOURCES, "ClusterSampler"),
-        )
+        check_choice("ClusterSampler", "loss", loss, LOSSES)
+        check_choice("ClusterSampler", "source", source, SOURCES)
+        self.phase = (loss, source)
 
     def plan(self, epoch: int) -> Rows:
         """Rows of every batch, class by class, (steps, batch_size)."""

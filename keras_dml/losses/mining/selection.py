@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from keras import ops
 
-from keras_dml.losses.arguments import check_choice
+from keras_dml.arguments import check_choice
 from keras_dml.losses.mining.miner import Miner, Seed, one_of_each_row
 from keras_dml.losses.pairs import Pairs
 from keras_dml.serialization import register
