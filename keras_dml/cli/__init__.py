@@ -1,0 +1,27 @@
+"""The `keras-dml` command: one module for each of its commands."""
+
+import logging
+import os
+
+import click
+
+from keras_dml.cli.data import data
+from keras_dml.cli.evaluate import evaluate
+from keras_dml.cli.export import export
+from keras_dml.cli.recipes import recipes
+from keras_dml.cli.train import train
+
+
+@click.group()
+@click.version_option(package_name="keras-dml")
+def main() -> None:
+    """Deep metric learning for Keras: train, evaluate, export.
+
+    Set KERAS_DML_TRACEBACK=1 to see where an error comes from.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    logging.basicConfig(format="%(levelname)s %(message)s")
+
+
+for command in (train, evaluate, export, recipes, data):
+    main.add_command(command)

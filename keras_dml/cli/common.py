@@ -1,0 +1,60 @@
+"""What all commands have in common: options, errors, tables."""
+
+import os
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from keras_dml.runs.outcome import Table
+
+# What users can mend; anything else is a bug and keeps its traceback.
+USER_ERRORS = (ValueError, OSError)
+
+
+def reports_errors(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Prints what a user can mend as one message, without a traceback."""
+
+    @wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return command(*args, **kwargs)
+        except USER_ERRORS as error:
+            if os.environ.get("KERAS_DML_TRACEBACK"):
+                raise
+            raise click.ClickException(str(error)) from error
+
+    return wrapped
+
+
+setting_option = click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY.KEY=VALUE",
+    help="Change a setting of the recipe; may be repeated.",
+)
+
+model_option = click.option(
+    "--model",
+    "which",
+    type=click.Choice(["best", "last"]),
+    default="best",
+    show_default=True,
+    help="Which model of the run.",
+)
+
+
+def print_table(table: "Table", title: str) -> None:
+    """Prints a header and rows under a title."""
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
+    header, *rows = table
+    drawn = RichTable(*header)
+    for row in rows:
+        drawn.add_row(*row)
+    click.echo(title)
+    Console().print(drawn)

@@ -1,0 +1,87 @@
+"""`keras-dml data`: glyphs, folder, check."""
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from keras_dml.cli.common import print_table, reports_errors
+
+if TYPE_CHECKING:
+    from keras_dml.data import DataSplits
+
+
+@click.group()
+def data() -> None:
+    """Look at a data set: what is in it, and how it is split."""
+
+
+preview_option = click.option(
+    "--preview",
+    type=click.Path(dir_okay=False),
+    metavar="FILE.png",
+    help="Write a sheet of training images, one class a row.",
+)
+
+
+@data.command()
+@preview_option
+@reports_errors
+def glyphs(preview: str | None) -> None:
+    """The embedded data set of typeface drawings."""
+    from keras_dml.data import glyphs as load_glyphs
+
+    _show(load_glyphs(), preview)
+
+
+@data.command()
+@click.argument("path", type=click.Path(file_okay=False))
+@click.option(
+    "--unreadable",
+    type=click.Choice(["skip", "raise"]),
+    default="skip",
+    show_default=True,
+    help="What to do about files that are not images.",
+)
+@preview_option
+@reports_errors
+def folder(path: str, unreadable: str, preview: str | None) -> None:
+    """Images in PATH/class/image.jpg."""
+    from keras_dml.data import image_folder_splits
+
+    _show(image_folder_splits(path, unreadable=unreadable), preview)
+
+
+@data.command()
+@click.argument("path", type=click.Path())
+@preview_option
+@reports_errors
+def check(path: str, preview: str | None) -> None:
+    """Say which data set is at PATH, and what is missing."""
+    from keras_dml.data import check as look_at
+
+    found = look_at(path)
+    click.echo(f"{path} is {found.kind}: keras_dml.data.{found.loader}")
+    for problem in found.problems:
+        click.echo(f"! {problem}")
+    if found.splits is None:
+        sys.exit(1)
+    _show(found.splits, preview)
+
+
+def _show(splits: "DataSplits", preview: str | None) -> None:
+    rows = [
+        [name, str(images.num_classes), str(len(images))]
+        for name, images in (
+            ("train", splits.train),
+            ("validation", splits.validation),
+            ("test", splits.test),
+            *((f"test, {name}", x) for name, x in splits.tests.items()),
+        )
+    ]
+    print_table([["classes for", "classes", "images"], *rows], splits.name)
+    if preview:
+        from keras_dml.data import preview as draw
+
+        draw(splits.train).save(preview)
+        click.echo(f"Wrote {preview}")

@@ -1,0 +1,40 @@
+"""`keras-dml recipes`."""
+
+from pathlib import Path
+
+import click
+
+from keras_dml.cli.common import print_table, reports_errors, setting_option
+
+
+@click.command()
+@click.argument("recipe", required=False, type=click.Path(dir_okay=False))
+@setting_option
+@click.option(
+    "--folder",
+    type=click.Path(file_okay=False),
+    default="recipes",
+    show_default=True,
+    help="Where to look for recipes.",
+)
+@reports_errors
+def recipes(recipe: str | None, settings: tuple[str, ...], folder: str) -> None:
+    """List the recipes, or print RECIPE with everything filled in."""
+    from keras_dml.recipes import dump, load
+
+    if recipe:
+        click.echo(dump(load(recipe, settings)), nl=False)
+        return
+    # A leading underscore marks what only other recipes are based on.
+    files = sorted(Path(folder).rglob("[!_]*.yaml"))
+    if not files:
+        raise click.ClickException(
+            f"There are no recipes in {folder!r}. Use --folder."
+        )
+    rows = [[str(path), _first_comment(path)] for path in files]
+    print_table([["recipe", "what it is"], *rows], "Recipes")
+
+
+def _first_comment(path: Path) -> str:
+    first = path.read_text(encoding="utf-8").partition("\n")[0]
+    return first.removeprefix("#").strip() if first.startswith("#") else ""

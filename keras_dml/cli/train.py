@@ -1,0 +1,44 @@
+"""`keras-dml train`."""
+
+import sys
+
+import click
+
+from keras_dml.cli.common import print_table, reports_errors, setting_option
+
+
+@click.command()
+@click.argument("recipe", type=click.Path(dir_okay=False))
+@setting_option
+@click.option(
+    "--output",
+    type=click.Path(),
+    help="Folder of the run. [default: runs/NAME-OF-RECIPE, with a number "
+    "where that is taken]",
+)
+@click.option("--overwrite", is_flag=True, help="Replace a run in --output.")
+@reports_errors
+def train(
+    recipe: str, settings: tuple[str, ...], output: str | None, overwrite: bool
+) -> None:
+    """Train what RECIPE describes, and measure it before and after."""
+    from keras_dml import recipes, runs
+
+    checked = recipes.load(recipe, settings)
+    folder = runs.create_folder(
+        output or runs.free_folder(checked.name), checked, overwrite
+    )
+    verbose = 1 if sys.stdout.isatty() else 2
+    outcome = runs.train(checked, folder, verbose=verbose)
+    print_table(
+        outcome.metrics_table(),
+        f"{checked.name}: {outcome.images['test']} images of test classes",
+    )
+    if outcome.divisions:
+        print_table(outcome.divisions_table(), "Divisions")
+    click.echo(outcome.choice_line())
+    click.echo("\n  ".join(outcome.cost_lines()))
+    click.echo(f"Run: {folder} (summary.md, best.keras, last.keras)")
+    if outcome.interrupted:
+        click.echo("Interrupted: last.keras is the model as it was then.")
+        sys.exit(130)
