@@ -4,7 +4,9 @@ from keras_dml.backbones import convert, splitting
 from keras_dml.backbones.bn_inception import bn_inception
 from keras_dml.backbones.get import get
 from keras_dml.backbones.googlenet import googlenet
+from keras_dml.backbones.preprocessing import with_preprocessing
 from keras_dml.backbones.small_convnet import small_convnet
+from keras_dml.backbones.torchvision_googlenet import torchvision_googlenet
 
 __all__ = [
     "bn_inception",
@@ -13,4 +15,6 @@ __all__ = [
     "googlenet",
     "small_convnet",
     "splitting",
+    "torchvision_googlenet",
+    "with_preprocessing",
 ]

@@ -50,12 +50,12 @@ def image_input(
     return inputs, CaffePreprocessing(mean, name="preprocessing")(inputs)
 
 
-def halving_max_pool(x: Tensor, name: str) -> Tensor:
-    """3×3 max pooling with stride 2 whose output size is rounded up.
+def halving_max_pool(x: Tensor, name: str, size: int = 3) -> Tensor:
+    """Max pooling with stride 2 whose output size is rounded up.
 
-    Caffe lets the last window hang over the edge. Padding with zeros does
-    the same to activations that are not negative, and where the last
-    window fits it is not looked at.
+    Caffe, and PyTorch with `ceil_mode`, let the last window hang over the
+    edge. Padding with zeros does the same to activations that are not
+    negative, and where the last window fits it is not looked at.
     """
     x = layers.ZeroPadding2D(((0, 1), (0, 1)), name=f"{name}_pad")(x)
-    return layers.MaxPooling2D(3, strides=2, name=name)(x)
+    return layers.MaxPooling2D(size, strides=2, name=name)(x)

@@ -50,7 +50,7 @@ def load_weights(model: keras.Model, path: str | os.PathLike[str]) -> None:
 def load_state_dict(
     model: keras.Model,
     state: Mapping[str, npt.ArrayLike],
-    rename: Callable[[str], str] = lambda module: module.replace("/", "_"),
+    rename: Callable[[str], str] = lambda module: re.sub("[./]", "_", module),
     ignore: str = CLASSIFIERS,
 ) -> None:
     """Sets a model's weights from a state dict in PyTorch's layout.
@@ -62,7 +62,8 @@ def load_state_dict(
     normalization, whose `num_batches_tracked` is passed over. For
     `googlenet()` these are "conv1/7x7_s2.weight", "inception_3a/1x1.bias"
     (or "_" for "/"); for `bn_inception()` "inception_3a_1x1.weight",
-    "inception_3a_1x1_bn.running_mean".
+    "inception_3a_1x1_bn.running_mean"; for `torchvision_googlenet()` those
+    of torchvision, "inception3a.branch2.0.conv.weight".
 
     Either all weights are set, or none.
 
@@ -70,7 +71,7 @@ def load_state_dict(
         model: A functional model.
         state: Arrays by name.
         rename: From a module's name to that of the layer. By default "/",
-            which Keras does not allow, becomes "_".
+            which Keras does not allow, and "." become "_".
         ignore: Regular expression of modules that may be left over.
 
     Raises:

@@ -3,6 +3,7 @@
 import keras
 
 from keras_dml.layers import FrozenBatchNormalization
+from keras_dml.layers.model_copy import copy_model
 
 
 def freeze_batch_norm(backbone: keras.Model) -> keras.Model:
@@ -34,7 +35,4 @@ def with_input_shape(
     backbone: keras.Model, input_shape: tuple[int, int, int]
 ) -> keras.Model:
     """A copy of a functional model that takes images of another size."""
-    inputs = keras.Input(input_shape, name="image")
-    copy = keras.models.clone_model(backbone, input_tensors=inputs)
-    copy.set_weights(backbone.get_weights())
-    return copy
+    return copy_model(backbone, inputs=keras.Input(input_shape, name="image"))

@@ -5,16 +5,21 @@ import os
 
 import keras
 
-from keras_dml.backbones import applications
+from keras_dml.backbones import applications, presets
 from keras_dml.backbones.bn_inception import bn_inception
 from keras_dml.backbones.convert import load_weights
 from keras_dml.backbones.freezing import freeze_batch_norm as freeze
 from keras_dml.backbones.freezing import with_input_shape
 from keras_dml.backbones.googlenet import googlenet
 from keras_dml.backbones.small_convnet import small_convnet
+from keras_dml.backbones.torchvision_googlenet import torchvision_googlenet
 
 # Networks of ours that have published weights.
-INCEPTIONS = {"bn_inception": bn_inception, "googlenet": googlenet}
+INCEPTIONS = {
+    "bn_inception": bn_inception,
+    "googlenet": googlenet,
+    "torchvision_googlenet": torchvision_googlenet,
+}
 
 
 def get(
@@ -30,14 +35,20 @@ def get(
     every backbone takes pixels in 0 to 255.
 
     Args:
-        backbone: "small_convnet", "googlenet", "bn_inception", the name of
-            a network of `keras.applications` ("resnet50"), the path of a
-            `.keras` file, or a functional Keras model.
+        backbone: "small_convnet", "googlenet", "torchvision_googlenet",
+            "bn_inception", the name of a network of `keras.applications`
+            ("resnet50"), a preset of KerasHub
+            ("hf://timm/resnet50.tv_in1k", "keras_hub:resnet_50_imagenet",
+            "keras_hub:a/folder") or KerasCV
+            ("keras_cv:resnet50_imagenet"), the path of a `.keras` file, or
+            a functional Keras model.
         input_shape: (H, W, C) of the images. By default what the network
             has: (48, 48, 1) for "small_convnet", else (224, 224, 3).
+            Presets mostly take any size, and need one here.
         weights: None (random); for a name of `keras.applications`
-            "imagenet" or the path of a weights file; for "googlenet" and
-            "bn_inception" a path, see `convert.load_weights`.
+            "imagenet" or the path of a weights file; for the GoogLeNets and
+            "bn_inception" a path, see `convert.load_weights`. A preset
+            comes with its weights.
         freeze_batch_norm: Whether batch normalization keeps its moving
             statistics while its gamma and beta still train.
 
@@ -45,9 +56,11 @@ def get(
         A functional model, (B, H, W, C) → (B, h, w, C') or (B, C').
 
     Raises:
+        ImportError: If the library of a preset is not installed.
         ValueError: If the name is unknown, if the file holds no backbone,
-            if the model's input is not one batch of images of known size,
-            or if `weights` is given where it has no meaning.
+            if the preset cannot be loaded, if the model's input is not one
+            batch of images of known size, or if `weights` is given where
+            it has no meaning.
         FileNotFoundError: If a path to a `.keras` file does not exist.
     """
     model = _find(backbone, input_shape, weights)
@@ -78,6 +91,8 @@ def _find(
     if name in applications.networks():
         return applications.build(name, input_shape, weights)
     _refuse_weights(weights, backbone)
+    if isinstance(backbone, str) and presets.is_preset(backbone):
+        return presets.build(backbone, input_shape)
     if name == "small_convnet":
         return small_convnet(input_shape or (48, 48, 1))
     if isinstance(backbone, keras.Model):
@@ -92,9 +107,9 @@ def _names() -> list[str]:
 def _refuse_weights(weights: str | None, backbone: object) -> None:
     if weights is not None:
         raise ValueError(
-            "`weights` is for backbones of keras.applications, "
-            '"googlenet" and "bn_inception". Received: '
-            f"weights={weights!r} with {_describe(backbone)}. Leave it out."
+            "`weights` is for backbones of keras.applications and for "
+            f"{tuple(INCEPTIONS)}. Received: weights={weights!r} with "
+            f"{_describe(backbone)}. Leave it out."
         )
 
 
@@ -103,9 +118,10 @@ def _load(path: str) -> keras.Model:
         nearest = difflib.get_close_matches(path.lower(), _names(), n=1)
         hint = f' Did you mean "{nearest[0]}"?' if nearest else ""
         raise ValueError(
-            '`backbone` must be "small_convnet", "googlenet", '
-            '"bn_inception", a network of keras.applications, the path of a '
-            f".keras file, or a Keras model. Received: backbone={path!r}.{hint}"
+            '`backbone` must be "small_convnet", one of '
+            f"{tuple(INCEPTIONS)}, a network of keras.applications, a preset "
+            '("hf://…", "keras_hub:…", "keras_cv:…"), the path of a .keras '
+            f"file, or a Keras model. Received: backbone={path!r}.{hint}"
         )
     if not os.path.exists(path):
         raise FileNotFoundError(

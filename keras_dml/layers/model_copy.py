@@ -14,6 +14,7 @@ def copy_model(
     clone_function: Callable[[keras.layers.Layer], keras.layers.Layer]
     | None = None,
     name: str | None = None,
+    inputs: keras.KerasTensor | None = None,
     **kwargs: Any,
 ) -> keras.Model:
     """A copy of a model with layers of its own and the same weights.
@@ -24,17 +25,20 @@ def copy_model(
         clone_function: What becomes of each layer, as for
             `keras.models.clone_model`; it may change no weight's shape.
         name: Name of the copy, by default that of the model.
+        inputs: The input of the copy; by default one like the model's.
         **kwargs: Passed to `keras.models.clone_model`.
     """
     given = model.inputs[0]
-    inputs: Any = keras.Input(
-        batch_shape=given.shape, dtype=given.dtype, name="features"
-    )
+    if inputs is None:
+        inputs = keras.Input(
+            batch_shape=given.shape, dtype=given.dtype, name="features"
+        )
+    packed: Any = inputs
     if not isinstance(model, keras.Sequential):
         # Keras wants a list of one where the model has such an input.
-        inputs = keras.tree.pack_sequence_as(model.input, [inputs])
+        packed = keras.tree.pack_sequence_as(model.input, [inputs])
     copy = keras.models.clone_model(
-        model, inputs, clone_function or _again, **kwargs
+        model, packed, clone_function or _again, **kwargs
     )
     copy.name = name or model.name
     copy.set_weights(model.get_weights())

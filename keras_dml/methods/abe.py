@@ -119,7 +119,8 @@ def abe(
             its name, or its config. The default is that of Eq. 10.
         branch: Name of the backbone's layer whose output is S(x). The
             default is known for "googlenet" (as in the paper),
-            "bn_inception", "resnet50" and "small_convnet".
+            "torchvision_googlenet", "bn_inception", "resnet50" and
+            "small_convnet".
         attention_end: Name of the layer with which C, the copy of the
             layers after `branch`, ends. Default as for `branch`.
         variant: "abe"; "heads": M copies of G and no attention;

@@ -10,6 +10,7 @@ BRANCHES = {
     "bn_inception": ("inception_3c_output", "inception_4e_output"),
     "googlenet": ("pool3_3x3_s2", "inception_4e_output"),
     "resnet50": ("conv3_block4_out", "conv4_block6_out"),
+    "torchvision_googlenet": ("maxpool3", "inception4e_output"),
     "small_convnet": ("relu_1", "relu_3"),
 }
 """Branching point and end of C, by name of the backbone."""

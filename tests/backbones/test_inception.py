@@ -1,4 +1,4 @@
-"""GoogLeNet and BN-Inception.
+"""GoogLeNet, as of Caffe and as of torchvision, and BN-Inception.
 
 The networks are computed a second time in PyTorch, straight from the state
 dict, with Caffe's rules for padding and rounding.
@@ -14,8 +14,10 @@ from keras_dml.backbones import convert
 MAKERS = {
     "googlenet": backbones.googlenet,
     "bn_inception": backbones.bn_inception,
+    "torchvision_googlenet": backbones.torchvision_googlenet,
 }
-both = pytest.mark.parametrize("name", MAKERS)
+every_network = pytest.mark.parametrize("name", MAKERS)
+of_caffe = pytest.mark.parametrize("name", ["googlenet", "bn_inception"])
 
 
 def count(variables) -> int:
@@ -29,16 +31,19 @@ def test_numbers_of_weights() -> None:
     bn_inception = backbones.bn_inception((32, 32, 3))
     # `bninception` of pretrained-models.pytorch.
     assert count(bn_inception.trainable_weights) + 1025 * 1000 == 11_295_240
+    torchvision = backbones.torchvision_googlenet((32, 32, 3))
+    # `googlenet` in torchvision's table of models.
+    assert count(torchvision.trainable_weights) + 1025 * 1000 == 6_624_904
 
 
-@both
+@every_network
 @pytest.mark.parametrize(("size", "cells"), [(224, 7), (227, 7), (67, 2)])
 def test_map_sizes_are_those_of_caffe(name, size, cells) -> None:
     model = MAKERS[name]((size, size, 3))
     assert model.output_shape == (None, cells, cells, 1024)
 
 
-@both
+@of_caffe
 def test_preprocessing_is_bgr_less_the_mean(name) -> None:
     model = MAKERS[name]((32, 32, 3))
     layer = model.get_layer("preprocessing")
@@ -61,7 +66,8 @@ def state_dict(model) -> dict[str, np.ndarray]:
             h, w, i, o = layer.kernel.shape
             scale = np.sqrt(2 / (h * w * i))
             state[f"{name}.weight"] = rng.normal(0, scale, (o, i, h, w))
-            state[f"{name}.bias"] = rng.normal(0, 0.1, o)
+            if layer.use_bias:
+                state[f"{name}.bias"] = rng.normal(0, 0.1, o)
         if isinstance(layer, keras.layers.BatchNormalization):
             channels = layer.gamma.shape
             state[f"{name}.weight"] = rng.uniform(0.5, 1.5, channels)
@@ -69,7 +75,15 @@ def state_dict(model) -> dict[str, np.ndarray]:
             state[f"{name}.running_mean"] = rng.normal(0, 0.2, channels)
             state[f"{name}.running_var"] = rng.uniform(0.5, 1.5, channels)
             state[f"{name}.num_batches_tracked"] = np.array(7)
+    if model.name == "torchvision_googlenet":
+        state = {dotted(name): value for name, value in state.items()}
     return {k: v.astype("float32") for k, v in state.items()}
+
+
+def dotted(name: str) -> str:
+    """ "inception3a_branch2_0_conv.weight" by torchvision's name."""
+    module, parameter = name.split(".")
+    return f"{module.replace('_', '.')}.{parameter}"
 
 
 def test_names_and_shapes_are_those_of_the_checkpoints() -> None:
@@ -91,6 +105,17 @@ def test_names_and_shapes_are_those_of_the_checkpoints() -> None:
         "inception_4d_double_3x3_reduce.weight": (160, 608, 1, 1),
         "inception_5a_1x1.weight": (352, 1056, 1, 1),
         "inception_5b_pool_proj_bn.weight": (128,),
+    }.items():
+        assert state[name].shape == shape
+    state = state_dict(backbones.torchvision_googlenet((32, 32, 3)))
+    assert len(state) == 6 * 57
+    for name, shape in {
+        "conv1.conv.weight": (64, 3, 7, 7),
+        "conv3.bn.running_mean": (192,),
+        "inception3a.branch1.conv.weight": (64, 192, 1, 1),
+        "inception4d.branch2.1.conv.weight": (288, 144, 3, 3),
+        "inception5b.branch3.1.conv.weight": (128, 48, 3, 3),
+        "inception5b.branch4.1.bn.weight": (128,),
     }.items():
         assert state[name].shape == shape
 
@@ -121,6 +146,34 @@ class Torch:
     def pool(self, x, stride=2):
         padding = 1 if stride == 1 else 0
         return self.f.max_pool2d(x, 3, stride, padding, ceil_mode=True)
+
+    def torchvision_googlenet(self, x):
+        x = self.pool(self.basic(x, "conv1", 2))
+        x = self.pool(self.basic(self.basic(x, "conv2"), "conv3"))
+        for module in "3a 3b 4a 4b 4c 4d 4e 5a 5b".split():
+            if module == "4a":
+                x = self.pool(x)
+            if module == "5a":
+                x = self.f.max_pool2d(x, 2, 2, ceil_mode=True)
+            n = f"inception{module}.branch"
+            branches = [
+                self.basic(x, f"{n}1"),
+                self.basic(self.basic(x, f"{n}2.0"), f"{n}2.1"),
+                self.basic(self.basic(x, f"{n}3.0"), f"{n}3.1"),
+                self.basic(self.pool(x, 1), f"{n}4.1"),
+            ]
+            x = self.cat(branches, 1)
+        return x
+
+    def basic(self, x, name, stride=1):
+        """torchvision's `BasicConv2d`."""
+        weight = self.state[f"{name}.conv.weight"]
+        y = self.f.conv2d(x, weight, None, stride, weight.shape[-1] // 2)
+        bn = [
+            self.state[f"{name}.bn.{x}"]
+            for x in ("running_mean", "running_var", "weight", "bias")
+        ]
+        return self.f.relu(self.f.batch_norm(y, *bn, eps=0.001))
 
     def norm(self, x):
         return self.f.local_response_norm(x, 5, 1e-4, 0.75, 1.0)
@@ -165,7 +218,8 @@ class Torch:
         return self.cat([self.conv(x, f"{n}_1x1"), three, double, pooled], 1)
 
 
-@both
+@pytest.mark.slow
+@every_network
 @pytest.mark.parametrize("size", [64, 67])
 def test_computes_what_pytorch_does_with_the_same_weights(name, size) -> None:
     """67 pixels make odd maps, whose pooling rounds up in Caffe."""
@@ -175,10 +229,9 @@ def test_computes_what_pytorch_does_with_the_same_weights(name, size) -> None:
     convert.load_state_dict(model, state)
     x = np.random.default_rng(1).uniform(0, 255, (1, size, size, 3))
     x = x.astype("float32")
-    red = 123 if name == "googlenet" else 128
-    bgr = x[..., ::-1] - np.array([104, 117, red], "float32")
     with torch.no_grad():
-        channels_first = torch.tensor(bgr.transpose(0, 3, 1, 2).copy())
+        inputs = preprocessed(name, x).transpose(0, 3, 1, 2)
+        channels_first = torch.tensor(inputs.astype("float32"))
         expected = getattr(Torch(state), name)(channels_first)
     expected = expected.numpy().transpose(0, 2, 3, 1)
     assert expected.max() > 0.1
@@ -187,10 +240,22 @@ def test_computes_what_pytorch_does_with_the_same_weights(name, size) -> None:
     )
 
 
+def preprocessed(name, x) -> np.ndarray:
+    if name == "torchvision_googlenet":
+        # Normalized as all of its models, and then by `transform_input`.
+        mean = np.array([0.485, 0.456, 0.406])
+        std = np.array([0.229, 0.224, 0.225])
+        normalized = (x / 255 - mean) / std
+        return normalized * (std / 0.5) + (mean - 0.5) / 0.5
+    red = 123 if name == "googlenet" else 128
+    return x[..., ::-1] - np.array([104, 117, red])
+
+
 # By name.
 
 
-@both
+@pytest.mark.slow
+@every_network
 def test_by_name_with_a_file_of_weights(name, tmp_path) -> None:
     shape = (32, 32, 3)
     state = state_dict(backbones.get(name, input_shape=shape))
@@ -199,10 +264,9 @@ def test_by_name_with_a_file_of_weights(name, tmp_path) -> None:
     model = backbones.get(
         name.upper(), input_shape=shape, weights=str(tmp_path / "state.npz")
     )
-    kernel = model.get_layer("inception_4c_3x3").kernel
-    np.testing.assert_array_equal(
-        kernel, state["inception_4c_3x3.weight"].transpose(2, 3, 1, 0)
-    )
+    kernel = next(v for v in model.weights if len(v.shape) == 4)
+    first = next(v for v in state.values() if v.ndim == 4)
+    np.testing.assert_array_equal(kernel, first.transpose(2, 3, 1, 0))
     model.save_weights(tmp_path / "model.weights.h5")
     again = backbones.get(
         name, input_shape=shape, weights=str(tmp_path / "model.weights.h5")
@@ -217,7 +281,8 @@ def test_a_missing_file_of_weights(file) -> None:
         backbones.get("googlenet", input_shape=(32, 32, 3), weights=file)
 
 
-@both
+@pytest.mark.slow
+@every_network
 def test_saved_model_gives_the_same(name, tmp_path) -> None:
     model = MAKERS[name]((32, 32, 3))
     model.save(tmp_path / "model.keras")

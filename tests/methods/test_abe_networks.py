@@ -69,6 +69,51 @@ def test_abe_2_has_its_parts(googlenet) -> None:
     assert shapes["attention"] == (None, 2, 2, 2, 480)
 
 
+# Figure 7.
+
+MODULES = [
+    f"inception_{name}_output"
+    for name in ("3a", "3b", "4a", "4b", "4c", "4d", "4e", "5a", "5b")
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("branch", "attention_end", "channels"),
+    [
+        # (a): from one Inception module to all seven.
+        *(("pool3_3x3_s2", end, 480) for end in MODULES[2:]),
+        # (b): five modules from other branching points.
+        ("pool2_3x3_s2", MODULES[4], 192),
+        (MODULES[0], MODULES[5], 256),
+        (MODULES[1], MODULES[6], 480),
+        (MODULES[2], MODULES[7], 512),
+        (MODULES[3], MODULES[8], 512),
+    ],
+)
+def test_branching_points_and_depths_of_figure_7(
+    branch, attention_end, channels, googlenet
+) -> None:
+    model = methods.abe(
+        googlenet,
+        branch=branch,
+        attention_end=attention_end,
+        learners=2,
+        embedding_dim=8,
+    )
+    *size, found = model.backbone.output_shape[1:]
+    assert found == channels
+    context = model.head.ensemble.attention
+    assert context.output_shape[1:3] == tuple(size)
+    modules = [x.name for x in context.layers if x.name in MODULES]
+    first = 0 if branch == "pool2_3x3_s2" else 2
+    if branch in MODULES:
+        first = MODULES.index(branch) + 1
+    assert modules == MODULES[first : MODULES.index(attention_end) + 1]
+    x = np.random.default_rng(0).uniform(0, 255, (1, 32, 32, 3))
+    assert model.outputs_of(x)["attention"].shape == (1, 2, *size, channels)
+
+
 # The pieces.
 
 

@@ -1,8 +1,9 @@
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_dml import losses, methods
+from keras_dml import export, losses, methods
 from keras_dml.methods.baseline import EmbeddingHead
 from tests.methods.test_contract import batch
 
@@ -69,8 +70,6 @@ def test_unknown_update_is_refused(tiny_backbone) -> None:
 def test_loss_weights_of_each_learner_are_saved(
     tiny_backbone, tmp_path
 ) -> None:
-    import keras
-
     loss = {"name": "margin", "learn_beta": True}
     model = model_of(tiny_backbone, loss=loss)
     owned = model.objective.learner_variables()
@@ -80,3 +79,47 @@ def test_loss_weights_of_each_learner_are_saved(
     again = keras.models.load_model(tmp_path / "model.keras")
     for a, b in zip(again.objective.learner_variables(), owned, strict=True):
         np.testing.assert_array_equal(a[0], b[0])
+
+
+# The base losses of Table 3, and shapes of the weights that each owns for
+# a learner (slices of 4, 4 and 2) and for the merged embedding.
+TABLE_3 = {
+    "triplet": ({"name": "triplet", "mining": "semihard"}, []),
+    "proxy_nca": (
+        {"name": "proxy_nca", "num_classes": 4},
+        [(4, 4), (4, 4), (4, 4), (4, 10)],
+    ),
+    "margin": (
+        {"name": "margin", "learn_beta": True},
+        [(1,), (1,), (1,), (1,)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TABLE_3)
+def test_trains_with_every_base_loss_of_the_paper(
+    name, tiny_backbone, tmp_path
+) -> None:
+    loss, shapes = TABLE_3[name]
+    model = model_of(tiny_backbone, loss=loss)
+    owned = model.objective.trainable_variables
+    assert sorted(tuple(v.shape) for v in owned) == shapes
+    model.compile(keras.optimizers.Adam(5e-3))
+    values = [
+        model.train_on_batch(*batch(step % 4 - 1), return_dict=True)["loss"]
+        for step in range(32)
+    ]
+    assert np.all(np.isfinite(values))
+    assert np.mean(values[-8:]) < 0.9 * np.mean(values[:8])
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    for a, b in zip(
+        again.objective.weights, model.objective.weights, strict=True
+    ):
+        np.testing.assert_array_equal(a, b)
+    stored = tf.train.list_variables(
+        str(export(model, tmp_path / "1") / "variables/variables")
+    )
+    held = [s for name, s in stored if "_CHECKPOINTABLE" not in name]
+    served = [*model.backbone.variables, *model.head.variables]
+    assert len(held) == len(served)

@@ -1,0 +1,67 @@
+"""The compositors of a DCML model: whom they teach, and what they cost."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.methods.test_contract import batch, count_calls
+from tests.methods.test_dcml import model_of
+
+
+def reached(model, term: str) -> set[str]:
+    """Paths of the variables to which a term's gradient comes."""
+    x, targets = batch()
+    with tf.GradientTape() as tape:
+        terms = model.objective(model.outputs_of(x, training=True), targets)
+        loss = tf.reduce_sum(terms[term])
+    variables = model.trainable_variables
+    gradients = tape.gradient(loss, variables)
+    return {
+        v.path
+        for v, g in zip(variables, gradients, strict=True)
+        if g is not None and np.any(g)
+    }
+
+
+def test_self_reinforcement_teaches_the_compositors_alone(
+    tiny_backbone,
+) -> None:
+    """min over ψ in Eq. 8: no other variable gets any gradient."""
+    model = model_of(tiny_backbone)
+    psi = {v.path for v in model.objective.compositor.trainable_variables}
+    assert reached(model, "reinforcement") == psi
+
+
+def test_sub_tasks_teach_everything_and_j_dis_all_but_compositors(
+    tiny_backbone,
+) -> None:
+    """min over θ and ψ, and min over θ, in Eq. 8."""
+    model = model_of(tiny_backbone)
+    psi = {v.path for v in model.objective.compositor.trainable_variables}
+    everything = {v.path for v in model.trainable_variables}
+    assert reached(model, "task_metric") == everything
+    assert reached(model, "metric") == everything - psi
+
+
+@pytest.mark.parametrize("compositors", [1, 8])
+def test_all_compositors_are_computed_at_once(
+    compositors, tiny_backbone
+) -> None:
+    model = model_of(tiny_backbone, compositors=compositors)
+    calls = count_calls(model.objective.compositor)
+    x, targets = batch()
+    model.objective(model.outputs_of(x), targets)
+    assert len(calls) == 1
+
+
+def test_more_compositors_are_no_more_operations(tiny_backbone) -> None:
+    """One kernel and one product, whatever their number."""
+    sizes = set()
+    for compositors in (2, 16):
+        layer = model_of(
+            tiny_backbone, compositors=compositors
+        ).objective.compositor
+        graph = tf.function(layer.__call__, autograph=False)
+        traced = graph.get_concrete_function(tf.TensorSpec((None, 3, 4)))
+        sizes.add(len(traced.graph.get_operations()))
+    assert len(sizes) == 1
