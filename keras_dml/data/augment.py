@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from keras_dml.arguments import check_choice
-from keras_dml.data.view import View, center_crop, to_channels
+from keras_dml.data.view import View, center_crop, resize, to_channels
 from keras_dml.data.windows import (
     TRIES,
     cut_random_area,
@@ -89,7 +89,8 @@ class Augment:
                 whether the view is mirrored.
 
         Returns:
-            (*size, channels), float32, 0..255.
+            (*size, channels), 0..255 in whole gray levels; uint8 if the
+            image is, and float32 otherwise.
         """
         cut = self._cut(image, draws[1:])
         if not self.flip:
@@ -106,33 +107,41 @@ class Augment:
             draws: (B, `draws`), uniform in [0, 1).
 
         Returns:
-            (B, *size, channels), float32, 0..255.
+            (B, *size, channels), 0..255, of the type as in `apply`.
         """
-        images = self._prepare(images)
+        images = self._padded(self.prepare(images))
         flips = (draws[:, 0] < 0.5) & self.flip
         if self.crop == "center":
             cut = center_crop(images, self.view.size)
             mirrored = tf.reverse(cut, [2])
             return tf.where(flips[:, None, None, None], mirrored, cut)
-        cut = cut_windows(images, draws[:, 1:], flips, self.view.size)
-        return tf.cast(cut, tf.float32)
+        return cut_windows(images, draws[:, 1:], flips, self.view.size)
+
+    @property
+    def resizes_first(self) -> bool:
+        """Whether the cut is out of the resized image, not the original."""
+        return self.crop != "random_resized" or self.view.resize is not None
+
+    def prepare(self, images: tf.Tensor) -> tf.Tensor:
+        """What is the same in every view of an image: it can be kept.
+
+        Args:
+            images: (H, W, C) or (B, H, W, C), 0..255.
+        """
+        return self.view.prepare(images) if self.resizes_first else images
 
     def _cut(self, image: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
         """What is shown of one image, before it is mirrored."""
         size = self.view.size
+        image = self.prepare(image)
         if self.crop == "center":
-            return self.view.apply(image)
+            return center_crop(image, size)
         if self.crop == "random":
-            return cut_window(self._prepare(image), draws, size)
-        if self.view.resize is not None:
-            image = self.view.prepare(image)
+            return cut_window(self._padded(image), draws, size)
         cut = cut_random_area(image, draws, self.scale, self.ratio)
-        cut = tf.image.resize(cut, size, antialias=True)
-        return to_channels(cut, self.view.channels)
+        return to_channels(resize(cut, size), self.view.channels)
 
-    def _prepare(self, images: tf.Tensor) -> tf.Tensor:
-        """Images as the view wants them before the cut, and padded."""
-        images = self.view.prepare(images)
+    def _padded(self, images: tf.Tensor) -> tf.Tensor:
         if not self.pad:
             return images
         margin = (self.pad, self.pad)

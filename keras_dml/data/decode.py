@@ -40,12 +40,35 @@ def read_image(path: str | os.PathLike[str], box: Rows | None = None) -> Pixels:
         return pixels
     part = crop(pixels, box)
     if part.size == 0:
-        height, width, _ = pixels.shape
-        raise ValueError(
-            f"The box (left, top, right, bottom) {tuple(map(int, box))} is "
-            f"outside of the image file {os.fspath(path)!r}, which is "
-            f"{width} pixels wide and {height} high."
-        )
+        raise _outside(path, box, *pixels.shape[:2])
+    return part
+
+
+def image_size(
+    path: str | os.PathLike[str], box: Rows | None = None
+) -> tuple[int, int]:
+    """Height and width of an image, by the head of its file.
+
+    Args:
+        path: The file.
+        box: As for `read_image`.
+
+    Raises:
+        ValueError: As `read_image`, as far as the head tells.
+    """
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            width, height = image.size
+    except Exception as error:
+        raise _undecodable(path, error) from error
+    if box is None:
+        return height, width
+    left, top, right, bottom = map(int, box)
+    part = min(bottom, height) - top, min(right, width) - left
+    if min(part) < 1:
+        raise _outside(path, box, height, width)
     return part
 
 
@@ -66,11 +89,25 @@ def _read_all(path: str | os.PathLike[str]) -> Pixels:
             pixels = np.asarray(image.convert("L" if gray else "RGB"))
     # Whatever a decoder stumbles over, the file is what is wrong.
     except Exception as error:
-        raise ValueError(
-            f"The image file {os.fspath(path)!r} cannot be decoded: "
-            f"{type(error).__name__}: {error}"
-        ) from error
+        raise _undecodable(path, error) from error
     return pixels[..., None] if gray else pixels
+
+
+def _undecodable(path: str | os.PathLike[str], error: Exception) -> ValueError:
+    return ValueError(
+        f"The image file {os.fspath(path)!r} cannot be decoded: "
+        f"{type(error).__name__}: {error}"
+    )
+
+
+def _outside(
+    path: str | os.PathLike[str], box: Rows, height: int, width: int
+) -> ValueError:
+    return ValueError(
+        f"The box (left, top, right, bottom) {tuple(map(int, box))} is "
+        f"outside of the image file {os.fspath(path)!r}, which is "
+        f"{width} pixels wide and {height} high."
+    )
 
 
 def decode_contents(contents: tf.Tensor) -> tf.Tensor:

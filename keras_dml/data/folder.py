@@ -29,14 +29,17 @@ def image_folder(
     the labels, from 0. Images are files that end in .jpg, .jpeg, .png,
     .bmp or .gif, in lower or upper case. Hidden files, among them the
     `._*` of macOS, are passed over, and so are folders inside of a class.
-    Folders without an image are no classes; a warning names them.
+    Folders without an image are no classes; a warning names them. What is
+    called like an image and is no file (a folder, a pipe, a link that leads
+    nowhere) cannot be decoded, and is not opened.
 
     Args:
         path: The folder.
         unreadable: What to do about files that cannot be decoded: "skip"
             them with a warning that names them, or "raise".
         verify: Whether to decode every file once, to find those. Without
-            it a bad file is an error when it is needed.
+            it a bad file is an error when it is needed; that it is a file
+            is looked at nevertheless.
 
     Returns:
         A set of file paths, its classes named by their folders.
@@ -59,14 +62,13 @@ def image_folder(
             f"{'not one' if root.exists() else 'not there'}."
         )
     entries = _visible(root)
-    stray = [x for x in entries if _is_image(x)]
+    stray = [x for x in entries if _is_image(x) and not x.is_dir()]
     folders = {x.name: _images_in(x) for x in entries if x.is_dir()}
     if not any(folders.values()):
         raise ValueError(_no_images(root, stray))
     if stray:
         _warn(f"images directly in {root} have no class and are", stray)
-    if verify:
-        folders = _readable(folders, raises=unreadable == "raise")
+    folders = _readable(folders, verify, raises=unreadable == "raise")
     empty = [root / name for name, files in folders.items() if not files]
     if empty:
         _warn("folders without an image are no classes and are", empty)
@@ -118,7 +120,7 @@ def _visible(folder: Path) -> list[Path]:
 
 
 def _is_image(path: Path) -> bool:
-    return path.suffix.lower() in EXTENSIONS and path.is_file()
+    return path.suffix.lower() in EXTENSIONS
 
 
 def _images_in(folder: Path) -> list[Path]:
@@ -126,13 +128,13 @@ def _images_in(folder: Path) -> list[Path]:
 
 
 def _readable(
-    folders: dict[str, list[Path]], raises: bool
+    folders: dict[str, list[Path]], verify: bool, raises: bool
 ) -> dict[str, list[Path]]:
-    """The files of each folder that can be decoded."""
+    """The files of each folder that are files and, verified, are decoded."""
     files = [file for found in folders.values() for file in found]
     bad: dict[Path, ValueError] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        problems = pool.map(_problem, files)
+        problems = pool.map(_problem if verify else _not_a_file, files)
         checks = track(problems, len(files), "Checking images")
         for file, problem in zip(files, checks, strict=True):
             if problem is None:
@@ -150,11 +152,23 @@ def _readable(
 
 
 def _problem(file: Path) -> ValueError | None:
-    try:
-        read_image(file)
-    except ValueError as error:
-        return error
-    return None
+    problem = _not_a_file(file)
+    if problem is None:
+        try:
+            read_image(file)
+        except ValueError as error:
+            return error
+    return problem
+
+
+def _not_a_file(file: Path) -> ValueError | None:
+    """To open a pipe would be to wait for ever."""
+    if os.path.isfile(file):
+        return None
+    return ValueError(
+        f"The image file {str(file)!r} cannot be decoded: it is a folder, a "
+        "pipe or a link that leads nowhere. Remove it."
+    )
 
 
 def _warn(what: str, paths: list[Path]) -> None:

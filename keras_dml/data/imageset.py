@@ -152,6 +152,26 @@ class ImageSet:
             boxes=None if self._boxes is None else self._boxes[picked],
         )
 
+    def relabeled(self) -> "ImageSet":
+        """The same images with their classes numbered 0, 1, 2, ….
+
+        The order of the labels is kept, and so are the names. Losses with
+        a weight for each class need labels like these.
+        """
+        classes, labels = np.unique(self._labels, return_inverse=True)
+        numbers = {label: number for number, label in enumerate(classes)}
+        return ImageSet(
+            self._images,
+            labels,
+            names={
+                numbers[label]: name
+                for label, name in self._names.items()
+                if label in numbers
+            },
+            ids=self._ids,
+            boxes=self._boxes,
+        )
+
     def read(self, row: int) -> Pixels:
         """The pixels of one image, (H, W, 1) or (H, W, 3) uint8.
 

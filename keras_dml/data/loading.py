@@ -1,14 +1,21 @@
 """Loading: images by row number, in parallel, in order, named if bad."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
+import numpy.typing as npt
 import tensorflow as tf
 
 from keras_dml.data.decode import decode_file, read_image
+from keras_dml.data.decoded import Decoded
 from keras_dml.data.imageset import ImageSet
 from keras_dml.types import Rows
+
+_UNLOADABLE = (
+    "The image file {!r} cannot be loaded by TensorFlow, though Pillow can "
+    "decode it. Save it again, as JPEG or PNG."
+)
 
 Element: TypeAlias = Any
 """A tensor, or a structure of tensors."""
@@ -17,36 +24,93 @@ Element: TypeAlias = Any
 class Loader:
     """Gives the images of a set to tf.data graphs.
 
+    Pixels are held by a variable on the CPU, where tf.data runs even if
+    there is a GPU: a tensor would be copied for every epoch.
+
     Args:
-        images: The set. Pixels are copied once, to a tensor on the CPU,
-            where tf.data runs even if there is a GPU.
+        images: The set.
+        decoded: Its files, decoded and prepared, where they are kept.
     """
 
-    def __init__(self, images: ImageSet) -> None:
+    def __init__(
+        self, images: ImageSet, decoded: Decoded | None = None
+    ) -> None:
+        self._images = images
+        self._stack = self._flat = None
+        self.files: dict[str, tf.Tensor] = {}
         with tf.device("CPU:0"):
-            if images.pixels is None:
-                self.files = {"path": tf.constant(images.paths, tf.string)}
+            if decoded is not None:
+                self._take(decoded)
+            elif images.pixels is None:
+                self.files["path"] = tf.constant(images.paths, tf.string)
                 if images.boxes is not None:
                     self.files["box"] = tf.constant(images.boxes)
-                self.pixels = None
             else:
                 gray = images.pixels.ndim == 3
                 pixels = images.pixels[..., None] if gray else images.pixels
-                self.pixels = tf.constant(pixels)
+                self._stack = tf.Variable(pixels, trainable=False)
+
+    def _take(self, decoded: Decoded) -> None:
+        """Shares the memory of decoded images."""
+        stack = decoded.stack
+        pixels = decoded.flat if stack is None else stack
+        capsule = pixels.__dlpack__()
+        shared = tf.experimental.dlpack.from_dlpack(capsule)
+        variable = tf.Variable(shared, trainable=False)
+        if stack is not None:
+            self._stack = variable
+            return
+        self._flat = variable
+        self._shapes = tf.constant(decoded.shapes)
+        self._starts = tf.constant(decoded.starts)
+        self._static_shape = (None, None, int(decoded.shapes[0, 2]))
 
     @property
-    def in_memory(self) -> bool:
+    def is_stack(self) -> bool:
         """Whether whole batches can be had at once."""
-        return self.pixels is not None
+        return self._stack is not None
 
     def batch(self, rows: tf.Tensor) -> tf.Tensor:
-        """Pixels of images in memory, (B, H, W, C) uint8."""
-        return tf.gather(self.pixels, rows)
+        """Pixels of images in a stack, (B, H, W, C) uint8."""
+        return tf.gather(self._stack, rows)
+
+    def image(self, row: tf.Tensor) -> tf.Tensor:
+        """Pixels of one image, (H, W, C) uint8."""
+        if self.files:
+            return decode_file(**_at(self.files, row))
+        if self.is_stack:
+            return self.batch(row)
+        shape = self._shapes[row]
+        size = tf.reduce_prod(shape, keepdims=True)
+        flat = tf.slice(self._flat, self._starts[row][None], size)
+        return tf.ensure_shape(tf.reshape(flat, shape), self._static_shape)
+
+    def each(
+        self, view: Callable[[tf.Tensor], tf.Tensor]
+    ) -> Iterator[npt.NDArray[Any]]:
+        """Views of all images of a set of files, in order, of any shape.
+
+        Raises:
+            ValueError: If a file cannot be decoded; it is named.
+        """
+        loaded = _parallel(
+            tf.data.Dataset.range(len(self._images)),
+            lambda row: (row, view(self.image(row))),
+        ).ignore_errors()
+        expected = 0
+        for found, seen in loaded.prefetch(16).as_numpy_iterator():
+            if found != expected:
+                break
+            yield seen
+            expected += 1
+        if expected < len(self._images):
+            file = {name: x[expected] for name, x in self.files.items()}
+            _raise_unreadable(**{k: x.numpy() for k, x in file.items()})
 
     def batches(
         self,
         rows: tf.Tensor,
-        inputs: tf.data.Dataset,
+        inputs: Element,
         view: Callable[[tf.Tensor, Element], Element],
         batch_size: int,
     ) -> tf.data.Dataset:
@@ -54,47 +118,45 @@ class Loader:
 
         Args:
             rows: Rows of the images, in order, (M,) int64.
-            inputs: What `view` takes beside each image, M elements.
-            view: Maps pixels (H, W, C) and an element of `inputs` to what
-                the model gets, of static shape.
+            inputs: What `view` takes beside each image, (M, ...).
+            view: Maps pixels (H, W, C) and an item of `inputs` to what the
+                model gets, of static shape.
             batch_size: Images in a batch; the last may have fewer.
 
         Returns:
             Batches of the views, in order. A file that cannot be decoded
             is an error that names it.
         """
-        if self.in_memory:
-            views = _parallel(
-                tf.data.Dataset.zip(_slices(rows), inputs),
-                lambda row, extra: view(self.batch(row), extra),
-            )
-            return views.batch(batch_size)
-        files = {name: tf.gather(x, rows) for name, x in self.files.items()}
         numbers = tf.data.Dataset.range(tf.shape(rows, tf.int64)[0])
 
-        def load(number: tf.Tensor, file: Element, extra: Element) -> Element:
-            return number, view(decode_file(**file), extra)
+        def load(number: tf.Tensor) -> Element:
+            image = self.image(tf.gather(rows, number))
+            return number, view(image, _at(inputs, number))
 
         def check(expected: tf.Tensor, loaded: Element) -> Element:
             found, views = loaded
-            with tf.control_dependencies([_explain(found, expected, files)]):
+            bad = _explain(found, expected, rows, self.files)
+            with tf.control_dependencies([bad]):
                 return tf.nest.map_structure(
                     lambda x: x[: tf.shape(expected)[0]], views
                 )
 
+        loaded = _parallel(numbers, load)
+        if not self.files:
+            return loaded.map(lambda _, views: views).batch(batch_size)
         # An error in the graph cannot say which file it is about. So files
         # that fail are dropped, and a gap in the numbers is explained. The
         # element that is appended shows a gap at the end.
-        wanted = tf.data.Dataset.zip(numbers, _slices(files), inputs)
-        loaded = _parallel(wanted, load).ignore_errors()
+        loaded = loaded.ignore_errors()
         loaded = loaded.concatenate(_stopper(loaded.element_spec))
         return tf.data.Dataset.zip(
             numbers.batch(batch_size), loaded.batch(batch_size)
         ).map(check)
 
 
-def _slices(tensor: tf.Tensor) -> tf.data.Dataset:
-    return tf.data.Dataset.from_tensor_slices(tensor)
+def _at(tensors: Element, number: tf.Tensor) -> Element:
+    """Items of tensors, from inside of a graph's parallel part."""
+    return tf.nest.map_structure(lambda x: tf.gather(x, number), tensors)
 
 
 def _parallel(
@@ -113,7 +175,10 @@ def _stopper(spec: Element) -> tf.data.Dataset:
 
 
 def _explain(
-    found: tf.Tensor, expected: tf.Tensor, files: dict[str, tf.Tensor]
+    found: tf.Tensor,
+    expected: tf.Tensor,
+    rows: tf.Tensor,
+    files: dict[str, tf.Tensor],
 ) -> tf.Tensor:
     """Fails, and names the file, if an expected number is missing."""
     count = tf.size(expected)
@@ -121,8 +186,7 @@ def _explain(
     is_missing = found != expected
 
     def explain() -> tf.Tensor:
-        first = expected[tf.argmax(is_missing)]
-        file = {name: x[first] for name, x in files.items()}
+        file = _at(files, rows[expected[tf.argmax(is_missing)]])
         arguments = [file["path"], *([file["box"]] if "box" in file else [])]
         return tf.numpy_function(_raise_unreadable, arguments, tf.bool)
 
@@ -134,7 +198,4 @@ def _explain(
 def _raise_unreadable(path: bytes, box: Rows | None = None) -> None:
     name = os.fsdecode(path)
     read_image(name, box)
-    raise ValueError(
-        f"The image file {name!r} cannot be loaded by TensorFlow, though "
-        "Pillow can decode it. Save it again, as JPEG or PNG."
-    )
+    raise ValueError(_UNLOADABLE.format(name))

@@ -7,12 +7,16 @@ import numpy as np
 import tensorflow as tf
 
 from keras_dml.data.augment import Augment
+from keras_dml.data.caching import cached
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.loading import Loader
 from keras_dml.data.samplers import Sampler
 from keras_dml.data.view import View
 
 VIEWS = ("image", "image2")
+
+BATCHED = 112**2
+"""Pixels of a view up to which a batch at a time is the faster way."""
 
 
 def pipeline(
@@ -30,6 +34,7 @@ def pipeline(
     views: int = 1,
     seed: int = 0,
     prefetch: int = tf.data.AUTOTUNE,
+    cache: str = "none",
 ) -> tf.data.Dataset:
     """Training batches as a sampler plans them.
 
@@ -60,6 +65,12 @@ def pipeline(
         views: 1, or 2 for two independent views of every image.
         seed: Seed of the views.
         prefetch: Batches made ahead.
+        cache: Where files are kept decoded and resized, as uint8, which
+            changes no pixel of a batch. All are decoded before the first
+            epoch. "memory"; "disk", in `cache_folder()/decoded`, from where
+            the next run takes them, until a file changes; "auto", memory
+            if they take at most half of what is available, otherwise disk
+            if there is room; or "none". The log says which, and how large.
 
     Returns:
         A dataset of `sampler.steps` batches `(x, y)`. `x` is float32 of
@@ -69,27 +80,29 @@ def pipeline(
 
     Raises:
         ValueError: If the sampler is for other labels, or an argument is
-            not as described.
+            not as described; with a cache, if a file cannot be decoded.
     """
     _check(images, sampler, views)
     height, width = (size, size) if isinstance(size, int) else size
     view = View((height, width), channels or images.channels or 3, resize)
     augment = Augment(view, crop, flip, pad, pad_mode, scale, ratio)
-    loader = Loader(images)
+    loader = Loader(images, cached(images, augment, cache))
     with tf.device("CPU:0"):
         labels = tf.constant(images.labels)
     make = _by_image
-    if loader.in_memory and augment.is_batched:
+    if loader.is_stack and augment.is_batched and height * width <= BATCHED:
         make = _by_batch
 
     def epoch(_: tf.Tensor) -> tf.data.Dataset:
         rows, targets, steps = _plan(sampler)
-        draws = tf.data.Dataset.from_tensor_slices(steps).map(
+        draws = tf.map_fn(
             lambda step: tf.random.stateless_uniform(
                 (sampler.batch_size, views, augment.draws),
                 [seed, step],
                 alg="philox",
-            )
+            ),
+            steps,
+            fn_output_signature=tf.float32,
         )
         x = make(loader, augment, rows, draws)
         y = tf.data.Dataset.from_tensor_slices((rows, targets)).map(
@@ -126,20 +139,24 @@ def test_view(
         A dataset of float32 batches (B, height, width, channels), 0..255.
     """
     loader = Loader(images)
-    rows = tf.data.Dataset.range(len(images))
-    if loader.in_memory:
-        views = rows.batch(batch_size).map(
-            lambda rows: view.apply(loader.batch(rows)),
-            num_parallel_calls=tf.data.AUTOTUNE,
-            deterministic=True,
+    rows = tf.range(len(images), dtype=tf.int64)
+    if loader.is_stack:
+        views = (
+            tf.data.Dataset.from_tensor_slices(rows)
+            .batch(batch_size)
+            .map(
+                lambda rows: view.apply(loader.batch(rows)),
+                num_parallel_calls=tf.data.AUTOTUNE,
+                deterministic=True,
+            )
         )
     else:
         views = loader.batches(
-            tf.range(len(images), dtype=tf.int64),
             rows,
-            lambda image, _: view.apply(image),
+            (),
+            lambda image, _: view.cut(image),
             batch_size,
-        )
+        ).map(_as_float)
     return views.prefetch(tf.data.AUTOTUNE)
 
 
@@ -173,13 +190,12 @@ def _by_batch(
     loader: Loader,
     augment: Augment,
     rows: tf.Tensor,
-    draws: tf.data.Dataset,
+    draws: tf.Tensor,
 ) -> tf.data.Dataset:
     """Views of images in memory, a whole batch at a time."""
-    steps = tf.data.Dataset.from_tensor_slices(rows)
-    return tf.data.Dataset.zip(steps, draws).map(
-        lambda rows, draws: _each_view(
-            augment.apply_batch, loader.batch(rows), draws
+    return tf.data.Dataset.from_tensor_slices((rows, draws)).map(
+        lambda rows, draws: _as_float(
+            _each_view(augment.apply_batch, loader.batch(rows), draws)
         ),
         num_parallel_calls=tf.data.AUTOTUNE,
         deterministic=True,
@@ -190,21 +206,27 @@ def _by_image(
     loader: Loader,
     augment: Augment,
     rows: tf.Tensor,
-    draws: tf.data.Dataset,
+    draws: tf.Tensor,
 ) -> tf.data.Dataset:
     """Views of images that are read, or cut, one at a time."""
     size = rows.shape[1]
     views = loader.batches(
         tf.reshape(rows, [-1]),
-        draws.unbatch(),
+        tf.reshape(draws, [-1, *draws.shape[2:]]),
         lambda image, draws: _each_view(augment.apply, image, draws),
         size,
     )
     return views.map(
         lambda views: tf.nest.map_structure(
-            lambda x: tf.ensure_shape(x, (size, *x.shape[1:])), views
+            lambda x: tf.ensure_shape(x, (size, *x.shape[1:])),
+            _as_float(views),
         )
     )
+
+
+def _as_float(views: Any) -> Any:
+    """As models take them; until they are in a batch, views are uint8."""
+    return tf.nest.map_structure(lambda x: tf.cast(x, tf.float32), views)
 
 
 def _each_view(

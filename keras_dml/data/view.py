@@ -12,7 +12,8 @@ class View:
     """The deterministic view: resize the short side, cut the center out.
 
     It is the same for evaluation, clustering and export. Pixels stay in
-    0..255: what else weights want done to them belongs to the model.
+    0..255: what else weights want done to them belongs to the model. Those
+    that are computed are rounded to whole gray levels, as Pillow does.
 
     Args:
         size: (height, width) of the view, in pixels.
@@ -90,6 +91,10 @@ class View:
         Returns:
             (*size, channels) or (B, *size, channels), float32, 0..255.
         """
+        return tf.cast(self.cut(images), tf.float32)
+
+    def cut(self, images: Any) -> tf.Tensor:
+        """What `apply` gives: uint8 of uint8, otherwise float32."""
         return center_crop(self.prepare(images), self.size)
 
     def prepare(self, images: Any) -> tf.Tensor:
@@ -99,11 +104,12 @@ class View:
             images: As for `apply`.
 
         Returns:
-            (..., H, W, channels) whose shorter side is `short_side`. The
-            type is kept where no pixel had to change, and is float32
-            otherwise.
+            (..., H, W, channels) whose shorter side is `short_side`; uint8
+            if the images are, and float32 otherwise.
         """
         images = tf.convert_to_tensor(images)
+        if images.dtype != tf.uint8:
+            images = tf.cast(images, tf.float32)
         # The smaller number of channels is cheaper to resize.
         if self.channels == 1:
             images = to_channels(images, 1)
@@ -114,6 +120,8 @@ class View:
 
 def to_channels(images: tf.Tensor, channels: int) -> tf.Tensor:
     """Gray to RGB or RGB to gray, where the images are not so already.
+
+    The type is kept, and gray levels become whole.
 
     Args:
         images: (..., H, W, 1) or (..., H, W, 3), the last dimension static.
@@ -134,15 +142,16 @@ def to_channels(images: tf.Tensor, channels: int) -> tf.Tensor:
         return tf.repeat(images, 3, axis=-1)
     red, green, blue = tf.split(tf.cast(images, tf.float32), 3, axis=-1)
     # In this form an image with three equal channels keeps them exactly.
-    return green + 0.299 * (red - green) + 0.114 * (blue - green)
+    gray = green + 0.299 * (red - green) + 0.114 * (blue - green)
+    return tf.cast(tf.round(gray), images.dtype)
 
 
 def resize_short_side(images: tf.Tensor, short_side: int) -> tf.Tensor:
     """Resizes images so that the shorter side has a given length.
 
     Bilinear with antialiasing; the longer side is rounded down, as
-    torchvision does it. Images of known size that fit already are returned
-    as they are, of whatever type, others as float32.
+    torchvision does it. The type is kept, and gray levels become whole.
+    Images that fit already are returned as they are.
 
     Args:
         images: (H, W, C) or (B, H, W, C).
@@ -158,21 +167,24 @@ def resize_short_side(images: tf.Tensor, short_side: int) -> tf.Tensor:
     shortest = tf.reduce_min(shape)
     return tf.cond(
         shortest == short_side,
-        lambda: tf.cast(images, tf.float32),
-        lambda: tf.image.resize(
-            images, shape * short_side // shortest, antialias=True
-        ),
+        lambda: images,
+        lambda: resize(images, shape * short_side // shortest),
     )
 
 
+def resize(images: tf.Tensor, size: tf.Tensor | tuple[int, int]) -> tf.Tensor:
+    """Images of another size, of their type, in whole gray levels."""
+    resized = tf.image.resize(images, size, antialias=True)
+    return tf.cast(tf.round(resized), images.dtype)
+
+
 def center_crop(images: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
-    """Cuts the center out of images, as float32."""
+    """Cuts the center out of images."""
     height, width = size
     shape = tf.shape(images)[-3:-1]
     top, left = tf.unstack((shape - size) // 2)
     cut = images[..., top : top + height, left : left + width, :]
-    cut = tf.ensure_shape(cut, (*cut.shape[:-3], height, width, cut.shape[-1]))
-    return tf.cast(cut, tf.float32)
+    return tf.ensure_shape(cut, (*cut.shape[:-3], height, width, cut.shape[-1]))
 
 
 def _is_positive(value: Any) -> bool:

@@ -26,14 +26,10 @@ def cut_window(
         size: (height, width) of the window.
 
     Returns:
-        (height, width, C), float32.
+        (height, width, C), of the image's type.
     """
-    height, width = size
-    top, left = tf.unstack(position(draws, tf.shape(image)[:2] - size))
-    cut = image[top : top + height, left : left + width]
-    return tf.cast(
-        tf.ensure_shape(cut, (height, width, image.shape[2])), tf.float32
-    )
+    corner = position(draws, tf.shape(image)[:2] - size)
+    return tf.slice(image, tf.pad(corner, [[0, 1]]), (*size, image.shape[2]))
 
 
 def cut_windows(

@@ -33,7 +33,7 @@ def test_the_first_number_flips(crop: str) -> None:
         expected = plain.apply(IMAGE, draws).numpy()
         seen = flipping.apply(IMAGE, draws)
         expected = expected[:, ::-1] if mirrored else expected
-        np.testing.assert_allclose(seen, expected, atol=1e-3)
+        np.testing.assert_array_equal(seen, expected)
 
 
 @pytest.mark.parametrize("crop", ["random", "center"])
@@ -47,8 +47,8 @@ def test_a_batch_is_seen_as_its_images(crop: str, channels: int) -> None:
     ]
     seen = augment.apply_batch(batch, draws)
     assert seen.shape == (5, 12, 14, channels)
-    assert seen.dtype == tf.float32
-    np.testing.assert_allclose(seen, one_by_one, atol=1e-3)
+    assert seen.dtype == tf.uint8
+    np.testing.assert_array_equal(seen, one_by_one)
 
 
 @pytest.mark.parametrize("mode", ["constant", "reflect"])
@@ -69,12 +69,12 @@ def test_random_resized_from_the_original_or_the_resized_image() -> None:
     original = Augment(View((12, 12), 3), "random_resized", **whole)
     expected = tf.image.resize(IMAGE, (12, 12), antialias=True)
     np.testing.assert_allclose(
-        original.apply(IMAGE, draws), expected, atol=1e-3
+        original.apply(IMAGE, draws), expected, atol=0.501
     )
     twice = Augment(SMALL, "random_resized", **whole).apply(IMAGE, draws)
-    resized = tf.image.resize(IMAGE, (16, 24), antialias=True)
+    resized = tf.round(tf.image.resize(IMAGE, (16, 24), antialias=True))
     expected = tf.image.resize(resized, (12, 12), antialias=True)
-    np.testing.assert_allclose(twice, expected, atol=1e-3)
+    np.testing.assert_allclose(twice, expected, atol=0.501)
 
 
 @pytest.mark.parametrize("crop", ["random", "random_resized", "center"])

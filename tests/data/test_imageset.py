@@ -155,3 +155,23 @@ def test_concatenate_what_does_not_go_together() -> None:
             concatenate([gray, other])
     with pytest.raises(ValueError, match="named 'a' and 'b'"):
         concatenate([gray, ImageSet(pixels(1, 2, 2), [0], names={0: "b"})])
+
+
+def test_relabeled() -> None:
+    images = ImageSet(
+        ["a", "b", "c"],
+        [2**40, 3, 2**40],
+        names={3: "three", 2**40: "many"},
+        ids="xyz",
+        boxes=[[0, 0, 1, 1]] * 3,
+    )
+    numbered = images.relabeled()
+    assert numbered.labels.tolist() == [1, 0, 1]
+    assert dict(numbered.names) == {0: "three", 1: "many"}
+    assert numbered.paths == images.paths
+    assert numbered.ids == images.ids
+    np.testing.assert_array_equal(numbered.boxes, images.boxes)
+    assert numbered.relabeled().labels.tolist() == [1, 0, 1]
+    gray = ImageSet(pixels(2, 3, 3), [9, 5])
+    assert gray.relabeled().labels.tolist() == [1, 0]
+    np.testing.assert_array_equal(gray.relabeled().images, gray.images)

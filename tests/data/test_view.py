@@ -87,7 +87,9 @@ def test_channels(given: int, wanted: int) -> None:
     if wanted == 1:
         expected = expected[..., None]
     assert seen.shape == (10, 10, wanted)
-    assert np.abs(seen - expected).max() <= 0.501
+    # Both round, and may round a half differently.
+    assert np.abs(seen - expected).max() <= 1
+    assert (seen != expected).mean() < 0.02
 
 
 def test_equal_channels_become_exactly_that_gray() -> None:

@@ -1,0 +1,215 @@
+"""A folder with everything in it that goes wrong, from end to end."""
+
+import io
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import yaml
+from click.testing import CliRunner
+from PIL import Image
+
+from keras_dml.cli import main
+from keras_dml.data import ClassBalanced, ImageSet, image_folder, pipeline
+from keras_dml.evaluation import embed, evaluate
+
+RNG = np.random.default_rng(0)
+
+
+def encoded(kind: str) -> bytes:
+    coarse = RNG.integers(0, 256, (5, 5, 3), dtype=np.uint8)
+    image = Image.fromarray(coarse).resize((30, 24))
+    file = io.BytesIO()
+    image.save(file, kind)
+    return file.getvalue()
+
+
+def truncated(path: Path, kind: str) -> None:
+    content = encoded(kind)
+    path.write_bytes(content[: len(content) // 2])
+
+
+def loop(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+def forbidden(path: Path) -> None:
+    path.write_bytes(encoded("JPEG"))
+    path.chmod(0)
+
+
+BAD: dict[str, Callable[[Path], object]] = {
+    "truncated.png": lambda path: truncated(path, "PNG"),
+    "truncated.jpg": lambda path: truncated(path, "JPEG"),
+    "empty.jpg": lambda path: path.write_bytes(b""),
+    "text.jpg": lambda path: path.write_text("not an image\n"),
+    "head.jpg": lambda path: path.write_bytes(b"\xff\xd8\xff\xe0"),
+    "text.gif": lambda path: path.write_text("GIF8 is how it starts"),
+    "folder.jpg": lambda path: path.mkdir(),
+    "loop.jpg": loop,
+    "nowhere.jpg": lambda path: path.symlink_to("nothing"),
+    "pipe.jpg": os.mkfifo,
+    "forbidden.jpg": forbidden,
+}
+
+NOT_FILES = ("folder.jpg", "loop.jpg", "nowhere.jpg", "pipe.jpg")
+
+RUNS = sorted(set(BAD) - ({"forbidden.jpg"} if os.getuid() == 0 else set()))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Four classes of three good images, of every format."""
+    for i in range(12):
+        kind = ("JPEG", "PNG", "BMP", "GIF")[i % 4]
+        file = tmp_path / "images" / f"class {i % 4}" / f"{i}.{kind.lower()}"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(encoded(kind))
+    return tmp_path / "images"
+
+
+def model() -> keras.Model:
+    inputs = keras.Input((16, 16, 3))
+    pooled = keras.layers.AveragePooling2D(4)(inputs)
+    return keras.Model(inputs, keras.layers.Flatten()(pooled))
+
+
+def one_epoch(images: ImageSet) -> None:
+    sampler = ClassBalanced(images.labels, classes=2, images=3)
+    for _ in pipeline(images, sampler, 16):
+        pass
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_bad_file_is_named_and_left_out(folder: Path, name: str) -> None:
+    BAD[name](folder / "class 1" / name)
+    with pytest.warns(UserWarning, match=rf"^1 image files .*{name}"):
+        images = image_folder(folder)
+    assert len(images) == 12
+    one_epoch(images)
+    assert embed(model(), images).shape == (12, 48)
+    assert 0 <= evaluate(model(), images)["recall@1"] <= 1
+    with pytest.raises(ValueError, match=rf"{name}' cannot be decoded"):
+        image_folder(folder, unreadable="raise")
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_bad_file_that_nobody_looked_for(folder: Path, name: str) -> None:
+    bad = folder / "class 1" / name
+    BAD[name](bad)
+    if name in NOT_FILES:
+        with pytest.warns(UserWarning, match=rf"^1 image files .*{name}"):
+            assert len(image_folder(folder, verify=False)) == 12
+        return
+    images = image_folder(folder, verify=False)
+    assert len(images) == 13
+    for step in (one_epoch, lambda x: embed(model(), x)):
+        with pytest.raises(Exception, match=rf"{name}' cannot be decoded"):
+            step(images)
+
+
+def test_links_that_go_round(folder: Path) -> None:
+    (folder / "loop").symlink_to("loop")
+    (folder / "again").symlink_to(".", target_is_directory=True)
+    with pytest.warns(UserWarning, match="without an image .*again"):
+        assert len(image_folder(folder)) == 12
+
+
+def test_a_class_that_is_called_as_an_image(folder: Path) -> None:
+    (folder / "class 0").rename(folder / "x.jpg")
+    images = image_folder(folder)
+    assert len(images) == 12
+    assert "x.jpg" in images.names.values()
+
+
+@pytest.mark.slow
+def test_one_bad_file_among_ten_thousand(tmp_path: Path) -> None:
+    small = io.BytesIO()
+    Image.fromarray(RNG.integers(0, 256, (8, 8), np.uint8)).save(small, "JPEG")
+    content = small.getvalue()
+    for i in range(10_000):
+        file = tmp_path / f"{i // 100}" / f"{i}.jpg"
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(content)
+    bad = tmp_path / "77" / "7707.jpg"
+    bad.write_bytes(content[:-40])
+    with pytest.warns(UserWarning, match=r"^1 image files .*7707\.jpg"):
+        images = image_folder(tmp_path)
+    assert len(images) == 9_999
+    everything = image_folder(tmp_path, verify=False)
+    assert len(everything) == 10_000
+    with pytest.raises(Exception, match=r"7707\.jpg' cannot be decoded"):
+        embed(model(), everything)
+    sampler = ClassBalanced(everything.labels, classes=100, images=4)
+    with pytest.raises(ValueError, match=r"7707\.jpg' cannot be decoded"):
+        pipeline(everything, sampler, 8, cache="memory")
+
+
+RECIPE = {
+    "name": "hostile",
+    "data": {"name": "image_folder", "validation": 0.5},
+    "backbone": {"name": "small_convnet", "input_shape": [16, 16, 3]},
+    "method": {"name": "baseline", "embedding_dim": 8, "loss": "contrastive"},
+    "batches": {"classes": 1, "images": 3, "steps_per_epoch": 2},
+    "epochs": 1,
+    "evaluation": {"metrics": ["recall@1", "map@r"]},
+}
+
+
+@pytest.mark.slow
+def test_training_on_such_a_folder(folder: Path, tmp_path: Path) -> None:
+    for name in RUNS:
+        BAD[name](folder / "class 1" / name)
+    recipe = {**RECIPE, "data": {**RECIPE["data"], "path": str(folder)}}
+    file = tmp_path / "recipe.yaml"
+    file.write_text(yaml.safe_dump(recipe))
+    run = ["train", str(file), "--output", str(tmp_path / "run")]
+    with pytest.warns(UserWarning, match=f"^{len(RUNS)} image files") as caught:
+        result = CliRunner().invoke(main, run)
+    assert result.exit_code == 0, result.output
+    assert all(name in str(caught[0].message) for name in RUNS)
+    strict = [*run, "--overwrite", "--set", "data.unreadable=raise"]
+    result = CliRunner().invoke(main, strict)
+    assert result.exit_code == 1
+    assert "cannot be decoded" in result.output
+    shutil.rmtree(folder / "class 1")
+    shutil.rmtree(folder / "class 2")
+    shutil.rmtree(folder / "class 3")
+    result = CliRunner().invoke(main, [*run, "--overwrite"])
+    assert result.exit_code == 1
+    assert "1 class" in result.output
+
+
+def test_check_names_what_is_odd(folder: Path) -> None:
+    for name in RUNS:
+        BAD[name](folder / "class 1" / name)
+    (folder / "empty class").mkdir()
+    (folder / "stray.png").write_bytes(encoded("PNG"))
+    (folder / "notes.txt").write_text("of no concern")
+    result = CliRunner().invoke(main, ["data", "check", str(folder)])
+    assert result.exit_code == 0, result.output
+    for name in (*RUNS, "empty class", "stray.png"):
+        assert name in result.output
+    assert "notes.txt" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda path: path.mkdir(), "no image in any folder"),
+        (lambda path: path.write_bytes(b""), "must be a folder"),
+        (lambda path: (path / "a").mkdir(parents=True), "no image"),
+    ],
+)
+def test_check_of_what_is_no_data_set(
+    tmp_path: Path, make: Callable[[Path], object], message: str
+) -> None:
+    path = tmp_path / "it"
+    make(path)
+    result = CliRunner().invoke(main, ["data", "check", str(path)])
+    assert result.exit_code == 1
+    assert message in result.output
