@@ -36,9 +36,14 @@ class Difference(Interval):
     Attributes:
         share_better: Share of resamples in which the second is better;
             ties count half. Near 0.5 there is no telling.
+        p_value: Two-sided, of the hypothesis that there is no difference:
+            twice the smaller share of resamples on either side of zero,
+            the measured one counted among them. It cannot be below
+            2 / (resamples + 1).
     """
 
     share_better: float
+    p_value: float
 
 
 def bootstrap(
@@ -159,6 +164,12 @@ def compare(
     Raises:
         ValueError: If the queries differ, or an argument is not as
             described.
+
+    Reference:
+        Efron and Tibshirani, "An Introduction to the Bootstrap", 1993,
+        sections 13.3 and 15.4; for p values that are never zero, Davison
+        and Hinkley, "Bootstrap Methods and their Application", 1997,
+        section 4.4.
     """
     _check("compare", confidence, resamples, units)
     same = np.array_equal(first.query_rows, second.query_rows)
@@ -179,10 +190,12 @@ def compare(
     means = _resampled(gains, first, resamples, units, seed)
     low, high = _percentiles(means, confidence)
     share = (means > 0).mean(axis=0) + 0.5 * (means == 0).mean(axis=0)
-    estimates = gains.mean(axis=0)
+    rows = zip(
+        gains.mean(axis=0), low, high, share, _p_values(means), strict=True
+    )
     differences = {
-        name: Difference(*map(float, (estimates[i], low[i], high[i], share[i])))
-        for i, name in enumerate(names)
+        name: Difference(*map(float, row))
+        for name, row in zip(names, rows, strict=True)
     }
     return Comparison(first, second, differences)
 
@@ -241,6 +254,15 @@ def _weights(count: int, resamples: int, seed: int) -> Iterator[FloatArray]:
         drawn += count * np.arange(size)[:, None]
         counts = np.bincount(drawn.ravel(), minlength=size * count)
         yield counts.reshape(size, count).astype(np.float64)
+
+
+def _p_values(means: FloatArray) -> FloatArray:
+    """Two-sided p values of no difference, (metrics,)."""
+    not_above = (means <= 0).sum(axis=0)
+    not_below = (means >= 0).sum(axis=0)
+    smaller = np.minimum(not_above, not_below)
+    p_values: FloatArray = np.minimum(1, 2 * (smaller + 1) / (len(means) + 1))
+    return p_values
 
 
 def _percentiles(

@@ -4,6 +4,7 @@ import threading
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from keras_dml.evaluation.relevance import Relevance
 from keras_dml.evaluation.scores import Scores
@@ -14,6 +15,9 @@ from keras_dml.types import Rows
 
 UNDECIDED_SHARE = 1 / 16
 """With more undecided pairs, a float64 product is faster than one by one."""
+
+COUNTED_SHARE = 1 / 64
+"""With more preceding images, two more comparisons of all are faster."""
 
 
 class Counter:
@@ -51,22 +55,57 @@ class Counter:
         for rows in blocks(self.size, 4096):
             self.left[rows] = scores.left(within(panel, rows))
             self.tolerance[rows] = scores.tolerance(self.left[rows])
-        self._lowest = self.slots.lowest(slice(0, self.size)) - scores.offset
+        self._ignored = relevance.ignored(panel)
+        self._lowest = np.empty(self.size)
+        self._only_best = np.empty(self.size, bool)
+        self._update(slice(0, self.size))
+
+    def active(self, queries: slice) -> Rows:
+        """Queries that need more counting, numbered within `queries`."""
+        return np.flatnonzero(self._lowest[queries] < np.inf)
 
     def count(self, tile: Tile) -> None:
         """Counts a block of float32 scores; several threads may do so."""
         keys = Keys(self.slots, tile.queries, self._scores.offset)
         for band in tile.bands():
-            slots = self._best_preceded(band, keys)
+            where, above = self._compared(band)
+            slots = self._best_preceded(band, where, keys)
             with self._lock:
                 self.slots.note(band.queries, slots)
+                if above is not None:
+                    self.slots.note_best(band.rows, above)
         with self._lock:
-            lowest = self.slots.lowest(tile.queries)
-            self._lowest[tile.queries] = lowest - self._scores.offset
+            self._update(tile.queries)
 
-    def _best_preceded(self, band: Tile, keys: Keys) -> Rows:
+    def _update(self, queries: slice) -> None:
+        lowest, matter = self.slots.lowest(queries)
+        self._lowest[queries] = lowest - self._scores.offset
+        self._only_best[queries] = matter == 1
+
+    def _compared(self, band: Tile) -> tuple[NDArray[np.bool_], Rows | None]:
+        """Where to look closer, and how many images certainly precede all.
+
+        Of a query of which only the best slot matters, what is certainly
+        better need not be looked at; that is counted at once where it is
+        much.
+        """
+        lowest = band.pick(self._lowest)
+        only_best = band.pick(self._only_best)
+        where = band.reaching(lowest)
+        many = COUNTED_SHARE * where.size
+        if not only_best.any() or np.count_nonzero(where) <= many:
+            return where, None
+        above = band.exceeding(np.where(only_best, lowest, np.inf))
+        where ^= above
+        # Relevant images are no better than the best; others take no rank.
+        above[band.find(self._ignored)] = False
+        return where, band.counts(above)
+
+    def _best_preceded(
+        self, band: Tile, where: NDArray[np.bool_], keys: Keys
+    ) -> Rows:
         """For each image that precedes any slot, the best that it does."""
-        pairs = band.reaching(self._lowest[band.queries])
+        pairs = band.pairs(where)
         others = (
             self._query_labels[pairs.query] != self._gallery_labels[pairs.item]
         )
@@ -91,9 +130,10 @@ class Counter:
         return self.slots.advance(lowest, pairs, exact)
 
     def _in_float64(self, band: Tile, pairs: Pairs) -> Pairs:
-        left = self._scores.left(within(self._panel, band.queries), np.float64)
+        rows = band.rows
+        left = self._scores.left(rows + self._panel.start, np.float64)
         right = self._scores.right(band.items, np.float64)
-        query = pairs.query - band.queries.start
+        query = np.searchsorted(rows, pairs.query)
         return replace(
             pairs,
             score=(left @ right.T)[query, pairs.item - band.items.start],

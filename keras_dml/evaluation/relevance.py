@@ -9,7 +9,7 @@ from keras_dml.types import Rows
 
 @dataclass(frozen=True)
 class Positives:
-    """The relevant gallery images of some queries, one list after another.
+    """A list of gallery images for each of some queries, one after another.
 
     Attributes:
         starts: Where the list of each query starts; one more entry for
@@ -66,6 +66,14 @@ class Relevance:
 
     def positives(self, queries: slice) -> Positives:
         """The relevant images of consecutive queries."""
+        return self._members(queries)[0]
+
+    def ignored(self, queries: slice) -> Positives:
+        """Images of their classes that are not relevant, such as themselves."""
+        return self._members(queries)[1]
+
+    def _members(self, queries: slice) -> tuple[Positives, Positives]:
+        """The images of the queries' classes: relevant ones, and others."""
         counts = self.upper_counts[queries]
         ends = np.cumsum(counts)
         owner = np.repeat(np.arange(len(counts)), counts)
@@ -76,6 +84,13 @@ class Relevance:
         keep = np.ones(len(items), bool)
         for query_values, gallery_values in self._own:
             keep &= query_values[queries][owner] != gallery_values[items]
-        kept = np.bincount(owner[keep], minlength=len(counts))
-        starts = np.concatenate([[0], np.cumsum(kept)])
-        return Positives(starts.astype(np.int64), items[keep])
+        return (
+            _lists(owner[keep], items[keep], len(counts)),
+            _lists(owner[~keep], items[~keep], len(counts)),
+        )
+
+
+def _lists(owners: Rows, items: Rows, queries: int) -> Positives:
+    counts = np.bincount(owners, minlength=queries)
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    return Positives(starts.astype(np.int64), items)

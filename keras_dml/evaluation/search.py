@@ -29,6 +29,9 @@ SMALLEST_SIDE, LARGEST_SIDE = 64, 2048
 
 MOST_THREADS = 16
 
+SHARED_PRODUCT = 0.9
+"""Share of a block's product from which all of it is computed at once."""
+
 BYTES_OF_POSITIVE = 128
 """What a relevant image takes at most while its rank is found."""
 
@@ -142,11 +145,27 @@ def _count(
     right: FloatArray,
     symmetric: bool,
 ) -> None:
-    values = counter.left[queries] @ right.T
-    counter.count(Tile(values, counter.tolerance[queries], queries, items))
-    if symmetric and queries != items:
-        tolerance = counter.tolerance[items]
-        counter.count(Tile(values, tolerance, items, queries, mirrored=True))
+    mirrored = symmetric and queries != items
+    active = counter.active(queries)
+    others = counter.active(items) if mirrored else active[:0]
+    height, width = queries.stop - queries.start, items.stop - items.start
+    needed = len(active) * width + len(others) * height
+    if needed > SHARED_PRODUCT * height * width:
+        values = counter.left[queries] @ right.T
+        counter.count(Tile(values, counter.tolerance[queries], queries, items))
+        if mirrored:
+            tolerance = counter.tolerance[items]
+            counter.count(Tile(values, tolerance, items, queries, True))
+        return
+    if len(active):
+        rows = active + queries.start
+        values = counter.left[rows] @ right.T
+        tolerance = counter.tolerance[rows]
+        counter.count(Tile(values, tolerance, queries, items, chosen=active))
+    if len(others):
+        values = counter.left[queries] @ right[others].T
+        tolerance = counter.tolerance[others + items.start]
+        counter.count(Tile(values, tolerance, items, queries, True, others))
 
 
 def _ranks(counter: Counter, panel: slice) -> Ranks:

@@ -80,6 +80,16 @@ class Slots:
             slots - own.start, minlength=own.stop - own.start
         )
 
+    def note_best(self, queries: Rows, counts: Rows) -> None:
+        """Notes numbers of images that precede all slots of queries.
+
+        Args:
+            queries: Different queries, (n,).
+            counts: (n,), 0 for a query without slots.
+        """
+        noted = counts > 0
+        self._preceding[self.starts[queries[noted] + 1] - 1] += counts[noted]
+
     def advance(self, slots: Rows, pairs: Pairs, exact: FloatArray) -> Rows:
         """Moves each image up to the first slot that it does not precede.
 
@@ -105,10 +115,12 @@ class Slots:
             moving = moving[slots[moving] < ends[moving]]
         return slots
 
-    def lowest(self, queries: slice) -> FloatArray:
-        """Score of the worst slot whose rank still matters, (n,).
+    def lowest(self, queries: slice) -> tuple[FloatArray, Rows]:
+        """The worst slots whose ranks still matter.
 
-        Infinity where none does: such a query needs no more counting.
+        Returns:
+            Their scores, (n,), infinity where none does: such a query needs
+            no more counting. And the number of slots that matter, (n,).
         """
         own = self.of(queries)
         ends = self.starts[queries.start + 1 : queries.stop + 1] - own.start
@@ -118,8 +130,7 @@ class Slots:
         starts = self.starts[queries] - own.start
         count = totals[ends] - totals[starts]
         scores = np.append(self.scores[own], np.inf)
-        lowest: FloatArray = scores[np.where(count > 0, ends - count, -1)]
-        return lowest
+        return scores[np.where(count > 0, ends - count, -1)], count
 
     def ranks(self) -> Rows:
         """Ranks, ascending for each query, one query after another.

@@ -64,11 +64,33 @@ def test_paired_comparison_is_sharper_than_two_intervals():
     assert difference.high - difference.low < alone.high - alone.low
 
 
+def test_p_value_is_that_of_the_normal_approximation():
+    from scipy import stats
+
+    x, labels = data(1.0)
+    noise = np.random.default_rng(1).standard_normal(x.shape)
+    first, second = evaluate(x, labels), evaluate(x + 0.1 * noise, labels)
+    found = compare(first, second, resamples=20000)["map@r"]
+    gains = second.per_query["map@r"] - first.per_query["map@r"]
+    z = abs(gains.mean()) / (gains.std() / np.sqrt(len(gains)))
+    assert found.p_value == pytest.approx(2 * stats.norm.sf(z), abs=0.02)
+    assert (
+        found.p_value
+        == compare(second, first, resamples=20000)["map@r"].p_value
+    )
+
+
+def test_p_value_is_never_zero():
+    far = compare(results_of(1.0), results_of(3.0), resamples=99)["map@r"]
+    assert far.p_value == pytest.approx(2 / 100)
+
+
 def test_a_result_is_no_better_than_itself():
     results = results_of(1.0)
     difference = compare(results, results)["recall@1"]
     assert (difference.low, difference.high) == (0.0, 0.0)
     assert difference.share_better == 0.5
+    assert difference.p_value == 1.0
 
 
 def test_better_and_worse_queries():

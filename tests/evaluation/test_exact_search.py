@@ -253,11 +253,21 @@ def test_independent_of_how_the_product_rounds(monkeypatch, distance):
     expected = evaluate(x, labels, metrics=METRICS, distance=distance)
 
     class Rounding(tile.Tile):
-        def __init__(self, values, tolerance, queries, items, mirrored=False):
+        def __init__(
+            self,
+            values,
+            tolerance,
+            queries,
+            items,
+            mirrored=False,
+            chosen=None,
+        ):
             error = 0.4 * (tolerance if mirrored else tolerance[:, None])
             values = values + error * rng.uniform(-1, 1, values.shape)
             values = values.astype(np.float32)
-            super().__init__(values, tolerance, queries, items, mirrored)
+            super().__init__(
+                values, tolerance, queries, items, mirrored, chosen
+            )
 
     monkeypatch.setattr(search, "Tile", Rounding)
     results = evaluate(x, labels, metrics=METRICS, distance=distance)

@@ -1,0 +1,142 @@
+"""Queries that need no more counting, and scores that are counted at once.
+
+Metrics with limits let the search drop queries, and count without a look at
+the single images. Nothing may come of that but speed.
+"""
+
+import numpy as np
+import pytest
+
+from keras_dml.evaluation import counting, evaluate, search, slots, tile
+from tests.evaluation import naive
+
+METRICS = ("recall@1", "recall@10", "r_precision", "map@r")
+
+
+def lattice(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Points with many equal scores and duplicates; classes mean nothing."""
+    rng = np.random.default_rng(seed)
+    x = rng.integers(-3, 4, (count, 4)).astype(np.float32)
+    return x, rng.integers(0, count // 5, count)
+
+
+def rankings(
+    x: np.ndarray, y: np.ndarray, distance: str, ignored: np.ndarray
+) -> list[list[int]]:
+    """Full rankings; the scores of small integers are exact."""
+    x, y = x.astype(np.int64), y.astype(np.int64)
+    scores = x @ y.T
+    if distance == "euclidean":
+        scores = 2 * scores - (y**2).sum(axis=1)
+    orders = np.argsort(-scores, axis=1, kind="stable")
+    return [
+        [j for j in order if not ignored[i, j]]
+        for i, order in enumerate(orders.tolist())
+    ]
+
+
+@pytest.fixture(params=[(0.0, 0.9), (0.0, 2.0), (2.0, 0.9), (0.02, 0.7)])
+def ways(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> set[str]:
+    """Sets when to go which way, and collects those that were gone."""
+    counted, shared = request.param
+    monkeypatch.setattr(counting, "COUNTED_SHARE", counted)
+    # Above 1 nothing is computed for both sides at once.
+    monkeypatch.setattr(search, "SHARED_PRODUCT", shared)
+    monkeypatch.setattr(search, "LARGEST_SIDE", 128)
+    monkeypatch.setattr(tile, "BAND", 5000)
+    gone: set[str] = set()
+    note_best, tile_of = slots.Slots.note_best, search.Tile
+
+    def noted(self, queries, counts):
+        gone.update(["counted"] if counts.any() else [])
+        return note_best(self, queries, counts)
+
+    def made(*arguments, **options):
+        made = tile_of(*arguments, **options)
+        if made.chosen is not None:
+            few = len(made.chosen) < made.queries.stop - made.queries.start
+            gone.add(f"{'few' if few else 'all'}, {made.mirrored}")
+        return made
+
+    monkeypatch.setattr(slots.Slots, "note_best", noted)
+    monkeypatch.setattr(search, "Tile", made)
+    gone.add(f"counting {counted < 1}")
+    return gone
+
+
+@pytest.mark.parametrize("distance", ["dot", "euclidean"])
+def test_all_against_all(ways: set[str], distance: str) -> None:
+    x, labels = lattice(700)
+    order = rankings(x, x, distance, np.eye(700, dtype=bool))
+    results = evaluate(x, labels, metrics=METRICS, distance=distance)
+    check(results, order, labels, labels)
+    assert {"few, False", "few, True"} <= ways
+    assert ("counted" in ways) == ("counting True" in ways)
+
+
+def test_against_a_gallery(ways: set[str]) -> None:
+    x, labels = lattice(900, seed=1)
+    x, y, mine, others = x[:300], x[300:], labels[:300], labels[300:]
+    results = evaluate(
+        x,
+        mine,
+        gallery=y,
+        gallery_labels=others,
+        metrics=METRICS,
+        distance="dot",
+    )
+    order = rankings(x, y, "dot", np.zeros((300, 600), bool))
+    check(results, order, mine, others)
+    assert "few, False" in ways
+
+
+def test_groups_take_no_rank(ways: set[str]) -> None:
+    x, labels = lattice(600, seed=2)
+    labels %= 20
+    cameras = np.random.default_rng(1).integers(0, 3, 600)
+    same = labels[:, None] == labels
+    ignored = np.eye(600, dtype=bool)
+    ignored |= same & (cameras[:, None] == cameras)
+    order = rankings(x, x, "dot", ignored)
+    results = evaluate(
+        x, labels, metrics=METRICS, distance="dot", exclude=cameras
+    )
+    check(results, order, labels, labels)
+
+
+@pytest.mark.parametrize("distance", ["cosine", "euclidean", "dot"])
+@pytest.mark.parametrize("noise", [1.0, 1e-6])
+def test_floats_as_without(ways: set[str], distance: str, noise: float) -> None:
+    """Asked with MRR, which never ends early, the values are the same."""
+    rng = np.random.default_rng(3)
+    center = rng.standard_normal(8)
+    x = (center + noise * rng.standard_normal((500, 8))).astype(np.float32)
+    x[400:450] = x[:50]
+    labels = rng.integers(0, 100, 500)
+    early = evaluate(x, labels, metrics=METRICS, distance=distance)
+    whole = evaluate(
+        x, labels, metrics=(*METRICS, "mrr", "minp"), distance=distance
+    )
+    for name in METRICS:
+        np.testing.assert_array_equal(
+            early.per_query[name], whole.per_query[name]
+        )
+
+
+def test_all_the_same(ways: set[str]) -> None:
+    labels = np.arange(400) // 2
+    x = np.ones((400, 3), np.float32)
+    results = evaluate(x, labels, metrics=METRICS)
+    order = rankings(x, x, "dot", np.eye(400, dtype=bool))
+    check(results, order, labels, labels)
+
+
+def check(results, order, query_labels, gallery_labels) -> None:
+    for name in METRICS:
+        expected = naive.per_query(name, order, query_labels, gallery_labels)
+        assert len(expected) == results.queries
+        np.testing.assert_allclose(
+            results.per_query[name], expected, rtol=1e-12, err_msg=name
+        )
