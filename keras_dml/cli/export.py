@@ -1,10 +1,20 @@
 """`keras-dml export`."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from keras_dml.cli.common import model_option, reports_errors
+
+if TYPE_CHECKING:
+    import keras
+
+    from keras_dml.data import ImageSet
+    from keras_dml.recipes import Recipe
+    from keras_dml.search import Index
+
+SUFFIXES = {"saved_model": "", "onnx": ".onnx", "litert": ".tflite"}
 
 
 @click.command()
@@ -12,20 +22,105 @@ from keras_dml.cli.common import model_option, reports_errors
 @click.option(
     "--output",
     type=click.Path(),
-    help="Folder of the model; the next free version goes into it. "
-    "[default: saved_models/NAME-OF-RECIPE]",
+    help="Folder of the model, into which the next free version goes; or "
+    "the file of another format. [default: saved_models/NAME-OF-RECIPE, "
+    "with .onnx or .tflite]",
 )
 @model_option
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(list(SUFFIXES)),
+    default="saved_model",
+    show_default=True,
+    help="For TensorFlow Serving, ONNX Runtime or LiteRT.",
+)
+@click.option(
+    "--gallery",
+    metavar="train|test|PATH",
+    help="Add the signature that looks images up among these: a split of "
+    "the run's data, the images in PATH/class/image.jpg, or the index that "
+    "`keras-dml index` made in PATH.",
+)
+@click.option(
+    "--k",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    help="Neighbors that are looked up.",
+)
+@click.option(
+    "--threshold",
+    type=click.FloatRange(-1, 1),
+    help="Cosine from which on a neighbor is above the threshold. "
+    "[default: all are]",
+)
+@click.option(
+    "--models-config",
+    is_flag=True,
+    help="Then list all models beside this one in models.config.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace --output.")
 @reports_errors
-def export(run: str, output: str | None, which: str) -> None:
-    """Write the model in the folder RUN for TensorFlow Serving."""
+def export(
+    run: str,
+    output: str | None,
+    which: str,
+    file_format: str,
+    gallery: str | None,
+    k: int,
+    threshold: float | None,
+    models_config: bool,
+    overwrite: bool,
+) -> None:
+    """Write the model in the folder RUN for a server or a device."""
     from rich.console import Console
 
     from keras_dml import runs
     from keras_dml.export import export as export_model
+    from keras_dml.export import write_models_config
 
+    if models_config and file_format != "saved_model":
+        raise click.ClickException(
+            "--models-config is for --format saved_model."
+        )
     recipe = runs.load_recipe(run)
-    target = output or Path("saved_models") / recipe.name
-    with Console(stderr=True).status("Exporting"):
-        path = export_model(runs.load_model(run, which), target)
+    name = f"{recipe.name}{SUFFIXES[file_format]}"
+    try:
+        with Console(stderr=True).status("Exporting"):
+            model = runs.load_model(run, which)
+            path = export_model(
+                model,
+                output or Path("saved_models") / name,
+                format=file_format,
+                gallery=_gallery(recipe, model, gallery),
+                k=k,
+                threshold=threshold,
+                overwrite=overwrite,
+            )
+    except ImportError as error:
+        raise click.ClickException(str(error)) from error
     click.echo(f"Exported to {path}")
+    if models_config:
+        click.echo(f"Wrote {write_models_config(path.absolute().parents[1])}")
+
+
+def _gallery(
+    recipe: "Recipe", model: "keras.Model", gallery: str | None
+) -> "ImageSet | Index | None":
+    from keras_dml import data
+    from keras_dml.recipes import building
+    from keras_dml.search import Index, is_index
+
+    if gallery is None:
+        return None
+    if gallery not in ("train", "test"):
+        if is_index(gallery):
+            return Index.load(gallery, model)
+        return data.image_folder(gallery)
+    splits = building.splits(recipe)
+    if gallery == "train":
+        return splits.train
+    if splits.gallery_rows is None:
+        return splits.test
+    return splits.test.select(splits.gallery_rows)

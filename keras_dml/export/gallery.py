@@ -1,0 +1,151 @@
+"""Gallery: what a served model searches in."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+
+from keras_dml.data import ImageSet
+from keras_dml.evaluation import embed
+from keras_dml.evaluation.arrays import as_embeddings
+from keras_dml.types import FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Gallery:
+    """Embeddings to search in, with what the search returns for each.
+
+    Args:
+        embeddings: (N, D), finite; kept as float32.
+        labels: (N,) integers or strings: what is in each image.
+        ids: (N,) integers or strings: which image it is. By default its
+            row, 0 to N − 1.
+        threshold: Cosine from which on a neighbor counts as a match; None
+            counts every neighbor.
+
+    Raises:
+        ValueError: If they do not fit together.
+
+    Example:
+
+    ```python
+    gallery = Gallery(embeddings, labels=["cat", "cat", "dog"])
+    gallery = Gallery.of(model, images)
+    ```
+    """
+
+    embeddings: FloatArray
+    labels: npt.ArrayLike
+    ids: npt.ArrayLike | None = None
+    threshold: float | None = None
+
+    def __post_init__(self) -> None:
+        rows = as_embeddings(self.embeddings, "embeddings", "Gallery")
+        ids = np.arange(len(rows)) if self.ids is None else self.ids
+        for name, value in (
+            ("embeddings", rows.astype(np.float32, copy=False)),
+            ("labels", _as_column("labels", self.labels, len(rows))),
+            ("ids", _as_column("ids", ids, len(rows))),
+        ):
+            object.__setattr__(self, name, value)
+        if self.threshold is not None and not np.isfinite(self.threshold):
+            raise ValueError(
+                "`threshold` of Gallery must be a number, or None to count "
+                f"every neighbor. Received: threshold={self.threshold!r}."
+            )
+
+    def __len__(self) -> int:
+        return len(self.embeddings)
+
+    @classmethod
+    def of(
+        cls,
+        model: keras.Model,
+        images: ImageSet,
+        threshold: float | None = None,
+    ) -> "Gallery":
+        """The images of a set, embedded in their test view.
+
+        Labels are class names if the set names all of its classes, and
+        its integers otherwise. Ids are the rows.
+
+        Args:
+            model: The model that is to be exported.
+            images: N images.
+            threshold: As for `Gallery`.
+        """
+        labels: npt.ArrayLike = images.labels
+        if all(label in images.names for label in images.classes.tolist()):
+            labels = [images.names[label] for label in images.labels.tolist()]
+        return cls(embed(model, images), labels, threshold=threshold)
+
+
+def as_gallery(model: keras.Model, value: Any) -> Gallery:
+    """What `gallery` of `export` may be, as a `Gallery`.
+
+    Args:
+        model: The model that is exported.
+        value: An `ImageSet`, or anything with `embeddings`, `labels` and
+            perhaps `ids` and `threshold`.
+
+    Raises:
+        ValueError: If it is neither, or does not fit the model.
+    """
+    if isinstance(value, ImageSet):
+        return Gallery.of(model, value)
+    if not isinstance(value, Gallery):
+        if not (hasattr(value, "embeddings") and hasattr(value, "labels")):
+            raise ValueError(
+                "`gallery` of export must be an ImageSet or have "
+                "`embeddings` and `labels`. Received: gallery of type "
+                f"{type(value).__name__}. Use Gallery(embeddings, labels)."
+            )
+        threshold = getattr(value, "threshold", None)
+        value = Gallery(
+            value.embeddings,
+            value.labels,
+            getattr(value, "ids", None),
+            # One that was calibrated knows more than its value.
+            getattr(threshold, "value", threshold),
+        )
+    _check_dimensions(model, value)
+    return value
+
+
+def _check_dimensions(model: keras.Model, gallery: Gallery) -> None:
+    given = gallery.embeddings.shape[1]
+    wanted = model.compute_output_shape(model.input_shape)[-1]
+    if given != wanted:
+        raise ValueError(
+            "`gallery` of export must hold embeddings of the model. "
+            f"Received: {given} dimensions, where the model has {wanted}. "
+            "Use Gallery.of(model, images)."
+        )
+
+
+def _as_column(
+    name: str, values: npt.ArrayLike, count: int
+) -> npt.NDArray[Any]:
+    """int64 of integers, UTF-8 bytes of strings.
+
+    Raises:
+        ValueError: If they are neither, or not `count`.
+    """
+    column = np.asarray(values)
+    if column.shape != (count,):
+        raise ValueError(
+            f"`{name}` of Gallery must have one item for each embedding. "
+            f"Received: {name} of shape {column.shape}, {count} embeddings."
+        )
+    if column.dtype.kind in "iu":
+        return column.astype(np.int64)
+    texts = column.tolist()
+    if not all(isinstance(text, str | bytes) for text in texts):
+        raise ValueError(
+            f"`{name}` of Gallery must be integers or strings. Received: "
+            f"{name} of dtype {column.dtype}."
+        )
+    encoded = [x.encode() if isinstance(x, str) else x for x in texts]
+    return np.array(encoded, object)

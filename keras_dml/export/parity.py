@@ -1,0 +1,82 @@
+"""Comparison of an export with the model that it was made from."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from keras_dml.evaluation.vectors import blocks, unit_rows
+from keras_dml.export.files import OK
+from keras_dml.export.requests import Batch, requests
+from keras_dml.export.signatures import LOOKUP, Search, Served, embed
+from keras_dml.types import FloatArray
+
+CHUNK = 2**16
+"""Rows of a gallery that are looked at together."""
+
+
+def compare(
+    served: Served, folder: Path, batches: list[Batch], tolerance: float
+) -> None:
+    """Loads an export and compares all its signatures with the model.
+
+    Raises:
+        RuntimeError: If they differ.
+    """
+    # On the CPU both compute alike; on a GPU, compiled and TF32 arithmetic
+    # differ by more than any mistake that is looked for here.
+    with tf.device("CPU:0"):
+        signatures = tf.saved_model.load(str(folder)).signatures
+        for name in served.signatures:
+            sent = requests(name, served.input_dtype, batches, served.view)
+            for images, seen in sent:
+                outputs = signatures[name](images=images)
+                check_status(outputs, name)
+                expected = embed(served.model, seen).numpy()
+                if name == LOOKUP and served.search is not None:
+                    given = outputs["scores"].numpy()
+                    expected = _highest_cosines(expected, served.search)
+                else:
+                    given = outputs["embedding"].numpy()
+                check_difference(
+                    given - expected, f"signature {name!r}", tolerance
+                )
+
+
+def check_status(outputs: dict[str, Any], name: str) -> None:
+    """Raises `RuntimeError` if an image was not decoded."""
+    status = outputs.get("status")
+    if status is not None and not np.all(status.numpy() == OK.encode()):
+        raise RuntimeError(
+            "The export must take all image files of its check. Its "
+            f"signature {name!r} returned the status {status.numpy()}. "
+            "Nothing was written."
+        )
+
+
+def check_difference(
+    difference: FloatArray, what: str, tolerance: float
+) -> None:
+    """Raises `RuntimeError` unless all numbers are within the tolerance."""
+    largest = np.abs(difference).max()
+    # Not a number is not within the tolerance.
+    if not largest <= tolerance:
+        raise RuntimeError(
+            f"The export must give the numbers of the model. Its {what} "
+            f"differs by {largest:.3g}, and `tolerance` is {tolerance:.3g}. "
+            "Nothing was written. If the model computes in half precision, "
+            "use a larger `tolerance`."
+        )
+
+
+def _highest_cosines(queries: FloatArray, search: Search) -> FloatArray:
+    """The k highest cosines to the gallery, highest first, (B, k)."""
+    gallery = search.gallery.embeddings
+    directions = unit_rows(queries)
+    highest = np.empty((len(queries), 0), np.float32)
+    for rows in blocks(len(gallery), CHUNK):
+        cosines = directions @ unit_rows(gallery[rows]).T
+        both = np.concatenate([highest, cosines], axis=1)
+        highest = -np.sort(-both, axis=1)[:, : search.k]
+    return highest

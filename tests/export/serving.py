@@ -1,0 +1,105 @@
+"""A client for `server.py`, and models and images to serve."""
+
+import io
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import PIL.Image
+import tensorflow as tf
+from tensorflow.core.framework.tensor_pb2 import TensorProto
+
+from keras_dml import backbones, methods
+from keras_dml.data import View
+from tests.export.messages import ModelSpec, PredictRequest, PredictResponse
+
+SERVER = Path(__file__).with_name("server.py")
+
+
+def make_model(channels: int = 1, **kwargs: Any) -> keras.Model:
+    """Two learners, and a loss with weights that no export may hold."""
+    return methods.divide_and_conquer(
+        backbones.small_convnet((16, 16, channels), filters=(4, 8)),
+        embedding_dim=8,
+        learners=2,
+        loss="margin",
+        **kwargs,
+    )
+
+
+def random_images(*shape: int) -> Any:
+    """Pixels, uint8."""
+    return np.random.default_rng(sum(shape)).integers(
+        256, size=shape, dtype=np.uint8
+    )
+
+
+def file_of(pixels: Any, file_format: str = "PNG", **options: Any) -> bytes:
+    """An image file of uint8 pixels, (H, W, 1) or (H, W, 3)."""
+    file = io.BytesIO()
+    image = PIL.Image.fromarray(
+        pixels.squeeze(-1) if pixels.shape[-1] == 1 else pixels
+    )
+    image.save(file, file_format, **options)
+    return file.getvalue()
+
+
+def predict(model: keras.Model, images: Any) -> Any:
+    """Embeddings of a batch as evaluation computes them."""
+    seen = View.of(model).apply(images).numpy()
+    return model.predict(seen, verbose=0)
+
+
+def assert_same(served: Any, expected: Any) -> None:
+    np.testing.assert_allclose(served, expected, rtol=0, atol=1e-5)
+
+
+def serve(folder: Path, images: Any, name: str = "encoded") -> dict[str, Any]:
+    """Outputs of a signature in this process."""
+    signature = tf.saved_model.load(str(folder)).signatures[name]
+    outputs = signature(images=tf.constant(images))
+    return {key: x.numpy() for key, x in outputs.items()}
+
+
+def contents(folder: Path) -> dict[str, bytes | None]:
+    """Everything below a folder, hidden files and folders included."""
+    return {
+        str(x.relative_to(folder)): x.read_bytes() if x.is_file() else None
+        for x in folder.rglob("*")
+    }
+
+
+def request(signature: str, images: Any) -> bytes:
+    """What a client of the gRPC API would send."""
+    spec = ModelSpec(name="glyphs", signature_name=signature)
+    message = PredictRequest(model_spec=spec)
+    entry = message.inputs.add(key="images")
+    proto = tf.make_tensor_proto(images)
+    entry.value.MergeFromString(proto.SerializeToString())
+    return message.SerializeToString()
+
+
+def answers(export: Path, requests: Iterable[bytes]) -> list[Any]:
+    """Outputs by name, or an error message, of a server in a process of
+    its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = Path(folder, "requests"), Path(folder, "responses")
+        files[0].write_bytes(pickle.dumps(list(requests)))
+        subprocess.run([sys.executable, SERVER, export, *files], check=True)
+        responses = pickle.loads(files[1].read_bytes())
+    return [x if isinstance(x, str) else _outputs(x) for x in responses]
+
+
+def _outputs(content: bytes) -> dict[str, Any]:
+    response = PredictResponse.FromString(content)
+    return {entry.key: _array(entry.value) for entry in response.outputs}
+
+
+def _array(proto: Any) -> Any:
+    return tf.make_ndarray(TensorProto.FromString(proto.SerializeToString()))

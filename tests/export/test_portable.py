@@ -1,0 +1,124 @@
+"""Tests of the export to ONNX Runtime and LiteRT."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from keras_dml import backbones, export
+from keras_dml.data import View
+from keras_dml.export import Gallery
+from tests.export.serving import contents, make_model, random_images
+
+# In the converter, and of the interpreter's own parts; nothing of ours.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:In the future `np.object`"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+PACKAGES = {
+    "onnx": ("tf2onnx", "onnxruntime"),
+    "litert": ("ai_edge_litert.interpreter",),
+}
+FILES = {"onnx": "model.onnx", "litert": "model.tflite"}
+
+
+def run(file_format: str, path: Path, seen: Any) -> Any:
+    if file_format == "onnx":
+        onnxruntime = pytest.importorskip("onnxruntime")
+        session = onnxruntime.InferenceSession(path)
+        [result] = session.run(None, {"images": seen})
+        return result
+    interpreter = pytest.importorskip("ai_edge_litert.interpreter")
+    runner = interpreter.Interpreter(str(path)).get_signature_runner()
+    return runner(images=seen)["embedding"]
+
+
+@pytest.fixture(params=FILES)
+def file_format(request: Any) -> str:
+    for package in PACKAGES[request.param]:
+        pytest.importorskip(package)
+    return request.param
+
+
+def test_embeddings_are_those_of_the_model(
+    file_format: str, model: keras.Model, tmp_path: Path
+) -> None:
+    path = tmp_path / "models" / FILES[file_format]
+    assert export(model, path, format=file_format) == path
+    for count in (1, 5):
+        images = random_images(count, 30, 23, 1)
+        seen = View.of(model).apply(images).numpy()
+        given = run(file_format, path, seen)
+        expected = model.predict(seen, verbose=0)
+        np.testing.assert_allclose(given, expected, rtol=0, atol=1e-5)
+        assert given.dtype == np.float32
+    # Weights of the embedding, in four bytes each, and nothing of training.
+    weights = [*model.backbone.weights, *model.head.weights]
+    needed = 4 * sum(np.prod(x.shape) for x in weights)
+    assert path.stat().st_size < needed + 20_000
+    assert set(contents(path.parent)) == {path.name}
+
+
+def test_plain_keras_models(file_format: str, tmp_path: Path) -> None:
+    backbone = backbones.small_convnet((16, 16, 3), filters=(4, 8))
+    pooled = keras.layers.GlobalAveragePooling2D()(backbone.output)
+    plain = keras.Model(backbone.input, pooled)
+    path = export(plain, tmp_path / FILES[file_format], format=file_format)
+    seen = random_images(2, 16, 16, 3).astype("float32")
+    given = run(file_format, path, seen)
+    np.testing.assert_allclose(given, plain(seen), rtol=0, atol=1e-5)
+
+
+def test_other_models_are_refused(
+    file_format: str, model: keras.Model, tmp_path: Path
+) -> None:
+    with pytest.raises(RuntimeError, match=f"{file_format} model differs"):
+        export(
+            model, tmp_path / FILES[file_format], format=file_format,
+            tolerance=1e-12,
+        )  # fmt: skip
+    assert contents(tmp_path) == {}
+
+
+def test_files_are_replaced_only_when_told_to(
+    file_format: str, model: keras.Model, tmp_path: Path
+) -> None:
+    path = tmp_path / FILES[file_format]
+    path.write_text("the old one")
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        export(model, path, format=file_format)
+    assert path.read_text() == "the old one"
+    export(model, path, format=file_format, overwrite=True)
+    assert path.stat().st_size > 1000
+
+
+@pytest.mark.parametrize("file_format", FILES)
+def test_missing_packages_are_named(
+    file_format: str,
+    model: keras.Model,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    package = PACKAGES[file_format][0]
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setitem(sys.modules, package.partition(".")[0], None)
+    with pytest.raises(ImportError, match=rf"keras-dml\[{file_format}\]"):
+        export(model, tmp_path / FILES[file_format], format=file_format)
+    assert contents(tmp_path) == {}
+
+
+@pytest.mark.parametrize("file_format", FILES)
+def test_galleries_are_for_servers(
+    file_format: str, model: keras.Model, gallery: Gallery, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match="`gallery` of export"):
+        export(
+            model, tmp_path / FILES[file_format], format=file_format,
+            gallery=gallery,
+        )  # fmt: skip
+    with pytest.raises(ValueError, match="must end in"):
+        export(make_model(), tmp_path / "model", format=file_format)
