@@ -1,0 +1,100 @@
+"""`keras-dml index`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from keras_dml.cli.common import model_option, print_table, reports_errors
+
+if TYPE_CHECKING:
+    from keras_dml.search import Index
+
+
+@click.command()
+@click.argument("source", metavar="RUN_OR_MODEL", type=click.Path(exists=True))
+@click.argument("data", nargs=-1, required=True)
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False),
+    help="Folder of the index. [default: indexes/NAME-OF-RUN-OR-MODEL]",
+)
+@click.option("--overwrite", is_flag=True, help="Replace an index.")
+@click.option(
+    "--factory",
+    default="Flat",
+    show_default=True,
+    help="Kind of index, as faiss calls it: Flat is exact; HNSW32 or "
+    "IVF4096,PQ32 are for large galleries.",
+)
+@click.option(
+    "--parameters",
+    help="How thoroughly it searches: nprobe=32 of IVF, efSearch=64 of HNSW.",
+)
+@click.option(
+    "--calibrate",
+    "calibration",
+    metavar="PATH_OR_SPLIT",
+    help="Images with classes to find the threshold with; of classes that "
+    "the model was not trained on, as `validation`.",
+)
+@click.option(
+    "--threshold",
+    "criterion",
+    default="eer",
+    show_default=True,
+    help="What the threshold is for: eer, f1, or fpr=0.01.",
+)
+@model_option
+@reports_errors
+def index(
+    source: str,
+    data: tuple[str, ...],
+    output: str | None,
+    overwrite: bool,
+    factory: str,
+    parameters: str | None,
+    calibration: str | None,
+    criterion: str,
+    which: str,
+) -> None:
+    """Make a searchable index of the images in DATA.
+
+    RUN_OR_MODEL is the folder of a run or a .keras file. DATA are folders
+    of images, with a folder for every class or none, or splits of the
+    run's data: train, validation or test. A folder of such a name is
+    written ./test.
+    """
+    from keras_dml.search import Index, sources
+
+    target = Path(output or Path("indexes") / Path(source).resolve().stem)
+    if not overwrite and (target / "index.json").exists():
+        raise FileExistsError(
+            f"There is an index in {target} already. Use --overwrite to "
+            "replace it, or another --output."
+        )
+    model, recipe = sources.read_model(source, which)
+    built = Index.build(
+        model,
+        sources.read_images(data, recipe),
+        factory=factory,
+        parameters=parameters,
+    )
+    if calibration is not None:
+        images = sources.read_images([calibration], recipe)
+        built.calibrate(images, criterion=criterion)
+    built.save(target, overwrite=overwrite)
+    print_table([["", ""], *_rows(built)], f"Index in {target}")
+
+
+def _rows(built: "Index") -> list[list[str]]:
+    rows = [["images", f"{len(built):,}"], ["dimensions", str(built.dim)]]
+    rows.append(["kind", f"{built.factory} {built.parameters}".strip()])
+    if built.recall is not None:
+        rows += [
+            [f"recall@{k} of exact search", f"{value:.4f}"]
+            for k, value in built.recall.at.items()
+        ]
+    if built.threshold is not None:
+        rows.append(["threshold", str(built.threshold)])
+    return rows

@@ -1,0 +1,152 @@
+"""What depends on the kind of a faiss index."""
+
+from typing import Any
+
+import numpy as np
+
+from keras_dml.types import Rows
+
+
+def make(dim: int, factory: str) -> Any:
+    """An index by its factory string, for inner products.
+
+    Raises:
+        ValueError: If faiss cannot make one.
+    """
+    faiss = _faiss()
+    try:
+        return faiss.index_factory(dim, factory, faiss.METRIC_INNER_PRODUCT)
+    except RuntimeError as error:
+        raise ValueError(
+            "`factory` of an Index must be a factory string of faiss. "
+            f"Received: factory={factory!r} for {dim} dimensions, of which "
+            f"faiss says: {error}. Use for instance 'Flat', 'HNSW32' or "
+            "'IVF256,PQ16'; a number after PQ must divide the dimensions."
+        ) from None
+
+
+def keeps_ids(index: Any) -> bool:
+    """Whether an index finds vectors by ids that it is given."""
+    faiss = _faiss()
+    index = faiss.downcast_index(index)
+    if isinstance(index, faiss.IndexPreTransform):
+        return keeps_ids(index.index)
+    return isinstance(index, faiss.IndexIVF)
+
+
+def set_parameters(index: Any, parameters: str | None) -> str:
+    """Sets how thoroughly an index searches.
+
+    Args:
+        index: A faiss index.
+        parameters: Of faiss, as "nprobe=32"; None for those that suit most
+            galleries: the square root of the number of lists, or 64
+            candidates of a graph.
+
+    Returns:
+        The parameters that are set now.
+
+    Raises:
+        ValueError: If the index does not have them.
+    """
+    faiss = _faiss()
+    text = _default(index) if parameters is None else parameters
+    if not text:
+        return text
+    try:
+        faiss.ParameterSpace().set_index_parameters(index, text)
+    except (RuntimeError, ValueError) as error:
+        raise ValueError(
+            "`parameters` of an Index must be those of its kind of index. "
+            f"Received: parameters={text!r}, of which faiss says: {error}. "
+            "Use for instance 'nprobe=32' for IVF, 'efSearch=64' for HNSW, "
+            "and none for Flat."
+        ) from None
+    return text
+
+
+def selecting(index: Any, chosen: Rows) -> Any:
+    """Search parameters that restrict a search.
+
+    Args:
+        index: A faiss index.
+        chosen: What to search among: ids where the index keeps them,
+            numbers of vectors otherwise.
+
+    Raises:
+        ValueError: If the index cannot be restricted.
+    """
+    faiss = _faiss()
+    bits = np.zeros(int(chosen.max(initial=-1)) + 1, bool)
+    bits[chosen] = True
+    packed = np.packbits(bits, bitorder="little")
+    return _parameters(index, faiss.IDSelectorBitmap(packed))
+
+
+def can_select(index: Any) -> bool:
+    """Whether searches of an index can be restricted."""
+    try:
+        selecting(index, np.empty(0, np.int64))
+    except ValueError:
+        return False
+    return True
+
+
+def _default(index: Any) -> str:
+    faiss = _faiss()
+    inner = _inner(index)
+    found = []
+    if isinstance(inner, faiss.IndexIVF):
+        found.append(f"nprobe={max(1, round(inner.nlist**0.5))}")
+    if isinstance(inner, faiss.IndexHNSW):
+        found.append("efSearch=64")
+    if isinstance(faiss.downcast_index(index), faiss.IndexRefine):
+        found.append("k_factor_rf=4")
+    return ",".join(found)
+
+
+def _inner(index: Any) -> Any:
+    """What searches, below what transforms vectors or sorts results."""
+    faiss = _faiss()
+    index = faiss.downcast_index(index)
+    if isinstance(index, faiss.IndexPreTransform):
+        return _inner(index.index)
+    if isinstance(index, faiss.IndexRefine):
+        return _inner(index.base_index)
+    return index
+
+
+def _parameters(index: Any, selector: Any) -> Any:
+    faiss = _faiss()
+    index = faiss.downcast_index(index)
+    if isinstance(index, faiss.IndexPreTransform):
+        return faiss.SearchParametersPreTransform(
+            index_params=_parameters(index.index, selector)
+        )
+    if isinstance(index, faiss.IndexRefine):
+        return faiss.IndexRefineSearchParameters(
+            base_index_params=_parameters(index.base_index, selector),
+            k_factor=index.k_factor,
+        )
+    if isinstance(index, faiss.IndexIVF):
+        return faiss.SearchParametersIVF(
+            sel=selector, nprobe=index.nprobe, max_codes=index.max_codes
+        )
+    if isinstance(index, faiss.IndexHNSW):
+        return faiss.SearchParametersHNSW(
+            sel=selector, efSearch=index.hnsw.efSearch
+        )
+    if isinstance(index, faiss.IndexFlat | faiss.IndexScalarQuantizer):
+        return faiss.SearchParameters(sel=selector)
+    raise ValueError(
+        "An index must be one of Flat, SQ, IVF or HNSW to be searched in "
+        f"part. Received: a faiss {type(index).__name__}. Search without "
+        "`where`, or build it with another `factory`."
+    )
+
+
+def _faiss() -> Any:
+    """faiss, whose stubs lack what its Python layer adds."""
+    import faiss
+
+    return faiss

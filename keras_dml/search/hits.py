@@ -1,0 +1,92 @@
+"""Hits: what a search found."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from keras_dml.search.rows import RowTable
+from keras_dml.types import FloatArray, Rows
+
+NONE = -1
+"""The id where there is no hit."""
+
+
+@dataclass(frozen=True)
+class Hit:
+    """An image of the gallery that was found.
+
+    Attributes:
+        id: Its row in the index.
+        score: Its cosine similarity to the query.
+        is_match: Whether that reaches the threshold; None without one.
+        row: Its columns: path, label, …
+    """
+
+    id: int
+    score: float
+    is_match: bool | None
+    row: dict[str, Any]
+
+
+class Hits(Sequence[list[Hit]]):
+    """The nearest images of each query, nearest first.
+
+    Item `i` is the list of the hits of query `i`; it is shorter than `k`
+    where fewer were found.
+
+    Attributes:
+        scores: Cosine similarities, (Q, k) float32, descending; -inf where
+            there is no hit.
+        ids: Rows of the index, (Q, k) int64; -1 where there is no hit.
+            Equal scores are in the order of the rows.
+        threshold: The score from which a hit is a match; None without one.
+    """
+
+    def __init__(
+        self,
+        scores: FloatArray,
+        ids: Rows,
+        table: RowTable,
+        threshold: float | None,
+    ) -> None:
+        self.scores = scores
+        self.ids = ids
+        self.threshold = threshold
+        self._table = table
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, query: Any) -> Any:
+        if isinstance(query, slice):
+            return [self[i] for i in range(*query.indices(len(self)))]
+        return [
+            Hit(row_id, score, self._reaches(score), self._table.row(row_id))
+            for row_id, score in zip(
+                self.ids[query].tolist(),
+                self.scores[query].tolist(),
+                strict=True,
+            )
+            if row_id != NONE
+        ]
+
+    def __iter__(self) -> Iterator[list[Hit]]:
+        return (self[i] for i in range(len(self)))
+
+    @property
+    def matches(self) -> list[Hit | None]:
+        """The nearest image of each query, or None for no match.
+
+        Raises:
+            ValueError: If the search had no threshold.
+        """
+        if self.threshold is None:
+            raise ValueError(
+                "`matches` of Hits need a threshold. Received: a search "
+                "without one. Calibrate the index, or give Index.search a "
+                "`threshold`."
+            )
+        return [hits[0] if hits and hits[0].is_match else None for hits in self]
+
+    def _reaches(self, score: float) -> bool | None:
+        return None if self.threshold is None else score >= self.threshold

@@ -1,0 +1,132 @@
+"""Which model made an index: embeddings of two models do not compare."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_dml.data import View
+from keras_dml.model import MetricModel
+from keras_dml.types import Config
+
+TOLERANCE = 0.01
+"""By how much numbers of the test embeddings may differ between machines;
+half precision is off by some thousandths."""
+
+
+@dataclass(frozen=True)
+class ModelIdentity:
+    """What tells a model from others.
+
+    Weights do not tell preprocessing and activations, so two generated
+    images are embedded as well.
+
+    Attributes:
+        weights: SHA-256 of the weights that embeddings depend on.
+        input_shape: (H, W, C) of the images that it takes.
+        resize: Short side to which images are resized before the cut.
+        test_embeddings: Unit embeddings of two generated images.
+    """
+
+    weights: str
+    input_shape: tuple[int, ...]
+    resize: int | None
+    test_embeddings: tuple[tuple[float, ...], ...]
+
+    @classmethod
+    def of(cls, model: keras.Model) -> "ModelIdentity":
+        """The identity of a model.
+
+        Raises:
+            ValueError: If the model does not take images of known size.
+        """
+        view = View.of(model)
+        return cls(
+            weights=_digest(model),
+            input_shape=(*view.size, view.channels),
+            resize=view.resize,
+            test_embeddings=tuple(map(tuple, _test_embeddings(model, view))),
+        )
+
+    @classmethod
+    def from_dict(cls, config: Config) -> "ModelIdentity":
+        """What `to_dict` gave, also after a way through JSON."""
+        embeddings = tuple(tuple(x) for x in config["test_embeddings"])
+        shape = tuple(config["input_shape"])
+        return cls(config["weights"], shape, config["resize"], embeddings)
+
+    def to_dict(self) -> Config:
+        """As plain values."""
+        return asdict(self)
+
+    def check(self, model: keras.Model) -> None:
+        """Checks that a model is this one.
+
+        Raises:
+            ValueError: If it is another.
+        """
+        other = ModelIdentity.of(model)
+        difference = self._difference(other)
+        if difference:
+            raise ValueError(
+                "`model` of an Index must be the one that made its "
+                "embeddings, as those of two models do not compare. "
+                f"Received: {model!r}, {difference}. Use the model of the "
+                "index, or build the index again with this one."
+            )
+
+    def _difference(self, other: "ModelIdentity") -> str:
+        mine = (*self.input_shape, self.resize)
+        theirs = (*other.input_shape, other.resize)
+        if mine != theirs:
+            return f"which takes images of another size: {theirs}, not {mine}"
+        if self.weights != other.weights:
+            return (
+                f"with other weights: {other.weights[:12]}…, not "
+                f"{self.weights[:12]}…"
+            )
+        gap = np.subtract(self.test_embeddings, other.test_embeddings)
+        largest = np.abs(gap).max()
+        # Not a number is not within the tolerance.
+        if not largest <= TOLERANCE:
+            return (
+                "which has the same weights and embeds a generated image "
+                f"otherwise, by {largest:.3g}: its preprocessing or its "
+                "layers are others"
+            )
+        return ""
+
+
+def _digest(model: keras.Model) -> str:
+    digest = hashlib.sha256()
+    for weight in _weights(model):
+        array = np.ascontiguousarray(keras.ops.convert_to_numpy(weight))
+        digest.update(f"{array.shape}{array.dtype}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def _weights(model: keras.Model) -> Iterator[Any]:
+    # An objective's go on changing and move no embedding.
+    if isinstance(model, MetricModel):
+        yield from model.backbone.weights
+        yield from model.head.weights
+    else:
+        yield from model.weights
+
+
+def _test_embeddings(model: keras.Model, view: View) -> list[list[float]]:
+    # Coarse blocks: fine noise averages out to gray in many a network.
+    height, width = view.size
+    blocks = np.random.default_rng(0).integers(
+        256, size=(2, 5, 5, view.channels)
+    )
+    rows, columns = np.arange(height) * 5 // height, np.arange(width) * 5
+    images = blocks[:, rows][:, :, columns // width].astype("float32")
+    output = np.asarray(model.predict_on_batch(images), np.float64)
+    norms = np.linalg.norm(output, axis=1, keepdims=True)
+    units: list[list[float]] = (output / np.maximum(norms, 1e-12)).tolist()
+    return units

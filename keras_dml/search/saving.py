@@ -1,0 +1,117 @@
+"""An index to its folder and back."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_dml.search import store
+from keras_dml.search.encoder import Encoder
+from keras_dml.search.engine import Engine
+from keras_dml.search.gallery import Gallery
+from keras_dml.search.identity import ModelIdentity
+from keras_dml.search.recall import Recall
+from keras_dml.search.rows import RowTable
+from keras_dml.search.threshold import Threshold
+from keras_dml.types import Config
+
+VECTORS, ROWS, MODEL = "vectors.faiss", "rows.json", "model.keras"
+
+_ATTEMPTS = 5
+
+
+@dataclass(frozen=True)
+class Content:
+    """What the folder of an index holds."""
+
+    gallery: Gallery
+    encoder: Encoder
+    threshold: Threshold | None
+    version: int
+
+
+def save(
+    folder: Path,
+    gallery: Gallery,
+    identity: ModelIdentity | None,
+    threshold: Threshold | None,
+    model: keras.Model | None,
+    expected: int | None,
+) -> int:
+    """Writes an index; see `store.write`."""
+    import faiss
+
+    store.check_free(folder)
+    writers: dict[str, store.Writer] = {
+        VECTORS: gallery.engine.write,
+        ROWS: gallery.table.write,
+    }
+    if model is not None:
+        writers[MODEL] = model.save
+    hidden = np.setdiff1d(gallery.engine.ids, gallery.table.ids)
+    content = {
+        "dim": gallery.engine.dim,
+        "rows": len(gallery.table),
+        "next_id": gallery.table.next_id,
+        "hidden": hidden.tolist(),
+        "factory": gallery.factory,
+        "parameters": gallery.parameters,
+        "recall": _plain(gallery.recall),
+        "threshold": _plain(threshold),
+        "model": _plain(identity),
+        "faiss": faiss.__version__,
+    }
+    return store.write(folder, content, writers, expected=expected)
+
+
+def load(folder: Path, verify: bool) -> Content:
+    """Reads an index; see `Index.load`."""
+    for _ in range(_ATTEMPTS):
+        manifest = store.read(folder)
+        try:
+            return _load(folder, manifest, verify)
+        except FileNotFoundError:
+            # Another process may have replaced the version meanwhile.
+            if store.read(folder) == manifest:
+                raise
+    raise store.IndexFileError(
+        f"The index {str(folder)!r} is replaced faster than it can be read. "
+        "Read it again when no process writes it."
+    )
+
+
+def _load(folder: Path, manifest: Config, verify: bool) -> Content:
+    files = {
+        name: store.checked_file(folder, manifest, name, verify)
+        for name in manifest["files"]
+    }
+    table = RowTable.read(files[ROWS], manifest["next_id"])
+    ids = np.union1d(table.ids, np.array(manifest["hidden"], np.int64))
+    factory = manifest["factory"]
+    engine = Engine.read(files[VECTORS], factory, ids)
+    identity, threshold, recall = (
+        manifest["model"],
+        manifest["threshold"],
+        manifest["recall"],
+    )
+    return Content(
+        Gallery(
+            engine,
+            table,
+            factory,
+            manifest["parameters"],
+            recall and Recall.from_dict(recall),
+        ),
+        Encoder(
+            identity=identity and ModelIdentity.from_dict(identity),
+            file=files.get(MODEL),
+        ),
+        threshold and Threshold.from_dict(threshold),
+        manifest["version"],
+    )
+
+
+def _plain(x: Any) -> Config | None:
+    return None if x is None else x.to_dict()

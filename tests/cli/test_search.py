@@ -1,0 +1,126 @@
+"""`keras-dml index` and `keras-dml search`, from a run to a page."""
+
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from keras_dml.search import Index
+from tests.cli.test_commands import run
+from tests.runs.small_run import write_images, write_recipe
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("search")
+    recipe = write_recipe(folder)
+    run("train", str(recipe), "--output", str(folder / "run"), "--set",
+        "epochs=1", "--set", "data.validation=0.4")  # fmt: skip
+    return folder
+
+
+@pytest.fixture(scope="module")
+def indexed(trained):
+    output = run("index", str(trained / "run"), "test", "--output",
+                 str(trained / "index"), "--calibrate",
+                 "validation")  # fmt: skip
+    return trained / "index", output
+
+
+def test_index_of_a_split(indexed) -> None:
+    folder, output = indexed
+    assert "36" in output
+    assert "eer" in output
+    index = Index.load(folder)
+    assert len(index) == 36
+    assert set(index.columns) == {"path", "label", "name"}
+    assert index.threshold.criterion == "eer"
+
+
+def test_search_works_by_the_folder_alone(
+    indexed, trained, tmp_path, monkeypatch
+) -> None:
+    folder, _ = indexed
+    shutil.copytree(folder, tmp_path / "copy")
+    monkeypatch.chdir(tmp_path)
+    image = Index.load("copy").row(5)["path"]
+    output = run("search", image, "--index", "copy", "-k", "3", "--html",
+                 "page.html")  # fmt: skip
+    assert "1.0000" in output
+    assert "match" in output
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("data:image/jpeg") == 4
+
+
+def test_where_and_threshold(indexed) -> None:
+    folder, _ = indexed
+    index = Index.load(folder)
+    image, name = index.row(0)["path"], index.row(30)["name"]
+    output = run("search", image, "--index", str(folder), "--where",
+                 f"name={name}", "--threshold", "1.5", "-k", "2")  # fmt: skip
+    assert output.count(name) >= 2
+    assert "no match, as nothing reaches 1.5000" in output
+    label = index.row(30)["label"]
+    output = run("search", image, "--index", str(folder), "--where",
+                 f"label={label}", "-k", "2")  # fmt: skip
+    assert name in output
+
+
+def test_index_of_folders_by_a_model_file(trained, tmp_path) -> None:
+    more = write_images(tmp_path / "more", classes=2, images=2)
+    output = run("index", str(trained / "run" / "best.keras"),
+                 str(trained / "images"), str(more), "--output",
+                 str(tmp_path / "i"), "--factory", "HNSW8")  # fmt: skip
+    assert "recall@10" in output
+    index = Index.load(tmp_path / "i")
+    assert len(index) == 72 + 4
+    # Classes are told apart by name, whatever folder they are in.
+    assert index.row(72)["label"] == index.row(0)["label"]
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    Image.fromarray(np.zeros((16, 16), np.uint8)).save(flat / "a.png")
+    run("index", str(trained / "run"), str(flat), "--output",
+        str(tmp_path / "f"))  # fmt: skip
+    assert list(Index.load(tmp_path / "f").columns) == ["path"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["{run}", "test", "--output", "{index}"], "--overwrite"),
+        (["{run}/best.keras", "test", "--output", "{new}"], "one of a run's"),
+        (["{run}", "nowhere", "--output", "{new}"], "nowhere"),
+        (["{images}", "test", "--output", "{new}"], "best.keras"),
+        (["{run}", "test", "--output", "{new}", "--factory", "X"], "'X'"),
+        (
+            ["{run}", "test", "--output", "{new}", "--calibrate", "test",
+             "--threshold", "fpr=x"],
+            "fpr=x",
+        ),
+    ],
+)  # fmt: skip
+def test_index_refuses(arguments, message, indexed, trained, tmp_path) -> None:
+    places = {
+        "run": trained / "run",
+        "index": indexed[0],
+        "images": trained / "images",
+        "new": tmp_path / "new",
+    }
+    filled = [x.format(**places) for x in arguments]
+    output = run("index", *filled, code=1)
+    assert message in " ".join(output.split())
+    assert not (tmp_path / "new" / "index.json").exists()
+
+
+def test_search_refuses(indexed, tmp_path) -> None:
+    folder, _ = indexed
+    bad = tmp_path / "bad.png"
+    bad.write_text("no image")
+    output = run("search", str(bad), "--index", str(folder), code=1)
+    assert "bad.png" in output
+    output = run("search", str(bad), "--index", str(tmp_path), code=1)
+    assert "no index" in output
+    output = run("search", str(bad), "--index", str(folder), "--where",
+                 "name", code=1)  # fmt: skip
+    assert "column=value" in output

@@ -1,0 +1,122 @@
+"""Saves an index over and over, and is killed while it does.
+
+    python kill.py FOLDER SEED
+
+A child process that saves is killed at the calls at which a version comes to
+be, one after the other, and then at random moments; after each, the index must
+load and be one of the two versions. Prints how often it was which.
+"""
+
+import os
+import random
+import signal
+import sys
+import time
+from collections import Counter
+
+import numpy as np
+
+from keras_dml.search import Index, store
+
+CALLS = ("fsync", "replace", "close")
+
+
+def index_of(value: float) -> Index:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(3000, 32)) + value
+    return Index(x, {"value": [value] * len(x)})
+
+
+def check(folder: str) -> float:
+    """The version that is there: all of its parts must belong to it."""
+    index = Index.load(folder)
+    values = set(index.columns["value"])
+    assert len(index) == 3000 and len(values) == 1
+    value = values.pop()
+    rng = np.random.default_rng(0)
+    query = rng.normal(size=(1, 32)) + value
+    assert index.search(query, 1).scores[0, 0] > 0.999999
+    return value
+
+
+def kill_at(call: str, number: int) -> None:
+    """Replaces a function of `os` by one that kills at its n-th call."""
+    original = getattr(os, call)
+    left = [number]
+
+    def deadly(*arguments):
+        left[0] -= 1
+        if left[0] < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*arguments)
+
+    setattr(os, call, deadly)
+
+
+def kill_in_writing(part: str) -> None:
+    """Kills while a file is half written."""
+
+    def half(folder, name, writer):
+        if part not in name:
+            return original(folder, name, writer)
+        path = folder / store.DATA / f"half-{name}"
+        writer(path)
+        with path.open("r+b") as file:
+            file.truncate(path.stat().st_size // 2)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    original, store._write_file = store._write_file, half
+
+
+def save_in_child(folder: str, index: Index, prepare, seconds=None) -> bool:
+    """Whether a child that saves was killed, and not done before."""
+    child = os.fork()
+    if child == 0:
+        prepare()
+        index.save(folder, overwrite=True)
+        os._exit(0)
+    if seconds is not None:
+        time.sleep(seconds)
+        os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    return os.WIFSIGNALED(status)
+
+
+def main(folder: str, seed: int) -> None:
+    rng = random.Random(seed)
+    versions = index_of(0.0), index_of(1.0)
+    versions[0].save(folder)
+    start = time.perf_counter()
+    versions[0].save(folder, overwrite=True)
+    duration = time.perf_counter() - start
+    outcomes = Counter()
+
+    def attempt(kind, prepare, seconds=None) -> bool:
+        before = check(folder)
+        new = versions[before == 0.0]
+        killed = save_in_child(folder, new, prepare, seconds)
+        after = check(folder)
+        assert after in (0.0, 1.0)
+        outcomes[kind, "new" if after != before else "old", killed] += 1
+        if killed:
+            # The next writer is not held up by what the killed one left.
+            versions[after == 0.0].save(folder, overwrite=True)
+            left = len(os.listdir(os.path.join(folder, store.DATA)))
+            assert left == 2, left
+        return killed
+
+    for part in ("vectors", "rows"):
+        assert attempt(part, lambda part=part: kill_in_writing(part))
+    for call in CALLS:
+        for number in range(50):
+            prepare = lambda call=call, number=number: kill_at(call, number)  # noqa: E731
+            if not attempt(call, prepare):
+                break
+    for _ in range(20):
+        attempt("random", lambda: None, rng.uniform(0, 1.2 * duration))
+    for (kind, version, killed), count in sorted(outcomes.items()):
+        print(kind, version, "killed" if killed else "done", count)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

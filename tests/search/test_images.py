@@ -1,0 +1,169 @@
+"""An index that a model makes, searched by image."""
+
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from PIL import Image
+
+from keras_dml import backbones, methods
+from keras_dml.data import ImageSet
+from keras_dml.evaluation import embed
+from keras_dml.losses import MarginLoss
+from keras_dml.search import Index
+from tests.conftest import blobs
+from tests.runs.small_run import write_images
+
+
+def small_model(seed: int = 0) -> keras.Model:
+    keras.utils.set_random_seed(seed)
+    backbone = backbones.small_convnet((16, 16, 1), filters=(4, 8))
+    return methods.baseline(backbone, embedding_dim=6)
+
+
+@pytest.fixture(scope="module")
+def model() -> keras.Model:
+    return small_model()
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> ImageSet:
+    from keras_dml.data import image_folder
+
+    return image_folder(write_images(tmp_path_factory.mktemp("files"), 4, 3))
+
+
+def test_build_embeds_and_keeps_what_is_known(model, files) -> None:
+    index = Index.build(model, files, {"shop": ["a"] * 12})
+    found = index.search(files, 1)
+    assert found.ids[:, 0].tolist() == list(range(12))
+    row = index.row(4)
+    assert row["path"] == str(Path(files.paths[4]).resolve())
+    assert (row["label"], row["name"], row["shop"]) == (1, "class_01", "a")
+    x = embed(model, files)
+    by_embedding = index.search(x, 5)
+    assert np.array_equal(by_embedding.ids, index.search(files, 5).ids)
+
+
+def test_all_kinds_of_queries_agree(model, files) -> None:
+    index = Index.build(model, files)
+    pixels = files.read(7)  # (16, 16, 1)
+    expected = index.search(files.select([7]), 3)
+    kinds = {
+        "path": files.paths[7],
+        "Path": Path(files.paths[7]),
+        "paths": [files.paths[7]],
+        "pixels": pixels,
+        "gray pixels": pixels[..., 0],
+        "batch": pixels[None],
+    }
+    for name, query in kinds.items():
+        found = index.search(query, 3)
+        assert np.array_equal(found.ids, expected.ids), name
+        np.testing.assert_allclose(found.scores, expected.scores, atol=1e-6)
+
+
+def test_images_without_a_set_have_no_label(model, files) -> None:
+    index = Index.build(model, list(files.paths[:3]))
+    assert list(index.columns) == ["path"]
+    ids = index.add(files.select([5]))
+    assert index.row(ids[0])["label"] == 1
+    assert index.row(0)["label"] is None
+    pixels = Index.build(model, blobs().pixels)
+    assert pixels.columns == {}
+
+
+def test_the_folder_is_all_that_searching_takes(model, files, tmp_path) -> None:
+    index = Index.build(model, files)
+    index.save(tmp_path / "i")
+    again = Index.load(tmp_path / "i")
+    found, expected = (x.search(files.paths[0], 4) for x in (again, index))
+    assert np.array_equal(found.ids, expected.ids)
+    np.testing.assert_allclose(found.scores, expected.scores, atol=1e-6)
+    again.save(tmp_path / "i")
+    assert Index.load(tmp_path / "i").search(files.paths[0], 1).ids[0, 0] == 0
+
+
+def test_without_its_model(model, files, tmp_path) -> None:
+    index = Index.build(model, files)
+    index.save(tmp_path / "i", include_model=False)
+    alone = Index.load(tmp_path / "i")
+    with pytest.raises(ValueError, match="without a model"):
+        alone.search(files.paths[0])
+    given = Index.load(tmp_path / "i", model)
+    assert given.search(files.paths[0], 1).ids[0, 0] == 0
+
+
+def test_another_model_is_refused(model, files, tmp_path) -> None:
+    Index.build(model, files).save(tmp_path / "i")
+    with pytest.raises(ValueError, match="with other weights"):
+        Index.load(tmp_path / "i", small_model(seed=1))
+
+
+def test_other_preprocessing_is_another_model(files, tmp_path) -> None:
+    """The same weights behind other pixels."""
+
+    def scaled(scale: float) -> keras.Model:
+        keras.utils.set_random_seed(0)
+        x = inputs = keras.Input((16, 16, 1))
+        x = keras.layers.Rescaling(scale, offset=-0.5)(x)
+        x = keras.layers.Dense(8, activation="relu")(keras.layers.Flatten()(x))
+        return keras.Model(inputs, keras.layers.Dense(4)(x))
+
+    Index.build(scaled(1 / 255), files).save(tmp_path / "i")
+    Index.load(tmp_path / "i", scaled(1 / 255))
+    with pytest.raises(ValueError, match="same weights"):
+        Index.load(tmp_path / "i", scaled(1 / 127.5))
+
+
+def test_other_sizes_are_another_model(model, files, tmp_path) -> None:
+    Index.build(model, files).save(tmp_path / "i")
+    backbone = backbones.small_convnet((20, 20, 1), filters=(4, 8))
+    larger = methods.baseline(backbone, embedding_dim=6)
+    with pytest.raises(ValueError, match="another size"):
+        Index.load(tmp_path / "i", larger)
+
+
+def test_training_the_objective_leaves_the_identity(files) -> None:
+    from keras_dml.search.identity import ModelIdentity
+
+    loss = MarginLoss(learn_beta=True)
+    backbone = backbones.small_convnet((16, 16, 1), filters=(4, 8))
+    model = methods.baseline(backbone, embedding_dim=6, loss=loss)
+    identity = ModelIdentity.of(model)
+    weights = model.objective.weights
+    assert weights
+    weights[0].assign(weights[0] + 1)
+    identity.check(model)
+    model.head.weights[0].assign(model.head.weights[0] * 1.001)
+    with pytest.raises(ValueError, match="other weights"):
+        identity.check(model)
+
+
+def test_calibration_by_images(model) -> None:
+    index = Index.build(model, blobs(seed=1))
+    threshold = index.calibrate(blobs(seed=2), resamples=20)
+    assert (threshold.images, threshold.classes) == (48, 6)
+    assert index.search(blobs().pixels[0]).threshold == threshold.value
+
+
+def test_bad_files_are_named(model, files, tmp_path) -> None:
+    index = Index.build(model, files)
+    bad = tmp_path / "bad.jpg"
+    bad.write_bytes(b"\xff\xd8\xff no image")
+    with pytest.raises(ValueError, match="bad.jpg"):
+        index.search(bad)
+    with pytest.raises(ValueError, match="nothing.png"):
+        index.search(tmp_path / "nothing.png")
+    with pytest.raises(ValueError, match="ImageSet, files or uint8"):
+        Index.build(model, np.zeros((3, 6)))
+
+
+def test_boxes_are_kept(model, tmp_path) -> None:
+    path = tmp_path / "a.png"
+    Image.fromarray(blobs().pixels[0]).save(path)
+    boxed = ImageSet([path], [3], boxes=[[1, 2, 12, 14]], ids=["a-1"])
+    row = Index.build(model, boxed).row(0)
+    assert row["box"] == [1, 2, 12, 14]
+    assert row["source"] == "a-1"

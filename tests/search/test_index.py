@@ -1,0 +1,277 @@
+"""The index over embeddings, against sorting all scores."""
+
+import numpy as np
+import pytest
+
+from keras_dml.search import Index
+
+
+def gallery(count: int = 300, dim: int = 12, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(count, dim))
+
+
+def units(x: np.ndarray) -> np.ndarray:
+    norms = np.linalg.norm(x.astype(np.float32).astype(float), axis=1)
+    x32 = x.astype(np.float32).astype(float) / norms[:, None]
+    return x32.astype(np.float32)
+
+
+def sorted_all(x, queries, k) -> tuple[np.ndarray, np.ndarray]:
+    """Ids and scores, by sorting float64 scores; ties by row."""
+    scores = units(queries).astype(float) @ units(x).astype(float).T
+    order = np.argsort(-scores.round(12), axis=1, kind="stable")[:, :k]
+    return order, np.take_along_axis(scores, order, 1)
+
+
+def test_exact_search_is_that_of_sorting() -> None:
+    x, queries = gallery(), gallery(20, seed=1)
+    found = Index(x).search(queries, 15)
+    ids, scores = sorted_all(x, queries, 15)
+    assert np.array_equal(found.ids, ids)
+    assert found.scores.dtype == np.float32
+    np.testing.assert_allclose(found.scores, scores, atol=1e-7)
+
+
+def test_equal_scores_are_in_the_order_of_the_rows() -> None:
+    # More copies than are fetched at first, so that ties are cut off.
+    x = np.concatenate([np.tile(gallery(5), (80, 1)), gallery(50, seed=2)])
+    queries = np.concatenate([gallery(5), gallery(3, seed=4)])
+    found = Index(x).search(queries, 30)
+    ids, _ = sorted_all(x, queries, 30)
+    assert np.array_equal(found.ids, ids)
+    assert found.ids[1].tolist() == list(range(1, 150, 5))
+
+
+def test_results_do_not_depend_on_batches() -> None:
+    index, queries = Index(gallery(2000, 64)), gallery(60, 64, seed=1)
+    together = index.search(queries, 20)
+    for i, query in enumerate(queries):
+        alone = index.search(query, 20)
+        assert np.array_equal(alone.ids[0], together.ids[i])
+        assert np.array_equal(alone.scores[0], together.scores[i])
+
+
+def test_k_beyond_the_gallery_and_an_empty_one() -> None:
+    index = Index(gallery(4))
+    found = index.search(gallery(2, seed=1), 9)
+    assert found.ids.shape == (2, 9)
+    assert (found.ids[:, 4:] == -1).all()
+    assert np.isneginf(found.scores[:, 4:]).all()
+    assert [len(hits) for hits in found] == [4, 4]
+    empty = Index(np.empty((0, 12)))
+    assert len(empty) == 0
+    assert empty.search(gallery(1), 3)[0] == []
+    assert empty.search(gallery(2), 3, threshold=0.5).matches == [None, None]
+    ids = empty.add(gallery(2))
+    assert empty.search(gallery(1), 1).ids[0, 0] == ids[0]
+
+
+def test_scale_does_not_matter() -> None:
+    x = gallery(50)
+    plain = Index(x).search(gallery(5, seed=1))
+    scaled = Index(1e6 * x).search(1e-6 * gallery(5, seed=1))
+    assert np.array_equal(plain.ids, scaled.ids)
+
+
+def test_ids_stay_and_are_not_given_again() -> None:
+    x = gallery(40)
+    index = Index(x, {"name": [f"n{i}" for i in range(40)]})
+    index.remove([39, 3, 10])
+    assert index.add(gallery(2, seed=5), {"name": ["a", "b"]}).tolist() == [
+        40,
+        41,
+    ]
+    left = [i for i in range(42) if i not in (39, 3, 10)]
+    assert index.ids.tolist() == left
+    everything = np.concatenate([x, gallery(2, seed=5)])
+    for row in left:
+        hit = index.search(everything[row], 1)[0][0]
+        assert hit.id == row
+        assert hit.score == pytest.approx(1)
+        names = {40: "a", 41: "b"}
+        assert hit.row == {"name": names.get(row, f"n{row}")}
+    assert 3 not in index.search(x[3], 39).ids
+    with pytest.raises(KeyError, match="3"):
+        index.remove([5, 3])
+    assert len(index) == 39
+    with pytest.raises(KeyError):
+        index.row(3)
+
+
+def test_exclude_leaves_out_one_row_for_each_query() -> None:
+    x = gallery(60)
+    index = Index(x)
+    found = index.search(x, 7, exclude=index.ids)
+    expected = sorted_all(x, x, 8)[0][:, 1:]
+    assert np.array_equal(found.ids, expected)
+    # An id that is not found takes no one's place.
+    other = index.search(x[:1], 7, exclude=[59 if 59 not in expected else 58])
+    assert len(other[0]) == 7
+
+
+def test_where_searches_a_part() -> None:
+    x, queries = gallery(120), gallery(6, seed=1)
+    labels = np.arange(120) % 7
+    index = Index(x, {"label": labels, "even": labels % 2 == 0})
+    rows = np.flatnonzero((labels == 2) | (labels == 4))
+    found = index.search(queries, 9, where={"label": [2, 4]})
+    expected, _ = sorted_all(x[rows], queries, 9)
+    assert np.array_equal(found.ids, rows[expected])
+    both = index.search(queries, 200, where={"label": [2, 3], "even": True})
+    assert set(both.ids.ravel()) - {-1} == set(np.flatnonzero(labels == 2))
+    assert index.search(queries, 3, where={"label": 99})[0] == []
+    with pytest.raises(ValueError, match="label, even"):
+        index.search(queries, where={"colour": 1})
+
+
+def test_threshold_decides_what_matches() -> None:
+    x = np.eye(3)
+    index = Index(x, {"name": ["a", "b", "c"]})
+    found = index.search([[1, 0.2, 0], [1, 1, 1]], 2, threshold=0.9)
+    near, far = found.matches
+    assert near.row["name"] == "a"
+    assert far is None
+    assert [hit.is_match for hit in found[0]] == [True, False]
+    plain = index.search([1, 0, 0])
+    assert plain[0][0].is_match is None
+    with pytest.raises(ValueError, match="need a threshold"):
+        _ = plain.matches
+    labels = [0, 0, 1, 1]
+    index.calibrate([[1, 0, 0], [1, 0.1, 0], [0, 0, 1], [0, 0.1, 1]], labels)
+    assert index.search([1, 0, 0]).threshold == index.threshold.value
+
+
+def test_columns_of_rows_that_differ() -> None:
+    index = Index(gallery(2), {"name": ["a", "b"]})
+    index.add(gallery(1), {"size": [1.5]})
+    assert index.columns == {
+        "name": ["a", "b", None],
+        "size": [None, None, 1.5],
+    }
+
+
+KINDS = ["IVF8,Flat", "IVF8,PQ4x4", "HNSW16", "SQ8", "PCA6,IVF4,Flat",
+         "IVF8,PQ4x4,RFlat", "PQ4x4"]  # fmt: skip
+
+
+@pytest.mark.parametrize("factory", KINDS)
+def test_other_kinds(factory) -> None:
+    x = gallery(600)
+    index = Index(x, {"label": np.arange(600) % 3}, factory=factory)
+    exact, _ = sorted_all(x, x, 11)
+    found = index.search(x, 10, exclude=index.ids).ids
+    hits = [np.isin(a[1:], b).mean() for a, b in zip(exact, found, strict=True)]
+    assert index.recall.at[10] == pytest.approx(np.mean(hits), abs=0.05)
+    assert (found != index.ids[:, None]).all()
+    index.remove(np.arange(0, 600, 2))
+    new = index.add(x[:1])
+    assert new.tolist() == [600]
+    if factory == "PQ4x4":
+        return
+    ids = index.search(x[:50], 20).ids
+    assert set(ids[ids % 2 == 0]) <= {600}
+    assert 600 in ids
+    some = index.search(x[:50], 20, where={"label": 1}).ids
+    assert set(some.ravel() % 3) <= {1, 2}  # 2 is -1, for none.
+    assert set(some.ravel() % 2) <= {1}
+
+
+def test_recall_is_measured() -> None:
+    x = gallery(800, 16)
+    thorough = Index(x, factory="IVF16,Flat", parameters="nprobe=16").recall
+    assert thorough.at == {1: 1.0, 10: 1.0}
+    assert thorough.score_error < 1e-6
+    hasty = Index(x, factory="IVF16,Flat", parameters="nprobe=1").recall
+    assert hasty.at[10] < 0.7
+    rough = Index(x, factory="IVF16,PQ4x4", parameters="nprobe=16").recall
+    assert rough.score_error > 0.01
+    assert (rough.queries, rough.rows) == (500, 800)
+    assert Index(x).recall is None
+
+
+def test_parameters_by_default() -> None:
+    x = gallery(800)
+    assert Index(x, factory="IVF16,Flat").parameters == "nprobe=4"
+    assert Index(x, factory="HNSW8").parameters == "efSearch=64"
+    assert Index(x).parameters == ""
+
+
+NAN = np.where(np.arange(24).reshape(2, 12) == 17, np.nan, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("queries", "message"),
+    [
+        (NAN, "the first is row 1"),
+        (np.full((1, 12), np.inf), "must be finite"),
+        (np.zeros((1, 12)), "not zero"),
+        (np.full((1, 12), 1e200), "float32 can hold"),
+        (np.full((1, 12), "a"), "real numbers"),
+        (np.ones((2, 11)), r"\(N, 12\).*shape \(2, 11\)"),
+        (np.ones(13), r"shape \(13,\)"),
+        (np.ones((1, 2, 12)), r"\(N, 12\)"),
+        (np.zeros((1, 4, 4, 3), np.uint8), "without a model"),
+    ],
+)
+def test_queries_that_are_refused(queries, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        Index(gallery(5)).search(queries)
+
+
+@pytest.mark.parametrize("bad", [NAN, np.zeros((2, 12)), np.ones((2, 9))])
+def test_nothing_is_added_of_what_is_refused(bad) -> None:
+    index = Index(gallery(5))
+    with pytest.raises(ValueError, match="Index.add"):
+        index.add(bad)
+    with pytest.raises(ValueError, match="values in the column 'a'"):
+        index.add(gallery(2), {"a": [1]})
+    with pytest.raises(ValueError, match="nan in row 1"):
+        index.add(gallery(2), {"a": [1.0, np.nan]})
+    assert len(index) == 5
+    assert index.add(gallery(1)).tolist() == [5]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"factory": "Flatt"}, "factory='Flatt'"),
+        ({"factory": "IVF8,PQ5"}, "must divide the dimensions"),
+        ({"factory": "IVF64,Flat"}, "for 20 vectors"),
+        ({"parameters": "nprobe=4"}, "parameters='nprobe=4'"),
+        ({"columns": {"a": range(3)}}, "3 values in the column 'a'"),
+    ],
+)
+def test_indexes_that_cannot_be(options, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        Index(gallery(20), **options)
+
+
+@pytest.mark.parametrize("k", [0, -1, 2.0])
+def test_k_must_be_a_count(k) -> None:
+    with pytest.raises(ValueError, match="`k` of Index.search"):
+        Index(gallery(3)).search(gallery(1), k)
+
+
+@pytest.mark.parametrize("exclude", [[1, 2], [1.0], [[1]]])
+def test_exclude_must_be_ids(exclude) -> None:
+    with pytest.raises(ValueError, match="one id for each query"):
+        Index(gallery(3)).search(gallery(1), exclude=exclude)
+
+
+def test_embeddings_and_labels_are_in_the_order_of_the_ids() -> None:
+    x = gallery(6)
+    index = Index(x, {"label": [3, 3, 4, 4, 5, 5]})
+    index.remove([1, 4])
+    np.testing.assert_allclose(
+        index.embeddings, units(x)[[0, 2, 3, 5]], atol=1e-7
+    )
+    assert index.labels == [3, 4, 4, 5]
+    named = Index(x[:2], {"label": [3, 4], "name": ["crow", "jay"]})
+    assert named.labels == ["crow", "jay"]
+
+
+def test_embeddings_and_labels_that_are_not_there_are_errors() -> None:
+    with pytest.raises(ValueError, match="does not keep them"):
+        _ = Index(gallery(), factory="SQ8").embeddings
+    with pytest.raises(ValueError, match="every row must have one"):
+        _ = Index(gallery(2), {"label": [1, None]}).labels

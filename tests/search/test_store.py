@@ -1,0 +1,191 @@
+"""The folder of an index: whole or not at all, and checked."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keras_dml.search import Index, IndexFileError
+
+X = np.random.default_rng(0).normal(size=(50, 8))
+
+
+def saved(folder: Path, **options) -> Index:
+    index = Index(X, {"name": [f"n{i}" for i in range(50)]}, **options)
+    index.save(folder)
+    return index
+
+
+def same(a: Index, b: Index) -> bool:
+    found, again = a.search(X, 5), b.search(X, 5)
+    return (
+        np.array_equal(found.ids, again.ids)
+        and np.array_equal(found.scores, again.scores)
+        and a.columns == b.columns
+        and np.array_equal(a.ids, b.ids)
+        and (a.factory, a.parameters, a.recall, a.threshold)
+        == (b.factory, b.parameters, b.recall, b.threshold)
+    )
+
+
+@pytest.mark.parametrize("factory", ["Flat", "IVF4,SQ8", "HNSW8"])
+def test_round_trip(factory, tmp_path) -> None:
+    index = saved(tmp_path / "i", factory=factory)
+    index.remove([3, 49])
+    index.calibrate(X, np.arange(50) // 5, resamples=5)
+    index.save(tmp_path / "i")
+    again = Index.load(tmp_path / "i")
+    assert same(index, again)
+    assert again.add(X[:1]).tolist() == [50]
+    assert again.search(X[3], 1).ids[0, 0] not in (3, 49)
+    again.save(tmp_path / "i")
+    assert same(again, Index.load(tmp_path / "i", verify=False))
+
+
+def test_names_that_are_no_text_survive(tmp_path) -> None:
+    names = [os.fsdecode(b"a\xffb"), "<script>", "line\nbreak", None, "é"]
+    Index(X[:5], {"path": names}).save(tmp_path / "i")
+    assert Index.load(tmp_path / "i").columns["path"] == names
+
+
+def test_old_files_are_removed(tmp_path) -> None:
+    index = saved(tmp_path / "i")
+    for _ in range(3):
+        index.save(tmp_path / "i")
+    assert len(list((tmp_path / "i" / "data").iterdir())) == 2
+
+
+def test_another_index_is_not_overwritten(tmp_path) -> None:
+    saved(tmp_path / "i")
+    other = Index(X[:3])
+    with pytest.raises(FileExistsError, match="version 1"):
+        other.save(tmp_path / "i")
+    mine, theirs = Index.load(tmp_path / "i"), Index.load(tmp_path / "i")
+    theirs.remove(0)
+    theirs.save(tmp_path / "i")
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        mine.save(tmp_path / "i")
+    assert len(Index.load(tmp_path / "i")) == 49
+    other.save(tmp_path / "i", overwrite=True)
+    assert len(Index.load(tmp_path / "i")) == 3
+
+
+def test_what_is_no_index_is_left_alone(tmp_path) -> None:
+    (tmp_path / "i").mkdir()
+    (tmp_path / "i" / "thesis.txt").write_text("years")
+    for overwrite in (False, True):
+        with pytest.raises(FileExistsError, match="something else"):
+            Index(X).save(tmp_path / "i", overwrite=overwrite)
+    assert [x.name for x in (tmp_path / "i").iterdir()] == ["thesis.txt"]
+
+
+def test_a_failure_leaves_the_old_version(tmp_path, monkeypatch) -> None:
+    from keras_dml.search.rows import RowTable
+
+    index = saved(tmp_path / "i")
+
+    def full(self, path):
+        path.write_text("half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(RowTable, "write", full)
+    changed = Index(X[:9])
+    with pytest.raises(OSError, match="No space"):
+        changed.save(tmp_path / "i", overwrite=True)
+    monkeypatch.undo()
+    assert same(index, Index.load(tmp_path / "i"))
+    assert len(list((tmp_path / "i" / "data").iterdir())) == 2
+
+
+def files(folder: Path) -> list[Path]:
+    return [folder / "index.json", *sorted((folder / "data").iterdir())]
+
+
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("harm", ["flip", "cut", "empty"])
+def test_damage_is_an_error(number, harm, tmp_path) -> None:
+    saved(tmp_path / "i")
+    path = files(tmp_path / "i")[number]
+    content = bytearray(path.read_bytes())
+    if harm == "flip":
+        content[len(content) // 2] ^= 4
+    path.write_bytes({"cut": content[:-9], "empty": b""}.get(harm, content))
+    with pytest.raises(IndexFileError, match="is (damaged|not of an index)"):
+        Index.load(tmp_path / "i")
+
+
+def test_every_byte_of_the_manifest_counts(tmp_path) -> None:
+    saved(tmp_path / "i")
+    path = tmp_path / "i" / "index.json"
+    manifest = json.loads(path.read_text())
+    manifest["next_id"] = 3
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(IndexFileError, match="checksum"):
+        Index.load(tmp_path / "i")
+
+
+def test_foreign_and_newer_files(tmp_path) -> None:
+    with pytest.raises(FileNotFoundError, match="no index"):
+        Index.load(tmp_path / "nothing")
+    (tmp_path / "index.json").write_text('{"format": "other"}')
+    with pytest.raises(IndexFileError, match="not of an index"):
+        Index.load(tmp_path)
+    newer = {"format": "keras_dml.search", "format_version": 2}
+    (tmp_path / "index.json").write_text(json.dumps(newer))
+    with pytest.raises(IndexFileError, match="format version 1"):
+        Index.load(tmp_path)
+
+
+def test_missing_file(tmp_path) -> None:
+    saved(tmp_path / "i")
+    files(tmp_path / "i")[1].unlink()
+    with pytest.raises(FileNotFoundError, match="lacks its file data/"):
+        Index.load(tmp_path / "i")
+
+
+def test_the_folder_can_be_moved(tmp_path) -> None:
+    index = saved(tmp_path / "i")
+    shutil.move(tmp_path / "i", tmp_path / "elsewhere")
+    assert same(index, Index.load(tmp_path / "elsewhere"))
+
+
+def test_a_reader_gets_the_version_that_replaces(tmp_path, monkeypatch) -> None:
+    """A new version is written between the manifest and its files."""
+    from keras_dml.search import store
+
+    saved(tmp_path / "i")
+    read, count = store.read, [0]
+
+    def read_then_replace(folder):
+        manifest = read(folder)
+        count[0] += 1
+        if count[0] == 1:
+            Index(X[:7]).save(tmp_path / "i", overwrite=True)
+        return manifest
+
+    monkeypatch.setattr(store, "read", read_then_replace)
+    assert len(Index.load(tmp_path / "i")) == 7
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_killed_while_it_is_written(tmp_path) -> None:
+    """The old version, or the new one, loads after a kill at any moment."""
+    script = Path(__file__).with_name("kill.py")
+    result = subprocess.run(
+        [sys.executable, str(script), str(tmp_path / "i"), "0"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    print(result.stdout)
+    for outcome in ("vectors old killed", "rows old killed",
+                    "fsync old killed", "fsync new killed",
+                    "replace old killed", "random old killed"):  # fmt: skip
+        assert outcome in result.stdout
