@@ -4,13 +4,18 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
+from keras.optimizers import schedules
 
 from keras_dml import backbones, data, methods
 from keras_dml.callbacks import Recluster
 from keras_dml.methods.diva_tasks import warn_without_triplets
 from keras_dml.model import MetricModel
+from keras_dml.optimizers import COUPLED
+from keras_dml.recipes import num_classes
 from keras_dml.recipes.data_sections import GlyphsData
+from keras_dml.recipes.optimizer_sections import Schedule, Steps
 from keras_dml.recipes.schema import ABE, Diva, Division, Recipe
 from keras_dml.types import Shape
 
@@ -33,11 +38,29 @@ def splits(recipe: Recipe) -> data.DataSplits:
     return _LOADERS[recipe.data.name](**arguments, seed=recipe.seed)
 
 
-def model(recipe: Recipe) -> MetricModel:
-    """The compiled model of a recipe."""
+def model(recipe: Recipe, batches: data.Sampler | None = None) -> MetricModel:
+    """The compiled model of a recipe.
+
+    Args:
+        recipe: A complete recipe.
+        batches: What `sampler` returns. It says how many classes are
+            trained on, for `num_classes: auto`, and how many steps make an
+            epoch, for a schedule of the learning rate; a recipe with
+            neither needs none.
+
+    Raises:
+        ValueError: If the recipe needs `batches`, or a loss has fewer
+            classes than are trained on.
+    """
     arguments = recipe.method.model_dump(
         exclude={"name", "pair_batches", *Division.model_fields}
     )
+    if batches is not None:
+        count = len(np.unique(batches.labels))
+        num_classes.check(arguments, count)
+        arguments = num_classes.filled(arguments, count)
+    elif num_classes.is_auto(arguments):
+        raise ValueError(_needs_batches(recipe, "`num_classes: auto`"))
     built = methods.METHODS[recipe.method.name](
         backbones.get(
             recipe.backbone.name,
@@ -48,20 +71,80 @@ def model(recipe: Recipe) -> MetricModel:
         resize=recipe.resize,
         **arguments,
     )
-    built.compile(optimizer(recipe), jit_compile=recipe.jit)
+    built.compile(optimizer(recipe, batches), jit_compile=recipe.jit)
     return built
 
 
-def optimizer(recipe: Recipe) -> keras.Optimizer:
-    """The optimizer of a recipe."""
-    arguments = recipe.optimizer.model_dump(exclude={"name"}, exclude_none=True)
+def optimizer(
+    recipe: Recipe, batches: data.Sampler | None = None
+) -> keras.Optimizer:
+    """The optimizer of a recipe; see `model`."""
+    section = recipe.optimizer
+    arguments = section.model_dump(
+        exclude={"name", "decay", "schedule"}, exclude_none=True
+    )
+    if section.schedule is not None:
+        if batches is None:
+            raise ValueError(_needs_batches(recipe, "`optimizer.schedule`"))
+        arguments["learning_rate"] = learning_rate(
+            section.schedule,
+            section.learning_rate,
+            recipe.epochs,
+            batches.steps,
+        )
+    if section.decay == "coupled":
+        return COUPLED[section.name.lower()](**arguments)
     return keras.optimizers.get(
-        {"class_name": recipe.optimizer.name, "config": arguments}
+        {"class_name": section.name, "config": arguments}
+    )
+
+
+def learning_rate(
+    schedule: Schedule, rate: float, epochs: int, steps: int
+) -> schedules.LearningRateSchedule:
+    """The learning rate of every step.
+
+    It is a function of the number of updates, which a `.keras` file keeps
+    with the optimizer.
+
+    Args:
+        schedule: The recipe's section.
+        rate: The learning rate that it starts from or warms up to.
+        epochs: Length of the run.
+        steps: Steps of an epoch.
+    """
+    if isinstance(schedule, Steps):
+        # Keras changes the rate in the step after a boundary.
+        return schedules.PiecewiseConstantDecay(
+            [epoch * steps - 1 for epoch in schedule.epochs],
+            [
+                rate * schedule.factor**times
+                for times in range(len(schedule.epochs) + 1)
+            ],
+        )
+    warmup = schedule.warmup * steps
+    return schedules.CosineDecay(
+        initial_learning_rate=0.0 if warmup else rate,
+        decay_steps=epochs * steps - warmup,
+        warmup_target=rate if warmup else None,
+        warmup_steps=warmup,
+    )
+
+
+def _needs_batches(recipe: Recipe, key: str) -> str:
+    return (
+        f"The recipe {recipe.name!r} has {key}, so that building.model needs "
+        "the recipe's batches. Received: batches=None. Use `building.model("
+        "recipe, building.sampler(recipe, splits.train))`."
     )
 
 
 def sampler(recipe: Recipe, train: data.ImageSet) -> data.Sampler:
-    """The sampler of a recipe, bound to the training images."""
+    """The sampler of a recipe, bound to the training images.
+
+    Where a loss has a weight for each class, classes are numbered from 0.
+    """
+    train = _numbered(recipe, train)
     arguments = recipe.batches.model_dump()
     method = recipe.method
     if isinstance(method, Division) and method.clusters:
@@ -91,16 +174,25 @@ def pipeline(
     batches: data.Sampler,
     input_shape: Shape,
 ) -> tf.data.Dataset:
-    """The training batches of a recipe for a model's input shape."""
+    """The training batches of a recipe for a model's input shape.
+
+    Classes are numbered as by `sampler`, which has made `batches`.
+    """
     _, height, width, channels = input_shape
     return data.pipeline(
-        train,
+        _numbered(recipe, train),
         batches,
         size=(height, width),
         channels=channels,
         seed=recipe.seed,
         **recipe.augmentation.model_dump(),
     )
+
+
+def _numbered(recipe: Recipe, train: data.ImageSet) -> data.ImageSet:
+    # Not always: which images a sampler draws hangs on their labels.
+    needed = num_classes.is_set(recipe.method.model_dump())
+    return train.relabeled() if needed else train
 
 
 def division(

@@ -21,8 +21,8 @@ def load(
     """Reads a recipe.
 
     A recipe may name another as its `base:`, a path relative to its own
-    folder, and then says only what differs: mappings are merged, unless
-    their `name` is another; anything else is replaced.
+    folder, and then says only what differs, see `merge`. Of a list of bases
+    each goes on top of those before it.
 
     Args:
         path: A YAML file.
@@ -65,14 +65,16 @@ def merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
     """`base` with `change` on top; neither is altered.
 
     Mappings are merged, unless they say that they are about something of
-    another `name`: another method has other keys.
+    another `name`: another method has other keys. A backbone has the same
+    keys by any name. Anything else is replaced.
     """
     merged = dict(base)
     for key, value in change.items():
         old = merged.get(key)
         if isinstance(old, dict) and isinstance(value, dict):
             is_other = value.get("name", old.get("name")) != old.get("name")
-            value = value if is_other else merge(old, value)
+            replaces = is_other and key != "backbone"
+            value = value if replaces else merge(old, value)
         merged[key] = value
     return merged
 
@@ -118,10 +120,11 @@ def _read(path: Path, below: tuple[Path, ...]) -> dict[str, Any]:
             f"The recipe {path} must be a mapping of keys to values. "
             f"Received: {type(content).__name__}."
         )
-    base = content.pop("base", None)
-    if base is None:
-        return content
-    inherited = _read(path.parent / str(base), (*below, path.resolve()))
+    bases = content.pop("base", None) or []
+    inherited: dict[str, Any] = {}
+    for base in bases if isinstance(bases, list) else [bases]:
+        other = _read(path.parent / str(base), (*below, path.resolve()))
+        inherited = merge(inherited, other)
     return merge(inherited, content)
 
 

@@ -5,6 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from keras_dml.recipes.data_sections import Data
+from keras_dml.recipes.num_classes import filled
+from keras_dml.recipes.optimizer_sections import Optimizer
 from keras_dml.recipes.section import Section
 
 
@@ -18,7 +20,11 @@ class Backbone(Section):
 
 
 class Baseline(Section):
-    """See `keras_dml.methods.baseline`."""
+    """See `keras_dml.methods.baseline`.
+
+    `num_classes: auto`, in a loss that has a weight for each class, is the
+    number of classes that are trained on.
+    """
 
     name: Literal["baseline"]
     embedding_dim: int = Field(128, ge=1)
@@ -30,7 +36,7 @@ class Baseline(Section):
     def _known_loss(cls, loss: Any) -> Any:
         from keras_dml import losses
 
-        losses.get(loss)
+        losses.get(filled(loss, 2))
         return loss
 
 
@@ -188,18 +194,7 @@ class Augmentation(Section):
     flip: bool = False
     pad: int = Field(0, ge=0)
     views: Literal[1, 2] = 1
-
-
-class Optimizer(Section):
-    """A Keras optimizer and those of its arguments that are not None."""
-
-    name: str = "adam"
-    learning_rate: float = Field(1e-3, gt=0)
-    weight_decay: float | None = None
-    epsilon: float | None = None
-    momentum: float | None = None
-    clipnorm: float | None = None
-    global_clipnorm: float | None = None
+    cache: Literal["none", "auto", "memory", "disk"] = "none"
 
 
 class Evaluation(Section):
@@ -230,7 +225,7 @@ class Recipe(Section):
     optimizer: Optimizer = Optimizer()
     loss_weights: dict[str, float | Literal["learned"]] = {}
     rate_multipliers: dict[str, float] = {}
-    epochs: int = Field(8, ge=1)
+    epochs: int = Field(8, ge=1, validate_default=True)
     precision: Literal["float32", "mixed_float16", "mixed_bfloat16"] = "float32"
     jit: bool | Literal["auto"] = "auto"
     resize: int | None = Field(None, ge=1)
@@ -249,3 +244,17 @@ class Recipe(Section):
                 "set `augmentation: {views: 2}`, or leave it out of `tasks`"
             )
         return augmentation
+
+    @field_validator("epochs")
+    @classmethod
+    def _schedule_ends(cls, epochs: int, info: ValidationInfo) -> int:
+        optimizer = info.data.get("optimizer")
+        schedule = optimizer and optimizer.schedule
+        if schedule and schedule.last_change >= epochs:
+            raise ValueError(
+                f"`optimizer.schedule` still changes the learning rate after "
+                f"{schedule.last_change} epochs, when the run is over; train "
+                "longer, change the schedule, or set `optimizer.schedule` to "
+                "null"
+            )
+        return epochs

@@ -35,6 +35,20 @@ def test_inherits_and_merges(tmp_path) -> None:
     assert recipe.method.loss == "contrastive"
 
 
+def test_later_bases_go_on_top(tmp_path) -> None:
+    write(tmp_path, "base.yaml", BASE)
+    write(tmp_path, "more.yaml", "optimizer: {epsilon: 1.0e-8}\nseed: 3\n")
+    write(tmp_path, "most.yaml", "base: more.yaml\nseed: 4\nepochs: 2\n")
+    path = write(
+        tmp_path, "child.yaml",
+        "base: [base.yaml, most.yaml]\nname: child\nepochs: 5\n",
+    )  # fmt: skip
+    recipe = load(path)
+    assert recipe.optimizer.learning_rate == 0.01
+    assert recipe.optimizer.epsilon == 1e-8
+    assert (recipe.seed, recipe.epochs, recipe.name) == (4, 5, "child")
+
+
 def test_settings_go_on_top(tmp_path) -> None:
     path = write(tmp_path, "base.yaml", BASE)
     recipe = load(path, ("epochs=3", "method.loss={name: margin, beta: 1.1}"))
@@ -61,6 +75,13 @@ def test_a_section_of_another_name_is_replaced() -> None:
     same = {"method": {"name": "dcml", "signs": False}}
     assert merge(base, same)["method"] == {
         "name": "dcml", "compositors": 8, "signs": False,
+    }  # fmt: skip
+
+
+def test_another_backbone_keeps_the_other_keys() -> None:
+    base = {"backbone": {"name": "a.keras", "freeze_batch_norm": True}}
+    assert merge(base, {"backbone": {"name": "b.keras"}})["backbone"] == {
+        "name": "b.keras", "freeze_batch_norm": True,
     }  # fmt: skip
 
 
@@ -109,6 +130,7 @@ def test_all_problems_are_told_at_once(tmp_path) -> None:
         ("", "must be a mapping"),
         ("base: nowhere.yaml", "nowhere.yaml cannot be read"),
         ("base: loop.yaml", "each other's base"),
+        ("base: [loop.yaml]", "each other's base"),
     ],
 )
 def test_unreadable_files(text, message, tmp_path) -> None:

@@ -1,0 +1,159 @@
+"""What recipes name and tests cannot have: archives and pretrained weights."""
+
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from PIL import Image
+from scipy.io import savemat
+
+from keras_dml import backbones, data
+from tests.data.archives.writing import write_lines
+
+CLASSES, IMAGES = 10, 4
+LABELS = np.repeat(np.arange(1, CLASSES + 1), IMAGES)
+TRAIN, TEST = LABELS <= CLASSES // 2, LABELS > CLASSES // 2
+ROWS = list(zip(range(1, len(LABELS) + 1), LABELS.tolist(), strict=True))
+
+
+def write_archive(name: str, folder: Path) -> None:
+    """An archive of ten classes of noise in the format of `name`."""
+    WRITERS[name](folder)
+
+
+def write_noise(folder: Path, names: list[str]) -> None:
+    rng = np.random.default_rng(0)
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels = rng.integers(0, 256, (40, 48, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(path, format="png")
+
+
+def cub200(folder: Path) -> None:
+    names = [f"{label:03d}.Bird/{i:04d}.jpg" for i, label in ROWS]
+    write_noise(folder / "images", names)
+    numbered = list(zip(ROWS, names, strict=True))
+    for file, lines in {
+        "images.txt": (f"{i} {name}" for (i, _), name in numbered),
+        "image_class_labels.txt": (f"{i} {label}" for i, label in ROWS),
+        "bounding_boxes.txt": (f"{i} 4.0 2.0 40.0 36.0" for i, _ in ROWS),
+        "classes.txt": (f"{c} Bird_{c}" for c in range(1, CLASSES + 1)),
+    }.items():
+        write_lines(folder / file, lines)
+
+
+def cars196(folder: Path) -> None:
+    names = [f"car_ims/{i:06d}.jpg" for i, _ in ROWS]
+    write_noise(folder, names)
+    box = {"bbox_x1": 4, "bbox_y1": 2, "bbox_x2": 44, "bbox_y2": 38}
+    fields = ["relative_im_path", *box, "class", "test"]
+    array = np.zeros((1, len(ROWS)), [(field, object) for field in fields])
+    for row, name in enumerate(names):
+        array[0, row] = (name, *box.values(), LABELS[row], 0)
+    savemat(folder / "cars_annos.mat", {"annotations": array})
+
+
+def sop(folder: Path) -> None:
+    names = [f"chair_final/{i}.JPG" for i, _ in ROWS]
+    write_noise(folder, names)
+    lines = [
+        f"{i} {label} 1 {name}"
+        for (i, label), name in zip(ROWS, names, strict=True)
+    ]
+    header = "image_id class_id super_class_id path"
+    half = int(TRAIN.sum())
+    write_lines(folder / "Ebay_train.txt", [header, *lines[:half]])
+    write_lines(folder / "Ebay_test.txt", [header, *lines[half:]])
+
+
+def inshop(folder: Path) -> None:
+    names = [f"img/MEN/Denim/id_{c:08d}/{i}.jpg" for i, c in ROWS]
+    write_noise(folder, names)
+    status = ["query" if i % 2 else "gallery" for i, _ in ROWS]
+    lines = [
+        f"{name} id_{label:08d} {'train' if is_train else role}"
+        for (_, label), name, is_train, role in zip(
+            ROWS, names, TRAIN, status, strict=True
+        )
+    ]
+    header = [str(len(ROWS)), "image_name item_id evaluation_status"]
+    write_lines(folder / "Eval/list_eval_partition.txt", [*header, *lines])
+
+
+def vehicleid(folder: Path) -> None:
+    write_noise(folder, [f"image/{i:07d}.jpg" for i, _ in ROWS])
+    lists = {"train_list": TRAIN} | {
+        f"test_list_{count}": TEST for count in (800, 1600, 2400)
+    }
+    for name, mask in lists.items():
+        write_lines(
+            folder / "train_test_split" / f"{name}.txt",
+            (f"{ROWS[r][0]:07d} {LABELS[r]}" for r in np.flatnonzero(mask)),
+        )
+
+
+def image_folder(folder: Path) -> None:
+    write_noise(folder, [f"{label:02d}/{i}.jpg" for i, label in ROWS])
+
+
+WRITERS = {
+    "cub200": cub200,
+    "cars196": cars196,
+    "sop": sop,
+    "inshop": inshop,
+    "vehicleid": vehicleid,
+    "image_folder": image_folder,
+}
+
+LOADERS: dict[str, Any] = {
+    name: partial(getattr(data, name), counts=None)
+    for name in WRITERS
+    if name != "image_folder"
+}
+"""The loaders of archives that do not count what they find."""
+
+# Networks of random weights with the layers of those that are named.
+WHOLE = {
+    "hf://timm/resnet50.tv_in1k": keras.applications.ResNet50,
+    "efficientnet_lite0_imagenet.keras": keras.applications.EfficientNetB0,
+}
+
+
+@cache
+def backbone(
+    name: str,
+    *,
+    whole: bool = False,
+    input_shape: tuple[int, int, int] | None,
+    weights: str | None,
+    freeze_batch_norm: bool,
+) -> keras.Model:
+    """As `backbones.get`, without files and downloads; made once.
+
+    Args:
+        whole: Whether a network that would be loaded is as deep as that.
+    """
+    model: Any = name
+    if name in WHOLE:
+        make = partial(WHOLE[name], include_top=False, weights=None)
+        model = (make if whole else small_resnet)(input_shape=input_shape)
+    return backbones.get(
+        model, input_shape=input_shape, freeze_batch_norm=freeze_batch_norm
+    )
+
+
+def small_resnet(input_shape: tuple[int, int, int] | None) -> keras.Model:
+    """A residual network of two blocks with the channels of ResNet-50."""
+    inputs = x = keras.Input(input_shape)
+    for i, units in enumerate((8, 512)):
+        conv = partial(keras.layers.Conv2D, padding="same", use_bias=False)
+        shortcut = conv(4 * units, 1, strides=4, name=f"shortcut_{i}")(x)
+        x = conv(units, 3, strides=4, name=f"conv_{i}")(x)
+        x = keras.layers.BatchNormalization(name=f"bn_{i}")(x)
+        x = keras.layers.ReLU(name=f"relu_{i}")(x)
+        x = conv(4 * units, 1, name=f"expand_{i}")(x)
+        x = keras.layers.Add(name=f"add_{i}")([x, shortcut])
+    return keras.Model(inputs, x, name="small_resnet")

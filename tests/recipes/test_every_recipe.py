@@ -1,0 +1,107 @@
+"""Every recipe trains a step on an archive of noise, and embeds."""
+
+import dataclasses
+import gc
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import keras
+import numpy as np
+import pytest
+
+from keras_dml import data
+from keras_dml.evaluation import embed
+from keras_dml.recipes import building, load
+from keras_dml.types import FloatArray
+from tests.recipes import stand_ins
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+FILES = sorted(RECIPES.rglob("[!_]*.yaml"))
+# One with each network that is not ours in its full depth.
+WHOLE = ("cub200/baseline.yaml", "caltech101/abe.yaml")
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory) -> Path:
+    """A folder for each format."""
+    root = tmp_path_factory.mktemp("archives")
+    for name in stand_ins.WRITERS:
+        stand_ins.write_archive(name, root / name)
+    return root
+
+
+@pytest.fixture(scope="module")
+def glyphs() -> data.DataSplits:
+    """Few classes of glyphs."""
+    splits = data.glyphs()
+    few = {
+        name: part.select(np.isin(part.labels, part.classes[:6]))
+        for name in ("train", "validation", "test")
+        for part in [getattr(splits, name)]
+    }
+    return dataclasses.replace(splits, **few)
+
+
+@pytest.fixture(autouse=True)
+def stood_in(glyphs, monkeypatch) -> Iterator[None]:
+    monkeypatch.setattr(data, "glyphs", lambda: glyphs)
+    for name, loader in stand_ins.LOADERS.items():
+        monkeypatch.setitem(building._LOADERS, name, loader)
+    yield
+    gc.collect()  # A model and its optimizer refer to each other.
+
+
+@pytest.mark.parametrize(
+    "path", FILES, ids=lambda path: str(path.relative_to(RECIPES))
+)
+def test_trains_a_step_and_embeds(path, archives, monkeypatch) -> None:
+    whole = str(path.relative_to(RECIPES)) in WHOLE
+    get = partial(stand_ins.backbone, whole=whole)
+    monkeypatch.setattr(building, "backbones", SimpleNamespace(get=get))
+    recipe = load(path)
+    settings = [
+        "batches.classes=4",
+        f"batches.images={min(recipe.batches.images, 3)}",
+        "batches.steps_per_epoch=1",
+    ]
+    if recipe.data.name != "glyphs":
+        settings += [f"data.path={archives / recipe.data.name}"]
+        settings += ["backbone.input_shape=[32, 32, 3]", "resize=36"]
+        if recipe.data.name == "image_folder":
+            settings += ["data.train_classes=0.5"]
+        if recipe.augmentation.resize:
+            settings += ["augmentation.resize=36"]
+    if recipe.method.name == "abe":
+        settings += ["batches.images=2"]
+    recipe = load(path, tuple(settings))
+    splits = building.splits(recipe)
+    batches = building.sampler(recipe, splits.train)
+    model = building.model(recipe, batches)
+    # Tracing takes longer than a step. But without a graph, weights of the
+    # losses of learners that are idle have no gradient, not even zeros.
+    model.run_eagerly = not model.objective.learner_variables()
+    before = probe(model)
+    history = model.fit(
+        building.pipeline(recipe, splits.train, batches, model.input_shape),
+        epochs=1,
+        callbacks=building.division(recipe, splits.train, batches),
+        verbose=0,
+    )
+    assert np.isfinite(history.history["loss"]).all()
+    assert int(model.optimizer.iterations) == 1
+    assert not np.array_equal(probe(model), before)
+    embeddings = embed(model, splits.test.select([0, 5]))
+    dim = recipe.method.embedding_dim
+    assert embeddings.shape in ((2, dim), (2, dim // 3 * 3))
+    np.testing.assert_allclose(
+        np.linalg.norm(embeddings, axis=1), 1.0, rtol=1e-5
+    )
+
+
+def probe(model: keras.Model) -> FloatArray:
+    """Some of the weights that every step moves."""
+    return np.concatenate(
+        [v.numpy().ravel()[:50] for v in model.head.trainable_variables]
+    )

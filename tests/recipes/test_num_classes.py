@@ -1,0 +1,149 @@
+"""`num_classes: auto` is the number of classes that are trained on."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keras_dml import data, runs
+from keras_dml.recipes import RecipeError, building, load
+from keras_dml.recipes.num_classes import filled
+from tests.conftest import blobs
+
+RECIPES = Path(__file__).parents[2] / "recipes" / "glyphs"
+BETA = "{name: margin, learn_beta: true, num_classes: auto}"
+SMALL = (
+    "backbone.input_shape=[16, 16, 1]",
+    "batches={classes: 3, images: 3, steps_per_epoch: 2}",
+    "epochs=1",
+    "evaluation={metrics: [recall@1, map@r]}",
+)
+
+
+@pytest.fixture
+def splits() -> data.DataSplits:
+    """Six, five and four classes, with numbers far from 0."""
+    sets = [
+        data.ImageSet(part.images, part.labels * 7 + start)
+        for part, start in (
+            (blobs(6), 1), (blobs(5, seed=1), 100), (blobs(4, seed=2), 200),
+        )
+    ]  # fmt: skip
+    return data.DataSplits(*sets, "blobs")
+
+
+def model_of(name: str, splits: data.DataSplits, *settings: str):
+    recipe = load(RECIPES / f"{name}.yaml", (*SMALL, *settings))
+    batches = building.sampler(recipe, splits.train)
+    return recipe, batches, building.model(recipe, batches)
+
+
+@pytest.mark.parametrize(
+    ("method", "key", "count"),
+    [
+        ("baseline", "method.loss", 1),
+        ("attentive_grouping", "method.loss", 4),
+        ("divide_and_conquer", "method.loss", 5),
+        ("dcml", "method.loss", 9),
+        ("diva", "method.loss", 1),
+        ("diva", "method.auxiliary_loss", 2),
+    ],
+)
+def test_there_is_a_beta_for_each_training_class(
+    method, key, count, splits
+) -> None:
+    recipe, batches, model = model_of(method, splits, f"{key}={BETA}")
+    betas = [
+        v for v in model.trainable_variables if "loss_weights_beta" in v.path
+    ]
+    assert [v.shape for v in betas] == [(6,)] * count
+    before = [v.numpy() for v in betas]
+    history = model.fit(
+        building.pipeline(recipe, splits.train, batches, model.input_shape),
+        callbacks=building.division(recipe, splits.train, batches),
+        verbose=0,
+    )
+    # A class id that is out of range would make it NaN.
+    assert np.isfinite(history.history["loss"]).all()
+    moved = [
+        not np.array_equal(v.numpy(), old)
+        for v, old in zip(betas, before, strict=True)
+    ]
+    assert any(moved)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    ["proxy_nca", "proxy_anchor", "soft_triple", "normalized_softmax",
+     "arc_face", "cos_face"],
+)  # fmt: skip
+def test_losses_with_proxies_train_by_recipe(loss, splits) -> None:
+    setting = f"method.loss={{name: {loss}, num_classes: auto}}"
+    recipe, batches, model = model_of("baseline", splits, setting)
+    assert model.objective.metric_loss.num_classes == 6
+    dataset = building.pipeline(
+        recipe, splits.train, batches, model.input_shape
+    )
+    labels = np.concatenate([y["label"] for _, y in dataset])
+    assert set(labels) <= set(range(6))
+    batches.epoch = 0
+    history = model.fit(dataset, verbose=0)
+    assert np.isfinite(history.history["loss"]).all()
+
+
+def test_a_run_is_measured_again(splits, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(data, "glyphs", lambda: splits)
+    recipe = load(RECIPES / "baseline.yaml", (*SMALL, f"method.loss={BETA}"))
+    outcome = runs.train(recipe, tmp_path / "run", verbose=0)
+    assert "num_classes: auto" in (tmp_path / "run/recipe.yaml").read_text()
+    again = runs.remeasure(tmp_path / "run")
+    assert dict(again.results) == dict(outcome.after)
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        ("{name: contrastive, num_classes: auto}", "argument.*num_classes"),
+        ("{name: margin, num_classes: auto}", "needs `learn_beta`"),
+        ("{name: proxy_nca, num_classes: all}", "num_classes.*'all'"),
+    ],
+)
+def test_losses_without_classes_refuse_it(loss, message) -> None:
+    with pytest.raises(RecipeError, match=message):
+        load(RECIPES / "baseline.yaml", (f"method.loss={loss}",))
+
+
+def test_too_few_classes_are_refused(splits) -> None:
+    loss = "method.loss={name: proxy_nca, num_classes: 5}"
+    with pytest.raises(ValueError, match="6 .*Received: num_classes=5.*auto"):
+        model_of("baseline", splits, loss)
+
+
+def test_the_number_is_not_known_without_data() -> None:
+    recipe = load(RECIPES / "baseline.yaml", (f"method.loss={BETA}",))
+    with pytest.raises(ValueError, match="`num_classes: auto`.*sampler"):
+        building.model(recipe)
+
+
+def test_it_is_found_at_any_depth() -> None:
+    config = {
+        "a": [{"num_classes": "auto"}, {"num_classes": 3}],
+        "b": {"class_name": "X", "config": {"num_classes": "auto"}},
+        "auto": "auto",
+    }
+    assert filled(config, 7) == {
+        "a": [{"num_classes": 7}, {"num_classes": 3}],
+        "b": {"class_name": "X", "config": {"num_classes": 7}},
+        "auto": "auto",
+    }
+
+
+def test_other_losses_leave_labels_alone(splits) -> None:
+    recipe = load(RECIPES / "baseline.yaml", SMALL)
+    batches = building.sampler(recipe, splits.train)
+    np.testing.assert_array_equal(batches.labels, splits.train.labels)
+    dataset = building.pipeline(
+        recipe, splits.train, batches, (None, 16, 16, 1)
+    )
+    labels = np.concatenate([y["label"] for _, y in dataset])
+    assert set(labels) <= set(splits.train.labels.tolist())

@@ -1,0 +1,165 @@
+"""Tests of the optimizer and the learning rate that recipes describe."""
+
+import csv
+import math
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from keras_dml import data, runs
+from keras_dml.optimizers import CoupledAdam, CoupledSGD
+from keras_dml.recipes import RecipeError, building, load
+from tests.conftest import blobs
+
+RECIPE = Path(__file__).parents[2] / "recipes" / "glyphs" / "baseline.yaml"
+DECAY = "optimizer={name: adam, weight_decay: 0.1, decay: coupled}"
+
+
+def batches(steps: int) -> data.Sampler:
+    return data.ClassBalanced(
+        blobs().labels, classes=3, images=2, steps_per_epoch=steps
+    )
+
+
+def rates(schedule: str, epochs: int, steps: int, rate: float = 0.4):
+    """The learning rate of every step of a run."""
+    recipe = load(
+        RECIPE,
+        (
+            f"epochs={epochs}",
+            f"optimizer.schedule={schedule}",
+            f"optimizer.learning_rate={rate}",
+        ),
+    )
+    variable = keras.Variable([0.0])
+    optimizer = building.optimizer(recipe, batches(steps))
+    optimizer.build([variable])
+    given = []
+    for _ in range(epochs * steps):
+        given.append(float(optimizer.learning_rate))
+        optimizer.apply([keras.ops.ones((1,))])
+    return given
+
+
+def test_steps_fall_where_an_epoch_starts() -> None:
+    given = rates("{name: steps, epochs: [1, 3], factor: 0.5}", 4, 3)
+    expected = [0.4] * 3 + [0.2] * 6 + [0.1] * 3
+    np.testing.assert_allclose(given, expected, rtol=1e-6)
+
+
+def test_steps_are_those_of_pytorch() -> None:
+    torch = pytest.importorskip("torch")
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.4)
+    scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 3], 0.1)
+    expected = []
+    for _ in range(4):
+        expected += 2 * [optimizer.param_groups[0]["lr"]]
+        optimizer.step()
+        scheduler.step()
+    given = rates("{name: steps, epochs: [2, 3]}", 4, 2)
+    np.testing.assert_allclose(given, expected, rtol=1e-6)
+
+
+def test_cosine_ends_at_zero() -> None:
+    given = rates("{name: cosine}", 2, 5)
+    expected = [0.2 * (1 + math.cos(math.pi * t / 10)) for t in range(10)]
+    np.testing.assert_allclose(given, expected, rtol=1e-5)
+
+
+def test_warmup_is_a_line_and_then_the_cosine() -> None:
+    given = rates("{name: cosine, warmup: 1}", 3, 4)
+    warmup = [0.4 * t / 4 for t in range(4)]
+    cosine = [0.2 * (1 + math.cos(math.pi * t / 8)) for t in range(8)]
+    np.testing.assert_allclose(given, warmup + cosine, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (("optimizer.schedule={name: step}",), "optimizer.schedule`.*steps"),
+        (("optimizer.schedule={name: steps}",),
+         "`optimizer.schedule.epochs` is missing"),
+        (("optimizer.schedule={name: steps, epochs: []}",), "epochs`.*least 1"),
+        (("optimizer.schedule={name: steps, epochs: [0]}",), "epochs.*equal"),
+        (("optimizer.schedule={name: steps, epochs: [3, 2]}",), "must ascend"),
+        (("optimizer.schedule={name: steps, epochs: [2, 2]}",), "must ascend"),
+        (("optimizer.schedule={name: steps, epochs: [2], factor: 2}",),
+         "factor`.*less than 1"),
+        (("optimizer.schedule={name: steps, epoch: [2]}",),
+         "schedule.epoch` is not a key of optimizer.schedule. Did you mean "
+         "`epochs`"),
+        (("optimizer.schedule={name: steps, epochs: [8]}",),
+         "`epochs`: .*after 8 epochs, when the run is over.*Received: 8"),
+        (("optimizer.schedule={name: cosine, warmup: 8}",), "`epochs`: .*over"),
+        (("epochs=3", "optimizer.schedule={name: steps, epochs: [2, 5]}"),
+         "`epochs`: .*after 5 epochs.*`optimizer.schedule` to null"),
+        (("optimizer.decay=both",), "`optimizer.decay`.*coupled"),
+        (("optimizer.decay=coupled",), "`optimizer.decay`.*there is none"),
+        (("optimizer={name: lion, weight_decay: 1, decay: coupled}",),
+         "no 'lion' with coupled decay, only adam"),
+        (("optimizer.weight_decay=-1",), "weight_decay`.*greater"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_explained(settings, message) -> None:
+    with pytest.raises(RecipeError, match=message):
+        load(RECIPE, settings)
+
+
+def test_null_takes_a_schedule_away() -> None:
+    schedule = "optimizer.schedule={name: cosine}"
+    recipe = load(RECIPE, (schedule, "optimizer.schedule=null"))
+    assert recipe.optimizer.schedule is None
+
+
+def test_a_schedule_needs_the_length_of_an_epoch() -> None:
+    recipe = load(RECIPE, ("optimizer.schedule={name: cosine}",))
+    with pytest.raises(ValueError, match="`optimizer.schedule`.*sampler"):
+        building.model(recipe)
+
+
+def test_decay_is_decoupled_unless_coupled() -> None:
+    coupled = building.optimizer(load(RECIPE, (DECAY,)))
+    assert type(coupled) is CoupledAdam
+    assert coupled.weight_decay == 0.1
+    setting = DECAY.replace("coupled", "decoupled")
+    plain = building.optimizer(load(RECIPE, (setting,)))
+    assert type(plain) is keras.optimizers.Adam
+    assert plain.weight_decay == 0.1
+    sgd = "optimizer={name: SGD, weight_decay: 0.1, decay: coupled}"
+    assert type(building.optimizer(load(RECIPE, (sgd,)))) is CoupledSGD
+
+
+def test_the_rate_of_every_epoch_is_in_metrics_csv(
+    tmp_path, monkeypatch
+) -> None:
+    parts = (blobs(seed=seed) for seed in range(3))
+    splits = data.DataSplits(
+        *(
+            data.ImageSet(part.images, part.labels + 10 * number)
+            for number, part in enumerate(parts)
+        ),
+        "blobs",
+    )
+    monkeypatch.setattr(data, "glyphs", lambda: splits)
+    recipe = load(
+        RECIPE,
+        (
+            "backbone.input_shape=[16, 16, 1]",
+            "batches={classes: 4, images: 2, steps_per_epoch: 2}",
+            "optimizer={learning_rate: 0.01, weight_decay: 0.001, "
+            "decay: coupled, schedule: {name: steps, epochs: [1, 2]}}",
+            "rate_multipliers={head: 2.0}",
+            "epochs=3",
+            "evaluation={metrics: [map@r]}",
+        ),
+    )
+    runs.train(recipe, tmp_path / "run", verbose=0)
+    with (tmp_path / "run" / "metrics.csv").open() as file:
+        rows = [float(row["learning_rate"]) for row in csv.DictReader(file)]
+    np.testing.assert_allclose(rows, [1e-2, 1e-3, 1e-4], rtol=1e-5)
+    # The schedule goes on where the file has it.
+    model = keras.models.load_model(tmp_path / "run" / "last.keras")
+    assert int(model.optimizer.iterations) == 6
+    assert float(model.optimizer.learning_rate) == pytest.approx(1e-4)

@@ -1,0 +1,223 @@
+"""The recipe files: what their comments say, and what they set."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from keras_dml.recipes import load
+from keras_dml.recipes.files import merge
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+ALL = sorted(RECIPES.rglob("*.yaml"))
+DATA_SETS = ("cub200", "cars196", "sop", "inshop", "vehicleid")
+METHODS = (
+    "abe", "attentive_grouping", "baseline", "dcml", "diva",
+    "divide_and_conquer",
+)  # fmt: skip
+PUBLISHED = [
+    path
+    for path in ALL
+    if path.parent.name in DATA_SETS and path.name[0] != "_"
+]
+PAPERS = r"et al\., (ICCV|CVPR|ECCV)? ?20\d\d"
+
+
+def ids(path: Path) -> str:
+    return str(path.relative_to(RECIPES))
+
+
+def content_of(path: Path) -> dict[str, Any]:
+    content = yaml.safe_load(path.read_text())
+    assert isinstance(content, dict)
+    return content
+
+
+def bases_of(path: Path) -> list[Path]:
+    bases = content_of(path).get("base", [])
+    names = bases if isinstance(bases, list) else [bases]
+    return [path.parent / name for name in names]
+
+
+def merged(path: Path) -> dict[str, Any]:
+    content = inherited(path)
+    own = content_of(path)
+    own.pop("base", None)
+    return merge(content, own)
+
+
+def inherited(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = {}
+    for base in bases_of(path):
+        content = merge(content, merged(base))
+    return content
+
+
+def leaves(content: Any, *keys: str) -> Iterator[tuple[str, ...]]:
+    if not isinstance(content, dict):
+        yield keys
+        return
+    for key, value in content.items():
+        yield from leaves(value, *keys, key)
+
+
+def without(content: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    first, *rest = keys
+    if not rest:
+        return {k: v for k, v in content.items() if k != first}
+    return {**content, first: without(content[first], tuple(rest))}
+
+
+@pytest.mark.parametrize("folder", [*DATA_SETS, "glyphs", "caltech101"])
+def test_every_data_set_has_every_method(folder: str) -> None:
+    files = {path.stem for path in (RECIPES / folder).glob("*.yaml")}
+    assert files >= set(METHODS)
+
+
+@pytest.mark.parametrize("path", PUBLISHED, ids=ids)
+def test_comments_name_paper_table_and_aim(path: Path) -> None:
+    lines = path.read_text().split("\nbase:")[0].splitlines()
+    assert all(line.startswith("# ") for line in lines)
+    text = " ".join(line.removeprefix("# ") for line in lines)
+    assert re.search(PAPERS, text), text
+    assert re.search(r"Table \d", text), text
+    aim = r"aims? at:? R@1 \d\d\.\d|R@1 \d\d\.\d, which this aims at"
+    none = "no published number to aim at.*The settings are those for SOP"
+    assert re.search(f"{aim}|{none}", text), text
+    assert "not run here" in text
+
+
+@pytest.mark.parametrize("path", [p for p in ALL if bases_of(p)], ids=ids)
+def test_no_key_repeats_its_base(path: Path) -> None:
+    base, own = inherited(path), content_of(path)
+    del own["base"]
+    complete = merge(base, own)
+    for keys in leaves(own):
+        assert merge(base, without(own, keys)) != complete, ".".join(keys)
+
+
+@pytest.mark.parametrize("path", ALL, ids=ids)
+def test_bases_are_for_something(path: Path) -> None:
+    if path.name[0] == "_":
+        users = [p for p in ALL if path.resolve() in
+                 [base.resolve() for base in bases_of(p)]]  # fmt: skip
+        assert len(users) >= 2
+
+
+def test_names_are_those_of_the_files_and_differ() -> None:
+    names = [load(path).name for path in ALL if path.name[0] != "_"]
+    assert len(names) == len(set(names))
+    for path in PUBLISHED:
+        name = f"{path.parent.name}-{path.stem}".replace("_", "-")
+        assert load(path).name == name
+
+
+# As the papers print them, or, where they do not, the released code.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "cub200/baseline": {
+        "method.embedding_dim": 128, "batches.classes": 32,
+        "batches.images": 4, "optimizer.learning_rate": 1e-5,
+        "optimizer.epsilon": 1e-8, "augmentation.crop": "random",
+        "augmentation.flip": True, "augmentation.resize": 256,
+        "backbone.input_shape": (224, 224, 3), "resize": 256,
+        "backbone.freeze_batch_norm": True,
+    },
+    "sop/baseline": {"batches.classes": 20, "batches.images": 4},
+    "cub200/divide_and_conquer": {
+        "method.learners": 4, "method.every": 2, "method.embedding_dim": 128,
+        "method.loss.alpha": 0.2, "method.loss.beta": 1.2,
+        "batches.classes": 32, "batches.images": 4,
+    },
+    "cars196/divide_and_conquer": {"method.learners": 4},
+    "sop/divide_and_conquer": {"method.learners": 8, "batches.classes": 20},
+    "inshop/divide_and_conquer": {"method.learners": 8, "batches.classes": 20},
+    "vehicleid/divide_and_conquer": {
+        "method.learners": 8, "batches.classes": 32,
+    },
+    "cub200/dcml": {
+        "method.learners": 4, "method.embedding_dim": 512,
+        "method.compositors": 8, "loss_weights.task_metric": 1.0,
+        "loss_weights.reinforcement": 0.05, "optimizer.learning_rate": 1e-6,
+        "augmentation.crop": "random_resized",
+        "batches.classes": 28, "batches.images": 4,
+    },
+    "cub200/abe": {
+        "method.learners": 8, "method.embedding_dim": 512,
+        "method.divergence_margin": 1.0, "loss_weights.divergence": 1.0,
+        "method.pair_batches": True, "batches.classes": 32,
+        "batches.images": 2, "optimizer.name": "sgd",
+        "optimizer.momentum": 0.9, "backbone.name": "googlenet",
+    },
+    "cub200/attentive_grouping": {
+        "method.groups": 3, "method.embedding_dim": 512,
+        "method.loss.num_classes": "auto", "loss_weights.diversity": 0.02,
+        "optimizer.learning_rate": 1e-5, "optimizer.weight_decay": 3e-3,
+        "optimizer.decay": "coupled", "optimizer.schedule.epochs": (55,),
+        "rate_multipliers.loss_weights_beta": 5.0, "epochs": 100,
+        "batches.classes": 56, "batches.images": 2,
+        "augmentation.resize": None,
+    },
+    "cars196/attentive_grouping": {
+        "optimizer.weight_decay": 2e-3, "loss_weights.diversity": 0.01,
+        "optimizer.schedule.epochs": (100,), "epochs": 200,
+    },
+    "sop/attentive_grouping": {
+        "optimizer.learning_rate": 9e-6, "optimizer.weight_decay": 3e-4,
+        "loss_weights.diversity": 0.03, "optimizer.schedule.epochs": (100,),
+        "rate_multipliers.loss_weights_beta": 1.111, "epochs": 150,
+    },
+    "inshop/attentive_grouping": {
+        "optimizer.learning_rate": 1e-5, "optimizer.weight_decay": 3e-4,
+        "loss_weights.diversity": 0.03, "epochs": 150,
+        "rate_multipliers.loss_weights_beta": 5.0,
+    },
+    "cub200/attentive_grouping_4": {
+        "method.groups": 4, "loss_weights.diversity": 0.01,
+        "optimizer.weight_decay": 1e-3,
+    },
+    "cub200/diva": {
+        "method.alpha": 0.3, "method.rho": 1500.0, "method.embedding_dim": 512,
+        "method.test_weights": (0.5, 1, 1, 1), "method.queue_size": 3360,
+        "method.temperature": 0.1, "optimizer.weight_decay": 5e-4,
+        "optimizer.decay": "coupled", "optimizer.learning_rate": 1e-5,
+        "epochs": 150, "augmentation.views": 2, "method.loss.alpha": 0.2,
+        "method.loss.beta": 1.2,
+    },
+    "cars196/diva": {
+        "method.alpha": 0.1, "method.rho": 100.0,
+        "method.test_weights": (0.5, 2, 2, 2),
+    },
+    "sop/diva": {
+        "method.alpha": 0.2, "method.rho": 150.0, "method.queue_size": 7840,
+        "method.test_weights": (1, 1, 1, 1),
+    },
+    "cub200/diva_ibn": {
+        "method.alpha": 0.15, "method.rho": 300.0,
+        "backbone.name": "bn_inception",
+    },
+    "cars196/diva_ibn": {"method.alpha": 0.15, "method.rho": 100.0},
+    "sop/diva_ibn": {"method.alpha": 0.2, "method.rho": 150.0},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_published_settings(name: str) -> None:
+    recipe = load(RECIPES / f"{name}.yaml").model_dump()
+    for key, expected in SETTINGS[name].items():
+        value: Any = recipe
+        for part in key.split("."):
+            value = value[part]
+        assert value == expected, key
+
+
+def test_batches_are_as_large_as_published() -> None:
+    sizes = {"dcml": 112, "abe": 64, "attentive_grouping": 112, "diva": 112}
+    for path in PUBLISHED:
+        recipe = load(path)
+        size = recipe.batches.classes * recipe.batches.images
+        small = path.parent.name in ("sop", "inshop")
+        margin = 80 if small else 128
+        assert size == sizes.get(recipe.method.name, margin), path
