@@ -53,7 +53,9 @@ def print_table(table: "Table", title: str) -> None:
     from rich.table import Table as RichTable
 
     header, *rows = table
-    drawn = RichTable(*header)
+    drawn = RichTable()
+    for name in header:
+        drawn.add_column(name, overflow="fold")  # Digits are never cut off.
     for row in rows:
         drawn.add_row(*row)
     click.echo(title)

@@ -23,17 +23,18 @@ def train(
 ) -> None:
     """Train what RECIPE describes, and measure it before and after."""
     from keras_dml import recipes, runs
+    from keras_dml.runs.definitions import definitions
 
     checked = recipes.load(recipe, settings)
-    folder = runs.create_folder(
-        output or runs.free_folder(checked.name), checked, overwrite
-    )
+    folder = output or runs.free_folder(checked.name)
     verbose = 1 if sys.stdout.isatty() else 2
-    outcome = runs.train(checked, folder, verbose=verbose)
+    outcome = runs.train(checked, folder, verbose, overwrite)
     print_table(
         outcome.metrics_table(),
         f"{checked.name}: {outcome.images['test']} images of test classes",
     )
+    for line in definitions(outcome.after):
+        click.echo(line)
     if outcome.divisions:
         print_table(outcome.divisions_table(), "Divisions")
     click.echo(outcome.choice_line())

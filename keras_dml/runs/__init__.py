@@ -1,20 +1,26 @@
 """Training runs: what a recipe trains, measures and leaves behind."""
 
 from keras_dml.runs.folder import (
+    check_output,
     create_folder,
     free_folder,
     load_model,
     load_recipe,
 )
 from keras_dml.runs.outcome import Outcome
+from keras_dml.runs.remeasuring import Changes, Measurement, remeasure
 from keras_dml.runs.training import measure, train
 
 __all__ = [
+    "Changes",
+    "Measurement",
     "Outcome",
+    "check_output",
     "create_folder",
     "free_folder",
     "load_model",
     "load_recipe",
     "measure",
+    "remeasure",
     "train",
 ]

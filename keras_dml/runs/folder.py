@@ -4,16 +4,19 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import keras
 
 from keras_dml.recipes import Recipe, RecipeError, dump, load
 from keras_dml.runs.outcome import Outcome
+from keras_dml.runs.queries import write_queries
 
 RECIPE = "recipe.yaml"
 METRICS = "metrics.csv"
 RESULT = "result.json"
 SUMMARY = "summary.md"
+QUERIES = "queries.npz"
 
 
 def create_folder(
@@ -27,13 +30,12 @@ def create_folder(
         overwrite: Whether a run that is there already is removed.
 
     Raises:
-        FileExistsError: If there is something at `path` already, unless
-            it is a run and `overwrite` is set.
+        FileExistsError: See `check_output`.
     """
     folder = Path(path)
-    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-        _make_way(folder, overwrite)
+    check_output(folder, overwrite)
     folder.mkdir(parents=True, exist_ok=True)
+    _clear(folder)
     (folder / RECIPE).write_text(dump(recipe), encoding="utf-8")
     return folder
 
@@ -48,22 +50,55 @@ def free_folder(name: str, inside: str = "runs") -> Path:
     return folder
 
 
-def _make_way(folder: Path, overwrite: bool) -> None:
+def check_output(path: str | os.PathLike[str], overwrite: bool = False) -> None:
+    """Checks that a run may be written to `path`, and changes nothing.
+
+    Raises:
+        FileExistsError: If there is something at `path` already, unless
+            it is a run and `overwrite` is set.
+    """
+    folder = Path(path)
     is_run = (folder / RECIPE).exists()
-    if not (is_run and overwrite):
+    if _is_taken(folder) and not (is_run and overwrite):
         way_out = "--overwrite to replace it, or " if is_run else ""
         raise FileExistsError(
             f"The output {folder} exists already. Use {way_out}another "
             "--output."
         )
-    shutil.rmtree(folder)
+
+
+def _clear(folder: Path) -> None:
+    """Removes all but the recipe, so that what is left still is a run."""
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != RECIPE:
+            path.unlink()
+
+
+def _is_taken(folder: Path) -> bool:
+    return folder.is_file() or (folder.is_dir() and any(folder.iterdir()))
 
 
 def write_outcome(folder: Path, outcome: Outcome) -> None:
-    """Writes the result as JSON and the summary as Markdown."""
-    result = json.dumps(outcome.to_dict(), indent=2) + "\n"
-    (folder / RESULT).write_text(result, encoding="utf-8")
+    """Writes the summary, the values of each query and the result.
+
+    The result comes last and whole: a run that has one is finished.
+    """
     (folder / SUMMARY).write_text(outcome.summary(), encoding="utf-8")
+    write_queries(folder / QUERIES, outcome.after)
+    result = json.dumps(outcome.to_dict(), indent=2) + "\n"
+    write_atomically(folder / RESULT, result)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Writes a text file whole or not at all."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def load_recipe(folder: str | os.PathLike[str]) -> Recipe:
@@ -79,6 +114,17 @@ def load_recipe(folder: str | os.PathLike[str]) -> Recipe:
             f"{RECIPE}. `keras-dml train` prints the folder that it writes."
         )
     return load(path)
+
+
+def load_result(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a run measured, as `Outcome.to_dict` has it.
+
+    Raises:
+        FileNotFoundError: If the run is not finished.
+    """
+    text = (Path(folder) / RESULT).read_text(encoding="utf-8")
+    result: dict[str, Any] = json.loads(text)
+    return result
 
 
 def load_model(

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
+from keras_dml.evaluation import Results
 from keras_dml.recipes import Recipe, dump
+from keras_dml.runs.definitions import definitions
 
 Table = list[list[str]]
 
@@ -16,7 +18,7 @@ class Outcome:
         recipe: The recipe that ran.
         images: Number of images by role: "train", "validation", "test".
         before: Metrics of the untrained model on test.
-        after: Metrics of the best model on test.
+        after: Metrics of the best model on test, also of each query.
         best_epoch: The epoch of the best model, counted from 1; None if
             no epoch was completed, and `after` is of the last model.
         monitored: The best value of the recipe's monitor.
@@ -26,23 +28,28 @@ class Outcome:
         images_per_second: Training images a second, without evaluation
             and division; None if no epoch was completed.
         interrupted: Whether Ctrl-C ended the training.
+        test_set: Digest of the test images, see `digest`.
+        environment: Hardware and versions, see `environment`.
     """
 
     recipe: Recipe
     images: dict[str, int]
     before: dict[str, float]
-    after: dict[str, float]
+    after: Results
     best_epoch: int | None
     monitored: float | None
     divisions: list[dict[str, Any]]
     seconds: dict[str, float]
     images_per_second: float | None
     interrupted: bool
+    test_set: str
+    environment: dict[str, str]
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the recipe, as plain values."""
         content = dict(vars(self))
         del content["recipe"]
+        content["after"] = dict(self.after)
         return content
 
     def metrics_table(self) -> Table:
@@ -94,6 +101,7 @@ class Outcome:
             f"{self.images['test']} images of test classes, each image in "
             "turn the query among all others:",
             markdown(self.metrics_table()),
+            "\n".join(f"- {line}" for line in definitions(self.after)),
             self.choice_line(),
             markdown(self.divisions_table()) if self.divisions else "",
             ", ".join(self.cost_lines()).replace(":,", ":") + ".",

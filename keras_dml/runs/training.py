@@ -1,5 +1,6 @@
 """Training what a recipe describes."""
 
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -7,14 +8,33 @@ from typing import Any
 import keras
 
 from keras_dml import data, evaluation
-from keras_dml.callbacks import Checkpoint, Recluster, RetrievalEvaluation
+from keras_dml.callbacks import (
+    Checkpoint,
+    LearningRateMonitor,
+    Recluster,
+    RetrievalEvaluation,
+)
 from keras_dml.callbacks.checkpoint import save_atomically
 from keras_dml.recipes import Recipe, building
-from keras_dml.runs.folder import METRICS, load_model, write_outcome
+from keras_dml.runs.checks import check_splits
+from keras_dml.runs.digest import digest
+from keras_dml.runs.environment import environment
+from keras_dml.runs.folder import (
+    METRICS,
+    check_output,
+    create_folder,
+    load_model,
+    write_outcome,
+)
 from keras_dml.runs.outcome import Outcome
 
 
-def train(recipe: Recipe, folder: Path, verbose: int | str = "auto") -> Outcome:
+def train(
+    recipe: Recipe,
+    folder: str | os.PathLike[str],
+    verbose: int | str = "auto",
+    overwrite: bool = False,
+) -> Outcome:
     """Trains what a recipe describes and measures it.
 
     The best epoch is chosen on classes held out of training; test classes
@@ -24,20 +44,31 @@ def train(recipe: Recipe, folder: Path, verbose: int | str = "auto") -> Outcome:
 
     Args:
         recipe: A complete recipe.
-        folder: The run's folder, see `create_folder`. It receives the
+        folder: The run's folder; it is made once the data are read and
+            the model is built, so that a mistake in either leaves nothing
+            behind and replaces nothing. It receives the recipe, the
             metrics of every epoch, the best and the last model, the
-            result and a one-page summary.
+            result, its value for each query and a one-page summary.
         verbose: As for `keras.Model.fit`.
+        overwrite: Whether a run that is in the folder is replaced.
 
     Returns:
         What was measured.
+
+    Raises:
+        FileExistsError: If there is something in the folder already.
+        ValueError: If the data cannot be measured, see `check_splits`.
     """
+    check_output(folder, overwrite)
     keras.utils.set_random_seed(recipe.seed)
     keras.config.set_dtype_policy(recipe.precision)
     splits = building.splits(recipe)
-    model = building.model(recipe)
+    check_splits(recipe, splits)
+    batches = building.sampler(recipe, splits.train)
+    model = building.model(recipe, batches)
     before = measure(recipe, model, splits)
-    fitted = _fit(recipe, folder, model, splits, verbose)
+    folder = create_folder(folder, recipe, overwrite)
+    fitted = _fit(recipe, folder, model, splits, batches, verbose)
     outcome = Outcome(
         recipe=recipe,
         images={
@@ -45,8 +76,10 @@ def train(recipe: Recipe, folder: Path, verbose: int | str = "auto") -> Outcome:
             "validation": len(splits.validation),
             "test": len(splits.test),
         },
-        before=before,
+        before=dict(before),
         after=measure(recipe, load_model(folder), splits),
+        test_set=digest(splits.test),
+        environment=environment(),
         **fitted,
     )
     write_outcome(folder, outcome)
@@ -58,7 +91,7 @@ def measure(
     model: keras.Model,
     splits: data.DataSplits,
     split: str = "test",
-) -> dict[str, float]:
+) -> evaluation.Results:
     """The recipe's metrics of a model on one of the splits.
 
     Test images are measured as the data set wants it: who is a query, who
@@ -68,14 +101,13 @@ def measure(
     if split == "test":
         protocol = evaluation.Protocol(splits.query_rows, splits.gallery_rows)
         cameras = splits.cameras
-    results = evaluation.evaluate(
+    return evaluation.evaluate(
         model,
         getattr(splits, split),
         metrics=recipe.evaluation.metrics,
         protocol=protocol,
         exclude=cameras,
     )
-    return dict(results)
 
 
 def _fit(
@@ -83,9 +115,9 @@ def _fit(
     folder: Path,
     model: keras.Model,
     splits: data.DataSplits,
+    batches: data.Sampler,
     verbose: int | str,
 ) -> dict[str, Any]:
-    batches = building.sampler(recipe, splits.train)
     division = building.division(recipe, splits.train, batches)
     monitor = recipe.evaluation.monitor
     validation = RetrievalEvaluation(
@@ -105,6 +137,7 @@ def _fit(
                 *division,
                 validation,
                 checkpoint,
+                LearningRateMonitor(),
                 log,
             ],
             verbose=verbose,

@@ -16,8 +16,10 @@ def test_a_run_is_replaced_only_when_asked(recipe, tmp_path) -> None:
     with pytest.raises(FileExistsError, match="--overwrite"):
         runs.create_folder(folder, recipe)
     assert (folder / "best.keras").read_text() == "precious"
+    (folder / "more").mkdir()
+    (folder / "more" / "file").write_text("old")
     runs.create_folder(folder, recipe, overwrite=True)
-    assert not (folder / "best.keras").exists()
+    assert [path.name for path in folder.iterdir()] == ["recipe.yaml"]
 
 
 def test_what_is_no_run_is_never_removed(recipe, tmp_path) -> None:

@@ -8,13 +8,13 @@ import pytest
 
 from keras_dml import evaluation, recipes, runs
 from keras_dml.callbacks import RetrievalEvaluation
+from keras_dml.runs.queries import read_queries
 from tests.runs.small_run import write_recipe
 
 
 def start(tmp_path, *settings):
     recipe = recipes.load(write_recipe(tmp_path), settings)
-    folder = runs.create_folder(tmp_path / "run", recipe)
-    return recipe, folder
+    return recipe, tmp_path / "run"
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +26,8 @@ def finished(tmp_path_factory):
 def test_leaves_everything_behind(finished) -> None:
     _, folder = finished
     assert sorted(path.name for path in folder.iterdir()) == [
-        "best.keras", "last.keras", "metrics.csv", "recipe.yaml",
-        "result.json", "summary.md",
+        "best.keras", "last.keras", "metrics.csv", "queries.npz",
+        "recipe.yaml", "result.json", "summary.md",
     ]  # fmt: skip
 
 
@@ -100,6 +100,54 @@ def test_result_and_summary_say_what_was_measured(finished) -> None:
         assert f"| {name} | {before:.4f} | {value:.4f} |" in summary
     assert "images of each cluster" in summary
     assert "learning_rate: 0.001" in summary
+    assert "docs/evaluation.md#mapr" in summary
+
+
+def test_values_of_each_query_are_kept(finished) -> None:
+    outcome, folder = finished
+    kept = read_queries(folder / "queries.npz")
+    assert dict(kept) == outcome.after
+    assert list(kept.query_rows) == list(range(36))
+    for name in ("recall@1", "map@r", "r_precision"):
+        np.testing.assert_allclose(
+            kept.per_query[name], outcome.after.per_query[name], rtol=1e-6
+        )
+        assert kept.per_query[name].mean() == pytest.approx(kept[name])
+
+
+def test_result_says_what_it_was_measured_with(finished) -> None:
+    outcome, folder = finished
+    result = runs.folder.load_result(folder)
+    assert result["environment"]["keras"] == keras.__version__
+    assert result["environment"]["hardware"].endswith(("core", "cores"))
+    assert result["test_set"] == outcome.test_set
+
+
+@pytest.mark.parametrize(
+    "setting", ["data.path=/nowhere", "batches.classes=50"]
+)
+def test_a_mistake_leaves_no_folder_and_replaces_no_run(
+    setting, tmp_path
+) -> None:
+    recipe, folder = start(tmp_path, setting)
+    with pytest.raises((ValueError, OSError)):
+        runs.train(recipe, folder, verbose=0)
+    assert not folder.exists()
+    runs.create_folder(folder, recipe)
+    (folder / "best.keras").write_text("precious")
+    with pytest.raises((ValueError, OSError)):
+        runs.train(recipe, folder, verbose=0, overwrite=True)
+    assert (folder / "best.keras").read_text() == "precious"
+
+
+def test_an_output_that_exists_is_refused_before_data_are_read(
+    tmp_path, monkeypatch
+) -> None:
+    recipe, folder = start(tmp_path)
+    runs.create_folder(folder, recipe)
+    monkeypatch.setattr("keras_dml.recipes.building.splits", None)
+    with pytest.raises(FileExistsError, match="--overwrite"):
+        runs.train(recipe, folder, verbose=0)
 
 
 def test_one_recipe_gives_one_result(finished, tmp_path) -> None:

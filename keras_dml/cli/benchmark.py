@@ -1,0 +1,115 @@
+"""`keras-dml benchmark`."""
+
+import shlex
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from keras_dml.cli.common import print_table, reports_errors, setting_option
+
+if TYPE_CHECKING:
+    from keras_dml.runs.benchmark import Plan
+    from keras_dml.runs.outcome import Table
+
+
+@click.command()
+@click.argument("recipes", nargs=-1, required=True)
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="Train each recipe with the seeds 0, 1, …: so many.",
+)
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False),
+    required=True,
+    help="Folder of the benchmark. One that is not finished is gone on with.",
+)
+@setting_option
+@click.option(
+    "--baseline",
+    metavar="NAME",
+    help="Compare with the recipe of this name. [default: the first]",
+)
+@click.option(
+    "--metrics",
+    metavar="NAME,NAME",
+    help="Measure these instead of what each recipe says.",
+)
+@click.option("--retry", is_flag=True, help="Do runs again that have failed.")
+@reports_errors
+def benchmark(
+    recipes: tuple[str, ...],
+    seeds: int,
+    output: str,
+    settings: tuple[str, ...],
+    baseline: str | None,
+    metrics: str | None,
+    retry: bool,
+) -> None:
+    """Train each of RECIPES with several seeds, and compare them.
+
+    RECIPE::KEY.KEY=VALUE::KEY=VALUE is a recipe with settings of its own;
+    among them `name`, which must differ between recipes.
+    """
+    from keras_dml.runs import benchmark as benchmarks
+    from keras_dml.runs.benchmark.report import REPORT, overview
+
+    shared = (*settings, *_metrics_setting(metrics))
+    plan = benchmarks.read_plan(recipes, seeds, output, shared, baseline)
+    command = _command(recipes, plan, settings, metrics)
+    try:
+        entries, found = benchmarks.benchmark(
+            plan, command, retry=retry, tell=click.echo
+        )
+    except KeyboardInterrupt:
+        click.echo(
+            f"Interrupted. The same command goes on; so far: "
+            f"{plan.output / REPORT}"
+        )
+        sys.exit(130)
+    print_table(
+        _narrow(overview(plan, found)),
+        f"Mean ± half of the 95 % confidence interval over {seeds} seeds",
+    )
+    click.echo(f"Differences, intervals, definitions: {plan.output / REPORT}")
+    failed = sum(entry.error is not None for entry in entries)
+    if failed:
+        click.echo(
+            f"{failed} of {len(entries)} runs failed; their messages are in "
+            "there. --retry does them again."
+        )
+        sys.exit(1)
+
+
+def _narrow(table: "Table") -> "Table":
+    """Without the costs, and with intervals below their means."""
+    return [[cell.replace(" ±", "\n±") for cell in row[:-2]] for row in table]
+
+
+def _metrics_setting(metrics: str | None) -> list[str]:
+    if metrics is None:
+        return []
+    from keras_dml.evaluation.names import expanded
+
+    names = expanded([name.strip() for name in metrics.split(",")], ())
+    return [f"evaluation.metrics=[{', '.join(names)}]"]
+
+
+def _command(
+    recipes: tuple[str, ...],
+    plan: "Plan",
+    settings: tuple[str, ...],
+    metrics: str | None,
+) -> str:
+    """The command line that does the same."""
+    words = ["keras-dml", "benchmark", *recipes]
+    words += ["--seeds", str(plan.seeds), "--output", str(plan.output)]
+    for setting in settings:
+        words += ["--set", setting]
+    words += ["--baseline", plan.baseline]
+    words += ["--metrics", metrics] if metrics else []
+    return shlex.join(words)

@@ -1,0 +1,115 @@
+"""The journal of a benchmark: one line for each run that has ended."""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+JOURNAL = "runs.jsonl"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How a run ended.
+
+    Attributes:
+        recipe: Name of the recipe.
+        seed: The run's seed.
+        digest: SHA-256 of the complete recipe.
+        error: Why the run failed; None if it did not.
+        metrics: Metrics of the best model on test.
+        best_epoch: The epoch of the best model, counted from 1.
+        seconds: Duration of the training, with evaluation and division.
+        images_per_second: Training images a second, without those two.
+        test_set: Digest of the test images.
+        environment: Hardware and versions.
+    """
+
+    recipe: str
+    seed: int
+    digest: str
+    error: str | None = None
+    metrics: dict[str, float] | None = None
+    best_epoch: int | None = None
+    seconds: float | None = None
+    images_per_second: float | None = None
+    test_set: str | None = None
+    environment: dict[str, str] | None = None
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Name of the recipe, and the seed."""
+        return self.recipe, self.seed
+
+
+class Journal:
+    """Entries in a file that survives being killed at any moment.
+
+    A line is written at once and flushed to the disk. One that was not
+    written to its end, because the power went, counts as not written.
+
+    Args:
+        folder: The folder of the benchmark.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / JOURNAL
+
+    def entries(self) -> dict[tuple[str, int], Entry]:
+        """The last entry of each run, by recipe and seed.
+
+        Raises:
+            ValueError: If the file is damaged.
+        """
+        if not self.path.exists():
+            return {}
+        lines = self.path.read_bytes().split(b"\n")[:-1]
+        entries = [self._parsed(n, line) for n, line in enumerate(lines, 1)]
+        return {entry.key: entry for entry in entries}
+
+    def append(self, entry: Entry) -> None:
+        """Adds an entry."""
+        line = json.dumps(asdict(entry), ensure_ascii=False) + "\n"
+        with self.path.open("ab+") as file:
+            file.truncate(self._complete())
+            file.write(line.encode())
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _complete(self) -> int:
+        """Size of the file without a last line that has no end."""
+        return self.path.read_bytes().rfind(b"\n") + 1
+
+    def _parsed(self, number: int, line: bytes) -> Entry:
+        try:
+            return Entry(**json.loads(line))
+        except (ValueError, TypeError) as error:
+            raise ValueError(
+                f"Line {number} of {self.path} is no entry of a benchmark: "
+                f"{error}. Remove the line to have its run done again."
+            ) from None
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keeps other benchmarks out of a folder; a killed one lets go of it.
+
+    Raises:
+        OSError: If another benchmark is at work in the folder.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Not a POSIX system: nothing guards the folder.
+        yield
+        return
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OSError(
+                f"Another benchmark is at work in {folder}. Wait for it, or "
+                "use another --output."
+            ) from None
+        yield

@@ -1,0 +1,147 @@
+"""What a benchmark trains: some recipes, each with some seeds."""
+
+import hashlib
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from keras_dml.arguments import check_count
+from keras_dml.recipes import Recipe, RecipeError, dump, load
+
+SEPARATOR = "::"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run of a benchmark.
+
+    Attributes:
+        recipe: The complete recipe, with the run's seed.
+        folder: Where it goes.
+    """
+
+    recipe: Recipe
+    folder: Path
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Name of the recipe, and the seed."""
+        return self.recipe.name, self.recipe.seed
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the complete recipe."""
+        return hashlib.sha256(dump(self.recipe).encode()).hexdigest()
+
+    @property
+    def log(self) -> Path:
+        """The file that receives what the run prints."""
+        return self.folder.with_suffix(".log")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs of a benchmark.
+
+    Attributes:
+        recipes: Their recipes, in the order of the tables.
+        seeds: Number of seeds; they are 0, 1, ….
+        output: The benchmark's folder.
+        baseline: Name of the recipe that others are compared with.
+    """
+
+    recipes: tuple[Recipe, ...]
+    seeds: int
+    output: Path
+    baseline: str
+
+    def runs(self) -> list[Run]:
+        """All runs: every recipe with the first seed, then the second."""
+        return [
+            Run(
+                recipe.model_copy(update={"seed": seed}),
+                self.output / recipe.name / f"seed-{seed}",
+            )
+            for seed in range(self.seeds)
+            for recipe in self.recipes
+        ]
+
+
+def read_plan(
+    recipes: Sequence[str],
+    seeds: int,
+    output: str | os.PathLike[str],
+    settings: Sequence[str] = (),
+    baseline: str | None = None,
+) -> Plan:
+    """The plan of a benchmark.
+
+    Args:
+        recipes: Paths of recipes, each with settings of its own if any:
+            "PATH::key.key=value::key=value". Files whose name starts with
+            an underscore are left out, as they are only bases.
+        seeds: Number of seeds.
+        output: Folder of the benchmark.
+        settings: Settings of all recipes; a recipe's own come after them.
+        baseline: Name of a recipe; None for the first.
+
+    Raises:
+        RecipeError: If a recipe cannot be used, if two have one name, or
+            if a setting is about the seed.
+        ValueError: If an argument is not as described.
+    """
+    check_count("benchmark", "seeds", seeds)
+    texts = [text for text in recipes if not _is_base(text)]
+    loaded = tuple(_load(text, settings) for text in texts)
+    names = [recipe.name for recipe in loaded]
+    if not names:
+        raise ValueError(
+            "`recipes` of benchmark must name a recipe that is not only a "
+            f"base. Received: {list(recipes)}."
+        )
+    _check_names(names, texts)
+    if baseline is None:
+        baseline = names[0]
+    if baseline not in names:
+        raise ValueError(
+            "`baseline` of benchmark must be the name of one of its recipes. "
+            f"Received: baseline={baseline!r}. The names are {names}."
+        )
+    return Plan(loaded, seeds, Path(output), baseline)
+
+
+def _is_base(text: str) -> bool:
+    return Path(text.split(SEPARATOR)[0]).name.startswith("_")
+
+
+def _load(text: str, settings: Sequence[str]) -> Recipe:
+    path, *own = text.split(SEPARATOR)
+    for setting in (*settings, *own):
+        if setting.partition("=")[0] == "seed":
+            raise RecipeError(
+                "A benchmark trains every recipe with the seeds 0, 1, …. "
+                f"Received: the setting {setting!r}. Use --seeds for their "
+                "number."
+            )
+    return load(path, (*settings, *own))
+
+
+def _check_names(names: list[str], texts: list[str]) -> None:
+    for name in names:
+        if not re.fullmatch(r"\w[\w.+-]*", name):
+            raise RecipeError(
+                "`name` of a recipe in a benchmark must be fit for a folder: "
+                "letters, digits, `_`, and after the first of them also `.`, "
+                f"`+`, `-`. Received: name={name!r}."
+            )
+    for position, name in enumerate(names):
+        first = names.index(name)
+        if first < position:
+            raise RecipeError(
+                "Recipes of a benchmark must have different names. "
+                f"Received: {name!r} twice, from {texts[first]} and "
+                f"{texts[position]}. Rename one: "
+                f"{texts[position]}{SEPARATOR}name={name}-2"
+            )

@@ -1,0 +1,192 @@
+"""The tables of a benchmark, as Markdown and CSV."""
+
+import math
+
+from keras_dml.evaluation import Interval
+from keras_dml.runs.benchmark.comparison import Done, Gain, Line, lines
+from keras_dml.runs.benchmark.plan import Plan
+from keras_dml.runs.benchmark.values import values
+from keras_dml.runs.definitions import definitions
+from keras_dml.runs.environment import CODE
+from keras_dml.runs.folder import write_atomically
+from keras_dml.runs.outcome import Table, markdown
+
+REPORT = "results.md"
+VALUES = "results.csv"
+NOTHING = "–"
+
+
+def write_report(plan: Plan, done: Done, command: str) -> list[Line]:
+    """Writes `results.md` and `results.csv` into the plan's folder.
+
+    Returns:
+        A line for each recipe, as the tables have it.
+    """
+    found = lines(plan, done)
+    text = _report(plan, done, found, command)
+    write_atomically(plan.output / REPORT, text)
+    write_atomically(plan.output / VALUES, values(plan, found))
+    return found
+
+
+def overview(plan: Plan, found: list[Line]) -> Table:
+    """One row for each recipe: its metrics and what it costs."""
+    names = metric_names(found)
+    header = ["recipe", "seeds", *names, "training, s", "images/s"]
+    return [header, *(_overview_row(plan, names, line) for line in found)]
+
+
+def metric_names(found: list[Line]) -> list[str]:
+    """All metrics of all recipes, in order."""
+    return list(dict.fromkeys(name for x in found for name in x.measured))
+
+
+def _overview_row(plan: Plan, names: list[str], line: Line) -> list[str]:
+    measured = [line.measured.get(name) for name in names]
+    return [
+        line.recipe,
+        f"{len(line.entries)} of {plan.seeds}",
+        *(plus_minus(m.over_seeds) if m else NOTHING for m in measured),
+        NOTHING if line.seconds is None else f"{line.seconds:.0f}",
+        NOTHING
+        if line.images_per_second is None
+        else f"{line.images_per_second:.0f}",
+    ]
+
+
+def plus_minus(interval: Interval) -> str:
+    """The estimate ± half the length of its interval, if it has one."""
+    text = f"{interval.estimate:.4f}"
+    half = interval.high - interval.estimate
+    return text if math.isnan(half) else f"{text} ± {half:.4f}"
+
+
+def _report(plan: Plan, done: Done, found: list[Line], command: str) -> str:
+    names = metric_names(found)
+    parts = [
+        "# Benchmark",
+        f"```console\n$ {command}\n```",
+        _environments(done),
+        _state(plan, done),
+        markdown(overview(plan, found)),
+        "Mean over the seeds ± half of the 95 % confidence interval of "
+        "Student's t. Training includes the measurement of each epoch and "
+        "the division of the data; images/s does not.",
+        *(_metric_section(plan, found, name) for name in names),
+        _failures(done),
+        _legend(plan, names) if names else "",
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _environments(done: Done) -> str:
+    known = [dict(e.environment) for e in done.values() if e.environment]
+    codes = {environment.pop(CODE, "") for environment in known}
+    texts = [
+        ", ".join(v if k == "hardware" else f"{k} {v}" for k, v in e.items())
+        for e in known
+    ]
+    different = list(dict.fromkeys(texts))
+    lines = [f"On {text} ({texts.count(text)} runs)." for text in different]
+    if len(codes) > 1:
+        lines.append(
+            "The code of keras-dml was changed between runs: "
+            f"{len(codes)} versions of it."
+        )
+    return "\n\n".join(lines)
+
+
+def _state(plan: Plan, done: Done) -> str:
+    failed = sum(entry.error is not None for entry in done.values())
+    wanted = len(plan.runs())
+    open_ = wanted - len(done)
+    text = f"{len(done) - failed} of {wanted} runs finished"
+    text += f", {failed} failed" if failed else ""
+    text += f", {open_} still to do" if open_ else ""
+    return text + "."
+
+
+def _metric_section(plan: Plan, found: list[Line], name: str) -> str:
+    header = [
+        "recipe", "mean", "over seeds", "over queries",
+        f"− {plan.baseline}", "over seeds", "p", "over queries", "p",
+    ]  # fmt: skip
+    rows = [_metric_row(line, name) for line in found if name in line.measured]
+    others = [line.recipe for line in found if line.on_other_images]
+    note = (
+        f"\n\nNot compared, as their test images are not those of "
+        f"{plan.baseline}: {', '.join(others)}."
+        if others
+        else ""
+    )
+    return f"## {name}\n\n{markdown([header, *rows])}{note}"
+
+
+def _metric_row(line: Line, name: str) -> list[str]:
+    measured = line.measured[name]
+    return [
+        line.recipe,
+        f"{measured.over_seeds.estimate:.4f}",
+        ends(measured.over_seeds),
+        ends(measured.over_queries),
+        *_gain_cells(line.gains.get(name)),
+    ]
+
+
+def _gain_cells(gain: Gain | None) -> list[str]:
+    if gain is None:
+        return [NOTHING] * 5
+    seeds, queries = gain.over_seeds, gain.over_queries
+    return [
+        f"{seeds.estimate:+.4f}",
+        ends(seeds, "+"),
+        p_value(seeds.p_value),
+        ends(queries, "+"),
+        NOTHING if queries is None else p_value(queries.p_value),
+    ]
+
+
+def ends(interval: Interval | None, sign: str = "") -> str:
+    """The ends of an interval, if it has any."""
+    if interval is None or math.isnan(interval.low):
+        return NOTHING
+    return f"[{interval.low:{sign}.4f}, {interval.high:{sign}.4f}]"
+
+
+def p_value(value: float) -> str:
+    """A p value to three digits."""
+    if math.isnan(value):
+        return NOTHING
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _failures(done: Done) -> str:
+    rows = [
+        [entry.recipe, str(entry.seed), " ".join(entry.error.split())]
+        for entry in done.values()
+        if entry.error is not None
+    ]
+    if not rows:
+        return ""
+    rows = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    table = markdown([["recipe", "seed", "message"], *rows])
+    return f"## Failed\n\n{table}"
+
+
+def _legend(plan: Plan, names: list[str]) -> str:
+    metrics = "\n".join(f"- {line}" for line in definitions(names))
+    return f"""## What the numbers are
+
+Each run chose its epoch on classes held out of training, and was measured
+on the test classes once it was chosen. Metrics:
+
+{metrics}
+
+Intervals are 95 % confidence intervals (docs/benchmarking.md#intervals).
+Over seeds: Student's t over the runs; it says how the mean would vary if
+all were trained again. Over queries: percentiles of 1000 bootstrap samples
+of the queries, each with its value averaged over the seeds; it says how the
+mean of these very models would vary with other queries. Differences to
+{plan.baseline} are paired: by seed (paired t test), and by query (paired
+bootstrap). p values are two-sided and not adjusted for the number of
+comparisons."""

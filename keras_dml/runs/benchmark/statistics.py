@@ -1,0 +1,120 @@
+"""Means over seeds, differences between recipes, and how sure they are."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from keras_dml.evaluation import Interval, Results
+from keras_dml.types import FloatArray
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class PairedDifference(Interval):
+    """A mean difference over pairs, with its interval.
+
+    Attributes:
+        p_value: Of the two-sided paired t test; NaN where all pairs
+            differ by nothing, or there is only one.
+    """
+
+    p_value: float
+
+
+def mean_interval(
+    values: Sequence[float] | FloatArray, confidence: float = CONFIDENCE
+) -> Interval:
+    """The mean of independent values and its confidence interval.
+
+    mean ± t · s / √n, with s the sample's standard deviation and t the
+    quantile of Student's distribution with n − 1 degrees of freedom.
+
+    Args:
+        values: One for each seed.
+        confidence: Probability mass of the interval.
+
+    Returns:
+        The interval; its ends are NaN for a single value, or if a value
+        is not finite.
+    """
+    from scipy import stats
+
+    count = len(values)
+    mean = float(np.mean(values))
+    if count < 2 or not np.isfinite(values).all():
+        return Interval(mean, math.nan, math.nan)
+    quantile = stats.t.ppf((1 + confidence) / 2, count - 1)
+    half = float(quantile * np.std(values, ddof=1) / math.sqrt(count))
+    return Interval(mean, mean - half, mean + half)
+
+
+def paired_difference(
+    first: Sequence[float],
+    second: Sequence[float],
+    confidence: float = CONFIDENCE,
+) -> PairedDifference:
+    """How much greater the second of two paired samples is.
+
+    Pairing by seed takes out what the seed decides for both: the first
+    weights and the order of the batches, as far as recipes share them.
+
+    Args:
+        first: One value for each seed.
+        second: The other recipe's, for the same seeds.
+        confidence: Probability mass of the interval.
+    """
+    from scipy import stats
+
+    with np.errstate(invalid="ignore"):  # ∞ − ∞ is NaN, and stays so.
+        gains = np.subtract(second, first)
+    interval = mean_interval(gains, confidence)
+    p_value = math.nan
+    if not math.isnan(interval.low) and gains.any():
+        count = len(gains)
+        error = float(np.std(gains, ddof=1)) / math.sqrt(count)
+        t = abs(interval.estimate) / error if error else math.inf
+        p_value = float(2 * stats.t.sf(t, count - 1))
+    return PairedDifference(
+        interval.estimate, interval.low, interval.high, p_value
+    )
+
+
+def averaged(results: Sequence[Results]) -> Results:
+    """Results of several models on the same queries, averaged by query.
+
+    Resampling the queries of the average asks how the mean over these
+    models varies with the queries.
+
+    Args:
+        results: One for each seed, all on the same images and protocol.
+
+    Raises:
+        ValueError: If the queries differ.
+    """
+    first = results[0]
+    for other in results[1:]:
+        if not np.array_equal(first.query_rows, other.query_rows):
+            raise ValueError(
+                "`results` of averaged must have the same queries. "
+                f"Received: {first.queries} and {other.queries} queries in "
+                "different rows. Measure all on the same images."
+            )
+    return Results(
+        {name: float(np.mean([r[name] for r in results])) for name in first},
+        queries=first.queries,
+        excluded=first.excluded,
+        classes=first.classes,
+        gallery=first.gallery,
+        distance=first.distance,
+        draws=first.draws,
+        per_query={
+            name: np.mean([r.per_query[name] for r in results], axis=0)
+            for name in first.per_query
+        },
+        per_seed={},
+        query_rows=first.query_rows,
+        query_labels=first.query_labels,
+    )

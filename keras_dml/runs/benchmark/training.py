@@ -1,0 +1,158 @@
+"""Training several recipes with several seeds, and resuming that."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import yaml
+
+from keras_dml.recipes import RecipeError, dump, load
+from keras_dml.runs.benchmark.comparison import Line
+from keras_dml.runs.benchmark.execution import execute
+from keras_dml.runs.benchmark.journal import Entry, Journal, locked
+from keras_dml.runs.benchmark.plan import SEPARATOR, Plan, Run
+from keras_dml.runs.benchmark.report import write_report
+from keras_dml.runs.folder import RECIPE, load_result
+
+Execute = Callable[[Run], str | None]
+
+
+def benchmark(
+    plan: Plan,
+    command: str,
+    *,
+    retry: bool = False,
+    tell: Callable[[str], None] = lambda line: None,
+    execute: Execute = execute,
+) -> tuple[list[Entry], list[Line]]:
+    """Does the runs of a plan that are not done, and writes the tables.
+
+    It may be killed at any moment: the next call with the same plan goes
+    on with the run that was not finished. A run that fails is noted, and
+    the others go on.
+
+    Args:
+        plan: See `read_plan`.
+        command: The command line, for the head of the report.
+        retry: Whether runs that have failed are done again.
+        tell: Receives a line when a run starts and when it ends.
+        execute: Trains a run in its folder; returns why it failed.
+
+    Returns:
+        How each run of the plan ended, and what they say together.
+
+    Raises:
+        RecipeError: If a recipe was changed after a run of it had ended.
+        OSError: If another benchmark is at work in the folder.
+        KeyboardInterrupt: On Ctrl-C, after the tables of the runs that
+            are done were written.
+    """
+    plan.output.mkdir(parents=True, exist_ok=True)
+    with locked(plan.output):
+        journal = Journal(plan.output)
+        done = _done(plan, journal, retry)
+        waiting = [run for run in plan.runs() if run.key not in done]
+        try:
+            for number, run in enumerate(waiting, 1):
+                tell(f"[{number}/{len(waiting)}] {_title(run)}")
+                entry = _ended(run, execute(run))
+                journal.append(entry)
+                done[run.key] = entry
+                tell(f"    {_outcome(entry)}")
+                is_last_of_seed = run.recipe.name == plan.recipes[-1].name
+                if is_last_of_seed and number < len(waiting):
+                    write_report(plan, done, command)
+        finally:
+            found = write_report(plan, done, command)
+    return list(done.values()), found
+
+
+def _done(
+    plan: Plan, journal: Journal, retry: bool
+) -> dict[tuple[str, int], Entry]:
+    """Entries of the runs of the plan that need not be done again."""
+    entries = journal.entries()
+    done = {}
+    for run in plan.runs():
+        entry = entries.get(run.key)
+        if entry is None or (entry.error is not None and retry):
+            continue
+        if _same_recipe(run, entry):
+            done[run.key] = entry
+        elif entry.error is None:
+            raise RecipeError(_changed(run))
+    return done
+
+
+def _same_recipe(run: Run, entry: Entry) -> bool:
+    """Whether an entry is about the recipe of a run.
+
+    Digests differ also where a later version of this package has more
+    settings; then the recipes decide, with those settings filled in.
+    """
+    if entry.digest == run.digest:
+        return True
+    try:
+        return load(run.folder / RECIPE) == run.recipe
+    except RecipeError:
+        return False
+
+
+def _changed(run: Run) -> str:
+    path = run.folder / RECIPE
+    before = _settings(path.read_text("utf-8")) if path.exists() else {}
+    after = _settings(dump(run.recipe))
+    changes = [
+        f"{key}: {before.get(key, 'nothing')} → {after.get(key, 'nothing')}"
+        for key in {**before, **after}
+        if before.get(key) != after.get(key)
+    ]
+    return (
+        f"The recipe {run.recipe.name!r} is not the one that has been "
+        f"trained: its result for seed {run.recipe.seed} is in {run.folder}, "
+        "and these settings have changed:\n  "
+        + "\n  ".join(changes)
+        + "\nGive "
+        f"it another name (RECIPE{SEPARATOR}name=NAME), or use another "
+        "--output."
+    )
+
+
+def _settings(recipe: str) -> dict[str, str]:
+    """A recipe's settings as "key.key": "value"."""
+    return dict(_flat(yaml.safe_load(recipe), ()))
+
+
+def _flat(value: Any, keys: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    if not isinstance(value, dict) or not value:
+        yield ".".join(keys), json.dumps(value)
+        return
+    for key, below in value.items():
+        yield from _flat(below, (*keys, str(key)))
+
+
+def _ended(run: Run, error: str | None) -> Entry:
+    head = (*run.key, run.digest)
+    if error is not None:
+        return Entry(*head, error=error)
+    result = load_result(run.folder)
+    return Entry(
+        *head,
+        metrics=result["after"],
+        best_epoch=result["best_epoch"],
+        seconds=result["seconds"]["training"],
+        images_per_second=result["images_per_second"],
+        test_set=result["test_set"],
+        environment=result["environment"],
+    )
+
+
+def _title(run: Run) -> str:
+    return f"{run.recipe.name}, seed {run.recipe.seed} ({run.log})"
+
+
+def _outcome(entry: Entry) -> str:
+    if entry.metrics is None:
+        return f"failed: {entry.error}"
+    values = ", ".join(f"{k} {v:.4f}" for k, v in entry.metrics.items())
+    return f"{values} ({entry.seconds:.0f} s)"

@@ -1,0 +1,46 @@
+"""The process of one run, a script; see `execution`."""
+
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+
+
+def main() -> None:
+    """Reads an order, trains it, and answers."""
+    # Ctrl-C reaches every process of a terminal; the benchmark decides.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    answer = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # What is printed goes into the log.
+    order = json.loads(sys.stdin.buffer.readline())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    error = None
+    try:
+        _train(order["recipe"], order["folder"])
+    except Exception as problem:  # Whatever it is, the others go on.
+        traceback.print_exc()
+        error = f"{type(problem).__name__}: {problem}"
+    json.dump({"error": error}, answer)
+    answer.close()
+
+
+def _train(recipe: str, folder: str) -> None:
+    import yaml
+
+    from keras_dml import recipes, runs
+
+    checked = recipes.validate(yaml.safe_load(recipe), folder)
+    runs.train(checked, folder, verbose=2, overwrite=True)
+
+
+def _end_with_parent() -> None:
+    # Not through `sys.stdin`, whose lock would disturb the way out.
+    while os.read(0, 1024):
+        pass
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""What a run ran on."""
+
+import hashlib
+import os
+import platform
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+
+import keras
+import numpy as np
+
+import keras_dml
+
+CODE = "code"
+
+
+def environment() -> dict[str, str]:
+    """Hardware and versions, by name.
+
+    The entry "code" is a digest of this package's source files, since a
+    version that is worked on has many.
+    """
+    backend = keras.config.backend()
+    return {
+        "hardware": _hardware(),
+        "Python": platform.python_version(),
+        "keras-dml": version("keras-dml"),
+        "keras": keras.__version__,
+        # Its package goes by several names, tensorflow-cpu for instance.
+        backend: import_module(backend).__version__,
+        "numpy": np.__version__,
+        CODE: _code(),
+    }
+
+
+def _code() -> str:
+    package = Path(keras_dml.__file__).parent
+    hashed = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        hashed.update(path.relative_to(package).as_posix().encode() + b"\0")
+        hashed.update(path.read_bytes() + b"\0")
+    return hashed.hexdigest()[:12]
+
+
+def _hardware() -> str:
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except AttributeError:  # Only Linux says what this process may use.
+        cores = os.cpu_count() or 1
+    parts = [_counted(cores, "CPU core")]
+    accelerators = len(keras.distribution.list_devices("gpu"))
+    if accelerators:
+        parts.append(_counted(accelerators, "GPU"))
+    return ", ".join(parts)
+
+
+def _counted(count: int, thing: str) -> str:
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"

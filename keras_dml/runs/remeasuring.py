@@ -1,0 +1,140 @@
+"""Measuring finished runs again, and two of them against each other."""
+
+import os
+from dataclasses import dataclass
+
+import keras
+
+from keras_dml.data import ImageSet
+from keras_dml.evaluation import Results, compare
+from keras_dml.recipes import Recipe, building
+from keras_dml.runs.digest import digest
+from keras_dml.runs.folder import load_model, load_recipe
+from keras_dml.runs.outcome import Table
+from keras_dml.runs.training import measure
+from keras_dml.types import Rows
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a run's model does on some images.
+
+    Attributes:
+        recipe: The recipe of the run.
+        images: The images.
+        results: Metrics, also of each query.
+    """
+
+    recipe: Recipe
+    images: ImageSet
+    results: Results
+
+
+def remeasure(
+    folder: str | os.PathLike[str], split: str = "test", which: str = "best"
+) -> Measurement:
+    """Measures the model of a run again, to the same digits.
+
+    Args:
+        folder: The folder of the run.
+        split: "test", "validation" or "train".
+        which: "best" or "last".
+
+    Raises:
+        RecipeError: If the folder holds no run.
+        FileNotFoundError: If the run saved no model.
+    """
+    recipe = load_recipe(folder)
+    keras.config.set_dtype_policy(recipe.precision)
+    splits = building.splits(recipe)
+    model = load_model(folder, which)
+    results = measure(recipe, model, splits, split)
+    return Measurement(recipe, getattr(splits, split), results)
+
+
+class Changes:
+    """Which queries a second model answers better than a first, or worse.
+
+    Args:
+        first: The first model's measurement.
+        second: The second's.
+        units: As for `keras_dml.evaluation.compare`.
+
+    Attributes:
+        comparison: Differences of the metrics.
+
+    Raises:
+        ValueError: If they were not measured on the same queries.
+    """
+
+    def __init__(
+        self, first: Measurement, second: Measurement, units: str = "queries"
+    ) -> None:
+        if digest(first.images) != digest(second.images):
+            raise ValueError(
+                "Two runs can be compared only on the same images, in the "
+                f"same order and classes. Received: {_data(first)} and "
+                f"{_data(second)}. Train both recipes on the same `data`; "
+                "validation and training images also hang on `seed`."
+            )
+        self.first = first.results
+        self.second = second.results
+        self.comparison = compare(self.first, self.second, units=units)
+        self._images = first.images
+
+    def counts(self, metric: str) -> tuple[int, int, int]:
+        """Numbers of queries that are better, worse and equal."""
+        better, worse = (len(rows) for rows in self._rows(metric))
+        return better, worse, self.first.queries - better - worse
+
+    def table(self, metric: str, better: bool, top: int) -> Table:
+        """Header and rows of the queries that changed most."""
+        header = ["row", "image", "class", "first", "second"]
+        rows = self._rows(metric)[0 if better else 1][:top]
+        return [
+            header,
+            *([*self._named(r), *self._values(metric, r)] for r in rows),
+        ]
+
+    def every_query(self) -> Table:
+        """Header and rows of all queries, for all metrics."""
+        header = ["row", "image", "class"]
+        for metric in self.comparison:
+            header += [f"{metric} {which}" for which in ("first", "second")]
+        rows = [
+            [
+                *self._named(row),
+                *(
+                    repr(float(results.per_query[metric][position]))
+                    for metric in self.comparison
+                    for results in (self.first, self.second)
+                ),
+            ]
+            for position, row in enumerate(self.first.query_rows.tolist())
+        ]
+        return [header, *rows]
+
+    def _rows(self, metric: str) -> tuple[Rows, Rows]:
+        return self.comparison.better(metric), self.comparison.worse(metric)
+
+    def _named(self, row: int) -> list[str]:
+        images = self._images
+        label = int(images.labels[row])
+        image = images.paths[row] if images.paths else ""
+        if not image and images.ids:
+            image = images.ids[row]
+        return [str(row), image, images.names.get(label, str(label))]
+
+    def _values(self, metric: str, row: int) -> list[str]:
+        position = int((self.first.query_rows == row).argmax())
+        return [
+            f"{results.per_query[metric][position]:.4f}"
+            for results in (self.first, self.second)
+        ]
+
+
+def _data(measurement: Measurement) -> str:
+    data = measurement.recipe.data
+    path = getattr(data, "path", None)
+    name = f"{data.name} at {path}" if path else data.name
+    return f"{name} (seed {measurement.recipe.seed}: {measurement.images!r})"

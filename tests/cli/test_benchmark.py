@@ -1,0 +1,117 @@
+"""`keras-dml benchmark`."""
+
+import functools
+import shlex
+
+import pytest
+from click.testing import CliRunner
+
+from keras_dml import runs
+from keras_dml.cli import main
+from keras_dml.runs.benchmark import benchmark
+from tests.runs.benchmark.stub import Stub
+from tests.runs.small_run import RECIPE, write_recipe
+
+
+def run(*arguments: str, code: int = 0) -> str:
+    result = CliRunner().invoke(main, ["benchmark", *map(str, arguments)])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+@pytest.fixture
+def recipe(tmp_path) -> str:
+    path = tmp_path / "small.yaml"
+    path.write_text(RECIPE.format(folder="unread"))
+    return str(path)
+
+
+def use(stub: Stub, monkeypatch) -> None:
+    monkeypatch.setattr(
+        "keras_dml.runs.benchmark.benchmark",
+        functools.partial(benchmark, execute=stub),
+    )
+
+
+def test_trains_everything_and_prints_the_table(
+    recipe, tmp_path, monkeypatch
+) -> None:
+    stub = Stub()
+    use(stub, monkeypatch)
+    output = run(recipe, f"{recipe}::name=b", "--seeds", "2", "--output",
+                 tmp_path / "out")  # fmt: skip
+    assert len(stub.done) == 4
+    assert "[4/4] b, seed 1" in output
+    assert "2 of 2" in output and "±" in output
+    assert str(tmp_path / "out" / "results.md") in output.replace("\n", "")
+
+
+def test_the_command_in_the_report_does_the_same(
+    recipe, tmp_path, monkeypatch
+) -> None:
+    use(Stub(), monkeypatch)
+    out = tmp_path / "out"
+    second = f"{recipe}::name=b::method.loss={{name: triplet}}"
+    run(recipe, second, "--seeds", "1", "--output", out, "--set", "epochs=1",
+        "--metrics", "map@r, recall@4", "--baseline", "b")  # fmt: skip
+    text = (out / "results.md").read_text()
+    program, *arguments = shlex.split(text.splitlines()[3].removeprefix("$ "))
+    assert program == "keras-dml"
+    stub = Stub()
+    use(stub, monkeypatch)
+    run(*arguments[1:])
+    assert stub.done == []
+    assert (out / "results.md").read_text() == text
+    kept = runs.load_recipe(out / "small" / "seed-0")
+    assert kept.epochs == 1
+    assert kept.evaluation.metrics == ("map@r", "recall@4")
+
+
+def test_failures_end_with_status_1(recipe, tmp_path, monkeypatch) -> None:
+    use(Stub({"small": "ValueError: no"}), monkeypatch)
+    arguments = [recipe, f"{recipe}::name=b", "--seeds", "1", "--output",
+                 tmp_path / "out"]  # fmt: skip
+    output = run(*arguments, code=1)
+    assert "failed: ValueError: no" in output
+    assert "1 of 2 runs failed" in output
+    use(Stub(), monkeypatch)
+    run(*arguments, "--retry")
+
+
+def test_ctrl_c(recipe, tmp_path, monkeypatch) -> None:
+    use(Stub(stops=2), monkeypatch)
+    output = run(recipe, "--seeds", "3", "--output", tmp_path / "out",
+                 code=130)  # fmt: skip
+    assert "The same command goes on" in output
+    text = (tmp_path / "out" / "results.md").read_text()
+    assert "1 of 3 runs finished, 2 still to do." in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--metrics", "recal@1"], "Did you mean"),
+        (["--baseline", "b"], "baseline='b'"),
+        (["--set", "epoch=1"], "Did you mean `epochs`"),
+    ],
+)
+def test_mistakes(arguments, message, recipe, tmp_path) -> None:
+    output = run(recipe, "--output", tmp_path / "out", *arguments, code=1)
+    assert message in output
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_real_runs(tmp_path) -> None:
+    recipe = write_recipe(tmp_path)
+    out = tmp_path / "out"
+    output = run(recipe, f"{recipe}::name=broken::batches.classes=50",
+                 "--seeds", "1", "--output", out, "--set", "epochs=1",
+                 "--set", "method={name: baseline, loss: contrastive}",
+                 code=1)  # fmt: skip
+    assert "1 of 2 runs failed" in output
+    text = (out / "results.md").read_text()
+    assert "`classes` of ClassBalanced" in text
+    measured = runs.remeasure(out / "small" / "seed-0").results
+    assert f"| small | {measured['map@r']:.4f} | – | [" in text
+    assert "val_map@r" in (out / "small" / "seed-0.log").read_text()

@@ -1,0 +1,116 @@
+"""`keras-dml evaluate` on runs whose models were never trained."""
+
+import csv
+import re
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from keras_dml import evaluation, recipes, runs
+from keras_dml.cli import main
+from keras_dml.recipes import building
+from tests.runs.small_run import write_images, write_recipe
+
+
+def run(*arguments: str, code: int = 0) -> str:
+    result = CliRunner().invoke(main, ["evaluate", *map(str, arguments)])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def make_run(folder, recipe_file, *settings):
+    recipe = recipes.load(recipe_file, settings)
+    runs.create_folder(folder, recipe)
+    building.model(recipe).save(folder / "best.keras")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("evaluate")
+    recipe = write_recipe(folder)
+    method = "method={name: baseline, loss: contrastive, embedding_dim: 8}"
+    return (
+        make_run(folder / "first", recipe, method),
+        make_run(folder / "second", recipe, method, "seed=1"),
+    )
+
+
+def results(folder) -> evaluation.Results:
+    return runs.remeasure(folder).results
+
+
+def test_one_run_with_intervals(two) -> None:
+    plain, output = run(two[0]), run(two[0], "--intervals")
+    assert "95 %" not in plain
+    assert "docs/evaluation.md#mapr" in plain
+    for name, interval in evaluation.bootstrap(results(two[0])).items():
+        assert f"[{interval.low:.4f}, {interval.high:.4f}]" in output, name
+    wide = run(two[0], "--intervals", "--units", "classes")
+    assert "over classes" in wide and wide != output
+
+
+def test_two_runs(two) -> None:
+    output = run(*two)
+    first, second = map(results, two)
+    gains = second.per_query["map@r"] - first.per_query["map@r"]
+    line = next(x for x in output.splitlines() if "│ map@r" in x)
+    assert re.findall(r"[+-]\d\.\d{4}|\d\.\d{4}", line)[:3] == [
+        f"{first['map@r']:.4f}",
+        f"{second['map@r']:.4f}",
+        f"{gains.mean():+.4f}",
+    ]
+    counts = [int((gains > 0).sum()), int((gains < 0).sum())]
+    counts.append(36 - sum(counts))
+    lines = [x for x in output.splitlines() if "│ map@r" in x]
+    assert [int(x) for x in re.findall(r"│ (\d+) ", lines[1])] == counts
+    assert f"5 of {counts[0]} queries where the second is better by" in output
+    assert "docs/evaluation.md#two-models" in output
+
+
+def test_top_and_by(two) -> None:
+    output = run(*two, "--top", "2", "--by", "recall@1")
+    assert re.search(r"2 of \d+ queries .* better by recall@1", output)
+    assert "better by" not in run(*two, "--top", "0")
+
+
+def test_csv_has_every_query(two, tmp_path) -> None:
+    file = tmp_path / "queries.csv"
+    run(*two, "--csv", str(file))
+    with file.open() as lines:
+        rows = list(csv.DictReader(lines))
+    assert len(rows) == 36
+    for name, which in (("first", two[0]), ("second", two[1])):
+        values = [float(row[f"map@r {name}"]) for row in rows]
+        np.testing.assert_array_equal(values, results(which).per_query["map@r"])
+    assert all(row["class"] in row["image"] for row in rows)
+
+
+def test_a_run_is_no_better_than_itself(two) -> None:
+    output = run(two[0], two[0])
+    assert "+0.0000, +0.0000" in output and "1.000" in output
+    assert "better by" not in output
+
+
+def test_runs_on_other_images(two, tmp_path) -> None:
+    write_images(tmp_path / "images", images=5)
+    other = make_run(
+        tmp_path / "other",
+        two[0] / "recipe.yaml",
+        f"data.path={tmp_path / 'images'}",
+    )
+    output = " ".join(run(two[0], other, code=1).split())
+    assert "only on the same images" in output
+    assert "Traceback" not in output
+
+
+def test_validation_images_hang_on_the_seed(two) -> None:
+    output = run(*two, "--split", "validation", code=1)
+    assert "seed 0" in output and "seed 1" in output
+
+
+def test_options_that_do_not_fit(two) -> None:
+    assert "give OTHER" in run(two[0], "--by", "map@r", code=2)
+    assert "give OTHER" in run(two[0], "--csv", "x.csv", code=2)
+    assert "recall@1, map@r" in run(*two, "--by", "nmi", code=2)

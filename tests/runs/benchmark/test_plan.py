@@ -1,0 +1,70 @@
+import pytest
+
+from keras_dml.recipes import RecipeError
+from keras_dml.runs.benchmark.plan import read_plan
+from tests.runs.small_run import write_recipe
+
+
+@pytest.fixture
+def recipe(tmp_path) -> str:
+    return str(write_recipe(tmp_path))
+
+
+def test_every_recipe_with_the_first_seed_first(recipe, tmp_path) -> None:
+    plan = read_plan([recipe, f"{recipe}::name=other"], 2, tmp_path / "out")
+    assert [run.key for run in plan.runs()] == [
+        ("small", 0), ("other", 0), ("small", 1), ("other", 1),
+    ]  # fmt: skip
+    assert plan.runs()[3].folder == tmp_path / "out" / "other" / "seed-1"
+    assert plan.baseline == "small"
+    assert len({run.digest for run in plan.runs()}) == 4
+
+
+def test_settings_of_all_and_of_one(recipe, tmp_path) -> None:
+    plan = read_plan(
+        [recipe, f"{recipe}::name=b::epochs=7::method.loss={{name: triplet}}"],
+        1,
+        tmp_path,
+        ["epochs=3", "batches.images=2"],
+        "b",
+    )
+    first, second = plan.recipes
+    assert (first.epochs, second.epochs) == (3, 7)
+    assert (first.batches.images, second.batches.images) == (2, 2)
+    assert second.method.loss == {"name": "triplet"}
+    assert plan.baseline == "b"
+
+
+def test_bases_are_left_out(recipe, tmp_path) -> None:
+    base = tmp_path / "_base.yaml"
+    base.write_text("epochs: 2\n")
+    plan = read_plan([str(base), recipe], 1, tmp_path)
+    assert [r.name for r in plan.recipes] == ["small"]
+    with pytest.raises(ValueError, match="not only a base"):
+        read_plan([str(base)], 1, tmp_path)
+
+
+def test_two_recipes_of_one_name(recipe, tmp_path) -> None:
+    with pytest.raises(RecipeError, match="different names") as error:
+        read_plan([recipe, f"{recipe}::epochs=1"], 1, tmp_path)
+    assert "::epochs=1::name=small-2" in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", "", ".hidden", "-x", "a b"])
+def test_names_that_are_no_folders(name, recipe, tmp_path) -> None:
+    with pytest.raises(RecipeError, match="fit for a folder"):
+        read_plan([f"{recipe}::name='{name}'"], 1, tmp_path)
+
+
+def test_the_seed_is_not_a_setting(recipe, tmp_path) -> None:
+    with pytest.raises(RecipeError, match="--seeds"):
+        read_plan([recipe], 1, tmp_path, ["seed=3"])
+    with pytest.raises(RecipeError, match="--seeds"):
+        read_plan([f"{recipe}::seed=3"], 1, tmp_path)
+
+
+def test_unknown_baseline_and_no_seeds(recipe, tmp_path) -> None:
+    with pytest.raises(ValueError, match="baseline='other'.*small"):
+        read_plan([recipe], 1, tmp_path, baseline="other")
+    with pytest.raises(ValueError, match="seeds=0"):
+        read_plan([recipe], 0, tmp_path)

@@ -1,0 +1,168 @@
+"""What is done, what is not done again, and what is refused."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from keras_dml.recipes import RecipeError
+from keras_dml.runs.benchmark import benchmark, read_plan
+from keras_dml.runs.benchmark.journal import JOURNAL, Journal, locked
+from tests.runs.benchmark.stub import Stub
+from tests.runs.small_run import RECIPE
+
+ALL = [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
+
+
+@pytest.fixture
+def recipe(tmp_path) -> str:
+    path = tmp_path / "small.yaml"
+    path.write_text(RECIPE.format(folder="unread"))
+    return str(path)
+
+
+def plan_of(recipe: str, seeds: int = 2, **settings):
+    own = "".join(f"::{key}={value}" for key, value in settings.items())
+    return read_plan(
+        [f"{recipe}::name=a{own}", f"{recipe}::name=b::epochs=4"],
+        seeds,
+        Path(recipe).parent / "out",
+    )
+
+
+def done_by(plan, stub: Stub, **options):
+    entries, _ = benchmark(plan, "command", execute=stub, **options)
+    return stub.done, entries
+
+
+def report(recipe: str) -> str:
+    return (Path(recipe).parent / "out" / "results.md").read_text()
+
+
+def test_each_run_is_done_once(recipe) -> None:
+    done, entries = done_by(plan_of(recipe), Stub())
+    assert done == ALL
+    assert [entry.key for entry in entries] == ALL
+    assert all(entry.error is None for entry in entries)
+    before = report(recipe)
+    again, repeated = done_by(plan_of(recipe), Stub())
+    assert again == []
+    assert repeated == entries
+    assert report(recipe) == before
+
+
+def test_more_seeds_and_recipes_later(recipe, tmp_path) -> None:
+    done_by(plan_of(recipe, seeds=1), Stub())
+    done, _ = done_by(plan_of(recipe, seeds=2), Stub())
+    assert done == ALL[2:]
+    texts = [f"{recipe}::name=a", f"{recipe}::name=c"]
+    done, entries = done_by(read_plan(texts, 1, tmp_path / "out"), Stub())
+    assert done == [("c", 0)]
+    assert [entry.key for entry in entries] == [("a", 0), ("c", 0)]
+
+
+def test_ctrl_c_keeps_what_is_done(recipe) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        done_by(plan_of(recipe), Stub(stops=3))
+    assert "2 of 4 runs finished, 2 still to do." in report(recipe)
+    half = Path(recipe).parent / "out" / "a" / "seed-1" / "last.keras"
+    assert half.exists()
+    done, _ = done_by(plan_of(recipe), Stub())
+    assert done == ALL[2:]
+    assert not half.exists()
+    assert "4 of 4 runs finished." in report(recipe)
+
+
+KILLED = """
+import os, signal, sys
+from tests.runs.benchmark.stub import Stub
+from tests.runs.benchmark.test_training import plan_of
+from keras_dml.runs.benchmark import benchmark
+from keras_dml.runs.folder import create_folder
+
+class Killed(Stub):
+    def __call__(self, run):
+        if len(self.done) == 1:
+            create_folder(run.folder, run.recipe)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__call__(run)
+
+benchmark(plan_of(sys.argv[1]), "command", execute=Killed())
+"""
+
+
+@pytest.mark.slow
+def test_killed_during_the_second_run(recipe) -> None:
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, recipe],
+        cwd=Path(__file__).parents[3],
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL
+    out = Path(recipe).parent / "out"
+    assert (out / "b" / "seed-0" / "recipe.yaml").exists()
+    assert list(Journal(out).entries()) == ALL[:1]
+    done, _ = done_by(plan_of(recipe), Stub())
+    assert done == ALL[1:]
+
+
+def test_a_failure_does_not_stop_the_others(recipe) -> None:
+    fails = {"a": "ValueError: too | few\nimages"}
+    done, entries = done_by(plan_of(recipe), Stub(fails))
+    assert done == ALL
+    assert [entry.error is None for entry in entries] == [False, True] * 2
+    text = report(recipe)
+    assert "2 of 4 runs finished, 2 failed." in text
+    assert "| a | 1 | ValueError: too \\| few images |" in text
+    assert done_by(plan_of(recipe), Stub())[0] == []
+    retried, entries = done_by(plan_of(recipe), Stub(), retry=True)
+    assert retried == [("a", 0), ("a", 1)]
+    assert all(entry.error is None for entry in entries)
+    assert "Failed" not in report(recipe)
+
+
+def test_a_failed_recipe_may_be_mended(recipe) -> None:
+    done_by(plan_of(recipe), Stub({"a": "ValueError"}))
+    done, _ = done_by(plan_of(recipe, epochs=1), Stub())
+    assert done == [("a", 0), ("a", 1)]
+
+
+def test_a_changed_recipe_is_refused(recipe) -> None:
+    done_by(plan_of(recipe), Stub())
+    journal = Path(recipe).parent / "out" / JOURNAL
+    before = journal.read_bytes()
+    stub = Stub()
+    with pytest.raises(RecipeError, match="epochs: 2 → 3") as error:
+        done_by(plan_of(recipe, epochs=3), stub)
+    assert "'a' is not the one that has been trained" in str(error.value)
+    assert "another name" in str(error.value)
+    assert stub.done == []
+    assert journal.read_bytes() == before
+
+
+def test_a_setting_that_was_added_since_is_no_change(recipe) -> None:
+    """An older version's recipe says nothing of it, and gets its default."""
+    done_by(plan_of(recipe, seeds=1), Stub())
+    out = Path(recipe).parent / "out"
+    kept = out / "a" / "seed-0" / "recipe.yaml"
+    older = yaml.safe_load(kept.read_text())
+    assert older.pop("jit") == "auto"
+    kept.write_text(yaml.safe_dump(older))
+    journal = out / JOURNAL
+    digest = plan_of(recipe).runs()[0].digest
+    journal.write_text(journal.read_text().replace(digest, "older"))
+    assert done_by(plan_of(recipe, seeds=1), Stub())[0] == []
+    with pytest.raises(RecipeError, match="epochs: 2 → 3"):
+        done_by(plan_of(recipe, seeds=1, epochs=3), Stub())
+
+
+def test_two_benchmarks_do_not_share_a_folder(recipe) -> None:
+    plan = plan_of(recipe)
+    plan.output.mkdir()
+    with locked(plan.output), pytest.raises(OSError, match="at work"):
+        done_by(plan, Stub())

@@ -1,0 +1,98 @@
+"""Two models on the same images, query by query."""
+
+import numpy as np
+import pytest
+
+from keras_dml import recipes
+from keras_dml.data import ImageSet
+from keras_dml.evaluation import evaluate
+from keras_dml.runs.remeasuring import Changes, Measurement
+from tests.runs.small_run import RECIPE
+
+LABELS = np.repeat(np.arange(12), 4)
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    path = tmp_path / "small.yaml"
+    path.write_text(RECIPE.format(folder="photographs"))
+    return recipes.load(path)
+
+
+def measurement(recipe, noise: float, files: str = "a") -> Measurement:
+    rng = np.random.default_rng(int(10 * noise))
+    centres = np.random.default_rng(0).standard_normal((12, 6))[LABELS]
+    x = centres + noise * rng.standard_normal(centres.shape)
+    images = ImageSet(
+        [f"{files}/{label}/{row}.jpg" for row, label in enumerate(LABELS)],
+        LABELS,
+        names={label: f"class {label}" for label in range(12)},
+        ids=[f"{files}{row}" for row in range(len(LABELS))],
+    )
+    return Measurement(recipe, images, evaluate(x, LABELS, metrics="map@r"))
+
+
+@pytest.fixture
+def changes(recipe) -> Changes:
+    return Changes(measurement(recipe, 1.5), measurement(recipe, 0.6))
+
+
+def gains(changes: Changes) -> np.ndarray:
+    return changes.second.per_query["map@r"] - changes.first.per_query["map@r"]
+
+
+def test_counts(changes) -> None:
+    better = sum(gain > 0 for gain in gains(changes))
+    worse = sum(gain < 0 for gain in gains(changes))
+    assert changes.counts("map@r") == (better, worse, 48 - better - worse)
+    assert better > worse > 0
+
+
+@pytest.mark.parametrize("better", [True, False])
+def test_queries_that_changed_most(changes, better) -> None:
+    header, *rows = changes.table("map@r", better, top=3)
+    assert header == ["row", "image", "class", "first", "second"]
+    found = [int(row[0]) for row in rows]
+    sign = 1 if better else -1
+    expected = sorted(range(48), key=lambda q: -sign * gains(changes)[q])[:3]
+    assert gains(changes)[found] == pytest.approx(gains(changes)[expected])
+    for row, (_, image, name, first, second) in zip(found, rows, strict=True):
+        assert image == f"a/{LABELS[row]}/{row}.jpg"
+        assert name == f"class {LABELS[row]}"
+        assert first == f"{changes.first.per_query['map@r'][row]:.4f}"
+        assert second == f"{changes.second.per_query['map@r'][row]:.4f}"
+
+
+def test_every_query(changes) -> None:
+    header, *rows = changes.every_query()
+    assert header[3:] == ["map@r first", "map@r second"]
+    assert [int(row[0]) for row in rows] == list(range(48))
+    values = np.array([[float(x) for x in row[3:]] for row in rows])
+    assert values[:, 0].mean() == pytest.approx(changes.first["map@r"])
+    np.testing.assert_array_equal(values[:, 1] - values[:, 0], gains(changes))
+
+
+def test_rows_are_those_of_the_images(recipe) -> None:
+    """Where the first image is alone in its class and no query."""
+    images = ImageSet(np.zeros((5, 4, 4), "uint8"), [9, 0, 0, 1, 1])
+    good = evaluate(np.eye(3)[[2, 0, 0, 1, 1]], images.labels, metrics="mrr")
+    bad = evaluate(np.eye(3)[[2, 0, 1, 1, 1]], images.labels, metrics="mrr")
+    changes = Changes(
+        Measurement(recipe, images, bad), Measurement(recipe, images, good)
+    )
+    _, first, *_ = changes.table("mrr", better=True, top=1)
+    row = int(first[0])
+    position = list(good.query_rows).index(row)
+    assert first[2:] == [
+        str(images.labels[row]),
+        f"{bad.per_query['mrr'][position]:.4f}",
+        f"{good.per_query['mrr'][position]:.4f}",
+    ]
+    assert first[1] == ""
+
+
+def test_other_images_are_refused(recipe) -> None:
+    first, second = measurement(recipe, 1.0), measurement(recipe, 1.0, "b")
+    with pytest.raises(ValueError, match="only on the same images") as error:
+        Changes(first, second)
+    assert "image_folder at photographs" in str(error.value)
