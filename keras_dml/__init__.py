@@ -8,6 +8,9 @@ from keras_dml import (
     layers,
     losses,
     methods,
+    optimizers,
+    search,
+    visualization,
 )
 from keras_dml.export import export
 from keras_dml.model import MetricModel
@@ -22,4 +25,7 @@ __all__ = [
     "layers",
     "losses",
     "methods",
+    "optimizers",
+    "search",
+    "visualization",
 ]

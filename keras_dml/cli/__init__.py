@@ -5,10 +5,15 @@ import os
 
 import click
 
+from keras_dml.cli.benchmark import benchmark
 from keras_dml.cli.data import data
 from keras_dml.cli.evaluate import evaluate
 from keras_dml.cli.export import export
+from keras_dml.cli.figures import figures
+from keras_dml.cli.index import index
 from keras_dml.cli.recipes import recipes
+from keras_dml.cli.report import report
+from keras_dml.cli.search import search
 from keras_dml.cli.train import train
 
 
@@ -21,7 +26,19 @@ def main() -> None:
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     logging.basicConfig(format="%(levelname)s %(message)s")
+    logging.getLogger("keras_dml").setLevel(logging.INFO)
 
 
-for command in (train, evaluate, export, recipes, data):
+for command in (
+    train,
+    benchmark,
+    evaluate,
+    figures,
+    report,
+    index,
+    search,
+    export,
+    recipes,
+    data,
+):
     main.add_command(command)

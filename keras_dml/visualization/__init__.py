@@ -1,9 +1,49 @@
-"""What models look at: the arrays behind the papers' figures."""
+"""What models look at: the papers' figures, and the arrays behind them.
+
+Every figure is a `matplotlib.figure.Figure` whose attribute `data` holds
+its numbers, and whose `save` writes both.
+"""
 
 from keras_dml.visualization.attention import (
     attention_maps,
     resize_maps,
     strongest_images,
 )
+from keras_dml.visualization.attention_figures import (
+    attention_overlays,
+    strongest_attention,
+)
+from keras_dml.visualization.clusters import cluster_distances
+from keras_dml.visualization.compositors import compositor_weights
+from keras_dml.visualization.curves import (
+    metric_curves,
+    read_history,
+    recall_curves,
+)
+from keras_dml.visualization.embedding_map import embedding_map
+from keras_dml.visualization.masks import attention_masks
+from keras_dml.visualization.neighbors import nearest
+from keras_dml.visualization.outputs import head_outputs
+from keras_dml.visualization.retrieval import retrieval_grid
+from keras_dml.visualization.similarities import cosine_histograms
+from keras_dml.visualization.spectrum import singular_value_spectrum
 
-__all__ = ["attention_maps", "resize_maps", "strongest_images"]
+__all__ = [
+    "attention_maps",
+    "attention_masks",
+    "attention_overlays",
+    "cluster_distances",
+    "compositor_weights",
+    "cosine_histograms",
+    "embedding_map",
+    "head_outputs",
+    "metric_curves",
+    "nearest",
+    "read_history",
+    "recall_curves",
+    "resize_maps",
+    "retrieval_grid",
+    "singular_value_spectrum",
+    "strongest_attention",
+    "strongest_images",
+]

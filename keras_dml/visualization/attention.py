@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_dml.evaluation.progress import tracked
 from keras_dml.types import FloatArray, Rows, Tensor
+from keras_dml.visualization.outputs import output_names
 
 
 def attention_maps(
@@ -76,10 +77,7 @@ class _Attention(keras.Model):
 
 
 def _check_model(model: keras.Model) -> None:
-    head = getattr(model, "head", None)
-    outputs = (
-        head.compute_output_shape(model.backbone.output_shape) if head else {}
-    )
+    outputs = output_names(model)
     if "attention" not in outputs:
         raise ValueError(
             "`model` of attention_maps must have a head with the output "

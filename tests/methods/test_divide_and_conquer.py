@@ -123,3 +123,17 @@ def test_trains_with_every_base_loss_of_the_paper(
     held = [s for name, s in stored if "_CHECKPOINTABLE" not in name]
     served = [*model.backbone.variables, *model.head.variables]
     assert len(held) == len(served)
+
+
+@pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
+@pytest.mark.parametrize("loss", ["margin", "triplet"])
+def test_mining_in_loops_trains_compiled(loss, jit, tiny_backbone) -> None:
+    # A loop within a condition: whose turn it is, and then whose positive.
+    model = model_of(tiny_backbone, loss=loss)
+    model.compile(keras.optimizers.Adam(), jit_compile=jit)
+    for learner in (0, 1, -1):
+        x, targets = batch(learner)
+        before = [w.numpy() for w in model.head.trainable_variables]
+        assert np.isfinite(model.train_on_batch(x, targets)).all()
+        after = [w.numpy() for w in model.head.trainable_variables]
+        assert not all(map(np.array_equal, before, after))

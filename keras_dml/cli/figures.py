@@ -1,0 +1,57 @@
+"""`keras-dml figures`."""
+
+from pathlib import Path
+
+import click
+
+from keras_dml.cli.common import reports_errors
+
+
+@click.command()
+@click.argument("run", type=click.Path(file_okay=False))
+@click.argument("others", nargs=-1, type=click.Path(file_okay=False))
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False),
+    help="Folder of the figures. [default: RUN/figures]",
+)
+@click.option(
+    "--format",
+    "suffix",
+    type=click.Choice(["png", "svg", "pdf"]),
+    default="png",
+    show_default=True,
+    help="Format of the figures.",
+)
+@click.option(
+    "--metric",
+    default="val_recall@1",
+    show_default=True,
+    help="With OTHERS: the column of metrics.csv to compare.",
+)
+@reports_errors
+def figures(
+    run: str,
+    others: tuple[str, ...],
+    output: str | None,
+    suffix: str,
+    metric: str,
+) -> None:
+    """Draw the figures of the finished RUN, each with its numbers as CSV.
+
+    With OTHERS, the folders of more runs, also draw how a metric went in
+    all of them: runs with different numbers of learners for instance.
+    """
+    from keras_dml.reports.analysis import Run
+    from keras_dml.reports.compare import comparisons
+    from keras_dml.reports.figures import figures_of
+
+    first = Run(run)
+    folder = Path(output) if output else first.folder / "figures"
+    drawn = list(figures_of(first))
+    if others:
+        drawn += comparisons([first, *map(Run, others)], metric)
+    for figure in drawn:
+        path = folder / f"{figure.name}.{suffix}"
+        figure.draw().save(path)
+        click.echo(f"{path}: {figure.caption}")

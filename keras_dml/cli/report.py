@@ -1,0 +1,32 @@
+"""`keras-dml report`."""
+
+import click
+
+from keras_dml.cli.common import reports_errors
+
+
+@click.command()
+@click.argument("run", type=click.Path(file_okay=False))
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False),
+    help="The page. [default: RUN/report.html]",
+)
+@click.option(
+    "--queries",
+    type=click.IntRange(min=1),
+    default=60,
+    show_default=True,
+    help="Test images that can be explored, at most.",
+)
+@reports_errors
+def report(run: str, output: str | None, queries: int) -> None:
+    """Write the report of the finished RUN: one page, to open in a browser."""
+    from rich.console import Console
+
+    from keras_dml.reports import report as write
+
+    with Console(stderr=True).status("Writing the report"):
+        path = write(run, output, queries)
+    size = path.stat().st_size / 1e6
+    click.echo(f"Wrote {path} ({size:.1f} MB)")

@@ -1,0 +1,152 @@
+"""A finished run, read back: what figures and reports are made from."""
+
+import os
+from functools import cached_property
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from keras_dml import runs
+from keras_dml.data import DataSplits, ImageSet, View
+from keras_dml.evaluation import Results
+from keras_dml.recipes import Recipe, building
+from keras_dml.runs.folder import METRICS, QUERIES
+from keras_dml.runs.queries import read_queries
+from keras_dml.types import FloatArray, Rows
+from keras_dml.visualization import attention_maps, head_outputs, read_history
+from keras_dml.visualization.curves import History
+from keras_dml.visualization.outputs import output_names
+
+MOST_TRAINING_IMAGES = 5000
+"""More training images than this are not embedded for a figure."""
+
+
+class Run:
+    """A finished run. What takes time is computed when it is asked for.
+
+    Args:
+        folder: The folder of the run.
+
+    Raises:
+        RecipeError: If the folder holds no run.
+        FileNotFoundError: If the run is not finished.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+        self.recipe: Recipe = runs.load_recipe(folder)
+        if not (self.folder / QUERIES).exists():
+            raise FileNotFoundError(
+                f"The run {os.fspath(folder)!r} has no {QUERIES}: it did not "
+                "end with a measurement. Train it again with --overwrite."
+            )
+
+    @cached_property
+    def results(self) -> Results:
+        """What was measured on the test classes, also for each query."""
+        return read_queries(self.folder / QUERIES)
+
+    @cached_property
+    def history(self) -> History:
+        """Losses and validation metrics by epoch."""
+        return read_history(self.folder / METRICS)
+
+    @cached_property
+    def splits(self) -> DataSplits:
+        """The data of the recipe."""
+        return building.splits(self.recipe)
+
+    @property
+    def images(self) -> ImageSet:
+        """The images of the test classes."""
+        return self.splits.test
+
+    @cached_property
+    def model(self) -> keras.Model:
+        """The best model of the run."""
+        keras.config.set_dtype_policy(self.recipe.precision)
+        return runs.load_model(self.folder)
+
+    @cached_property
+    def view(self) -> View:
+        """What the model sees of an image."""
+        return View.of(self.model)
+
+    @cached_property
+    def _outputs(self) -> dict[str, FloatArray]:
+        return head_outputs(self.model, self.images)
+
+    @property
+    def embeddings(self) -> FloatArray:
+        """Of the test images, (N, D)."""
+        return self._outputs["embedding"]
+
+    @property
+    def parts(self) -> FloatArray | None:
+        """Sub-embeddings of the test images, (N, K, d), if there are any."""
+        parts = self._outputs.get("parts")
+        return parts if parts is not None and parts.shape[1] > 1 else None
+
+    @cached_property
+    def part_names(self) -> list[str]:
+        """What the method calls each of its sub-embeddings."""
+        count = 0 if self.parts is None else self.parts.shape[1]
+        tasks = getattr(self.model.head, "tasks", ())
+        if len(tasks) == count:
+            return [f"task {name}" for name in tasks]
+        return [f"{self.part} {k + 1}" for k in range(count)]
+
+    @property
+    def part(self) -> str:
+        """What the method calls a sub-embedding."""
+        grouping = self.recipe.method.name == "attentive_grouping"
+        return "group" if grouping else "learner"
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether the model's attention can be drawn."""
+        return "attention" in output_names(self.model)
+
+    @cached_property
+    def attention(self) -> FloatArray:
+        """Attention to the test images, (N, h, w, P)."""
+        return attention_maps(self.model, self.images)
+
+    @cached_property
+    def training_images(self) -> ImageSet:
+        """Images of training classes; of many, a seeded selection."""
+        train = self.splits.train
+        if len(train) <= MOST_TRAINING_IMAGES:
+            return train
+        rng = np.random.default_rng(0)
+        rows = rng.choice(len(train), MOST_TRAINING_IMAGES, replace=False)
+        return train.select(np.sort(rows))
+
+    def queries(self, count: int, seed: int = 0) -> Rows:
+        """Some of the queries that were measured, at random, ascending."""
+        rows = np.unique(self.results.query_rows)
+        rng = np.random.default_rng(seed)
+        picked = rng.choice(rows, min(count, len(rows)), replace=False)
+        return np.sort(picked)
+
+    def worst_queries(self, count: int) -> tuple[str, Rows, FloatArray]:
+        """The queries with the lowest value of the run's monitor.
+
+        Of each class only its worst query, and among equals the lowest
+        row.
+
+        Returns:
+            The metric, the rows of the queries, the worst first, and their
+            values.
+        """
+        measured = self.results.per_query
+        monitor = self.recipe.evaluation.monitor
+        metric = monitor if monitor in measured else next(iter(measured))
+        values = measured[metric]
+        order = np.lexsort((self.results.query_rows, values))
+        _, first = np.unique(
+            self.results.query_labels[order], return_index=True
+        )
+        worst = order[np.sort(first)[:count]]
+        return metric, self.results.query_rows[worst], values[worst]

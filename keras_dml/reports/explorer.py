@@ -1,0 +1,176 @@
+"""What the explorer of a report shows: queries, neighbors, thumbnails."""
+
+import base64
+import io
+import os
+from typing import Any
+
+import numpy as np
+
+from keras_dml.data import ImageSet
+from keras_dml.data.fields import Pixels
+from keras_dml.reports.analysis import Run
+from keras_dml.reports.svg import data_uri
+from keras_dml.types import FloatArray, Rows
+from keras_dml.visualization import nearest
+from keras_dml.visualization.pictures import seen
+
+THUMBNAIL = 72
+"""Longer side of a thumbnail, in pixels, at most."""
+
+
+def explorer(
+    run: Run,
+    queries: int = 60,
+    worst: int = 12,
+    neighbors: int = 6,
+    budget: int = 4_000_000,
+) -> dict[str, Any]:
+    """All that the explorer needs, ready for JSON.
+
+    Args:
+        run: The run.
+        queries: Random queries that can be explored.
+        worst: Worst queries, which can be explored too.
+        neighbors: Images shown for each query and embedding.
+        budget: Bytes of thumbnails. There are fewer random queries where
+            theirs would take more.
+
+    Returns:
+        "embeddings", names of the full embedding and of the parts;
+        "queries", rows; "worst", with its "metric", "rows" and "values";
+        "neighbors", for each query, for each embedding, its nearest as row,
+        cosine, and 1 if it is of the query's class, else 0; "images", for
+        each row its class, name and thumbnail;
+        "attention", for each query the maps' shape and bytes, or nothing;
+        "total", the number of test images.
+    """
+    metric, worst_rows, values = run.worst_queries(worst)
+    random = run.queries(queries)
+    # The worst come first, so that a budget never leaves them out.
+    rows = np.concatenate([worst_rows, random[~np.isin(random, worst_rows)]])
+    found = [
+        nearest(
+            embeddings,
+            rows,
+            neighbors,
+            gallery=run.splits.gallery_rows,
+            labels=run.images.labels,
+            groups=run.splits.cameras,
+        )
+        for embeddings in _embeddings(run)
+    ]
+    thumbnails, count = _thumbnails(
+        run, rows, [n for n, _ in found], len(worst_rows), budget
+    )
+    return {
+        "embeddings": ["full embedding", *run.part_names],
+        "queries": np.intersect1d(rows[:count], random).tolist(),
+        "worst": {
+            "metric": metric,
+            "rows": worst_rows.tolist(),
+            "values": [round(float(value), 4) for value in values],
+        },
+        "neighbors": {
+            str(row): [
+                _found(run.images.labels, row, n[i], cosines[i])
+                for n, cosines in found
+            ]
+            for i, row in enumerate(rows[:count].tolist())
+        },
+        "images": {
+            str(row): [*_about(run.images, row), thumbnail]
+            for row, thumbnail in thumbnails.items()
+        },
+        "attention": _attention(run, rows[:count]),
+        "total": len(run.images),
+    }
+
+
+def _embeddings(run: Run) -> list[FloatArray]:
+    parts = [] if run.parts is None else list(np.moveaxis(run.parts, 1, 0))
+    return [run.embeddings, *parts]
+
+
+def _found(
+    labels: Rows, query: int, rows: Rows, cosines: FloatArray
+) -> list[list[float]]:
+    return [
+        [
+            int(row),
+            round(float(cosine), 3),
+            int(labels[row] == labels[query]),
+        ]
+        for row, cosine in zip(rows, cosines, strict=True)
+        if row >= 0
+    ]
+
+
+def _thumbnails(
+    run: Run, rows: Rows, found: list[Rows], always: int, budget: int
+) -> tuple[dict[int, str], int]:
+    """Of the first queries and all their neighbors, within the budget.
+
+    Returns:
+        Thumbnails by row, and the number of those queries.
+    """
+    made: dict[int, str] = {}
+    used = 0
+    for i, row in enumerate(rows.tolist()):
+        needed = {row, *(int(n) for x in found for n in x[i] if n >= 0)}
+        new = np.array(sorted(needed - made.keys()), np.int64)
+        pictures = seen(run.images, new, run.view) if len(new) else ()
+        added = {
+            int(n): thumbnail(picture)
+            for n, picture in zip(new, pictures, strict=True)
+        }
+        used += sum(map(len, added.values()))
+        if used > budget and i >= always:
+            return made, i
+        made |= added
+    return made, len(rows)
+
+
+def thumbnail(picture: Pixels, longest: int = THUMBNAIL) -> str:
+    """An image as a data URI of WebP, no longer than `longest` pixels."""
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    pixels = picture[..., 0] if picture.shape[2] == 1 else picture
+    image = Image.fromarray(pixels).convert("RGB")
+    image.thumbnail((longest, longest))
+    image.save(buffer, "WEBP", quality=75, method=4)
+    return data_uri(buffer.getvalue(), "image/webp")
+
+
+def _about(images: ImageSet, row: int) -> list[str]:
+    """The class of an image, and what the image itself is called."""
+    label = int(images.labels[row])
+    name = f"image {row}"
+    if images.ids is not None:
+        name = images.ids[row]
+    elif images.paths is not None:
+        name = os.path.basename(images.paths[row])
+    return [images.names.get(label, f"class {label}"), name]
+
+
+def _attention(run: Run, rows: Rows) -> dict[str, Any] | None:
+    """For each query its maps, each from 0 to 255."""
+    if not run.has_attention:
+        return None
+    maps = run.attention[rows]
+    low = maps.min(axis=(1, 2), keepdims=True)
+    high = maps.max(axis=(1, 2), keepdims=True)
+    scaled = (maps - low) / np.where(high > low, high - low, 1)
+    levels = np.rint(255 * scaled).astype(np.uint8)
+    return {
+        "height": maps.shape[1],
+        "width": maps.shape[2],
+        "maps": {
+            str(row): [
+                base64.b64encode(levels[i, ..., k].tobytes()).decode()
+                for k in range(maps.shape[3])
+            ]
+            for i, row in enumerate(rows.tolist())
+        },
+    }

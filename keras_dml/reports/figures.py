@@ -1,0 +1,187 @@
+"""Which figures belong to a run."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from keras_dml import visualization
+from keras_dml.evaluation import embed, kmeans
+from keras_dml.methods.dcml_analysis import mean_weights
+from keras_dml.recipes.schema import Division
+from keras_dml.reports.analysis import MOST_TRAINING_IMAGES, Run
+from keras_dml.visualization.curves import History
+
+if TYPE_CHECKING:
+    from keras_dml.visualization.data_figure import DataFigure
+
+
+@dataclass(frozen=True)
+class RunFigure:
+    """A figure of a run.
+
+    Attributes:
+        name: Name of its files.
+        caption: What it shows, on which images, and its source.
+        wide: Whether it is wider than a chart.
+        draw: Draws it.
+    """
+
+    name: str
+    caption: str
+    draw: Callable[[], "DataFigure"]
+    wide: bool = False
+
+
+def figures_of(run: Run, queries: int = 6) -> Iterator[RunFigure]:
+    """The figures that say something about a run, none of them drawn yet.
+
+    Args:
+        run: The run.
+        queries: Images in figures that show some.
+    """
+    yield from _curves(run)
+    yield from _embedding_space(run)
+    yield from _method(run)
+    yield from _pictures(run, queries)
+
+
+def _curves(run: Run) -> Iterator[RunFigure]:
+    history = run.history
+    measured = [name for name in history if name.startswith("val_")]
+    terms = [
+        name for name in ("loss", *run.model.objective.terms) if name in history
+    ]
+    if len(terms) == 2 and np.allclose(history["loss"], history[terms[1]]):
+        terms = ["loss"]  # It is its only term.
+    yield RunFigure(
+        "validation",
+        "Retrieval on validation classes after every epoch.",
+        lambda: visualization.metric_curves(
+            history, measured, "share (0 to 1)", "Validation metrics"
+        ),
+    )
+    yield RunFigure(
+        "losses",
+        "The loss and its terms, before they are weighted, mean of every "
+        "epoch.",
+        lambda: visualization.metric_curves(
+            history,
+            terms,
+            "loss (mean of an epoch)",
+            "Training losses",
+            log=_spread(history, terms) > 10,
+        ),
+    )
+
+
+def _spread(history: History, terms: list[str]) -> float:
+    """Largest value over smallest; 0 where one is not positive."""
+    values = np.concatenate([history[name] for name in terms])
+    return float(values.max() / values.min()) if values.min() > 0 else 0.0
+
+
+def _embedding_space(run: Run) -> Iterator[RunFigure]:
+    parts = "" if run.parts is None else " Self: one image, two learners."
+    yield RunFigure(
+        "cosines",
+        "Cosines of two test images of one class (positive) and of two "
+        f"(negative).{parts} ABE, Figure 5.",
+        lambda: visualization.cosine_histograms(
+            run.embeddings if run.parts is None else run.parts,
+            run.images.labels,
+        ),
+    )
+    yield RunFigure(
+        "spectrum",
+        "Singular values of the test embeddings: the flatter, the more "
+        "directions are used. DiVA, Figure 5.",
+        lambda: visualization.singular_value_spectrum(
+            {run.recipe.method.name: run.embeddings}
+        ),
+    )
+    yield RunFigure(
+        "map",
+        "Some test classes in the plane, by t-SNE of cosines; the largest "
+        "ten of them are marked.",
+        lambda: visualization.embedding_map(
+            run.embeddings, run.images.labels, run.images.names
+        ),
+    )
+
+
+def _method(run: Run) -> Iterator[RunFigure]:
+    some = f"at most {MOST_TRAINING_IMAGES:,} training images"
+    if getattr(run.model.objective, "compositor", None) is not None:
+        yield RunFigure(
+            "compositors",
+            "How strongly each composite weighs each learner, averaged over "
+            f"{some}. DCML, Figure 4.",
+            lambda: visualization.compositor_weights(
+                mean_weights(run.model, run.training_images)
+            ),
+        )
+    method = run.recipe.method
+    if isinstance(method, Division) and method.clusters:
+        yield RunFigure(
+            "clusters",
+            f"Distances of pairs of different classes, {some} in "
+            f"{method.clusters} clusters of K-means. Divide and conquer, "
+            "Figure 8.",
+            lambda: _cluster_distances(run, method.clusters),
+        )
+
+
+def _cluster_distances(run: Run, clusters: int) -> "DataFigure":
+    images = run.training_images
+    points = embed(run.model, images)
+    return visualization.cluster_distances(
+        points, images.labels, kmeans(points, clusters)
+    )
+
+
+def _pictures(run: Run, queries: int) -> Iterator[RunFigure]:
+    rows = run.queries(queries)
+    yield RunFigure(
+        "retrieval",
+        "Random test queries and their nearest images: ✓ and a solid frame "
+        "for the right class, ✗ and a dashed frame for another.",
+        lambda: visualization.retrieval_grid(
+            run.images,
+            run.embeddings,
+            rows,
+            run.view,
+            gallery=run.splits.gallery_rows,
+            groups=run.splits.cameras,
+        ),
+        wide=True,
+    )
+    if not run.has_attention:
+        return
+    yield RunFigure(
+        "attention",
+        f"Where each {run.part} looks on random test images; the contour is "
+        "at half of the map's range. Attentive grouping, Figures 2 and 5.",
+        lambda: visualization.attention_overlays(
+            run.images, run.attention, rows, run.view, part=run.part
+        ),
+        wide=True,
+    )
+    yield RunFigure(
+        "strongest",
+        f"The test images on which each {run.part} puts the largest weight. "
+        "Attentive grouping, Figures 3 and 4.",
+        lambda: visualization.strongest_attention(
+            run.images, run.attention, run.view, part=run.part
+        ),
+        wide=True,
+    )
+    if run.recipe.method.name == "abe":
+        yield RunFigure(
+            "masks",
+            "Masks of the first three learners in the three channels in "
+            "which they differ most, and the mean of all. ABE, Figure 6.",
+            lambda: visualization.attention_masks(run.model, run.images, rows),
+            wide=True,
+        )

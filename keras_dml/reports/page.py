@@ -1,0 +1,195 @@
+"""The report of a run: one HTML page that needs nothing else."""
+
+import csv
+import io
+import json
+import os
+from collections.abc import Iterable
+from html import escape
+from importlib import resources
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+from keras_dml.evaluation import bootstrap
+from keras_dml.recipes import dump
+from keras_dml.reports.analysis import Run
+from keras_dml.reports.explorer import explorer
+from keras_dml.reports.figures import RunFigure, figures_of
+from keras_dml.reports.svg import data_uri, inline_svg
+from keras_dml.runs.definitions import definition
+from keras_dml.runs.folder import load_result
+
+if TYPE_CHECKING:
+    from keras_dml.visualization.data_figure import DataFigure
+
+CURVES = ("validation", "losses")
+
+
+def report(
+    folder: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
+    queries: int = 60,
+) -> Path:
+    """Writes the report of a finished run: one HTML page.
+
+    It opens from disk, without a network. It has the recipe, the metrics
+    with confidence intervals, curves, the figures of the method, the worst
+    queries, and an explorer of neighbors under the full embedding and
+    under each sub-embedding.
+
+    Args:
+        folder: The folder of the run.
+        output: The page; `report.html` in the run's folder by default.
+        queries: Test images that can be explored, chosen at random with a
+            fixed seed; fewer where their thumbnails would take more than
+            4 MB.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        RecipeError: If the folder holds no run.
+        FileNotFoundError: If the run is not finished.
+    """
+    run = Run(folder)
+    path = Path(output) if output else run.folder / "report.html"
+    text = render(run, queries)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def render(run: Run, queries: int = 60) -> str:
+    """The text of the page."""
+    shown = explorer(run, queries)
+    figures = {figure.name: figure for figure in figures_of(run)}
+    rest = [f for name, f in figures.items() if name not in CURVES]
+    result = load_result(run.folder)
+    return Template(_asset("page.html")).substitute(
+        title=escape(run.recipe.name),
+        style=_asset("page.css"),
+        script=_asset("explorer.js"),
+        about=_about(run, result),
+        metrics=_metrics(run, result),
+        definitions=_definitions(run),
+        curves=_figures(figures[name] for name in CURVES),
+        figures=_figures(rest),
+        explored=_explored(shown),
+        worst=_worst(shown),
+        recipe=escape(dump(run.recipe)),
+        environment=_environment(result),
+        data=_json(shown),
+    )
+
+
+def _asset(name: str) -> str:
+    folder = resources.files("keras_dml.reports") / "assets"
+    return (folder / name).read_text(encoding="utf-8")
+
+
+def _json(content: Any) -> str:
+    """JSON that cannot end the element it stands in."""
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c")
+
+
+def _about(run: Run, result: dict[str, Any]) -> str:
+    images = result["images"]
+    parts = [
+        f"{run.recipe.method.name} on {run.recipe.data.name}, "
+        f"backbone {run.recipe.backbone.name}: trained on "
+        f"{images['train']:,} images, measured on {images['test']:,} images "
+        f"of {run.images.num_classes:,} test classes.",
+    ]
+    if result["best_epoch"] is None:
+        parts.append("No epoch was completed; this is the last model.")
+    else:
+        parts.append(
+            f"Best epoch: {result['best_epoch']} of {run.recipe.epochs}, by "
+            f"{run.recipe.evaluation.monitor} = {result['monitored']:.4f} on "
+            f"{images['validation']:,} images of validation classes."
+        )
+    if result["interrupted"]:
+        parts.append("The training was interrupted.")
+    return " ".join(map(escape, parts))
+
+
+def _metrics(run: Run, result: dict[str, Any]) -> str:
+    intervals = bootstrap(run.results) if run.results.per_query else {}
+    rows = []
+    for name, value in run.results.items():
+        interval = intervals.get(name)
+        ends = f"{interval.low:.4f}–{interval.high:.4f}" if interval else "–"
+        before = result["before"].get(name)
+        cells = [
+            "–" if before is None else f"{before:.4f}",
+            f"<strong>{value:.4f}</strong>",
+            ends,
+        ]
+        rows.append(
+            f'<tr><th scope="row">{escape(name)}</th>'
+            + "".join(f"<td>{cell}</td>" for cell in cells)
+            + "</tr>"
+        )
+    return "\n".join(rows)
+
+
+def _definitions(run: Run) -> str:
+    return "\n".join(
+        f"<dt>{escape(name)}</dt>"
+        f"<dd>{escape(definition(name).rpartition(' (')[0])}</dd>"
+        for name in run.results
+    )
+
+
+def _figures(figures: Iterable[RunFigure]) -> str:
+    return "\n".join(map(_figure, figures))
+
+
+def _figure(figure: RunFigure) -> str:
+    drawn = figure.draw()
+    kind = "wide" if figure.wide else "chart"
+    scroll = ' tabindex="0" role="region"' if figure.wide else ""
+    label = escape(f"Figure: {figure.name}", quote=True)
+    region = f'{scroll} aria-label="{label}"' if scroll else ""
+    table = data_uri(_csv(drawn).encode(), "text/csv")
+    return (
+        f'<figure class="{kind}" id="figure-{figure.name}">'
+        f'<div class="drawing"{region}>'
+        f"{inline_svg(drawn, figure.name, figure.caption)}</div>"
+        f"<figcaption>{escape(figure.caption)} "
+        f'<a download="{figure.name}.csv" href="{table}" '
+        f'aria-label="Numbers of {figure.name} (CSV)">Numbers (CSV)</a>'
+        "</figcaption></figure>"
+    )
+
+
+def _csv(figure: "DataFigure") -> str:
+    text = io.StringIO()
+    figure.write_csv(csv.writer(text))
+    return text.getvalue()
+
+
+def _explored(shown: dict[str, Any]) -> str:
+    names = ", ".join(shown["embeddings"])
+    return escape(
+        f"{len(shown['queries'])} of {shown['total']:,} test images, chosen "
+        f"at random (seed 0). Neighbors come from all images that are "
+        f"searched. Embeddings: {names}."
+    )
+
+
+def _worst(shown: dict[str, Any]) -> str:
+    return escape(
+        f"The queries with the lowest {shown['worst']['metric']}, of each "
+        "class at most one."
+    )
+
+
+def _environment(result: dict[str, Any]) -> str:
+    rows = {**result["environment"], "test set (SHA-256)": result["test_set"]}
+    return "\n".join(
+        f"<dt>{escape(str(name))}</dt><dd>{escape(str(value))}</dd>"
+        for name, value in rows.items()
+    )

@@ -1,0 +1,76 @@
+"""Figures as SVG inside of a page, in the colors of the page."""
+
+import base64
+import io
+import re
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from keras_dml.visualization.data_figure import DataFigure
+
+_PNG = re.compile(r"data:image/png;base64,([A-Za-z0-9+/=\s]+)")
+
+
+def inline_svg(figure: "DataFigure", name: str, label: str) -> str:
+    """A figure as an `<svg>` element.
+
+    What matplotlib draws in black takes the color of the page's text, and
+    the background is that of the page, so that the figure can be read in
+    light and in dark. Pictures in it become WebP, a tenth in size.
+
+    Args:
+        figure: The figure.
+        name: A prefix that makes the ids of the element unique in a page.
+        label: What the figure shows, for those who do not see it.
+    """
+    import matplotlib
+
+    buffer = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": name}):
+        figure.savefig(
+            buffer, format="svg", transparent=True, metadata={"Date": None}
+        )
+    svg = buffer.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
+    svg = _without_unused_ids(svg)
+    svg = re.sub(r'\bid="', f'id="{name}-', svg)
+    svg = re.sub(r'href="#', f'href="#{name}-', svg)
+    svg = svg.replace("url(#", f"url(#{name}-")
+    svg = svg.replace("#000000", "currentColor")
+    svg = _PNG.sub(lambda found: _webp(found[1]), svg)
+    width, height = (round(float(x)) for x in figure.get_size_inches() * 96)
+    svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
+    return svg.replace(
+        "<svg",
+        f'<svg role="img" aria-label="{escape(label, quote=True)}" '
+        f'fill="currentColor" style="--width: {width}px" '
+        f'data-size="{width}x{height}"',
+        1,
+    )
+
+
+def _without_unused_ids(svg: str) -> str:
+    """Without the ids of mere groups, which subfigures repeat."""
+    used = set(re.findall(r"""(?:href="|url\()#([^")]+)""", svg))
+    return re.sub(
+        r' id="([^"]*)"',
+        lambda found: found[0] if found[1] in used else "",
+        svg,
+    )
+
+
+def _webp(encoded: str) -> str:
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    with Image.open(io.BytesIO(base64.b64decode(encoded))) as image:
+        image.save(buffer, "WEBP", quality=80, method=4)
+    return data_uri(buffer.getvalue(), "image/webp")
+
+
+def data_uri(content: bytes, kind: str) -> str:
+    """Content that stands in a page itself."""
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"

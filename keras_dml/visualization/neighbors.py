@@ -1,0 +1,84 @@
+"""The nearest images of some queries, ranked as the evaluation ranks."""
+
+import numpy as np
+
+from keras_dml.arguments import check_count
+from keras_dml.evaluation.scores import Scores
+from keras_dml.evaluation.vectors import blocks
+from keras_dml.types import FloatArray, Rows
+
+
+def nearest(
+    embeddings: FloatArray,
+    queries: Rows,
+    count: int = 8,
+    *,
+    gallery: Rows | None = None,
+    labels: Rows | None = None,
+    groups: Rows | None = None,
+) -> tuple[Rows, FloatArray]:
+    """The images that are nearest to some of the images, by their cosine.
+
+    The ranking is that of `keras_dml.evaluation.evaluate`: a query does
+    not find itself, equal scores rank in the order of the gallery, and
+    what float32 cannot decide is decided in float64.
+
+    Args:
+        embeddings: (N, D).
+        queries: (Q,) rows.
+        count: Neighbors of each query; fewer where the gallery has fewer.
+        gallery: (G,) rows to search among; all by default.
+        labels: Class of every row, (N,), where there are `groups`.
+        groups: Group of every row, (N,): a query ignores the images of its
+            class in its group, as with `exclude` of `evaluate`.
+
+    Returns:
+        Rows of the neighbors, the nearest first, (Q, count), −1 where
+        there is none; and their cosines, (Q, count) float64, NaN there.
+
+    Raises:
+        ValueError: If `count` is not a positive integer.
+    """
+    check_count("nearest", "count", count)
+    rows = np.arange(len(embeddings)) if gallery is None else gallery
+    scores = Scores(embeddings[queries], embeddings[rows], "cosine")
+    right = scores.right(slice(None))
+    found = np.full((len(queries), min(count, len(rows))), -1, np.int64)
+    for block in blocks(len(queries), 64):
+        left = scores.left(block)
+        rough = left @ right.T
+        tolerance = scores.tolerance(left)
+        for at, query in enumerate(queries[block], block.start):
+            i = at - block.start
+            ignored = rows == query
+            if groups is not None and labels is not None:
+                ignored = ignored | (
+                    (labels[rows] == labels[query])
+                    & (groups[rows] == groups[query])
+                )
+            rough[i, ignored] = -np.inf
+            best = _best(scores, at, rough[i], tolerance[i], count)
+            found[at, : len(best)] = rows[best]
+    cosines = _cosines(embeddings[queries][:, None], embeddings[found])
+    return found, np.where(found < 0, np.nan, cosines)
+
+
+def _cosines(x: FloatArray, y: FloatArray) -> FloatArray:
+    x, y = x.astype(np.float64), y.astype(np.float64)
+    norms = np.linalg.norm(x, axis=-1) * np.linalg.norm(y, axis=-1)
+    cosines: FloatArray = (x * y).sum(axis=-1) / np.where(norms > 0, norms, 1)
+    return cosines
+
+
+def _best(
+    scores: Scores, query: int, rough: FloatArray, tolerance: float, count: int
+) -> Rows:
+    """Places in the gallery of the best, the best first."""
+    count = min(count, int(np.isfinite(rough).sum()))
+    if not count:
+        return np.empty(0, np.int64)
+    last = np.partition(rough, len(rough) - count)[len(rough) - count]
+    near = np.flatnonzero(rough >= last - 2 * tolerance)
+    exact = scores.exact(np.full(len(near), query), near)
+    best: Rows = near[np.argsort(-exact, kind="stable")[:count]]
+    return best

@@ -1,0 +1,123 @@
+"""The page in a browser, which is not everywhere installed."""
+
+import pytest
+
+from keras_dml.reports import report
+from tests.reports.browser import Browser, is_there
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not is_there(), reason="needs chromium, chromedriver"),
+]
+
+FOCUSED = "return document.activeElement.dataset.row"
+SELECTED = """return [...document.querySelectorAll('[aria-selected=true]')]
+    .map((option) => option.dataset.row)"""
+TITLE = "return document.querySelector('#found h3').textContent"
+OPTIONS = """return [...document.querySelectorAll('[role=option]')]
+    .map((option) => [option.dataset.row, option.getAttribute('aria-label')])"""
+CONTRASTS = """
+const channel = (x) => x <= .03928 ? x / 12.92 : ((x + .055) / 1.055) ** 2.4;
+const light = (color) => {
+  const [r, g, b] = color.match(/[\\d.]+/g).map((x) => channel(x / 255));
+  return .2126 * r + .7152 * g + .0722 * b;
+};
+const paper = light(getComputedStyle(document.body).backgroundColor);
+return [...document.querySelectorAll(
+  'h1, p, a, td, th, .mark, figcaption, .name, .drawing svg')].map((x) => {
+  const ink = light(getComputedStyle(x).color);
+  return (Math.max(ink, paper) + .05) / (Math.min(ink, paper) + .05);
+});
+"""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    with Browser(tmp_path_factory.mktemp("browser") / "profile") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def page(run_of):
+    return report(run_of("attentive_grouping"))
+
+
+def test_mouse_and_keyboard(browser, page) -> None:
+    browser.look(1280, 900, "light")
+    browser.open(page)
+    options = browser.run(OPTIONS)
+    rows = [row for row, _ in options]
+    assert browser.run(SELECTED) == rows[:1]
+    browser.click("[role=option]:nth-child(3)")
+    assert browser.run(SELECTED) == [rows[2]]
+    assert browser.run(TITLE) == options[2][1]
+    browser.press("ArrowRight", "ArrowRight", "ArrowLeft")
+    assert browser.run(FOCUSED) == rows[3]
+    assert browser.run(SELECTED) == [rows[2]]
+    browser.press("Enter")
+    assert browser.run(SELECTED) == [rows[3]]
+    assert browser.run(TITLE) == options[3][1]
+    browser.press("End", "ArrowRight")
+    assert browser.run(FOCUSED) == rows[-1]
+    browser.press("Home", "ArrowDown")
+    columns = browser.run(
+        "return getComputedStyle(document.getElementById('queries'))"
+        ".gridTemplateColumns.split(' ').length"
+    )
+    assert browser.run(FOCUSED) == rows[columns]
+    focusable = browser.run(
+        "return document.querySelectorAll('[role=option][tabindex=\"0\"]')"
+        ".length"
+    )
+    assert focusable == 1
+    browser.click("#found li button")
+    assert browser.run(SELECTED) != [rows[3]]
+    assert browser.run("return document.getElementById('status').textContent")
+    assert browser.messages() == []
+
+
+def test_every_embedding_has_its_row(browser, page) -> None:
+    browser.open(page)
+    heads = browser.run(
+        "return [...document.querySelectorAll('#found h4')]"
+        ".map((x) => x.textContent.split(':')[0])"
+    )
+    assert heads == ["full embedding", "group 1", "group 2"]
+    canvases = browser.run(
+        "return [...document.querySelectorAll('#found .row')]"
+        ".map((row) => row.querySelectorAll('canvas').length)"
+    )
+    assert canvases == [0, 1, 1]
+    marks = browser.run(
+        "return [...document.querySelectorAll('#found li')].every((x) => "
+        "x.querySelector('.mark').textContent.trim() === "
+        "(x.className === 'right' ? '✓' : '✗'))"
+    )
+    assert marks
+    broken = browser.run(
+        "return [...document.images].filter((x) => !x.naturalWidth).length"
+    )
+    assert broken == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_page_fits_and_has_contrast(width, scheme, browser, page) -> None:
+    browser.look(width, 900, scheme)
+    browser.open(page)
+    across = browser.run("return document.documentElement.scrollWidth")
+    assert across <= width
+    contrasts = browser.run(CONTRASTS)
+    assert len(contrasts) > 50
+    assert min(contrasts) >= 4.5
+    assert browser.messages() == []
+
+
+def test_hostile_names_do_nothing(browser, hostile_run) -> None:
+    page = report(hostile_run)
+    browser.look(1280, 900, "light")
+    browser.open(page)
+    assert "broken" != browser.run("return document.title")
+    assert browser.run("return document.querySelectorAll('script').length") == 2
+    assert "onerror" in browser.run(TITLE)
+    assert browser.messages() == []

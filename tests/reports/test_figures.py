@@ -1,0 +1,93 @@
+import numpy as np
+import pytest
+
+from keras_dml.evaluation import kmeans
+from keras_dml.recipes import RecipeError
+from keras_dml.reports import Run, comparisons, figures_of
+from keras_dml.runs.queries import read_queries
+
+ALWAYS = {"validation", "losses", "cosines", "spectrum", "map", "retrieval"}
+OWN = {
+    "baseline": set(),
+    "divide_and_conquer": {"clusters"},
+    "attentive_grouping": {"attention", "strongest"},
+    "abe": {"attention", "strongest", "masks"},
+    "dcml": {"compositors"},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", OWN)
+def test_each_method_has_its_figures(method, run_of, tmp_path) -> None:
+    run = Run(run_of(method))
+    figures = list(figures_of(run))
+    assert {figure.name for figure in figures} == ALWAYS | OWN[method]
+    for figure in figures:
+        if method != "baseline" and figure.name in ALWAYS:
+            continue
+        table = figure.draw().save(tmp_path / f"{figure.name}.png", dpi=40)
+        assert len(table.read_text().splitlines()) > 1
+        assert figure.caption.endswith(".")
+
+
+def test_clusters_are_those_of_the_training_images(run_of) -> None:
+    run = Run(run_of("divide_and_conquer"))
+    clusters = next(x for x in figures_of(run) if x.name == "clusters").draw()
+    from keras_dml.evaluation import embed
+
+    images = run.splits.train
+    x = embed(run.model, images)
+    found = kmeans(x, 2)
+    i, j = np.triu_indices(len(x), k=1)
+    negative = images.labels[i] != images.labels[j]
+    distances = np.linalg.norm(x[i] - x[j], axis=1)[negative]
+    within = (found[i] == found[j])[negative]
+    edges = np.append(clusters.data["from"], clusters.data["to"][-1])
+    np.testing.assert_allclose(
+        clusters.data["intra-cluster"],
+        np.histogram(distances[within], edges, density=True)[0],
+        atol=0.05,
+    )
+
+
+def test_worst_queries_are_the_worst_of_their_classes(run_of) -> None:
+    run = Run(run_of("baseline"))
+    metric, rows, values = run.worst_queries(4)
+    results = read_queries(run.folder / "queries.npz")
+    assert metric == "map@r"
+    measured = dict(
+        zip(
+            results.query_rows.tolist(),
+            results.per_query[metric].tolist(),
+            strict=True,
+        )  # fmt: skip
+    )
+    lowest: dict[int, tuple[float, int]] = {}
+    for row, value in measured.items():
+        label = int(run.images.labels[row])
+        lowest[label] = min(lowest.get(label, (9.0, 0)), (value, row))
+    expected = sorted(lowest.values())[:4]
+    assert list(zip(values.tolist(), rows.tolist(), strict=True)) == expected
+
+
+def test_runs_are_compared_by_epoch_and_spectrum(run_of) -> None:
+    runs = [Run(run_of("baseline")), Run(run_of("divide_and_conquer"))]
+    curves, spectra = (figure.draw() for figure in comparisons(runs))
+    assert set(curves.data["run"]) == {"small", "divided"}
+    own = np.array(curves.data["run"]) == curves.data["run"][-1]
+    np.testing.assert_array_equal(
+        np.array(curves.data["value"])[own],
+        runs[1].history["val_recall@1"],
+    )
+    assert set(spectra.data["model"]) == set(curves.data["run"])
+
+
+def test_what_is_no_finished_run_is_refused(tmp_path, run_of) -> None:
+    with pytest.raises(RecipeError, match="not the folder of a run"):
+        Run(tmp_path)
+    unfinished = tmp_path / "unfinished"
+    unfinished.mkdir()
+    recipe = (run_of("baseline") / "recipe.yaml").read_text()
+    (unfinished / "recipe.yaml").write_text(recipe)
+    with pytest.raises(FileNotFoundError, match="queries.npz.*--overwrite"):
+        Run(unfinished)

@@ -1,0 +1,201 @@
+import base64
+import csv
+import io
+import json
+import re
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from keras_dml.evaluation import bootstrap
+from keras_dml.reports import Run, report
+from keras_dml.reports.explorer import explorer, thumbnail
+from keras_dml.reports.svg import inline_svg
+from keras_dml.visualization import compositor_weights
+from tests.reports.conftest import HOSTILE
+
+
+class Page(HTMLParser):
+    """What is in a page: elements with attributes, and texts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.texts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs) -> None:
+        self.elements.append((tag, {k: v or "" for k, v in attrs}))
+
+    def handle_data(self, data) -> None:
+        self.texts.append(data)
+
+
+@pytest.fixture(scope="module")
+def text(run_of) -> str:
+    return report(run_of("attentive_grouping")).read_text()
+
+
+def data_of(text: str) -> dict:
+    found = re.search(r'<script type="application/json"[^>]*>(.*?)</script>',
+                      text, re.S)  # fmt: skip
+    return json.loads(found[1])
+
+
+def test_page_needs_nothing_else(text) -> None:
+    for tag, attributes in Page(text).elements:
+        for name in ("src", "href", "xlink:href", "action", "data"):
+            link = attributes.get(name, "")
+            assert link.startswith(("#", "data:")) or not link, (tag, link)
+        assert tag not in ("iframe", "object", "embed")
+    assert "@import" not in text
+    assert not re.search(r"url\((?!#|[\"']?data:)", text)
+    assert len(text) < 10e6
+
+
+def test_ids_are_unique(text) -> None:
+    ids = [x["id"] for _, x in Page(text).elements if "id" in x]
+    assert len(ids) == len(set(ids))
+
+
+def test_links_lead_somewhere(text) -> None:
+    page = Page(text).elements
+    ids = {x["id"] for _, x in page if "id" in x}
+    links = [
+        link[1:]
+        for _, x in page
+        for name in ("href", "xlink:href")
+        if (link := x.get(name, "")).startswith("#")
+    ]
+    assert links
+    assert set(links) <= ids
+
+
+def test_metrics_stand_with_their_intervals(text, run_of) -> None:
+    run = Run(run_of("attentive_grouping"))
+    for name, interval in bootstrap(run.results).items():
+        row = re.search(f'<tr><th scope="row">{name}</th>(.*?)</tr>', text)
+        cells = re.findall(r"[\d.]+", re.sub("<.*?>", " ", row[1]))
+        assert cells[1] == f"{interval.estimate:.4f}"
+        assert cells[2:] == [f"{interval.low:.4f}", f"{interval.high:.4f}"]
+
+
+def test_recipe_stands_in_the_page(text, run_of) -> None:
+    recipe = (run_of("attentive_grouping") / "recipe.yaml").read_text()
+    assert recipe in "".join(Page(text).texts)
+
+
+def test_explorer_has_the_neighbors_under_each_embedding(text, run_of) -> None:
+    run = Run(run_of("attentive_grouping"))
+    data = data_of(text)
+    assert data["embeddings"] == ["full embedding", "group 1", "group 2"]
+    assert len(data["queries"]) == len(run.images)  # There are 36.
+    spaces = [run.embeddings, run.parts[:, 0], run.parts[:, 1]]
+    for query, lists in data["neighbors"].items():
+        for x, found in zip(spaces, lists, strict=True):
+            wide = x.astype(np.float64)
+            wide /= np.linalg.norm(wide, axis=1, keepdims=True)
+            cosines = wide @ wide[int(query)]
+            cosines[int(query)] = -2
+            order = np.lexsort((np.arange(len(cosines)), -cosines))[:6]
+            expected = [
+                pytest.approx(cosines[row], abs=5.1e-4) for row in order
+            ]
+            assert [cosine for _, cosine, _ in found] == expected
+            for row, _, right in found:
+                same = run.images.labels[row] == run.images.labels[int(query)]
+                assert bool(right) == same
+
+
+def test_explorer_has_thumbnails_and_names(text, run_of) -> None:
+    run = Run(run_of("attentive_grouping"))
+    for row, (name, file, source) in data_of(text)["images"].items():
+        label = int(run.images.labels[int(row)])
+        assert name == run.images.names[label]
+        assert run.images.paths[int(row)].endswith(file)
+        encoded = source.removeprefix("data:image/webp;base64,")
+        with Image.open(io.BytesIO(base64.b64decode(encoded))) as image:
+            error = np.asarray(image.convert("L"), int) - np.asarray(
+                run.images.read(int(row))[..., 0], int
+            )
+        assert np.abs(error).mean() < 16
+
+
+def test_explorer_has_attention_from_0_to_255(text, run_of) -> None:
+    run = Run(run_of("attentive_grouping"))
+    attention = data_of(text)["attention"]
+    shape = attention["height"], attention["width"]
+    for row, maps in attention["maps"].items():
+        for group, encoded in enumerate(maps):
+            levels = np.frombuffer(base64.b64decode(encoded), np.uint8)
+            weights = run.attention[int(row), ..., group]
+            low, high = weights.min(), weights.max()
+            expected = 255 * (weights - low) / (high - low)
+            assert np.abs(levels.reshape(shape) - expected).max() < 0.51
+
+
+def test_worst_queries_are_never_left_out(run_of) -> None:
+    run = Run(run_of("baseline"))
+    shown = explorer(run, worst=3, budget=1)
+    assert shown["worst"]["rows"] == run.worst_queries(3)[1].tolist()
+    for row in shown["worst"]["rows"]:
+        assert str(row) in shown["neighbors"]
+    everything = explorer(run, worst=3)
+    assert len(shown["queries"]) < len(everything["queries"])
+    needed = {
+        str(row)
+        for query, lists in shown["neighbors"].items()
+        for row in [query, *(n for found in lists for n, _, _ in found)]
+    }
+    assert set(shown["images"]) == needed
+
+
+def test_thumbnails_are_small() -> None:
+    pixels = np.random.default_rng(0).integers(256, size=(90, 300, 3))
+    encoded = thumbnail(pixels.astype(np.uint8)).partition(",")[2]
+    with Image.open(io.BytesIO(base64.b64decode(encoded))) as image:
+        assert image.size == (72, 22)
+
+
+def test_figures_are_in_the_color_of_the_text() -> None:
+    figure = compositor_weights(np.array([[0.25, 0.75], [0.6, 0.4]]))
+    svg = inline_svg(figure, "one", 'a "b" <c>')
+    root = ElementTree.fromstring(svg)
+    assert root.get("aria-label") == 'a "b" <c>'
+    assert root.get("fill") == "currentColor"
+    assert "#000000" not in svg
+    assert "currentColor" in svg.partition(">")[2]
+    assert root.get("viewBox") and not root.get("width")
+    ids = [x.get("id") for x in root.iter() if x.get("id")]
+    assert all(name.startswith("one-") for name in ids)
+    assert "image/png" not in svg and "image/webp" in svg
+    other = inline_svg(figure, "two", "")
+    others = {x.get("id") for x in ElementTree.fromstring(other).iter()}
+    assert not others & set(ids)
+
+
+def test_numbers_can_be_downloaded(text) -> None:
+    links = {
+        x["download"]: x["href"]
+        for tag, x in Page(text).elements
+        if "download" in x
+    }
+    encoded = links["spectrum.csv"].removeprefix("data:text/csv;base64,")
+    rows = list(csv.reader(io.StringIO(base64.b64decode(encoded).decode())))
+    assert rows[0] == ["model", "number", "share"]
+    assert sum(float(row[2]) for row in rows[1:]) == pytest.approx(1)
+
+
+@pytest.mark.slow
+def test_hostile_names_stay_text(hostile_run) -> None:
+    text = report(hostile_run).read_text()
+    page = Page(text)
+    tags = [tag for tag, _ in page.elements]
+    assert tags.count("script") == 2
+    assert not [x for _, x in page.elements if "onerror" in x]
+    assert HOSTILE in "".join(page.texts)
+    names = [name for name, *_ in data_of(text)["images"].values()]
+    assert any("onerror" in name for name in names)

@@ -1,0 +1,231 @@
+"""Numbers of the charts, against loops."""
+
+import csv
+import io
+from itertools import combinations
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from keras_dml import visualization
+from keras_dml.evaluation.embedding_space import spectral_decay
+
+
+def densities(values, edges) -> list[float]:
+    """Bin by bin; the last bin is closed."""
+    counts = [0] * (len(edges) - 1)
+    for value in values:
+        for k in range(len(counts)):
+            last = k == len(counts) - 1
+            if edges[k] <= value < edges[k + 1] or (
+                last and value == edges[-1]
+            ):
+                counts[k] += 1
+    width = edges[1] - edges[0]
+    return [count / len(values) / width for count in counts]
+
+
+def parts_and_labels():
+    rng = np.random.default_rng(0)
+    parts = rng.normal(size=(12, 3, 4)).astype(np.float32)
+    return parts, np.repeat([4, 1, 8], 4)
+
+
+def test_cosines_of_positive_negative_and_self_pairs() -> None:
+    parts, labels = parts_and_labels()
+    figure = visualization.cosine_histograms(parts, labels, bins=7)
+    assert isinstance(figure, Figure)
+    expected = {"positive": [], "negative": [], "self": []}
+
+    def cosine(x, y):
+        return float(x @ y / np.linalg.norm(x) / np.linalg.norm(y))
+
+    for i, j in combinations(range(12), 2):
+        kind = "positive" if labels[i] == labels[j] else "negative"
+        for k in range(3):
+            expected[kind].append(cosine(parts[i, k], parts[j, k]))
+    for i in range(12):
+        for k, m in combinations(range(3), 2):
+            expected["self"].append(cosine(parts[i, k], parts[i, m]))
+    edges = [-1 + 2 * k / 7 for k in range(8)]
+    np.testing.assert_allclose(figure.data["from"], edges[:-1])
+    for kind, values in expected.items():
+        np.testing.assert_allclose(
+            figure.data[kind], densities(values, edges), atol=1e-9
+        )
+
+
+def test_an_embedding_without_parts_has_no_self_pairs() -> None:
+    parts, labels = parts_and_labels()
+    figure = visualization.cosine_histograms(parts[:, 0], labels)
+    assert list(figure.data) == ["from", "to", "positive", "negative"]
+
+
+def test_histograms_need_a_pair() -> None:
+    with pytest.raises(ValueError, match="no pair"):
+        visualization.cosine_histograms(np.ones((1, 3)), np.array([0]))
+
+
+def test_distances_of_negatives_within_and_between_clusters() -> None:
+    parts, labels = parts_and_labels()
+    x = parts[:, 0]
+    clusters = np.arange(12) % 2
+    figure = visualization.cluster_distances(x, labels, clusters, bins=5)
+    within, between = [], []
+    for i, j in combinations(range(12), 2):
+        if labels[i] != labels[j]:
+            distance = sum((x[i, d] - x[j, d]) ** 2 for d in range(4)) ** 0.5
+            (within if clusters[i] == clusters[j] else between).append(distance)
+    edges = np.linspace(0, max(within + between), 6)
+    np.testing.assert_allclose(figure.data["to"], edges[1:], rtol=1e-6)
+    for name, values in (
+        ("intra-cluster", within), ("inter-cluster", between),
+    ):  # fmt: skip
+        np.testing.assert_allclose(
+            figure.data[name], np.histogram(values, edges, density=True)[0],
+            rtol=1e-5,
+        )  # fmt: skip
+
+
+def test_spectrum_has_the_shares_of_the_singular_values() -> None:
+    rng = np.random.default_rng(3)
+    x = {"a": rng.normal(size=(30, 5)), "b": rng.normal(size=(30, 3))}
+    figure = visualization.singular_value_spectrum(x)
+    for name, values in x.items():
+        # Eigenvalues of XᵀX are the squares of singular values.
+        squares = np.sort(np.linalg.eigvalsh(values.T @ values))[::-1]
+        expected = np.sqrt(squares) / np.sqrt(squares).sum()
+        own = np.array(figure.data["model"]) == name
+        np.testing.assert_allclose(figure.data["share"][own], expected)
+        legend = figure.axes[0].get_legend().get_texts()
+        assert any(
+            f"ρ = {spectral_decay(values):.2f}" in text.get_text()
+            for text in legend
+        )
+
+
+def test_spectrum_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="`embeddings`.*none"):
+        visualization.singular_value_spectrum({})
+
+
+def test_compositor_weights_are_written_into_the_cells() -> None:
+    weights = np.array([[0.25, 0.75], [0.5, 0.5], [1.0, 0.0]])
+    figure = visualization.compositor_weights(weights)
+    rows = list(zip(*figure.data.values(), strict=True))
+    assert rows[1] == (1, 2, 0.75)
+    assert rows[4] == (3, 1, 1.0)
+    assert len(rows) == 6
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert texts == [".25", ".75", ".50", ".50", "1.00", ".00"]
+    with pytest.raises(ValueError, match=r"\(M, K\).*\(3,\)"):
+        visualization.compositor_weights(np.ones(3))
+
+
+TABLE = "epoch,loss,val_recall@1\n0,2.5,0.25\n1,1.5,\n2,0.5,0.75\n"
+
+
+def test_history_is_read_with_its_gaps(tmp_path) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_text(TABLE)
+    history = visualization.read_history(path)
+    np.testing.assert_array_equal(history["val_recall@1"], [0.25, np.nan, 0.75])
+    path.write_text(TABLE.partition("\n")[0])
+    with pytest.raises(ValueError, match="no epoch"):
+        visualization.read_history(path)
+
+
+def test_recall_of_several_runs(tmp_path) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_text(TABLE)
+    history = visualization.read_history(path)
+    figure = visualization.recall_curves({"K = 1": history, "K = 4": history})
+    assert list(figure.data["run"]) == ["K = 1"] * 3 + ["K = 4"] * 3
+    assert list(figure.data["epoch"]) == [1, 2, 3, 1, 2, 3]
+    assert figure.data["value"][5] == 0.75
+    with pytest.raises(ValueError, match="recall@8.*'K = 1'"):
+        visualization.recall_curves({"K = 1": history}, "val_recall@8")
+
+
+def test_series_differ_in_more_than_color(tmp_path) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_text(TABLE)
+    history = visualization.read_history(path)
+    names = [f"run {number}" for number in range(6)]
+    figure = visualization.recall_curves(dict.fromkeys(names, history))
+    lines = figure.axes[0].lines
+    assert len({line.get_marker() for line in lines}) == 6
+    assert len({line.get_color() for line in lines}) == 6
+
+
+def test_metrics_of_one_run(tmp_path) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_text(TABLE)
+    history = visualization.read_history(path)
+    figure = visualization.metric_curves(
+        history, ["loss"], "loss", "Losses", log=True
+    )
+    assert list(figure.data["value"]) == [2.5, 1.5, 0.5]
+    assert figure.axes[0].get_yscale() == "log"
+
+
+def test_pca_map_has_the_principal_components() -> None:
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(20, 4)) * [5, 2, 1, 0.5]
+    labels = np.arange(20) // 4
+    figure = visualization.embedding_map(
+        x, labels, {0: "_a$b$"}, projection="pca"
+    )
+    centered = x - x.mean(axis=0)
+    _, _, directions = np.linalg.svd(centered, full_matrices=False)
+    for axis, direction in zip("xy", directions, strict=False):
+        projected = centered @ direction
+        sign = np.sign(projected @ figure.data[axis])
+        np.testing.assert_allclose(figure.data[axis], sign * projected)
+    texts = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert texts[0].strip() == r"_a\$b\$"
+    assert len(texts) == 5
+
+
+def test_tsne_map_keeps_neighbors_together() -> None:
+    rng = np.random.default_rng(6)
+    labels = np.repeat([0, 1, 2], 12)
+    x = 20 * np.eye(3, 8)[labels] + rng.normal(size=(36, 8))
+    figure = visualization.embedding_map(x, labels)
+    points = np.stack([figure.data["x"], figure.data["y"]], axis=1)
+    distances = np.linalg.norm(points[:, None] - points, axis=-1)
+    np.fill_diagonal(distances, np.inf)
+    assert (labels[distances.argmin(axis=1)] == labels).all()
+
+
+def test_map_draws_whole_classes_up_to_a_number() -> None:
+    labels = np.repeat(np.arange(10), 5)
+    x = np.random.default_rng(7).normal(size=(50, 3))
+    figure = visualization.embedding_map(x, labels, projection="pca", most=17)
+    shown, counts = np.unique(figure.data["class"], return_counts=True)
+    assert counts.tolist() == [5, 5, 5]
+    np.testing.assert_array_equal(
+        labels[figure.data["row"]], figure.data["class"]
+    )
+
+
+def test_map_refuses_what_it_cannot_draw() -> None:
+    with pytest.raises(ValueError, match="projection='umap'"):
+        visualization.embedding_map(np.eye(4), np.arange(4), projection="umap")
+    with pytest.raises(ValueError, match="three images"):
+        visualization.embedding_map(np.eye(2), np.arange(2))
+
+
+def test_a_figure_is_saved_with_its_numbers(tmp_path) -> None:
+    figure = visualization.compositor_weights(np.array([[0.25, 0.75]]))
+    for suffix in ("png", "svg", "pdf"):
+        path = tmp_path / "deep" / f"weights.{suffix}"
+        table = figure.save(path)
+        assert path.stat().st_size > 1000
+    rows = list(csv.reader(io.StringIO(table.read_text())))
+    assert rows == [
+        ["compositor", "learner", "weight"],
+        ["1", "1", "0.25"],
+        ["1", "2", "0.75"],
+    ]

@@ -1,0 +1,66 @@
+import numpy as np
+import pytest
+
+from keras_dml.evaluation import evaluate
+from keras_dml.visualization import nearest
+
+
+def naive(x, query, count, allowed):
+    """Sorted by cosine in float64, equals by row."""
+    x = x.astype(np.float64)
+    x = x / np.linalg.norm(x, axis=1, keepdims=True)
+    ranked = sorted(allowed, key=lambda row: (-float(x[row] @ x[query]), row))
+    return ranked[:count], [float(x[row] @ x[query]) for row in ranked[:count]]
+
+
+def test_neighbors_are_those_of_a_sorted_list() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(150, 6)).astype(np.float32)
+    queries = np.array([0, 3, 149, 70])
+    found, cosines = nearest(x, queries, 7)
+    for i, query in enumerate(queries):
+        rows, values = naive(x, query, 7, set(range(150)) - {int(query)})
+        assert found[i].tolist() == rows
+        np.testing.assert_allclose(cosines[i], values, atol=1e-12)
+
+
+def test_gallery_and_groups_leave_images_out() -> None:
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(40, 4)).astype(np.float32)
+    labels, groups = rng.integers(3, size=40), rng.integers(2, size=40)
+    gallery = np.arange(10, 40)
+    queries = np.array([2, 12])
+    found, _ = nearest(
+        x, queries, 9, gallery=gallery, labels=labels, groups=groups
+    )
+    for i, query in enumerate(queries):
+        allowed = [
+            int(row)
+            for row in gallery
+            if row != query
+            and not (
+                labels[row] == labels[query] and groups[row] == groups[query]
+            )
+        ]
+        assert found[i].tolist() == naive(x, query, 9, allowed)[0]
+
+
+def test_duplicates_rank_in_the_order_of_rows() -> None:
+    x = np.tile(np.array([[0.1, 0.7, 0.3]], np.float32), (6, 1))
+    found, cosines = nearest(x, np.array([2]), 9)
+    assert found.tolist() == [[0, 1, 3, 4, 5, -1]]
+    assert np.isnan(cosines[0, 5])
+
+
+def test_first_neighbors_agree_with_the_evaluation() -> None:
+    rng = np.random.default_rng(2)
+    labels = np.repeat(np.arange(20), 5)
+    x = rng.normal(size=(20, 8))[labels] + rng.normal(size=(100, 8))
+    found, _ = nearest(x, np.arange(100), 1)
+    recall = (labels[found[:, 0]] == labels).mean()
+    assert recall == evaluate(x, labels, metrics="recall@1")["recall@1"]
+
+
+def test_count_must_be_positive() -> None:
+    with pytest.raises(ValueError, match="`count` of nearest.*count=0"):
+        nearest(np.eye(3), np.array([0]), 0)

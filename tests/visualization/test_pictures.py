@@ -1,0 +1,190 @@
+"""Figures with images in them, by their numbers and marks."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from keras_dml import methods
+from keras_dml.data import ImageSet, View
+from keras_dml.evaluation import embed
+from keras_dml.visualization import (
+    attention_maps,
+    attention_masks,
+    attention_overlays,
+    compositor_weights,
+    head_outputs,
+    retrieval_grid,
+    strongest_attention,
+)
+from keras_dml.visualization.masks import most_different_channels
+from keras_dml.visualization.pictures import seen
+
+VIEW = View((16, 16), 1)
+
+
+def grouping(backbone):
+    return methods.attentive_grouping(backbone, embedding_dim=6, groups=3)
+
+
+def abe(backbone):
+    return methods.abe(
+        backbone,
+        embedding_dim=8,
+        learners=4,
+        branch="relu_0",
+        attention_end="relu_1",
+    )
+
+
+def test_retrieval_grid_marks_right_and_wrong(images) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(48, 5)).astype(np.float32)
+    figure = retrieval_grid(images, x, np.array([3, 40]), VIEW, count=4)
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+    data = {name: np.asarray(column) for name, column in figure.data.items()}
+    assert data["query"].tolist() == [3] * 4 + [40] * 4
+    assert data["rank"].tolist() == [1, 2, 3, 4] * 2
+    for i, query in enumerate((3, 40)):
+        similar = unit @ unit[query]
+        similar[query] = -2
+        best = np.argsort(-similar)[:4]
+        own = slice(4 * i, 4 * i + 4)
+        assert data["row"][own].tolist() == best.tolist()
+        np.testing.assert_allclose(
+            data["cosine"][own], similar[best], atol=1e-5
+        )
+        right = images.labels[best] == images.labels[query]
+        assert data["right"][own].tolist() == right.astype(int).tolist()
+    cells = [axes for axes in figure.axes if axes.get_xlabel() != "query"]
+    for axes, right in zip(cells, data["right"], strict=True):
+        assert axes.get_xlabel().startswith("✓" if right else "✗")
+        line = axes.spines["left"].get_linestyle()
+        assert line == ("-" if right else "--")
+
+
+def test_retrieval_grid_has_holes_where_there_is_nothing(images) -> None:
+    few = images.select(np.array([0, 1, 8]))
+    x = np.eye(3, dtype=np.float32)
+    figure = retrieval_grid(
+        few, x, np.array([0, 2]), VIEW, count=5, gallery=np.array([1, 2])
+    )
+    assert list(figure.data["query"]) == [0, 0, 2]
+    assert list(figure.data["row"]) == [1, 2, 1]
+    with pytest.raises(ValueError, match="`queries`.*none"):
+        retrieval_grid(few, x, np.array([], int), VIEW)
+
+
+def test_what_is_seen_is_the_test_view(images) -> None:
+    pixels = seen(images, np.array([5, 2]), VIEW)
+    np.testing.assert_array_equal(pixels[..., 0], images.images[[5, 2]])
+    assert pixels.dtype == np.uint8
+
+
+def test_head_outputs_are_those_of_the_model(tiny_backbone, images) -> None:
+    model = grouping(tiny_backbone)
+    found = head_outputs(
+        model, images, ["embedding", "parts", "nothing"], batch_size=20
+    )
+    assert set(found) == {"embedding", "parts"}
+    np.testing.assert_allclose(
+        found["embedding"], embed(model, images), atol=1e-6
+    )
+    parts = np.concatenate(list(np.moveaxis(found["parts"], 1, 0)), axis=1)
+    np.testing.assert_allclose(
+        parts / np.sqrt(3), found["embedding"], atol=1e-6
+    )
+    empty = ImageSet(np.zeros((0, 16, 16), "uint8"), [])
+    with pytest.raises(ValueError, match="must not be empty"):
+        head_outputs(model, empty)
+
+
+def test_overlays_have_the_weights_of_the_maps(tiny_backbone, images) -> None:
+    maps = attention_maps(grouping(tiny_backbone), images)
+    figure = attention_overlays(images, maps, [7, 1], VIEW)
+    rows = list(zip(*figure.data.values(), strict=True))
+    assert list(figure.data)[1] == "group"
+    assert len(rows) == 2 * 3 * maps.shape[1] * maps.shape[2]
+    for row, group, y, x, weight in rows[::7]:
+        assert weight == maps[row, y, x, group - 1]
+    labels = [axes.get_xlabel() for axes in figure.axes]
+    assert labels[1] == f"max {maps[7, ..., 0].max():.2f}"
+    with pytest.raises(ValueError, match="`rows`.*none"):
+        attention_overlays(images, maps, [], VIEW)
+
+
+def test_strongest_images_of_each_group(images) -> None:
+    maps = np.random.default_rng(1).random((48, 3, 3, 2)).astype(np.float32)
+    figure = strongest_attention(images, maps, VIEW, count=3, part="learner")
+    peaks = maps.reshape(48, 9, 2).max(axis=1)
+    expected = [
+        (group + 1, place + 1, row, images.labels[row], peaks[row, group])
+        for group in range(2)
+        for place, row in enumerate(np.argsort(-peaks[:, group])[:3])
+    ]
+    assert list(figure.data)[0] == "learner"
+    assert list(zip(*figure.data.values(), strict=True)) == expected
+
+
+def test_masks_by_learner_and_channel(tiny_backbone, images) -> None:
+    model = abe(tiny_backbone)
+    masks = model.outputs_of(images.images[[4, 9], ..., None])["attention"]
+    masks = masks.numpy()
+    figure = attention_masks(
+        model, images, [4, 9], learners=[0, 3], channels=[2]
+    )
+    found = {
+        key: value
+        for *key, value in zip(*figure.data.values(), strict=True)
+        for key in [tuple(map(str, key))]
+    }
+    size = masks.shape[2] * masks.shape[3]
+    assert len(found) == 3 * 2 * size
+    for (row, channel, learner, y, x), value in found.items():
+        i = [4, 9].index(int(row))
+        if channel == "mean":
+            expected = masks[i, :, int(y), int(x)].mean()
+        else:
+            k, c = int(learner) - 1, int(channel)
+            expected = masks[i, k, int(y), int(x), c]
+        assert value == pytest.approx(expected, abs=1e-5)
+
+
+def test_channels_that_differ_most() -> None:
+    masks = np.zeros((2, 3, 2, 2, 4))
+    masks[:, 0, ..., 2] = 1.0
+    masks[:, 1, ..., 1] = 0.5
+    masks[..., 3] = 9.0  # Large, and the same for all learners.
+    assert most_different_channels(masks, 2) == [2, 1]
+
+
+def test_masks_need_learners_and_channels(tiny_backbone, images) -> None:
+    for model in (
+        grouping(tiny_backbone),
+        methods.baseline(tiny_backbone, embedding_dim=4),
+    ):
+        with pytest.raises(ValueError, match="masks by learner"):
+            attention_masks(model, images, [0])
+
+
+def test_figures_leave_pyplot_alone() -> None:
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    before = pyplot.get_fignums()
+    compositor_weights(np.eye(2))
+    assert pyplot.get_fignums() == before
+
+
+def test_figures_wait_with_matplotlib() -> None:
+    code = (
+        "import sys, keras\n"
+        "for name in list(sys.modules):\n"
+        "    if name.partition('.')[0] == 'matplotlib':\n"
+        "        del sys.modules[name]\n"
+        "import keras_dml.visualization, keras_dml.reports\n"
+        "print('matplotlib.figure' in sys.modules)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.split() == ["False"]
