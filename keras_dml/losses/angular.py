@@ -1,13 +1,16 @@
 """Angular loss."""
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 from keras import ops
 
 from keras_dml.losses.base import MetricLoss
+from keras_dml.losses.distances import inner_product
+from keras_dml.losses.gradients import custom_gradient
 from keras_dml.losses.pairs import pair_masks
 from keras_dml.losses.reductions import Terms, masked_logsumexp, reduce_terms
+from keras_dml.losses.turns import entries, next_turn, turns
 from keras_dml.serialization import register
 from keras_dml.types import Tensor
 
@@ -28,92 +31,133 @@ def angular(
     has_negative = ops.any(negative, axis=1, keepdims=True)
     positive = ops.logical_and(positive, has_negative)
     refs = embeddings if ref_embeddings is None else ref_embeddings
-    total = _sum_over_positives(positive, negative, angle)(embeddings, refs)
     count = ops.sum(ops.cast(positive, "float32"), axis=1)
+    walk = _Walk(positive, negative, ref_embeddings is None, angle)
+    refs = embeddings if ref_embeddings is None else ref_embeddings
+    total = walk.total(inner_product(embeddings, ref_embeddings), refs)
     # Every term is above 0, so that both counts are the same.
     return reduce_terms(Terms(total, count, count), reduction)
 
 
-class _Visit(NamedTuple):
-    """The k-th positives p of all anchors x."""
+class _Walk:
+    """Sums the terms over all positives, with memory O(B·R).
 
-    exists: Tensor  # (B, 1) float, 0 for an anchor that has no p
-    index: Tensor  # (B,) which reference p is
-    positives: Tensor  # (B, D)
-    exponents: Tensor  # (B, R) f(x, p, n) for all n
-    loss: Tensor  # (B, 1) log(1 + Σ_n exp f), 0 without a p
+    Visits the k-th positive of all anchors at once. The gradient is a walk
+    of its own, which makes it work where loops of unknown length have no
+    gradient (XLA, JAX).
 
-
-def _sum_over_positives(
-    positive: Tensor, negative: Tensor, angle: float
-) -> Any:
-    """(embeddings, refs) → (B,): the terms of each anchor, summed.
-
-    Visits the k-th positive of all anchors at once, so that memory stays
-    O(B·R). The gradient walks over them again instead of keeping what the
-    first walk computed, which also makes it work where loops of unknown
-    length have no gradient (XLA, JAX).
+    Args:
+        positive: (B, R) boolean.
+        negative: (B, R) boolean.
+        among: Whether the references are the batch itself: then the rows
+            of its similarities are those of the positives too.
+        angle: α, in degrees.
     """
-    tan2 = math.tan(math.radians(angle)) ** 2
-    rank = ops.cumsum(ops.cast(positive, "int32"), axis=1)
-    steps = ops.max(rank)
 
-    def visit(k: Tensor, x: Tensor, refs: Tensor) -> _Visit:
-        chosen = ops.logical_and(positive, rank == k)
-        exists = ops.any(chosen, axis=1, keepdims=True)
-        index = ops.argmax(ops.cast(chosen, "int32"), axis=1)
-        p = ops.take(refs, index, axis=0)
-        to_negatives = ops.matmul(x + p, ops.transpose(refs))
-        to_positive = ops.sum(x * p, axis=1, keepdims=True)
-        exponents = 4.0 * tan2 * to_negatives - 2.0 * (1.0 + tan2) * to_positive
-        loss = masked_logsumexp(exponents, negative, add_one=True)
-        loss = ops.where(exists, loss, 0.0)
-        exists = ops.cast(exists, "float32")
-        return _Visit(exists, index, p, exponents, loss)
+    def __init__(
+        self, positive: Tensor, negative: Tensor, among: bool, angle: float
+    ) -> None:
+        tan2 = math.tan(math.radians(angle)) ** 2
+        self.push, self.pull = 4.0 * tan2, 2.0 * (1.0 + tan2)
+        self.negative = negative
+        self.among = among
+        self.scores = turns(positive)
+        self.steps = ops.max(ops.sum(ops.cast(positive, "int32"), axis=1))
 
-    def slopes(
-        k: Tensor, x: Tensor, refs: Tensor, upstream: Tensor
+    def total(self, similarity: Tensor, refs: Tensor) -> Tensor:
+        """(B,): the terms of each anchor, summed.
+
+        Args:
+            similarity: (B, R) inner products of anchors and references.
+            refs: (R, D).
+        """
+
+        @custom_gradient
+        def total(similarity: Tensor, refs: Tensor) -> Any:
+            losses = self._losses(similarity, refs)
+
+            def gradient(upstream: Tensor) -> Any:
+                return self._slopes(similarity, refs, losses, upstream)
+
+            return ops.sum(losses, axis=1), gradient
+
+        return total(similarity, refs)
+
+    def _losses(self, similarity: Tensor, refs: Tensor) -> Tensor:
+        """(B, R): log(1 + Σ_n exp f(a, p, n)) of each positive p, else 0."""
+        near = self._exponents(similarity)
+
+        def add(best: Tensor, losses: Tensor) -> tuple[Tensor]:
+            index = self._index(best)
+            exponents = near + self._of_positives(index, similarity, refs)
+            loss = masked_logsumexp(exponents, self.negative, add_one=True)
+            return (ops.where(self._pick(best), loss, losses),)
+
+        (losses,) = self._loop(add, ops.zeros_like(similarity))
+        return losses
+
+    def _slopes(
+        self, similarity: Tensor, refs: Tensor, losses: Tensor, upstream: Tensor
     ) -> tuple[Tensor, Tensor]:
-        exists, index, p, exponents, loss = visit(k, x, refs)
-        share = ops.exp(ops.where(negative, exponents - loss, 0.0))
-        share = ops.where(negative, share, 0.0) * exists * upstream[:, None]
-        to_sum = 4.0 * tan2 * ops.matmul(share, refs)  # gradient by x + p
-        pull = -2.0 * (1.0 + tan2) * ops.sum(share, axis=1, keepdims=True)
-        by_refs = 4.0 * tan2 * ops.matmul(ops.transpose(share), x + p)
-        by_p = to_sum + pull * x
-        by_refs = by_refs + ops.segment_sum(
-            by_p, index, num_segments=ops.shape(refs)[0]
+        """Gradient by the similarities and by the references."""
+        near = self._exponents(similarity)
+
+        def add(best: Tensor, by_similarity: Tensor, by_refs: Tensor) -> Any:
+            index = self._index(best)
+            of_positives = self._of_positives(index, similarity, refs)
+            offset = of_positives - entries(losses, index)
+            weight = ops.where(best > 0, upstream[:, None], 0.0)
+            share = ops.exp(near + offset) * weight
+            pull = ops.sum(share, axis=1, keepdims=True) * -self.pull
+            share = self.push * share
+            by_similarity += ops.where(self._pick(best), pull, share)
+            count = ops.shape(refs)[0]
+            if self.among:
+                by_similarity += ops.segment_sum(share, index, count)
+            else:
+                by_p = ops.matmul(share, refs)
+                by_refs += ops.segment_sum(by_p, index, count) + ops.matmul(
+                    ops.transpose(share), ops.take(refs, index, axis=0)
+                )
+            return by_similarity, by_refs
+
+        return self._loop(add, ops.zeros_like(similarity), ops.zeros_like(refs))
+
+    def _exponents(self, similarity: Tensor) -> Tensor:
+        """(B, R) part of f of anchor and negative alone; −1e30 elsewhere."""
+        return ops.where(self.negative, self.push * similarity, -1e30)
+
+    def _of_positives(
+        self, index: Tensor, similarity: Tensor, refs: Tensor
+    ) -> Tensor:
+        """(B, R) rest of f, for the positives at `index`."""
+        if self.among:
+            rows = ops.take(similarity, index, axis=0)
+        else:
+            rows = inner_product(ops.take(refs, index, axis=0), refs)
+        return self.push * rows - self.pull * entries(similarity, index)
+
+    def _pick(self, best: Tensor) -> Tensor:
+        return ops.logical_and(self.scores == best, best > 0)
+
+    def _index(self, best: Tensor) -> Tensor:
+        """(B,) which reference it is; any if there is none."""
+        count = ops.shape(self.scores)[1]
+        index = count - ops.cast(best[:, 0], "int32")
+        return ops.minimum(index, count - 1)
+
+    def _loop(self, add: Any, *initial: Tensor) -> tuple[Tensor, ...]:
+        def body(k: Tensor, last: Tensor, *sums: Tensor) -> tuple[Tensor, ...]:
+            best = next_turn(self.scores, last)
+            return (k + 1, best, *add(best, *sums))
+
+        start = ops.full_like(self.scores[:, :1], float("inf"))
+        _, _, *sums = ops.while_loop(
+            lambda k, *_: k <= self.steps,
+            body,
+            (ops.ones_like(self.steps), start, *initial),
         )
-        return to_sum + pull * p, by_refs
-
-    @ops.custom_gradient
-    def total(x: Tensor, refs: Tensor) -> Any:
-        def add(k: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
-            return k + 1, total + visit(k, x, refs).loss[:, 0]
-
-        def gradient(*args: Tensor, upstream: Tensor = None) -> Any:
-            upstream = args[0] if upstream is None else upstream
-
-            def add_slopes(k: Tensor, *sums: Tensor) -> tuple[Tensor, ...]:
-                new = slopes(k, x, refs, upstream)
-                return (k + 1, sums[0] + new[0], sums[1] + new[1])
-
-            return _loop(
-                steps, add_slopes, ops.zeros_like(x), ops.zeros_like(refs)
-            )
-
-        (value,) = _loop(steps, add, ops.zeros_like(x[:, 0]))
-        return value, gradient
-
-    return total
-
-
-def _loop(steps: Tensor, body: Any, *initial: Tensor) -> tuple[Tensor, ...]:
-    """Runs `body` for k = 1, …, `steps`."""
-    _, *state = ops.while_loop(
-        lambda k, *_: k <= steps, body, (ops.ones_like(steps), *initial)
-    )
-    return tuple(state)
+        return tuple(sums)
 
 
 @register

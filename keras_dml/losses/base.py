@@ -99,7 +99,8 @@ class MetricLoss(keras.losses.Loss):
         if ref_embeddings is not None:
             ref_embeddings = _to_float32(ref_embeddings)
         self._check_call(labels, embeddings, ref_labels, ref_embeddings)
-        finite = ops.all(ops.isfinite(embeddings), axis=1)
+        # A sum is finite only if all of its terms are.
+        finite = ops.isfinite(ops.sum(embeddings, axis=1))
         if self.normalize:
             embeddings = l2_normalize(embeddings)
             if ref_embeddings is not None:

@@ -33,7 +33,8 @@ def circle(
     """Circle loss of every example, (B,); see `CircleLoss`."""
     pairs = compare(labels, embeddings, ref_labels, ref_embeddings, "cosine")
     positive, negative = (
-        weights > 0 for weights in get_miner(mining).pair_weights(pairs, seed)
+        ops.cast(weights, "bool")
+        for weights in get_miner(mining).pair_weights(pairs, seed)
     )
     similarity = -pairs.distances
     fixed = ops.stop_gradient(similarity)

@@ -8,7 +8,7 @@ from keras_dml.arguments import check_count
 from keras_dml.losses.base import MetricLoss
 from keras_dml.losses.pairs import compare
 from keras_dml.losses.reductions import reduce_terms, sum_terms
-from keras_dml.losses.soft_histogram import soft_histogram
+from keras_dml.losses.soft_histogram import soft_histograms
 from keras_dml.serialization import register
 from keras_dml.types import Tensor
 
@@ -24,15 +24,8 @@ def fast_ap(
 ) -> Tensor:
     """FastAP loss of every example, (B,); see `FastAPLoss`."""
     pairs = compare(labels, embeddings, ref_labels, ref_embeddings, "squared")
-    positive, negative = (
-        soft_histogram(
-            pairs.distances,
-            ops.cast(mask, "float32"),
-            low=0.0,
-            high=4.0,
-            nodes=num_bins + 1,
-        )
-        for mask in (pairs.positive, pairs.negative)
+    positive, negative = soft_histograms(
+        *pairs[:3], low=0.0, high=4.0, nodes=num_bins + 1
     )
     positive_up_to = ops.cumsum(positive, axis=1)
     all_up_to = positive_up_to + ops.cumsum(negative, axis=1)

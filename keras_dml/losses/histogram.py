@@ -8,7 +8,7 @@ from keras_dml.arguments import check_choice, check_count
 from keras_dml.losses.base import MetricLoss
 from keras_dml.losses.pairs import compare
 from keras_dml.losses.reductions import scale_to_mean
-from keras_dml.losses.soft_histogram import soft_histogram
+from keras_dml.losses.soft_histogram import soft_histograms
 from keras_dml.serialization import register
 from keras_dml.types import Tensor
 
@@ -23,15 +23,13 @@ def histogram(
 ) -> Tensor:
     """Histogram loss, an anchor's share of it, (B,); see `HistogramLoss`."""
     pairs = compare(labels, embeddings, ref_labels, ref_embeddings, "cosine")
-    positive, negative = (
-        soft_histogram(
-            -pairs.distances,
-            ops.cast(mask, "float32"),
-            low=-1.0,
-            high=1.0,
-            nodes=num_bins + 1,
-        )
-        for mask in (pairs.positive, pairs.negative)
+    positive, negative = soft_histograms(
+        -pairs.distances,
+        pairs.positive,
+        pairs.negative,
+        low=-1.0,
+        high=1.0,
+        nodes=num_bins + 1,
     )
     count = ops.sum(positive)
     density = ops.sum(positive, axis=0) / ops.where(count > 0, count, 1.0)

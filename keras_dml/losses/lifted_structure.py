@@ -44,19 +44,26 @@ def _original(
     distances: Tensor, positive: Tensor, negative: Tensor, margin: float
 ) -> Terms:
     lack = margin - distances
-    of_anchor = masked_logsumexp(lack, negative > 0, axis=1)  # (B, 1)
-    of_positive = masked_logsumexp(lack, negative > 0, axis=0)  # (1, R)
-    violation = ops.relu(ops.logaddexp(of_anchor, of_positive) + distances)
+    negative = ops.cast(negative, "bool")
+    of_anchor = masked_logsumexp(lack, negative, axis=1)  # (B, 1)
+    of_positive = masked_logsumexp(lack, negative, axis=0)  # (1, R)
+    # Not `ops.logaddexp`: where both are equal, its gradient goes to one.
+    top = ops.stop_gradient(ops.maximum(of_anchor, of_positive))
+    total = ops.exp(of_anchor - top) + ops.exp(of_positive - top)
+    violation = ops.relu(top + ops.log(total) + distances)
     return sum_terms(0.5 * ops.square(violation), positive)
 
 
 def _generalized(
     distances: Tensor, positive: Tensor, negative: Tensor, margin: float
 ) -> Terms:
-    farthest = masked_logsumexp(distances, positive > 0)
-    closest = masked_logsumexp(margin - distances, negative > 0)
+    positive, negative = (
+        ops.cast(weights, "bool") for weights in (positive, negative)
+    )
+    farthest = masked_logsumexp(distances, positive)
+    closest = masked_logsumexp(margin - distances, negative)
     has_both = ops.logical_and(
-        ops.any(positive > 0, axis=1), ops.any(negative > 0, axis=1)
+        ops.any(positive, axis=1), ops.any(negative, axis=1)
     )
     return sum_terms(ops.relu(farthest + closest)[:, 0], has_both)
 

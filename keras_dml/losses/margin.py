@@ -80,12 +80,13 @@ def _walk(
         state: tuple[Tensor, ...], pick: Tensor, negatives: Tensor
     ) -> tuple[Tensor, ...]:
         positive, negative, triplets, active = state
+        negatives = ops.cast(negatives, "float32")
         count = ops.sum(negatives, axis=1, keepdims=True)
         either = ops.logical_or(
             negative_active, picked(positive_active, pick) > 0
         )
         return (
-            positive + ops.where(pick, count, 0.0),
+            ops.where(pick, count, positive),
             negative + negatives,
             triplets + count[:, 0],
             active + ops.sum(ops.where(either, negatives, 0.0), axis=1),

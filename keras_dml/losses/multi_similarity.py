@@ -35,10 +35,13 @@ def multi_similarity(
 ) -> Tensor:
     """Multi-similarity loss, (B,); see `MultiSimilarityLoss`."""
     pairs = compare(labels, embeddings, ref_labels, ref_embeddings, distance)
-    positive, negative = get_miner(mining).pair_weights(pairs, seed)
+    positive, negative = (
+        ops.cast(weights, "bool")
+        for weights in get_miner(mining).pair_weights(pairs, seed)
+    )
     excess = pairs.distances - pairs.metric.orient(threshold)
-    pull = masked_logsumexp(alpha * excess, positive > 0, add_one=True)
-    push = masked_logsumexp(-beta * excess, negative > 0, add_one=True)
+    pull = masked_logsumexp(alpha * excess, positive, add_one=True)
+    push = masked_logsumexp(-beta * excess, negative, add_one=True)
     terms = (pull / alpha + push / beta)[:, 0]
     return reduce_terms(sum_terms(terms, ops.ones_like(terms)), reduction)
 

@@ -35,7 +35,7 @@ def nt_xent(
     pairs = compare(labels, embeddings, ref_labels, ref_embeddings, distance)
     positive, negative = get_miner(mining).pair_weights(pairs, seed)
     logits = -pairs.distances / temperature
-    negatives = masked_logsumexp(logits, negative > 0)
+    negatives = masked_logsumexp(logits, ops.cast(negative, "bool"))
     terms = ops.softplus(negatives - logits)
     return reduce_terms(sum_terms(terms, positive), reduction)
 

@@ -39,17 +39,19 @@ def pair_masks(
     Class ids are compared as the integers they are: a cast to float32
     would merge ids above 2²⁴.
     """
-    if len(labels.shape) == 2:
-        positive = ops.equal(labels, POSITIVE)
-        negative = ops.equal(labels, NEGATIVE)
-    else:
+    by_class = len(labels.shape) == 1
+    if by_class:
         others = labels if ref_labels is None else ref_labels
         positive = ops.equal(labels[:, None], others[None, :])
         negative = ops.logical_not(positive)
+    else:
+        positive = ops.equal(labels, POSITIVE)
+        negative = ops.equal(labels, NEGATIVE)
     if exclude_self:
         other = ops.logical_not(diagonal(labels))
         positive = ops.logical_and(positive, other)
-        negative = ops.logical_and(negative, other)
+        if not by_class:  # else an example is no negative of itself anyway
+            negative = ops.logical_and(negative, other)
     return positive, negative
 
 

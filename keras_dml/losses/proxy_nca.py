@@ -5,8 +5,8 @@ from typing import Any
 from keras import ops
 
 from keras_dml.arguments import check_positive
-from keras_dml.losses.distances import l2_normalize, squared_distance
-from keras_dml.losses.proxy_loss import ProxyLoss, class_mask
+from keras_dml.losses.distances import inner_product, l2_normalize
+from keras_dml.losses.proxy_loss import ProxyLoss, class_mask, cross_entropy
 from keras_dml.losses.reductions import (
     masked_logsumexp,
     reduce_terms,
@@ -26,13 +26,17 @@ def proxy_nca(
     reduction: str = "mean",
 ) -> Tensor:
     """Proxy-NCA loss of every example, (B,); see `ProxyNCALoss`."""
-    distances = squared_distance(embeddings, l2_normalize(proxies))
-    logits = -distances / temperature
+    proxies = l2_normalize(proxies)
+    # −‖x − p‖² but for ‖x‖², which every class has and softmax cancels.
+    logits = inner_product((2.0 / temperature) * embeddings, proxies)
+    logits -= (1.0 / temperature) * ops.sum(ops.square(proxies), axis=1)
     own = class_mask(labels, proxies.shape[0])
-    rivals = ops.logical_not(own)
-    in_sum = rivals if exclude_positive else ops.logical_or(own, rivals)
-    own_logit = ops.sum(ops.where(own, logits, 0.0), axis=1)
-    terms = masked_logsumexp(logits, in_sum)[:, 0] - own_logit
+    if exclude_positive:
+        own_logit = ops.sum(ops.where(own, logits, 0.0), axis=1)
+        log_total = masked_logsumexp(logits, ops.logical_not(own))
+        terms = log_total[:, 0] - own_logit
+    else:
+        terms = cross_entropy(logits, own)
     return reduce_terms(sum_terms(terms, ops.ones_like(terms)), reduction)
 
 

@@ -1,9 +1,11 @@
 """Named reductions, and sums under a mask."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import keras
 from keras import ops
 
+from keras_dml.losses.gradients import custom_gradient
 from keras_dml.types import Tensor
 
 REDUCTIONS = ("mean", "mean_nonzero", "sum_over_pairs")
@@ -40,10 +42,11 @@ def sum_terms(terms: Tensor, weights: Tensor) -> Terms:
         weights: Same shape, boolean or float: how often each term counts,
             0 where there is none.
     """
-    weights = ops.cast(weights, "float32")
-    terms = ops.where(weights > 0, terms, 0.0)
-    nonzero = weights * ops.cast(terms > 0, "float32")
-    parts = (weights * terms, weights, nonzero)
+    terms = ops.where(ops.cast(weights, "bool"), terms, 0.0)
+    nonzero = ops.cast(terms > 0, "float32")
+    if keras.backend.standardize_dtype(weights.dtype) != "bool":
+        terms, nonzero = weights * terms, weights * nonzero
+    parts = (terms, ops.cast(weights, "float32"), nonzero)
     if len(terms.shape) == 2:
         return Terms(*(ops.sum(part, axis=1) for part in parts))
     return Terms(*parts)
@@ -71,6 +74,26 @@ def scale_to_mean(total: Tensor, count: Tensor) -> Tensor:
     return total * (batch / ops.where(count > 0, count, 1.0))
 
 
+def with_slopes(total: Tensor, slopes: Tensor, x: Tensor) -> Tensor:
+    """`total`, with a derivative that is known and not derived.
+
+    Args:
+        total: (B,) values computed from `x` where no gradient passes.
+        slopes: (B, R) derivative of each value by its row of `x`.
+        x: (B, R).
+    """
+
+    @custom_gradient
+    def attached(total: Tensor, slopes: Tensor, x: Tensor) -> Any:
+        def gradient(upstream: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            by_x = upstream[:, None] * slopes
+            return ops.zeros_like(total), ops.zeros_like(slopes), by_x
+
+        return ops.copy(total), gradient
+
+    return attached(total, slopes, x)
+
+
 def masked_logsumexp(
     x: Tensor, mask: Tensor, axis: int = 1, add_one: bool = False
 ) -> Tensor:
@@ -87,14 +110,13 @@ def masked_logsumexp(
         exponent counts for nothing and has no gradient.
     """
     low = -1e30
-    top = ops.max(ops.where(mask, x, low), axis=axis, keepdims=True)
-    shift = ops.stop_gradient(ops.maximum(top, 0.0) if add_one else top)
-    # Masked before and after `exp`: an overflow in an entry that does not
-    # count would still make the gradient NaN.
-    powers = ops.exp(ops.where(mask, x - shift, 0.0))
-    total = ops.sum(ops.where(mask, powers, 0.0), axis=axis, keepdims=True)
+    x = ops.where(mask, x, low)
+    top = ops.stop_gradient(ops.max(x, axis=axis, keepdims=True))
+    empty = top == low
+    # What is masked becomes exp(−1e30) = 0, also where everything is.
+    shift = ops.maximum(top, 0.0) if add_one else ops.where(empty, 0.0, top)
+    total = ops.sum(ops.exp(x - shift), axis=axis, keepdims=True)
     if add_one:
         # = log(total + exp(−shift)), which would lose a small total.
         return shift + ops.log1p(total + ops.expm1(-shift))
-    empty = total == 0
-    return ops.where(empty, low, shift + ops.log(ops.where(empty, 1, total)))
+    return ops.where(empty, low, shift + ops.log(ops.where(empty, 1.0, total)))

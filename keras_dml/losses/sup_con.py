@@ -35,10 +35,12 @@ def sup_con(
     pairs = compare(labels, embeddings, ref_labels, ref_embeddings, distance)
     positive, negative = get_miner(mining).pair_weights(pairs, seed)
     logits = -pairs.distances / temperature
-    everything = ops.logical_or(positive > 0, negative > 0)
+    used = [ops.cast(weights, "bool") for weights in (positive, negative)]
+    everything = ops.logical_or(*used)
+    positive = ops.cast(positive, "float32")
     log_total = masked_logsumexp(logits, everything)[:, 0]
     count = ops.sum(positive, axis=1)
-    weighted = ops.sum(ops.where(positive > 0, positive * logits, 0.0), axis=1)
+    weighted = ops.sum(ops.where(used[0], positive * logits, 0.0), axis=1)
     terms = log_total - weighted / ops.where(count > 0, count, 1.0)
     return reduce_terms(sum_terms(terms, count > 0), reduction)
 

@@ -10,7 +10,7 @@ from keras_dml.losses.mining import get as get_miner
 from keras_dml.losses.mining.miner import picked
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import compare
-from keras_dml.losses.reductions import Terms, reduce_terms
+from keras_dml.losses.reductions import Terms, reduce_terms, with_slopes
 from keras_dml.serialization import register
 from keras_dml.types import Tensor
 
@@ -36,30 +36,34 @@ def triplet(
         state: tuple[Tensor, ...], pick: Tensor, negatives: Tensor
     ) -> tuple[Tensor, ...]:
         total, count, nonzero, slopes = state
-        gap = picked(fixed, pick) - fixed + margin
+        negatives = ops.cast(negatives, "bool")
+        gap = (picked(fixed, pick) + margin) - fixed
         if soft_margin:
-            term, slope = ops.softplus(gap), ops.sigmoid(gap) * negatives
+            term = ops.where(negatives, ops.softplus(gap), 0.0)
+            slope = ops.where(negatives, ops.sigmoid(gap), 0.0)
+            violated = negatives
         else:
-            term = ops.relu(gap)
-            slope = ops.where(gap > 0, negatives, 0.0)
-        violated = ops.where(term > 0, negatives, 0.0)
+            term = ops.relu(ops.where(negatives, gap, 0.0))
+            violated = term > 0
+            slope = ops.cast(violated, "float32")
         to_positive = ops.sum(slope, axis=1, keepdims=True)
         return (
-            total + ops.sum(negatives * term, axis=1),
-            count + ops.sum(negatives, axis=1),
-            nonzero + ops.sum(violated, axis=1),
-            slopes + ops.where(pick, to_positive, 0.0) - slope,
+            total + ops.sum(term, axis=1),
+            count + _count(negatives),
+            nonzero + _count(violated),
+            ops.where(pick, to_positive, slopes) - slope,
         )
 
     zeros = ops.zeros_like(fixed[:, 0])
     initial = (zeros, zeros, zeros, ops.zeros_like(fixed))
     *sums, slopes = get_miner(mining).walk(pairs, step, initial, seed)
     terms = Terms(*sums)
-    # The walk passes no gradient; the slopes are the derivatives of
-    # `total` by the distances. The added sum is 0 and has that gradient.
-    change = pairs.distances - fixed
-    total = terms.total + ops.sum(slopes * change, axis=1)
+    total = with_slopes(terms.total, slopes, pairs.distances)
     return reduce_terms(terms._replace(total=total), reduction)
+
+
+def _count(mask: Tensor) -> Tensor:
+    return ops.sum(ops.cast(mask, "float32"), axis=1)
 
 
 @register

@@ -1,12 +1,14 @@
 """Speed and memory of the losses, beside pytorch-metric-learning.
 
 Forward and backward of one batch, both libraries in one run and turn by
-turn, medians of repeated measurements after a warm-up:
+turn, medians and interquartile ranges after a warm-up. The slowest peers
+need ten seconds and more a step, the whole run about a quarter of an hour:
 
     python tests/benchmarks/losses.py                 # all, both sizes
     python tests/benchmarks/losses.py margin triplet  # names with these
     python tests/benchmarks/losses.py --memory        # peak at B = 2048
     python tests/benchmarks/losses.py --threads 1 --cpu-time
+    python tests/benchmarks/losses.py --repeats 50 --batch 112
 
 Our side runs as a TensorFlow graph and compiled by XLA. A ratio below 1
 means that ours is faster.
@@ -20,7 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -32,6 +34,9 @@ from keras_dml import losses
 
 SIZES = ((112, 512, 28), (512, 128, 128))  # batch, dimension, classes
 MEMORY_SIZE = (2048, 128, 512)
+MEAN_SPEEDUP = 4
+MUCH_SPEEDUP = 10
+MUCH_FASTER = ("triplet semihard", "triplet all", "margin + dws", "nt-xent")
 
 OURS: dict[str, Callable[[int], losses.MetricLoss]] = {
     "contrastive": lambda c: losses.ContrastiveLoss(
@@ -150,30 +155,31 @@ def their_step(name: str, size: tuple[int, int, int]) -> Callable:
     return run
 
 
-def medians(
-    steps: list[Callable],
-    repeats: int,
-    budget: float,
-    clock: Callable[[], float],
-) -> list[float]:
-    """Milliseconds of each step, measured turn by turn.
+class Timing(NamedTuple):
+    """Milliseconds of a step, over all repeats."""
 
-    Stops short of `repeats` only if a step is so slow that the rounds
-    exceed `budget` seconds.
-    """
+    median: float
+    spread: float  # between the quartiles
+
+    def __str__(self) -> str:
+        return f"{self.median:9.2f} ±{self.spread:8.2f}"
+
+
+def timings(
+    steps: list[Callable], repeats: int, clock: Callable[[], float]
+) -> list[Timing]:
+    """Measures all steps turn by turn, after a warm-up."""
     for step in steps:
         step()
         step()
     times: list[list[float]] = [[] for _ in steps]
-    start = time.perf_counter()
     for _ in range(repeats):
         for step, taken in zip(steps, times, strict=True):
             begin = clock()
             step()
             taken.append(1e3 * (clock() - begin))
-        if time.perf_counter() - start > budget:
-            break
-    return [statistics.median(taken) for taken in times]
+    quartiles = [statistics.quantiles(taken, n=4) for taken in times]
+    return [Timing(middle, high - low) for low, middle, high in quartiles]
 
 
 def use_threads(count: int) -> None:
@@ -187,15 +193,16 @@ def use_threads(count: int) -> None:
 
 def speed(
     names: list[str],
+    sizes: list[tuple[int, int, int]],
     repeats: int,
-    budget: float,
     clock: Callable[[], float],
 ) -> None:
-    for size in SIZES:
-        print(f"\nB={size[0]} D={size[1]} ({size[2]} classes), ms")
+    ratios: dict[tuple[int, str, str], float] = {}
+    for size in sizes:
+        print(f"\nB={size[0]} D={size[1]} ({size[2]} classes), ms, ± IQR")
         print(
-            f"{'loss':26}{'graph':>9}{'XLA':>9}{'theirs':>9}"
-            f"{'graph/th':>10}{'XLA/th':>9}"
+            f"{'loss':25}{'graph':>19}{'XLA':>19}{'theirs':>19}"
+            f"{'graph/th':>10}{'XLA/th':>8}"
         )
         for name in names:
             steps = [
@@ -203,12 +210,49 @@ def speed(
                 our_step(name, size, jit=True),
                 their_step(name, size),
             ]
-            graph, xla, peer = medians(steps, repeats, budget, clock)
+            graph, xla, peer = timings(steps, repeats, clock)
+            ratios[size[0], name, "graph"] = graph.median / peer.median
+            ratios[size[0], name, "XLA"] = xla.median / peer.median
             print(
-                f"{name:26}{graph:9.2f}{xla:9.2f}{peer:9.2f}"
-                f"{graph / peer:10.2f}{xla / peer:9.2f}",
+                f"{name:25}{graph}{xla}{peer}"
+                f"{graph.median / peer.median:10.3f}"
+                f"{xla.median / peer.median:8.3f}",
                 flush=True,
             )
+    print()
+    for line in verdicts(ratios):
+        print(line)
+
+
+def verdicts(ratios: dict[tuple[int, str, str], float]) -> list[str]:
+    """What the project asks of its losses, and whether they keep it."""
+    slower = [
+        f"{name} ({mode}, B={batch}: {ratio:.2f})"
+        for (batch, name, mode), ratio in ratios.items()
+        if ratio > 1
+    ]
+    lines = ["slower than the peer: " + (", ".join(slower) or "none")]
+    for mode in ("graph", "XLA"):
+        large = {
+            name: 1 / ratio
+            for (batch, name, mode_), ratio in ratios.items()
+            if mode_ == mode and batch == SIZES[-1][0]
+        }
+        if not large:
+            continue
+        mean = statistics.geometric_mean(large.values())
+        lines.append(
+            f"{mode}, B={SIZES[-1][0]}: geometric mean of the speed-up "
+            f"{mean:.1f} (wanted: {MEAN_SPEEDUP}) over {len(large)} losses"
+        )
+        for name in MUCH_FASTER:
+            if name in large:
+                verdict = "yes" if large[name] >= MUCH_SPEEDUP else "NO"
+                lines.append(
+                    f"  {name}: {large[name]:.1f} times, at least "
+                    f"{MUCH_SPEEDUP}: {verdict}"
+                )
+    return lines
 
 
 def memory(names: list[str]) -> None:
@@ -244,8 +288,13 @@ def _peak(on_gpu: bool) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="parts of names; none: all")
-    parser.add_argument("--repeats", type=int, default=30)
-    parser.add_argument("--budget", type=float, default=60.0)
+    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument(
+        "--batch",
+        type=int,
+        choices=[size[0] for size in SIZES],
+        help="measure one size only",
+    )
     parser.add_argument("--threads", type=int, help="limit of both sides")
     parser.add_argument(
         "--cpu-time",
@@ -269,7 +318,8 @@ def main() -> None:
         if arguments.threads:
             use_threads(arguments.threads)
         clock = time.process_time if arguments.cpu_time else time.perf_counter
-        speed(names, arguments.repeats, arguments.budget, clock)
+        sizes = [s for s in SIZES if arguments.batch in (None, s[0])]
+        speed(names, sizes, arguments.repeats, clock)
 
 
 if __name__ == "__main__":

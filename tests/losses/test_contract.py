@@ -5,7 +5,6 @@ import inspect
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from keras_dml import losses
 from keras_dml.losses import LOSSES, ProxyLoss
@@ -235,24 +234,6 @@ def test_ignored_references_change_nothing(name):
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-def test_eager_graph_and_xla_agree_in_float32_and_float16(name):
-    labels = np.array(LABELS["unbalanced"])
-    half = batch(labels).astype("float16")
-    expected = compiled(name, "eager")(labels, half.astype("float32"))
-    scale = np.abs(expected[1]).max()
-    assert scale > 1e-4
-    for mode in ("eager", "graph", "xla"):
-        values, gradient = compiled(name, mode)(labels, half)
-        assert values.dtype == tf.float32
-        assert gradient.dtype == tf.float16
-        np.testing.assert_allclose(values, expected[0], rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(
-            tf.cast(gradient, "float32"), expected[1], atol=2e-3 * scale
-        )
-
-
 def default_without_draws(name):
     """The same loss, draws and initial proxies included, on any backend."""
     arguments = {"mining": "semihard"} if takes_seed(name) else {}
@@ -269,24 +250,3 @@ def default_without_draws(name):
     if name not in PAIRWISE:
         loss.proxies.assign(proxies[: loss.num_proxies])
     return loss
-
-
-def compiled(name, mode):
-    """(labels, embeddings) → values and gradient of their mean."""
-    loss = default_without_draws(name)
-
-    def step(labels, x):
-        labels, x = tf.convert_to_tensor(labels), tf.convert_to_tensor(x)
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            values = loss.per_example(labels, x)
-            mean = tf.reduce_mean(values)
-        return values, tape.gradient(mean, x)
-
-    if mode == "graph":  # batches of any size
-        signature = [
-            tf.TensorSpec([None], "int64"),
-            tf.TensorSpec([None, 5], "float16"),
-        ]
-        return tf.function(step, input_signature=signature)
-    return tf.function(step, jit_compile=True) if mode == "xla" else step

@@ -9,8 +9,9 @@ import sys
 import numpy as np
 import pytest
 
-from tests.losses.oracle import LABELS, batch, value_and_gradient
+from tests.losses.oracle import LABELS, value_and_gradient
 from tests.losses.test_contract import NAMES, default_without_draws
+from tests.losses.test_modes import DTYPES, PRECISION, representable
 
 pytestmark = [
     pytest.mark.slow,
@@ -30,6 +31,7 @@ from keras_dml import losses
 from keras_dml.losses.mining import DistanceWeighted
 from keras_dml.losses.pairs import compare
 from tests.losses.test_contract import NAMES, default_without_draws
+from tests.losses.test_modes import difficult
 
 assert keras.backend.backend() == "jax"
 data = np.load(sys.argv[1])
@@ -42,9 +44,26 @@ for name in NAMES:
         values = loss.per_example(labels, x)
         return values.mean(), values
 
-    (_, values), gradient = jax.jit(jax.value_and_grad(mean, has_aux=True))(x)
-    results[f"{name}/values"] = values
-    results[f"{name}/gradient"] = gradient
+    step = jax.value_and_grad(mean, has_aux=True)
+    jitted = jax.jit(step)
+    for dtype in ("float32", "float16", "bfloat16"):
+        (_, values), gradient = jitted(x.astype(dtype))
+        assert values.dtype == "float32" and gradient.dtype == dtype
+        results[f"{name}/{dtype}/values"] = values
+        results[f"{name}/{dtype}/gradient"] = gradient.astype("float32")
+    (_, values), gradient = step(x)
+    results[f"{name}/eager/values"] = values
+    results[f"{name}/eager/gradient"] = gradient
+    any_batch = jax.jit(
+        jax.value_and_grad(
+            lambda z, some, loss=loss: loss.per_example(some, z).mean()
+        )
+    )
+    finite = True
+    for some, z in difficult():
+        results_ = any_batch(z.astype("float32"), np.array(some, "int32"))
+        finite &= all(bool(np.isfinite(v).all()) for v in results_)
+    results[f"{name}/finite"] = finite
 
 generator = losses.MarginLoss(seed=3).seed_generator
 eager = DistanceWeighted().pair_weights(compare(labels, x), generator)
@@ -68,7 +87,7 @@ np.savez(sys.argv[2], **results)
 def jax_results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("jax")
     labels = np.array(LABELS["unbalanced"])
-    x = batch(LABELS["unbalanced"]).astype("float32")
+    x = representable(LABELS["unbalanced"])
     np.savez(folder / "in.npz", labels=labels, x=x)
     command = [sys.executable, "-W", "ignore", "-c", SCRIPT]
     subprocess.run(
@@ -81,19 +100,26 @@ def jax_results(tmp_path_factory):
         return labels, x, dict(archive)
 
 
+@pytest.mark.parametrize("kind", ["eager", *DTYPES])
 @pytest.mark.parametrize("name", NAMES)
-def test_jitted_loss_equals_tensorflow(jax_results, name):
+def test_loss_equals_tensorflow(jax_results, name, kind):
     labels, x, results = jax_results
     values, gradient = value_and_gradient(
         default_without_draws(name), labels, x
     )
     np.testing.assert_allclose(
-        results[f"{name}/values"], values, rtol=2e-5, atol=1e-6
+        results[f"{name}/{kind}/values"], values, rtol=2e-5, atol=1e-6
     )
     scale = np.abs(gradient).max()
+    precision = max(PRECISION.get(kind, 0), 2e-5)
     np.testing.assert_allclose(
-        results[f"{name}/gradient"], gradient, atol=2e-5 * scale
+        results[f"{name}/{kind}/gradient"], gradient, atol=precision * scale
     )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_difficult_batches_are_finite(jax_results, name):
+    assert jax_results[2][f"{name}/finite"]
 
 
 def test_draws_in_jax_do_not_depend_on_compilation(jax_results):

@@ -76,3 +76,15 @@ def test_negatives_of_a_reference_are_the_anchors_unlike_it():
         ref_embeddings=refs.astype("float32"),
     )
     np.testing.assert_allclose(values, expected, rtol=1e-5)
+
+
+def test_equal_ends_of_a_positive_pair_share_the_gradient():
+    # Both ends have the same distances to their negatives, by symmetry:
+    # what pushes the negatives away must be symmetric too.
+    x = np.array([[0.6, 0.8], [0.6, -0.8], [-1, 0.0]], "float32")
+    _, gradient = value_and_gradient(
+        LiftedStructureLoss(normalize=False), np.array([0, 0, 1]), x
+    )
+    assert np.abs(gradient).max() > 0.1
+    np.testing.assert_allclose(gradient[0], gradient[1] * [1, -1], atol=1e-6)
+    np.testing.assert_allclose(gradient[2, 1], 0, atol=1e-6)

@@ -34,6 +34,12 @@ from tests.parity.peer import (
     theirs,
 )
 
+MORE = {
+    "40x32, shuffled": (np.arange(40) % 8, 32),
+    "27x128, classes of 3": (np.repeat(np.arange(9), 3), 128),
+}
+SHAPES = {**SHAPES, **MORE}
+ORDINARY = [*ORDINARY, *MORE]
 SQUARED = their_distances.LpDistance(power=2)
 MEAN = their_reducers.MeanReducer()
 RAW_N_PAIRS = their_losses.NPairsLoss(
@@ -165,8 +171,9 @@ def test_histogram_of_degenerate_batches(shape):
     compare(ours(mine, labels, x), theirs(other, labels, x))
 
 
-def test_n_pair_on_batches_of_one_pair_a_class():
-    count, dim = 9, 16
+@pytest.mark.parametrize("count", [1, 2, 9, 20, 40])
+@pytest.mark.parametrize("dim", [3, 16])
+def test_n_pair_on_batches_of_one_pair_a_class(count, dim):
     labels = np.tile(np.arange(count), 2)
     x = 2 * embeddings(labels, dim)
     anchors, positives = np.arange(count), np.arange(count) + count

@@ -23,7 +23,10 @@ MINING: dict[str, Callable[..., Miner]] = {
 """Every strategy by the name that `mining=` takes.
 
 - "all": all pairs, or all triplets.
-- "easy": the closest positive, with its semi-hard negative.
+- "easy": the closest positive, with its semi-hard negative (Xuan et al.,
+  "Improved Embeddings with Easy Positive Triplet Mining", WACV 2020). An
+  easy negative too, the farthest one, would leave triplets that cost
+  nothing; that is `Selection("easy", "easy")`.
 - "semihard": every positive, with its semi-hard negative.
 - "hard": the farthest positive and the closest negative ("batch-hard").
 - "distance_weighted": every positive, with a negative drawn by distance.

@@ -6,15 +6,24 @@ from typing import NamedTuple
 from keras import ops
 
 from keras_dml.losses.distances import log_inverse_density
-from keras_dml.losses.mining.miner import Miner
+from keras_dml.losses.mining.miner import Miner, is_column
 from keras_dml.losses.pairs import Pairs
 from keras_dml.serialization import register
 from keras_dml.types import Tensor
 
+BLOCK = 32
 
-class _Cumulative(NamedTuple):
-    below: Tensor  # (B, R) sum of the weights left of each column
-    upto: Tensor  # (B, R) the same with the column's own weight
+
+class _Blocks(NamedTuple):
+    """Rows of probabilities in blocks of `BLOCK` columns.
+
+    A draw sums along the blocks, and along the columns of one block: sums
+    along whole rows would take longer than all else.
+    """
+
+    negative: Tensor  # (B, R)
+    columns: Tensor  # (B · blocks, BLOCK)
+    upto: Tensor  # (B, blocks) sum of the blocks as far as each
 
 
 @register
@@ -42,8 +51,9 @@ class DistanceWeighted(Miner):
         - An anchor whose negatives are all too far draws from its
           negatives; the original draws from the whole batch then,
           positives included.
-        - Negatives are independent draws, with replacement, one for each
-          positive of the anchor.
+        - Negatives are draws with replacement, one for each positive of
+          the anchor; an anchor's first eight are independent, further ones
+          are rotations of these with the same distribution.
 
     Reference:
         Wu et al., "Sampling Matters in Deep Embedding Learning", ICCV
@@ -81,16 +91,42 @@ class DistanceWeighted(Miner):
         total = ops.sum(weights, axis=1, keepdims=True)
         return weights / ops.where(total > 0, total, 1.0)
 
-    def prepare(self, pairs: Pairs) -> _Cumulative:
-        upto = ops.cumsum(self.probabilities(pairs), axis=1)
-        below = ops.pad(upto[:, :-1], ((0, 0), (1, 0)))
-        return _Cumulative(below, upto)
+    def prepare(self, pairs: Pairs) -> _Blocks:
+        weights = self.probabilities(pairs)
+        rows, columns = ops.shape(weights)[:2]
+        zeros = ops.zeros((rows, -columns % BLOCK), dtype="float32")
+        weights = ops.concatenate([weights, zeros], axis=1)
+        columns = ops.reshape(weights, (-1, BLOCK))
+        totals = ops.reshape(ops.sum(columns, axis=1), (rows, -1))
+        return _Blocks(pairs.negative, columns, ops.cumsum(totals, axis=1))
 
     def negatives(
-        self, prepared: _Cumulative, to_positive: Tensor, uniform: Tensor
+        self, prepared: _Blocks, to_positive: Tensor, uniform: Tensor
     ) -> Tensor:
-        # Inverse transform sampling. Rounding may leave the last sum a
-        # little off 1; scaling by it keeps every draw inside.
-        level = ops.minimum(uniform, 1.0 - 1e-6) * prepared.upto[:, -1:]
-        drawn = ops.logical_and(prepared.below <= level, level < prepared.upto)
-        return ops.cast(drawn, "float32")
+        negative, columns, upto = prepared
+        level = uniform * upto[:, -1:]
+        block, rest = _invert(upto, level)
+        places = ops.arange(ops.shape(upto)[0]) * ops.shape(upto)[1] + block
+        within = ops.cumsum(ops.take(columns, places, axis=0), axis=1)
+        column, _ = _invert(within, rest)
+        drawn = is_column(BLOCK * block + column, negative)
+        return ops.logical_and(drawn, negative)
+
+
+def _invert(upto: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
+    """Inverse transform sampling from cumulative weights.
+
+    Args:
+        upto: (B, N) cumulative weights.
+        level: (B, 1) in [0, the last of them).
+
+    Returns:
+        `(index, rest)`: (B,) int32, the entry of each row in which the
+        level lies, and (B, 1) how far inside it is.
+    """
+    # Rounding must not put it beyond the end, where nothing has a weight.
+    level = ops.minimum(level, (1.0 - 1e-6) * upto[:, -1:])
+    passed = upto <= level
+    index = ops.sum(ops.cast(passed, "int32"), axis=1)
+    below = ops.max(ops.where(passed, upto, 0.0), axis=1, keepdims=True)
+    return index, level - below

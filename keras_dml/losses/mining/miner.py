@@ -8,13 +8,19 @@ import keras
 from keras import ops
 
 from keras_dml.losses.pairs import Pairs
+from keras_dml.losses.turns import next_turn, turns
 from keras_dml.types import Config, Tensor
 
 Seed: TypeAlias = int | keras.random.SeedGenerator | None
 
 
-DRAWS = 32
+DRAWS = 8
 GOLDEN_RATIO = 0.618034
+
+
+Step: TypeAlias = Callable[
+    [tuple[Tensor, ...], Tensor, Tensor], tuple[Tensor, ...]
+]
 
 
 @dataclass(frozen=True)
@@ -31,9 +37,15 @@ class Miner:
 
     Attributes:
         is_random: Whether the strategy draws random numbers.
+        one_positive: Whether `positives` marks at most one an anchor, so
+            that there is nothing to loop over.
     """
 
     is_random = False
+
+    @property
+    def one_positive(self) -> bool:
+        return False
 
     def positives(self, pairs: Pairs) -> Tensor:
         """(B, R) boolean: the positives to use."""
@@ -46,7 +58,7 @@ class Miner:
     def negatives(
         self, prepared: Any, to_positive: Tensor, uniform: Tensor
     ) -> Tensor:
-        """Weights of the negatives for one positive of every anchor.
+        """The negatives for one positive of every anchor.
 
         Args:
             prepared: What `prepare` returned.
@@ -55,7 +67,7 @@ class Miner:
                 `is_random`.
 
         Returns:
-            (B, R) float32, 0 for what is no negative of the anchor.
+            (B, R) boolean: the negatives to use.
         """
         raise NotImplementedError
 
@@ -69,16 +81,18 @@ class Miner:
             seed: Seed of the strategies that draw.
 
         Returns:
-            `(positive_weights, negative_weights)`: (B, R) float32 each,
-            without gradient.
+            `(positive_weights, negative_weights)`: (B, R) each, float32,
+            or boolean if no pair counts more than once; without gradient.
         """
 
         def step(
             weights: tuple[Tensor, ...], pick: Tensor, negatives: Tensor
         ) -> tuple[Tensor, ...]:
+            negatives = ops.cast(negatives, "float32")
             count = ops.sum(negatives, axis=1, keepdims=True)
-            return weights[0] + ops.where(pick, count, 0.0), (
-                weights[1] + negatives
+            return (
+                ops.where(pick, count, weights[0]),
+                weights[1] + negatives,
             )
 
         zeros = ops.zeros_like(pairs.distances)
@@ -88,9 +102,7 @@ class Miner:
     def walk(
         self,
         pairs: Pairs,
-        step: Callable[
-            [tuple[Tensor, ...], Tensor, Tensor], tuple[Tensor, ...]
-        ],
+        step: Step,
         initial: tuple[Tensor, ...],
         seed: Seed = None,
     ) -> tuple[Tensor, ...]:
@@ -103,8 +115,9 @@ class Miner:
             pairs: The pairs of the batch.
             step: `(state, pick, negatives) -> state`, where `pick` is the
                 (B, R) boolean mask with the k-th positive of each anchor,
-                and `negatives` the (B, R) float weights of its negatives;
-                both empty for anchors with fewer positives.
+                and `negatives` the mask of its negatives, boolean or of
+                zeros and ones; both empty for anchors with fewer
+                positives.
             initial: The first state.
             seed: Seed of the strategies that draw.
 
@@ -114,30 +127,48 @@ class Miner:
         pairs = pairs._replace(distances=ops.stop_gradient(pairs.distances))
         has_negative = ops.any(pairs.negative, axis=1, keepdims=True)
         positive = ops.logical_and(self.positives(pairs), has_negative)
-        rank = ops.cumsum(ops.cast(positive, "int32"), axis=1)
         prepared = self.prepare(pairs)
         draw = self._draws(ops.shape(pairs.distances)[0], seed)
 
-        def visit(k: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
-            pick = ops.logical_and(positive, rank == k)
+        def visit(
+            k: Any, state: tuple[Tensor, ...], pick: Tensor
+        ) -> tuple[Tensor, ...]:
             to_positive = picked(pairs.distances, pick)
             negatives = self.negatives(prepared, to_positive, draw(k))
             exists = ops.any(pick, axis=1, keepdims=True)
-            negatives = ops.where(exists, negatives, 0.0)
-            return (k + 1, *step(state, pick, negatives))
+            return step(state, pick, ops.logical_and(negatives, exists))
 
-        steps = ops.max(rank)
-        _, *state = ops.while_loop(
-            lambda k, *_: k <= steps, visit, (ops.ones_like(steps), *initial)
+        if self.one_positive:
+            return visit(1, initial, positive)
+
+        scores = turns(positive)
+
+        def body(k: Tensor, last: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+            best = next_turn(scores, last)
+            pick = ops.logical_and(scores == best, best > 0)
+            return (k + 1, best, *visit(k, state, pick))
+
+        steps = ops.max(ops.sum(ops.cast(positive, "int32"), axis=1))
+        _, _, *state = ops.while_loop(
+            lambda k, *_: k <= steps,
+            body,
+            (
+                ops.ones_like(steps),
+                ops.full_like(scores[:, :1], float("inf")),
+                *initial,
+            ),
         )
-        return tuple(state)
+        # At the end as well: a gradient that reached the loop would make
+        # TensorFlow record its steps, which XLA cannot within a condition.
+        return tuple(ops.stop_gradient(x) for x in state)
 
     def _draws(self, anchors: Any, seed: Seed) -> Callable[[Tensor], Tensor]:
         """k → (B, 1) uniform numbers for the k-th positives, k = 1, 2, …
 
-        Drawing (B, R) numbers, of which few are used, would be the most
-        expensive part of mining. Beyond `DRAWS` positives of one anchor,
-        its numbers come back rotated by the golden ratio.
+        XLA's generator is slow on a CPU: more numbers than this would be
+        the most expensive part of a loss. Beyond `DRAWS` positives of one
+        anchor, its numbers come back rotated by the golden ratio: uniform
+        still, and spread evenly, but no longer independent.
         """
         if not self.is_random:
             zeros = ops.zeros((anchors, 1), dtype="float32")
@@ -167,6 +198,11 @@ def picked(values: Tensor, pick: Tensor) -> Tensor:
 def one_of_each_row(scores: Tensor, mask: Tensor) -> Tensor:
     """(B, R) boolean: the first largest score of each row under a mask."""
     scores = ops.where(mask, scores, float("-inf"))
-    columns = ops.arange(ops.shape(scores)[1])
-    largest = columns[None, :] == ops.argmax(scores, axis=1)[:, None]
+    largest = is_column(ops.argmax(scores, axis=1), scores)
     return ops.logical_and(largest, mask)
+
+
+def is_column(index: Tensor, like: Tensor) -> Tensor:
+    """(B, R) boolean of the shape of `like`: True at one column of a row."""
+    columns = ops.arange(ops.shape(like)[1], dtype=index.dtype)
+    return columns[None, :] == index[:, None]

@@ -50,7 +50,7 @@ class MultiSimilarity(Miner):
         return self.keep(pairs)[0]
 
     def prepare(self, pairs: Pairs) -> Tensor:
-        return ops.cast(self.keep(pairs)[1], "float32")
+        return self.keep(pairs)[1]
 
     def negatives(
         self, prepared: Tensor, to_positive: Tensor, uniform: Tensor
@@ -60,5 +60,4 @@ class MultiSimilarity(Miner):
     def pair_weights(
         self, pairs: Pairs, seed: Seed = None
     ) -> tuple[Tensor, Tensor]:
-        positive, negative = self.keep(pairs)
-        return ops.cast(positive, "float32"), ops.cast(negative, "float32")
+        return self.keep(pairs)

@@ -1,11 +1,17 @@
 """Mining by rank: all, easy, semi-hard and hard examples."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from keras import ops
 
 from keras_dml.arguments import check_choice
-from keras_dml.losses.mining.miner import Miner, Seed, one_of_each_row
+from keras_dml.losses.mining.miner import (
+    Miner,
+    Seed,
+    is_column,
+    one_of_each_row,
+)
 from keras_dml.losses.pairs import Pairs
 from keras_dml.serialization import register
 from keras_dml.types import Tensor
@@ -40,42 +46,46 @@ class Selection(Miner):
         check_choice("Selection", "positive", self.positive, POSITIVES)
         check_choice("Selection", "negative", self.negative, NEGATIVES)
 
+    @property
+    def one_positive(self) -> bool:
+        return self.positive != "all"
+
     def positives(self, pairs: Pairs) -> Tensor:
         if self.positive == "all":
             return pairs.positive
         sign = 1.0 if self.positive == "hard" else -1.0
         return one_of_each_row(sign * pairs.distances, pairs.positive)
 
-    def negatives(
-        self, prepared: Pairs, to_positive: Tensor, uniform: Tensor
-    ) -> Tensor:
-        distances, negative = prepared.distances, prepared.negative
+    def prepare(self, pairs: Pairs) -> Any:
+        """What depends on the anchors only."""
+        distances, negative = pairs.distances, pairs.negative
         if self.negative == "all":
-            chosen = negative
-        elif self.negative == "hard":
-            chosen = one_of_each_row(-distances, negative)
-        elif self.negative == "easy":
-            chosen = one_of_each_row(distances, negative)
-        else:
-            chosen = _semihard(distances, negative, to_positive)
-        return ops.cast(chosen, "float32")
+            return negative
+        if self.negative == "hard":
+            return one_of_each_row(-distances, negative)
+        if self.negative == "easy":
+            return one_of_each_row(distances, negative)
+        scores = ops.where(negative, -distances, float("-inf"))
+        farthest = ops.argmin(
+            ops.where(negative, -distances, float("inf")), axis=1
+        )
+        return scores, farthest
+
+    def negatives(
+        self, prepared: Any, to_positive: Tensor, uniform: Tensor
+    ) -> Tensor:
+        if self.negative != "semihard":
+            return prepared
+        scores, farthest = prepared
+        scores = ops.where(scores < -to_positive, scores, float("-inf"))
+        any_farther = ops.max(scores, axis=1) > float("-inf")
+        chosen = ops.where(any_farther, ops.argmax(scores, axis=1), farthest)
+        return is_column(chosen, scores)
 
     def pair_weights(
         self, pairs: Pairs, seed: Seed = None
     ) -> tuple[Tensor, Tensor]:
         """All pairs once if everything is used, else those of triplets."""
         if self.positive == self.negative == "all":
-            positive = ops.cast(pairs.positive, "float32")
-            return positive, ops.cast(pairs.negative, "float32")
+            return pairs.positive, pairs.negative
         return super().pair_weights(pairs, seed)
-
-
-def _semihard(
-    distances: Tensor, negative: Tensor, to_positive: Tensor
-) -> Tensor:
-    farther = ops.logical_and(negative, distances > to_positive)
-    any_farther = ops.any(farther, axis=1, keepdims=True)
-    return one_of_each_row(
-        ops.where(any_farther, -distances, distances),
-        ops.where(any_farther, farther, negative),
-    )

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from keras_dml.losses import TripletLoss
 from keras_dml.losses.mining import Selection, get
 from keras_dml.losses.pairs import compare
 from tests.losses.oracle import LABELS, batch, sets, unit
@@ -70,6 +71,18 @@ def test_names():
     assert get({"name": "easy", "negative": "hard"}) == Selection(
         "easy", "hard"
     )
+
+
+def test_easy_positives_still_cost_something_but_not_with_easy_negatives():
+    # Two classes that overlap: the closest positive is closer than the
+    # farthest negative by more than the margin, not than the next one.
+    angles = np.linspace(0, 1.5, 12)
+    x = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype("float32")
+    labels = np.arange(12) % 2
+    easy = TripletLoss(0.1, mining="easy")(labels, x)
+    both = TripletLoss(0.1, mining=Selection("easy", "easy"))(labels, x)
+    assert float(easy) > 0.005
+    assert float(both) == 0
 
 
 def test_ties_are_broken_once():

@@ -1,0 +1,128 @@
+"""Every loss in every mode and precision of TensorFlow, and its memory."""
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.losses.oracle import LABELS, batch
+from tests.losses.test_contract import (
+    NAMES,
+    PAIRWISE,
+    default,
+    default_without_draws,
+)
+
+DTYPES = ("float32", "float16", "bfloat16")
+PRECISION = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.5e-2}
+
+
+def representable(labels):
+    """Embeddings that all of the dtypes hold without rounding."""
+    return (np.round(32 * batch(labels)).clip(-127, 127) / 32).astype("float32")
+
+
+def compiled(loss, mode, dtype="float32", dim=5):
+    """(labels, embeddings) → values and gradient of their mean."""
+
+    def step(labels, x):
+        labels, x = tf.convert_to_tensor(labels), tf.convert_to_tensor(x)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            values = loss.per_example(labels, x)
+            mean = tf.reduce_mean(values)
+        return values, tape.gradient(mean, x)
+
+    if mode == "graph":  # batches of any size
+        signature = [
+            tf.TensorSpec([None], "int64"),
+            tf.TensorSpec([None, dim], dtype),
+        ]
+        return tf.function(step, input_signature=signature)
+    return tf.function(step, jit_compile=True) if mode == "xla" else step
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", NAMES)
+def test_modes_and_precisions_agree(name, dtype):
+    labels = np.array(LABELS["unbalanced"])
+    x = representable(LABELS["unbalanced"])
+    loss = default_without_draws(name)
+    expected = compiled(loss, "eager")(labels, x)
+    scale = np.abs(expected[1]).max()
+    assert scale > 1e-4
+    for mode in ("eager", "graph", "xla"):
+        step = compiled(loss, mode, dtype)
+        values, gradient = step(labels, tf.cast(x, dtype))
+        assert values.dtype == tf.float32
+        assert gradient.dtype == dtype
+        np.testing.assert_allclose(values, expected[0], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            tf.cast(gradient, "float32"),
+            expected[1],
+            atol=PRECISION[dtype] * scale,
+        )
+
+
+FOUR = [4, 4, 4, 4], [0, 1, 2, 3], [0, 0, 1, 1]  # one class, all, pairs
+
+
+def difficult():
+    """Batches of four and of one: (labels, embeddings)."""
+    ordinary = batch([0] * 4)
+    equal = np.repeat(ordinary[:1], 4, axis=0)
+    with_zero = ordinary * [[1], [0], [1], [1]]
+    yield from itertools.product(FOUR, (ordinary, equal, with_zero))
+    yield [3], ordinary[:1]
+    yield [3], 0 * ordinary[:1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["graph", "xla"])
+@pytest.mark.parametrize("name", NAMES)
+def test_difficult_batches_stay_finite_when_compiled(name, mode):
+    step = compiled(default(name), mode)
+    for labels, x in difficult():
+        values, gradient = step(np.array(labels), x.astype("float32"))
+        assert np.isfinite(values).all()
+        assert np.isfinite(gradient).all()
+
+
+def outputs(graph):
+    """Every tensor of a graph, and of the functions that it calls."""
+    for operation in graph.get_operations():
+        yield from operation.outputs
+    for function in graph._functions.values():
+        yield from outputs(function.graph)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_memory_is_that_of_the_pair_matrix(name):
+    # Nothing is computed here: in the graph of the value and its gradient
+    # no tensor has more than B² elements (SoftTriple: C·K·B, its logits).
+    size, dim = 2048, 16
+    arguments = {} if name in PAIRWISE else {"num_classes": 100}
+    loss = keras.saving.deserialize_keras_object(
+        keras.saving.serialize_keras_object(default(name, dim))
+    )
+    if arguments:
+        loss = type(loss)(**arguments)
+    loss.build(keras.layers.Layer(), dim)
+    graph = (
+        tf.function(compiled(loss, "eager"))
+        .get_concrete_function(
+            tf.TensorSpec([size], "int64"), tf.TensorSpec([size, dim])
+        )
+        .graph
+    )
+    shapes = [tensor.shape for tensor in outputs(graph)]
+    known = [s.num_elements() for s in shapes if s.is_fully_defined()]
+    assert len(known) > 50
+    assert max(known) <= size**2
+    if name in PAIRWISE:  # so that a matrix is not overlooked
+        assert max(known) == size**2
+    for shape in shapes:
+        assert shape.rank is None or shape.rank <= 3
