@@ -12,6 +12,7 @@ import re
 import shlex
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 import yaml
@@ -20,6 +21,7 @@ from click.testing import CliRunner
 import keras_dml
 from keras_dml.cli import main
 from keras_dml.recipes.files import merge, validate
+from tests.runs.small_run import write_images
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -47,9 +49,20 @@ def few(images: keras_dml.data.ImageSet) -> keras_dml.data.ImageSet:
     return images.select(np.concatenate(rows))
 
 
+def write_photographs(folder: Path) -> None:
+    """What the tutorial starts from: some classes, a network, a query."""
+    photographs = write_images(folder / "photographs", classes=44)
+    (photographs / "class_43").rename(photographs / "crow")
+    next((photographs / "crow").iterdir()).rename(folder / "query.jpg")
+    image = keras.Input((None, None, 3))
+    pooled = keras.layers.AveragePooling2D(16)(image)
+    network = keras.Model(image, keras.layers.Conv2D(8, 3)(pooled))
+    network.save(folder / "network.keras")
+
+
 @pytest.fixture(autouse=True)
 def little_data(tmp_path, monkeypatch) -> None:
-    """In an empty folder with the recipes, and little of glyphs."""
+    """In a folder with the recipes, a few photographs, little of glyphs."""
     splits = keras_dml.data.glyphs()
     little = dataclasses.replace(
         splits,
@@ -60,6 +73,7 @@ def little_data(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(keras_dml.data, "glyphs", lambda: little)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
+    write_photographs(tmp_path)
 
 
 @pytest.mark.slow

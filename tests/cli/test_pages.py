@@ -1,0 +1,47 @@
+"""The pages on the commands say what the commands say of themselves."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from keras_dml.cli import main
+
+PAGES = Path(__file__).parents[2] / "docs" / "commands"
+
+
+def leaves(command: click.Command) -> Iterator[click.Command]:
+    if isinstance(command, click.Group):
+        for part in command.commands.values():
+            yield from leaves(part)
+    else:
+        yield command
+
+
+def options(command: click.Command) -> list[click.Option]:
+    return [p for p in command.params if isinstance(p, click.Option)]
+
+
+def words(text: str) -> str:
+    return " ".join(text.replace("\\|", "|").split())
+
+
+@pytest.mark.parametrize("name", main.commands)
+def test_a_page_has_every_option_and_no_other(name: str) -> None:
+    page = words((PAGES / f"{name}.md").read_text())
+    wanted = []
+    for command in leaves(main.commands[name]):
+        assert words(command.help or "") in page
+        for option in options(command):
+            names = ", ".join(f"`{x}`" for x in option.opts)
+            assert f"| {names} | {words(option.help or '')}" in page
+            wanted.append(names)
+    assert page.count("| `-") == len(wanted)
+
+
+def test_every_page_is_of_a_command_and_listed() -> None:
+    pages = {path.stem for path in PAGES.glob("[!R]*.md")}
+    assert pages == set(main.commands)
+    overview = (PAGES / "README.md").read_text()
+    assert all(f"({name}.md)" in overview for name in pages)
