@@ -1,7 +1,18 @@
 """Checks of constructor arguments, with errors that name the way out."""
 
+import difflib
 from collections.abc import Iterable
 from typing import Any
+
+
+def did_you_mean(name: Any, known: Iterable[str]) -> str:
+    """A question, after a space, about the known name most like `name`.
+
+    Returns:
+        For instance " Did you mean 'epochs'?"; empty if none is like it.
+    """
+    close = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.4)
+    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def check_choice(

@@ -1,11 +1,11 @@
 """How the terms of an objective are weighted against each other."""
 
-import difflib
 from typing import Any
 
 import keras
 from keras import ops
 
+from keras_dml.arguments import did_you_mean
 from keras_dml.types import Config, Tensor
 
 Schedule = keras.optimizers.schedules.LearningRateSchedule
@@ -96,8 +96,7 @@ class LossWeighting(keras.layers.Layer):
 def _check_name(name: str, terms: tuple[str, ...]) -> None:
     if name in terms:
         return
-    nearest = difflib.get_close_matches(name, terms, n=1)
-    hint = f' Did you mean "{nearest[0]}"?' if nearest else ""
+    hint = did_you_mean(name, terms)
     raise ValueError(
         f"`loss_weights` of MetricModel must name terms of its objective, "
         f"{list(terms)}. Received: {name!r}.{hint}"

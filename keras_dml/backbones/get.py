@@ -1,10 +1,10 @@
 """`get`: a backbone by name, from a `.keras` file, or given as a model."""
 
-import difflib
 import os
 
 import keras
 
+from keras_dml.arguments import did_you_mean
 from keras_dml.backbones import applications, presets
 from keras_dml.backbones.bn_inception import bn_inception
 from keras_dml.backbones.convert import load_weights
@@ -115,8 +115,7 @@ def _refuse_weights(weights: str | None, backbone: object) -> None:
 
 def _load(path: str) -> keras.Model:
     if not path.endswith(".keras"):
-        nearest = difflib.get_close_matches(path.lower(), _names(), n=1)
-        hint = f' Did you mean "{nearest[0]}"?' if nearest else ""
+        hint = did_you_mean(path.lower(), _names())
         raise ValueError(
             '`backbone` must be "small_convnet", one of '
             f"{tuple(INCEPTIONS)}, a network of keras.applications, a preset "

@@ -1,11 +1,11 @@
 """Splitting a functional backbone at a layer, and copying a piece of it."""
 
-import difflib
 from typing import Any
 
 import keras
 from keras import layers
 
+from keras_dml.arguments import did_you_mean
 from keras_dml.layers.model_copy import copy_model
 from keras_dml.types import Tensor
 
@@ -116,8 +116,7 @@ def _output(backbone: keras.Model, name: str) -> keras.KerasTensor:
     known = [layer.name for layer in backbone.layers]
     if name in known:
         return backbone.get_layer(name).output
-    nearest = difflib.get_close_matches(name, known, n=1)
-    hint = f' Did you mean "{nearest[0]}"?' if nearest else ""
+    hint = did_you_mean(name, known)
     raise ValueError(
         f"There is no layer {name!r} in the backbone {backbone.name!r}.{hint}"
         f" Its layers: {', '.join(known)}."

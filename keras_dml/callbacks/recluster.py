@@ -59,6 +59,14 @@ class Division:
         """Time for all of it."""
         return self.seconds_embedding + self.seconds_clustering
 
+    def __str__(self) -> str:
+        sizes = ", ".join(str(size) for size in self.sizes)
+        kept = "" if self.kept is None else f"; {self.kept:.0%} stay"
+        return (
+            f"Division before epoch {self.epoch + 1}: clusters of {sizes} "
+            f"images{kept} ({self.seconds:.1f} s)."
+        )
+
 
 class Recluster(keras.callbacks.Callback):
     """Divides the training set among the learners every T epochs.

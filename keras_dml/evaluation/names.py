@@ -1,8 +1,8 @@
 """Names of metrics, as users write them."""
 
-import difflib
 from collections.abc import Sequence
 
+from keras_dml.arguments import did_you_mean
 from keras_dml.evaluation import clustering, embedding_space, ranking
 
 AT_K = tuple(f"{name}@k" for name in ranking.METRICS_AT_K)
@@ -55,8 +55,7 @@ def _checked(ks: Sequence[int]) -> Sequence[int]:
 
 def _unknown(metric: object) -> str:
     candidates = [*KNOWN, *(name[:-1] + "1" for name in AT_K)]
-    near = difflib.get_close_matches(str(metric).lower(), candidates, 1, 0.5)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    hint = did_you_mean(str(metric).lower(), candidates)
     return (
         "`metrics` of evaluate must be known metrics. Received: "
         f"{metric!r}.{hint} Known: {', '.join(KNOWN)}, where k is a positive "

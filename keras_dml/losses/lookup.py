@@ -1,8 +1,9 @@
 """Finding things by name, with errors that name the nearest known one."""
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
+
+from keras_dml.arguments import did_you_mean
 
 T = TypeVar("T")
 
@@ -10,10 +11,8 @@ T = TypeVar("T")
 def nearest(name: str, known: Iterable[str]) -> str:
     """A sentence that names the known name most like `name`."""
     names = list(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
-    if close:
-        return f"Did you mean {close[0]!r}?"
-    return f"Known are: {', '.join(sorted(names))}."
+    known_are = f"Known are: {', '.join(sorted(names))}."
+    return did_you_mean(name, names).strip() or known_are
 
 
 def check_known(kind: str, name: str, known: Iterable[str]) -> None:

@@ -1,6 +1,5 @@
 """Reading recipes: inheritance, command-line settings, clear errors."""
 
-import difflib
 import os
 from pathlib import Path
 from typing import Any, get_args
@@ -8,6 +7,7 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from keras_dml.arguments import did_you_mean
 from keras_dml.recipes.schema import Recipe
 
 
@@ -133,8 +133,7 @@ def _explain(error: dict[str, Any]) -> str:
     if error["type"] == "extra_forbidden":
         section, keys = _section_at(location[:-1])
         known = list(section.model_fields)
-        nearest = difflib.get_close_matches(location[-1], known, n=1)
-        hint = f" Did you mean `{nearest[0]}`?" if nearest else ""
+        hint = did_you_mean(location[-1], known)
         where = ".".join(keys) or "a recipe"
         return (
             f"`{'.'.join([*keys, location[-1]])}` is not a key of "

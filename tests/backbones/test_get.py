@@ -92,8 +92,8 @@ def test_frozen_batch_norm_trains_gamma_and_beta_only() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("small_convent",), 'Did you mean "small_convnet"'),
-        (("resnet500",), 'Did you mean "resnet50"'),
+        (("small_convent",), "Did you mean 'small_convnet'"),
+        (("resnet500",), "Did you mean 'resnet50'"),
         (("no such thing",), "must be .*Received: backbone='no such thing'"),
     ],
 )

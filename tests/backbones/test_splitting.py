@@ -123,7 +123,7 @@ def test_an_end_below_the_start_is_an_error(backbone) -> None:
 
 
 def test_unknown_layers_are_named(backbone) -> None:
-    with pytest.raises(ValueError, match="no layer 'relu1'.*mean \"relu_1\""):
+    with pytest.raises(ValueError, match="no layer 'relu1'.*mean 'relu_1'"):
         splitting.copy_between(backbone, "relu1")
     with pytest.raises(ValueError, match="Its layers: .*conv_0, pool_0"):
         splitting.lower_part(backbone, "stage4")

@@ -1,4 +1,5 @@
 import logging
+from dataclasses import replace
 
 import keras
 import numpy as np
@@ -6,6 +7,7 @@ import pytest
 
 from keras_dml import methods
 from keras_dml.callbacks import Recluster
+from keras_dml.callbacks.recluster import Division
 from keras_dml.data import ClusterSampler, ImageSet, pipeline
 from tests.conftest import blobs
 
@@ -213,3 +215,11 @@ def test_more_clusters_than_points() -> None:
     sampler = ClusterSampler(images.labels, classes=2, images=2, learners=5)
     with pytest.raises(ValueError, match="4 images and 5 learners"):
         Recluster(images, sampler)
+
+
+def test_a_division_reads_as_a_sentence() -> None:
+    first = Division(0, (7, 5), None, (), 1.0, 0.25)
+    assert str(first) == (
+        "Division before epoch 1: clusters of 7, 5 images (1.2 s)."
+    )
+    assert "; 75% stay (" in str(replace(first, epoch=2, kept=0.75))

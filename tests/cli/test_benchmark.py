@@ -92,7 +92,7 @@ def test_ctrl_c(recipe, tmp_path, monkeypatch) -> None:
     [
         (["--metrics", "recal@1"], "Did you mean"),
         (["--baseline", "b"], "baseline='b'"),
-        (["--set", "epoch=1"], "Did you mean `epochs`"),
+        (["--set", "epoch=1"], "Did you mean 'epochs'"),
     ],
 )
 def test_mistakes(arguments, message, recipe, tmp_path) -> None:

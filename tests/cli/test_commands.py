@@ -69,7 +69,7 @@ def test_settings_reach_the_run(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--set", "epoch=1"], "Did you mean `epochs`"),
+        (["--set", "epoch=1"], "Did you mean 'epochs'"),
         (["--set", "data.path=/nowhere"], "/nowhere"),
         (["--set", "backbone.name=smal_convnet"], 'mean "small_convnet"'),
         (

@@ -95,11 +95,11 @@ def test_parse_setting() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (("epoch=3",), r"`epoch` is not a key of a recipe. Did you mean `ep"),
+        (("epoch=3",), r"`epoch` is not a key of a recipe. Did you mean 'ep"),
         (("optimizer.learningrate=3",), "`optimizer.learningrate` is not a "
-         "key of optimizer. Did you mean `learning_rate`"),
+         "key of optimizer. Did you mean 'learning_rate'"),
         (("method.embeding_dim=3",), "`method.embeding_dim` is not a key of "
-         "method. Did you mean `embedding_dim`"),
+         "method. Did you mean 'embedding_dim'"),
         (("epochs=many",), "`epochs`: .*integer.*'many'"),
         (("epochs=0",), "`epochs`: .*greater than or equal to 1"),
         (("method.name=dcmll",), "`method`.*dcmll"),

@@ -89,7 +89,7 @@ def test_warmup_is_a_line_and_then_the_cosine() -> None:
          "factor`.*less than 1"),
         (("optimizer.schedule={name: steps, epoch: [2]}",),
          "schedule.epoch` is not a key of optimizer.schedule. Did you mean "
-         "`epochs`"),
+         "'epochs'"),
         (("optimizer.schedule={name: steps, epochs: [8]}",),
          "`epochs`: .*after 8 epochs, when the run is over.*Received: 8"),
         (("optimizer.schedule={name: cosine, warmup: 8}",), "`epochs`: .*over"),
