@@ -129,7 +129,7 @@ def test_validation_data_is_refused_with_the_way_out(tiny_backbone) -> None:
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        ({"metrik": 1.0}, 'must name terms.*"metric"'),
+        ({"metrik": 1.0}, "must name terms.*'metric'"),
         ({"metric": "auto"}, r"loss_weights\['metric'\]='auto'"),
     ],
 )

@@ -71,7 +71,7 @@ def test_settings_reach_the_run(tmp_path) -> None:
     [
         (["--set", "epoch=1"], "Did you mean 'epochs'"),
         (["--set", "data.path=/nowhere"], "/nowhere"),
-        (["--set", "backbone.name=smal_convnet"], 'mean "small_convnet"'),
+        (["--set", "backbone.name=smal_convnet"], "mean 'small_convnet'"),
         (
             ["--set", "method={learners: 300, embedding_dim: 300}"],
             "30 images and 300 learners",
