@@ -178,7 +178,7 @@ def test_any_loss_is_summed_over_the_learners(tiny_backbone) -> None:
         ({"variant": "ensemble"}, "`variant` of abe.*variant='ensemble'"),
         ({"pairs": "some"}, "`pairs` of abe.*pairs='some'"),
         ({"learners": 5}, "`learners`.*divide.*learners=5"),
-        ({"branch": "relu0"}, "no layer 'relu0'.*mean \"relu_0\""),
+        ({"branch": "relu0"}, "There is no layer 'relu0'.*mean 'relu_0'"),
         ({"pooling": "sum"}, "`pooling`.*pooling='sum'"),
     ],
 )
