@@ -1,7 +1,8 @@
-"""Copies of a backbone with frozen statistics or another input shape."""
+"""Copies of a backbone with frozen parts or another input shape."""
 
 import keras
 
+from keras_dml.backbones.splitting import lower_part
 from keras_dml.layers import FrozenBatchNormalization
 from keras_dml.layers.model_copy import copy_model
 
@@ -28,6 +29,28 @@ def freeze_batch_norm(backbone: keras.Model) -> keras.Model:
         backbone, clone_function=frozen, recursive=True
     )
     copy.set_weights(backbone.get_weights())
+    return copy
+
+
+def freeze_until(backbone: keras.Model, last: str) -> keras.Model:
+    """A copy that trains only above a layer.
+
+    Nothing is differentiated below it, so that a step is faster, and what
+    little data there are change only the upper layers.
+
+    Args:
+        backbone: A functional model. It is left as it is.
+        last: Name of the layer that is frozen with all that it depends on.
+
+    Returns:
+        A functional model with the same layer names and weights.
+
+    Raises:
+        ValueError: If there is no such layer.
+    """
+    copy = with_input_shape(backbone, backbone.input_shape[1:])
+    for layer in lower_part(copy, last).layers:
+        layer.trainable = False
     return copy
 
 

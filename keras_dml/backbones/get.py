@@ -5,11 +5,9 @@ import os
 import keras
 
 from keras_dml.arguments import did_you_mean
-from keras_dml.backbones import applications, presets
+from keras_dml.backbones import applications, freezing, presets
 from keras_dml.backbones.bn_inception import bn_inception
 from keras_dml.backbones.convert import load_weights
-from keras_dml.backbones.freezing import freeze_batch_norm as freeze
-from keras_dml.backbones.freezing import with_input_shape
 from keras_dml.backbones.googlenet import googlenet
 from keras_dml.backbones.small_convnet import small_convnet
 from keras_dml.backbones.torchvision_googlenet import torchvision_googlenet
@@ -28,6 +26,7 @@ def get(
     input_shape: tuple[int, int, int] | None = None,
     weights: str | None = None,
     freeze_batch_norm: bool = False,
+    freeze_until: str | None = None,
 ) -> keras.Model:
     """A backbone: a Keras model from raw images to features.
 
@@ -51,6 +50,8 @@ def get(
             comes with its weights.
         freeze_batch_norm: Whether batch normalization keeps its moving
             statistics while its gamma and beta still train.
+        freeze_until: Name of a layer: it and all that it depends on do not
+            train.
 
     Returns:
         A functional model, (B, H, W, C) → (B, h, w, C') or (B, C').
@@ -59,14 +60,14 @@ def get(
         ImportError: If the library of a preset is not installed.
         ValueError: If the name is unknown, if the file holds no backbone,
             if the preset cannot be loaded, if the model's input is not one
-            batch of images of known size, or if `weights` is given where
-            it has no meaning.
+            batch of images of known size, if `weights` is given where it
+            has no meaning, or if `freeze_until` is no layer.
         FileNotFoundError: If a path to a `.keras` file does not exist.
     """
     model = _find(backbone, input_shape, weights)
     _check(model, backbone)
     if input_shape and tuple(model.input_shape[1:]) != tuple(input_shape):
-        model = with_input_shape(model, input_shape)
+        model = freezing.with_input_shape(model, input_shape)
     if None in model.input_shape[1:]:
         raise ValueError(
             "`input_shape` must be given for a backbone that takes images "
@@ -74,7 +75,11 @@ def get(
             f"{_describe(backbone)} takes {model.input_shape}. Use for "
             "instance input_shape=(224, 224, 3)."
         )
-    return freeze(model) if freeze_batch_norm else model
+    if freeze_batch_norm:
+        model = freezing.freeze_batch_norm(model)
+    if freeze_until is not None:
+        model = freezing.freeze_until(model, freeze_until)
+    return model
 
 
 def _find(

@@ -17,6 +17,7 @@ class Backbone(Section):
     input_shape: tuple[int, int, int] | None = None
     weights: str | None = None
     freeze_batch_norm: bool = False
+    freeze_until: str | None = None
 
 
 class Baseline(Section):

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_dml import backbones
+from keras_dml import backbones, methods
 from keras_dml.layers import FrozenBatchNormalization
 
 
@@ -87,6 +87,43 @@ def test_frozen_batch_norm_trains_gamma_and_beta_only() -> None:
     np.testing.assert_array_equal(model(x, training=True), plain(x))
     np.testing.assert_array_equal(norm.moving_mean, [1, 2, 3, 4])
     assert not isinstance(plain.get_layer("norm_0"), FrozenBatchNormalization)
+
+
+def test_frozen_until_a_layer_only_what_is_above_trains() -> None:
+    plain = backbones.small_convnet((16, 16, 1), filters=(4, 8))
+    model = backbones.get(plain, freeze_until="relu_0")
+    trained = {v.path.split("/")[0] for v in model.trainable_variables}
+    assert trained == {"conv_1", "norm_1"}
+    assert plain.get_layer("conv_0").trainable
+    x = np.random.default_rng(0).uniform(0, 255, (4, 16, 16, 1))
+    np.testing.assert_array_equal(model(x), plain(x))
+    # In training, too, statistics below the layer stay as they are.
+    model(x, training=True)
+    np.testing.assert_array_equal(model.get_layer("norm_0").moving_mean, 0)
+    assert np.any(model.get_layer("norm_1").moving_mean)
+
+
+def test_methods_keep_what_is_frozen() -> None:
+    plain = backbones.small_convnet((16, 16, 1), filters=(4, 8, 8))
+    frozen = backbones.get(plain, freeze_until="relu_0")
+    for model in (
+        methods.baseline(frozen, embedding_dim=4),
+        methods.abe(
+            frozen,
+            embedding_dim=4,
+            learners=2,
+            branch="relu_0",
+            attention_end="relu_1",
+        ),
+    ):
+        trained = {v.path.split("/")[-2] for v in model.trainable_variables}
+        assert {"conv_1", "norm_1"} < trained
+        assert not {"conv_0", "norm_0"} & trained
+
+
+def test_freezing_until_an_unknown_layer() -> None:
+    with pytest.raises(ValueError, match="'relu0'.*Did you mean 'relu_0'"):
+        backbones.get("small_convnet", freeze_until="relu0")
 
 
 @pytest.mark.parametrize(

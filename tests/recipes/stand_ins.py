@@ -130,6 +130,7 @@ def backbone(
     input_shape: tuple[int, int, int] | None,
     weights: str | None,
     freeze_batch_norm: bool,
+    freeze_until: str | None,
 ) -> keras.Model:
     """As `backbones.get`, without files and downloads; made once.
 
@@ -141,7 +142,10 @@ def backbone(
         make = partial(WHOLE[name], include_top=False, weights=None)
         model = (make if whole else small_resnet)(input_shape=input_shape)
     return backbones.get(
-        model, input_shape=input_shape, freeze_batch_norm=freeze_batch_norm
+        model,
+        input_shape=input_shape,
+        freeze_batch_norm=freeze_batch_norm,
+        freeze_until=freeze_until if whole else None,
     )
 
 
