@@ -4,6 +4,8 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 
 def did_you_mean(name: Any, known: Iterable[str]) -> str:
     """A question, after a space, about the known name most like `name`.
@@ -36,10 +38,15 @@ def check_positive(owner: str, name: str, value: float) -> None:
         )
 
 
-def check_count(owner: str, name: str, value: Any, least: int = 1) -> None:
-    """Raises `ValueError` unless `value` is an integer >= `least`."""
-    if not isinstance(value, int) or value < least:
+def check_count(owner: str, name: str, value: Any, least: int = 1) -> int:
+    """`value` as an int; raises `ValueError` unless it is one >= `least`.
+
+    Integers of NumPy count, truth values do not.
+    """
+    is_whole = isinstance(value, int | np.integer)
+    if not is_whole or isinstance(value, bool) or value < least:
         raise ValueError(
             f"`{name}` of {owner} must be an integer of at least {least}. "
             f"Received: {name}={value!r}."
         )
+    return int(value)

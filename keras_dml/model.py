@@ -43,9 +43,9 @@ class MetricModel(keras.Model):
             "backbone/", "head/", "objective/" or "weighting/".
         decay_loss_weights: Whether the optimizer's weight decay also
             applies to the weights that losses own.
-        resize: Short side, in pixels, to which an image is resized before
-            the centre crop of the test view; by default no more than the
-            model's input needs. Evaluation and export read it.
+        resize: Side, in pixels, to which evaluation and export resize an
+            image before its centre crop; by default what the input needs.
+        resize_mode: Which side that is, see `keras_dml.data.View`.
         momentum: μ of the `MomentumEncoder` that embeds the second view of
             an image, for objectives that compare two. None: there is none.
         copy_statistics: As for `MomentumEncoder`.
@@ -70,6 +70,7 @@ class MetricModel(keras.Model):
         rate_multipliers: dict[str, float] | None = None,
         decay_loss_weights: bool = False,
         resize: int | None = None,
+        resize_mode: str = "shortest",
         momentum: float | None = None,
         copy_statistics: bool = False,
         **kwargs: Any,
@@ -81,6 +82,7 @@ class MetricModel(keras.Model):
         self.rate_multipliers = dict(rate_multipliers or {})
         self.decay_loss_weights = decay_loss_weights
         self.resize = resize
+        self.resize_mode = resize_mode
         self.momentum = momentum
         self.copy_statistics = copy_statistics
         self.momentum_encoder: MomentumEncoder | None = None
@@ -158,11 +160,10 @@ class MetricModel(keras.Model):
         for name in ("loss", "loss_weights", "metrics", "weighted_metrics"):
             if kwargs.get(name) is not None:
                 raise ValueError(
-                    f"`{name}` is not for MetricModel.compile: its "
-                    "objective holds the losses, `loss_weights` is an "
-                    "argument of its constructor, and "
-                    "`callbacks.RetrievalEvaluation` measures it. "
-                    f"Received: {name}={kwargs[name]!r}. Use "
+                    f"`{name}` is not for MetricModel.compile: its objective "
+                    "holds the losses, `loss_weights` is an argument of its "
+                    "constructor, and `callbacks.RetrievalEvaluation` "
+                    f"measures it. Received: {name}={kwargs[name]!r}. Use "
                     "`methods.baseline(backbone, loss=…)` and "
                     "`model.compile(optimizer)`."
                 )
@@ -199,11 +200,10 @@ class MetricModel(keras.Model):
         variables = self.trainable_variables
         if not self.optimizer.built:
             self.optimizer.build(variables)
-        nothing: list[keras.Variable] = []
         learners = zip_longest(
             self.head.learner_variables(),
             self.objective.learner_variables(),
-            fillvalue=nothing,
+            fillvalue=(),
         )
         return RestrictedUpdate(
             self.optimizer,
@@ -261,10 +261,9 @@ class MetricModel(keras.Model):
 
     def test_step(self, data: Any) -> dict[str, Tensor]:
         raise ValueError(
-            "MetricModel has no loss on validation data: its classes are "
-            "not those of training. Leave out `validation_data` and "
-            "`evaluate`, and use the callback "
-            "`keras_dml.callbacks.RetrievalEvaluation(images)` or "
+            "MetricModel has no loss on validation data: its classes are not "
+            "those of training. Leave out `validation_data` and `evaluate`, "
+            "and use `keras_dml.callbacks.RetrievalEvaluation(images)` or "
             "`keras_dml.evaluation.evaluate(model, images)`."
         )
 
@@ -282,6 +281,7 @@ class MetricModel(keras.Model):
             "rate_multipliers": self.rate_multipliers,
             "decay_loss_weights": self.decay_loss_weights,
             "resize": self.resize,
+            "resize_mode": self.resize_mode,
             "momentum": self.momentum,
             "copy_statistics": self.copy_statistics,
         }

@@ -199,3 +199,12 @@ def test_heads_and_objectives_must_be_written_out(tiny_backbone) -> None:
 def test_unknown_pooling_is_refused() -> None:
     with pytest.raises(ValueError, match="`pooling` of Head.*'sum'"):
         Head(pooling="sum")
+
+
+def test_files_of_earlier_versions_resized_the_short_side(
+    tiny_backbone,
+) -> None:
+    model = methods.baseline(tiny_backbone, embedding_dim=4, resize=20)
+    config = model.get_config()
+    assert config.pop("resize_mode") == "shortest"
+    assert MetricModel.from_config(config).resize_mode == "shortest"

@@ -247,4 +247,5 @@ def _feature_model(model: keras.Model) -> keras.Model:
     unit = keras.layers.UnitNormalization(dtype="float32")(pooled)
     features = keras.Model(model.backbone.input, unit)
     features.resize = model.resize
+    features.resize_mode = model.resize_mode
     return features

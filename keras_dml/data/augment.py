@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from keras_dml.arguments import check_choice
-from keras_dml.data.view import View, center_crop, resize, to_channels
+from keras_dml.data.resizing import resize
+from keras_dml.data.view import View, center_crop, to_channels
 from keras_dml.data.windows import (
     TRIES,
     cut_random_area,
@@ -26,7 +27,7 @@ class Augment:
     beforehand, so that any view of any step can be made again.
 
     Args:
-        view: Size, channels and short side.
+        view: Size and channels, and how images are resized before the cut.
         crop: What is cut out of the resized image. "random": a window of
             the view's size. "random_resized": a window of random area and
             aspect ratio, resized to the view's size; where the view has no
@@ -68,6 +69,15 @@ class Augment:
                 '`pad` of Augment goes with crop="random", as no other cut '
                 f"reaches the padding. Received: pad={self.pad}, "
                 f"crop={self.crop!r}. Use pad=0."
+            )
+        if self.view.frame and not self.resizes_first:
+            raise ValueError(
+                "`resize_mode` of Augment's view needs `resize` with "
+                'crop="random_resized", which otherwise cuts windows out of '
+                "the original image and does not resize it. Received: "
+                f"resize_mode={self.view.resize_mode!r}, resize=None. Use "
+                'resize_mode="shortest", or for instance '
+                f"resize={max(self.view.size)}."
             )
 
     @property

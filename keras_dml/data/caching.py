@@ -112,7 +112,7 @@ def _free_disk(folder: Path) -> int:
 def _file(images: ImageSet, augment: Augment) -> Path:
     """A file whose name changes with the images and what is done to them."""
     view = augment.view
-    done = (view.short_side, view.channels) if augment.resizes_first else ()
+    done = view.preparation if augment.resizes_first else ()
     key = hashlib.sha256(repr((_VERSION, tf.__version__, done)).encode())
     for path in images.paths or ():
         try:
@@ -138,9 +138,7 @@ def _shapes(images: ImageSet, augment: Augment) -> Rows:
     shapes[:, :2] = sizes
     shapes[:, 2] = 3
     if augment.resizes_first:
-        shortest = shapes[:, :2].min(axis=1, keepdims=True)
-        shapes[:, :2] *= augment.view.short_side
-        shapes[:, :2] //= shortest
+        shapes[:, :2] = augment.view.prepared_sizes(shapes[:, :2])
         shapes[:, 2] = augment.view.channels
     return shapes
 

@@ -40,6 +40,7 @@ def _of_system() -> int:
     except OSError:
         pass
     try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
         return 0
+    return max(0, total // 4)  # -1 pages where their number is not known.

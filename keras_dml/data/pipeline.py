@@ -25,6 +25,7 @@ def pipeline(
     size: int | tuple[int, int],
     channels: int | None = None,
     resize: int | None = None,
+    resize_mode: str = "shortest",
     crop: str = "random",
     flip: bool = False,
     pad: int = 0,
@@ -53,8 +54,10 @@ def pipeline(
         sampler: A sampler of their labels.
         size: (height, width) of a view in pixels, or one number for both.
         channels: 1 or 3; by default those of the images, 3 for files.
-        resize: Short side, in pixels, to which images are resized first.
-            By default the larger side of `size`.
+        resize: Side, in pixels, to which images are resized first. By
+            default no more than `size` needs.
+        resize_mode: Which side: "shortest", "longest" (and black is added
+            to make a square) or "squash" (both): see `View`.
         crop: "random", "random_resized" or "center": see `Augment`.
         flip: Whether to mirror half of the views, left to right.
         pad: Pixels added on every side before a "random" cut.
@@ -84,7 +87,8 @@ def pipeline(
     """
     _check(images, sampler, views)
     height, width = (size, size) if isinstance(size, int) else size
-    view = View((height, width), channels or images.channels or 3, resize)
+    channels = channels or images.channels or 3
+    view = View((height, width), channels, resize, resize_mode)
     augment = Augment(view, crop, flip, pad, pad_mode, scale, ratio)
     loader = Loader(images, cached(images, augment, cache))
     with tf.device("CPU:0"):

@@ -4,12 +4,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
+
+from keras_dml.arguments import check_choice
+from keras_dml.data.resizing import (
+    RESIZE_MODES,
+    resize_longest,
+    resize_shortest,
+    squash,
+)
+from keras_dml.types import Rows
 
 
 @dataclass(frozen=True)
 class View:
-    """The deterministic view: resize the short side, cut the center out.
+    """The deterministic view: resize, then cut the center out.
 
     It is the same for evaluation, clustering and export. Pixels stay in
     0..255: what else weights want done to them belongs to the model. Those
@@ -19,21 +29,30 @@ class View:
         size: (height, width) of the view, in pixels.
         channels: 1 or 3. Gray images become RGB by repeating, RGB images
             gray by the luma of ITU-R BT.601.
-        resize: The short side, in pixels, before the cut. By default the
-            larger side of `size`.
+        resize: The side, in pixels, that images are resized to before the
+            cut: which one, `resize_mode` says. By default no more than
+            `size` needs.
+        resize_mode: "shortest": the short side, keeping the aspect ratio;
+            by default to the larger side of `size`. "longest": the long
+            side, keeping the aspect ratio, and black is added on both
+            sides to make the image a square; by default it is fitted into
+            `size`. "squash": both sides, whatever the aspect ratio; by
+            default to `size`.
 
     Raises:
-        ValueError: If `size` or `channels` is unfit, or if the cut would
+        ValueError: If an argument is not as described, or if the cut would
             be larger than the resized image.
     """
 
     size: tuple[int, int]
     channels: int
     resize: int | None = None
+    resize_mode: str = "shortest"
 
     def __post_init__(self) -> None:
         # Recipes and configs bring lists.
         object.__setattr__(self, "size", tuple(self.size))
+        check_choice("View", "resize_mode", self.resize_mode, RESIZE_MODES)
         if len(self.size) != 2 or not all(_is_positive(x) for x in self.size):
             raise ValueError(
                 "`size` of View must be (height, width) in pixels. "
@@ -49,7 +68,7 @@ class View:
         ):
             raise ValueError(
                 "`resize` of View must be at least as long as the sides of "
-                f"`size`, so that nothing is padded. Received: "
+                "`size`, so that the cut is inside of the image. Received: "
                 f"resize={self.resize!r}, size={self.size}. Use "
                 f"resize={max(self.size)} or more."
             )
@@ -60,7 +79,8 @@ class View:
 
         Args:
             model: A model with one image input of known size; its
-                attribute `resize`, where it has one, is the short side.
+                attributes `resize` and `resize_mode`, where it has them,
+                are those of the view.
 
         Raises:
             ValueError: If the model's input is not one image.
@@ -74,12 +94,47 @@ class View:
                 f"input_shape={shape}. Build the model with such an input, "
                 "or make the View yourself."
             )
-        return cls(shape[1:3], shape[3], getattr(model, "resize", None))
+        return cls(
+            shape[1:3],
+            shape[3],
+            getattr(model, "resize", None),
+            getattr(model, "resize_mode", "shortest"),
+        )
+
+    @property
+    def frame(self) -> tuple[int, int] | None:
+        """(height, width) of every image before the cut.
+
+        None if it differs from image to image, as with "shortest".
+        """
+        if self.resize_mode == "shortest":
+            return None
+        return self.size if self.resize is None else (self.resize,) * 2
 
     @property
     def short_side(self) -> int:
         """Length of an image's short side before the cut, in pixels."""
-        return self.resize or max(self.size)
+        return min(self.frame) if self.frame else self.resize or max(self.size)
+
+    @property
+    def preparation(self) -> tuple[Any, ...]:
+        """What `prepare` does: views for which it is equal share pixels."""
+        if self.frame:
+            return self.resize_mode, self.frame, self.channels
+        return self.short_side, self.channels
+
+    def prepared_sizes(self, sizes: Rows) -> Rows:
+        """Sizes of images after `prepare`.
+
+        Args:
+            sizes: (height, width) of the images, (N, 2).
+
+        Returns:
+            (N, 2).
+        """
+        if self.frame:
+            return np.broadcast_to(self.frame, sizes.shape)
+        return sizes * self.short_side // sizes.min(axis=1, keepdims=True)
 
     def apply(self, images: Any) -> tf.Tensor:
         """The view of one image or of a batch of images of one size.
@@ -98,14 +153,14 @@ class View:
         return center_crop(self.prepare(images), self.size)
 
     def prepare(self, images: Any) -> tf.Tensor:
-        """What `apply` does before the cut: channels and short side.
+        """What `apply` does before the cut: channels and size.
 
         Args:
             images: As for `apply`.
 
         Returns:
-            (..., H, W, channels) whose shorter side is `short_side`; uint8
-            if the images are, and float32 otherwise.
+            (..., H, W, channels) in `frame`, or with `short_side`; uint8 if
+            the images are, and float32 otherwise.
         """
         images = tf.convert_to_tensor(images)
         if images.dtype != tf.uint8:
@@ -113,9 +168,13 @@ class View:
         # The smaller number of channels is cheaper to resize.
         if self.channels == 1:
             images = to_channels(images, 1)
-        return to_channels(
-            resize_short_side(images, self.short_side), self.channels
-        )
+        return to_channels(self._resized(images), self.channels)
+
+    def _resized(self, images: tf.Tensor) -> tf.Tensor:
+        if self.frame is None:
+            return resize_shortest(images, self.short_side)
+        to_frame = squash if self.resize_mode == "squash" else resize_longest
+        return to_frame(images, self.frame)
 
 
 def to_channels(images: tf.Tensor, channels: int) -> tf.Tensor:
@@ -144,38 +203,6 @@ def to_channels(images: tf.Tensor, channels: int) -> tf.Tensor:
     # In this form an image with three equal channels keeps them exactly.
     gray = green + 0.299 * (red - green) + 0.114 * (blue - green)
     return tf.cast(tf.round(gray), images.dtype)
-
-
-def resize_short_side(images: tf.Tensor, short_side: int) -> tf.Tensor:
-    """Resizes images so that the shorter side has a given length.
-
-    Bilinear with antialiasing; the longer side is rounded down, as
-    torchvision does it. The type is kept, and gray levels become whole.
-    Images that fit already are returned as they are.
-
-    Args:
-        images: (H, W, C) or (B, H, W, C).
-        short_side: In pixels.
-    """
-    height, width = images.shape[-3:-1]
-    if height is not None and width is not None:
-        if min(height, width) == short_side:
-            return images
-        shape = tf.constant([height, width])
-    else:
-        shape = tf.shape(images)[-3:-1]
-    shortest = tf.reduce_min(shape)
-    return tf.cond(
-        shortest == short_side,
-        lambda: images,
-        lambda: resize(images, shape * short_side // shortest),
-    )
-
-
-def resize(images: tf.Tensor, size: tf.Tensor | tuple[int, int]) -> tf.Tensor:
-    """Images of another size, of their type, in whole gray levels."""
-    resized = tf.image.resize(images, size, antialias=True)
-    return tf.cast(tf.round(resized), images.dtype)
 
 
 def center_crop(images: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:

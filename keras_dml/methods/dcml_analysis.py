@@ -82,4 +82,5 @@ def _outputs_for(
     flat = ops.reshape(output, (-1, int(np.prod(shape))))
     outputs = keras.Model(model.backbone.input, flat)
     outputs.resize = model.resize
+    outputs.resize_mode = model.resize_mode
     return embed(outputs, images, batch_size).reshape(-1, *shape)

@@ -69,6 +69,7 @@ def model(recipe: Recipe, batches: data.Sampler | None = None) -> MetricModel:
         loss_weights=dict(recipe.loss_weights),
         rate_multipliers=recipe.rate_multipliers,
         resize=recipe.resize,
+        resize_mode=recipe.resize_mode,
         **arguments,
     )
     built.compile(optimizer(recipe, batches), jit_compile=recipe.jit)

@@ -1,6 +1,6 @@
 """Recipes: one YAML file says everything about a training run."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -8,6 +8,8 @@ from keras_dml.recipes.data_sections import Data
 from keras_dml.recipes.num_classes import filled
 from keras_dml.recipes.optimizer_sections import Optimizer
 from keras_dml.recipes.section import Section
+
+ResizeMode: TypeAlias = Literal["shortest", "longest", "squash"]
 
 
 class Backbone(Section):
@@ -191,6 +193,7 @@ class Augmentation(Section):
     """See `keras_dml.data.pipeline`."""
 
     resize: int | None = Field(None, ge=1)
+    resize_mode: ResizeMode = "shortest"
     crop: Literal["random", "random_resized", "center"] = "random"
     flip: bool = False
     pad: int = Field(0, ge=0)
@@ -230,6 +233,7 @@ class Recipe(Section):
     precision: Literal["float32", "mixed_float16", "mixed_bfloat16"] = "float32"
     jit: bool | Literal["auto"] = "auto"
     resize: int | None = Field(None, ge=1)
+    resize_mode: ResizeMode = "shortest"
     evaluation: Evaluation = Evaluation()
 
     @field_validator("augmentation")

@@ -27,13 +27,15 @@ class ModelIdentity:
     Attributes:
         weights: SHA-256 of the weights that embeddings depend on.
         input_shape: (H, W, C) of the images that it takes.
-        resize: Short side to which images are resized before the cut.
+        resize: Side to which images are resized before the cut.
+        resize_mode: Which side that is, see `keras_dml.data.View`.
         test_embeddings: Unit embeddings of two generated images.
     """
 
     weights: str
     input_shape: tuple[int, ...]
     resize: int | None
+    resize_mode: str
     test_embeddings: tuple[tuple[float, ...], ...]
 
     @classmethod
@@ -48,15 +50,21 @@ class ModelIdentity:
             weights=_digest(model),
             input_shape=(*view.size, view.channels),
             resize=view.resize,
+            resize_mode=view.resize_mode,
             test_embeddings=tuple(map(tuple, _test_embeddings(model, view))),
         )
 
     @classmethod
     def from_dict(cls, config: Config) -> "ModelIdentity":
         """What `to_dict` gave, also after a way through JSON."""
-        embeddings = tuple(tuple(x) for x in config["test_embeddings"])
-        shape = tuple(config["input_shape"])
-        return cls(config["weights"], shape, config["resize"], embeddings)
+        return cls(
+            weights=config["weights"],
+            input_shape=tuple(config["input_shape"]),
+            resize=config["resize"],
+            # An index of an earlier version does not have it.
+            resize_mode=config.get("resize_mode", "shortest"),
+            test_embeddings=tuple(map(tuple, config["test_embeddings"])),
+        )
 
     def to_dict(self) -> Config:
         """As plain values."""
@@ -79,8 +87,8 @@ class ModelIdentity:
             )
 
     def _difference(self, other: "ModelIdentity") -> str:
-        mine = (*self.input_shape, self.resize)
-        theirs = (*other.input_shape, other.resize)
+        mine = (*self.input_shape, self.resize, self.resize_mode)
+        theirs = (*other.input_shape, other.resize, other.resize_mode)
         if mine != theirs:
             return f"which takes images of another size: {theirs}, not {mine}"
         if self.weights != other.weights:

@@ -7,8 +7,8 @@ import pytest
 
 from keras_dml import methods
 from keras_dml.callbacks import Recluster
-from keras_dml.callbacks.recluster import Division
-from keras_dml.data import ClusterSampler, ImageSet, pipeline
+from keras_dml.callbacks.recluster import Division, _feature_model
+from keras_dml.data import ClusterSampler, ImageSet, View, pipeline
 from tests.conftest import blobs
 
 LEARNERS = 3
@@ -138,6 +138,15 @@ def test_features_space_clusters_pooled_features(tiny_backbone, images) -> None:
     pooled = tiny_backbone.predict(x, verbose=0).mean(axis=(1, 2))
     expected = pooled / np.linalg.norm(pooled, axis=1, keepdims=True)
     np.testing.assert_allclose(points, expected, atol=1e-5)
+
+
+def test_features_are_those_of_the_models_view(tiny_backbone) -> None:
+    model = methods.divide_and_conquer(
+        tiny_backbone, learners=2, resize=20, resize_mode="longest"
+    )
+    features = _feature_model(model)
+    assert View.of(features) == View.of(model)
+    assert View.of(features) == View((16, 16), 1, 20, "longest")
 
 
 def test_three_phases_of_the_released_code(tiny_backbone, images) -> None:

@@ -1,12 +1,15 @@
 """Tests of the training view."""
 
+import itertools
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image, ImageOps
 
 from keras_dml.data.augment import Augment
+from keras_dml.data.resizing import RESIZE_MODES
 from keras_dml.data.view import View
 
 RNG = np.random.default_rng(0)
@@ -18,10 +21,60 @@ def draws_of(augment: Augment, count: int = 1) -> np.ndarray:
     return RNG.random((count, augment.draws), np.float32)
 
 
-def test_center_is_the_test_view() -> None:
-    augment = Augment(SMALL, "center")
+@pytest.mark.parametrize("mode", RESIZE_MODES)
+@pytest.mark.parametrize("resize", [None, 16])
+def test_center_is_the_test_view(mode: str, resize: int | None) -> None:
+    view = View((12, 10), 3, resize, mode)
+    augment = Augment(view, "center")
     seen = augment.apply(IMAGE, draws_of(augment)[0])
-    np.testing.assert_array_equal(seen, SMALL.apply(IMAGE))
+    np.testing.assert_array_equal(seen, view.apply(IMAGE))
+
+
+# The squares that Pillow makes of the image.
+SQUARES = {
+    "longest": ImageOps.pad(
+        Image.fromarray(IMAGE), (16, 16), Image.Resampling.BILINEAR
+    ),
+    "squash": Image.fromarray(IMAGE).resize(
+        (16, 16), Image.Resampling.BILINEAR
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", SQUARES)
+def test_windows_are_cut_out_of_the_resized_image(mode: str) -> None:
+    augment = Augment(View((12, 10), 3, 16, mode))
+    square = np.asarray(SQUARES[mode], np.float32)
+    for top, left in itertools.product(range(5), range(7)):
+        draws = [0.9, (top + 0.5) / 5, (left + 0.5) / 7]
+        seen = augment.apply(IMAGE, np.array(draws, np.float32))
+        expected = square[top : top + 12, left : left + 10]
+        np.testing.assert_allclose(seen, expected, atol=1)
+
+
+@pytest.mark.parametrize("mode", SQUARES)
+def test_random_areas_are_cut_out_of_the_resized_image(mode: str) -> None:
+    whole = {"scale": (1.0, 1.0), "ratio": (1.0, 1.0)}
+    view = View((12, 12), 3, 16, mode)
+    augment = Augment(view, "random_resized", **whole)
+    seen = augment.apply(IMAGE, draws_of(augment)[0])
+    expected = SQUARES[mode].resize((12, 12), Image.Resampling.BILINEAR)
+    # Each of the two is rounded twice by Pillow.
+    np.testing.assert_allclose(seen, np.asarray(expected, float), atol=2)
+
+
+def test_what_would_not_be_resized_has_no_mode() -> None:
+    for mode in SQUARES:
+        view = View((12, 10), 3, resize_mode=mode)
+        with pytest.raises(ValueError, match="`resize_mode` .* resize=12"):
+            Augment(view, "random_resized")
+
+
+def test_padding_is_measured_by_the_resized_image() -> None:
+    view = View((12, 6), 3, resize_mode="squash")
+    Augment(view, pad=5)
+    with pytest.raises(ValueError, match="`pad` of Augment.*short side 6"):
+        Augment(view, pad=6)
 
 
 @pytest.mark.parametrize("crop", ["random", "random_resized", "center"])
@@ -38,8 +91,11 @@ def test_the_first_number_flips(crop: str) -> None:
 
 @pytest.mark.parametrize("crop", ["random", "center"])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_a_batch_is_seen_as_its_images(crop: str, channels: int) -> None:
-    augment = Augment(View((12, 14), channels, 18), crop, flip=True)
+@pytest.mark.parametrize("mode", RESIZE_MODES)
+def test_a_batch_is_seen_as_its_images(
+    crop: str, channels: int, mode: str
+) -> None:
+    augment = Augment(View((12, 14), channels, 18, mode), crop, flip=True)
     batch = RNG.integers(0, 256, (5, 20, 30, 3), dtype=np.uint8)
     draws = draws_of(augment, 5)
     one_by_one = [

@@ -20,87 +20,9 @@ from keras_dml.data.decode import read_image
 from keras_dml.data.decoded import Decoded
 from keras_dml.data.loading import Loader
 from keras_dml.data.view import View
+from tests.data.cached import CACHES, LABELS, check_equal, epochs_of
 
-LABELS = np.repeat([5, 6, 7], 4)
-CACHES = ("memory", "disk")
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "home"
-    monkeypatch.setenv("KERAS_DML_HOME", str(folder))
-    return folder / "decoded"
-
-
-def write(folder: Path, sizes: list[tuple[int, int]]) -> ImageSet:
-    """Photographs, so to speak: smooth, of several sizes and formats."""
-    rng = np.random.default_rng(0)
-    paths = []
-    for i in range(len(LABELS)):
-        coarse = rng.integers(0, 256, (4, 5, 3), dtype=np.uint8)
-        image = Image.fromarray(coarse).resize(sizes[i % len(sizes)])
-        if i % 5 == 4:
-            image = image.convert("L")
-        paths.append(folder / f"{i}.{('jpg', 'png', 'bmp')[i % 3]}")
-        image.save(paths[-1])
-    return ImageSet(paths, LABELS)
-
-
-@pytest.fixture
-def mixed(tmp_path: Path) -> ImageSet:
-    return write(tmp_path, [(30, 24), (24, 24), (60, 31)])
-
-
-@pytest.fixture
-def alike(tmp_path: Path) -> ImageSet:
-    return write(tmp_path, [(40, 30)])
-
-
-def epochs_of(images: ImageSet, count: int = 2, **options: Any) -> list[Any]:
-    sampler = ClassBalanced(images.labels, classes=2, images=3)
-    dataset = pipeline(images, sampler, **{"size": 16, **options})
-    return [
-        batch for _ in range(count) for batch in dataset.as_numpy_iterator()
-    ]
-
-
-def check_equal(first: list[Any], second: list[Any]) -> None:
-    assert len(first) == len(second) > 0
-    tf.nest.map_structure(np.testing.assert_array_equal, first, second)
-
-
-@pytest.mark.parametrize("cache", CACHES)
-@pytest.mark.parametrize("name", ["mixed", "alike"])
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"flip": True},
-        {"flip": True, "pad": 3, "resize": 20, "channels": 1},
-        {"crop": "center", "flip": True, "resize": 24},
-        {"crop": "random_resized", "flip": True},
-        {"crop": "random_resized", "resize": 20, "channels": 1},
-        {"views": 2, "size": (12, 16)},
-    ],
-)
-def test_no_pixel_changes(
-    request: pytest.FixtureRequest,
-    name: str,
-    cache: str,
-    options: dict[str, Any],
-) -> None:
-    images = request.getfixturevalue(name)
-    expected = epochs_of(images, **options)
-    check_equal(epochs_of(images, cache=cache, **options), expected)
-
-
-@pytest.mark.parametrize("cache", CACHES)
-def test_boxes(mixed: ImageSet, cache: str) -> None:
-    boxes = np.tile([3, 4, 50, 20], (len(mixed), 1))
-    images = ImageSet(mixed.paths or (), LABELS, boxes=boxes)
-    check_equal(epochs_of(images, cache=cache), epochs_of(images))
-    assert epochs_of(mixed, cache=cache)[0][0].std() > 0
-    with pytest.raises(AssertionError):
-        check_equal(epochs_of(mixed, cache=cache), epochs_of(images))
+pytestmark = pytest.mark.usefixtures("home")
 
 
 @pytest.mark.parametrize("cache", CACHES)
@@ -134,7 +56,13 @@ def test_the_next_run_takes_it_from_disk(
     check_equal(epochs_of(mixed, cache="auto"), expected)
     # The cut out of the same resized images is another matter.
     assert epochs_of(mixed, cache="disk", crop="center", flip=True)
-    for other in ({"resize": 17}, {"channels": 1}, {"crop": "random_resized"}):
+    for other in (
+        {"resize": 17},
+        {"channels": 1},
+        {"crop": "random_resized"},
+        {"resize_mode": "longest"},
+        {"resize_mode": "squash"},
+    ):
         with pytest.raises(AssertionError, match="decodes"):
             epochs_of(mixed, cache="disk", **other)
 

@@ -11,19 +11,8 @@ import tensorflow as tf
 from PIL import Image
 
 from keras_dml.data import View
-
-RNG = np.random.default_rng(0)
-
-
-def photo(height: int, width: int, channels: int = 3) -> np.ndarray:
-    """Something smooth with some noise on it, uint8."""
-    small = RNG.integers(0, 256, (5, 5, channels), dtype=np.uint8)
-    tiles = [
-        np.asarray(Image.fromarray(small[..., c]).resize((width, height)))
-        for c in range(channels)
-    ]
-    noise = RNG.normal(0, 10, (height, width, channels))
-    return (np.stack(tiles, -1) + noise).clip(0, 255).astype(np.uint8)
+from keras_dml.data.resizing import RESIZE_MODES
+from tests.data.small_images import photo
 
 
 @pytest.mark.parametrize(
@@ -54,6 +43,71 @@ def test_against_pillow(
     # Pillow rounds after rows and again after columns.
     assert np.abs(seen - expected).max() <= 1.5
     assert 0 <= seen.min() <= seen.max() <= 255
+
+
+@pytest.mark.parametrize("shape", [(60, 90), (90, 61), (1, 30)])
+def test_longest_is_a_padded_square_of_which_the_center_is_cut(
+    shape: tuple[int, int],
+) -> None:
+    image = photo(*shape)
+    scale = 40 / max(shape)
+    height, width = (max(1, round(side * scale)) for side in shape)
+    small = Image.fromarray(image).resize(
+        (width, height), Image.Resampling.BILINEAR
+    )
+    square = Image.new("RGB", (40, 40))
+    square.paste(small, ((40 - width) // 2, (40 - height) // 2))
+    # Left, top, right, bottom.
+    expected = square.crop((4, 8, 36, 32))
+    seen = View((24, 32), 3, 40, "longest").apply(image).numpy()
+    assert np.abs(seen - np.asarray(expected, np.float32)).max() <= 1.5
+
+
+@pytest.mark.parametrize("shape", [(60, 90), (90, 61), (1, 30)])
+def test_squash_is_a_square_of_which_the_center_is_cut(
+    shape: tuple[int, int],
+) -> None:
+    image = photo(*shape)
+    square = Image.fromarray(image).resize((40, 40), Image.Resampling.BILINEAR)
+    expected = square.crop((4, 8, 36, 32))
+    seen = View((24, 32), 3, 40, "squash").apply(image).numpy()
+    assert np.abs(seen - np.asarray(expected, np.float32)).max() <= 1.5
+
+
+def test_by_default_nothing_is_cut_off_unless_the_short_side_is_resized() -> (
+    None
+):
+    image = np.full((20, 30, 1), 200, np.uint8)
+    image[:, [0, -1]] = 0  # Its left and right edges.
+    squashed = View((40, 15), 1, resize_mode="squash").apply(image)
+    expected = Image.fromarray(image[..., 0]).resize(
+        (15, 40), Image.Resampling.BILINEAR
+    )
+    np.testing.assert_allclose(squashed[..., 0], expected, atol=1.5)
+    whole = View((40, 15), 1, resize_mode="longest").apply(image)
+    np.testing.assert_array_equal(whole[:15], 0)
+    np.testing.assert_array_equal(whole[25:], 0)
+    np.testing.assert_array_equal(whole[15:25], squashed[:10])
+    cut = View((40, 15), 1).apply(image)
+    np.testing.assert_array_equal(cut, np.full((40, 15, 1), 200))
+
+
+def test_what_is_added_is_black_in_gray_and_in_color() -> None:
+    for given, wanted in ((1, 3), (3, 1)):
+        white = np.full((10, 20, given), 255, np.uint8)
+        seen = View((20, 20), wanted, resize_mode="longest").apply(white)
+        expected = np.zeros((20, 20, wanted))
+        expected[5:15] = 255
+        np.testing.assert_array_equal(seen, expected)
+
+
+@pytest.mark.parametrize("mode", RESIZE_MODES)
+def test_sizes_are_foreseen(mode: str) -> None:
+    view = View((12, 16), 3, 18, mode)
+    sizes = np.array([(18, 18), (30, 50), (9, 7), (1, 25), (40, 1)])
+    seen = [view.prepare(photo(*size)).shape[:2] for size in sizes]
+    np.testing.assert_array_equal(view.prepared_sizes(sizes), seen)
+    assert view.short_side == np.min(seen)
 
 
 def test_what_fits_is_not_touched() -> None:
@@ -107,9 +161,12 @@ def test_any_type_of_pixels(dtype: str) -> None:
     )
 
 
+@pytest.mark.parametrize("mode", RESIZE_MODES)
 @pytest.mark.parametrize("channels", [1, 3])
-def test_saved_model_with_unknown_shapes(tmp_path: Path, channels: int) -> None:
-    view = View((12, 16), 3, 18)
+def test_saved_model_with_unknown_shapes(
+    tmp_path: Path, channels: int, mode: str
+) -> None:
+    view = View((12, 16), 3, 18, mode)
     module = tf.Module()
     module.apply = tf.function(
         view.apply,
@@ -117,16 +174,18 @@ def test_saved_model_with_unknown_shapes(tmp_path: Path, channels: int) -> None:
     )
     tf.saved_model.save(module, str(tmp_path))
     loaded = tf.saved_model.load(str(tmp_path))
-    for height, width in ((18, 18), (30, 50), (9, 7)):
+    for height, width in ((18, 18), (30, 50), (9, 7), (1, 25), (40, 1)):
         batch = np.stack([photo(height, width, channels)] * 2)
         seen = loaded.apply(batch)
         assert seen.shape == (2, 12, 16, 3)
         np.testing.assert_allclose(seen, view.apply(batch), atol=1e-3)
 
 
-def test_static_shapes_are_known() -> None:
+@pytest.mark.parametrize("mode", RESIZE_MODES)
+def test_static_shapes_are_known(mode: str) -> None:
     spec = tf.TensorSpec((None, None, None, 1), tf.uint8)
-    trace = tf.function(View((12, 16), 3, 18).apply).get_concrete_function(spec)
+    view = View((12, 16), 3, 18, mode)
+    trace = tf.function(view.apply).get_concrete_function(spec)
     assert trace.output_shapes.as_list() == [None, 12, 16, 3]
 
 
@@ -135,7 +194,9 @@ def test_the_view_of_a_model() -> None:
     model = keras.Model(inputs, keras.layers.Flatten()(inputs))
     assert View.of(model) == View((24, 32), 3)
     model.resize = 40
-    assert View.of(model) == View((24, 32), 3, 40)
+    assert View.of(model) == View((24, 32), 3, 40, "shortest")
+    model.resize_mode = "squash"
+    assert View.of(model) == View((24, 32), 3, 40, "squash")
 
 
 @pytest.mark.parametrize(
@@ -154,6 +215,8 @@ def test_models_without_a_view(shape: Any) -> None:
         (((4, 4), 2), "`channels` of View"),
         (((4, 6), 3, 5), r"`resize` of View .* resize=6 or more"),
         (((4, 6), 3, 0), "`resize` of View"),
+        (((4, 6), 3, 5, "longest"), "`resize` of View"),
+        (((4, 6), 3, 8, "pad"), "`resize_mode` of View must be one of"),
     ],
 )
 def test_unfit_arguments(arguments: tuple[Any, ...], message: str) -> None:

@@ -62,6 +62,25 @@ def test_encoded_files_take_the_channels_of_the_model(
             assert_same(served, predict(x, image[None]))
 
 
+@pytest.mark.parametrize("mode", ["longest", "squash"])
+def test_images_are_resized_in_the_way_of_the_model(
+    mode: str, tmp_path: Path
+) -> None:
+    model = make_model(channels=3, resize=20, resize_mode=mode)
+    path = export(model, tmp_path / "1")
+    images = [random_images(*size, 3) for size in ((30, 41), (41, 23), (1, 9))]
+    by_file = serve(path, [file_of(x) for x in images])["embedding"]
+    by_pixels = [
+        serve(path, x[None].astype("float32"), "serving_default")["embedding"]
+        for x in images
+    ]
+    assert_same(by_file, np.concatenate(by_pixels))
+    assert_same(by_file, np.concatenate([predict(model, [x]) for x in images]))
+    model.resize_mode = "shortest"
+    other = np.concatenate([predict(model, [x]) for x in images])
+    assert (np.abs(by_file - other).max(axis=1) > 1e-3).all()
+
+
 def test_plain_keras_model_is_exported_as_it_is(tmp_path: Path) -> None:
     keras.config.set_dtype_policy("mixed_float16")
     backbone = backbones.small_convnet((16, 16, 3), filters=(4, 8))

@@ -138,6 +138,19 @@ def test_images_that_would_take_gigabytes_are_too_large(load) -> None:
     assert not seen.any()
 
 
+@pytest.mark.parametrize("mode", ["longest", "squash"])
+def test_no_image_is_too_thin_for_a_square(mode: str) -> None:
+    view = View((24, 24), 1, 30, mode)
+    thin = png(100_000, 1, (b"IDAT", zlib.compress(b"\0" + b"\xff" * 100_000)))
+    large = png(2**13 + 1, 2**13, (b"IDAT", zlib.compress(bytes(2**20))))
+    status, [seen, _] = load_files(tf.constant([thin, large]), view)
+    assert status.numpy().tolist() == [b"ok", b"too large"]
+    expected = np.full((24, 24, 1), 255.0)
+    if mode == "longest":
+        expected[np.arange(24) != 11] = 0
+    np.testing.assert_array_equal(seen, expected)
+
+
 def test_large_images_are_fine(load) -> None:
     image = PIL.Image.fromarray(COLOR).resize((5000, 4000))
     assert load([saved(image, "JPEG")])[0] == ["ok"]

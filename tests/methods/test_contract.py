@@ -40,6 +40,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "loss": {"name": "contrastive"},
         "pooling": "max",
         "resize": 18,
+        "resize_mode": "squash",
         "loss_weights": {"metric": "learned"},
         "rate_multipliers": {"backbone": 0.5},
     },
@@ -234,7 +235,8 @@ def test_file_round_trip_after_training(name: str, tmp_path) -> None:
     )
     assert again.head.get_config() == model.head.get_config()
     assert plain(again.objective) == plain(model.objective)
-    for key in ("loss_weights", "rate_multipliers", "resize", "momentum"):
+    plain_keys = ("loss_weights", "rate_multipliers", "momentum")
+    for key in (*plain_keys, "resize", "resize_mode"):
         assert again.get_config()[key] == model.get_config()[key]
     # Training goes on where it was.
     for a, b in zip(

@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
 
+from keras_dml.data import ImageSet, View
 from keras_dml.methods import dcml_analysis
+from tests.data.small_images import LABELS, noise
 from tests.methods.test_dcml import model_of
 
 
@@ -53,3 +55,17 @@ def test_refuses_models_without_what_is_analyzed(tiny_backbone, images) -> None:
         dcml_analysis.mean_weights(model, images)
     with pytest.raises(ValueError, match="two learners or more"):
         dcml_analysis.part_distance(model, images)
+
+
+def test_images_are_seen_as_in_evaluation(tiny_backbone) -> None:
+    wide = ImageSet(noise(14, 40), LABELS)
+    model = model_of(tiny_backbone, resize=20, resize_mode="squash")
+    squashed = View((16, 16), 1, 20, "squash").apply(wide.images)
+    y = model.outputs_of(squashed)["sub_embeddings"].numpy()
+    units = y / np.linalg.norm(y, axis=-1, keepdims=True)
+    pairs = ((0, 1), (0, 2), (1, 2))
+    expected = np.mean(
+        [np.linalg.norm(units[:, p] - units[:, q], axis=1) for p, q in pairs]
+    )
+    value = dcml_analysis.part_distance(model, wide, batch_size=7)
+    assert value == pytest.approx(expected, abs=1e-5)

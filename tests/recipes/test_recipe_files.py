@@ -123,6 +123,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "optimizer.epsilon": 1e-8, "augmentation.crop": "random",
         "augmentation.flip": True, "augmentation.resize": 256,
         "backbone.input_shape": (224, 224, 3), "resize": 256,
+        "resize_mode": "shortest", "augmentation.resize_mode": "shortest",
         "backbone.freeze_batch_norm": True,
     },
     "sop/baseline": {"batches.classes": 20, "batches.images": 4},
@@ -141,7 +142,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "method.learners": 4, "method.embedding_dim": 512,
         "method.compositors": 8, "loss_weights.task_metric": 1.0,
         "loss_weights.reinforcement": 0.05, "optimizer.learning_rate": 1e-6,
-        "augmentation.crop": "random_resized",
+        "augmentation.crop": "random_resized", "resize_mode": "squash",
+        "augmentation.resize": 256, "augmentation.resize_mode": "squash",
         "batches.classes": 28, "batches.images": 4,
     },
     "cub200/abe": {
@@ -150,6 +152,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "method.pair_batches": True, "batches.classes": 32,
         "batches.images": 2, "optimizer.name": "sgd",
         "optimizer.momentum": 0.9, "backbone.name": "googlenet",
+        "augmentation.resize": 256, "augmentation.resize_mode": "longest",
+        "resize": 256, "resize_mode": "longest",
+    },
+    "cub200/abe_cropped": {
+        "augmentation.resize_mode": "longest", "resize_mode": "longest",
+    },
+    "cars196/abe_cropped": {
+        "augmentation.resize_mode": "squash", "resize_mode": "squash",
     },
     "cub200/attentive_grouping": {
         "method.groups": 3, "method.embedding_dim": 512,
@@ -173,6 +183,17 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "optimizer.learning_rate": 1e-5, "optimizer.weight_decay": 3e-4,
         "loss_weights.diversity": 0.03, "epochs": 150,
         "rate_multipliers.loss_weights_beta": 5.0,
+    },
+    "cars196/attentive_grouping_inception": {
+        "backbone.name": "torchvision_googlenet", "method.groups": 3,
+        "backbone.freeze_batch_norm": True, "optimizer.learning_rate": 2e-5,
+        "optimizer.weight_decay": 3e-3, "loss_weights.diversity": 0.02,
+        "rate_multipliers.loss_weights_beta": 2.5, "epochs": 200,
+    },
+    "sop/attentive_grouping_inception": {
+        "optimizer.learning_rate": 2e-5, "optimizer.weight_decay": 3e-3,
+        "loss_weights.diversity": 0.02, "epochs": 150,
+        "rate_multipliers.loss_weights_beta": 0.5,
     },
     "cub200/attentive_grouping_4": {
         "method.groups": 4, "loss_weights.diversity": 0.01,

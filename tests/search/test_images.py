@@ -125,6 +125,23 @@ def test_other_sizes_are_another_model(model, files, tmp_path) -> None:
         Index.load(tmp_path / "i", larger)
 
 
+def test_another_way_to_resize_is_another_model(files, tmp_path) -> None:
+    model = small_model()
+    model.resize_mode = "squash"
+    Index.build(model, files).save(tmp_path / "i", include_model=False)
+    Index.load(tmp_path / "i", model)
+    with pytest.raises(ValueError, match="another size.*shortest.*squash"):
+        Index.load(tmp_path / "i", small_model())
+
+
+def test_indexes_of_earlier_versions_resized_the_short_side(model) -> None:
+    from keras_dml.search.identity import ModelIdentity
+
+    saved = ModelIdentity.of(model).to_dict()
+    del saved["resize_mode"]
+    ModelIdentity.from_dict(saved).check(model)
+
+
 def test_training_the_objective_leaves_the_identity(files) -> None:
     from keras_dml.search.identity import ModelIdentity
 

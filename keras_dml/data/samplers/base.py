@@ -1,11 +1,11 @@
 """Sampler: what all samplers have in common."""
 
 import abc
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import numpy as np
 import numpy.typing as npt
 
+from keras_dml.arguments import check_count
 from keras_dml.data.fields import as_labels
 from keras_dml.types import Rows
 
@@ -43,11 +43,11 @@ class Sampler(abc.ABC):
     ) -> None:
         owner = type(self).__name__
         self.labels = as_labels(labels, owner)
-        self.batch_size = check_count("batch_size", batch_size, owner)
-        self.seed = check_count("seed", seed, owner, least=0)
+        self.batch_size = check_count(owner, "batch_size", batch_size)
+        self.seed = check_count(owner, "seed", seed, least=0)
         if steps_per_epoch is None:
             steps_per_epoch = max(1, len(self.labels) // batch_size)
-        self.steps = check_count("steps_per_epoch", steps_per_epoch, owner)
+        self.steps = check_count(owner, "steps_per_epoch", steps_per_epoch)
         self.epoch = 0
 
     @abc.abstractmethod
@@ -77,14 +77,3 @@ class Sampler(abc.ABC):
             f"{type(self).__name__}({len(self.labels):,} images; "
             f"{self.steps:,} steps of {self.batch_size} an epoch)"
         )
-
-
-def check_count(name: str, value: Any, owner: str, least: int = 1) -> int:
-    """`value` as an int, if it is a whole number of at least `least`."""
-    is_whole = isinstance(value, int | np.integer)
-    if not is_whole or isinstance(value, bool) or value < least:
-        raise ValueError(
-            f"`{name}` of {owner} must be an integer of at least {least}. "
-            f"Received: {name}={value!r}."
-        )
-    return int(value)

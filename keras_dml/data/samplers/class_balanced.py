@@ -5,8 +5,8 @@ import logging
 import numpy as np
 import numpy.typing as npt
 
-from keras_dml.arguments import check_choice
-from keras_dml.data.samplers.base import Sampler, check_count
+from keras_dml.arguments import check_choice, check_count
+from keras_dml.data.samplers.base import Sampler
 from keras_dml.data.samplers.layout import (
     Groups,
     draw_images,
@@ -85,9 +85,9 @@ class ClassBalanced(Sampler):
                 "for instance classes=32, images=4 or batch_size=128, "
                 "images=4."
             )
-        self.images = check_count("images", images, "ClassBalanced")
+        self.images = check_count("ClassBalanced", "images", images)
         if batch_size is None:
-            classes = check_count("classes", classes, "ClassBalanced")
+            classes = check_count("ClassBalanced", "classes", classes)
             batch_size = classes * self.images
         super().__init__(labels, batch_size, seed, steps_per_epoch)
         check_choice("ClassBalanced", "weighting", weighting, WEIGHTINGS)

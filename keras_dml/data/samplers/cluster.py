@@ -3,8 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
-from keras_dml.arguments import check_choice
-from keras_dml.data.samplers.base import Sampler, check_count
+from keras_dml.arguments import check_choice, check_count
+from keras_dml.data.samplers.base import Sampler
 from keras_dml.data.samplers.class_balanced import ClassBalanced, quotas
 from keras_dml.data.samplers.layout import (
     Groups,
@@ -85,14 +85,14 @@ class ClusterSampler(Sampler):
         self._all = ClassBalanced(
             labels,
             classes=classes,
-            images=check_count("images", images, owner, least=2),
+            images=check_count(owner, "images", images, least=2),
             seed=seed,
             steps_per_epoch=steps_per_epoch,
         )
         super().__init__(labels, self._all.batch_size, seed, steps_per_epoch)
         self.classes = self._all.classes
         self.images = self._all.images
-        self.learners = check_count("learners", learners, owner)
+        self.learners = check_count(owner, "learners", learners)
         check_choice(owner, "schedule", schedule, SCHEDULES)
         check_choice(owner, "fill", fill, FILLS)
         self.schedule = schedule

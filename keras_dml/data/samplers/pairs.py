@@ -3,7 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
-from keras_dml.data.samplers.base import Sampler, check_count
+from keras_dml.arguments import check_count
+from keras_dml.data.samplers.base import Sampler
 from keras_dml.data.samplers.layout import Groups, spread
 from keras_dml.data.samplers.rounds import balanced_counts
 from keras_dml.types import Rows
@@ -43,7 +44,7 @@ class PairSampler(Sampler):
         seed: int = 0,
         steps_per_epoch: int | None = None,
     ) -> None:
-        self.pairs = check_count("pairs", pairs, "PairSampler", least=2)
+        self.pairs = check_count("PairSampler", "pairs", pairs, least=2)
         super().__init__(labels, 2 * self.pairs, seed, steps_per_epoch)
         self._groups = Groups.of(self.labels, np.arange(len(self.labels)))
         self._anchors = np.flatnonzero(

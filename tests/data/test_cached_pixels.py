@@ -1,0 +1,76 @@
+"""Tests that pixels which are kept are those that would be made again."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from keras_dml.data import ImageSet, View
+from keras_dml.data import test_view as seen_at_test
+from keras_dml.data.resizing import RESIZE_MODES
+from tests.data.cached import CACHES, LABELS, check_equal, epochs_of
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+@pytest.mark.parametrize("cache", CACHES)
+@pytest.mark.parametrize("name", ["mixed", "alike"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"flip": True},
+        {"flip": True, "pad": 3, "resize": 20, "channels": 1},
+        {"crop": "center", "flip": True, "resize": 24},
+        {"crop": "random_resized", "flip": True},
+        {"crop": "random_resized", "resize": 20, "channels": 1},
+        {"views": 2, "size": (12, 16)},
+        {"resize_mode": "longest", "resize": 20, "flip": True},
+        {"resize_mode": "squash", "size": (12, 16), "channels": 1},
+        {"resize_mode": "squash", "resize": 20, "crop": "random_resized"},
+    ],
+)
+def test_no_pixel_changes(
+    request: pytest.FixtureRequest,
+    name: str,
+    cache: str,
+    options: dict[str, Any],
+) -> None:
+    images = request.getfixturevalue(name)
+    expected = epochs_of(images, **options)
+    check_equal(epochs_of(images, cache=cache, **options), expected)
+
+
+@pytest.mark.parametrize("cache", CACHES)
+@pytest.mark.parametrize("mode", RESIZE_MODES)
+@pytest.mark.parametrize("name", ["mixed", "alike"])
+def test_centers_are_the_test_view(
+    request: pytest.FixtureRequest, name: str, cache: str, mode: str
+) -> None:
+    images = request.getfixturevalue(name)
+    view = View((14, 16), 3, 20, mode)
+    expected = np.concatenate(list(seen_at_test(images, view)))
+    options = {"size": view.size, "resize": 20, "resize_mode": mode}
+    for x, y in epochs_of(images, 1, crop="center", cache=cache, **options):
+        np.testing.assert_array_equal(x, expected[y["index"]])
+
+
+@pytest.mark.parametrize("cache", CACHES)
+def test_boxes(mixed: ImageSet, cache: str) -> None:
+    boxes = np.tile([3, 4, 50, 20], (len(mixed), 1))
+    images = ImageSet(mixed.paths or (), LABELS, boxes=boxes)
+    check_equal(epochs_of(images, cache=cache), epochs_of(images))
+    assert epochs_of(mixed, cache=cache)[0][0].std() > 0
+    with pytest.raises(AssertionError):
+        check_equal(epochs_of(mixed, cache=cache), epochs_of(images))
+
+
+def test_ways_to_resize_do_not_mix(mixed: ImageSet, home: Path) -> None:
+    modes: list[dict[str, Any]] = [
+        {"resize_mode": mode, "resize": 20} for mode in RESIZE_MODES
+    ]
+    expected = [epochs_of(mixed, 1, **mode) for mode in modes]
+    for _ in range(2):
+        for mode, batches in zip(modes, expected, strict=True):
+            check_equal(epochs_of(mixed, 1, cache="disk", **mode), batches)
+    assert len(list(home.glob("*.pixels"))) == len(modes)

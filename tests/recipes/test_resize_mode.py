@@ -1,0 +1,45 @@
+"""How a recipe's images are resized, in training and for the test."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keras_dml.data import ImageSet, View
+from keras_dml.recipes import RecipeError, building, load
+from tests.data.small_images import LABELS, noise
+
+RECIPE = Path(__file__).parents[2] / "recipes" / "glyphs" / "baseline.yaml"
+SETTINGS = (
+    "augmentation.resize=20",
+    "augmentation.resize_mode=longest",
+    "augmentation.crop=center",
+    "augmentation.pad=0",
+    "augmentation.flip=false",
+    "backbone.input_shape=[16, 16, 1]",
+    "batches.classes=3",
+    "batches.images=2",
+    "resize=18",
+    "resize_mode=squash",
+)
+
+
+def test_training_and_test_are_resized_as_the_recipe_says() -> None:
+    images = ImageSet(noise(24, 13), LABELS)
+    recipe = load(RECIPE, SETTINGS)
+    model = building.model(recipe)
+    assert View.of(model) == View((16, 16), 1, 18, "squash")
+    sampler = building.sampler(recipe, images)
+    batches = building.pipeline(recipe, images, sampler, model.input_shape)
+    padded = View((16, 16), 1, 20, "longest").apply(images.images).numpy()
+    assert not np.any(padded[:, :, 0]) and np.any(padded[:, 0])
+    for x, y in batches.as_numpy_iterator():
+        np.testing.assert_array_equal(x, padded[y["index"]])
+
+
+@pytest.mark.parametrize("section", ["", "augmentation."])
+def test_by_default_it_is_the_short_side(section: str) -> None:
+    recipe = load(RECIPE)
+    assert recipe.resize_mode == recipe.augmentation.resize_mode == "shortest"
+    with pytest.raises(RecipeError, match=f"`{section}resize_mode`.*longest"):
+        load(RECIPE, (f"{section}resize_mode=pad",))
