@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from keras_dml.runs.outcome import Table
 
 # What users can mend; anything else is a bug and keeps its traceback.
-USER_ERRORS = (ValueError, OSError)
+USER_ERRORS = (ValueError, OSError, ImportError)
 
 
 def reports_errors(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -86,20 +86,17 @@ def export(
         )
     recipe = runs.load_recipe(run)
     name = f"{recipe.name}{SUFFIXES[file_format]}"
-    try:
-        with Console(stderr=True).status("Exporting"):
-            model = runs.load_model(run, which)
-            path = export_model(
-                model,
-                output or Path("saved_models") / name,
-                format=file_format,
-                gallery=_gallery(recipe, model, gallery),
-                k=k,
-                threshold=threshold,
-                overwrite=overwrite,
-            )
-    except ImportError as error:
-        raise click.ClickException(str(error)) from error
+    with Console(stderr=True).status("Exporting"):
+        model = runs.load_model(run, which)
+        path = export_model(
+            model,
+            output or Path("saved_models") / name,
+            format=file_format,
+            gallery=_gallery(recipe, model, gallery),
+            k=k,
+            threshold=threshold,
+            overwrite=overwrite,
+        )
     click.echo(f"Exported to {path}")
     if models_config:
         click.echo(f"Wrote {write_models_config(path.absolute().parents[1])}")

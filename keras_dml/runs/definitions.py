@@ -19,7 +19,8 @@ _DEFINITIONS = {
     "map@k": "average precision of the k nearest, over min(k, R)",
     "mrr": "1 / rank of the first hit",
     "minp": "R / rank of the last hit",
-    "nmi": "2I/(H + H) of the classes and as many clusters of K-means",
+    "nmi": "2·I(classes; clusters) / (H(classes) + H(clusters)), with as many "
+    "clusters of K-means as classes",
     "ami": "mutual information of classes and clusters, adjusted for chance",
     "f1": "F1 of pairs of images that share a cluster",
     "spectral_decay": "KL of the uniform distribution to the singular values",
