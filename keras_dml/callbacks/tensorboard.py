@@ -1,6 +1,7 @@
 """EmbeddingTensorBoard: what metric learning wants to see of a training."""
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from keras_dml.visualization.pairs import negative_pairs, positive_pairs
 class EmbeddingTensorBoard(keras.callbacks.Callback):
     """Logs a training for TensorBoard.
 
-    After every epoch what is in the logs: the loss and its terms
+    After every epoch it logs what is in the logs: the loss and its terms
     ("terms/…"), validation metrics ("validation/…", if the callback that
     measures them comes earlier in the list), the weight of every term
     ("weights/…"; for a learned one exp(−s)), and the learning rate. After
@@ -47,6 +48,9 @@ class EmbeddingTensorBoard(keras.callbacks.Callback):
             ends, at most; 0 for none. See `export_projector`.
         seed: Seed of what is chosen at random.
 
+    Attributes:
+        seconds: Time spent on it so far.
+
     Raises:
         ImportError: If tensorboard is not installed.
         ValueError: If a number is not as described.
@@ -66,7 +70,7 @@ class EmbeddingTensorBoard(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         owner = type(self).__name__
-        _check_installed(owner)
+        check_installed(owner)
         check_count(owner, "every", every)
         check_count(owner, "pairs", pairs)
         check_count(owner, "queries", queries)
@@ -79,20 +83,24 @@ class EmbeddingTensorBoard(keras.callbacks.Callback):
         self.queries = queries
         self.projector = projector
         self.seed = seed
+        self.seconds = 0.0
         self._writer: Any = None
 
     def on_train_begin(self, logs: Any = None) -> None:
         self._writer = tf.summary.create_file_writer(str(self.folder))
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        start = time.perf_counter()
         is_last = epoch + 1 == self.params["epochs"]
         with self._writer.as_default(step=epoch + 1):
             self._log_scalars(logs or {})
             if is_last or epoch % self.every == self.every - 1:
                 self._log_embeddings()
         self._writer.flush()
+        self.seconds += time.perf_counter() - start
 
     def on_train_end(self, logs: Any = None) -> None:
+        start = time.perf_counter()
         if self.projector:
             export_projector(
                 self.folder,
@@ -102,6 +110,7 @@ class EmbeddingTensorBoard(keras.callbacks.Callback):
                 seed=self.seed,
             )
         self._writer.close()
+        self.seconds += time.perf_counter() - start
 
     def _log_scalars(self, logs: dict[str, float]) -> None:
         terms = self.model.objective.terms
@@ -159,7 +168,8 @@ class EmbeddingTensorBoard(keras.callbacks.Callback):
         return np.asarray(canvas.buffer_rgba())[..., :3]
 
 
-def _check_installed(owner: str) -> None:
+def check_installed(owner: str) -> None:
+    """Raises `ImportError` unless the package tensorboard is installed."""
     try:
         import tensorboard  # noqa: F401
     except ImportError as error:

@@ -17,18 +17,30 @@ from keras_dml.cli.common import print_table, reports_errors, setting_option
     "where that is taken]",
 )
 @click.option("--overwrite", is_flag=True, help="Replace a run in --output.")
+@click.option(
+    "--tensorboard",
+    is_flag=True,
+    help="Log the training for TensorBoard, in tensorboard/ of the run.",
+)
 @reports_errors
 def train(
-    recipe: str, settings: tuple[str, ...], output: str | None, overwrite: bool
+    recipe: str,
+    settings: tuple[str, ...],
+    output: str | None,
+    overwrite: bool,
+    tensorboard: bool,
 ) -> None:
     """Train what RECIPE describes, and measure it before and after."""
     from keras_dml import recipes, runs
+    from keras_dml.callbacks.tensorboard import check_installed
     from keras_dml.runs.definitions import definitions
 
+    if tensorboard:
+        check_installed("--tensorboard")
     checked = recipes.load(recipe, settings)
     folder = output or runs.free_folder(checked.name)
     verbose = 1 if sys.stdout.isatty() else 2
-    outcome = runs.train(checked, folder, verbose, overwrite)
+    outcome = runs.train(checked, folder, verbose, overwrite, tensorboard)
     print_table(
         outcome.metrics_table(),
         f"{checked.name}: {outcome.images['test']} images of test classes",
@@ -40,6 +52,8 @@ def train(
     click.echo(outcome.choice_line())
     click.echo("\n  ".join(outcome.cost_lines()))
     click.echo(f"Run: {folder} (summary.md, best.keras, last.keras)")
+    if tensorboard:
+        click.echo(f"Log: tensorboard --logdir {folder}")
     if outcome.interrupted:
         click.echo("Interrupted: last.keras is the model as it was then.")
         sys.exit(130)

@@ -23,8 +23,9 @@ h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
   grid-template-columns: repeat(auto-fill, minmax(8.5rem, 1fr)); }
 figure { margin: 0; height: 100%; padding: .5rem; background: var(--panel);
   border: 1px solid var(--line); border-radius: .5rem; }
+figure.chosen { border: 2px solid var(--text); }
 figure img, .missing { display: grid; place-items: center; width: 100%;
-  aspect-ratio: 1; object-fit: contain; }
+  aspect-ratio: 1; object-fit: contain; margin-bottom: .4rem; }
 figcaption { font-size: .875rem; }
 table { border-collapse: collapse; } .scroll { overflow-x: auto; }
 th, td { padding: .25rem .75rem .25rem 0; text-align: left;
@@ -41,9 +42,9 @@ def document(title: str, body: str) -> str:
     Args:
         title: Plain text.
         body: HTML; names in it must be escaped by `html.escape`. Classes
-            that the style knows: "grid" (a list of figures), "missing"
-            (in place of a picture), "scroll" (around a table), "quiet",
-            "good" and "bad".
+            that the style knows: "grid" (a list of figures), "chosen"
+            (a figure unlike the others), "missing" (in place of a
+            picture), "scroll" (around a table), "quiet", "good" and "bad".
     """
     name = escape(title)
     return (

@@ -92,16 +92,20 @@ class Run:
     def part_names(self) -> list[str]:
         """What the method calls each of its sub-embeddings."""
         count = 0 if self.parts is None else self.parts.shape[1]
-        tasks = getattr(self.model.head, "tasks", ())
-        if len(tasks) == count:
-            return [f"task {name}" for name in tasks]
+        if len(self._tasks) == count:
+            return [f"{self.part} {name}" for name in self._tasks]
         return [f"{self.part} {k + 1}" for k in range(count)]
 
     @property
     def part(self) -> str:
         """What the method calls a sub-embedding."""
-        grouping = self.recipe.method.name == "attentive_grouping"
-        return "group" if grouping else "learner"
+        if self.recipe.method.name == "attentive_grouping":
+            return "group"
+        return "task" if self._tasks else "learner"
+
+    @property
+    def _tasks(self) -> tuple[str, ...]:
+        return tuple(getattr(self.model.head, "tasks", ()))
 
     @property
     def has_attention(self) -> bool:

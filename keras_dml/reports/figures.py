@@ -11,7 +11,6 @@ from keras_dml.evaluation import embed, kmeans
 from keras_dml.methods.dcml_analysis import mean_weights
 from keras_dml.recipes.schema import Division
 from keras_dml.reports.analysis import MOST_TRAINING_IMAGES, Run
-from keras_dml.visualization.curves import History
 
 if TYPE_CHECKING:
     from keras_dml.visualization.data_figure import DataFigure
@@ -64,26 +63,14 @@ def _curves(run: Run) -> Iterator[RunFigure]:
     )
     yield RunFigure(
         "losses",
-        "The loss and its terms, before they are weighted, mean of every "
-        "epoch.",
-        lambda: visualization.metric_curves(
-            history,
-            terms,
-            "loss (mean of an epoch)",
-            "Training losses",
-            log=_spread(history, terms) > 10,
-        ),
+        "The loss and its terms, before they are weighted: the mean of every "
+        "epoch, each on an axis of its own.",
+        lambda: visualization.loss_curves(history, terms),
     )
 
 
-def _spread(history: History, terms: list[str]) -> float:
-    """Largest value over smallest; 0 where one is not positive."""
-    values = np.concatenate([history[name] for name in terms])
-    return float(values.max() / values.min()) if values.min() > 0 else 0.0
-
-
 def _embedding_space(run: Run) -> Iterator[RunFigure]:
-    parts = "" if run.parts is None else " Self: one image, two learners."
+    parts = "" if run.parts is None else f" Self: one image, two {run.part}s."
     yield RunFigure(
         "cosines",
         "Cosines of two test images of one class (positive) and of two "
@@ -96,15 +83,17 @@ def _embedding_space(run: Run) -> Iterator[RunFigure]:
     yield RunFigure(
         "spectrum",
         "Singular values of the test embeddings: the flatter, the more "
-        "directions are used. DiVA, Figure 5.",
+        "directions are used. ρ, the spectral decay, is 0 where all are used "
+        "alike. DiVA, Figure 5.",
         lambda: visualization.singular_value_spectrum(
             {run.recipe.method.name: run.embeddings}
         ),
     )
     yield RunFigure(
         "map",
-        "Some test classes in the plane, by t-SNE of cosines; the largest "
-        "ten of them are marked.",
+        "Some test classes in the plane, by t-SNE of cosines, which keeps "
+        "neighbors together and says nothing about large distances. The "
+        "largest ten of the classes are marked and numbered.",
         lambda: visualization.embedding_map(
             run.embeddings, run.images.labels, run.images.names
         ),
@@ -141,6 +130,12 @@ def _cluster_distances(run: Run, clusters: int) -> "DataFigure":
     )
 
 
+def _weights(run: Run) -> str:
+    if getattr(run.recipe.method, "grouping", None) == "A":
+        return "The weights of a map sum to 1."
+    return "A weight is the mean of a mask over its channels."
+
+
 def _pictures(run: Run, queries: int) -> Iterator[RunFigure]:
     rows = run.queries(queries)
     yield RunFigure(
@@ -161,8 +156,10 @@ def _pictures(run: Run, queries: int) -> Iterator[RunFigure]:
         return
     yield RunFigure(
         "attention",
-        f"Where each {run.part} looks on random test images; the contour is "
-        "at half of the map's range. Attentive grouping, Figures 2 and 5.",
+        f"Where each {run.part} looks on random test images. Every map has "
+        "its own scale, from its smallest weight, dark, to its largest, "
+        "bright, which are printed below; the contour is at the middle. "
+        f"{_weights(run)} Attentive grouping, Figures 2 and 5.",
         lambda: visualization.attention_overlays(
             run.images, run.attention, rows, run.view, part=run.part
         ),
@@ -181,7 +178,8 @@ def _pictures(run: Run, queries: int) -> Iterator[RunFigure]:
         yield RunFigure(
             "masks",
             "Masks of the first three learners in the three channels in "
-            "which they differ most, and the mean of all. ABE, Figure 6.",
+            "which they differ most, and the mean of all, each on a scale of "
+            "its own. ABE, Figure 6.",
             lambda: visualization.attention_masks(run.model, run.images, rows),
             wide=True,
         )

@@ -76,6 +76,7 @@ def render(run: Run, queries: int = 60) -> str:
         curves=_figures(figures[name] for name in CURVES),
         figures=_figures(rest),
         explored=_explored(shown),
+        attention=_attention(run),
         worst=_worst(shown),
         recipe=escape(dump(run.recipe)),
         environment=_environment(result),
@@ -110,6 +111,7 @@ def _about(run: Run, result: dict[str, Any]) -> str:
             f"{run.recipe.evaluation.monitor} = {result['monitored']:.4f} on "
             f"{images['validation']:,} images of validation classes."
         )
+    parts.append(f"Training took {result['seconds']['training']:,.0f} s.")
     if result["interrupted"]:
         parts.append("The training was interrupted.")
     return " ".join(map(escape, parts))
@@ -172,12 +174,19 @@ def _csv(figure: "DataFigure") -> str:
 
 
 def _explored(shown: dict[str, Any]) -> str:
-    names = ", ".join(shown["embeddings"])
+    full, *parts = shown["embeddings"]
+    alone = f", and under each of {', '.join(parts)}" if parts else ""
     return escape(
         f"{len(shown['queries'])} of {shown['total']:,} test images, chosen "
-        f"at random (seed 0). Neighbors come from all images that are "
-        f"searched. Embeddings: {names}."
+        "at random (seed 0), and their neighbors among all images that are "
+        f"searched, under the {full}{alone}."
     )
+
+
+def _attention(run: Run) -> str:
+    if not run.has_attention:
+        return ""
+    return f"\n<span>bright: where a {run.part} looks</span>"
 
 
 def _worst(shown: dict[str, Any]) -> str:

@@ -17,6 +17,7 @@ METRICS = "metrics.csv"
 RESULT = "result.json"
 SUMMARY = "summary.md"
 QUERIES = "queries.npz"
+TENSORBOARD = "tensorboard"
 
 
 def create_folder(

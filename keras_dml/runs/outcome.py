@@ -24,9 +24,9 @@ class Outcome:
         monitored: The best value of the recipe's monitor.
         divisions: Reports of the data divisions, if the method divides.
         seconds: Durations by name: "training" in all, and of it
-            "evaluation" and "division".
-        images_per_second: Training images a second, without evaluation
-            and division; None if no epoch was completed.
+            "evaluation", "division" and "tensorboard".
+        images_per_second: Training images a second, without these three;
+            None if no epoch was completed.
         interrupted: Whether Ctrl-C ended the training.
         test_set: Digest of the test images, see `digest`.
         environment: Hardware and versions, see `environment`.
@@ -73,7 +73,7 @@ class Outcome:
         lines += [
             f"{name} {self.seconds[name]:.1f} s "
             f"({self.seconds[name] / total:.0%})"
-            for name in ("division", "evaluation")
+            for name in ("division", "evaluation", "tensorboard")
             if self.seconds[name]
         ]
         if self.images_per_second is not None:

@@ -10,17 +10,20 @@ import keras
 from keras_dml import data, evaluation
 from keras_dml.callbacks import (
     Checkpoint,
+    EmbeddingTensorBoard,
     LearningRateMonitor,
     Recluster,
     RetrievalEvaluation,
 )
 from keras_dml.callbacks.checkpoint import save_atomically
+from keras_dml.callbacks.tensorboard import check_installed
 from keras_dml.recipes import Recipe, building
 from keras_dml.runs.checks import check_splits
 from keras_dml.runs.digest import digest
 from keras_dml.runs.environment import environment
 from keras_dml.runs.folder import (
     METRICS,
+    TENSORBOARD,
     check_output,
     create_folder,
     load_model,
@@ -34,6 +37,7 @@ def train(
     folder: str | os.PathLike[str],
     verbose: int | str = "auto",
     overwrite: bool = False,
+    tensorboard: bool = False,
 ) -> Outcome:
     """Trains what a recipe describes and measures it.
 
@@ -51,15 +55,20 @@ def train(
             result, its value for each query and a one-page summary.
         verbose: As for `keras.Model.fit`.
         overwrite: Whether a run that is in the folder is replaced.
+        tensorboard: Whether to log the training into `tensorboard` in the
+            folder, see `EmbeddingTensorBoard`; it is the same training.
 
     Returns:
         What was measured.
 
     Raises:
         FileExistsError: If there is something in the folder already.
+        ImportError: If `tensorboard` is set and it is not installed.
         ValueError: If the data cannot be measured, see `check_splits`.
     """
     check_output(folder, overwrite)
+    if tensorboard:
+        check_installed("tensorboard=True")
     keras.utils.set_random_seed(recipe.seed)
     keras.config.set_dtype_policy(recipe.precision)
     splits = building.splits(recipe)
@@ -68,7 +77,8 @@ def train(
     model = building.model(recipe, batches)
     before = measure(recipe, model, splits)
     folder = create_folder(folder, recipe, overwrite)
-    fitted = _fit(recipe, folder, model, splits, batches, verbose)
+    boards = [_board(recipe, folder, model, splits)] if tensorboard else []
+    fitted = _fit(recipe, folder, model, splits, batches, verbose, boards)
     outcome = Outcome(
         recipe=recipe,
         images={
@@ -117,6 +127,7 @@ def _fit(
     splits: data.DataSplits,
     batches: data.Sampler,
     verbose: int | str,
+    boards: list[EmbeddingTensorBoard],
 ) -> dict[str, Any]:
     division = building.division(recipe, splits.train, batches)
     monitor = recipe.evaluation.monitor
@@ -139,17 +150,20 @@ def _fit(
                 checkpoint,
                 LearningRateMonitor(),
                 log,
+                *boards,
             ],
             verbose=verbose,
         )
     except KeyboardInterrupt:
         interrupted = True
-        log.on_train_end()  # Closes the file.
         save_atomically(model, folder / "last.keras")
+        for writer in (log, *boards):
+            writer.on_train_end()  # Closes the file.
     seconds = {
         "training": time.perf_counter() - start,
         "evaluation": validation.seconds,
         "division": sum(d.seconds for c in division for d in c.divisions),
+        "tensorboard": sum(board.seconds for board in boards),
     }
     steps = len(model.history.epoch) * batches.steps
     return {
@@ -167,5 +181,23 @@ def _reports(division: list[Recluster]) -> list[dict[str, Any]]:
 
 
 def _speed(images: int, seconds: dict[str, float]) -> float | None:
-    other = seconds["evaluation"] + seconds["division"]
+    other = sum(seconds.values()) - seconds["training"]
     return images / (seconds["training"] - other) if images else None
+
+
+def _board(
+    recipe: Recipe, folder: Path, model: keras.Model, splits: data.DataSplits
+) -> EmbeddingTensorBoard:
+    """The log for TensorBoard, with a batch of its own of all classes."""
+    batches = building.sampler(recipe, splits.train)
+    if isinstance(batches, data.ClusterSampler):
+        batches.set_phase("full", "all")
+    shape = model.input_shape
+    pipeline = building.pipeline(recipe, splits.train, batches, shape)
+    return EmbeddingTensorBoard(
+        folder / TENSORBOARD,
+        splits.validation,
+        batch=next(iter(pipeline)),
+        every=recipe.evaluation.every,
+        seed=recipe.seed,
+    )

@@ -7,7 +7,7 @@ import keras
 
 from keras_dml.search.encoder import Encoder
 from keras_dml.search.engine import EXACT
-from keras_dml.search.gallery import Gallery
+from keras_dml.search.indexed_rows import IndexedRows
 from keras_dml.search.recall import Recall
 from keras_dml.search.threshold import Threshold
 from keras_dml.types import FloatArray, Rows
@@ -17,7 +17,7 @@ class Contents:
     """The rows of an index, its kind, its model and its threshold.
 
     Args:
-        gallery: Vectors and rows.
+        indexed: Vectors and rows.
         encoder: The model.
         threshold: The calibrated threshold, if there is one.
         origin: The folder that it was read from or written to last, and
@@ -30,18 +30,18 @@ class Contents:
 
     def __init__(
         self,
-        gallery: Gallery,
+        indexed: IndexedRows,
         encoder: Encoder,
         threshold: Threshold | None = None,
         origin: tuple[Path, int] | None = None,
     ) -> None:
         self.threshold = threshold
-        self._gallery = gallery
+        self._indexed = indexed
         self._encoder = encoder
         self._origin = origin
 
     def __len__(self) -> int:
-        return len(self._gallery.table)
+        return len(self._indexed.table)
 
     def __repr__(self) -> str:
         return f"Index({len(self):,} × {self.dim}, {self.factory})"
@@ -49,32 +49,32 @@ class Contents:
     @property
     def dim(self) -> int:
         """Dimensions of the embeddings, D."""
-        return self._gallery.engine.dim
+        return self._indexed.engine.dim
 
     @property
     def factory(self) -> str:
         """The kind of index."""
-        return self._gallery.factory
+        return self._indexed.factory
 
     @property
     def parameters(self) -> str:
         """How thoroughly it searches, as faiss calls it."""
-        return self._gallery.parameters
+        return self._indexed.parameters
 
     @property
     def recall(self) -> Recall | None:
         """What it missed when it was built; None for exact ones."""
-        return self._gallery.recall
+        return self._indexed.recall
 
     @property
     def ids(self) -> Rows:
         """Ids of the rows, ascending, (N,)."""
-        return self._gallery.table.ids.copy()
+        return self._indexed.table.ids.copy()
 
     @property
     def columns(self) -> dict[str, list[Any]]:
         """Values of the rows by column, in the order of the ids."""
-        columns = self._gallery.table.columns
+        columns = self._indexed.table.columns
         return {name: list(values) for name, values in columns.items()}
 
     @property
@@ -84,13 +84,13 @@ class Contents:
         Raises:
             ValueError: If this kind of index does not keep them.
         """
-        if not self._gallery.engine.is_exact:
+        if not self._indexed.engine.is_exact:
             raise ValueError(
                 f"`factory` of an Index must be {EXACT!r} to get its "
                 f"embeddings back. Received: factory={self.factory!r}, which "
                 "does not keep them as they were."
             )
-        return self._gallery.engine.vectors.copy()
+        return self._indexed.engine.vectors.copy()
 
     @property
     def labels(self) -> list[Any]:
@@ -100,7 +100,7 @@ class Contents:
             ValueError: If there is neither column for every row.
         """
         for column in ("name", "label"):
-            values = self._gallery.table.columns.get(column, [None])
+            values = self._indexed.table.columns.get(column, [None])
             if None not in values:
                 return list(values)
         raise ValueError(
@@ -114,7 +114,7 @@ class Contents:
         Raises:
             KeyError: If there is no such row.
         """
-        return self._gallery.table.row(row_id)
+        return self._indexed.table.row(row_id)
 
     @property
     def model(self) -> keras.Model:

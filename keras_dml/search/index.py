@@ -19,9 +19,9 @@ from keras_dml.search.embeddings import (
 )
 from keras_dml.search.encoder import Encoder
 from keras_dml.search.engine import EXACT
-from keras_dml.search.gallery import Gallery
 from keras_dml.search.hits import Hits
 from keras_dml.search.image_columns import image_columns
+from keras_dml.search.indexed_rows import IndexedRows
 from keras_dml.search.rows import Columns
 from keras_dml.search.threshold import Threshold, calibrate
 from keras_dml.types import Rows
@@ -62,8 +62,8 @@ class Index(Contents):
         model: keras.Model | None = None,
     ) -> None:
         x = as_units(embeddings, None, "embeddings", "Index")
-        gallery = Gallery.of(x, columns or {}, factory, parameters)
-        super().__init__(gallery, Encoder(model))
+        indexed = IndexedRows.of(x, columns or {}, factory, parameters)
+        super().__init__(indexed, Encoder(model))
 
     @classmethod
     def build(
@@ -129,7 +129,7 @@ class Index(Contents):
         x = self._encoder.units(
             items, self.dim, "items", "Index.add", batch_size
         )
-        return self._gallery.add(x, {**named, **(columns or {})})
+        return self._indexed.add(x, {**named, **(columns or {})})
 
     def remove(self, ids: Any) -> None:
         """Removes rows; their ids are not given again.
@@ -144,7 +144,7 @@ class Index(Contents):
             KeyError: If there is no such row; then nothing was removed.
             ValueError: If this kind of index can do neither.
         """
-        self._gallery.remove(ids)
+        self._indexed.remove(ids)
 
     def search(
         self,
@@ -176,17 +176,17 @@ class Index(Contents):
                 dimension, if there is no model for images, or if another
                 argument is not as described.
         """
-        check_count("Index.search", "k", k)
+        k = check_count("Index.search", "k", k)
         x = self._encoder.units(
             queries, self.dim, "queries", "Index.search", batch_size
         )
         if exclude is None:
-            scores, ids = self._gallery.search(x, k, where)
+            scores, ids = self._indexed.search(x, k, where)
         else:
-            scores, ids = self._gallery.search_others(x, k, where, exclude)
+            scores, ids = self._indexed.search_others(x, k, where, exclude)
         if threshold is None and self.threshold is not None:
             threshold = self.threshold.value
-        return Hits(scores, ids, self._gallery.table, threshold)
+        return Hits(scores, ids, self._indexed.table, threshold)
 
     def calibrate(
         self,
@@ -245,7 +245,7 @@ class Index(Contents):
         encoder = self._encoder if include_model else None
         version = saving.save(
             folder,
-            self._gallery,
+            self._indexed,
             self._encoder.identity,
             self.threshold,
             encoder.model if encoder and encoder.exists else None,
@@ -279,7 +279,7 @@ class Index(Contents):
         # The arguments of the class are for what is not an index yet.
         Contents.__init__(
             index,
-            content.gallery,
+            content.indexed,
             content.encoder,
             content.threshold,
             (folder, content.version),

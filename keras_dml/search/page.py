@@ -51,11 +51,11 @@ def _query(path: Path, found: list[Hit], threshold: float | None) -> str:
     verdict = ""
     if threshold is not None:
         is_match = bool(found and found[0].is_match)
-        verdict = _verdict(is_match)
+        verdict = f"<br>{_verdict(is_match, 'has a match', 'has no match')}"
     picture = _picture({"path": str(path)}, f"Query: {path.name}")
     return (
-        f"<figure>{picture}<figcaption><strong>Query</strong>{verdict}"
-        "</figcaption></figure>"
+        f'<figure class="chosen">{picture}<figcaption><strong>Query</strong>'
+        f"{verdict}</figcaption></figure>"
     )
 
 
@@ -63,20 +63,21 @@ def _hit(rank: int, hit: Hit) -> str:
     name = caption(hit.row)
     file = os.path.basename(hit.row.get("path") or "")
     said = f"Result {rank}: {name or file}, similarity {hit.score:.4f}"
-    lines = [f"<strong>{rank}. {hit.score:.4f}</strong>"]
+    score = f"{hit.score:.4f}"
     if hit.is_match is not None:
-        lines[0] += _verdict(hit.is_match)
-    lines += [_text(x) for x in (name, file) if x]
+        score += f" {_verdict(hit.is_match, 'match', 'no match')}"
+    lines = [f"<strong>{rank}. {_text(name)}</strong>", score]
+    lines += [_text(file)] if file else []
     return (
         f"<figure>{_picture(hit.row, said)}<figcaption>"
         f"{'<br>'.join(lines)}</figcaption></figure>"
     )
 
 
-def _verdict(is_match: bool) -> str:
+def _verdict(is_match: bool, good: str, bad: str) -> str:
     if is_match:
-        return ' <span class="good">match</span>'
-    return ' <span class="bad">no match</span>'
+        return f'<span class="good">{good}</span>'
+    return f'<span class="bad">{bad}</span>'
 
 
 def _picture(row: dict[str, Any], said: str) -> str:

@@ -10,8 +10,8 @@ import numpy as np
 from keras_dml.search import store
 from keras_dml.search.encoder import Encoder
 from keras_dml.search.engine import Engine
-from keras_dml.search.gallery import Gallery
 from keras_dml.search.identity import ModelIdentity
+from keras_dml.search.indexed_rows import IndexedRows
 from keras_dml.search.recall import Recall
 from keras_dml.search.rows import RowTable
 from keras_dml.search.threshold import Threshold
@@ -26,7 +26,7 @@ _ATTEMPTS = 5
 class Content:
     """What the folder of an index holds."""
 
-    gallery: Gallery
+    indexed: IndexedRows
     encoder: Encoder
     threshold: Threshold | None
     version: int
@@ -34,7 +34,7 @@ class Content:
 
 def save(
     folder: Path,
-    gallery: Gallery,
+    indexed: IndexedRows,
     identity: ModelIdentity | None,
     threshold: Threshold | None,
     model: keras.Model | None,
@@ -45,20 +45,20 @@ def save(
 
     store.check_free(folder)
     writers: dict[str, store.Writer] = {
-        VECTORS: gallery.engine.write,
-        ROWS: gallery.table.write,
+        VECTORS: indexed.engine.write,
+        ROWS: indexed.table.write,
     }
     if model is not None:
         writers[MODEL] = model.save
-    hidden = np.setdiff1d(gallery.engine.ids, gallery.table.ids)
+    hidden = np.setdiff1d(indexed.engine.ids, indexed.table.ids)
     content = {
-        "dim": gallery.engine.dim,
-        "rows": len(gallery.table),
-        "next_id": gallery.table.next_id,
+        "dim": indexed.engine.dim,
+        "rows": len(indexed.table),
+        "next_id": indexed.table.next_id,
         "hidden": hidden.tolist(),
-        "factory": gallery.factory,
-        "parameters": gallery.parameters,
-        "recall": _plain(gallery.recall),
+        "factory": indexed.factory,
+        "parameters": indexed.parameters,
+        "recall": _plain(indexed.recall),
         "threshold": _plain(threshold),
         "model": _plain(identity),
         "faiss": faiss.__version__,
@@ -97,7 +97,7 @@ def _load(folder: Path, manifest: Config, verify: bool) -> Content:
         manifest["recall"],
     )
     return Content(
-        Gallery(
+        IndexedRows(
             engine,
             table,
             factory,

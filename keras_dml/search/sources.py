@@ -14,7 +14,7 @@ from keras_dml.recipes import Recipe
 
 SPLITS = ("train", "validation", "test")
 
-Gallery: TypeAlias = ImageSet | list[str]
+LoadedImages: TypeAlias = ImageSet | list[str]
 
 
 def read_model(source: str, which: str) -> tuple[keras.Model, Recipe | None]:
@@ -31,7 +31,7 @@ def read_model(source: str, which: str) -> tuple[keras.Model, Recipe | None]:
     return runs.load_model(source, which), runs.load_recipe(source)
 
 
-def read_images(names: Sequence[str], recipe: Recipe | None) -> Gallery:
+def read_images(names: Sequence[str], recipe: Recipe | None) -> LoadedImages:
     """The images of one or several sources, as one set.
 
     Args:
@@ -58,7 +58,7 @@ def read_images(names: Sequence[str], recipe: Recipe | None) -> Gallery:
     return [file for x in found if isinstance(x, list) for file in x]
 
 
-def _read(name: str, recipe: Recipe | None) -> Gallery:
+def _read(name: str, recipe: Recipe | None) -> LoadedImages:
     if name in SPLITS:
         return _split(name, recipe)
     folder = Path(name)

@@ -65,9 +65,14 @@ class Threshold:
             interval = f" [{self.low:.4f}, {self.high:.4f}]"
         return (
             f"{self.value:.4f}{interval} ({self.criterion}): true positives "
-            f"{self.true_positive_rate:.2%}, false positives "
-            f"{self.false_positive_rate:.4%}"
+            f"{_percent(self.true_positive_rate)}, false positives "
+            f"{_percent(self.false_positive_rate)}"
         )
+
+
+def _percent(rate: float) -> str:
+    """Three digits, however small: a false positive rate may well be."""
+    return f"{100 * rate:.3g}%"
 
 
 def calibrate(

@@ -16,6 +16,7 @@ from keras_dml.visualization.attention_figures import (
 from keras_dml.visualization.clusters import cluster_distances
 from keras_dml.visualization.compositors import compositor_weights
 from keras_dml.visualization.curves import (
+    loss_curves,
     metric_curves,
     read_history,
     recall_curves,
@@ -37,6 +38,7 @@ __all__ = [
     "cosine_histograms",
     "embedding_map",
     "head_outputs",
+    "loss_curves",
     "metric_curves",
     "nearest",
     "read_history",

@@ -8,7 +8,12 @@ from keras_dml.arguments import check_count
 from keras_dml.data.fields import Pixels
 from keras_dml.types import FloatArray, Rows
 from keras_dml.visualization.attention import resize_maps, strongest_images
-from keras_dml.visualization.canvas import new_figure, no_frame, show_image
+from keras_dml.visualization.canvas import (
+    head,
+    new_figure,
+    no_frame,
+    show_image,
+)
 from keras_dml.visualization.pictures import class_name, seen
 
 if TYPE_CHECKING:
@@ -32,7 +37,7 @@ def attention_overlays(
 
     A row of the figure is an image: as it is, then once for each group,
     bright where the group attends. Each map has its own scale, from its
-    smallest weight to its largest, which is printed below it.
+    smallest weight to its largest, which are printed below it.
 
     Args:
         images: An `ImageSet` of N images.
@@ -72,11 +77,12 @@ def attention_overlays(
         no_frame(grid[i, 0])
         for k in range(groups):
             draw_overlay(grid[i, k + 1], pictures[i], overlays[i, ..., k])
-            largest = maps[row, ..., k].max()
-            grid[i, k + 1].set_xlabel(f"max {largest:.2f}", fontsize=9)
+            weights = maps[row, ..., k]
+            ends = f"{weights.min():.2f} – {weights.max():.2f}"
+            grid[i, k + 1].set_xlabel(ends, fontsize=9)
     for k in range(groups):
         grid[0, k + 1].set_title(f"{part} {k + 1}", fontsize=9)
-    figure.suptitle(f"Attention of each {part}", fontsize=11)
+    head(figure, f"Attention of each {part}")
     return figure
 
 
@@ -125,9 +131,7 @@ def strongest_attention(
         width=0.72 * count + 0.4,
         height=1.62 * groups + 0.5,
     )
-    figure.suptitle(
-        f"The {count} images to which each {part} attends most", fontsize=11
-    )
+    head(figure, f"The {count} images to which each {part} attends most")
     for number, (rows, strip) in enumerate(
         zip(
             strongest,

@@ -2,13 +2,15 @@
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from keras_dml.visualization.data_figure import Columns, DataFigure
 
-WIDTH, HEIGHT = 4.2, 3.2
-"""Inches of a chart: its letters stay legible on a phone."""
+WIDTH, HEIGHT = 4.2, 3.0
+"""Inches of a chart without its legend: legible on a phone."""
 
 
 class Look(NamedTuple):
@@ -32,12 +34,18 @@ LOOKS = (
 )
 
 RIGHT = Look("#009E73", "✓", "-", "")
-WRONG = Look("#D55E00", "✗", "--", "")
+WRONG = Look("#D55E00", "✗", (0, (2.2, 1.1)), "")  # type: ignore[arg-type]
 
 
 def look(number: int) -> Look:
-    """The look of the n-th series, counted from 0."""
-    return LOOKS[number % len(LOOKS)]
+    """The look of the n-th series, counted from 0.
+
+    After six, colors come again with other marks and lines: no two of 36
+    series look the same.
+    """
+    again, place = divmod(number, len(LOOKS))
+    other = LOOKS[(place + again) % len(LOOKS)]
+    return other._replace(color=LOOKS[place].color)
 
 
 def new_figure(
@@ -62,10 +70,45 @@ def chart(
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
     axes.set_title(title, fontsize=11)
+    add_grid(axes)
+    return figure, axes
+
+
+def add_grid(axes: "Axes") -> None:
+    """Gives axes a grid behind what is drawn, in place of a frame."""
     axes.grid(alpha=0.35)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-    return figure, axes
+
+
+def add_legend(figure: "DataFigure", most: int = 3, **kwargs: Any) -> None:
+    """Names the series below the chart, in as many columns as fit.
+
+    The figure grows, so that the chart stays as large as it is.
+
+    Args:
+        figure: The figure.
+        most: Columns, at most.
+        **kwargs: As for `figure.legend`.
+    """
+    for columns in range(most, 0, -1):
+        legend = figure.legend(
+            loc="outside lower center",
+            ncols=columns,
+            frameon=False,
+            fontsize=9,
+            **kwargs,
+        )
+        size = legend.get_window_extent()
+        if size.width <= figure.bbox.width or columns == 1:
+            break
+        legend.remove()
+    figure.set_figheight(figure.get_figheight() + size.height / figure.dpi)
+
+
+def head(figure: "DataFigure", title: str) -> None:
+    """A title at the left, where a narrow window begins."""
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
 
 
 def make_logarithmic(axes: "Axes") -> None:
@@ -76,8 +119,20 @@ def make_logarithmic(axes: "Axes") -> None:
     low, high = axes.get_ylim()
     steps = (1, 2, 5) if high / low < 100 else (1,)
     axes.yaxis.set_major_locator(LogLocator(subs=steps))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda x, _: _plain(x)))
     axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _plain(value: float) -> str:
+    # Steps of 1, 2 and 5 have one digit that counts.
+    return np.format_float_positional(
+        value, precision=1, unique=False, fractional=False, trim="-"
+    )
+
+
+def hundredths(value: float) -> str:
+    """A number with two digits after the point, and a sign as on axes."""
+    return f"{value:.2f}".replace("-", "\N{MINUS SIGN}")
 
 
 def show_image(axes: "Axes", pixels: Any, **kwargs: Any) -> None:
@@ -92,9 +147,13 @@ def show_image(axes: "Axes", pixels: Any, **kwargs: Any) -> None:
 
 
 def frame(axes: "Axes", mark: Look) -> None:
-    """Frames an image by color and by kind of line."""
+    """Frames an image by color and by kind of line, just outside of it."""
+    width = 2.5
     for spine in axes.spines.values():
-        spine.set(color=mark.color, linestyle=mark.line, linewidth=2.5)
+        spine.set(color=mark.color, linestyle=mark.line, linewidth=width)
+        # Corners are to be closed, and gaps open.
+        spine.set_capstyle("projecting" if mark.line == "-" else "butt")
+        spine.set_position(("outward", width / 2))
 
 
 def no_frame(axes: "Axes") -> None:

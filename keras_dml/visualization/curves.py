@@ -4,14 +4,24 @@ import csv
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from keras_dml.types import FloatArray
-from keras_dml.visualization.canvas import chart, look, make_logarithmic
+from keras_dml.visualization.canvas import (
+    HEIGHT,
+    add_grid,
+    add_legend,
+    chart,
+    look,
+    new_figure,
+)
+from keras_dml.visualization.pictures import short_name
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from keras_dml.visualization.data_figure import DataFigure
 
 History = dict[str, FloatArray]
@@ -77,11 +87,7 @@ def recall_curves(
 
 
 def metric_curves(
-    history: History,
-    metrics: Sequence[str],
-    ylabel: str,
-    title: str,
-    log: bool = False,
+    history: History, metrics: Sequence[str], ylabel: str, title: str
 ) -> "DataFigure":
     """Several metrics over the epochs of one run.
 
@@ -90,22 +96,73 @@ def metric_curves(
         metrics: Columns to draw.
         ylabel: What they are, with its unit.
         title: Title of the figure.
-        log: Whether the values have a logarithmic axis; they must be
-            positive.
 
     Returns:
         A figure; its data are metric, epoch from 1, and value.
     """
-    return _curves(
-        {
-            name.removeprefix("val_"): (history["epoch"], history[name])
-            for name in metrics
-        },
-        "metric",
-        ylabel,
-        title,
-        log,
-    )
+    return _curves(_series(history, metrics), "metric", ylabel, title)
+
+
+def loss_curves(history: History, losses: Sequence[str]) -> "DataFigure":
+    """Losses over the epochs of one run, each on an axis of its own.
+
+    The terms of a loss differ in size and sign, and in one chart the small
+    ones would all lie at zero.
+
+    Args:
+        history: See `recall_curves`.
+        losses: Columns to draw.
+
+    Returns:
+        A figure; its data are loss, epoch from 1, and value.
+
+    Raises:
+        ValueError: If there are no losses.
+    """
+    series = _series(history, losses)
+    table = _table(series, "loss")
+    columns = min(2, len(series))
+    rows = -(-len(series) // columns)
+    figure = new_figure(table, height=max(HEIGHT, 1.3 * rows + 0.5))
+    grid = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes, (name, (epochs, values)) in zip(
+        grid, series.items(), strict=False
+    ):
+        _draw(axes, 0, name, epochs, values)
+        add_grid(axes)
+        # A long name reaches over the numbers of the axis, not off the page.
+        axes.set_title(short_name(name, 30), fontsize=9, loc="right")
+        axes.ticklabel_format(axis="y", useOffset=False)
+        axes.locator_params("y", nbins=8 // columns)
+        _number_epochs(axes, [epochs], 10 // columns)
+    for axes in grid[len(series) :]:
+        axes.axis("off")
+    figure.suptitle("Training losses", fontsize=11)
+    figure.supxlabel("epoch", fontsize=10)
+    figure.supylabel("mean of an epoch", fontsize=10)
+    return figure
+
+
+def _series(
+    history: History, names: Sequence[str]
+) -> dict[str, tuple[FloatArray, FloatArray]]:
+    return {
+        name.removeprefix("val_"): (history["epoch"], history[name])
+        for name in names
+    }
+
+
+def _table(
+    series: Mapping[str, tuple[FloatArray, FloatArray]], kind: str
+) -> dict[str, Any]:
+    if not series:
+        raise ValueError("Curves need a series to draw. Received: none.")
+    epochs = np.concatenate([x + 1 for x, _ in series.values()])
+    return {
+        kind: [name for name, (x, _) in series.items() for _ in x],
+        "epoch": epochs.astype(int),
+        "value": np.concatenate([y for _, y in series.values()]),
+    }
 
 
 def _curves(
@@ -113,43 +170,38 @@ def _curves(
     kind: str,
     ylabel: str,
     title: str,
-    log: bool = False,
 ) -> "DataFigure":
-    if not series:
-        raise ValueError("Curves need a series to draw. Received: none.")
-    figure, axes = chart(
-        {
-            kind: [name for name, (x, _) in series.items() for _ in x],
-            "epoch": np.concatenate([x + 1 for x, _ in series.values()]).astype(
-                int
-            ),
-            "value": np.concatenate([y for _, y in series.values()]),
-        },
-        "epoch",
-        ylabel,
-        title,
-    )
+    figure, axes = chart(_table(series, kind), "epoch", ylabel, title)
     for number, (name, (epochs, values)) in enumerate(series.items()):
-        style = look(number)
-        axes.plot(
-            epochs + 1,
-            values,
-            color=style.color,
-            linestyle=style.line,
-            marker=style.marker,
-            markersize=5,
-            markevery=max(1, len(epochs) // 20),
-            label=name,
-        )
-    last = max(float(epochs.max()) for epochs, _ in series.values()) + 1
-    axes.set_xlim(0.5, last + 0.5)
-    axes.locator_params("x", integer=True, min_n_ticks=1)
-    if log:
-        make_logarithmic(axes)
+        _draw(axes, number, name, epochs, values)
+    _number_epochs(axes, [epochs for epochs, _ in series.values()])
     if len(series) > 1:
-        figure.legend(loc="outside lower center", ncols=min(len(series), 3),
-                      frameon=False, fontsize=9)  # fmt: skip
+        add_legend(figure)
     return figure
+
+
+def _draw(
+    axes: "Axes", number: int, name: str, epochs: FloatArray, values: FloatArray
+) -> None:
+    style = look(number)
+    axes.plot(
+        epochs + 1,
+        values,
+        color=style.color,
+        linestyle=style.line,
+        marker=style.marker,
+        markersize=5,
+        markevery=max(1, len(epochs) // 20),
+        label=short_name(name, 40),
+    )
+
+
+def _number_epochs(
+    axes: "Axes", epochs: Sequence[FloatArray], most: int = 10
+) -> None:
+    last = max(float(x.max()) for x in epochs) + 1
+    axes.set_xlim(0.5, last + 0.5)
+    axes.locator_params("x", integer=True, min_n_ticks=1, nbins=most)
 
 
 def _number(text: str) -> float:

@@ -7,13 +7,16 @@ import numpy as np
 
 from keras_dml.arguments import check_choice, check_count
 from keras_dml.types import FloatArray, Rows
-from keras_dml.visualization.canvas import LOOKS, WIDTH, new_figure
+from keras_dml.visualization.canvas import LOOKS, WIDTH, add_legend, new_figure
 from keras_dml.visualization.pictures import short_name
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from keras_dml.visualization.data_figure import DataFigure
 
-PROJECTIONS = ("tsne", "pca")
+AXES = {"tsne": "t-SNE axis {} (no unit)", "pca": "principal component {}"}
+"""What the axes of each projection are called."""
 
 
 def embedding_map(
@@ -48,7 +51,7 @@ def embedding_map(
         ValueError: If `projection` is unknown, or there are fewer than
             three images.
     """
-    check_choice("embedding_map", "projection", projection, PROJECTIONS)
+    check_choice("embedding_map", "projection", projection, AXES)
     check_count("embedding_map", "most", most, least=3)
     labels = np.asarray(labels)
     rows = _some_classes(labels, most, seed)
@@ -59,41 +62,53 @@ def embedding_map(
         )
     points = _project(embeddings[rows], projection, seed)
     shown = labels[rows]
+    classes, counts = np.unique(shown, return_counts=True)
+    marked = classes[np.argsort(-counts, kind="stable")[:highlight]]
     figure = new_figure(
         {"row": rows, "class": shown, "x": points[:, 0], "y": points[:, 1]},
         width=WIDTH,
         height=WIDTH,
     )
     axes = figure.add_subplot()
-    classes, counts = np.unique(shown, return_counts=True)
-    marked = classes[np.argsort(-counts, kind="stable")[:highlight]]
     rest = ~np.isin(shown, marked)
     x, y = points.T
     axes.scatter(x[rest], y[rest], s=6, color="#8f8f8f", alpha=0.45, lw=0)
     for number, label in enumerate(marked.tolist()):
-        style = LOOKS[number % 5]
-        # Colors repeat after five, and with them another row of shapes.
-        marker = style.marker if number < 5 else "*X<>p"[number % 5]
-        axes.scatter(
-            x[shown == label],
-            y[shown == label],
-            s=26,
-            color=style.color,
-            marker=marker,
-            lw=0,
-            label=_name(names, label),
-        )
+        name = short_name((names or {}).get(label, f"class {label}"))
+        _mark(axes, points[shown == label], number, name)
     axes.set_xticks([])
     axes.set_yticks([])
     axes.set_aspect("equal", "datalim")
-    what = "t-SNE (no unit)" if projection == "tsne" else "PCA"
-    axes.set_xlabel(f"{what} 1")
-    axes.set_ylabel(f"{what} 2")
+    axes.set_xlabel(AXES[projection].format(1))
+    axes.set_ylabel(AXES[projection].format(2))
     axes.set_title("Map of the embeddings", fontsize=11)
     if len(marked):
-        figure.legend(loc="outside lower center", ncols=2, frameon=False,
-                      fontsize=9, handletextpad=0.2)  # fmt: skip
+        add_legend(figure, 2, handletextpad=0.2)
     return figure
+
+
+def _mark(axes: "Axes", points: FloatArray, number: int, name: str) -> None:
+    """Draws a class, with its number beside it and in the legend."""
+    style = LOOKS[number % 5]
+    # Colors repeat after five, and with them another row of shapes.
+    marker = style.marker if number < 5 else "*X<>p"[number % 5]
+    axes.scatter(
+        points[:, 0],
+        points[:, 1],
+        s=26,
+        color=style.color,
+        marker=marker,
+        lw=0,
+        label=f"{number + 1}: {name}",
+    )
+    # A class in one spot hides the shape of its marks.
+    axes.annotate(
+        str(number + 1),
+        (float(np.median(points[:, 0])), float(np.median(points[:, 1]))),
+        (5, 3),
+        textcoords="offset points",
+        fontsize=9,
+    )
 
 
 def _some_classes(labels: Rows, most: int, seed: int) -> Rows:
@@ -132,9 +147,3 @@ def _project(x: FloatArray, projection: str, seed: int) -> FloatArray:
     with threadpool_limits(1):
         found = tsne.fit_transform(x)
     return found
-
-
-def _name(names: Mapping[int, str] | None, label: int) -> str:
-    name = short_name((names or {}).get(label, f"class {label}"))
-    # A legend leaves out what starts with an underscore.
-    return f" {name}" if name.startswith("_") else name

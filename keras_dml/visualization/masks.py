@@ -9,7 +9,12 @@ import numpy as np
 from keras_dml.types import FloatArray, Rows
 from keras_dml.visualization.attention import resize_maps
 from keras_dml.visualization.attention_figures import CELL, draw_overlay
-from keras_dml.visualization.canvas import new_figure, no_frame, show_image
+from keras_dml.visualization.canvas import (
+    head,
+    new_figure,
+    no_frame,
+    show_image,
+)
 from keras_dml.visualization.outputs import head_outputs
 from keras_dml.visualization.pictures import class_name, seen
 
@@ -122,7 +127,7 @@ def _draw(
         other = "" if channel == "mean" else f"\nlearner {learner}"
         axes[0].set_ylabel(name + other, fontsize=9, rotation=0, ha="right",
                            va="center")  # fmt: skip
-    figure.suptitle("Attention masks", fontsize=11)
+    head(figure, "Attention masks")
     return figure
 
 

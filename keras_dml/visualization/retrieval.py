@@ -10,6 +10,8 @@ from keras_dml.visualization.canvas import (
     RIGHT,
     WRONG,
     frame,
+    head,
+    hundredths,
     new_figure,
     no_frame,
     show_image,
@@ -69,18 +71,14 @@ def retrieval_grid(
     figure = new_figure(
         _table(images.labels, queries, found, cosines),
         width=0.95 * (found.shape[1] + 1) + 0.2,
-        height=1.3 * len(queries) + 0.35,
+        height=1.35 * len(queries) + 0.35,
     )
-    grid = figure.subplots(
-        len(queries), found.shape[1] + 1, squeeze=False, width_ratios=None
-    )
+    grid = figure.subplots(len(queries), found.shape[1] + 1, squeeze=False)
     for axes, query, neighbors, values in zip(
         grid, queries, found, cosines, strict=True
     ):
         _draw_row(axes, images, int(query), neighbors, values, view)
-    figure.suptitle(
-        "Query, and the nearest images by their cosine", fontsize=11
-    )
+    head(figure, "Query, and the nearest images by their cosine")
     return figure
 
 
@@ -95,8 +93,8 @@ def _draw_row(
     known = neighbors[neighbors >= 0]
     pictures = seen(images, np.append(query, known), view)
     show_image(axes[0], pictures[0])
-    axes[0].set_title(class_name(images, query, 12), fontsize=9)
-    axes[0].set_xlabel("query", fontsize=9)
+    name = class_name(images, query, 12)
+    axes[0].set_xlabel(f"query\n{name}", fontsize=9)
     for at, cell in enumerate(axes[1:]):
         if at >= len(known):
             cell.axis("off")
@@ -105,8 +103,9 @@ def _draw_row(
         mark = RIGHT if right else WRONG
         show_image(cell, pictures[at + 1])
         frame(cell, mark)
-        cell.set_title(class_name(images, known[at], 12), fontsize=9)
-        cell.set_xlabel(f"{mark.marker} {cosines[at]:.2f}", fontsize=9)
+        name = class_name(images, known[at], 12)
+        cosine = hundredths(cosines[at])
+        cell.set_xlabel(f"{mark.marker} {cosine}\n{name}", fontsize=9)
     no_frame(axes[0])
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from keras_dml.evaluation.vectors import unit_rows
 from keras_dml.types import FloatArray, Rows
-from keras_dml.visualization.canvas import chart, look
+from keras_dml.visualization.canvas import add_legend, chart, hundredths, look
 from keras_dml.visualization.pairs import negative_pairs, positive_pairs
 
 if TYPE_CHECKING:
@@ -111,14 +111,12 @@ def histogram_figure(
             color=style.color,
             linestyle=style.line,
             linewidth=1.8,
-            label=f"{name} (mean {kinds[name].mean():.2f})",
+            label=f"{name} (mean {hundredths(kinds[name].mean())})",
         )
         axes.stairs(density, edges, fill=True, color=style.color, alpha=0.15)
     axes.set_ylim(bottom=0)
     axes.locator_params("x", nbins=6)
-    figure.legend(
-        loc="outside lower center", ncols=2, frameon=False, fontsize=9
-    )
+    add_legend(figure)
     return figure
 
 

@@ -7,7 +7,12 @@ import numpy as np
 
 from keras_dml.evaluation.embedding_space import spectral_decay
 from keras_dml.types import FloatArray
-from keras_dml.visualization.canvas import chart, look, make_logarithmic
+from keras_dml.visualization.canvas import (
+    add_legend,
+    chart,
+    look,
+    make_logarithmic,
+)
 
 if TYPE_CHECKING:
     from keras_dml.visualization.data_figure import DataFigure
@@ -66,7 +71,7 @@ def singular_value_spectrum(
             label=f"{name} (ρ = {decay:.2f})",
         )
     make_logarithmic(axes)
-    axes.legend(frameon=False, fontsize=9)
+    add_legend(figure)
     return figure
 
 

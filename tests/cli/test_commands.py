@@ -1,4 +1,6 @@
 import re
+import sys
+from importlib.util import find_spec
 
 import pytest
 from click.testing import CliRunner
@@ -33,6 +35,22 @@ def test_train_prints_before_after_and_divisions(trained) -> None:
     for text in ("recall@1", "before", "after", "Divisions", "clustering",
                  "Best epoch", "images a second"):  # fmt: skip
         assert text in output
+
+
+def test_train_logs_for_tensorboard(tmp_path, monkeypatch) -> None:
+    recipe, folder = str(write_recipe(tmp_path)), tmp_path / "run"
+    command = ("train", recipe, "--output", str(folder), "--set", "epochs=1",
+               "--tensorboard")  # fmt: skip
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "tensorboard", None)
+        output = run(*command, code=1)
+    assert "Error: --tensorboard needs the package tensorboard" in output
+    assert 'pip install "keras-dml[tensorboard]"' in output
+    assert not folder.exists()
+    if find_spec("tensorboard") is None:
+        return
+    assert f"tensorboard --logdir {folder}" in run(*command)
+    assert list((folder / "tensorboard").glob("events.*"))
 
 
 def test_evaluate_prints_the_same_numbers(trained) -> None:

@@ -50,6 +50,21 @@ def test_clusters_are_those_of_the_training_images(run_of) -> None:
     )
 
 
+@pytest.mark.slow
+def test_captions_say_what_the_weights_of_attention_are(run_of) -> None:
+    for method, words, sums_to_one in (
+        ("attentive_grouping", "weights of a map sum to 1", True),
+        ("abe", "mean of a mask over its channels", False),
+    ):
+        run = Run(run_of(method))
+        captions = {x.name: x.caption for x in figures_of(run)}
+        assert words in captions["attention"]
+        sums = run.attention.sum(axis=(1, 2))
+        assert np.allclose(sums, 1, atol=1e-4) == sums_to_one
+        assert f"one image, two {run.part}s" in captions["cosines"]
+        assert run.part_names == [f"{run.part} 1", f"{run.part} 2"]
+
+
 def test_worst_queries_are_the_worst_of_their_classes(run_of) -> None:
     run = Run(run_of("baseline"))
     metric, rows, values = run.worst_queries(4)

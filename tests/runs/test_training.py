@@ -1,6 +1,7 @@
 import csv
 import dataclasses
 import json
+import sys
 
 import keras
 import numpy as np
@@ -8,13 +9,21 @@ import pytest
 
 from keras_dml import evaluation, recipes, runs
 from keras_dml.callbacks import RetrievalEvaluation
+from keras_dml.runs.folder import METRICS
 from keras_dml.runs.queries import read_queries
+from tests.callbacks.test_tensorboard import needs_tensorboard
+from tests.callbacks.test_tensorboard import read as read_events
 from tests.runs.small_run import write_recipe
 
 
 def start(tmp_path, *settings):
     recipe = recipes.load(write_recipe(tmp_path), settings)
     return recipe, tmp_path / "run"
+
+
+def metrics_of(folder) -> list[dict[str, str]]:
+    with (folder / METRICS).open() as file:
+        return list(csv.DictReader(file))
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +47,7 @@ def test_recipe_in_the_folder_is_the_one_that_ran(finished) -> None:
 
 def test_metrics_of_every_epoch(finished) -> None:
     outcome, folder = finished
-    with (folder / "metrics.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = metrics_of(folder)
     assert [row["epoch"] for row in rows] == ["0", "1"]
     values = [float(row["val_map@r"]) for row in rows]
     assert outcome.monitored == max(values)
@@ -158,6 +166,54 @@ def test_one_recipe_gives_one_result(finished, tmp_path) -> None:
     assert [d["sizes"] for d in again.divisions] == [
         d["sizes"] for d in outcome.divisions
     ]
+
+
+@pytest.mark.slow
+@needs_tensorboard
+def test_tensorboard_logs_the_same_training(finished, tmp_path) -> None:
+    outcome, unlogged = finished
+    recipe, folder = start(tmp_path)
+    logged = runs.train(recipe, folder, verbose=0, tensorboard=True)
+    rows, expected = metrics_of(folder), metrics_of(unlogged)
+    for row in (*rows, *expected):
+        assert float(row.pop("recluster_seconds")) >= 0
+    assert rows == expected
+    assert logged.after == outcome.after
+    assert outcome.seconds["tensorboard"] == 0
+    assert 0 < logged.seconds["tensorboard"] < logged.seconds["training"]
+    assert "tensorboard" in (folder / "summary.md").read_text()
+    found = read_events(folder / "tensorboard")
+    for tag in ("terms/metric", "validation/map@r", "distances/positive",
+                "retrieval", "active pairs/metric, negative"):  # fmt: skip
+        assert set(found[tag]) == {1, 2}, tag
+    for epoch, row in enumerate(rows, 1):
+        value = float(found["validation/map@r"][epoch])
+        assert value == pytest.approx(float(row["val_map@r"]))
+    assert (folder / "tensorboard" / "projector_config.pbtxt").exists()
+
+
+def test_a_missing_tensorboard_is_told_before_data_are_read(
+    tmp_path, monkeypatch
+) -> None:
+    recipe, folder = start(tmp_path)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    monkeypatch.setattr("keras_dml.recipes.building.splits", None)
+    with pytest.raises(ImportError, match=r"keras-dml\[tensorboard\]"):
+        runs.train(recipe, folder, verbose=0, tensorboard=True)
+    assert not folder.exists()
+
+
+@pytest.mark.slow
+@needs_tensorboard
+def test_ctrl_c_leaves_a_whole_log(tmp_path, monkeypatch) -> None:
+    recipe, folder = start(tmp_path)
+
+    def interrupted(self, epoch, logs=None) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RetrievalEvaluation, "on_epoch_end", interrupted)
+    assert runs.train(recipe, folder, 0, tensorboard=True).interrupted
+    assert (folder / "tensorboard" / "projector_config.pbtxt").exists()
 
 
 def test_ctrl_c_leaves_a_loadable_model(tmp_path, monkeypatch) -> None:

@@ -81,9 +81,11 @@ def test_pictures_have_texts(page) -> None:
 
 def test_scores_and_verdicts(page) -> None:
     assert "Those of 0.9500 and more are matches." in page.text
-    assert page.text.count("Query match") == 1
-    assert page.text.count("Query no match") == 1
-    assert "2. 0.9939 match" in page.text
+    assert page.text.count("Queryhas a match") == 1
+    assert page.text.count("Queryhas no match") == 1
+    assert "2. b0.9939 matchgone.png" in page.text
+    figures = [x.get("class") for tag, x in page.tags if tag == "figure"]
+    assert figures == ["chosen", *4 * [None]] * 2
 
 
 def test_it_fits_a_telephone_and_the_dark(page) -> None:

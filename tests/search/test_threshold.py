@@ -1,5 +1,6 @@
 """Thresholds against loops over all pairs."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -77,6 +78,20 @@ def test_equal_error_rate_against_scikit_learn() -> None:
     crossing = np.interp(0, fpr + tpr - 1, fpr)
     found = calibrate(x, labels, resamples=0)
     assert found.false_positive_rate == pytest.approx(crossing, abs=0.005)
+
+
+def test_rates_are_written_with_three_digits_however_small() -> None:
+    x, labels = embeddings()
+    found = calibrate(x, labels, resamples=0)
+    written = dataclasses.replace(
+        found,
+        value=0.5,
+        true_positive_rate=0.578309,
+        false_positive_rate=0.0000421672,
+    )
+    assert str(written) == (
+        "0.5000 (eer): true positives 57.8%, false positives 0.00422%"
+    )
 
 
 def test_lowest_threshold_of_a_false_positive_rate() -> None:

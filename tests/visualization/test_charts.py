@@ -7,9 +7,11 @@ from itertools import combinations
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from keras_dml import visualization
 from keras_dml.evaluation.embedding_space import spectral_decay
+from keras_dml.visualization.canvas import look
 
 
 def densities(values, edges) -> list[float]:
@@ -62,6 +64,14 @@ def test_an_embedding_without_parts_has_no_self_pairs() -> None:
     assert list(figure.data) == ["from", "to", "positive", "negative"]
 
 
+def test_means_below_zero_have_the_sign_of_the_axis() -> None:
+    x = np.array([[1.0, 0.1], [-1.0, 0.1], [1.0, 0.0]])
+    figure = visualization.cosine_histograms(x, np.array([0, 0, 1]))
+    positive = (-1 + 0.01) / (1 + 0.01)
+    text = figure.legends[0].get_texts()[0].get_text()
+    assert text == f"positive (mean \u2212{-positive:.2f})"
+
+
 def test_histograms_need_a_pair() -> None:
     with pytest.raises(ValueError, match="no pair"):
         visualization.cosine_histograms(np.ones((1, 3)), np.array([0]))
@@ -98,11 +108,23 @@ def test_spectrum_has_the_shares_of_the_singular_values() -> None:
         expected = np.sqrt(squares) / np.sqrt(squares).sum()
         own = np.array(figure.data["model"]) == name
         np.testing.assert_allclose(figure.data["share"][own], expected)
-        legend = figure.axes[0].get_legend().get_texts()
+        legend = figure.legends[0].get_texts()
         assert any(
             f"ρ = {spectral_decay(values):.2f}" in text.get_text()
             for text in legend
         )
+
+
+def test_small_numbers_on_an_axis_are_written_as_the_others() -> None:
+    x = np.random.default_rng(4).normal(size=(50, 4)) * [1, 0.1, 1e-3, 1e-7]
+    figure = visualization.singular_value_spectrum({"a": x})
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    labels = [text.get_text() for text in axes.get_yticklabels()]
+    assert "0.000001" in labels and "1" in labels
+    for place, label in zip(axes.get_yticks(), labels, strict=True):
+        assert float(label) == pytest.approx(place)
+        assert "e" not in label
 
 
 def test_spectrum_of_nothing_is_refused() -> None:
@@ -163,11 +185,65 @@ def test_metrics_of_one_run(tmp_path) -> None:
     path = tmp_path / "metrics.csv"
     path.write_text(TABLE)
     history = visualization.read_history(path)
-    figure = visualization.metric_curves(
-        history, ["loss"], "loss", "Losses", log=True
-    )
+    figure = visualization.metric_curves(history, ["loss"], "loss", "Losses")
     assert list(figure.data["value"]) == [2.5, 1.5, 0.5]
-    assert figure.axes[0].get_yscale() == "log"
+
+
+def test_each_loss_has_an_axis_of_its_own() -> None:
+    """A term of −0.001 is not a line at zero beside one of 700."""
+    history = {
+        "epoch": np.arange(3.0),
+        "loss": np.array([700.0, 500.0, 400.0]),
+        "decorrelation_of_long_name": np.array([-1e-3, -1.2e-3, -1.3e-3]),
+        "val_third": np.array([0.5, 0.4, 0.3]),
+    }
+    losses = list(history)[1:]
+    figure = visualization.loss_curves(history, losses)
+    figure.draw_without_rendering()
+    shown = [axes for axes in figure.axes if axes.axison]
+    assert [axes.get_title("right") for axes in shown] == [
+        "loss", "decorrelation_of_long_name", "third",
+    ]  # fmt: skip
+    for axes in shown:
+        name = axes.get_title("right")
+        (title,) = axes.findobj(
+            lambda x, name=name: isinstance(x, Text) and x.get_text() == name
+        )
+        box = title.get_window_extent()
+        assert 0 <= box.x0 and box.x1 <= figure.bbox.width
+    assert len(figure.axes) == 4  # The last one is empty.
+    for axes, name in zip(shown, losses, strict=True):
+        (line,) = axes.lines
+        np.testing.assert_array_equal(line.get_ydata(), history[name])
+        low, high = axes.get_ylim()
+        span = np.ptp(history[name])
+        assert span < high - low < 1.3 * span
+        assert axes.yaxis.get_offset_text().get_text() == ""
+    assert list(figure.data["epoch"]) == [1, 2, 3] * 3
+    with pytest.raises(ValueError, match="need a series"):
+        visualization.loss_curves(history, [])
+
+
+@pytest.mark.parametrize("length", [3, 25, 60])
+def test_legends_fit_and_take_nothing_from_the_chart(length) -> None:
+    history = {"epoch": np.arange(2.0), "val_recall@1": np.array([0.1, 0.2])}
+    one = visualization.recall_curves({"one": history})
+    names = [str(number).rjust(length, "x") for number in range(8)]
+    figure = visualization.recall_curves(dict.fromkeys(names, history))
+    for drawn in (one, figure):
+        drawn.draw_without_rendering()
+    box = figure.legends[0].get_window_extent()
+    assert 0 <= box.x0 and box.x1 <= figure.bbox.width
+    chart = figure.axes[0].get_tightbbox()
+    assert box.y1 <= chart.y0
+    heights = [x.axes[0].get_window_extent().height for x in (one, figure)]
+    assert heights[1] == pytest.approx(heights[0], rel=0.05)
+
+
+def test_looks_do_not_come_again_soon() -> None:
+    looks = [look(number) for number in range(36)]
+    assert len({(x.color, x.marker) for x in looks}) == 36
+    assert len({(x.color, x.line) for x in looks}) == 36
 
 
 def test_pca_map_has_the_principal_components() -> None:
@@ -184,8 +260,36 @@ def test_pca_map_has_the_principal_components() -> None:
         sign = np.sign(projected @ figure.data[axis])
         np.testing.assert_allclose(figure.data[axis], sign * projected)
     texts = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert texts[0].strip() == r"_a\$b\$"
+    assert texts[0] == r"1: _a\$b\$"
     assert len(texts) == 5
+
+
+def test_classes_on_the_map_have_their_numbers_beside_them() -> None:
+    labels = np.repeat([4, 2, 9], [6, 3, 5])
+    x = np.random.default_rng(8).normal(size=(14, 3)) + 9 * labels[:, None]
+    figure = visualization.embedding_map(
+        x, labels, projection="pca", highlight=2
+    )
+    texts = {text.get_text(): text.xy for text in figure.axes[0].texts}
+    assert texts.keys() == {"1", "2"}
+    points = np.stack([figure.data["x"], figure.data["y"]], axis=1)
+    for number, label in (("1", 4), ("2", 9)):  # The largest comes first.
+        own = points[np.array(figure.data["class"]) == label]
+        middle = np.sort(own, axis=0)
+        count = len(own)
+        expected = (middle[(count - 1) // 2] + middle[count // 2]) / 2
+        np.testing.assert_allclose(texts[number], expected)
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend == ["1: class 4", "2: class 9"]
+
+
+def test_axes_of_the_map_are_named() -> None:
+    x = np.random.default_rng(9).normal(size=(12, 3))
+    labels = np.arange(12) // 3
+    for projection, name in (("pca", "principal component 2"),
+                             ("tsne", "t-SNE axis 2 (no unit)")):  # fmt: skip
+        figure = visualization.embedding_map(x, labels, projection=projection)
+        assert figure.axes[0].get_ylabel() == name
 
 
 def test_tsne_map_keeps_neighbors_together() -> None:

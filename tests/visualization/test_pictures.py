@@ -57,11 +57,42 @@ def test_retrieval_grid_marks_right_and_wrong(images) -> None:
         )
         right = images.labels[best] == images.labels[query]
         assert data["right"][own].tolist() == right.astype(int).tolist()
-    cells = [axes for axes in figure.axes if axes.get_xlabel() != "query"]
+    cells = [x for x in figure.axes if not x.get_xlabel().startswith("query")]
     for axes, right in zip(cells, data["right"], strict=True):
         assert axes.get_xlabel().startswith("✓" if right else "✗")
         line = axes.spines["left"].get_linestyle()
-        assert line == ("-" if right else "--")
+        assert (line == "-") == bool(right)
+
+
+def test_names_stand_below_their_images_and_frames_around_them(
+    images,
+) -> None:
+    """Between two rows, a title would seem to be of the image above it."""
+    x = np.random.default_rng(1).normal(size=(48, 5)).astype(np.float32)
+    figure = retrieval_grid(images, x, np.array([3, 40]), VIEW, count=4)
+    figure.draw_without_rendering()
+    names = {str(label) for label in images.labels}
+    for axes in figure.axes:
+        assert axes.get_title() == ""
+        first, name = axes.get_xlabel().split("\n")
+        assert name in names or name in images.names.values()
+        if first == "query":
+            continue
+        # Half of the line beyond the image: it covers none of it.
+        frame = axes.spines["left"].get_window_extent()
+        width = axes.spines["left"].get_linewidth() * figure.dpi / 72
+        assert frame.x1 + width / 2 <= axes.get_window_extent().x0 + 0.5
+
+
+def test_dashes_of_a_frame_have_gaps(images) -> None:
+    x = np.random.default_rng(0).normal(size=(48, 5)).astype(np.float32)
+    figure = retrieval_grid(images, x, np.array([3]), VIEW, count=5)
+    wrong = [a for a in figure.axes if a.get_xlabel().startswith("✗")]
+    assert wrong
+    for axes in wrong:
+        spine = axes.spines["top"]
+        assert spine.get_capstyle() == "butt"
+        assert spine.get_linestyle() != "-"
 
 
 def test_retrieval_grid_has_holes_where_there_is_nothing(images) -> None:
@@ -109,7 +140,8 @@ def test_overlays_have_the_weights_of_the_maps(tiny_backbone, images) -> None:
     for row, group, y, x, weight in rows[::7]:
         assert weight == maps[row, y, x, group - 1]
     labels = [axes.get_xlabel() for axes in figure.axes]
-    assert labels[1] == f"max {maps[7, ..., 0].max():.2f}"
+    first = maps[7, ..., 0]
+    assert labels[1] == f"{first.min():.2f} – {first.max():.2f}"
     with pytest.raises(ValueError, match="`rows`.*none"):
         attention_overlays(images, maps, [], VIEW)
 

@@ -26,8 +26,19 @@
     return made;
   };
 
-  // Attention as a veil: what is not attended to is dark.
-  const veil = (row, part) => {
+  // The colors of the figures, "magma" of matplotlib, from dark to bright.
+  const COLORS = [[0, 0, 4], [81, 18, 124], [183, 55, 121], [252, 137, 97],
+    [252, 253, 191]];
+
+  const color = (level) => {
+    const place = level / 255 * (COLORS.length - 1);
+    const below = Math.min(Math.floor(place), COLORS.length - 2);
+    return COLORS[below].map((low, channel) =>
+      low + (place - below) * (COLORS[below + 1][channel] - low));
+  };
+
+  // Attention on the gray image: bright where it is strong.
+  const overlay = (row, part) => {
     const { height, width, maps } = data.attention;
     const canvas = element("canvas");
     canvas.width = width;
@@ -37,17 +48,20 @@
     const pixels = context.createImageData(width, height);
     const levels = atob(maps[row][part]);
     for (let i = 0; i < levels.length; i += 1) {
-      const alpha = 0.8 * (255 - levels.charCodeAt(i));
-      pixels.data.set([0, 0, 0, alpha], 4 * i);
+      pixels.data.set([...color(levels.charCodeAt(i)), 0.6 * 255], 4 * i);
     }
     context.putImageData(pixels, 0, 0);
     return canvas;
   };
 
+  // With a sign as on the axes of figures.
+  const thousandths = (number) => number.toFixed(3).replace("-", "\u2212");
+
   const picture = (row, text, part) => {
-    const made = element("div", "picture");
+    const attends = part >= 0 && data.attention;
+    const made = element("div", attends ? "picture gray" : "picture");
     made.append(image(row, text));
-    if (part >= 0 && data.attention) made.append(veil(row, part));
+    if (attends) made.append(overlay(row, part));
     return made;
   };
 
@@ -63,7 +77,7 @@
       item.append(inside);
     }
     const mark = element("span", "mark", right ? "✓ " : "✗ ");
-    const below = element("span", "cosine", cosine.toFixed(2));
+    const below = element("span", "cosine", thousandths(cosine));
     inside.append(picture(row, words, -1), mark, below,
       element("span", "name", className));
     item.title = `${className}, ${name}`;
@@ -94,14 +108,21 @@
     return `${right.length} of ${neighbors.length} right`;
   };
 
+  // A result under its heading, which stay together in columns.
+  const entry = (kind, text, query, number) => {
+    const made = element("div");
+    made.append(element(kind, "", text), results(query, number));
+    return made;
+  };
+
   const show = (query) => {
     const { className, name } = about(query);
-    found.replaceChildren(element("h3", "", `${className}, ${name}`));
-    data.embeddings.forEach((embedding, number) => {
-      found.append(
-        element("h4", "", `${embedding}: ${count(query, number)}`),
-        results(query, number));
-    });
+    const [full, ...parts] = data.embeddings.map((embedding, number) =>
+      entry("h4", `${embedding}: ${count(query, number)}`, query, number));
+    const columns = element("div", "columns");
+    columns.append(...parts);
+    found.replaceChildren(
+      element("h3", "", `${className}, ${name}`), full, columns);
     status.textContent =
       `${className}: ${count(query, 0)} under the full embedding`;
   };
@@ -118,7 +139,7 @@
     show(row);
   };
 
-  const columns = () =>
+  const across = () =>
     getComputedStyle(list).gridTemplateColumns.split(" ").length;
 
   const move = (event) => {
@@ -127,8 +148,8 @@
     const steps = {
       ArrowRight: at + 1,
       ArrowLeft: at - 1,
-      ArrowDown: at + columns(),
-      ArrowUp: at - columns(),
+      ArrowDown: at + across(),
+      ArrowUp: at - across(),
       Home: 0,
       End: rows.length - 1,
     };
@@ -144,12 +165,21 @@
     }
   };
 
+  // Whether the image that is nearest to a query is of another class.
+  const isMissed = (query) => {
+    const [nearest] = data.neighbors[query][0];
+    return nearest !== undefined && !nearest[2];
+  };
+
   for (const row of data.queries) {
     const { className, name } = about(row);
-    const option = element("div");
+    const words = `${className}, ${name}`;
+    const missed = isMissed(row);
+    const option = element("div", missed ? "wrong" : "");
     option.setAttribute("role", "option");
-    option.setAttribute("aria-label", `${className}, ${name}`);
-    option.title = `${className}, ${name}`;
+    option.setAttribute(
+      "aria-label", missed ? `${words}, nearest image wrong` : words);
+    option.title = words;
     option.dataset.row = row;
     option.append(image(row, ""));
     option.addEventListener("click", () => select(row, true));
@@ -157,14 +187,15 @@
     list.append(option);
   }
   list.addEventListener("keydown", move);
-  if (data.queries.length) select(data.queries[0], false);
+  // There is more to see where something is wrong.
+  const first = data.queries.find(isMissed) ?? data.queries[0];
+  if (first !== undefined) select(first, false);
 
   const worst = document.getElementById("worst-list");
   data.worst.rows.forEach((row, i) => {
     const { className, name } = about(row);
     const value = data.worst.values[i].toFixed(4);
-    worst.append(
-      element("h3", "", `${className}, ${name}: ${data.worst.metric} ${value}`),
-      results(row, 0));
+    const text = `${className}, ${name}: ${data.worst.metric} ${value}`;
+    worst.append(entry("h3", text, row, 0));
   });
 })();

@@ -1,4 +1,4 @@
-"""Gallery: vectors and their rows, kept in step."""
+"""IndexedRows: vectors and their rows, kept in step."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from keras_dml.search.rows import Columns, RowTable
 from keras_dml.types import FloatArray, Rows
 
 
-class Gallery:
+class IndexedRows:
     """A faiss index and a table, whose rows have the same ids.
 
     Args:
@@ -44,18 +44,18 @@ class Gallery:
         columns: Columns,
         factory: str,
         parameters: str | None,
-    ) -> "Gallery":
-        """A gallery of unit vectors, (N, D); see `Index`."""
+    ) -> "IndexedRows":
+        """Indexes unit vectors, (N, D), and their rows; see `Index`."""
         table = RowTable()
         # Before time is spent on training.
         values = table.check(columns, len(x))
         engine = Engine.trained(x, factory)
         parameters = faiss_types.set_parameters(engine.index, parameters)
-        gallery = cls(engine, table, factory, parameters)
-        ids = gallery.add(x, values)
+        indexed = cls(engine, table, factory, parameters)
+        ids = indexed.add(x, values)
         if not engine.is_exact:
-            gallery.recall = recall.measure(engine, x, ids)
-        return gallery
+            indexed.recall = recall.measure(engine, x, ids)
+        return indexed
 
     def add(self, x: FloatArray, columns: Columns) -> Rows:
         """Adds rows; see `Index.add`."""
