@@ -37,7 +37,10 @@ def definition(metric: str) -> str:
     """What a metric is, and the section that says it exactly."""
     section = section_of(metric)
     anchor = re.sub(r"[^a-z0-9_-]", "", section)
-    return f"{_DEFINITIONS[section]} ({PAGE}#{anchor})"
+    text = _DEFINITIONS[section]
+    if section != metric:
+        text = re.sub(r"\bk\b", metric.partition("@")[2], text)
+    return f"{text} ({PAGE}#{anchor})"
 
 
 def section_of(metric: str) -> str:

@@ -32,6 +32,8 @@ def test_all_k_share_a_section() -> None:
     assert section_of("precision@1") == "precision@1"
     assert section_of("map@r") == "map@r"
     assert "#recallk" in definition("recall@1000")
+    assert "among the 1000 nearest" in definition("recall@1000")
+    assert "over min(5, R)" in definition("map@5")
 
 
 def test_a_line_for_each_metric() -> None:
