@@ -22,7 +22,7 @@ from keras_dml.callbacks.phases import (
     default_phases,
     phase_at,
 )
-from keras_dml.data import ClusterSampler, ImageSet, usable_clusters
+from keras_dml.data import ClusterSampler, ImageSet, View, usable_clusters
 from keras_dml.evaluation import embed, kmeans
 from keras_dml.types import FloatArray, Rows
 
@@ -245,7 +245,4 @@ def _feature_model(model: keras.Model) -> keras.Model:
     """Backbone and pooling, made unit: what the released code clusters."""
     pooled = model.head.pool(model.backbone.output)
     unit = keras.layers.UnitNormalization(dtype="float32")(pooled)
-    features = keras.Model(model.backbone.input, unit)
-    features.resize = model.resize
-    features.resize_mode = model.resize_mode
-    return features
+    return View.of(model).attach_to(keras.Model(model.backbone.input, unit))

@@ -101,6 +101,20 @@ class View:
             getattr(model, "resize_mode", "shortest"),
         )
 
+    def attach_to(self, model: keras.Model) -> keras.Model:
+        """Makes a model remember the view, as `of` finds it.
+
+        Args:
+            model: A model that takes images of `size`, such as one of
+                another output of the model that the view is of.
+
+        Returns:
+            The model.
+        """
+        model.resize = self.resize
+        model.resize_mode = self.resize_mode
+        return model
+
     @property
     def frame(self) -> tuple[int, int] | None:
         """(height, width) of every image before the cut.

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_dml.data import View
 from keras_dml.evaluation import embed
 from keras_dml.model import MetricModel
 from keras_dml.types import FloatArray
@@ -81,6 +82,5 @@ def _outputs_for(
     _, *shape = output.shape
     flat = ops.reshape(output, (-1, int(np.prod(shape))))
     outputs = keras.Model(model.backbone.input, flat)
-    outputs.resize = model.resize
-    outputs.resize_mode = model.resize_mode
+    View.of(model).attach_to(outputs)
     return embed(outputs, images, batch_size).reshape(-1, *shape)

@@ -197,6 +197,9 @@ def test_the_view_of_a_model() -> None:
     assert View.of(model) == View((24, 32), 3, 40, "shortest")
     model.resize_mode = "squash"
     assert View.of(model) == View((24, 32), 3, 40, "squash")
+    other = keras.Model(inputs, keras.layers.Rescaling(2.0)(inputs))
+    assert View.of(model).attach_to(other) is other
+    assert View.of(other) == View.of(model)
 
 
 @pytest.mark.parametrize(
