@@ -1,5 +1,9 @@
 """Embeddings as a distance sees them, row by row in float64."""
 
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 
 from keras_dml.types import FloatArray, Rows
@@ -83,6 +87,20 @@ def blocks(count: int, size: int) -> list[slice]:
         slice(start, min(start + size, count))
         for start in range(0, count, size)
     ]
+
+
+def in_threads(work: Callable[[slice], None], slices: list[slice]) -> None:
+    """Calls `work` for every slice, in threads if there are several.
+
+    Raises:
+        Exception: What the first call that failed raised.
+    """
+    if len(slices) == 1:
+        work(slices[0])
+        return
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for _ in pool.map(work, slices):
+            pass
 
 
 def within(outer: slice, inner: slice) -> slice:

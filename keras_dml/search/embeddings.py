@@ -11,7 +11,7 @@ import numpy.typing as npt
 from keras_dml.data import ImageSet
 from keras_dml.evaluation import embed
 from keras_dml.evaluation.arrays import as_embeddings
-from keras_dml.evaluation.vectors import CHUNK, blocks, squares
+from keras_dml.evaluation.vectors import CHUNK, blocks, in_threads, squares
 from keras_dml.types import FloatArray
 
 Path: TypeAlias = str | os.PathLike[str]
@@ -89,27 +89,30 @@ def as_units(x: Any, dim: int | None, name: str, owner: str) -> FloatArray:
         )
     if not len(given):
         return np.empty(given.shape, np.float32)
+    narrow = given
     if given.dtype != np.float32:
         given = as_embeddings(given, name, owner)
-    units = np.empty(given.shape, np.float32)
-    for rows in blocks(len(given), CHUNK):
-        # Squares of float32 stay within the range of float64.
         with np.errstate(over="ignore"):
-            wide = given[rows].astype(np.float32).astype(np.float64)
+            narrow = given.astype(np.float32)
+    units = np.empty(given.shape, np.float32)
+
+    def normalize(rows: slice) -> None:
+        # Squares of float32 stay within the range of float64.
+        wide = narrow[rows].astype(np.float64)
         norms = np.sqrt(squares(wide))
-        if not (np.isfinite(norms) & (norms > 0)).all():
-            _refuse(given, norms, rows.start, name, owner)
-        units[rows] = wide / norms[:, None]
+        bad = np.flatnonzero(~((norms > 0) & (norms < np.inf)))
+        if len(bad):
+            raise _refusal(given, rows.start + int(bad[0]), name, owner)
+        np.divide(wide, norms[:, None], out=units[rows], casting="same_kind")
+
+    in_threads(normalize, blocks(len(given), CHUNK))
     return units
 
 
-def _refuse(
-    given: FloatArray, norms: FloatArray, start: int, name: str, owner: str
-) -> None:
+def _refusal(given: FloatArray, row: int, name: str, owner: str) -> ValueError:
     as_embeddings(given, name, owner)  # Says what is not finite.
-    bad = start + int(np.flatnonzero(~np.isfinite(norms) | (norms == 0))[0])
-    raise ValueError(
+    return ValueError(
         f"`{name}` of {owner} must have a length that float32 can hold and "
-        f"that is not zero. Received: {name}[{bad}] with numbers up to "
-        f"{np.abs(given[bad]).max():.3g}."
+        f"that is not zero. Received: {name}[{row}] with numbers up to "
+        f"{np.abs(given[row]).max():.3g}."
     )

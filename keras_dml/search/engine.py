@@ -61,28 +61,6 @@ class Engine:
                 ) from None
         return cls(index, factory, np.empty(0, np.int64))
 
-    @classmethod
-    def read(cls, path: Path, factory: str, ids: Rows) -> "Engine":
-        """The engine that `write` wrote.
-
-        Raises:
-            FileNotFoundError: If it is gone.
-            ValueError: If this version of faiss cannot read it.
-        """
-        import faiss
-
-        try:
-            index = faiss.read_index(str(path))
-        except RuntimeError as error:
-            if not path.exists():
-                raise FileNotFoundError(str(path)) from None
-            raise ValueError(
-                f"The faiss index {str(path)!r} cannot be read by faiss "
-                f"{faiss.__version__}: {error}. Use the version that wrote "
-                "it, which index.json names, or build the index again."
-            ) from None
-        return cls(index, factory, ids)
-
     @property
     def dim(self) -> int:
         """Dimensions of the vectors, D."""
@@ -162,20 +140,16 @@ class Engine:
             wider = ((0, 0), (0, k - fetch))
             scores = np.pad(scores, wider, constant_values=-np.inf)
             ids = np.pad(ids, wider, constant_values=NONE)
-        scores, ids = scores[:, :k].astype(np.float32), ids[:, :k]
-        open_rows = np.arange(len(queries))
-        kth = scores[:, -1]
-        while fetch < limit:
-            # What was not fetched scores `bound` at most.
-            open_rows = open_rows[bound >= kth]
-            if not len(open_rows):
-                break
+        scores, ids = scores[:, :k].astype(np.float32, copy=False), ids[:, :k]
+        # What was not fetched scores `bound` at most.
+        open_rows = np.flatnonzero(bound >= scores[:, -1])
+        while fetch < limit and len(open_rows):
             fetch = min(4 * fetch, limit)
             found, found_ids, bound = self._rank(
                 queries[open_rows], fetch, parameters
             )
             scores[open_rows], ids[open_rows] = found[:, :k], found_ids[:, :k]
-            kth = scores[open_rows, -1]
+            open_rows = open_rows[bound >= scores[open_rows, -1]]
         return scores, ids
 
     def write(self, path: Path) -> None:
@@ -201,13 +175,14 @@ class Engine:
         scores, labels = self.index.search(
             queries, int(fetch), params=parameters
         )
-        is_none = labels < 0
         bound = scores[:, -1]
         if self.is_exact:
             bound = bound.astype(np.float64) + self._rounding
             scores = self._exact_scores(queries, labels)
         ids = labels if self._has_ids else self.ids[labels]
-        if is_none.any():
+        # They are the last ones.
+        if (labels[:, -1] < 0).any():
+            is_none = labels < 0
             scores = np.where(is_none, -np.inf, scores)
             ids = np.where(is_none, NONE, ids)
             # There are no others.
@@ -236,3 +211,24 @@ class Engine:
                 vectors[labels[rows]], queries[rows, None], dtype=np.float64
             ).sum(axis=-1)
         return scores
+
+
+def read_faiss(path: Path) -> Any:
+    """The faiss index that `Engine.write` wrote.
+
+    Raises:
+        FileNotFoundError: If it is gone.
+        ValueError: If this version of faiss cannot read it.
+    """
+    import faiss
+
+    try:
+        return faiss.read_index(str(path))
+    except RuntimeError as error:
+        if not path.exists():
+            raise FileNotFoundError(str(path)) from None
+        raise ValueError(
+            f"The faiss index {str(path)!r} cannot be read by faiss "
+            f"{faiss.__version__}: {error}. Use the version that wrote "
+            "it, which index.json names, or build the index again."
+        ) from None

@@ -13,6 +13,8 @@ Columns = Mapping[str, Sequence[Any]]
 
 _PLAIN = (str, int, float, bool, list, type(None))
 
+_NEVER_NAN = {str, int, bool, type(None)}
+
 
 class RowTable:
     """Columns of plain values, each row with an id that stays its own.
@@ -98,7 +100,10 @@ class RowTable:
 
     def write(self, path: Path) -> None:
         """Writes the rows, column by column, as JSON."""
-        content = {"ids": self.ids.tolist(), "columns": self.columns}
+        content: dict[str, Any] = {"columns": self.columns}
+        # Where no row was removed, they are all ids that were given.
+        if len(self) != self.next_id:
+            content["ids"] = self.ids.tolist()
         # One call of `dumps` is several times as fast as `dump`.
         path.write_text(json.dumps(content, allow_nan=False), encoding="ascii")
 
@@ -107,7 +112,8 @@ class RowTable:
         """The rows that `write` wrote."""
         content = json.loads(path.read_text(encoding="ascii"))
         table = cls()
-        table.ids = np.array(content["ids"], np.int64)
+        ids = content.get("ids")
+        table.ids = np.arange(next_id) if ids is None else np.array(ids, int)
         table.columns = content["columns"]
         table.next_id = next_id
         return table
@@ -121,6 +127,8 @@ def _as_plain(name: str, values: Iterable[Any], count: int) -> list[Any]:
             f"Received: {len(listed)} values in the column {name!r} and "
             f"{count} rows."
         )
+    if set(map(type, listed)) <= _NEVER_NAN:
+        return listed  # A million rows pass in milliseconds.
     listed = [x.item() if isinstance(x, np.generic) else x for x in listed]
     for row, value in enumerate(listed):
         # NaN, unequal to itself, is not JSON.

@@ -1,5 +1,6 @@
 """An index to its folder and back."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 
 from keras_dml.search import store
 from keras_dml.search.encoder import Encoder
-from keras_dml.search.engine import Engine
+from keras_dml.search.engine import Engine, read_faiss
 from keras_dml.search.identity import ModelIdentity
 from keras_dml.search.indexed_rows import IndexedRows
 from keras_dml.search.recall import Recall
@@ -50,7 +51,8 @@ def save(
     }
     if model is not None:
         writers[MODEL] = model.save
-    hidden = np.setdiff1d(indexed.engine.ids, indexed.table.ids)
+    ids = indexed.engine.ids
+    hidden = ids[~np.isin(ids, indexed.table.ids)]
     content = {
         "dim": indexed.engine.dim,
         "rows": len(indexed.table),
@@ -83,14 +85,20 @@ def load(folder: Path, verify: bool) -> Content:
 
 
 def _load(folder: Path, manifest: Config, verify: bool) -> Content:
-    files = {
-        name: store.checked_file(folder, manifest, name, verify)
-        for name in manifest["files"]
-    }
-    table = RowTable.read(files[ROWS], manifest["next_id"])
-    ids = np.union1d(table.ids, np.array(manifest["hidden"], np.int64))
     factory = manifest["factory"]
-    engine = Engine.read(files[VECTORS], factory, ids)
+    with ThreadPoolExecutor() as pool:
+        names = list(manifest["files"])
+        paths = pool.map(
+            lambda x: store.checked_file(folder, manifest, x, verify), names
+        )
+        # Neither is parsed before all of them are what was written.
+        files = dict(zip(names, paths, strict=True))
+        reading = pool.submit(read_faiss, files[VECTORS])
+        table = RowTable.read(files[ROWS], manifest["next_id"])
+        ids = np.concatenate([table.ids, manifest["hidden"]]).astype(np.int64)
+        # Sorted already, but for what is hidden.
+        ids.sort(kind="stable")
+        engine = Engine(reading.result(), factory, ids)
     identity, threshold, recall = (
         manifest["model"],
         manifest["threshold"],

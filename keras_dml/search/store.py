@@ -14,6 +14,7 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def write(
         current = _version(folder)
         _check_expected(folder, current, expected)
         try:
-            files = {x: _write_file(folder, x, writers[x]) for x in writers}
+            files = _write_files(folder, writers)
             _sync(folder / DATA)
             _write_manifest(folder, {**content, "files": files}, current + 1)
         finally:
@@ -200,15 +201,31 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def _write_file(folder: Path, name: str, writer: Writer) -> Config:
+def _write_files(folder: Path, writers: Mapping[str, Writer]) -> Config:
+    """Writes files; while the disk takes one, the next is made."""
+    paths: dict[str, Path] = {}
+    syncs, digests = [], {}
+    with ThreadPoolExecutor() as pool:
+        for name, writer in writers.items():
+            path = paths[name] = _write_file(folder, name, writer)
+            syncs.append(pool.submit(_sync, path))
+            digests[name] = pool.submit(_digest, path)
+        for sync in syncs:
+            sync.result()
+    return {
+        name: {
+            "name": path.name,
+            "bytes": path.stat().st_size,
+            "sha256": digests[name].result(),
+        }
+        for name, path in paths.items()
+    }
+
+
+def _write_file(folder: Path, name: str, writer: Writer) -> Path:
     path = folder / DATA / f"{secrets.token_hex(8)}-{name}"
     writer(path)
-    _sync(path)
-    return {
-        "name": path.name,
-        "bytes": path.stat().st_size,
-        "sha256": _digest(path),
-    }
+    return path
 
 
 def _write_manifest(folder: Path, content: Config, version: int) -> None:
