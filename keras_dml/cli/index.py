@@ -74,15 +74,17 @@ def index(
             "replace it, or another --output."
         )
     model, recipe = sources.read_model(source, which)
+    images = sources.read_images(data, recipe)
     built = Index.build(
         model,
-        sources.read_images(data, recipe),
+        images,
+        sources.thumbnails(images),
         factory=factory,
         parameters=parameters,
     )
     if calibration is not None:
-        images = sources.read_images([calibration], recipe)
-        built.calibrate(images, criterion=criterion)
+        pairs = sources.read_images([calibration], recipe)
+        built.calibrate(pairs, criterion=criterion)
     built.save(target, overwrite=overwrite)
     print_table([["", ""], *_rows(built)], f"Index in {target}")
 

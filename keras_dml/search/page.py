@@ -81,6 +81,10 @@ def _verdict(is_match: bool, good: str, bad: str) -> str:
 
 
 def _picture(row: dict[str, Any], said: str) -> str:
+    thumbnail = str(row.get("thumbnail"))
+    # Another address would make the page ask for something.
+    if thumbnail.startswith("data:image/"):
+        return _image(thumbnail, said)
     if not row.get("path"):
         return '<div class="missing quiet">no file</div>'
     box = row.get("box")
@@ -88,7 +92,11 @@ def _picture(row: dict[str, Any], said: str) -> str:
         pixels = read_image(row["path"], box and np.array(box))
     except ValueError:
         return '<div class="missing quiet">file cannot be read</div>'
-    return f'<img src="{data_uri(pixels)}" alt="{_text(said)}">'
+    return _image(data_uri(pixels), said)
+
+
+def _image(uri: str, said: str) -> str:
+    return f'<img src="{escape(uri)}" alt="{_text(said)}">'
 
 
 def _text(name: str) -> str:

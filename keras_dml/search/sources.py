@@ -10,6 +10,7 @@ import numpy as np
 
 from keras_dml.data import ImageSet, concatenate, image_folder
 from keras_dml.data.folder import EXTENSIONS
+from keras_dml.html import data_uri
 from keras_dml.recipes import Recipe
 
 SPLITS = ("train", "validation", "test")
@@ -56,6 +57,14 @@ def read_images(names: Sequence[str], recipe: Recipe | None) -> LoadedImages:
             "apart, or put images without a class into one folder."
         )
     return [file for x in found if isinstance(x, list) for file in x]
+
+
+def thumbnails(images: LoadedImages) -> dict[str, list[str]]:
+    """A column of small pictures, for images that are in no files."""
+    if not isinstance(images, ImageSet) or images.paths is not None:
+        return {}
+    pictures = [data_uri(images.read(i), 64) for i in range(len(images))]
+    return {"thumbnail": pictures}
 
 
 def _read(name: str, recipe: Recipe | None) -> LoadedImages:

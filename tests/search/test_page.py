@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_dml.search import Index
+from keras_dml.data import ImageSet
+from keras_dml.search import Index, sources
 from keras_dml.search.page import results_page
 
 NAME = '"><img src=x onerror=alert(1)>&.png'
@@ -92,3 +93,18 @@ def test_it_fits_a_telephone_and_the_dark(page) -> None:
     assert ("meta", {"name": "viewport", "content": "width=device-width, "
             "initial-scale=1"}) in page.tags  # fmt: skip
     assert "prefers-color-scheme: dark" in page.text
+
+
+def test_thumbnails_stand_for_images_in_no_file(tmp_path) -> None:
+    data = ImageSet(np.zeros((2, 8, 8, 1), np.uint8), np.array([0, 1]))
+    column = sources.thumbnails(data)
+    column["thumbnail"][1] = 'https://example.org/"x.jpg'
+    index = Index(np.eye(2), column)
+    query = write(tmp_path / "query.png")
+    reader = Reader()
+    reader.feed(results_page([query], index.search([1, 0], 2)))
+    pictures = [x["src"] for tag, x in reader.tags if tag == "img"]
+    # The page asks for nothing outside it.
+    assert pictures[1:] == column["thumbnail"][:1]
+    assert sources.thumbnails([query]) == {}
+    assert sources.thumbnails(ImageSet([query], np.array([0]))) == {}
