@@ -144,6 +144,10 @@ def _explain(error: dict[str, Any]) -> str:
     message = error["msg"].removeprefix("Value error, ")
     if error["type"] == "missing":
         return f"`{name}` is missing."
+    if error["type"] == "union_tag_invalid":
+        tag, known = error["ctx"]["tag"], error["ctx"]["expected_tags"]
+        hint = did_you_mean(tag, known.replace("'", "").split(", "))
+        return f"`{name}.name` must be one of {known}. Received: {tag!r}.{hint}"
     return f"`{name}`: {message}. Received: {error['input']!r}."
 
 

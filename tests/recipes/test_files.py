@@ -102,7 +102,8 @@ def test_parse_setting() -> None:
          "method. Did you mean 'embedding_dim'"),
         (("epochs=many",), "`epochs`: .*integer.*'many'"),
         (("epochs=0",), "`epochs`: .*greater than or equal to 1"),
-        (("method.name=dcmll",), "`method`.*dcmll"),
+        (("method.name=dcmll",), "`method.name` must be one of .*'abe'.* "
+         "Received: 'dcmll'. Did you mean 'dcml'?"),
         (("method.loss=margins",), "`method.loss`.*margin"),
         (("method.loss={name: margin, bta: 1}",), "`method.loss`.*bta"),
         (("data={name: image_folder}",), "`data.path` is missing"),
