@@ -11,8 +11,12 @@ import numpy.typing as npt
 from keras_dml.data import ImageSet
 from keras_dml.evaluation import embed
 from keras_dml.evaluation.arrays import as_embeddings
-from keras_dml.evaluation.vectors import CHUNK, blocks, in_threads, squares
+from keras_dml.evaluation.vectors import blocks, in_threads, squares
 from keras_dml.types import FloatArray
+
+_ELEMENTS = 2**17
+"""Float64 numbers at a time: one MB stays in the cache of a core, and does not
+go back to the system only to be asked for again."""
 
 Path: TypeAlias = str | os.PathLike[str]
 
@@ -105,7 +109,8 @@ def as_units(x: Any, dim: int | None, name: str, owner: str) -> FloatArray:
             raise _refusal(given, rows.start + int(bad[0]), name, owner)
         np.divide(wide, norms[:, None], out=units[rows], casting="same_kind")
 
-    in_threads(normalize, blocks(len(given), CHUNK))
+    rows_at_a_time = max(1, _ELEMENTS // given.shape[1])
+    in_threads(normalize, blocks(len(given), rows_at_a_time))
     return units
 
 

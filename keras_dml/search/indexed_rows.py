@@ -52,14 +52,16 @@ class IndexedRows:
         engine = Engine.trained(x, factory)
         parameters = faiss_types.set_parameters(engine.index, parameters)
         indexed = cls(engine, table, factory, parameters)
-        ids = indexed.add(x, values)
+        ids = indexed._insert(x, values)
         if not engine.is_exact:
             indexed.recall = recall.measure(engine, x, ids)
         return indexed
 
     def add(self, x: FloatArray, columns: Columns) -> Rows:
         """Adds rows; see `Index.add`."""
-        values = self.table.check(columns, len(x))
+        return self._insert(x, self.table.check(columns, len(x)))
+
+    def _insert(self, x: FloatArray, values: dict[str, list[Any]]) -> Rows:
         next_id = self.table.next_id
         # It may refuse, and nothing must have been added then.
         self.engine.add(x, np.arange(next_id, next_id + len(x)))

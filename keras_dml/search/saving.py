@@ -45,9 +45,11 @@ def save(
     import faiss
 
     store.check_free(folder)
+    # Rows hold the interpreter's lock while they are written, so that nothing
+    # could go on beside them; vectors do not.
     writers: dict[str, store.Writer] = {
-        VECTORS: indexed.engine.write,
         ROWS: indexed.table.write,
+        VECTORS: indexed.engine.write,
     }
     if model is not None:
         writers[MODEL] = model.save
@@ -85,16 +87,15 @@ def load(folder: Path, verify: bool) -> Content:
 
 
 def _load(folder: Path, manifest: Config, verify: bool) -> Content:
+    def checked(name: str) -> Path:
+        return store.checked_file(folder, manifest, name, verify)
+
     factory = manifest["factory"]
     with ThreadPoolExecutor() as pool:
-        names = list(manifest["files"])
-        paths = pool.map(
-            lambda x: store.checked_file(folder, manifest, x, verify), names
-        )
-        # Neither is parsed before all of them are what was written.
-        files = dict(zip(names, paths, strict=True))
-        reading = pool.submit(read_faiss, files[VECTORS])
-        table = RowTable.read(files[ROWS], manifest["next_id"])
+        # By far the largest, and free of the interpreter's lock.
+        reading = pool.submit(lambda: read_faiss(checked(VECTORS)))
+        table = RowTable.read(checked(ROWS), manifest["next_id"])
+        model = checked(MODEL) if MODEL in manifest["files"] else None
         ids = np.concatenate([table.ids, manifest["hidden"]]).astype(np.int64)
         # Sorted already, but for what is hidden.
         ids.sort(kind="stable")
@@ -114,7 +115,7 @@ def _load(folder: Path, manifest: Config, verify: bool) -> Content:
         ),
         Encoder(
             identity=identity and ModelIdentity.from_dict(identity),
-            file=files.get(MODEL),
+            file=model,
         ),
         threshold and Threshold.from_dict(threshold),
         manifest["version"],

@@ -11,6 +11,7 @@ is killed leaves nothing behind but files that the next one removes.
 import contextlib
 import hashlib
 import json
+import mmap
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
@@ -266,8 +267,12 @@ def _sync(path: Path) -> None:
 
 
 def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    # At once: other threads may hold the interpreter's lock meanwhile.
+    with (
+        path.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
+        return hashlib.sha256(content).hexdigest()
 
 
 def _checksum(manifest: Mapping[str, Any]) -> str:

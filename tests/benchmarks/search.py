@@ -10,23 +10,25 @@ takes vectors of any length. So there are two peers: faiss with its vectors
 alone, and faiss with what it takes to do the same by hand: a normalized copy
 of the vectors (`faiss.normalize_L2`) and the rows in a JSON file beside it.
 
-They take turns with every query, so that other work on the machine hits
-all. "build" is without the measurement of recall, which is shown apart;
-"save" waits until the files are on the disk, for everyone; "load" of ours is
-shown without and with the comparison of checksums. Of single queries it gives
-the median and the 99th percentile in milliseconds, of batches the
-milliseconds of one query; the ratio is the median of ratios.
+They take turns, with every query too, so that other work on the machine hits
+all; numbers are medians. "build" is without the measurement of recall, which
+is shown apart; "save" waits until the files are on the disk, for everyone;
+"load" of ours is shown without and with the comparison of checksums. Of
+single queries it gives the median and the 99th percentile in milliseconds, of
+batches the milliseconds of one query.
 """
 
 import argparse
 import json
 import os
 import shutil
+import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -36,30 +38,35 @@ import numpy as np
 from keras_dml.evaluation.vectors import unit_rows
 from keras_dml.search import Index, indexed_rows
 
-DIM, K, BATCH, REPEATS = 128, 10, 256, 3
+DIM, DIRECTIONS, K, BATCH, REPEATS = 128, 24, 10, 256, 3
 
-BY_HAND = ", by hand"
+CONTESTANTS = ("raw", "by hand", "ours")
 
-Times = dict[str, float]
+Times = dict[str, dict[str, list[float]]]
 
 
 def embeddings(count: int, queries: int) -> tuple[np.ndarray, np.ndarray]:
-    """Gallery and queries around the same class centers."""
+    """Gallery and queries around the same class centers.
+
+    As embeddings of images do, they vary in fewer directions than they have
+    dimensions, and little in the others.
+    """
     rng = np.random.default_rng(0)
-    centers = rng.standard_normal((max(count // 20, 1), DIM), np.float32)
+    centers = rng.standard_normal((max(count // 20, 1), DIRECTIONS), np.float32)
     labels = rng.integers(0, len(centers), count + queries)
+    axes = rng.standard_normal((DIRECTIONS, DIM), np.float32)
     x = rng.standard_normal((count + queries, DIM), np.float32)
     for rows in np.array_split(np.arange(len(x)), 64):
-        x[rows] += 0.7 * centers[labels[rows]]
+        own = rng.standard_normal((len(rows), DIRECTIONS), np.float32)
+        x[rows] = 0.2 * x[rows] + (centers[labels[rows]] + 0.7 * own) @ axes
     x = unit_rows(x)
     return x[:count], x[count:]
 
 
-@contextmanager
-def timed(times: Times, name: str) -> Iterator[None]:
+def clocked(call: Callable[[], Any]) -> tuple[Any, float]:
     start = time.perf_counter()
-    yield
-    times[name] = times.get(name, 0.0) + time.perf_counter() - start
+    result = call()
+    return result, time.perf_counter() - start
 
 
 def columns(count: int) -> dict[str, list]:
@@ -69,14 +76,23 @@ def columns(count: int) -> dict[str, list]:
     }
 
 
+def normalized(x: np.ndarray) -> np.ndarray:
+    x = x.copy()
+    faiss.normalize_L2(x)
+    return x
+
+
 def raw_build(x: np.ndarray, factory: str, parameters: str, times: Times):
-    with timed(times, "build" + BY_HAND):
-        x = x.copy()
-        faiss.normalize_L2(x)
-    with timed(times, "build"):
+    def build():
         index = faiss.index_factory(DIM, factory, faiss.METRIC_INNER_PRODUCT)
-        index.train(x)
-        index.add(x)
+        index.train(units)
+        index.add(units)
+        return index
+
+    units, preparing = clocked(lambda: normalized(x))
+    index, building = clocked(build)
+    times["raw"]["build"].append(building)
+    times["by hand"]["build"].append(preparing + building)
     if parameters:
         faiss.ParameterSpace().set_index_parameters(index, parameters)
     return index
@@ -84,80 +100,79 @@ def raw_build(x: np.ndarray, factory: str, parameters: str, times: Times):
 
 def our_build(x: np.ndarray, factory: str, times: Times) -> Index:
     measure = indexed_rows.recall.measure
+    measuring = []
 
     def timed_measure(*arguments):
-        with timed(times, "recall"):
-            return measure(*arguments)
+        result, seconds = clocked(lambda: measure(*arguments))
+        measuring.append(seconds)
+        return result
 
     rows = columns(len(x))
     indexed_rows.recall.measure = timed_measure
     try:
-        with timed(times, "build"):
-            index = Index(x, rows, factory=factory)
+        index, building = clocked(lambda: Index(x, rows, factory=factory))
     finally:
         indexed_rows.recall.measure = measure
-    times["build"] -= times.get("recall", 0.0)
+    times["ours"]["build"].append(building - sum(measuring))
+    times["ours"]["recall"] += measuring
     return index
 
 
-def sync(path: Path) -> None:
+def write_synced(path: Path, write: Callable[[str], object]) -> None:
+    write(str(path))
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
 
-def raw_save(index, rows: dict[str, list], folder: Path, times: Times) -> None:
-    with timed(times, "save"):
-        faiss.write_index(index, str(folder / "raw.faiss"))
-        sync(folder / "raw.faiss")
-    with timed(times, "save" + BY_HAND):
-        (folder / "rows.json").write_text(json.dumps(rows))
-        sync(folder / "rows.json")
+def save(raw, ours: Index, rows: dict[str, list], folder: Path, times: Times):
+    _, vectors = clocked(
+        lambda: write_synced(
+            folder / "raw.faiss", lambda path: faiss.write_index(raw, path)
+        )
+    )
+    _, table = clocked(
+        lambda: write_synced(
+            folder / "rows.json",
+            lambda path: Path(path).write_text(json.dumps(rows)),
+        )
+    )
+    times["raw"]["save"].append(vectors)
+    times["by hand"]["save"].append(vectors + table)
+    _, whole = clocked(lambda: ours.save(folder / "ours"))
+    times["ours"]["save"].append(whole)
 
 
-def raw_load(folder: Path, times: Times):
-    with timed(times, "load"):
-        index = faiss.read_index(str(folder / "raw.faiss"))
-    with timed(times, "load" + BY_HAND):
-        json.loads((folder / "rows.json").read_text())
-    return index
-
-
-def files(raw, ours: Index, folder: Path, times: tuple[Times, Times]):
-    rows = columns(len(ours))
-    for turn in range(REPEATS):
-        (folder / f"{turn}").mkdir()
-        raw_save(raw, rows, folder / f"{turn}", times[0])
-        with timed(times[1], "save"):
-            ours.save(folder / f"{turn}" / "ours")
-    for turn in range(REPEATS):
-        raw = raw_load(folder / f"{turn}", times[0])
-        with timed(times[1], "load"):
-            Index.load(folder / f"{turn}" / "ours", verify=False)
-        with timed(times[1], "load, verified"):
-            ours = Index.load(folder / f"{turn}" / "ours")
-    for each in times:
-        for name in each:
-            each[name] /= REPEATS if name[:4] in ("save", "load") else 1
+def load(folder: Path, times: Times):
+    raw, vectors = clocked(lambda: faiss.read_index(str(folder / "raw.faiss")))
+    _, table = clocked(lambda: json.loads((folder / "rows.json").read_text()))
+    for name in ("load", "load, verified"):
+        verify = name != "load"
+        times["raw"][name].append(vectors)
+        times["by hand"][name].append(vectors + table)
+        ours, whole = clocked(
+            lambda v=verify: Index.load(folder / "ours", verify=v)
+        )
+        times["ours"][name].append(whole)
     return raw, ours
 
 
-def milliseconds(search: Callable[[np.ndarray], object], x: np.ndarray):
-    start = time.perf_counter()
-    search(x)
-    return (time.perf_counter() - start) * 1000 / len(x)
-
-
-def race(raw, ours: Index, queries: np.ndarray, times: tuple[Times, Times]):
-    searches = (lambda x: raw.search(x, K), lambda x: ours.search(x, K))
-    singles = np.array(
-        [[milliseconds(s, x[None]) for s in searches] for x in queries]
-    )
-    parts = np.array_split(queries, max(1, len(queries) // BATCH))
-    batches = np.array([[milliseconds(s, x) for s in searches] for x in parts])
-    for i, each in enumerate(times):
-        each["p50"], each["p99"] = np.quantile(singles[:, i], [0.5, 0.99])
-        each["batch"] = float(np.median(batches[:, i]))
-        each["median ratio"] = float(np.median(singles[:, i] / singles[:, 0]))
+def race(raw, ours: Index, queries: np.ndarray, times: Times) -> None:
+    searches: dict[str, Callable[[np.ndarray], object]] = {
+        "raw": lambda x: raw.search(x, K),
+        "ours": lambda x: ours.search(x, K),
+    }
+    for x in queries:
+        for name, search in searches.items():
+            _, seconds = clocked(lambda s=search, q=x[None]: s(q))
+            times[name]["query"].append(1000 * seconds)
+    for x in np.array_split(queries, max(1, len(queries) // BATCH)):
+        for name, search in searches.items():
+            _, seconds = clocked(lambda s=search, q=x: s(q))
+            times[name]["batch"].append(1000 * seconds / len(x))
+    for name in searches:
+        single = times[name].pop("query")
+        times[name]["p50"] = [float(np.median(single))]
+        times[name]["p99"] = [float(np.quantile(single, 0.99))]
 
 
 def recall(found: np.ndarray, exact: np.ndarray) -> float:
@@ -168,32 +183,41 @@ def recall(found: np.ndarray, exact: np.ndarray) -> float:
 def compare(
     x: np.ndarray, queries: np.ndarray, exact: np.ndarray, factory: str
 ) -> None:
-    times: tuple[Times, Times] = ({}, {})
+    times: Times = {name: defaultdict(list) for name in CONTESTANTS}
     folder = Path(tempfile.mkdtemp(prefix="search-"))
+    rows = columns(len(x))
     try:
-        ours = our_build(x, factory, times[1])
-        raw = raw_build(x, factory, ours.parameters, times[0])
-        raw, ours = files(raw, ours, folder, times)
+        # Of others, training takes minutes.
+        for _ in range(REPEATS if factory == "Flat" else 1):
+            ours = our_build(x, factory, times)
+            raw = raw_build(x, factory, ours.parameters, times)
+        for turn in range(REPEATS):
+            (folder / f"{turn}").mkdir()
+            save(raw, ours, rows, folder / f"{turn}", times)
+        for turn in range(REPEATS):
+            raw, ours = load(folder / f"{turn}", times)
         size = (folder / "0" / "raw.faiss").stat().st_size / 2**20
     finally:
         shutil.rmtree(folder)
     race(raw, ours, queries, times)
-    times[0]["recall@10"] = recall(raw.search(queries, K)[1], exact)
-    times[1]["recall@10"] = recall(ours.search(queries, K).ids, exact)
+    times["raw"]["recall@10"] = [recall(raw.search(queries, K)[1], exact)]
+    times["ours"]["recall@10"] = [recall(ours.search(queries, K).ids, exact)]
     print(f"\n{factory} {ours.parameters}, {size:,.0f} MB, recall measured at "
           f"build: {ours.recall and ours.recall.at}")  # fmt: skip
-    for name in times[1]:
-        print(line(name, *times), flush=True)
+    for name in times["ours"]:
+        print(line(name, times), flush=True)
 
 
-def line(name: str, raw: Times, ours: Times) -> str:
-    peer = raw.get(name.removesuffix(", verified"))
-    by_hand = raw.get(name.removesuffix(", verified") + BY_HAND)
-    peers = [peer, peer + by_hand if peer and by_hand else None]
-    cells = ["–" if x is None else f"{x:.4f}" for x in [*peers, ours[name]]]
-    is_time = name not in ("recall@10", "median ratio")
-    over = [f"{ours[name] / x - 1:+.1%}" for x in peers if x and is_time]
-    return f"  {name:<16}" + "".join(f"{x:>12}" for x in [*cells, *over])
+def line(name: str, times: Times) -> str:
+    values = [
+        statistics.median(times[who][name]) if times[who].get(name) else None
+        for who in CONTESTANTS
+    ]
+    cells = ["–" if x is None else f"{x:.4f}" for x in values]
+    *peers, ours = values
+    if name != "recall@10":
+        cells += [f"{ours / x - 1:+.1%}" for x in peers if x]
+    return f"  {name:<16}" + "".join(f"{x:>12}" for x in cells)
 
 
 def main() -> None:
