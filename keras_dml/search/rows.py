@@ -112,8 +112,7 @@ class RowTable:
         """The rows that `write` wrote."""
         content = json.loads(path.read_text(encoding="ascii"))
         table = cls()
-        ids = content.get("ids")
-        table.ids = np.arange(next_id) if ids is None else np.array(ids, int)
+        table.ids = np.array(content.get("ids", np.arange(next_id)), np.int64)
         table.columns = content["columns"]
         table.next_id = next_id
         return table

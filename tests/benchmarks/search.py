@@ -96,7 +96,9 @@ def raw_build(x: np.ndarray, factory: str, times: Times):
     return index
 
 
-def our_build(x: np.ndarray, factory: str, times: Times) -> Index:
+def our_build(
+    x: np.ndarray, rows: dict[str, list], factory: str, times: Times
+) -> Index:
     measure = indexed_rows.recall.measure
     measuring = []
 
@@ -105,7 +107,6 @@ def our_build(x: np.ndarray, factory: str, times: Times) -> Index:
         measuring.append(seconds)
         return result
 
-    rows = columns(len(x))
     indexed_rows.recall.measure = timed_measure
     try:
         index, building = clocked(lambda: Index(x, rows, factory=factory))
@@ -188,10 +189,10 @@ def compare(
         # To train others takes minutes.
         for _ in range(REPEATS if factory == "Flat" else 1):
             # The first to ask for memory waits for it: each is first once.
-            our_build(x, factory, times)
+            our_build(x, rows, factory, times)
             raw_build(x, factory, times)
             raw = raw_build(x, factory, times)
-            ours = our_build(x, factory, times)
+            ours = our_build(x, rows, factory, times)
         if ours.parameters:
             space = faiss.ParameterSpace()
             space.set_index_parameters(raw, ours.parameters)

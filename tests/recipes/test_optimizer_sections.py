@@ -78,7 +78,8 @@ def test_warmup_is_a_line_and_then_the_cosine() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (("optimizer.schedule={name: step}",), "schedule.name`.*'steps'"),
+        (("optimizer.schedule={name: step}",), "`optimizer.schedule.name` must "
+         "be one of 'steps', 'cosine'. Received: 'step'. Did you mean 'steps'"),
         (("optimizer.schedule={name: steps}",),
          "`optimizer.schedule.epochs` is missing"),
         (("optimizer.schedule={name: steps, epochs: []}",), "epochs`.*least 1"),
