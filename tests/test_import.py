@@ -1,7 +1,10 @@
 """What `import keras_dml` does, and what it does not."""
 
+import os
 import subprocess
 import sys
+
+import pytest
 
 import keras_dml
 
@@ -28,3 +31,37 @@ def test_heavy_libraries_wait_until_they_are_used() -> None:
     imported = set(result.stdout.split())
     assert "keras_dml" in imported
     assert not imported & set(HEAVY)
+
+
+@pytest.mark.parametrize(
+    ("program", "before", "level"),
+    [
+        ("/usr/bin/keras-dml", {}, "2"),
+        ("/usr/bin/keras-dml", {"TF_CPP_MIN_LOG_LEVEL": "0"}, "0"),
+        ("train.py", {}, "None"),
+    ],
+)
+def test_only_the_command_quiets_tensorflow(program, before, level) -> None:
+    """And it does so before TensorFlow is imported, which reads it once."""
+    code = (
+        "import os, sys\n"
+        f"sys.argv = [{program!r}]\n"
+        "class Tell:\n"
+        "    def find_spec(name, path, target=None):\n"
+        "        if name == 'tensorflow':\n"
+        "            level = os.environ.get('TF_CPP_MIN_LOG_LEVEL')\n"
+        "            print(level, flush=True)\n"
+        "            os._exit(0)\n"
+        "sys.meta_path.insert(0, Tell)\n"
+        "import keras_dml"
+    )
+    inherited = dict(os.environ)
+    inherited.pop("TF_CPP_MIN_LOG_LEVEL", None)
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        env=inherited | before,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert result.stdout.split() == [level]

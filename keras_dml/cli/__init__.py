@@ -1,7 +1,6 @@
 """The `keras-dml` command: one module for each of its commands."""
 
 import logging
-import os
 
 import click
 
@@ -24,7 +23,6 @@ def main() -> None:
 
     Set KERAS_DML_TRACEBACK=1 to see where an error comes from.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     logging.basicConfig(format="%(levelname)s %(message)s")
     logging.getLogger("keras_dml").setLevel(logging.INFO)
 

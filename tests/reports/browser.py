@@ -139,8 +139,17 @@ class Browser:
         )
 
     def open(self, page: Path) -> None:
-        """Opens a file."""
+        """Opens a file and waits until all of it has loaded."""
+        # Another address between the two tells an old page from a new one.
+        self._call("POST", "/url", {"url": "about:blank"})
         self._call("POST", "/url", {"url": page.as_uri()})
+        # On a busy machine the driver answers before the page is read.
+        loaded = "return [location.href, document.readyState]"
+        deadline = time.monotonic() + 60
+        while self.run(loaded) != [page.as_uri(), "complete"]:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{page} did not load")
+            time.sleep(0.02)
 
     def run(self, script: str, *arguments: Any) -> Any:
         """Runs JavaScript in the page and returns what it returns."""
