@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import keras
@@ -64,8 +65,8 @@ def embed_images(
         raise
 
 
-def as_units(x: Any, dim: int | None, name: str, owner: str) -> FloatArray:
-    """Embeddings in unit length.
+class Units:
+    """Embeddings that are brought to unit length when they are asked for.
 
     Args:
         x: (N, D) or (D,), real numbers.
@@ -73,51 +74,78 @@ def as_units(x: Any, dim: int | None, name: str, owner: str) -> FloatArray:
         name: What messages call the argument.
         owner: The method whose argument it is.
 
-    Returns:
-        (N, D) float32, C-contiguous.
+    Attributes:
+        shape: (N, D).
 
     Raises:
-        ValueError: If the shape is another, or a row is not finite or zero.
+        ValueError: If the shape is another.
     """
-    given = np.asarray(x)
-    if given.ndim == 1 and given.size:
-        given = given[None]
-    is_matrix = given.ndim == 2
-    if not is_matrix or (dim is not None and given.shape[1] != dim):
-        wanted = "D" if dim is None else dim
-        raise ValueError(
-            f"`{name}` of {owner} must be embeddings, (N, {wanted}) or "
-            f"({wanted},), or images: an ImageSet, files or uint8 pixels. "
-            f"Received: {name} of shape {np.shape(x)} and dtype "
-            f"{given.dtype}."
+
+    def __init__(self, x: Any, dim: int | None, name: str, owner: str) -> None:
+        given = np.asarray(x)
+        if given.ndim == 1 and given.size:
+            given = given[None]
+        width = given.shape[1] if given.ndim == 2 else 0
+        if not width or width != (dim or width):
+            wanted = "D" if dim is None else dim
+            raise ValueError(
+                f"`{name}` of {owner} must be embeddings, (N, {wanted}) or "
+                f"({wanted},), or images: an ImageSet, files or uint8 "
+                f"pixels. Received: {name} of shape {np.shape(x)} and dtype "
+                f"{given.dtype}."
+            )
+        self.shape: tuple[int, int] = given.shape
+        self._given = given
+        self._name = name
+        self._owner = owner
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @cached_property
+    def array(self) -> FloatArray:
+        """The unit vectors, (N, D) float32; see `write`."""
+        units = np.empty(self.shape, np.float32)
+        self.write(units)
+        return units
+
+    def write(self, out: FloatArray) -> None:
+        """Writes the unit vectors, (N, D) float32.
+
+        Raises:
+            ValueError: If a row is not finite or zero.
+        """
+        if not len(self):
+            return
+        given = narrow = self._given
+        if given.dtype != np.float32:
+            given = as_embeddings(given, self._name, self._owner)
+            with np.errstate(over="ignore"):
+                narrow = given.astype(np.float32)
+
+        def normalize(rows: slice) -> None:
+            # Squares of float32 stay within the range of float64.
+            wide = narrow[rows].astype(np.float64)
+            norms = np.sqrt(squares(wide))
+            bad = np.flatnonzero(~((norms > 0) & (norms < np.inf)))
+            if len(bad):
+                raise self._refusal(given, rows.start + int(bad[0]))
+            np.divide(wide, norms[:, None], out=out[rows], casting="same_kind")
+
+        rows_at_a_time = max(1, _ELEMENTS // self.shape[1])
+        in_threads(normalize, blocks(len(self), rows_at_a_time))
+
+    def _refusal(self, given: FloatArray, row: int) -> ValueError:
+        # Says what is not finite.
+        as_embeddings(given, self._name, self._owner)
+        return ValueError(
+            f"`{self._name}` of {self._owner} must have a length that float32 "
+            "can hold and that is not zero. Received: "
+            f"{self._name}[{row}] with numbers up to "
+            f"{np.abs(given[row]).max():.3g}."
         )
-    if not len(given):
-        return np.empty(given.shape, np.float32)
-    narrow = given
-    if given.dtype != np.float32:
-        given = as_embeddings(given, name, owner)
-        with np.errstate(over="ignore"):
-            narrow = given.astype(np.float32)
-    units = np.empty(given.shape, np.float32)
-
-    def normalize(rows: slice) -> None:
-        # Squares of float32 stay within the range of float64.
-        wide = narrow[rows].astype(np.float64)
-        norms = np.sqrt(squares(wide))
-        bad = np.flatnonzero(~((norms > 0) & (norms < np.inf)))
-        if len(bad):
-            raise _refusal(given, rows.start + int(bad[0]), name, owner)
-        np.divide(wide, norms[:, None], out=units[rows], casting="same_kind")
-
-    rows_at_a_time = max(1, _ELEMENTS // given.shape[1])
-    in_threads(normalize, blocks(len(given), rows_at_a_time))
-    return units
 
 
-def _refusal(given: FloatArray, row: int, name: str, owner: str) -> ValueError:
-    as_embeddings(given, name, owner)  # Says what is not finite.
-    return ValueError(
-        f"`{name}` of {owner} must have a length that float32 can hold and "
-        f"that is not zero. Received: {name}[{row}] with numbers up to "
-        f"{np.abs(given[row]).max():.3g}."
-    )
+def as_units(x: Any, dim: int | None, name: str, owner: str) -> FloatArray:
+    """The unit vectors of embeddings; see `Units`."""
+    return Units(x, dim, name, owner).array

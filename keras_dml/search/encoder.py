@@ -5,9 +5,8 @@ from typing import Any
 
 import keras
 
-from keras_dml.search.embeddings import as_image_set, as_units, embed_images
+from keras_dml.search.embeddings import Units, as_image_set, embed_images
 from keras_dml.search.identity import ModelIdentity
-from keras_dml.types import FloatArray
 
 
 class Encoder:
@@ -76,7 +75,7 @@ class Encoder:
 
     def units(
         self, items: Any, dim: int, name: str, owner: str, batch_size: int
-    ) -> FloatArray:
+    ) -> Units:
         """Unit embeddings of images or of embeddings.
 
         Args:
@@ -86,14 +85,11 @@ class Encoder:
             owner: The method whose argument it is.
             batch_size: Images embedded at a time.
 
-        Returns:
-            (N, D) float32.
-
         Raises:
-            ValueError: If they are of another dimension, not finite or
-                zero, or if there is no model for images.
+            ValueError: If they are of another dimension, or if there is no
+                model for images.
         """
         images = as_image_set(items)
         if images is not None:
             items = embed_images(self.model, images, batch_size)
-        return as_units(items, dim, name, owner)
+        return Units(items, dim, name, owner)

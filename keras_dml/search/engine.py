@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 
 from keras_dml.search import faiss_types
+from keras_dml.search.embeddings import Units
 from keras_dml.search.hits import NONE
+from keras_dml.search.memory import Memory, flat_room, index_in, own_index
 from keras_dml.types import FloatArray, Rows
 
 EXACT = "Flat"
@@ -24,16 +26,24 @@ class Engine:
         index: A trained faiss index.
         factory: The faiss factory string that it was made by.
         ids: Ids of the vectors in it, ascending.
+        memory: Where it lies, if that is not memory of faiss's own.
 
     Attributes:
         ids: Ids of the vectors, ascending, (N,).
         is_exact: Whether searches are exact.
     """
 
-    def __init__(self, index: Any, factory: str, ids: Rows) -> None:
+    def __init__(
+        self,
+        index: Any,
+        factory: str,
+        ids: Rows,
+        memory: Memory | None = None,
+    ) -> None:
         self.index = index
         self.is_exact = factory == EXACT
         self.ids = ids
+        self._memory = memory
         # Inverted files keep ids themselves; others number their vectors.
         self._has_ids = faiss_types.keeps_ids(index)
 
@@ -41,7 +51,7 @@ class Engine:
         return len(self.ids)
 
     @classmethod
-    def trained(cls, x: FloatArray, factory: str) -> "Engine":
+    def trained(cls, x: Units, factory: str) -> "Engine":
         """An engine without vectors, trained for vectors like `x`, (N, D).
 
         Raises:
@@ -51,7 +61,7 @@ class Engine:
         index = faiss_types.make(x.shape[1], factory)
         if not index.is_trained:
             try:
-                index.train(x)
+                index.train(x.array)
             except RuntimeError as error:
                 raise ValueError(
                     f"`factory` of an Index must fit the gallery. Received: "
@@ -60,6 +70,25 @@ class Engine:
                     "numbers."
                 ) from None
         return cls(index, factory, np.empty(0, np.int64))
+
+    @classmethod
+    def read(cls, memory: Memory, factory: str, ids: Rows) -> "Engine":
+        """An engine from what `write` wrote.
+
+        Raises:
+            ValueError: If this version of faiss cannot read it.
+        """
+        import faiss
+
+        try:
+            index = index_in(memory)
+        except RuntimeError as error:
+            raise ValueError(
+                f"The faiss index of an Index cannot be read by faiss "
+                f"{faiss.__version__}: {error}. Use the version that wrote "
+                "it, which index.json names, or build the index again."
+            ) from None
+        return cls(index, factory, ids, memory)
 
     @property
     def dim(self) -> int:
@@ -75,12 +104,26 @@ class Engine:
         flat: FloatArray = faiss.rev_swig_ptr(self.index.get_xb(), count * dim)
         return flat.reshape(count, dim)
 
-    def add(self, x: FloatArray, ids: Rows) -> None:
+    def add(self, x: Units, ids: Rows) -> None:
         """Adds vectors, (N, D), by ids greater than those before.
 
         Raises:
-            ValueError: If this kind of index cannot be added to.
+            ValueError: If a vector is not finite or zero, or if this kind
+                of index cannot be added to. Then none was added.
         """
+        if self.is_exact and not len(self):
+            self._take(x)
+        else:
+            self._append(x.array, ids)
+        self.ids = np.concatenate([self.ids, ids])
+
+    def _take(self, x: Units) -> None:
+        memory, vectors = flat_room(*x.shape)
+        x.write(vectors)
+        self.index, self._memory = index_in(memory), memory
+
+    def _append(self, x: FloatArray, ids: Rows) -> None:
+        self._own()
         try:
             if self._has_ids:
                 self.index.add_with_ids(x, ids)
@@ -92,12 +135,12 @@ class Engine:
                 f"index of which faiss says: {error}. Build it again, with "
                 "all rows or another factory."
             ) from None
-        self.ids = np.concatenate([self.ids, ids])
 
     def remove(self, ids: Rows) -> bool:
         """Removes vectors; False where this kind of index cannot."""
         import faiss
 
+        self._own()
         chosen = ids if self._has_ids else np.searchsorted(self.ids, ids)
         try:
             self.index.remove_ids(faiss.IDSelectorBatch(chosen))
@@ -113,10 +156,10 @@ class Engine:
     ) -> tuple[FloatArray, Rows]:
         """The k nearest vectors of each query.
 
-        Equal scores come in the order of the ids, also where only some of
-        them are among the k nearest. Exact indexes compare scores that
-        were computed in float64, so results do not depend on how many
-        queries are searched for together.
+        Equal scores come in the order of the ids. Exact indexes compare
+        scores that were computed in float64, so results do not depend on
+        how many queries are searched for together; and where only some of
+        the equal ones are among the k nearest, those are the first.
 
         Args:
             queries: Unit vectors, (Q, D) float32.
@@ -128,19 +171,58 @@ class Engine:
             there are fewer.
         """
         limit = len(self) if among is None else len(among)
-        parameters = None
-        if among is not None:
-            parameters = self._selecting(among)
-        fetch = min(k + SPARE, limit)
         if not (limit and len(queries)):
             shape = (len(queries), k)
             return np.full(shape, -np.inf, np.float32), np.full(shape, NONE)
-        scores, ids, bound = self._rank(queries, fetch, parameters)
-        if fetch < k:
-            wider = ((0, 0), (0, k - fetch))
+        parameters = None if among is None else self._selecting(among)
+        search = self._search_exactly if self.is_exact else self._search
+        scores, ids = search(queries, k, limit, parameters)
+        if limit < k:
+            wider = ((0, 0), (0, k - limit))
             scores = np.pad(scores, wider, constant_values=-np.inf)
             ids = np.pad(ids, wider, constant_values=NONE)
-        scores, ids = scores[:, :k].astype(np.float32, copy=False), ids[:, :k]
+        return scores, ids
+
+    def write(self, path: Path) -> None:
+        """Writes the faiss index."""
+        import faiss
+
+        if self._memory is not None:
+            path.write_bytes(self._memory.data)
+        else:
+            faiss.write_index(self.index, str(path))
+
+    def _own(self) -> None:
+        """Moves the index to where faiss can change it."""
+        if self._memory is not None:
+            self.index, self._memory = own_index(self._memory), None
+
+    def _selecting(self, ids: Rows) -> Any:
+        chosen = ids if self._has_ids else np.searchsorted(self.ids, ids)
+        return faiss_types.selecting(self.index, chosen)
+
+    def _search(
+        self, queries: FloatArray, k: int, limit: int, parameters: Any
+    ) -> tuple[FloatArray, Rows]:
+        """The nearest vectors that this kind of index finds."""
+        # A NumPy integer would be refused.
+        scores, labels = self.index.search(
+            queries, min(k, int(limit)), params=parameters
+        )
+        ids = labels if self._has_ids else self.ids[labels]
+        # Those without a vector are the last ones.
+        if labels[:, -1].min() < 0:
+            is_none = labels < 0
+            scores = np.where(is_none, np.float32(-np.inf), scores)
+            ids = np.where(is_none, NONE, ids)
+        return ranked(scores, ids)
+
+    def _search_exactly(
+        self, queries: FloatArray, k: int, limit: int, parameters: Any
+    ) -> tuple[FloatArray, Rows]:
+        fetch = min(k + SPARE, limit)
+        scores, ids, bound = self._rank(queries, fetch, parameters)
+        scores, ids = scores[:, :k].astype(np.float32), ids[:, :k]
         # What was not fetched scores `bound` at most.
         open_rows = np.flatnonzero(bound >= scores[:, -1])
         while fetch < limit and len(open_rows):
@@ -152,46 +234,20 @@ class Engine:
             open_rows = open_rows[bound >= scores[open_rows, -1]]
         return scores, ids
 
-    def write(self, path: Path) -> None:
-        """Writes the faiss index."""
-        import faiss
-
-        faiss.write_index(self.index, str(path))
-
-    def _selecting(self, ids: Rows) -> Any:
-        chosen = ids if self._has_ids else np.searchsorted(self.ids, ids)
-        return faiss_types.selecting(self.index, chosen)
-
     def _rank(
         self, queries: FloatArray, fetch: int, parameters: Any
     ) -> tuple[FloatArray, Rows, FloatArray]:
         """Candidates in order, and what the others score at most.
 
         Returns:
-            Scores, (Q, fetch), ids, (Q, fetch), and a bound, (Q,), which is
-            NaN where there are no others.
+            Scores, (Q, fetch) float64, ids, (Q, fetch), and a bound, (Q,).
         """
-        # A NumPy integer would be refused.
         scores, labels = self.index.search(
             queries, int(fetch), params=parameters
         )
-        bound = scores[:, -1]
-        if self.is_exact:
-            bound = bound.astype(np.float64) + self._rounding
-            scores = self._exact_scores(queries, labels)
-        ids = labels if self._has_ids else self.ids[labels]
-        # They are the last ones.
-        if (labels[:, -1] < 0).any():
-            is_none = labels < 0
-            scores = np.where(is_none, -np.inf, scores)
-            ids = np.where(is_none, NONE, ids)
-            # There are no others.
-            bound = np.where(is_none[:, -1], np.nan, bound)
-        if (scores[:, :-1] > scores[:, 1:]).all():
-            return scores, ids, bound
-        order = np.lexsort((ids, -scores), axis=-1)
-        ranked = np.take_along_axis(scores, order, axis=-1)
-        return ranked, np.take_along_axis(ids, order, axis=-1), bound
+        bound = scores[:, -1].astype(np.float64) + self._rounding
+        scores = self._exact_scores(queries, labels)
+        return *ranked(scores, self.ids[labels]), bound
 
     @property
     def _rounding(self) -> float:
@@ -213,22 +269,12 @@ class Engine:
         return scores
 
 
-def read_faiss(path: Path) -> Any:
-    """The faiss index that `Engine.write` wrote.
-
-    Raises:
-        FileNotFoundError: If it is gone.
-        ValueError: If this version of faiss cannot read it.
-    """
-    import faiss
-
-    try:
-        return faiss.read_index(str(path))
-    except RuntimeError as error:
-        if not path.exists():
-            raise FileNotFoundError(str(path)) from None
-        raise ValueError(
-            f"The faiss index {str(path)!r} cannot be read by faiss "
-            f"{faiss.__version__}: {error}. Use the version that wrote "
-            "it, which index.json names, or build the index again."
-        ) from None
+def ranked(scores: FloatArray, ids: Rows) -> tuple[FloatArray, Rows]:
+    """Results, (Q, k), by their scores, and by their ids where equal."""
+    if (scores[:, :-1] > scores[:, 1:]).all():
+        return scores, ids
+    order = np.lexsort((ids, -scores), axis=-1)
+    return (
+        np.take_along_axis(scores, order, axis=-1),
+        np.take_along_axis(ids, order, axis=-1),
+    )

@@ -13,7 +13,7 @@ def make(dim: int, factory: str) -> Any:
     Raises:
         ValueError: If faiss cannot make one.
     """
-    faiss = _faiss()
+    faiss = library()
     try:
         return faiss.index_factory(dim, factory, faiss.METRIC_INNER_PRODUCT)
     except RuntimeError as error:
@@ -27,7 +27,7 @@ def make(dim: int, factory: str) -> Any:
 
 def keeps_ids(index: Any) -> bool:
     """Whether an index finds vectors by ids that it is given."""
-    faiss = _faiss()
+    faiss = library()
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexPreTransform):
         return keeps_ids(index.index)
@@ -49,7 +49,7 @@ def set_parameters(index: Any, parameters: str | None) -> str:
     Raises:
         ValueError: If the index does not have them.
     """
-    faiss = _faiss()
+    faiss = library()
     text = _default(index) if parameters is None else parameters
     if not text:
         return text
@@ -76,7 +76,7 @@ def selecting(index: Any, chosen: Rows) -> Any:
     Raises:
         ValueError: If the index cannot be restricted.
     """
-    faiss = _faiss()
+    faiss = library()
     bits = np.zeros(int(chosen.max(initial=-1)) + 1, bool)
     bits[chosen] = True
     packed = np.packbits(bits, bitorder="little")
@@ -93,7 +93,7 @@ def can_select(index: Any) -> bool:
 
 
 def _default(index: Any) -> str:
-    faiss = _faiss()
+    faiss = library()
     inner = _inner(index)
     found = []
     if isinstance(inner, faiss.IndexIVF):
@@ -107,7 +107,7 @@ def _default(index: Any) -> str:
 
 def _inner(index: Any) -> Any:
     """What searches, below what transforms vectors or sorts results."""
-    faiss = _faiss()
+    faiss = library()
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexPreTransform):
         return _inner(index.index)
@@ -117,7 +117,7 @@ def _inner(index: Any) -> Any:
 
 
 def _parameters(index: Any, selector: Any) -> Any:
-    faiss = _faiss()
+    faiss = library()
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexPreTransform):
         return faiss.SearchParametersPreTransform(
@@ -145,7 +145,7 @@ def _parameters(index: Any, selector: Any) -> Any:
     )
 
 
-def _faiss() -> Any:
+def library() -> Any:
     """faiss, whose stubs lack what its Python layer adds."""
     import faiss
 

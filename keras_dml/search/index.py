@@ -13,8 +13,8 @@ from keras_dml.search import saving
 from keras_dml.search.contents import Contents
 from keras_dml.search.embeddings import (
     Images,
+    Units,
     as_image_set,
-    as_units,
     embed_images,
 )
 from keras_dml.search.encoder import Encoder
@@ -61,7 +61,7 @@ class Index(Contents):
         parameters: str | None = None,
         model: keras.Model | None = None,
     ) -> None:
-        x = as_units(embeddings, None, "embeddings", "Index")
+        x = Units(embeddings, None, "embeddings", "Index")
         indexed = IndexedRows.of(x, columns or {}, factory, parameters)
         super().__init__(indexed, Encoder(model))
 
@@ -179,7 +179,7 @@ class Index(Contents):
         k = check_count("Index.search", "k", k)
         x = self._encoder.units(
             queries, self.dim, "queries", "Index.search", batch_size
-        )
+        ).array
         if exclude is None:
             scores, ids = self._indexed.search(x, k, where)
         else:
@@ -214,7 +214,7 @@ class Index(Contents):
             labels = images.labels
         x = self._encoder.units(
             images, self.dim, "images", "Index.calibrate", batch_size
-        )
+        ).array
         self.threshold = calibrate(x, labels, criterion, **options)
         return self.threshold
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from keras_dml.search import faiss_types, recall
+from keras_dml.search.embeddings import Units
 from keras_dml.search.engine import Engine
 from keras_dml.search.hits import NONE
 from keras_dml.search.rows import Columns, RowTable
@@ -40,12 +41,12 @@ class IndexedRows:
     @classmethod
     def of(
         cls,
-        x: FloatArray,
+        x: Units,
         columns: Columns,
         factory: str,
         parameters: str | None,
     ) -> "IndexedRows":
-        """Indexes unit vectors, (N, D), and their rows; see `Index`."""
+        """Indexes vectors, (N, D), and their rows; see `Index`."""
         table = RowTable()
         # Before time is spent on training.
         values = table.check(columns, len(x))
@@ -54,14 +55,14 @@ class IndexedRows:
         indexed = cls(engine, table, factory, parameters)
         ids = indexed._insert(x, values)
         if not engine.is_exact:
-            indexed.recall = recall.measure(engine, x, ids)
+            indexed.recall = recall.measure(engine, x.array, ids)
         return indexed
 
-    def add(self, x: FloatArray, columns: Columns) -> Rows:
+    def add(self, x: Units, columns: Columns) -> Rows:
         """Adds rows; see `Index.add`."""
         return self._insert(x, self.table.check(columns, len(x)))
 
-    def _insert(self, x: FloatArray, values: dict[str, list[Any]]) -> Rows:
+    def _insert(self, x: Units, values: dict[str, list[Any]]) -> Rows:
         next_id = self.table.next_id
         # It may refuse, and nothing must have been added then.
         self.engine.add(x, np.arange(next_id, next_id + len(x)))

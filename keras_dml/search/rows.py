@@ -108,9 +108,9 @@ class RowTable:
         path.write_text(json.dumps(content, allow_nan=False), encoding="ascii")
 
     @classmethod
-    def read(cls, path: Path, next_id: int) -> "RowTable":
+    def read(cls, text: bytes, next_id: int) -> "RowTable":
         """The rows that `write` wrote."""
-        content = json.loads(path.read_text(encoding="ascii"))
+        content = json.loads(text)
         table = cls()
         table.ids = np.array(content.get("ids", np.arange(next_id)), np.int64)
         table.columns = content["columns"]

@@ -10,9 +10,10 @@ import numpy as np
 
 from keras_dml.search import store
 from keras_dml.search.encoder import Encoder
-from keras_dml.search.engine import Engine, read_faiss
+from keras_dml.search.engine import Engine
 from keras_dml.search.identity import ModelIdentity
 from keras_dml.search.indexed_rows import IndexedRows
+from keras_dml.search.memory import Memory
 from keras_dml.search.recall import Recall
 from keras_dml.search.rows import RowTable
 from keras_dml.search.threshold import Threshold
@@ -87,19 +88,21 @@ def load(folder: Path, verify: bool) -> Content:
 
 
 def _load(folder: Path, manifest: Config, verify: bool) -> Content:
-    def checked(name: str) -> Path:
-        return store.checked_file(folder, manifest, name, verify)
+    def content(name: str) -> Memory:
+        return store.read_file(folder, manifest, name, verify)
 
     factory = manifest["factory"]
     with ThreadPoolExecutor() as pool:
         # By far the largest, and free of the interpreter's lock.
-        reading = pool.submit(lambda: read_faiss(checked(VECTORS)))
-        table = RowTable.read(checked(ROWS), manifest["next_id"])
-        model = checked(MODEL) if MODEL in manifest["files"] else None
+        reading = pool.submit(content, VECTORS)
+        table = RowTable.read(content(ROWS).tobytes(), manifest["next_id"])
         ids = np.concatenate([table.ids, manifest["hidden"]]).astype(np.int64)
         # Sorted already, but for what is hidden.
         ids.sort(kind="stable")
-        engine = Engine(reading.result(), factory, ids)
+        engine = Engine.read(reading.result(), factory, ids)
+    model = None
+    if MODEL in manifest["files"]:
+        model = store.checked_file(folder, manifest, MODEL, verify)
     identity, threshold, recall = (
         manifest["model"],
         manifest["threshold"],

@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from keras_dml.search.memory import Memory, room
 from keras_dml.types import Config
 
 MANIFEST, DATA, LOCK = "index.json", "data", ".lock"
@@ -142,6 +143,31 @@ def checked_file(
         IndexFileError: If the file is not the one that was written.
     """
     entry = manifest["files"][name]
+    path = _path(folder, entry)
+    if verify and _digest(path) != entry["sha256"]:
+        raise _damaged(path, "its checksum does not fit")
+    return path
+
+
+def read_file(
+    folder: Path, manifest: Config, name: str, verify: bool = True
+) -> Memory:
+    """The content of one of the index's files; see `checked_file`."""
+    entry = manifest["files"][name]
+    path = _path(folder, entry)
+    memory = room(entry["bytes"])
+    with ThreadPoolExecutor(1) as beside, path.open("rb") as file:
+        digest = beside.submit(_digest, path) if verify else None
+        size = file.readinto(memory.data)
+    if size != entry["bytes"]:
+        raise _damaged(path, f"it has {size} bytes, not {entry['bytes']}")
+    if digest and digest.result() != entry["sha256"]:
+        raise _damaged(path, "its checksum does not fit")
+    return memory
+
+
+def _path(folder: Path, entry: Config) -> Path:
+    """Where a file is, which exists and has its size."""
     path = folder / DATA / entry["name"]
     if not path.exists():
         raise FileNotFoundError(
@@ -151,8 +177,6 @@ def checked_file(
     size = path.stat().st_size
     if size != entry["bytes"]:
         raise _damaged(path, f"it has {size} bytes, not {entry['bytes']}")
-    if verify and _digest(path) != entry["sha256"]:
-        raise _damaged(path, "its checksum does not fit")
     return path
 
 
