@@ -34,6 +34,7 @@ def train(
     from keras_dml import recipes, runs
     from keras_dml.callbacks.tensorboard import check_installed
     from keras_dml.runs.definitions import definitions
+    from keras_dml.runs.outcome import divisions_table
 
     if tensorboard:
         check_installed("--tensorboard")
@@ -48,7 +49,7 @@ def train(
     for line in definitions(outcome.after):
         click.echo(line)
     if outcome.divisions:
-        print_table(outcome.divisions_table(), "Divisions")
+        print_table(divisions_table(outcome.divisions), "Divisions")
     click.echo(outcome.choice_line())
     click.echo("\n  ".join(outcome.cost_lines()))
     click.echo(f"Run: {folder} (summary.md, best.keras, last.keras)")

@@ -77,7 +77,7 @@ def row_norms(x: FloatArray) -> FloatArray:
 def squares(x: FloatArray) -> FloatArray:
     """Squared norm of every row, in an order that only D decides."""
     # Unlike that of einsum or of a matrix product.
-    result: FloatArray = np.square(x).sum(axis=1)
+    result: FloatArray = np.add.reduce(x * x, axis=1)
     return result
 
 

@@ -19,6 +19,7 @@ from keras_dml.reports.figures import RunFigure, figures_of
 from keras_dml.reports.svg import data_uri, inline_svg
 from keras_dml.runs.definitions import definition
 from keras_dml.runs.folder import load_result
+from keras_dml.runs.outcome import divisions_table
 
 if TYPE_CHECKING:
     from keras_dml.visualization.data_figure import DataFigure
@@ -74,6 +75,7 @@ def render(run: Run, queries: int = 60) -> str:
         metrics=_metrics(run, result),
         definitions=_definitions(run),
         curves=_figures(figures[name] for name in CURVES),
+        divisions=_divisions(result),
         figures=_figures(rest),
         explored=_explored(shown),
         attention=_attention(run),
@@ -135,6 +137,22 @@ def _metrics(run: Run, result: dict[str, Any]) -> str:
             + "</tr>"
         )
     return "\n".join(rows)
+
+
+def _divisions(result: dict[str, Any]) -> str:
+    if not result["divisions"]:
+        return ""
+    header, *rows = divisions_table(result["divisions"])
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in header)
+    lines = (
+        f'<tr><th scope="row">{escape(first)}</th>'
+        + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+        + "</tr>"
+        for first, *cells in rows
+    )
+    return Template(_asset("divisions.html")).substitute(
+        head=head, rows="\n".join(lines)
+    )
 
 
 def _definitions(run: Run) -> str:

@@ -61,11 +61,6 @@ class Outcome:
         ]
         return [header, *rows]
 
-    def divisions_table(self) -> Table:
-        """One row for every division of the training set."""
-        header = ["before epoch", "images of each cluster", "kept", "seconds"]
-        return [header, *(_division_row(d) for d in self.divisions)]
-
     def cost_lines(self) -> list[str]:
         """How long the run took, and where the time went."""
         total = self.seconds["training"]
@@ -103,11 +98,17 @@ class Outcome:
             markdown(self.metrics_table()),
             "\n".join(f"- {line}" for line in definitions(self.after)),
             self.choice_line(),
-            markdown(self.divisions_table()) if self.divisions else "",
+            markdown(divisions_table(self.divisions)) if self.divisions else "",
             ", ".join(self.cost_lines()).replace(":,", ":") + ".",
             f"## Recipe\n\n```yaml\n{dump(self.recipe)}```",
         ]
         return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def divisions_table(divisions: list[dict[str, Any]]) -> Table:
+    """One row for every division of the training set: header and rows."""
+    header = ["before epoch", "images of each cluster", "kept", "seconds"]
+    return [header, *(_division_row(d) for d in divisions)]
 
 
 def markdown(table: Table) -> str:

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, TypeAlias
 
 import keras
@@ -33,6 +32,8 @@ def as_image_set(x: Any) -> ImageSet | None:
     """
     if isinstance(x, ImageSet):
         return x
+    if isinstance(x, np.ndarray) and x.dtype != np.uint8:
+        return None
     if isinstance(x, str | os.PathLike):
         x = [x]
     if isinstance(x, list | tuple) and all(
@@ -96,18 +97,21 @@ class Units:
             )
         self.shape: tuple[int, int] = given.shape
         self._given = given
+        self._array: FloatArray | None = None
         self._name = name
         self._owner = owner
 
     def __len__(self) -> int:
         return self.shape[0]
 
-    @cached_property
+    @property
     def array(self) -> FloatArray:
         """The unit vectors, (N, D) float32; see `write`."""
-        units = np.empty(self.shape, np.float32)
-        self.write(units)
-        return units
+        if self._array is None:
+            units = np.empty(self.shape, np.float32)
+            self.write(units)
+            self._array = units
+        return self._array
 
     def write(self, out: FloatArray) -> None:
         """Writes the unit vectors, (N, D) float32.
@@ -127,10 +131,12 @@ class Units:
             # Squares of float32 stay within the range of float64.
             wide = narrow[rows].astype(np.float64)
             norms = np.sqrt(squares(wide))
-            bad = np.flatnonzero(~((norms > 0) & (norms < np.inf)))
-            if len(bad):
-                raise self._refusal(given, rows.start + int(bad[0]))
-            np.divide(wide, norms[:, None], out=out[rows], casting="same_kind")
+            # A minimum of NaN is NaN.
+            if not (norms.min() > 0 and norms.max() < np.inf):
+                bad = np.argmin((norms > 0) & (norms < np.inf))
+                raise self._refusal(given, rows.start + int(bad))
+            wide /= norms[:, None]
+            out[rows] = wide
 
         rows_at_a_time = max(1, _ELEMENTS // self.shape[1])
         in_threads(normalize, blocks(len(self), rows_at_a_time))

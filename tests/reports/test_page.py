@@ -83,6 +83,17 @@ def test_metrics_stand_with_their_intervals(text, run_of) -> None:
         assert cells[2:] == [f"{interval.low:.4f}", f"{interval.high:.4f}"]
 
 
+def test_divisions_stand_in_the_page_of_a_divided_run(text, run_of) -> None:
+    folder = run_of("divide_and_conquer")
+    divided = report(folder).read_text()
+    (first,) = json.loads((folder / "result.json").read_text())["divisions"]
+    table = divided.split('id="divisions-title"')[1].split("</table>")[0]
+    (row,) = re.findall(r'<tr><th scope="row">(.*?)</tr>', table)
+    cells = re.split(r"(?:</?t[hd][^>]*>)+", row)
+    assert cells[:3] == ["1", ", ".join(map(str, first["sizes"])), "–"]
+    assert "divisions-title" not in text
+
+
 def test_recipe_stands_in_the_page(text, run_of) -> None:
     recipe = (run_of("attentive_grouping") / "recipe.yaml").read_text()
     assert recipe in "".join(Page(text).texts)
