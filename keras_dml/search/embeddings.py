@@ -138,8 +138,12 @@ class Units:
             wide /= norms[:, None]
             out[rows] = wide
 
-        rows_at_a_time = max(1, _ELEMENTS // self.shape[1])
-        in_threads(normalize, blocks(len(self), rows_at_a_time))
+        count, dim = self.shape
+        height = max(1, _ELEMENTS // dim)
+        if count <= height:
+            normalize(slice(0, count))
+        else:
+            in_threads(normalize, blocks(count, height))
 
     def _refusal(self, given: FloatArray, row: int) -> ValueError:
         # Says what is not finite.

@@ -44,6 +44,7 @@ class Engine:
         self.is_exact = factory == EXACT
         self.ids = ids
         self._memory = memory
+        self._has_lists = faiss_types.has_lists(index)
         # Inverted files keep ids themselves; others number their vectors.
         self._has_ids = faiss_types.keeps_ids(index)
 
@@ -205,13 +206,14 @@ class Engine:
         self, queries: FloatArray, k: int, limit: int, parameters: Any
     ) -> tuple[FloatArray, Rows]:
         """The nearest vectors that this kind of index finds."""
+        if self._has_lists:
+            faiss_types.share_threads(self.index, len(queries))
         # A NumPy integer would be refused.
         scores, labels = self.index.search(
             queries, min(k, int(limit)), params=parameters
         )
         ids = labels if self._has_ids else self.ids[labels]
-        # Those without a vector are the last ones.
-        if labels[:, -1].min() < 0:
+        if labels.min() < 0:
             is_none = labels < 0
             scores = np.where(is_none, np.float32(-np.inf), scores)
             ids = np.where(is_none, NONE, ids)

@@ -65,6 +65,25 @@ def set_parameters(index: Any, parameters: str | None) -> str:
     return text
 
 
+def has_lists(index: Any) -> bool:
+    """Whether an index searches inverted files."""
+    return isinstance(_inner(index), library().IndexIVF)
+
+
+def share_threads(index: Any, queries: int) -> None:
+    """Lets all threads work on fewer queries than there are threads.
+
+    faiss gives each query one thread, and leaves the others idle.
+
+    Args:
+        index: An index that searches inverted files.
+        queries: How many it is about to search for.
+    """
+    # Mode 1 divides the lists of a query, mode 0 the queries.
+    is_few = queries < library().omp_get_max_threads()
+    _inner(index).parallel_mode = int(is_few)
+
+
 def selecting(index: Any, chosen: Rows) -> Any:
     """Search parameters that restrict a search.
 
@@ -96,7 +115,7 @@ def _default(index: Any) -> str:
     faiss = library()
     inner = _inner(index)
     found = []
-    if isinstance(inner, faiss.IndexIVF):
+    if has_lists(index):
         found.append(f"nprobe={max(1, round(inner.nlist**0.5))}")
     if isinstance(inner, faiss.IndexHNSW):
         found.append("efSearch=64")

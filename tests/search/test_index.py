@@ -1,5 +1,6 @@
 """The index over embeddings, against sorting all scores."""
 
+import faiss
 import numpy as np
 import pytest
 
@@ -174,6 +175,27 @@ def test_other_kinds(factory) -> None:
     some = index.search(x[:50], 20, where={"label": 1}).ids
     assert set(some.ravel() % 3) <= {1, 2}  # 2 is -1, for none.
     assert set(some.ravel() % 2) <= {1}
+
+
+@pytest.mark.parametrize("factory", [kind for kind in KINDS if "IVF" in kind])
+def test_threads_that_share_a_query_find_what_one_finds(factory) -> None:
+    x = gallery(600)
+    index = Index(x, factory=factory, parameters="nprobe=3")
+    threads = faiss.omp_get_max_threads()
+    try:
+        faiss.omp_set_num_threads(1)
+        alone = [index.search(query, 40) for query in x[:100]]
+        faiss.omp_set_num_threads(3)
+        shared = [index.search(query, 40) for query in x[:100]]
+        together = index.search(x[:100], 40)
+    finally:
+        faiss.omp_set_num_threads(threads)
+    for row, (a, b) in enumerate(zip(alone, shared, strict=True)):
+        for found in (b.ids[0], together.ids[row]):
+            # Compressed vectors of different rows are often the same.
+            assert np.isin(a.ids[0], found).mean() > 0.9
+        np.testing.assert_allclose(b.scores, a.scores, rtol=1e-5)
+        np.testing.assert_allclose(together.scores[row], a.scores[0], rtol=1e-5)
 
 
 def test_recall_is_measured() -> None:
