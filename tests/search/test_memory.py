@@ -55,7 +55,7 @@ def test_an_exact_index_is_what_faiss_writes(count) -> None:
     assert index.ntotal == count
     if count:
         assert same(index, theirs)
-        assert vectors.ctypes.data % 64 == 0
+        assert vectors.ctypes.data % 64 == 32
         kept = faiss.rev_swig_ptr(index.get_xb(), 16 * count)
         assert np.shares_memory(kept, vectors)
 
