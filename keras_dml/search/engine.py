@@ -1,6 +1,5 @@
 """Engine: a faiss index whose vectors go by the ids of rows."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +8,7 @@ from keras_dml.search import faiss_types
 from keras_dml.search.embeddings import Units
 from keras_dml.search.hits import NONE
 from keras_dml.search.memory import Memory, flat_room, index_in, own_index
+from keras_dml.search.store import Source
 from keras_dml.types import FloatArray, Rows
 
 EXACT = "Flat"
@@ -74,7 +74,7 @@ class Engine:
 
     @classmethod
     def read(cls, memory: Memory, factory: str, ids: Rows) -> "Engine":
-        """An engine from what `write` wrote.
+        """An engine from what its `source` is.
 
         Raises:
             ValueError: If this version of faiss cannot read it.
@@ -184,14 +184,14 @@ class Engine:
             ids = np.pad(ids, wider, constant_values=NONE)
         return scores, ids
 
-    def write(self, path: Path) -> None:
-        """Writes the faiss index."""
-        import faiss
-
+    @property
+    def source(self) -> Source:
+        """What a file of it holds."""
         if self._memory is not None:
-            path.write_bytes(self._memory.data)
-        else:
-            faiss.write_index(self.index, str(path))
+            return self._memory
+        return lambda path: faiss_types.library().write_index(
+            self.index, str(path)
+        )
 
     def _own(self) -> None:
         """Moves the index to where faiss can change it."""

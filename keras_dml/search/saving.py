@@ -48,12 +48,12 @@ def save(
     store.check_free(folder)
     # Rows hold the interpreter's lock while they are written, so that nothing
     # could go on beside them; vectors do not.
-    writers: dict[str, store.Writer] = {
+    sources: dict[str, store.Source] = {
         ROWS: indexed.table.write,
-        VECTORS: indexed.engine.write,
+        VECTORS: indexed.engine.source,
     }
     if model is not None:
-        writers[MODEL] = model.save
+        sources[MODEL] = model.save
     ids = indexed.engine.ids
     hidden = ids[~np.isin(ids, indexed.table.ids)]
     content = {
@@ -68,7 +68,7 @@ def save(
         "model": _plain(identity),
         "faiss": faiss.__version__,
     }
-    return store.write(folder, content, writers, expected=expected)
+    return store.write(folder, content, sources, expected=expected)
 
 
 def load(folder: Path, verify: bool) -> Content:

@@ -17,7 +17,9 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from keras_dml.search.memory import Memory, room
 from keras_dml.types import Config
@@ -25,7 +27,8 @@ from keras_dml.types import Config
 MANIFEST, DATA, LOCK = "index.json", "data", ".lock"
 FORMAT, FORMAT_VERSION = "keras_dml.search", 1
 
-Writer = Callable[[Path], None]
+Source: TypeAlias = Callable[[Path], None] | Memory
+"""What a file is to hold: what a call writes, or bytes that are at hand."""
 
 
 class IndexFileError(ValueError):
@@ -40,7 +43,7 @@ def is_index(path: str | os.PathLike[str]) -> bool:
 def write(
     folder: Path,
     content: Config,
-    writers: Mapping[str, Writer],
+    sources: Mapping[str, Source],
     *,
     expected: int | None,
 ) -> int:
@@ -49,8 +52,8 @@ def write(
     Args:
         folder: Where the index is or will be.
         content: What the index is, as plain values.
-        writers: What writes each of its files, by file names, which tell
-            apart what belongs to one version.
+        sources: What each of its files is to hold, by file names, which
+            tell apart what belongs to one version.
         expected: The version that is to be replaced; 0 if there must be
             none, None if any may be.
 
@@ -65,7 +68,7 @@ def write(
         current = _version(folder)
         _check_expected(folder, current, expected)
         try:
-            files = _write_files(folder, writers)
+            files = _write_files(folder, sources)
             _sync(folder / DATA)
             _write_manifest(folder, {**content, "files": files}, current + 1)
         finally:
@@ -144,7 +147,7 @@ def checked_file(
     """
     entry = manifest["files"][name]
     path = _path(folder, entry)
-    if verify and _digest(path) != entry["sha256"]:
+    if verify and _digest_of_file(path) != entry["sha256"]:
         raise _damaged(path, "its checksum does not fit")
     return path
 
@@ -157,7 +160,7 @@ def read_file(
     path = _path(folder, entry)
     memory = room(entry["bytes"])
     with ThreadPoolExecutor(1) as beside, path.open("rb") as file:
-        digest = beside.submit(_digest, path) if verify else None
+        digest = beside.submit(_digest_of_file, path) if verify else None
         size = file.readinto(memory.data)
     if size != entry["bytes"]:
         raise _damaged(path, f"it has {size} bytes, not {entry['bytes']}")
@@ -226,15 +229,18 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def _write_files(folder: Path, writers: Mapping[str, Writer]) -> Config:
+def _write_files(folder: Path, sources: Mapping[str, Source]) -> Config:
     """Writes files; while the disk takes one, the next is made."""
     paths: dict[str, Path] = {}
     syncs, digests = [], {}
     with ThreadPoolExecutor() as pool:
-        for name, writer in writers.items():
-            path = paths[name] = _write_file(folder, name, writer)
+        for name, source in sources.items():
+            if isinstance(source, np.ndarray):
+                digests[name] = pool.submit(_digest, source.data)
+            path = paths[name] = _write_file(folder, name, source)
             syncs.append(pool.submit(_sync, path))
-            digests[name] = pool.submit(_digest, path)
+            if name not in digests:
+                digests[name] = pool.submit(_digest_of_file, path)
         for sync in syncs:
             sync.result()
     return {
@@ -247,9 +253,12 @@ def _write_files(folder: Path, writers: Mapping[str, Writer]) -> Config:
     }
 
 
-def _write_file(folder: Path, name: str, writer: Writer) -> Path:
+def _write_file(folder: Path, name: str, source: Source) -> Path:
     path = folder / DATA / f"{secrets.token_hex(8)}-{name}"
-    writer(path)
+    if isinstance(source, np.ndarray):
+        path.write_bytes(source.data)
+    else:
+        source(path)
     return path
 
 
@@ -290,13 +299,17 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _digest(path: Path) -> str:
-    # At once: other threads may hold the interpreter's lock meanwhile.
+def _digest_of_file(path: Path) -> str:
     with (
         path.open("rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
     ):
-        return hashlib.sha256(content).hexdigest()
+        return _digest(content)
+
+
+def _digest(content: memoryview | mmap.mmap) -> str:
+    # At once: other threads may hold the interpreter's lock meanwhile.
+    return hashlib.sha256(content).hexdigest()
 
 
 def _checksum(manifest: Mapping[str, Any]) -> str:

@@ -230,12 +230,13 @@ def compare(
             space.set_index_parameters(built["raw"], parameters)
         at = built["rows"].recall and built["rows"].recall.at
         for turn in range(REPEATS):
-            (folder / f"{turn}").mkdir()
-            save(built, rows, folder / f"{turn}", times)
+            place = folder / f"{turn}"
+            place.mkdir()
+            save(built, rows, place, times)
+            loaded = load(place, times)
+            size = (place / "raw").stat().st_size / 2**20
+            shutil.rmtree(place)
         del built
-        for turn in range(REPEATS):
-            loaded = load(folder / f"{turn}", times)
-        size = (folder / "0" / "raw").stat().st_size / 2**20
     finally:
         shutil.rmtree(folder)
     race(loaded, queries, times)

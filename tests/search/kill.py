@@ -56,11 +56,10 @@ def kill_at(call: str, number: int) -> None:
 def kill_in_writing(part: str) -> None:
     """Kills while a file is half written."""
 
-    def half(folder, name, writer):
+    def half(folder, name, source):
+        path = original(folder, name, source)
         if part not in name:
-            return original(folder, name, writer)
-        path = folder / store.DATA / f"half-{name}"
-        writer(path)
+            return path
         with path.open("r+b") as file:
             file.truncate(path.stat().st_size // 2)
         os.kill(os.getpid(), signal.SIGKILL)
