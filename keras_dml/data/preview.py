@@ -1,5 +1,6 @@
 """preview: a sheet of images, to look at a data set."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,9 +10,13 @@ from keras_dml.data.imageset import ImageSet
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+    from PIL.ImageFont import FreeTypeFont
 
 _GAP = 2
 _BACKGROUND = 128
+
+_CAPTION = 128
+"""Width of the column of names, in pixels."""
 
 
 def preview(
@@ -21,7 +26,7 @@ def preview(
 
     The classes are spread evenly over all classes, in ascending order; of
     each the first images are shown. Where a class has fewer, the rest of
-    its row stays empty.
+    its row stays empty. Where classes have names, rows begin with them.
 
     Args:
         images: The images.
@@ -35,7 +40,7 @@ def preview(
     Raises:
         ValueError: If there are no images, or a number is not positive.
     """
-    from PIL import Image
+    from PIL import Image, ImageDraw
 
     if len(images) == 0 or min(rows, columns, cell) < 1:
         raise ValueError(
@@ -46,16 +51,41 @@ def preview(
     rows = min(rows, images.num_classes)
     spread = np.linspace(0, images.num_classes - 1, rows).round().astype(int)
     step = cell + _GAP
-    size = (columns * step + _GAP, rows * step + _GAP)
+    start = _GAP + (_CAPTION if images.names else 0)
+    size = (start + columns * step, rows * step + _GAP)
     sheet = Image.new("RGB", size, (_BACKGROUND,) * 3)
+    draw = ImageDraw.Draw(sheet)
+    font = _font(max(6, min(14, cell // 2)))
     for i, label in enumerate(images.classes[spread]):
+        caption = _fitting(images.names.get(int(label), ""), font)
+        middle = _GAP + i * step + cell / 2
+        draw.text((2 * _GAP, middle), caption, "black", font, anchor="lm")
         shown = np.flatnonzero(images.labels == label)[:columns]
         for j, row in enumerate(shown):
             tile = _tile(images.read(int(row)), cell)
-            left = _GAP + j * step + (cell - tile.width) // 2
+            left = start + j * step + (cell - tile.width) // 2
             top = _GAP + i * step + (cell - tile.height) // 2
             sheet.paste(tile, (left, top))
     return sheet
+
+
+def _font(size: int) -> "FreeTypeFont":
+    """A font with Latin, Greek and Cyrillic letters, and some others."""
+    import matplotlib
+    from PIL import ImageFont
+
+    path = Path(matplotlib.get_data_path()) / "fonts/ttf/DejaVuSans.ttf"
+    return ImageFont.truetype(path, size)
+
+
+def _fitting(name: str, font: "FreeTypeFont") -> str:
+    """A name, cut if it is too long for its column."""
+    longest = _CAPTION - 4 * _GAP
+    if font.getlength(name) <= longest:
+        return name
+    while font.getlength(name + "…") > longest:
+        name = name[:-1]
+    return name + "…"
 
 
 def _tile(pixels: Pixels, cell: int) -> "Image":

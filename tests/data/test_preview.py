@@ -37,6 +37,26 @@ def test_files_of_any_shape(tmp_path: Path) -> None:
     assert red[: 20 + 2].sum() == red[20 + 4 :].sum() == 20 * 5
 
 
+def test_rows_begin_with_the_names_of_their_classes() -> None:
+    pixels = np.full((3, 8, 8), 128, np.uint8)
+    names = {1: "crow", 2: "crow", 3: "a name much too long for its column"}
+
+    def captions(names: dict[int, str]) -> list[np.ndarray]:
+        sheet = preview(ImageSet(pixels, [1, 2, 3], names), 3, 1, cell=20)
+        assert sheet.size == (128 + 24, 3 * 22 + 2)
+        x = np.asarray(sheet)[..., 0]
+        assert (x[:, 128:] == 128).all()
+        return [x[2 + 22 * i : 22 + 22 * i, :128] for i in range(3)]
+
+    first, second, long = captions(names)
+    assert first.min() < 32
+    assert np.array_equal(first, second)
+    assert (long[:, -4:] == 128).all() and long[:, 100:].min() < 32
+    without = captions({2: "crow"})
+    assert (without[0] == 128).all()
+    assert np.array_equal(without[1], second)
+
+
 def test_unfit_arguments() -> None:
     images = ImageSet(np.zeros((2, 4, 4), np.uint8), [0, 1])
     with pytest.raises(ValueError, match="rows=0"):
