@@ -198,8 +198,10 @@ def load(folder: Path, times: Times) -> dict[str, Any]:
 
 
 def race(loaded: dict[str, Any], queries: np.ndarray, times: Times) -> None:
-    for name, size in (("query", 1), ("batch", BATCH)):
-        for x in np.array_split(queries, max(1, len(queries) // size)):
+    batches = np.array_split(queries, max(1, len(queries) // BATCH))
+    for name, turns in (("query", list(queries[:, None])),
+                        ("batch", REPEATS * batches)):  # fmt: skip
+        for x in turns:
             for who, index in loaded.items():
                 _, seconds = clocked(lambda i=index, q=x: i.search(q, K))
                 times[who][name].append(1000 * seconds / len(x))
