@@ -131,12 +131,14 @@ def _metrics(run: Run, result: dict[str, Any]) -> str:
             f"<strong>{value:.4f}</strong>",
             ends,
         ]
-        rows.append(
-            f'<tr><th scope="row">{escape(name)}</th>'
-            + "".join(f"<td>{cell}</td>" for cell in cells)
-            + "</tr>"
-        )
+        rows.append(_row(name, cells))
     return "\n".join(rows)
+
+
+def _row(name: str, cells: Iterable[str]) -> str:
+    """A row of a table, from a name and HTML."""
+    head = f'<tr><th scope="row">{escape(name)}</th>'
+    return head + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
 
 
 def _divisions(result: dict[str, Any]) -> str:
@@ -144,12 +146,7 @@ def _divisions(result: dict[str, Any]) -> str:
         return ""
     header, *rows = divisions_table(result["divisions"])
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in header)
-    lines = (
-        f'<tr><th scope="row">{escape(first)}</th>'
-        + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-        + "</tr>"
-        for first, *cells in rows
-    )
+    lines = (_row(first, map(escape, cells)) for first, *cells in rows)
     return Template(_asset("divisions.html")).substitute(
         head=head, rows="\n".join(lines)
     )

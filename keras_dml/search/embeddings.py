@@ -154,8 +154,3 @@ class Units:
             f"{self._name}[{row}] with numbers up to "
             f"{np.abs(given[row]).max():.3g}."
         )
-
-
-def as_units(x: Any, dim: int | None, name: str, owner: str) -> FloatArray:
-    """The unit vectors of embeddings; see `Units`."""
-    return Units(x, dim, name, owner).array

@@ -115,7 +115,7 @@ def _default(index: Any) -> str:
     faiss = library()
     inner = _inner(index)
     found = []
-    if has_lists(index):
+    if isinstance(inner, faiss.IndexIVF):
         found.append(f"nprobe={max(1, round(inner.nlist**0.5))}")
     if isinstance(inner, faiss.IndexHNSW):
         found.append("efSearch=64")

@@ -9,7 +9,7 @@ from keras_dml.arguments import check_count
 from keras_dml.evaluation.arrays import as_ids
 from keras_dml.search.class_bootstrap import ClassBootstrap, telling_positions
 from keras_dml.search.criteria import Criterion
-from keras_dml.search.embeddings import as_units
+from keras_dml.search.embeddings import Units
 from keras_dml.search.pairs import PairCounts, count_pairs, threshold_at
 from keras_dml.types import Config, FloatArray
 
@@ -127,7 +127,7 @@ def calibrate(
     """
     chooses = Criterion.parse(criterion)
     _check(confidence, resamples)
-    x = as_units(embeddings, None, "embeddings", "calibrate")
+    x = Units(embeddings, None, "embeddings", "calibrate").array
     classes = np.unique(as_ids(labels, len(x), owner="calibrate"),
                         return_inverse=True)[1]  # fmt: skip
     counts = count_pairs(x, classes)
