@@ -88,6 +88,13 @@ class IndexedRows:
             )
         self.table.remove(chosen)
 
+    @property
+    def hidden(self) -> Rows:
+        """Ids of the vectors that were to be removed, and could not be."""
+        if len(self.engine) == len(self.table):
+            return np.empty(0, np.int64)
+        return np.setdiff1d(self.engine.ids, self.table.ids)
+
     def search(
         self, x: FloatArray, k: int, where: Mapping[str, Any] | None
     ) -> tuple[FloatArray, Rows]:

@@ -112,7 +112,10 @@ class RowTable:
         """The rows that `write` wrote."""
         content = json.loads(text)
         table = cls()
-        table.ids = np.array(content.get("ids", np.arange(next_id)), np.int64)
+        ids = content.get("ids")
+        table.ids = (
+            np.arange(next_id) if ids is None else np.array(ids, np.int64)
+        )
         table.columns = content["columns"]
         table.next_id = next_id
         return table

@@ -54,13 +54,11 @@ def save(
     }
     if model is not None:
         sources[MODEL] = model.save
-    ids = indexed.engine.ids
-    hidden = ids[~np.isin(ids, indexed.table.ids)]
     content = {
         "dim": indexed.engine.dim,
         "rows": len(indexed.table),
         "next_id": indexed.table.next_id,
-        "hidden": hidden.tolist(),
+        "hidden": indexed.hidden.tolist(),
         "factory": indexed.factory,
         "parameters": indexed.parameters,
         "recall": _plain(indexed.recall),
@@ -96,9 +94,9 @@ def _load(folder: Path, manifest: Config, verify: bool) -> Content:
         # By far the largest, and free of the interpreter's lock.
         reading = pool.submit(content, VECTORS)
         table = RowTable.read(content(ROWS).tobytes(), manifest["next_id"])
-        ids = np.concatenate([table.ids, manifest["hidden"]]).astype(np.int64)
-        # Sorted already, but for what is hidden.
-        ids.sort(kind="stable")
+        ids = table.ids
+        if manifest["hidden"]:
+            ids = np.sort(np.append(ids, manifest["hidden"]))
         engine = Engine.read(reading.result(), factory, ids)
     model = None
     if MODEL in manifest["files"]:

@@ -9,23 +9,23 @@ is killed leaves nothing behind but files that the next one removes.
 """
 
 import contextlib
-import hashlib
 import json
 import mmap
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+from xxhash import xxh3_128_hexdigest
 
 from keras_dml.search.memory import Memory, room
 from keras_dml.types import Config
 
 MANIFEST, DATA, LOCK = "index.json", "data", ".lock"
-FORMAT, FORMAT_VERSION = "keras_dml.search", 1
+FORMAT, FORMAT_VERSION = "keras_dml.search", 2
 
 Source: TypeAlias = Callable[[Path], None] | Memory
 """What a file is to hold: what a call writes, or bytes that are at hand."""
@@ -68,9 +68,9 @@ def write(
         current = _version(folder)
         _check_expected(folder, current, expected)
         try:
-            files = _write_files(folder, sources)
-            _sync(folder / DATA)
-            _write_manifest(folder, {**content, "files": files}, current + 1)
+            manifest = _write_new(folder, content, sources, current + 1)
+            os.replace(manifest, folder / MANIFEST)
+            _sync(folder)
         finally:
             # What a version before left, or a failure now.
             _remove_unused(folder)
@@ -147,7 +147,7 @@ def checked_file(
     """
     entry = manifest["files"][name]
     path = _path(folder, entry)
-    if verify and _digest_of_file(path) != entry["sha256"]:
+    if verify and _digest_of_file(path) != entry["xxh3_128"]:
         raise _damaged(path, "its checksum does not fit")
     return path
 
@@ -159,12 +159,11 @@ def read_file(
     entry = manifest["files"][name]
     path = _path(folder, entry)
     memory = room(entry["bytes"])
-    with ThreadPoolExecutor(1) as beside, path.open("rb") as file:
-        digest = beside.submit(_digest_of_file, path) if verify else None
+    with path.open("rb") as file:
         size = file.readinto(memory.data)
     if size != entry["bytes"]:
         raise _damaged(path, f"it has {size} bytes, not {entry['bytes']}")
-    if digest and digest.result() != entry["sha256"]:
+    if verify and xxh3_128_hexdigest(memory.data) != entry["xxh3_128"]:
         raise _damaged(path, "its checksum does not fit")
     return memory
 
@@ -229,28 +228,46 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def _write_files(folder: Path, sources: Mapping[str, Source]) -> Config:
-    """Writes files; while the disk takes one, the next is made."""
-    paths: dict[str, Path] = {}
-    syncs, digests = [], {}
+def _write_new(
+    folder: Path, content: Config, sources: Mapping[str, Source], version: int
+) -> Path:
+    """Writes all of a version; returns its manifest, to be put in place."""
     with ThreadPoolExecutor() as pool:
-        for name, source in sources.items():
-            if isinstance(source, np.ndarray):
-                digests[name] = pool.submit(_digest, source.data)
-            path = paths[name] = _write_file(folder, name, source)
-            syncs.append(pool.submit(_sync, path))
-            if name not in digests:
-                digests[name] = pool.submit(_digest_of_file, path)
+        files, syncs = _write_files(folder, sources, pool)
+        manifest = _write_manifest(folder, {**content, "files": files}, version)
+        # Together: to wait for the disk is most of what a small index costs.
+        syncs += [pool.submit(_sync, x) for x in (manifest, folder / DATA)]
         for sync in syncs:
             sync.result()
-    return {
+    return manifest
+
+
+def _write_files(
+    folder: Path, sources: Mapping[str, Source], pool: Executor
+) -> tuple[Config, list[Future[None]]]:
+    """Writes files; while the disk takes one, the next is made.
+
+    Returns:
+        What the manifest says of them, and when they are on the disk.
+    """
+    paths: dict[str, Path] = {}
+    syncs, digests = [], {}
+    for name, source in sources.items():
+        if isinstance(source, np.ndarray):
+            digests[name] = pool.submit(xxh3_128_hexdigest, source.data)
+        path = paths[name] = _write_file(folder, name, source)
+        syncs.append(pool.submit(_sync, path))
+        if name not in digests:
+            digests[name] = pool.submit(_digest_of_file, path)
+    files = {
         name: {
             "name": path.name,
             "bytes": path.stat().st_size,
-            "sha256": digests[name].result(),
+            "xxh3_128": digests[name].result(),
         }
         for name, path in paths.items()
     }
+    return files, syncs
 
 
 def _write_file(folder: Path, name: str, source: Source) -> Path:
@@ -262,7 +279,7 @@ def _write_file(folder: Path, name: str, source: Source) -> Path:
     return path
 
 
-def _write_manifest(folder: Path, content: Config, version: int) -> None:
+def _write_manifest(folder: Path, content: Config, version: int) -> Path:
     manifest = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -270,12 +287,10 @@ def _write_manifest(folder: Path, content: Config, version: int) -> None:
         **content,
     }
     manifest["checksum"] = _checksum(manifest)
-    partial = folder / DATA / f"{secrets.token_hex(8)}-{MANIFEST}"
+    path = folder / DATA / f"{secrets.token_hex(8)}-{MANIFEST}"
     text = json.dumps(manifest, indent=1, allow_nan=False)
-    partial.write_text(text, encoding="utf-8")
-    _sync(partial)
-    os.replace(partial, folder / MANIFEST)
-    _sync(folder)
+    path.write_text(text, encoding="utf-8")
+    return path
 
 
 def _remove_unused(folder: Path) -> None:
@@ -304,14 +319,9 @@ def _digest_of_file(path: Path) -> str:
         path.open("rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
     ):
-        return _digest(content)
-
-
-def _digest(content: memoryview | mmap.mmap) -> str:
-    # At once: other threads may hold the interpreter's lock meanwhile.
-    return hashlib.sha256(content).hexdigest()
+        return xxh3_128_hexdigest(content)
 
 
 def _checksum(manifest: Mapping[str, Any]) -> str:
     text = json.dumps(manifest, sort_keys=True, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return xxh3_128_hexdigest(text.encode())

@@ -42,6 +42,9 @@ from keras_dml.search import Index, indexed_rows
 
 DIM, DIRECTIONS, K, BATCH, REPEATS = 128, 24, 10, 256, 5
 
+SAVES = 9
+"""How often each is saved and loaded: disks vary more than processors."""
+
 CONTESTANTS = ("raw", "vectors", "by hand", "rows")
 
 PEERS = {"vectors": "raw", "rows": "by hand"}
@@ -231,7 +234,7 @@ def compare(
             space = faiss.ParameterSpace()
             space.set_index_parameters(built["raw"], parameters)
         at = built["rows"].recall and built["rows"].recall.at
-        for turn in range(REPEATS):
+        for turn in range(SAVES):
             place = folder / f"{turn}"
             place.mkdir()
             save(built, rows, place, times)

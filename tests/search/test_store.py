@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keras_dml.search import Index, IndexFileError
+from keras_dml.search import Index, IndexFileError, store
 
 X = np.random.default_rng(0).normal(size=(50, 8))
 
@@ -102,6 +102,21 @@ def test_a_failure_leaves_the_old_version(tmp_path, monkeypatch) -> None:
     assert len(list((tmp_path / "i" / "data").iterdir())) == 2
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("factory", ["Flat", "IVF4,SQ8", "HNSW8"])
+def test_a_full_disk_leaves_the_old_version(
+    factory, tmp_path, monkeypatch
+) -> None:
+    index = saved(tmp_path / "i")
+    monkeypatch.setattr(store.secrets, "token_hex", lambda _: "new")
+    # However little is written: faiss itself would not notice.
+    (tmp_path / "i" / "data" / "new-vectors.faiss").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space"):
+        Index(X[:9], factory=factory).save(tmp_path / "i", overwrite=True)
+    assert same(index, Index.load(tmp_path / "i"))
+    assert len(list((tmp_path / "i" / "data").iterdir())) == 2
+
+
 def files(folder: Path) -> list[Path]:
     return [folder / "index.json", *sorted((folder / "data").iterdir())]
 
@@ -135,9 +150,9 @@ def test_foreign_and_newer_files(tmp_path) -> None:
     (tmp_path / "index.json").write_text('{"format": "other"}')
     with pytest.raises(IndexFileError, match="not of an index"):
         Index.load(tmp_path)
-    newer = {"format": "keras_dml.search", "format_version": 2}
+    newer = {"format": store.FORMAT, "format_version": 99}
     (tmp_path / "index.json").write_text(json.dumps(newer))
-    with pytest.raises(IndexFileError, match="format version 1"):
+    with pytest.raises(IndexFileError, match="Received: format_version=99"):
         Index.load(tmp_path)
 
 
@@ -156,8 +171,6 @@ def test_the_folder_can_be_moved(tmp_path) -> None:
 
 def test_a_reader_gets_the_version_that_replaces(tmp_path, monkeypatch) -> None:
     """A new version is written between the manifest and its files."""
-    from keras_dml.search import store
-
     saved(tmp_path / "i")
     read, count = store.read, [0]
 
