@@ -108,7 +108,7 @@ class RowTable:
         path.write_text(json.dumps(content, allow_nan=False), encoding="ascii")
 
     @classmethod
-    def read(cls, text: bytes, next_id: int) -> "RowTable":
+    def read(cls, text: str, next_id: int) -> "RowTable":
         """The rows that `write` wrote."""
         content = json.loads(text)
         table = cls()

@@ -93,7 +93,8 @@ def _load(folder: Path, manifest: Config, verify: bool) -> Content:
     with ThreadPoolExecutor() as pool:
         # By far the largest, and free of the interpreter's lock.
         reading = pool.submit(content, VECTORS)
-        table = RowTable.read(content(ROWS).tobytes(), manifest["next_id"])
+        text = str(content(ROWS).data, "ascii")
+        table = RowTable.read(text, manifest["next_id"])
         ids = table.ids
         if manifest["hidden"]:
             ids = np.sort(np.append(ids, manifest["hidden"]))
