@@ -1,8 +1,9 @@
 """Every code block of the README and of docs/ runs, on a bit of the data.
 
-Python blocks of a page run in order and share their names. Of the `sh`
-blocks, commands of this package run; the two of the README run in CI, as
-printed. YAML blocks must be recipes.
+The blocks of a page run in order. Those in Python share their names. Of the
+`sh` blocks, commands of this package run; the two of the README run in CI, as
+printed. A client of a server is answered by one that does as TensorFlow
+Serving. YAML blocks must be recipes.
 """
 
 import contextlib
@@ -10,6 +11,7 @@ import dataclasses
 import io
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import keras
@@ -21,21 +23,23 @@ from click.testing import CliRunner
 import keras_dml
 from keras_dml.cli import main
 from keras_dml.recipes.files import merge, validate
+from tests.export.rest import serving
 from tests.runs.small_run import write_images
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def blocks(page: Path, language: str) -> list[str]:
-    pattern = rf"^```{language}\n(.*?)^```"
+def blocks(page: Path, *languages: str) -> list[tuple[str, str]]:
+    """Languages and contents."""
+    pattern = rf"^```({'|'.join(languages)})\n(.*?)^```"
     return re.findall(pattern, page.read_text(), re.M | re.S)
 
 
-def with_blocks(language: str):
+def with_blocks(*languages: str):
     return pytest.mark.parametrize(
         "page",
-        [page for page in PAGES if blocks(page, language)],
+        [page for page in PAGES if blocks(page, *languages)],
         ids=lambda page: str(page.relative_to(ROOT)),
     )
 
@@ -78,23 +82,29 @@ def little_data(tmp_path, monkeypatch) -> None:
     write_photographs(tmp_path)
 
 
+@pytest.fixture
+def server(tmp_path) -> Iterator[str]:
+    with serving(tmp_path / "saved_models") as address:
+        yield address
+
+
 @pytest.mark.slow
-@with_blocks("python")
-def test_python_blocks_run(page: Path) -> None:
+@with_blocks("python", "sh")
+def test_blocks_run(page: Path, server: str) -> None:
     names: dict[str, object] = {"__name__": "docs"}
-    for block in blocks(page, "python"):
+    for language, block in blocks(page, "python", "sh"):
+        if language == "sh":
+            run_commands(block)
+            continue
+        block = block.replace("localhost:8501", server)
         with contextlib.redirect_stdout(io.StringIO()):
             exec(compile(block, str(page), "exec"), names)  # noqa: S102
 
 
-@pytest.mark.slow
-@with_blocks("sh")
-def test_commands_run(page: Path) -> None:
-    if page.name == "README.md" and page.parent == ROOT:
-        return  # Run by .ci/run.
-    text = "".join(blocks(page, "sh")).replace("\\\n", "")
-    for line in text.splitlines():
+def run_commands(block: str) -> None:
+    for line in block.replace("\\\n", "").splitlines():
         program, *arguments = shlex.split(line, comments=True) or [""]
+        # Those of the README are run by .ci/run.
         if program == "keras-dml":
             result = CliRunner().invoke(main, arguments)
             assert result.exit_code == 0, f"{line}\n{result.output}"
@@ -102,7 +112,7 @@ def test_commands_run(page: Path) -> None:
 
 @with_blocks("yaml")
 def test_recipes_in_docs_are_recipes(page: Path) -> None:
-    for block in blocks(page, "yaml"):
+    for _, block in blocks(page, "yaml"):
         content = yaml.safe_load(block)
         base = content.pop("base", None)
         if base:

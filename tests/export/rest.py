@@ -1,0 +1,58 @@
+"""Answers over REST as TensorFlow Serving does, to requests of files.
+
+It loads the highest version in the folder of the model for every request.
+"""
+
+import base64
+import contextlib
+import json
+import re
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+
+@contextlib.contextmanager
+def serving(models: Path) -> Iterator[str]:
+    """Serves the models in a folder; gives the host and port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            name = re.fullmatch(r"/v1/models/(\w+):predict", self.path)[1]
+            length = int(self.headers["Content-Length"])
+            answer = predict(models / name, json.loads(self.rfile.read(length)))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(answer).encode())
+
+        def log_message(self, *_: Any) -> None:
+            """Says nothing."""
+
+    with ThreadingHTTPServer(("localhost", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever).start()
+        yield f"localhost:{server.server_port}"
+        server.shutdown()
+
+
+def predict(model: Path, request: dict[str, Any]) -> dict[str, Any]:
+    versions = [x for x in model.iterdir() if x.name.isdigit()]
+    loaded = tf.saved_model.load(max(versions, key=lambda x: int(x.name)))
+    files = [base64.b64decode(x["b64"]) for x in request["instances"]]
+    outputs = loaded.signatures[request["signature_name"]](tf.constant(files))
+    rows = [
+        {name: plain(x[row]) for name, x in outputs.items()}
+        for row in range(len(files))
+    ]
+    return {"predictions": rows}
+
+
+def plain(x: tf.Tensor) -> Any:
+    values = np.asarray(x.numpy()).tolist()
+    if x.dtype == tf.string:
+        return np.char.decode(values, "utf-8").tolist()
+    return values
