@@ -113,9 +113,10 @@ class RowTable:
         content = json.loads(text)
         table = cls()
         ids = content.get("ids")
-        table.ids = (
-            np.arange(next_id) if ids is None else np.array(ids, np.int64)
-        )
+        if ids is None:
+            table.ids = np.arange(next_id, dtype=np.int64)
+        else:
+            table.ids = np.array(ids, np.int64)
         table.columns = content["columns"]
         table.next_id = next_id
         return table

@@ -35,8 +35,10 @@ def serving(models: Path) -> Iterator[str]:
 
     with ThreadingHTTPServer(("localhost", 0), Handler) as server:
         threading.Thread(target=server.serve_forever).start()
-        yield f"localhost:{server.server_port}"
-        server.shutdown()
+        try:
+            yield f"localhost:{server.server_port}"
+        finally:
+            server.shutdown()
 
 
 def predict(model: Path, request: dict[str, Any]) -> dict[str, Any]:
