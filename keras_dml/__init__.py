@@ -13,6 +13,7 @@ from keras_dml import (
     callbacks,
     data,
     evaluation,
+    export,
     layers,
     losses,
     methods,
@@ -20,8 +21,7 @@ from keras_dml import (
     search,
     visualization,
 )
-from keras_dml.export import export
-from keras_dml.model import MetricModel
+from keras_dml.model.metric_model import MetricModel
 
 __all__ = [
     "MetricModel",

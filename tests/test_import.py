@@ -1,6 +1,8 @@
 """What `import keras_dml` does, and what it does not."""
 
+import importlib
 import os
+import pkgutil
 import subprocess
 import sys
 
@@ -65,3 +67,25 @@ def test_only_the_command_quiets_tensorflow(program, before, level) -> None:
         check=True,
     )
     assert result.stdout.split() == [level]
+
+
+def packages() -> list[str]:
+    return [
+        keras_dml.__name__,
+        *(
+            module.name
+            for module in pkgutil.walk_packages(
+                keras_dml.__path__, "keras_dml."
+            )
+            if module.ispkg and module.name != "keras_dml.cli"
+        ),
+    ]
+
+
+@pytest.mark.parametrize("name", packages())
+def test_no_function_hides_a_module(name) -> None:
+    """A module named like what it exports starts with an underscore."""
+    package = importlib.import_module(name)
+    for module in pkgutil.iter_modules(package.__path__):
+        found = importlib.import_module(f"{name}.{module.name}")
+        assert getattr(package, module.name) is found

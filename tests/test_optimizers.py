@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from keras_dml import methods
+from keras_dml.model.update import slots_of
 from keras_dml.optimizers import COUPLED, CoupledAdam, CoupledSGD
-from keras_dml.update import slots_of
 
 DECAY, STEPS = 0.1, 6
 SHAPES = ((4, 3), (3,))

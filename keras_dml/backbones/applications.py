@@ -6,8 +6,8 @@ from typing import Any
 
 import keras
 
-from keras_dml.serialization import register
-from keras_dml.types import Config, Shape, Tensor
+from keras_dml.utils.serialization import register
+from keras_dml.utils.types import Config, Shape, Tensor
 
 # keras.applications keeps networks in modules by family, each beside the
 # `preprocess_input` that its weights expect.

@@ -5,8 +5,8 @@ from typing import Any
 import keras
 from keras import layers, ops
 
-from keras_dml.serialization import register
-from keras_dml.types import Config, Shape, Tensor
+from keras_dml.utils.serialization import register
+from keras_dml.utils.types import Config, Shape, Tensor
 
 
 @register

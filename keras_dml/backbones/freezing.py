@@ -4,7 +4,7 @@ import keras
 
 from keras_dml.backbones.splitting import lower_part
 from keras_dml.layers import FrozenBatchNormalization
-from keras_dml.layers.model_copy import copy_model
+from keras_dml.utils.model_copy import copy_model
 
 
 def freeze_batch_norm(backbone: keras.Model) -> keras.Model:

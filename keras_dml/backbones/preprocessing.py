@@ -4,8 +4,8 @@ from typing import Any
 
 import keras
 
-from keras_dml.layers.model_copy import copy_model
-from keras_dml.types import Tensor
+from keras_dml.utils.model_copy import copy_model
+from keras_dml.utils.types import Tensor
 
 
 def with_preprocessing(

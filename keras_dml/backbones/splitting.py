@@ -5,9 +5,9 @@ from typing import Any
 import keras
 from keras import layers
 
-from keras_dml.arguments import did_you_mean
-from keras_dml.layers.model_copy import copy_model
-from keras_dml.types import Tensor
+from keras_dml.utils.arguments import did_you_mean
+from keras_dml.utils.model_copy import copy_model
+from keras_dml.utils.types import Tensor
 
 POOLS = (layers.AveragePooling2D, layers.MaxPooling2D)
 CONVOLUTIONS = (layers.Conv2D, layers.DepthwiseConv2D, layers.SeparableConv2D)

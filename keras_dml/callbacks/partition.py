@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_dml.types import FloatArray, Rows
+from keras_dml.utils.types import FloatArray, Rows
 
 
 def match_learners(new: Rows, old: Rows, learners: int) -> Rows:

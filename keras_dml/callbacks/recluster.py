@@ -8,7 +8,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_dml.arguments import check_choice
 from keras_dml.callbacks.partition import (
     centroids_of,
     label_partition,
@@ -24,7 +23,8 @@ from keras_dml.callbacks.phases import (
 )
 from keras_dml.data import ClusterSampler, ImageSet, View, usable_clusters
 from keras_dml.evaluation import embed, kmeans
-from keras_dml.types import FloatArray, Rows
+from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.types import FloatArray, Rows
 
 logger = logging.getLogger(__name__)
 

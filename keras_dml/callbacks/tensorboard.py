@@ -9,14 +9,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_dml.arguments import check_count
 from keras_dml.callbacks.tensorboard_active_pairs import active_pairs
 from keras_dml.callbacks.tensorboard_projector import export_projector
 from keras_dml.data import ImageSet, View
 from keras_dml.evaluation import embed
-from keras_dml.types import FloatArray
+from keras_dml.evaluation.pairs import negative_pairs, positive_pairs
+from keras_dml.utils.arguments import check_count
+from keras_dml.utils.types import FloatArray
 from keras_dml.visualization import retrieval_grid
-from keras_dml.visualization.pairs import negative_pairs, positive_pairs
 
 
 class EmbeddingTensorBoard(keras.callbacks.Callback):

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_dml.types import Tensor
+from keras_dml.utils.types import Tensor
 
 
 def active_pairs(

@@ -7,11 +7,11 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_dml.arguments import check_count
 from keras_dml.data import ImageSet, View
 from keras_dml.data.fields import Pixels
+from keras_dml.data.pictures import seen
 from keras_dml.evaluation import embed
-from keras_dml.visualization.pictures import seen
+from keras_dml.utils.arguments import check_count
 
 LARGEST_SPRITE = 8192
 """Side of the largest sprite that the projector shows, in pixels."""

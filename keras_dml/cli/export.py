@@ -77,8 +77,7 @@ def export(
     from rich.console import Console
 
     from keras_dml import runs
-    from keras_dml.export import export as export_model
-    from keras_dml.export import write_models_config
+    from keras_dml.export import export_model, write_models_config
 
     if models_config and file_format != "saved_model":
         raise click.ClickException(

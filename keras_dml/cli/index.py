@@ -65,7 +65,8 @@ def index(
     run's data: train, validation or test. A folder of such a name is
     written ./test.
     """
-    from keras_dml.search import Index, sources
+    from keras_dml.cli import sources
+    from keras_dml.search import Index
 
     target = Path(output or Path("indexes") / Path(source).resolve().stem)
     if not overwrite and (target / "index.json").exists():

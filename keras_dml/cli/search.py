@@ -61,8 +61,8 @@ def search(
     page: str | None,
 ) -> None:
     """Find the images of an index that are most like each IMAGE."""
+    from keras_dml.reports.search_page import results_page
     from keras_dml.search import Index
-    from keras_dml.search.page import results_page
 
     index = Index.load(folder)
     hits = index.search(
@@ -104,7 +104,7 @@ def _title(path: str, found: "list[Hit]", threshold: float | None) -> str:
 def _row(rank: int, hit: "Hit") -> list[str]:
     from rich.markup import escape
 
-    from keras_dml.search.page import caption
+    from keras_dml.reports.search_page import caption
 
     match = {True: "yes", False: "no", None: ""}[hit.is_match]
     texts = [str(rank), f"{hit.score:.4f}", match, caption(hit.row)]

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from keras_dml.arguments import check_choice
 from keras_dml.data.resizing import resize
 from keras_dml.data.view import View, center_crop, to_channels
 from keras_dml.data.windows import (
@@ -14,6 +13,7 @@ from keras_dml.data.windows import (
     cut_window,
     cut_windows,
 )
+from keras_dml.utils.arguments import check_choice
 
 CROPS = ("random", "random_resized", "center")
 PADDINGS = ("constant", "reflect")

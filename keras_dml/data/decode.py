@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_dml.data.fields import Pixels
-from keras_dml.types import Rows, Tensor
+from keras_dml.utils.types import Rows, Tensor
 
 _JPEG = b"\xff\xd8\xff"
 

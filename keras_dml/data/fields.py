@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from keras_dml.types import Rows
+from keras_dml.utils.types import Rows
 
 Pixels: TypeAlias = npt.NDArray[np.uint8]
 Names: TypeAlias = Mapping[int, str] | Sequence[str]

@@ -9,8 +9,8 @@ import numpy as np
 
 from keras_dml.data.decode import read_image
 from keras_dml.data.imageset import ImageSet
-from keras_dml.data.progress import track
 from keras_dml.data.splits import DataSplits
+from keras_dml.utils.progress import track
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
 

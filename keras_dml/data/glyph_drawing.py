@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keras_dml.data.fields import Pixels
-from keras_dml.types import Rows
+from keras_dml.utils.types import Rows
 
 if TYPE_CHECKING:
     from PIL.ImageFont import FreeTypeFont

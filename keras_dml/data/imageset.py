@@ -15,7 +15,7 @@ from keras_dml.data.fields import (
     as_names,
     check_length,
 )
-from keras_dml.types import Rows
+from keras_dml.utils.types import Rows
 
 
 class ImageSet:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from keras_dml.data.imageset import ImageSet, concatenate
-from keras_dml.types import Rows
+from keras_dml.utils.types import Rows
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from keras_dml.data.archives.cars196 import COUNTS as CARS196
-from keras_dml.data.archives.cub200 import COUNTS as CUB200
+from keras_dml.data.archives._cars196 import COUNTS as CARS196
+from keras_dml.data.archives._cub200 import COUNTS as CUB200
+from keras_dml.data.archives._sop import COUNTS as SOP
 from keras_dml.data.archives.halves import halves
 from keras_dml.data.archives.reading import Counts, check_counts, counts_of
-from keras_dml.data.archives.sop import COUNTS as SOP
-from keras_dml.data.cache import cache_folder, write_atomically
+from keras_dml.data.cache.folder import cache_folder, write_atomically
 from keras_dml.data.files import require_files
 from keras_dml.data.imageset import ImageSet, concatenate
-from keras_dml.data.progress import track
 from keras_dml.data.splits import DataSplits
-from keras_dml.types import FloatArray
+from keras_dml.utils.progress import track
+from keras_dml.utils.types import FloatArray
 
 _PARTS = ("train", "test")
 _INDEX = "images.json"

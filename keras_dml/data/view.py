@@ -7,14 +7,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_dml.arguments import check_choice
 from keras_dml.data.resizing import (
     RESIZE_MODES,
     resize_longest,
     resize_shortest,
     squash,
 )
-from keras_dml.types import Rows
+from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.types import Rows
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """Exact evaluation of embeddings: retrieval, clustering, confidence."""
 
+from keras_dml.evaluation._embed import embed
+from keras_dml.evaluation._evaluate import evaluate
 from keras_dml.evaluation.clustering import kmeans
 from keras_dml.evaluation.confidence import (
     Comparison,
@@ -8,8 +10,6 @@ from keras_dml.evaluation.confidence import (
     bootstrap,
     compare,
 )
-from keras_dml.evaluation.embed import embed
-from keras_dml.evaluation.evaluate import evaluate
 from keras_dml.evaluation.protocols import Protocol, one_per_class
 from keras_dml.evaluation.results import Results
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from keras_dml.evaluation.arrays import as_embeddings
-from keras_dml.types import FloatArray, Rows
+from keras_dml.utils.arrays import as_embeddings
+from keras_dml.utils.types import FloatArray, Rows
 
 
 def kmeans(

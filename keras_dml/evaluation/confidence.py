@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from keras_dml.evaluation.results import Results
-from keras_dml.types import FloatArray, Rows
+from keras_dml.utils.types import FloatArray, Rows
 
 UNITS = ("queries", "classes")
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from keras_dml.evaluation.vectors import blocks
-from keras_dml.types import FloatArray, Rows
+from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.vectors import blocks
 
 
 def spectral_decay(embeddings: FloatArray) -> float:

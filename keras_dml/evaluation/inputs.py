@@ -7,9 +7,9 @@ import keras
 import numpy as np
 
 from keras_dml.data import ImageSet
-from keras_dml.evaluation.arrays import as_embeddings, as_ids
-from keras_dml.evaluation.embed import embed
-from keras_dml.types import FloatArray, Rows
+from keras_dml.evaluation._embed import embed
+from keras_dml.utils.arrays import as_embeddings, as_ids
+from keras_dml.utils.types import FloatArray, Rows
 
 
 @dataclass(frozen=True)

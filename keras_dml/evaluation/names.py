@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from keras_dml.arguments import did_you_mean
 from keras_dml.evaluation import clustering, embedding_space, ranking
+from keras_dml.utils.arguments import did_you_mean
 
 AT_K = tuple(f"{name}@k" for name in ranking.METRICS_AT_K)
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keras_dml.evaluation.arrays import as_ids
-from keras_dml.types import Rows
+from keras_dml.utils.arrays import as_ids
+from keras_dml.utils.types import Rows
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keras_dml.evaluation.search import Ranks
-from keras_dml.evaluation.slots import BEYOND, Limits
-from keras_dml.types import FloatArray, Rows
+from keras_dml.evaluation.ranks.ranked_positives import BEYOND, Limits
+from keras_dml.evaluation.ranks.search import Ranks
+from keras_dml.utils.types import FloatArray, Rows
 
 UNLIMITED = BEYOND - 1
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_dml.types import FloatArray, Rows
+from keras_dml.utils.types import FloatArray, Rows
 
 
 class Results(Mapping[str, float]):

@@ -7,8 +7,8 @@ import numpy as np
 
 from keras_dml.evaluation.inputs import Images
 from keras_dml.evaluation.protocols import Protocol, one_per_class
-from keras_dml.evaluation.relevance import Relevance
-from keras_dml.types import Rows
+from keras_dml.evaluation.ranks.relevance import Relevance
+from keras_dml.utils.types import Rows
 
 PROTOCOLS = ("all_vs_all", "official")
 

@@ -1,7 +1,7 @@
 """Export of models: to TensorFlow Serving, to ONNX, to LiteRT."""
 
-from keras_dml.export.export import export
+from keras_dml.export._export_model import export_model
 from keras_dml.export.gallery import Gallery
 from keras_dml.export.models_config import write_models_config
 
-__all__ = ["Gallery", "export", "write_models_config"]
+__all__ = ["Gallery", "export_model", "write_models_config"]

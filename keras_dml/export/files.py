@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from keras_dml.data import View
 from keras_dml.data.decode import decode_contents
-from keras_dml.types import Tensor
+from keras_dml.utils.types import Tensor
 
 OK = "ok"
 UNSUPPORTED = "unsupported"

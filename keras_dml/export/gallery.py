@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from keras_dml.data import ImageSet
 from keras_dml.evaluation import embed
-from keras_dml.evaluation.arrays import as_embeddings
-from keras_dml.types import FloatArray
+from keras_dml.utils.arrays import as_embeddings
+from keras_dml.utils.types import FloatArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_dml.evaluation.vectors import row_norms
-from keras_dml.types import FloatArray, Tensor
+from keras_dml.utils.types import FloatArray, Tensor
+from keras_dml.utils.vectors import row_norms
 
 MOST_SCORES = 2**24
 """Float32 scores that are held at a time: 64 MiB."""

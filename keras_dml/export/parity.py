@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_dml.evaluation.vectors import blocks, unit_rows
 from keras_dml.export.files import OK
 from keras_dml.export.requests import Batch, requests
 from keras_dml.export.signatures import LOOKUP, Search, Served, embed
-from keras_dml.types import FloatArray
+from keras_dml.utils.types import FloatArray
+from keras_dml.utils.vectors import blocks, unit_rows
 
 CHUNK = 2**16
 """Rows of a gallery that are looked at together."""

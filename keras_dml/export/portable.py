@@ -9,8 +9,8 @@ from keras_dml.data import View
 from keras_dml.export.parity import check_difference
 from keras_dml.export.requests import Batch
 from keras_dml.export.signatures import embed
-from keras_dml.model import MetricModel
-from keras_dml.types import FloatArray
+from keras_dml.model.metric_model import MetricModel
+from keras_dml.utils.types import FloatArray
 
 SUFFIXES = {"onnx": ".onnx", "litert": ".tflite"}
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from keras_dml.data import View
 from keras_dml.export.signatures import PIXELS
-from keras_dml.types import Tensor
+from keras_dml.utils.types import Tensor
 
 Batch = npt.NDArray[np.uint8]
 """Images of one size, (B, H, W, C)."""

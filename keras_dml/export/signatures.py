@@ -12,7 +12,7 @@ from keras_dml.data import View
 from keras_dml.export.files import OK, load_files
 from keras_dml.export.gallery import Gallery
 from keras_dml.export.neighbors import Neighbors
-from keras_dml.types import Tensor
+from keras_dml.utils.types import Tensor
 
 PIXELS, ENCODED, LOOKUP = "serving_default", "encoded", "lookup"
 

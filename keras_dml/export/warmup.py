@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from keras_dml.export.requests import Batch, requests
 from keras_dml.export.signatures import Served
-from keras_dml.types import Tensor
+from keras_dml.utils.types import Tensor
 
 FILE = Path("assets.extra", "tf_serving_warmup_requests")
 

@@ -4,9 +4,7 @@ from keras_dml.layers.attention_ensemble import AttentionEnsemble
 from keras_dml.layers.attentive_grouping import AttentiveGrouping
 from keras_dml.layers.compositor import Compositor
 from keras_dml.layers.embedding_slicer import EmbeddingSlicer
-from keras_dml.layers.frozen_batch_normalization import (
-    FrozenBatchNormalization,
-)
+from keras_dml.layers.frozen_batch_normalization import FrozenBatchNormalization
 from keras_dml.layers.gradient_reversal import GradientReversal
 from keras_dml.layers.grouping import (
     ChannelGrouping,

@@ -5,9 +5,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_dml.arguments import check_count
-from keras_dml.serialization import register
-from keras_dml.types import Config, Shape, Tensor
+from keras_dml.utils.arguments import check_count
+from keras_dml.utils.serialization import register
+from keras_dml.utils.types import Config, Shape, Tensor
 
 STANDARD_NORMAL: Config = {
     "class_name": "RandomNormal",

@@ -4,8 +4,8 @@ from typing import Any
 
 import keras
 
-from keras_dml.serialization import register
-from keras_dml.types import Tensor
+from keras_dml.utils.serialization import register
+from keras_dml.utils.types import Tensor
 
 
 @register

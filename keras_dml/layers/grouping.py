@@ -5,9 +5,9 @@ from typing import Any
 import keras
 from keras import layers, ops
 
-from keras_dml.arguments import check_choice, check_count
-from keras_dml.serialization import register
-from keras_dml.types import Config, Shape, Tensor
+from keras_dml.utils.arguments import check_choice, check_count
+from keras_dml.utils.serialization import register
+from keras_dml.utils.types import Config, Shape, Tensor
 
 POOLINGS = {
     "avg": layers.GlobalAveragePooling2D,

@@ -5,8 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_dml.serialization import register
-from keras_dml.types import Config, Shape, Tensor
+from keras_dml.utils.serialization import register
+from keras_dml.utils.types import Config, Shape, Tensor
 
 
 @register
@@ -50,7 +50,7 @@ class EmbeddingQueue(keras.layers.Layer):
     Example: cross-batch memory with any loss on pairs.
 
     ```python
-    class CrossBatch(keras_dml.objective.Objective):
+    class CrossBatch(keras_dml.model.objective.Objective):
         terms = ("batch", "memory")
 
         def __init__(self, loss, size, **kwargs):

@@ -7,10 +7,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_dml.arguments import check_choice
 from keras_dml.losses.distances import l2_normalize
 from keras_dml.losses.reductions import REDUCTIONS
-from keras_dml.types import Config, Tensor
+from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.types import Config, Tensor
 
 
 class MetricLoss(keras.losses.Loss):

@@ -7,9 +7,9 @@ from typing import Any
 
 from keras import ops
 
-from keras_dml.arguments import check_choice
 from keras_dml.losses.gradients import custom_gradient
-from keras_dml.types import Tensor
+from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.types import Tensor
 
 
 def l2_normalize(x: Tensor) -> Tensor:

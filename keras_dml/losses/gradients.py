@@ -6,7 +6,7 @@ from typing import Any
 
 from keras import ops
 
-from keras_dml.types import Tensor
+from keras_dml.utils.types import Tensor
 
 
 def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,7 +6,7 @@ import keras
 
 from keras_dml.losses.base import MetricLoss
 from keras_dml.losses.mining import get as get_miner
-from keras_dml.types import Config
+from keras_dml.utils.types import Config
 
 
 class PairLoss(MetricLoss):

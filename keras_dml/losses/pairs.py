@@ -6,7 +6,7 @@ from keras import ops
 
 from keras_dml.losses import distances as distances_lib
 from keras_dml.losses.distances import Distance, diagonal
-from keras_dml.types import Tensor
+from keras_dml.utils.types import Tensor
 
 POSITIVE = 1
 NEGATIVE = 0

@@ -5,7 +5,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_dml.arguments import check_count
 from keras_dml.losses.base import MetricLoss
 from keras_dml.losses.weights import (
     check_class_ids,
@@ -13,7 +12,8 @@ from keras_dml.losses.weights import (
     nan_outside,
     not_built_error,
 )
-from keras_dml.types import Config, Tensor
+from keras_dml.utils.arguments import check_count
+from keras_dml.utils.types import Config, Tensor
 
 
 class ProxyLoss(MetricLoss):

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_dml.losses.gradients import custom_gradient
-from keras_dml.types import Tensor
+from keras_dml.utils.types import Tensor
 
 REDUCTIONS = ("mean", "mean_nonzero", "sum_over_pairs")
 """How the terms of a loss become one number.

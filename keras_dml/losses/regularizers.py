@@ -3,8 +3,8 @@
 import numpy as np
 from keras import ops
 
-from keras_dml.arguments import check_choice
-from keras_dml.types import Tensor
+from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.types import Tensor
 
 
 def divergence(parts: Tensor, margin: float = 1.0) -> Tensor:

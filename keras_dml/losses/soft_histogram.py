@@ -5,7 +5,7 @@ from typing import Any
 from keras import ops
 
 from keras_dml.losses.gradients import custom_gradient
-from keras_dml.types import Tensor
+from keras_dml.utils.types import Tensor
 
 
 def soft_histograms(

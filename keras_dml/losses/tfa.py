@@ -12,12 +12,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_dml.arguments import check_choice
+from keras_dml.losses._lifted_structure import lifted_structure
+from keras_dml.losses._triplet import triplet
 from keras_dml.losses.base import MetricLoss
-from keras_dml.losses.lifted_structure import lifted_structure
 from keras_dml.losses.pairs import pair_masks
-from keras_dml.losses.triplet import triplet
-from keras_dml.types import Config, Tensor
+from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.types import Config, Tensor
 
 DISTANCE_METRICS = {
     "L2": "euclidean",

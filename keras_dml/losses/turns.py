@@ -6,7 +6,7 @@ takes longer than all else that a loss does.
 
 from keras import ops
 
-from keras_dml.types import Tensor
+from keras_dml.utils.types import Tensor
 
 
 def turns(mask: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from keras_dml.types import Tensor
+from keras_dml.utils.types import Tensor
 
 
 def not_built_error(owner: str, code: str) -> RuntimeError:

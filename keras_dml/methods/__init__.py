@@ -1,11 +1,11 @@
 """The methods, one file a paper: head, objective, defaults, citation."""
 
-from keras_dml.methods.abe import abe
-from keras_dml.methods.attentive_grouping import attentive_grouping
-from keras_dml.methods.baseline import baseline
-from keras_dml.methods.dcml import dcml
-from keras_dml.methods.diva import diva
-from keras_dml.methods.divide_and_conquer import divide_and_conquer
+from keras_dml.methods._abe.method import abe
+from keras_dml.methods._attentive_grouping.method import attentive_grouping
+from keras_dml.methods._baseline import baseline
+from keras_dml.methods._dcml.method import dcml
+from keras_dml.methods._diva.method import diva
+from keras_dml.methods._divide_and_conquer import divide_and_conquer
 
 METHODS = {
     "abe": abe,

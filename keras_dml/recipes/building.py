@@ -10,14 +10,14 @@ from keras.optimizers import schedules
 
 from keras_dml import backbones, data, methods
 from keras_dml.callbacks import Recluster
-from keras_dml.methods.diva_tasks import warn_without_triplets
-from keras_dml.model import MetricModel
+from keras_dml.methods._diva.tasks import warn_without_triplets
+from keras_dml.model.metric_model import MetricModel
 from keras_dml.optimizers import COUPLED
 from keras_dml.recipes import num_classes
 from keras_dml.recipes.data_sections import GlyphsData
 from keras_dml.recipes.optimizer_sections import Schedule, Steps
 from keras_dml.recipes.schema import ABE, Diva, Division, Recipe
-from keras_dml.types import Shape
+from keras_dml.utils.types import Shape
 
 _LOADERS: dict[str, Callable[..., data.DataSplits]] = {
     "image_folder": data.image_folder_splits,

@@ -7,8 +7,8 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from keras_dml.arguments import did_you_mean
 from keras_dml.recipes.schema import Recipe
+from keras_dml.utils.arguments import did_you_mean
 
 
 class RecipeError(ValueError):

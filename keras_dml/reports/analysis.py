@@ -13,7 +13,7 @@ from keras_dml.evaluation import Results
 from keras_dml.recipes import Recipe, building
 from keras_dml.runs.folder import METRICS, QUERIES
 from keras_dml.runs.queries import read_queries
-from keras_dml.types import FloatArray, Rows
+from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.visualization import attention_maps, head_outputs, read_history
 from keras_dml.visualization.curves import History
 from keras_dml.visualization.outputs import output_names

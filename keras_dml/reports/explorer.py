@@ -9,11 +9,11 @@ import numpy as np
 
 from keras_dml.data import ImageSet
 from keras_dml.data.fields import Pixels
+from keras_dml.data.pictures import seen
 from keras_dml.reports.analysis import Run
 from keras_dml.reports.svg import data_uri
-from keras_dml.types import FloatArray, Rows
+from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.visualization import nearest
-from keras_dml.visualization.pictures import seen
 
 THUMBNAIL = 72
 """Longer side of a thumbnail, in pixels, at most."""

@@ -8,9 +8,9 @@ import numpy as np
 
 from keras_dml import visualization
 from keras_dml.evaluation import embed, kmeans
-from keras_dml.methods.dcml_analysis import mean_weights
 from keras_dml.recipes.schema import Division
 from keras_dml.reports.analysis import MOST_TRAINING_IMAGES, Run
+from keras_dml.visualization.ensembles import mean_weights
 
 if TYPE_CHECKING:
     from keras_dml.visualization.data_figure import DataFigure

@@ -4,7 +4,7 @@ import numpy as np
 
 from keras_dml.data import DataSplits
 from keras_dml.recipes import Recipe
-from keras_dml.types import Rows
+from keras_dml.utils.types import Rows
 
 
 def check_splits(recipe: Recipe, splits: DataSplits) -> None:

@@ -10,8 +10,6 @@ from pathlib import Path
 import keras
 import numpy as np
 
-import keras_dml
-
 CODE = "code"
 
 
@@ -35,7 +33,7 @@ def environment() -> dict[str, str]:
 
 
 def _code() -> str:
-    package = Path(keras_dml.__file__).parent
+    package = Path(__file__).parents[1]
     hashed = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
         hashed.update(path.relative_to(package).as_posix().encode() + b"\0")

@@ -12,7 +12,7 @@ from keras_dml.runs.digest import digest
 from keras_dml.runs.folder import load_model, load_recipe
 from keras_dml.runs.outcome import Table
 from keras_dml.runs.training import measure
-from keras_dml.types import Rows
+from keras_dml.utils.types import Rows
 
 
 @dataclass(frozen=True)

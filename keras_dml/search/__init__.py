@@ -1,10 +1,10 @@
 """A searchable gallery: the index, and what counts as a match."""
 
+from keras_dml.evaluation.verification.threshold import Threshold, calibrate
 from keras_dml.search.hits import Hit, Hits
 from keras_dml.search.index import Index
 from keras_dml.search.recall import Recall
 from keras_dml.search.store import IndexFileError, is_index
-from keras_dml.search.threshold import Threshold, calibrate
 
 __all__ = [
     "Hit",

@@ -5,12 +5,12 @@ from typing import Any
 
 import keras
 
+from keras_dml.evaluation.verification.threshold import Threshold
 from keras_dml.search.encoder import Encoder
 from keras_dml.search.engine import EXACT
 from keras_dml.search.indexed_rows import IndexedRows
 from keras_dml.search.recall import Recall
-from keras_dml.search.threshold import Threshold
-from keras_dml.types import FloatArray, Rows
+from keras_dml.utils.types import FloatArray, Rows
 
 
 class Contents:

@@ -5,8 +5,9 @@ from typing import Any
 
 import keras
 
-from keras_dml.search.embeddings import Units, as_image_set, embed_images
+from keras_dml.search.embeddings import as_image_set, embed_images
 from keras_dml.search.identity import ModelIdentity
+from keras_dml.utils.unit_embeddings import UnitEmbeddings
 
 
 class Encoder:
@@ -75,7 +76,7 @@ class Encoder:
 
     def units(
         self, items: Any, dim: int, name: str, owner: str, batch_size: int
-    ) -> Units:
+    ) -> UnitEmbeddings:
         """Unit embeddings of images or of embeddings.
 
         Args:
@@ -92,4 +93,4 @@ class Encoder:
         images = as_image_set(items)
         if images is not None:
             items = embed_images(self.model, images, batch_size)
-        return Units(items, dim, name, owner)
+        return UnitEmbeddings(items, dim, name, owner)

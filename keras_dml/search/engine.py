@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from keras_dml.search import faiss_types
-from keras_dml.search.embeddings import Units
 from keras_dml.search.hits import NONE
 from keras_dml.search.memory import Memory, flat_room, index_in, own_index
 from keras_dml.search.store import Source
-from keras_dml.types import FloatArray, Rows
+from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.unit_embeddings import UnitEmbeddings
 
 EXACT = "Flat"
 
@@ -55,7 +55,7 @@ class Engine:
         return len(self.ids)
 
     @classmethod
-    def trained(cls, x: Units, factory: str) -> "Engine":
+    def trained(cls, x: UnitEmbeddings, factory: str) -> "Engine":
         """An engine without vectors, trained for vectors like `x`, (N, D).
 
         Raises:
@@ -108,7 +108,7 @@ class Engine:
         flat: FloatArray = faiss.rev_swig_ptr(self.index.get_xb(), count * dim)
         return flat.reshape(count, dim)
 
-    def add(self, x: Units, ids: Rows) -> None:
+    def add(self, x: UnitEmbeddings, ids: Rows) -> None:
         """Adds vectors, (N, D), by ids greater than those before.
 
         Raises:
@@ -121,7 +121,7 @@ class Engine:
             self._append(x.array, ids)
         self.ids = np.concatenate([self.ids, ids])
 
-    def _take(self, x: Units) -> None:
+    def _take(self, x: UnitEmbeddings) -> None:
         memory, vectors = flat_room(*x.shape)
         x.write(vectors)
         self.index, self._memory = index_in(memory), memory

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_dml.types import Rows
+from keras_dml.utils.types import Rows
 
 
 def make(dim: int, factory: str) -> Any:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from keras_dml.search.rows import RowTable
-from keras_dml.types import FloatArray, Rows
+from keras_dml.utils.types import FloatArray, Rows
 
 NONE = -1
 """The id where there is no hit."""

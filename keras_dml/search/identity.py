@@ -9,8 +9,8 @@ import keras
 import numpy as np
 
 from keras_dml.data import View
-from keras_dml.model import MetricModel
-from keras_dml.types import Config
+from keras_dml.model.metric_model import MetricModel
+from keras_dml.utils.types import Config
 
 TOLERANCE = 0.01
 """By how much numbers of the test embeddings may differ between machines;

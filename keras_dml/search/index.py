@@ -7,24 +7,20 @@ from typing import Any
 
 import keras
 
-from keras_dml.arguments import check_count
 from keras_dml.data import ImageSet
+from keras_dml.evaluation.verification.threshold import Threshold, calibrate
 from keras_dml.search import saving
 from keras_dml.search.contents import Contents
-from keras_dml.search.embeddings import (
-    Images,
-    Units,
-    as_image_set,
-    embed_images,
-)
+from keras_dml.search.embeddings import Images, as_image_set, embed_images
 from keras_dml.search.encoder import Encoder
 from keras_dml.search.engine import EXACT
 from keras_dml.search.hits import Hits
 from keras_dml.search.image_columns import image_columns
 from keras_dml.search.indexed_rows import IndexedRows
 from keras_dml.search.rows import Columns
-from keras_dml.search.threshold import Threshold, calibrate
-from keras_dml.types import Rows
+from keras_dml.utils.arguments import check_count
+from keras_dml.utils.types import Rows
+from keras_dml.utils.unit_embeddings import UnitEmbeddings
 
 
 class Index(Contents):
@@ -61,7 +57,7 @@ class Index(Contents):
         parameters: str | None = None,
         model: keras.Model | None = None,
     ) -> None:
-        x = Units(embeddings, None, "embeddings", "Index")
+        x = UnitEmbeddings(embeddings, None, "embeddings", "Index")
         indexed = IndexedRows.of(x, columns or {}, factory, parameters)
         super().__init__(indexed, Encoder(model))
 

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from keras_dml.search import faiss_types, recall
-from keras_dml.search.embeddings import Units
 from keras_dml.search.engine import Engine
 from keras_dml.search.hits import NONE
 from keras_dml.search.rows import Columns, RowTable
-from keras_dml.types import FloatArray, Rows
+from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.unit_embeddings import UnitEmbeddings
 
 
 class IndexedRows:
@@ -41,7 +41,7 @@ class IndexedRows:
     @classmethod
     def of(
         cls,
-        x: Units,
+        x: UnitEmbeddings,
         columns: Columns,
         factory: str,
         parameters: str | None,
@@ -58,11 +58,11 @@ class IndexedRows:
             indexed.recall = recall.measure(engine, x.array, ids)
         return indexed
 
-    def add(self, x: Units, columns: Columns) -> Rows:
+    def add(self, x: UnitEmbeddings, columns: Columns) -> Rows:
         """Adds rows; see `Index.add`."""
         return self._insert(x, self.table.check(columns, len(x)))
 
-    def _insert(self, x: Units, values: dict[str, list[Any]]) -> Rows:
+    def _insert(self, x: UnitEmbeddings, values: dict[str, list[Any]]) -> Rows:
         next_id = self.table.next_id
         # It may refuse, and nothing must have been added then.
         self.engine.add(x, np.arange(next_id, next_id + len(x)))

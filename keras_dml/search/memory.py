@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from keras_dml.search.faiss_types import library
-from keras_dml.types import FloatArray
+from keras_dml.utils.types import FloatArray
 
 Memory: TypeAlias = npt.NDArray[np.uint8]
 """An index as faiss writes it into a file."""

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from keras_dml.search.engine import Engine
-from keras_dml.types import Config, FloatArray, Rows
+from keras_dml.utils.types import Config, FloatArray, Rows
 
 QUERIES, NEIGHBORS = 500, 10
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_dml.types import Rows
+from keras_dml.utils.types import Rows
 
 Columns = Mapping[str, Sequence[Any]]
 

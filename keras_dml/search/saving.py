@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_dml.evaluation.verification.threshold import Threshold
 from keras_dml.search import store
 from keras_dml.search.encoder import Encoder
 from keras_dml.search.engine import Engine
@@ -16,8 +17,7 @@ from keras_dml.search.indexed_rows import IndexedRows
 from keras_dml.search.memory import Memory
 from keras_dml.search.recall import Recall
 from keras_dml.search.rows import RowTable
-from keras_dml.search.threshold import Threshold
-from keras_dml.types import Config
+from keras_dml.utils.types import Config
 
 VECTORS, ROWS, MODEL = "vectors.faiss", "rows.json", "model.keras"
 

@@ -22,7 +22,7 @@ import numpy as np
 from xxhash import xxh3_128_hexdigest
 
 from keras_dml.search.memory import Memory, room
-from keras_dml.types import Config
+from keras_dml.utils.types import Config
 
 MANIFEST, DATA, LOCK = "index.json", "data", ".lock"
 FORMAT, FORMAT_VERSION = "keras_dml.search", 2

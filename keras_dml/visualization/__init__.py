@@ -4,6 +4,7 @@ Every figure is a `matplotlib.figure.Figure` whose attribute `data` holds
 its numbers, and whose `save` writes both.
 """
 
+from keras_dml.visualization._embedding_map import embedding_map
 from keras_dml.visualization.attention import (
     attention_maps,
     resize_maps,
@@ -21,7 +22,6 @@ from keras_dml.visualization.curves import (
     read_history,
     recall_curves,
 )
-from keras_dml.visualization.embedding_map import embedding_map
 from keras_dml.visualization.masks import attention_masks
 from keras_dml.visualization.neighbors import nearest
 from keras_dml.visualization.outputs import head_outputs

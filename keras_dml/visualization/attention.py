@@ -6,8 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_dml.evaluation.progress import tracked
-from keras_dml.types import FloatArray, Rows, Tensor
+from keras_dml.utils.progress import tracked
+from keras_dml.utils.types import FloatArray, Rows, Tensor
 from keras_dml.visualization.outputs import output_names
 
 

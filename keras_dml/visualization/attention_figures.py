@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_dml.arguments import check_count
 from keras_dml.data.fields import Pixels
-from keras_dml.types import FloatArray, Rows
+from keras_dml.data.pictures import class_name, seen
+from keras_dml.utils.arguments import check_count
+from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.visualization.attention import resize_maps, strongest_images
 from keras_dml.visualization.canvas import (
     head,
@@ -14,7 +15,6 @@ from keras_dml.visualization.canvas import (
     no_frame,
     show_image,
 )
-from keras_dml.visualization.pictures import class_name, seen
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keras_dml.types import FloatArray, Rows
-from keras_dml.visualization.pairs import negative_pairs
+from keras_dml.evaluation.pairs import negative_pairs
+from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.visualization.similarities import histogram_figure
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keras_dml.types import FloatArray
+from keras_dml.utils.types import FloatArray
 from keras_dml.visualization.canvas import new_figure
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ def compositor_weights(weights: FloatArray) -> "DataFigure":
 
     Args:
         weights: (M, K), for instance of
-            `keras_dml.methods.dcml_analysis.mean_weights(model, images)`.
+            `keras_dml.visualization.ensembles.mean_weights(model, images)`.
 
     Returns:
         A figure; its data are compositor, learner and weight.

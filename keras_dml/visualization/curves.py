@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_dml.types import FloatArray
+from keras_dml.data.pictures import short_name
+from keras_dml.utils.types import FloatArray
 from keras_dml.visualization.canvas import (
     HEIGHT,
     add_grid,
@@ -17,7 +18,6 @@ from keras_dml.visualization.canvas import (
     look,
     new_figure,
 )
-from keras_dml.visualization.pictures import short_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from keras_dml.types import FloatArray, Rows
+from keras_dml.data.pictures import class_name, seen
+from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.visualization.attention import resize_maps
 from keras_dml.visualization.attention_figures import CELL, draw_overlay
 from keras_dml.visualization.canvas import (
@@ -16,7 +17,6 @@ from keras_dml.visualization.canvas import (
     show_image,
 )
 from keras_dml.visualization.outputs import head_outputs
-from keras_dml.visualization.pictures import class_name, seen
 
 if TYPE_CHECKING:
     from keras_dml.visualization.data_figure import DataFigure

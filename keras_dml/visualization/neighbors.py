@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from keras_dml.arguments import check_count
-from keras_dml.evaluation.scores import Scores
-from keras_dml.evaluation.vectors import blocks
-from keras_dml.types import FloatArray, Rows
+from keras_dml.evaluation.ranks.scores import Scores
+from keras_dml.utils.arguments import check_count
+from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.vectors import blocks
 
 
 def nearest(

@@ -7,8 +7,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_dml.evaluation.progress import tracked
-from keras_dml.types import FloatArray, Tensor
+from keras_dml.utils.progress import tracked
+from keras_dml.utils.types import FloatArray, Tensor
 
 
 def head_outputs(

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_dml.arguments import check_count
-from keras_dml.types import FloatArray, Rows
+from keras_dml.data.pictures import class_name, seen
+from keras_dml.utils.arguments import check_count
+from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.visualization.canvas import (
     RIGHT,
     WRONG,
@@ -17,7 +18,6 @@ from keras_dml.visualization.canvas import (
     show_image,
 )
 from keras_dml.visualization.neighbors import nearest
-from keras_dml.visualization.pictures import class_name, seen
 
 if TYPE_CHECKING:
     from keras_dml.visualization.data_figure import DataFigure

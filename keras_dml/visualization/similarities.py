@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keras_dml.evaluation.vectors import unit_rows
-from keras_dml.types import FloatArray, Rows
+from keras_dml.evaluation.pairs import negative_pairs, positive_pairs
+from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.vectors import unit_rows
 from keras_dml.visualization.canvas import add_legend, chart, hundredths, look
-from keras_dml.visualization.pairs import negative_pairs, positive_pairs
 
 if TYPE_CHECKING:
     from keras_dml.visualization.data_figure import DataFigure

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keras_dml.evaluation.embedding_space import spectral_decay
-from keras_dml.types import FloatArray
+from keras_dml.utils.types import FloatArray
 from keras_dml.visualization.canvas import (
     add_legend,
     chart,

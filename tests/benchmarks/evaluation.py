@@ -24,7 +24,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 
 from keras_dml.evaluation import evaluate
-from keras_dml.evaluation.vectors import unit_rows
+from keras_dml.utils.vectors import unit_rows
 
 METRICS = (
     "recall@1",

@@ -30,7 +30,7 @@ import tensorflow as tf
 from PIL import Image
 
 from keras_dml.data import ClassBalanced, ImageSet, Sampler, pipeline
-from keras_dml.types import Rows
+from keras_dml.utils.types import Rows
 
 SIDE, SIZE, BATCH, IMAGES_A_CLASS, SHOWN = 256, 224, 128, 16, 4
 

@@ -42,8 +42,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import faiss
 import numpy as np
 
-from keras_dml.evaluation.vectors import unit_rows
 from keras_dml.search import Index, indexed_rows
+from keras_dml.utils.vectors import unit_rows
 
 DIM, DIRECTIONS, K, BATCH, REPEATS = 128, 24, 10, 256, 5
 

@@ -3,12 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_dml.data import (
-    DataSplits,
-    ImageSet,
-    holdout_classes,
-    split_classes,
-)
+from keras_dml.data import DataSplits, ImageSet, holdout_classes, split_classes
 
 
 def make(classes: int) -> ImageSet:

@@ -7,7 +7,9 @@ the single images. Nothing may come of that but speed.
 import numpy as np
 import pytest
 
-from keras_dml.evaluation import counting, evaluate, search, slots, tile
+from keras_dml.evaluation import evaluate
+from keras_dml.evaluation.ranks import counting, search, tile
+from keras_dml.evaluation.ranks import ranked_positives as slots
 from tests.evaluation import naive
 
 METRICS = ("recall@1", "recall@10", "r_precision", "map@r")

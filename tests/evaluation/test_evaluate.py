@@ -257,7 +257,7 @@ def test_progress_names_the_search(monkeypatch):
         seen.append(description)
         return items
 
-    monkeypatch.setattr("keras_dml.evaluation.progress.track", track)
+    monkeypatch.setattr("keras_dml.utils.progress.track", track)
     expected = dict(evaluate(X, LABELS))
     assert not seen
     assert dict(evaluate(X, LABELS, progress=True)) == expected

@@ -7,9 +7,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_dml import export
 from keras_dml.data import View
-from keras_dml.export import Gallery
+from keras_dml.export import Gallery, export_model
 from tests.export.serving import make_model, random_images
 
 
@@ -38,4 +37,4 @@ def exported(
 ) -> Path:
     """With "lookup" of three neighbors, and a threshold."""
     folder = tmp_path_factory.mktemp("saved_models") / "glyphs" / "1"
-    return export(model, folder, gallery=gallery, k=3, threshold=0.9999)
+    return export_model(model, folder, gallery=gallery, k=3, threshold=0.9999)

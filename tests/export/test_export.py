@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_dml import backbones, export
+from keras_dml import backbones
 from keras_dml.data import View
-from keras_dml.export import Gallery, files
+from keras_dml.export import Gallery, export_model, files
 from tests.export.serving import (
     assert_same,
     contents,
@@ -30,7 +30,7 @@ def test_signatures_whatever_the_model_computes_in(
     policy: str, input_dtype: str, tmp_path: Path
 ) -> None:
     keras.config.set_dtype_policy(policy)
-    path = export(make_model(), tmp_path / "1", input_dtype=input_dtype)
+    path = export_model(make_model(), tmp_path / "1", input_dtype=input_dtype)
     signatures = tf.saved_model.load(str(path)).signatures
     taken = {}
     for name, signature in signatures.items():
@@ -54,7 +54,7 @@ def test_encoded_files_take_the_channels_of_the_model(
     model: keras.Model, exported: Path, tmp_path: Path
 ) -> None:
     color_model = make_model(channels=3)
-    color_exported = export(color_model, tmp_path / "1")
+    color_exported = export_model(color_model, tmp_path / "1")
     for channels in (1, 3):
         image = random_images(20, 18, channels)
         for x, folder in ((model, exported), (color_model, color_exported)):
@@ -67,7 +67,7 @@ def test_images_are_resized_in_the_way_of_the_model(
     mode: str, tmp_path: Path
 ) -> None:
     model = make_model(channels=3, resize=20, resize_mode=mode)
-    path = export(model, tmp_path / "1")
+    path = export_model(model, tmp_path / "1")
     images = [random_images(*size, 3) for size in ((30, 41), (41, 23), (1, 9))]
     by_file = serve(path, [file_of(x) for x in images])["embedding"]
     by_pixels = [
@@ -88,7 +88,7 @@ def test_plain_keras_model_is_exported_as_it_is(tmp_path: Path) -> None:
     plain = keras.Model(backbone.input, pooled)
     images = random_images(4, 33, 20, 3)
     predicted = predict(plain, images)
-    path = export(
+    path = export_model(
         plain, tmp_path / "1", gallery=Gallery(predicted, [0, 1, 2, 3]), k=4
     )
     served = serve(path, images.astype("float32"), "serving_default")
@@ -122,7 +122,7 @@ def test_gallery_is_no_part_of_the_graph(
     for count in (20, 20_000):
         rows = np.random.default_rng(0).normal(size=(count, 8))
         gallery = Gallery(rows, np.arange(count))
-        path = export(model, tmp_path, gallery=gallery)
+        path = export_model(model, tmp_path, gallery=gallery)
         sizes.append((path / "saved_model.pb").stat().st_size)
     assert abs(sizes[1] - sizes[0]) < 1000
 
@@ -143,7 +143,7 @@ def test_other_weights_than_the_models_are_refused(
 
     monkeypatch.setattr(tf.saved_model, "save", save_then_train)
     with pytest.raises(RuntimeError, match="differs by"):
-        export(model, tmp_path / "saved_models" / "glyphs" / "1")
+        export_model(model, tmp_path / "saved_models" / "glyphs" / "1")
     assert contents(tmp_path) == {}
 
 
@@ -155,7 +155,7 @@ def test_refusal_names_the_signature_that_differs(
         tf.io, "decode_image", lambda *args, **kw: 255 - decode(*args, **kw)
     )
     with pytest.raises(RuntimeError, match="'encoded' differs"):
-        export(model, tmp_path / "1")
+        export_model(model, tmp_path / "1")
     assert contents(tmp_path) == {}
 
 
@@ -173,7 +173,7 @@ def test_searches_that_find_other_rows_are_refused(
 
     monkeypatch.setattr(tf.math, "top_k", second_best)
     with pytest.raises((RuntimeError, tf.errors.OpError)):
-        export(model, tmp_path / "1", gallery=gallery)
+        export_model(model, tmp_path / "1", gallery=gallery)
     assert contents(tmp_path) == {}
 
 
@@ -182,7 +182,7 @@ def test_decoders_that_fail_are_refused(
 ) -> None:
     monkeypatch.setattr(files, "MOST_PIXELS", 100)
     with pytest.raises(RuntimeError, match=r"status(.|\s)*too large"):
-        export(model, tmp_path / "1")
+        export_model(model, tmp_path / "1")
     assert contents(tmp_path) == {}
 
 
@@ -190,7 +190,7 @@ def test_embeddings_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
     model = make_model()
     model.backbone.get_layer("norm_1").beta.assign([float("nan")] * 8)
     with pytest.raises(RuntimeError, match="differs by nan"):
-        export(model, tmp_path / "1")
+        export_model(model, tmp_path / "1")
     assert contents(tmp_path) == {}
 
 
@@ -205,9 +205,9 @@ def test_given_images_are_compared_too(
         return tf.where(is_wrong, 255.0 - seen, seen)
 
     monkeypatch.setattr(View, "apply", wrong_in_the_graph)
-    export(model, tmp_path / "1")
+    export_model(model, tmp_path / "1")
     with pytest.raises(RuntimeError, match="differs by"):
-        export(model, tmp_path / "2", check=[random_images(90, 20, 1)])
+        export_model(model, tmp_path / "2", check=[random_images(90, 20, 1)])
 
 
 @pytest.mark.parametrize("shape, dtype", [((9, 9, 3), "u1"), ((9, 9, 1), "f4")])
@@ -216,22 +216,22 @@ def test_unfit_images_are_refused(
 ) -> None:
     images = [np.zeros((9, 9, 1), "u1"), np.zeros(shape, dtype)]
     with pytest.raises(ValueError, match=r"`check` of(.|\s)*check\[1\]"):
-        export(model, tmp_path / "1", check=images)
+        export_model(model, tmp_path / "1", check=images)
 
 
 def test_unfit_models_and_arguments_are_refused(
     model: keras.Model, gallery: Gallery, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match="input_dtype='float16'"):
-        export(model, tmp_path / "1", input_dtype="float16")
+        export_model(model, tmp_path / "1", input_dtype="float16")
     with pytest.raises(ValueError, match="format='h5'"):
-        export(model, tmp_path / "1", format="h5")
+        export_model(model, tmp_path / "1", format="h5")
     with pytest.raises(ValueError, match="one embedding an image"):
-        export(backbones.small_convnet((16, 16, 1)), tmp_path / "1")
+        export_model(backbones.small_convnet((16, 16, 1)), tmp_path / "1")
     with pytest.raises(ValueError, match="of known size"):
-        export(backbones.small_convnet((None, None, 1)), tmp_path / "1")
+        export_model(backbones.small_convnet((None, None, 1)), tmp_path / "1")
     with pytest.raises(ValueError, match="k=41, 40 embeddings"):
-        export(model, tmp_path / "1", gallery=gallery, k=41)
+        export_model(model, tmp_path / "1", gallery=gallery, k=41)
     with pytest.raises(ValueError, match="`k` of export"):
-        export(model, tmp_path / "1", gallery=gallery, k=0)
+        export_model(model, tmp_path / "1", gallery=gallery, k=0)
     assert contents(tmp_path) == {}

@@ -20,7 +20,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_dml import export
+from keras_dml.export import export_model
 from tests.export.serving import (
     contents,
     file_of,
@@ -66,7 +66,7 @@ def export_twice(folder: Path, die_at: int, snapshots: Any, pipe: Any) -> None:
     sys.addaudithook(watch)
     pipe.send("started")
     for path in (folder / "1", folder):
-        export(model, path, overwrite=True)
+        export_model(model, path, overwrite=True)
     pipe.send(events)
 
 
@@ -97,7 +97,7 @@ def is_integer(name: str) -> bool:
 @pytest.fixture(scope="module")
 def old(tmp_path_factory: Any) -> Path:
     keras.utils.set_random_seed(0)
-    return export(make_model(), tmp_path_factory.mktemp("old") / "1")
+    return export_model(make_model(), tmp_path_factory.mktemp("old") / "1")
 
 
 @pytest.fixture(scope="module")
@@ -193,5 +193,5 @@ def test_killed_at_any_moment(
     process.join()
     assert_loadable(folder, allowed)
     # And it can be gone on with.
-    path = export(make_model(), folder)
+    path = export_model(make_model(), folder)
     assert path.name == str(len(versions(folder)))

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_dml import export
-from keras_dml.export import landing
+from keras_dml.export import export_model, landing
 from tests.export.serving import (
     assert_same,
     contents,
@@ -26,21 +25,21 @@ from tests.export.serving import (
 
 def test_next_free_version_is_used(model: keras.Model, tmp_path: Path) -> None:
     folder = tmp_path / "glyphs"
-    assert export(model, folder) == folder / "1"
+    assert export_model(model, folder) == folder / "1"
     for name in ("9", "10a", ".export-11"):
         (folder / name).mkdir()
-    assert export(model, folder) == folder / "10"
+    assert export_model(model, folder) == folder / "10"
 
 
 def test_overwriting_replaces_the_whole_export(
     model: keras.Model, tmp_path: Path
 ) -> None:
-    path = export(model, tmp_path / "1")
+    path = export_model(model, tmp_path / "1")
     (path / "assets" / "left over").write_text("from the old one")
     images = random_images(2, 16, 16, 1)
     other = make_model()
     assert np.abs(predict(other, images) - predict(model, images)).max() > 0.01
-    assert export(other, path, overwrite=True) == path
+    assert export_model(other, path, overwrite=True) == path
     served = serve(path, [file_of(x) for x in images])["embedding"]
     assert_same(served, predict(other, images))
     assert [x.name for x in tmp_path.iterdir()] == ["1"]
@@ -59,14 +58,14 @@ def test_what_exists_is_kept(
 ) -> None:
     with unchanged(exported.parent):
         with pytest.raises(FileExistsError, match="overwrite=True"):
-            export(model, exported)
+            export_model(model, exported)
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "thesis.tex").write_text("not an export")
     (tmp_path / "2").write_text("not even a folder")
     with unchanged(tmp_path):
         for version in ("1", "2"):
             with pytest.raises(FileExistsError, match="another version"):
-                export(model, tmp_path / version, overwrite=True)
+                export_model(model, tmp_path / version, overwrite=True)
 
 
 def test_export_of_another_process_is_kept(
@@ -82,7 +81,7 @@ def test_export_of_another_process_is_kept(
 
     monkeypatch.setattr(tf.saved_model, "load", load_while_another_exports)
     with pytest.raises(OSError):
-        export(model, tmp_path / "1")
+        export_model(model, tmp_path / "1")
     assert contents(tmp_path) == {"1": None, "1/saved_model.pb": b"theirs"}
 
 
@@ -95,7 +94,7 @@ def test_full_disk_leaves_what_was_there(
         for target in (exported, tmp_path / "saved_models" / "glyphs" / "1"):
             with unchanged(exported.parent), unchanged(tmp_path):
                 with pytest.raises(OSError, match="cannot be written"):
-                    export(model, target, overwrite=True)
+                    export_model(model, target, overwrite=True)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
@@ -109,7 +108,7 @@ def test_interrupts_leave_what_was_there(
     with unchanged(exported.parent), monkeypatch.context() as patch:
         patch.setattr(landing, "_exchange", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            export(model, exported, overwrite=True)
+            export_model(model, exported, overwrite=True)
 
 
 @pytest.mark.parametrize("has_call", [True, False])

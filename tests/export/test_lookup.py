@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_dml import data, evaluation, export, methods
-from keras_dml.evaluation.scores import Scores
-from keras_dml.export import Gallery
+from keras_dml import data, evaluation, methods
+from keras_dml.evaluation.ranks.scores import Scores
+from keras_dml.export import Gallery, export_model
 from tests.export.serving import answers, request
 
 K = 11
@@ -20,7 +20,7 @@ def found(tmp_path_factory: Any) -> dict[str, Any]:
     images = data.glyphs().test
     model = methods.baseline("small_convnet", embedding_dim=64)
     gallery = Gallery(evaluation.embed(model, images), images.labels)
-    path = export(
+    path = export_model(
         model, tmp_path_factory.mktemp("glyphs"), gallery=gallery, k=K
     )
     files = [tf.io.encode_png(x[..., None]).numpy() for x in images.pixels]

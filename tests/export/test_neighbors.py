@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_dml.evaluation.scores import Scores
+from keras_dml.evaluation.ranks.scores import Scores
 from keras_dml.export import neighbors
 from keras_dml.export.neighbors import Neighbors
 

@@ -8,9 +8,9 @@ import keras
 import numpy as np
 import pytest
 
-from keras_dml import backbones, export
+from keras_dml import backbones
 from keras_dml.data import View
-from keras_dml.export import Gallery
+from keras_dml.export import Gallery, export_model
 from tests.export.serving import contents, make_model, random_images
 
 # In the converter, and of the interpreter's own parts; nothing of ours.
@@ -48,7 +48,7 @@ def test_embeddings_are_those_of_the_model(
     file_format: str, model: keras.Model, tmp_path: Path
 ) -> None:
     path = tmp_path / "models" / FILES[file_format]
-    assert export(model, path, format=file_format) == path
+    assert export_model(model, path, format=file_format) == path
     for count in (1, 5):
         images = random_images(count, 30, 23, 1)
         seen = View.of(model).apply(images).numpy()
@@ -67,7 +67,9 @@ def test_plain_keras_models(file_format: str, tmp_path: Path) -> None:
     backbone = backbones.small_convnet((16, 16, 3), filters=(4, 8))
     pooled = keras.layers.GlobalAveragePooling2D()(backbone.output)
     plain = keras.Model(backbone.input, pooled)
-    path = export(plain, tmp_path / FILES[file_format], format=file_format)
+    path = export_model(
+        plain, tmp_path / FILES[file_format], format=file_format
+    )
     seen = random_images(2, 16, 16, 3).astype("float32")
     given = run(file_format, path, seen)
     np.testing.assert_allclose(given, plain(seen), rtol=0, atol=1e-5)
@@ -77,7 +79,7 @@ def test_other_models_are_refused(
     file_format: str, model: keras.Model, tmp_path: Path
 ) -> None:
     with pytest.raises(RuntimeError, match=f"{file_format} model differs"):
-        export(
+        export_model(
             model, tmp_path / FILES[file_format], format=file_format,
             tolerance=1e-12,
         )  # fmt: skip
@@ -90,9 +92,9 @@ def test_files_are_replaced_only_when_told_to(
     path = tmp_path / FILES[file_format]
     path.write_text("the old one")
     with pytest.raises(FileExistsError, match="overwrite=True"):
-        export(model, path, format=file_format)
+        export_model(model, path, format=file_format)
     assert path.read_text() == "the old one"
-    export(model, path, format=file_format, overwrite=True)
+    export_model(model, path, format=file_format, overwrite=True)
     assert path.stat().st_size > 1000
 
 
@@ -107,7 +109,7 @@ def test_missing_packages_are_named(
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.setitem(sys.modules, package.partition(".")[0], None)
     with pytest.raises(ImportError, match=rf"keras-dml\[{file_format}\]"):
-        export(model, tmp_path / FILES[file_format], format=file_format)
+        export_model(model, tmp_path / FILES[file_format], format=file_format)
     assert contents(tmp_path) == {}
 
 
@@ -116,9 +118,9 @@ def test_galleries_are_for_servers(
     file_format: str, model: keras.Model, gallery: Gallery, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match="`gallery` of export"):
-        export(
+        export_model(
             model, tmp_path / FILES[file_format], format=file_format,
             gallery=gallery,
         )  # fmt: skip
     with pytest.raises(ValueError, match="must end in"):
-        export(make_model(), tmp_path / "model", format=file_format)
+        export_model(make_model(), tmp_path / "model", format=file_format)

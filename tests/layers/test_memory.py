@@ -9,9 +9,10 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_dml import MetricModel, export, losses, methods
+from keras_dml import MetricModel, losses, methods
+from keras_dml.export import export_model
 from keras_dml.layers import EmbeddingQueue
-from keras_dml.objective import Objective
+from keras_dml.model.objective import Objective
 from tests.methods.test_contract import batch
 
 
@@ -184,6 +185,6 @@ def test_the_memory_is_left_out_of_exports(tiny_backbone, tmp_path) -> None:
     head = methods.baseline(tiny_backbone, embedding_dim=4).head
     objective = CrossBatch(losses.ContrastiveLoss(), 30)
     model = MetricModel(tiny_backbone, head, objective)
-    folder = export(model, tmp_path / "1")
+    folder = export_model(model, tmp_path / "1")
     stored = tf.train.list_variables(str(folder / "variables/variables"))
     assert not [name for name, shape in stored if shape == [30, 4]]

@@ -4,8 +4,8 @@ import pytest
 import tensorflow as tf
 
 from keras_dml import losses, methods
-from keras_dml.methods.abe import VARIANTS
-from keras_dml.methods.abe_objective import constructed_pairs
+from keras_dml.methods._abe.method import VARIANTS
+from keras_dml.methods._abe.objective import constructed_pairs
 from tests.methods.test_contract import batch
 
 every_variant = pytest.mark.parametrize("variant", VARIANTS)

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_dml import backbones, export, losses, methods
+from keras_dml import backbones, losses, methods
+from keras_dml.export import export_model
 from keras_dml.recipes.schema import AttentiveGrouping
 from tests.methods.test_contract import batch
 
@@ -74,7 +75,7 @@ def test_peers_train_and_are_saved(grouping, tiny_backbone, tmp_path) -> None:
 @pytest.mark.slow
 def test_export_holds_what_an_embedding_needs(tiny_backbone, tmp_path) -> None:
     model = model_of(tiny_backbone, loss=PER_CLASS)
-    folder = export(model, tmp_path / "export" / "1")
+    folder = export_model(model, tmp_path / "export" / "1")
     loaded = tf.saved_model.load(str(folder))
     served = loaded.signatures["serving_default"]
     assert set(served.structured_outputs) == {"embedding"}

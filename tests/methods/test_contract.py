@@ -9,7 +9,8 @@ import pytest
 import tensorflow as tf
 
 from keras_dml import MetricModel, backbones, methods
-from keras_dml.head import Head
+from keras_dml.export import export_model
+from keras_dml.model.head import Head
 from tests.conftest import blobs
 
 # Non-default arguments for every method, and variables that are not meant
@@ -288,10 +289,9 @@ def test_head_says_what_it_was_given(name: str) -> None:
 
 @every_method
 def test_export_gives_the_same_embeddings(name: str, tmp_path) -> None:
-    from keras_dml import export
 
     model = build(name)
-    folder = export(model, tmp_path / "model" / "1")
+    folder = export_model(model, tmp_path / "model" / "1")
     served = tf.saved_model.load(str(folder)).signatures["serving_default"]
     images = np.random.default_rng(0).uniform(0, 255, (3, 18, 18, 1))
     images = images.astype("float32")

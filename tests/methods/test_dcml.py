@@ -3,8 +3,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_dml import export, methods
-from keras_dml.methods.dcml_tasks import SharedTask
+from keras_dml import methods
+from keras_dml.export import export_model
+from keras_dml.methods._dcml.tasks import SharedTask
 from tests.layers.test_compositor import branches
 from tests.losses.oracle import numeric_gradient, unit
 from tests.methods.test_contract import batch
@@ -256,7 +257,7 @@ def test_a_loaded_model_has_the_same_variables(tiny_backbone, tmp_path) -> None:
 
 def test_export_leaves_the_compositors_out(tiny_backbone, tmp_path) -> None:
     model = model_of(tiny_backbone)
-    folder = export(model, tmp_path / "model" / "1")
+    folder = export_model(model, tmp_path / "model" / "1")
     checkpoint = tf.train.load_checkpoint(str(folder / "variables/variables"))
     shapes = checkpoint.get_variable_to_shape_map().values()
     kernel = list(model.objective.compositor.kernel.shape)

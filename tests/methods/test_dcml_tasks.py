@@ -6,11 +6,11 @@ import pytest
 import tensorflow as tf
 
 from keras_dml import callbacks, data, losses, methods
-from keras_dml.methods.baseline import EmbeddingObjective
-from keras_dml.methods.dcml_meta_classes import MetaClasses
-from keras_dml.methods.dcml_tasks import SeparateTasks, SharedTask
-from keras_dml.objective import Objective
-from keras_dml.serialization import register
+from keras_dml.methods._baseline import EmbeddingObjective
+from keras_dml.methods._dcml.meta_classes import MetaClasses
+from keras_dml.methods._dcml.tasks import SeparateTasks, SharedTask
+from keras_dml.model.objective import Objective
+from keras_dml.utils.serialization import register
 from tests.conftest import blobs
 from tests.methods.test_contract import batch
 from tests.methods.test_dcml import model_of

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_dml import export, losses, methods
-from keras_dml.methods.diva_tasks import TASKS
+from keras_dml import losses, methods
+from keras_dml.export import export_model
+from keras_dml.methods._diva.tasks import TASKS
 from tests.losses.oracle import unit
 from tests.methods.test_contract import batch
 
@@ -212,7 +213,7 @@ def test_files_keep_the_queue_and_the_paths_of_weights(
 
 def test_exports_hold_nothing_of_training(tiny_backbone, tmp_path) -> None:
     model = model_of(tiny_backbone)
-    folder = export(model, tmp_path / "1")
+    folder = export_model(model, tmp_path / "1")
     stored = tf.train.list_variables(str(folder / "variables/variables"))
     held = [np.prod(s) for name, s in stored if "_CHECKPOINTABLE" not in name]
     wanted = [*model.backbone.variables, *model.head.variables]

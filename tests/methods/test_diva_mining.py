@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from keras_dml import losses
 from keras_dml.losses.pairs import compare
-from keras_dml.methods.diva_mining import (
+from keras_dml.methods._diva.mining import (
     IntraClass,
     PermutedLabels,
     SharedClasses,

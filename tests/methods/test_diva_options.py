@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from keras_dml import evaluation
-from keras_dml.methods.diva_mining import (
+from keras_dml.methods._diva.mining import (
     IntraClass,
     PermutedLabels,
     SharedClasses,
 )
-from keras_dml.methods.diva_tasks import TASKS
+from keras_dml.methods._diva.tasks import TASKS
 from tests.methods.test_contract import batch
 from tests.methods.test_diva import model_of, views
 

@@ -3,8 +3,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_dml import export, losses, methods
-from keras_dml.methods.baseline import EmbeddingHead
+from keras_dml import losses, methods
+from keras_dml.export import export_model
+from keras_dml.methods._baseline import EmbeddingHead
 from tests.methods.test_contract import batch
 
 
@@ -118,7 +119,7 @@ def test_trains_with_every_base_loss_of_the_paper(
     ):
         np.testing.assert_array_equal(a, b)
     stored = tf.train.list_variables(
-        str(export(model, tmp_path / "1") / "variables/variables")
+        str(export_model(model, tmp_path / "1") / "variables/variables")
     )
     held = [s for name, s in stored if "_CHECKPOINTABLE" not in name]
     served = [*model.backbone.variables, *model.head.variables]

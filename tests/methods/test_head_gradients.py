@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_dml.head import Head
-from keras_dml.methods.attentive_grouping_head import GroupedHead
-from keras_dml.methods.baseline import EmbeddingHead
-from keras_dml.methods.dcml import LearnersHead
-from keras_dml.methods.diva_head import TaskHead
-from keras_dml.methods.divide_and_conquer import SlicedHead
+from keras_dml.methods._attentive_grouping.head import GroupedHead
+from keras_dml.methods._baseline import EmbeddingHead
+from keras_dml.methods._dcml.method import LearnersHead
+from keras_dml.methods._diva.head import TaskHead
+from keras_dml.methods._divide_and_conquer import SlicedHead
+from keras_dml.model.head import Head
 from tests.losses.oracle import numeric_gradient, unit
 
 SHAPE = (3, 2, 2, 5)  # B, h, w, C

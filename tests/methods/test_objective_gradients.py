@@ -12,11 +12,11 @@ import pytest
 import tensorflow as tf
 
 from keras_dml import losses
-from keras_dml.methods.abe_objective import DivergentObjective
-from keras_dml.methods.attentive_grouping import GroupedObjective
-from keras_dml.methods.diva import DivaObjective
-from keras_dml.methods.diva_tasks import diva_tasks
-from keras_dml.methods.divide_and_conquer import AlternatingObjective
+from keras_dml.methods._abe.objective import DivergentObjective
+from keras_dml.methods._attentive_grouping.method import GroupedObjective
+from keras_dml.methods._diva.method import DivaObjective
+from keras_dml.methods._diva.tasks import diva_tasks
+from keras_dml.methods._divide_and_conquer import AlternatingObjective
 from tests.losses.oracle import Array, numeric_gradient, unit
 
 LABELS = np.array([0, 0, 0, 1, 1, 2])

@@ -14,7 +14,7 @@ import pytest
 from keras_dml import data
 from keras_dml.evaluation import embed
 from keras_dml.recipes import building, load
-from keras_dml.types import FloatArray
+from keras_dml.utils.types import FloatArray
 from tests.recipes import stand_ins
 
 RECIPES = Path(__file__).parents[2] / "recipes"

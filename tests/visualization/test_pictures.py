@@ -8,6 +8,7 @@ import pytest
 
 from keras_dml import methods
 from keras_dml.data import ImageSet, View
+from keras_dml.data.pictures import seen
 from keras_dml.evaluation import embed
 from keras_dml.visualization import (
     attention_maps,
@@ -19,7 +20,6 @@ from keras_dml.visualization import (
     strongest_attention,
 )
 from keras_dml.visualization.masks import most_different_channels
-from keras_dml.visualization.pictures import seen
 
 VIEW = View((16, 16), 1)
 

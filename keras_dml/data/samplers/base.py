@@ -5,9 +5,9 @@ from typing import ClassVar
 
 import numpy.typing as npt
 
-from keras_dml.arguments import check_count
 from keras_dml.data.fields import as_labels
-from keras_dml.types import Rows
+from keras_dml.utils.arguments import check_count
+from keras_dml.utils.types import Rows
 
 
 class Sampler(abc.ABC):

@@ -5,7 +5,6 @@ import logging
 import numpy as np
 import numpy.typing as npt
 
-from keras_dml.arguments import check_choice, check_count
 from keras_dml.data.samplers.base import Sampler
 from keras_dml.data.samplers.layout import (
     Groups,
@@ -18,7 +17,8 @@ from keras_dml.data.samplers.rounds import (
     proportional_shares,
     random_counts,
 )
-from keras_dml.types import FloatArray, Rows
+from keras_dml.utils.arguments import check_choice, check_count
+from keras_dml.utils.types import FloatArray, Rows
 
 logger = logging.getLogger(__name__)
 

@@ -3,7 +3,6 @@
 import numpy as np
 import numpy.typing as npt
 
-from keras_dml.arguments import check_choice, check_count
 from keras_dml.data.samplers.base import Sampler
 from keras_dml.data.samplers.class_balanced import ClassBalanced, quotas
 from keras_dml.data.samplers.layout import (
@@ -13,7 +12,8 @@ from keras_dml.data.samplers.layout import (
     spread,
 )
 from keras_dml.data.samplers.rounds import balanced_counts
-from keras_dml.types import Rows
+from keras_dml.utils.arguments import check_choice, check_count
+from keras_dml.utils.types import Rows
 
 SCHEDULES = ("alternate", "round_robin", "proportional")
 FILLS = ("none", "outside")

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from keras_dml.data.samplers.rounds import put_first
-from keras_dml.types import Rows
+from keras_dml.utils.types import Rows
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,11 @@
 import numpy as np
 import numpy.typing as npt
 
-from keras_dml.arguments import check_count
 from keras_dml.data.samplers.base import Sampler
 from keras_dml.data.samplers.layout import Groups, spread
 from keras_dml.data.samplers.rounds import balanced_counts
-from keras_dml.types import Rows
+from keras_dml.utils.arguments import check_count
+from keras_dml.utils.types import Rows
 
 
 class PairSampler(Sampler):

@@ -6,11 +6,11 @@ from typing import Any
 
 import keras
 
-from keras_dml.losses.lookup import from_name
 from keras_dml.losses.mining.distance_weighted import DistanceWeighted
 from keras_dml.losses.mining.miner import Miner, Seed
 from keras_dml.losses.mining.multi_similarity import MultiSimilarity
 from keras_dml.losses.mining.selection import Selection
+from keras_dml.utils.lookup import from_name
 
 MINING: dict[str, Callable[..., Miner]] = {
     "all": Selection,

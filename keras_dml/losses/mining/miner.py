@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_dml.losses.pairs import Pairs
 from keras_dml.losses.turns import next_turn, turns
-from keras_dml.types import Config, Tensor
+from keras_dml.utils.types import Config, Tensor
 
 Seed: TypeAlias = int | keras.random.SeedGenerator | None
 

@@ -6,8 +6,8 @@ from keras import ops
 
 from keras_dml.losses.mining.miner import Miner, Seed
 from keras_dml.losses.pairs import Pairs
-from keras_dml.serialization import register
-from keras_dml.types import Tensor
+from keras_dml.utils.serialization import register
+from keras_dml.utils.types import Tensor
 
 
 @register

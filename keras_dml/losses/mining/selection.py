@@ -5,7 +5,6 @@ from typing import Any
 
 from keras import ops
 
-from keras_dml.arguments import check_choice
 from keras_dml.losses.mining.miner import (
     Miner,
     Seed,
@@ -13,8 +12,9 @@ from keras_dml.losses.mining.miner import (
     one_of_each_row,
 )
 from keras_dml.losses.pairs import Pairs
-from keras_dml.serialization import register
-from keras_dml.types import Tensor
+from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.serialization import register
+from keras_dml.utils.types import Tensor
 
 POSITIVES = ("all", "easy", "hard")
 NEGATIVES = ("all", "easy", "semihard", "hard")

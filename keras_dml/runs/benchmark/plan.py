@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from keras_dml.arguments import check_count
 from keras_dml.recipes import Recipe, RecipeError, dump, load
+from keras_dml.utils.arguments import check_count
 
 SEPARATOR = "::"
 

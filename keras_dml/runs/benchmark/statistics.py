@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from keras_dml.evaluation import Interval, Results
-from keras_dml.types import FloatArray
+from keras_dml.utils.types import FloatArray
 
 CONFIDENCE = 0.95
 

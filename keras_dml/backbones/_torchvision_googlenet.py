@@ -1,0 +1,89 @@
+"""GoogLeNet as torchvision has it: with batch normalization."""
+
+import keras
+from keras import layers
+
+from keras_dml.backbones._googlenet import WIDTHS
+from keras_dml.backbones.caffe import halving_max_pool
+from keras_dml.utils.types import Tensor
+
+
+def torchvision_googlenet(
+    input_shape: tuple[int, int, int] = (224, 224, 3),
+) -> keras.Model:
+    """GoogLeNet of torchvision, to the last Inception module.
+
+    Batch normalization (ε 1e-3) after every convolution, which has no bias;
+    no local response normalization; 3×3 convolutions where the paper has
+    5×5; a 2×2 pooling before the last two modules. The auxiliary
+    classifiers, the dropout and the classifier are left out. Weights are
+    random; layers have the names of torchvision's modules with "_" for ".",
+    so that `convert.load_state_dict` takes its state dict as it is:
+    "conv1_conv", "inception4e_branch2_1_bn", "maxpool3".
+
+    Args:
+        input_shape: (H, W, 3) of RGB images with pixels in 0 to 255.
+
+    Returns:
+        A functional model, (B, H, W, 3) → (B, h, w, 1024). Preprocessing
+        is its first layer: to [−1, 1], which is what torchvision's
+        normalization and its `transform_input` make of an image together.
+
+    Reference:
+        Szegedy et al., "Going Deeper with Convolutions", CVPR 2015.
+    """
+    inputs = keras.Input(input_shape, name="image")
+    x = layers.Rescaling(1 / 127.5, offset=-1.0, name="preprocessing")(inputs)
+    # PyTorch pads both sides alike, "same" in Keras does not.
+    x = layers.ZeroPadding2D(3, name="conv1_pad")(x)
+    x = _conv(x, 64, 7, "conv1", strides=2, padding="valid")
+    x = halving_max_pool(x, "maxpool1")
+    x = _conv(x, 64, 1, "conv2")
+    x = _conv(x, 192, 3, "conv3")
+    x = halving_max_pool(x, "maxpool2")
+    for module in WIDTHS:
+        if module == "4a":
+            x = halving_max_pool(x, "maxpool3")
+        if module == "5a":
+            x = halving_max_pool(x, "maxpool4", size=2)
+        x = _inception(x, module)
+    return keras.Model(inputs, x, name="torchvision_googlenet")
+
+
+def _inception(x: Tensor, module: str) -> Tensor:
+    name = f"inception{module}"
+    one, three_in, three, five_in, five, projection = WIDTHS[module]
+    y = _conv(x, three_in, 1, f"{name}_branch2_0")
+    z = _conv(x, five_in, 1, f"{name}_branch3_0")
+    pooled = layers.MaxPooling2D(
+        3, strides=1, padding="same", name=f"{name}_branch4_0"
+    )(x)
+    branches = [
+        _conv(x, one, 1, f"{name}_branch1"),
+        _conv(y, three, 3, f"{name}_branch2_1"),
+        _conv(z, five, 3, f"{name}_branch3_1"),
+        _conv(pooled, projection, 1, f"{name}_branch4_1"),
+    ]
+    return layers.Concatenate(name=f"{name}_output")(branches)
+
+
+def _conv(
+    x: Tensor,
+    channels: int,
+    size: int,
+    name: str,
+    strides: int = 1,
+    padding: str = "same",
+) -> Tensor:
+    x = layers.Conv2D(
+        channels,
+        size,
+        strides=strides,
+        padding=padding,
+        use_bias=False,
+        name=f"{name}_conv",
+    )(x)
+    x = layers.BatchNormalization(
+        momentum=0.9, epsilon=1e-3, name=f"{name}_bn"
+    )(x)
+    return layers.ReLU(name=f"{name}_relu")(x)

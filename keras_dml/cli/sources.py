@@ -1,0 +1,115 @@
+"""What the commands read: models and galleries."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import keras
+import numpy as np
+
+from keras_dml.data import ImageSet, concatenate, image_folder
+from keras_dml.data.data_uri import data_uri
+from keras_dml.data.folder import EXTENSIONS
+from keras_dml.recipes import Recipe
+
+SPLITS = ("train", "validation", "test")
+
+LoadedImages: TypeAlias = ImageSet | list[str]
+
+
+def read_model(source: str, which: str) -> tuple[keras.Model, Recipe | None]:
+    """The model of a run, with its recipe, or that of a `.keras` file.
+
+    Raises:
+        ValueError: If it is neither.
+        FileNotFoundError: If a run saved no model.
+    """
+    from keras_dml import runs
+
+    if Path(source).is_file():
+        return keras.models.load_model(source, compile=False), None
+    return runs.load_model(source, which), runs.load_recipe(source)
+
+
+def read_images(names: Sequence[str], recipe: Recipe | None) -> LoadedImages:
+    """The images of one or several sources, as one set.
+
+    Args:
+        names: Folders with a folder for every class; folders with images
+            directly in them, which then have no label; or splits of the
+            recipe: "train", "validation" or "test".
+        recipe: The recipe of the run, if it is one.
+
+    Raises:
+        ValueError: If a source holds no images, or if only some have
+            labels.
+        FileNotFoundError: If there is no such folder.
+    """
+    found = [_read(name, recipe) for name in names]
+    sets = [x for x in found if isinstance(x, ImageSet)]
+    if len(sets) == len(found):
+        return sets[0] if len(sets) == 1 else concatenate(_renumbered(sets))
+    if sets:
+        raise ValueError(
+            "DATA must all have a folder for every class, or none. Received: "
+            f"{', '.join(names)}, of which {len(sets)} have. Index them "
+            "apart, or put images without a class into one folder."
+        )
+    return [file for x in found if isinstance(x, list) for file in x]
+
+
+def thumbnails(images: LoadedImages) -> dict[str, list[str]]:
+    """A column of small pictures, for images that are in no files."""
+    if not isinstance(images, ImageSet) or images.paths is not None:
+        return {}
+    pictures = [data_uri(images.read(i), 64) for i in range(len(images))]
+    return {"thumbnail": pictures}
+
+
+def _read(name: str, recipe: Recipe | None) -> LoadedImages:
+    if name in SPLITS:
+        return _split(name, recipe)
+    folder = Path(name)
+    if folder.is_dir():
+        entries = sorted(folder.iterdir(), key=lambda x: os.fsencode(x.name))
+        visible = [x for x in entries if not x.name.startswith(".")]
+        files = [str(x) for x in visible if x.suffix.lower() in EXTENSIONS]
+        if files and not any(x.is_dir() for x in visible):
+            return files
+    return image_folder(name)
+
+
+def _split(name: str, recipe: Recipe | None) -> ImageSet:
+    from keras_dml.recipes import building
+
+    if recipe is None:
+        raise ValueError(
+            f"The split {name!r} is one of a run's data. Received: a model "
+            f"without a run. Give the folder of a run, or ./{name} if it is "
+            "a folder of images."
+        )
+    images: ImageSet = getattr(building.splits(recipe), name)
+    return images
+
+
+def _renumbered(sets: list[ImageSet]) -> list[ImageSet]:
+    """The sets with labels that are the same where classes' names are."""
+    numbers: dict[str, int] = {}
+    result = []
+    for images in sets:
+        names = [
+            images.names.get(label, str(label))
+            for label in images.labels.tolist()
+        ]
+        labels = [numbers.setdefault(name, len(numbers)) for name in names]
+        result.append(
+            ImageSet(
+                images.images,
+                np.array(labels, np.int64),
+                names=dict(zip(labels, names, strict=True)),
+                ids=images.ids,
+                boxes=images.boxes,
+            )
+        )
+    return result

@@ -1,0 +1,114 @@
+"""What a folder or file is as a data set, and what is missing."""
+
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from keras_dml.data._table import table
+from keras_dml.data.archives import cars196, cub200, inshop, sop, vehicleid
+from keras_dml.data.archives._cars196 import LAYOUTS as CARS196
+from keras_dml.data.archives._cub200 import LAYOUTS as CUB200
+from keras_dml.data.archives._inshop import LAYOUTS as INSHOP
+from keras_dml.data.archives._sop import LAYOUTS as SOP
+from keras_dml.data.archives._vehicleid import LAYOUTS as VEHICLEID
+from keras_dml.data.archives.layout import Layout, closest
+from keras_dml.data.folder import image_folder_splits
+from keras_dml.data.splits import DataSplits
+from keras_dml.data.table_reading import FORMATS
+
+Loader = Callable[[Path], DataSplits]
+
+_ARCHIVES: tuple[tuple[Loader, tuple[Layout, ...]], ...] = (
+    (cub200, CUB200),
+    (cars196, CARS196),
+    (sop, SOP),
+    (inshop, INSHOP),
+    (vehicleid, VEHICLEID),
+)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a path was found to be.
+
+    Attributes:
+        kind: What it is, in words.
+        loader: Name of the function of `keras_dml.data` that loads it.
+        splits: What that gives, or None if it cannot be loaded.
+        problems: What is missing or wrong, each in a sentence or more.
+    """
+
+    kind: str
+    loader: str
+    splits: DataSplits | None
+    problems: tuple[str, ...]
+
+
+def check(path: str | os.PathLike[str]) -> Findings:
+    """Says which data set is at a path, and what is missing.
+
+    The archive of a benchmark is known by its lists, a table by how its
+    file is called; any other folder is looked at as an image folder, and
+    every image of it is decoded.
+
+    Args:
+        path: A folder or file.
+
+    Raises:
+        FileNotFoundError: If there is nothing.
+    """
+    place = Path(path).expanduser()
+    if not place.exists():
+        raise FileNotFoundError(
+            f"`path` of check must be a folder or a table. Received: path="
+            f"{os.fspath(path)!r}, which is not there."
+        )
+    if place.suffix.lower() in FORMATS and place.is_file():
+        return _load(place, "a table of images", table)
+    for loader, layouts in _ARCHIVES:
+        layout, _, missing = closest(place, layouts)
+        if _is_likely(layout, missing):
+            return _load(place, f"the data set {layout.title}", loader)
+    return _load(place, "a folder of images", image_folder_splits)
+
+
+def _is_likely(layout: Layout, missing: Sequence[str]) -> bool:
+    """Whether a list of the archive is there: other folders have `images`."""
+    there = set(layout.entries) - set(missing)
+    return any(Path(entry).suffix for entry in there)
+
+
+def _load(
+    place: Path, kind: str, loader: Callable[..., DataSplits]
+) -> Findings:
+    splits = None
+    problems = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            splits = loader(place)
+        except (ValueError, OSError, ImportError) as error:
+            problems.append(str(error))
+    problems += [str(x.message) for x in caught if x.category is UserWarning]
+    if splits is not None:
+        problems += _lonely(splits)
+    return Findings(kind, loader.__name__, splits, tuple(problems))
+
+
+def _lonely(splits: DataSplits) -> list[str]:
+    """Classes that have no positive pair."""
+    sets = {"training": splits.trainval, "test": splits.test}
+    counts = {
+        name: int(np.sum(np.unique(x.labels, return_counts=True)[1] == 1))
+        for name, x in sets.items()
+    }
+    return [
+        f"{count} {name} classes have a single image: they are left out of "
+        "batches, and as queries they have nothing to find."
+        for name, count in counts.items()
+        if count
+    ]

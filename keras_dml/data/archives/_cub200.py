@@ -1,0 +1,107 @@
+"""CUB-200-2011: 200 kinds of birds."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from keras_dml.data.archives.halves import halves
+from keras_dml.data.archives.layout import Layout, locate
+from keras_dml.data.archives.reading import (
+    Counts,
+    as_integers,
+    read_by_id,
+    read_list,
+)
+from keras_dml.data.files import require_files
+from keras_dml.data.imageset import ImageSet
+from keras_dml.data.splits import DataSplits
+from keras_dml.utils.types import Rows
+
+LAYOUTS = (
+    Layout(
+        "CUB-200-2011",
+        "CUB_200_2011",
+        (
+            "images.txt",
+            "image_class_labels.txt",
+            "bounding_boxes.txt",
+            "classes.txt",
+            "images",
+        ),
+        images="images",
+    ),
+)
+COUNTS: Counts = {
+    "train classes": 100,
+    "train images": 5864,
+    "test classes": 100,
+    "test images": 5924,
+}
+
+
+def cub200(
+    path: str | os.PathLike[str],
+    cropped: bool = False,
+    validation: float = 0.2,
+    seed: int = 0,
+    counts: Counts | None = COUNTS,
+) -> DataSplits:
+    """CUB-200-2011, split by class: the first 100 train, the others test.
+
+    The archive's own `train_test_split.txt` is for classification and is
+    not used.
+
+    Args:
+        path: The folder `CUB_200_2011`, or the one that it is in.
+        cropped: Whether an image is what its bounding box shows.
+        validation: Fraction of the training classes that is held out for
+            choosing a model.
+        seed: Which classes those are.
+        counts: What the archive should hold; None to take what is there.
+
+    Returns:
+        The splits. Labels are the archive's, from 1; ids the paths in its
+        folder `images`.
+
+    Raises:
+        FileNotFoundError: If a list or an image is not there.
+        ValueError: If a list is damaged, or a count differs.
+
+    Reference:
+        Wah et al., "The Caltech-UCSD Birds-200-2011 Dataset", CNS-TR-2011-001;
+        split: Song et al., "Deep Metric Learning via Lifted Structured
+        Feature Embedding", CVPR 2016.
+    """
+    folder, root = locate(path, LAYOUTS, "cub200")
+    ids, names = read_list(folder / "images.txt", 2)
+    labels_file = folder / "image_class_labels.txt"
+    (labels,) = read_by_id(labels_file, 2, ids)
+    classes_file = folder / "classes.txt"
+    classes, class_names = read_list(classes_file, 2)
+    files = [root / name for name in names]
+    require_files(files, str(folder / "images.txt"))
+    images = ImageSet(
+        files,
+        as_integers(labels, "class", labels_file),
+        names=dict(
+            zip(
+                as_integers(classes, "class", classes_file),
+                class_names,
+                strict=True,
+            )
+        ),
+        ids=names,
+        boxes=_boxes(folder, ids) if cropped else None,
+    )
+    title = LAYOUTS[0].title
+    return halves(images, "cub200", title, folder, counts, validation, seed)
+
+
+def _boxes(folder: Path, ids: list[str]) -> Rows:
+    """From x, y, width and height, rounded outwards."""
+    file = folder / "bounding_boxes.txt"
+    x, y, width, height = np.array(read_by_id(file, 5, ids), np.float64)
+    first = np.floor([x, y])
+    last = np.ceil([x + width, y + height])
+    return np.concatenate([first, last]).T.astype(np.int64)

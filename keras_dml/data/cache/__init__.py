@@ -1,0 +1,1 @@
+"""Caches of decoded images, in memory and on disk."""

@@ -1,0 +1,158 @@
+"""Caching: decoded and resized images, in memory or on disk."""
+
+import hashlib
+import logging
+import os
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from keras_dml.data.augment import Augment
+from keras_dml.data.cache import decoded
+from keras_dml.data.cache.decoded import Decoded, megabytes, size_of
+from keras_dml.data.cache.folder import cache_folder
+from keras_dml.data.cache.memory import available_memory
+from keras_dml.data.decode import image_size
+from keras_dml.data.fields import Pixels
+from keras_dml.data.imageset import ImageSet
+from keras_dml.data.loading import Loader
+from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.progress import track
+from keras_dml.utils.types import Rows
+
+logger = logging.getLogger(__name__)
+
+CACHES = ("none", "auto", "memory", "disk")
+
+MEMORY_SHARE = 0.5
+"""Of the memory that is available, what "auto" takes at most."""
+
+# Changes with whatever changes the pixels of the same file.
+_VERSION = "1"
+
+
+def cached(images: ImageSet, augment: Augment, cache: str) -> Decoded | None:
+    """The images as `augment.prepare` leaves them, if they shall be kept.
+
+    Args:
+        images: The images. Those that are in memory are not kept twice.
+        augment: What is done to them.
+        cache: As for `pipeline`.
+
+    Raises:
+        ValueError: If `cache` is unknown, if there is not enough memory for
+            "memory", or if a file cannot be decoded.
+        OSError: If there is no room for "disk".
+    """
+    check_choice("pipeline", "cache", cache, CACHES)
+    if cache == "none" or images.paths is None:
+        return None
+    file = _file(images, augment)
+    if cache != "memory":
+        kept = decoded.read(file, len(images))
+        if kept is not None:
+            size = megabytes(kept.flat.size)
+            logger.info("Decoded images are taken from %s, %s.", file, size)
+            return kept
+    shapes = _shapes(images, augment)
+    place = _place(cache, size_of(shapes), file)
+    if place == "none":
+        return None
+    prepared = _prepared(images, augment, shapes)
+    if place == "memory":
+        return decoded.in_memory(prepared, shapes)
+    decoded.write(file, prepared, shapes)
+    return Decoded(np.memmap(file, np.uint8, "c"), shapes)
+
+
+def _place(cache: str, size: int, file: Path) -> str:
+    """Where decoded images are kept: "memory", "disk" or "none"."""
+    memory, disk = available_memory(), _free_disk(file.parent)
+    room = f"{megabytes(memory)} of memory, {megabytes(disk)} on disk free"
+    if cache == "auto":
+        if size <= MEMORY_SHARE * memory:
+            cache = "memory"
+        else:
+            cache = "disk" if size <= disk else "none"
+    elif size > {"memory": memory, "disk": disk}[cache]:
+        error = ValueError if cache == "memory" else OSError
+        raise error(
+            f"`cache` of pipeline must be where there is room for "
+            f"{megabytes(size)} of decoded images. Received: cache="
+            f'{cache!r}, with {room}. Use cache="auto", or a smaller `resize`.'
+        )
+    if cache == "none":
+        logger.warning(
+            "Decoded images are not kept: they take %s, with %s.",
+            megabytes(size),
+            room,
+        )
+    else:
+        where = "memory" if cache == "memory" else str(file)
+        logger.info(
+            "Decoded images are kept in %s: %s, with %s.",
+            where,
+            megabytes(size),
+            room,
+        )
+    return cache
+
+
+def _free_disk(folder: Path) -> int:
+    """Bytes that are free where a folder is, or will be."""
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
+
+
+def _file(images: ImageSet, augment: Augment) -> Path:
+    """A file whose name changes with the images and what is done to them."""
+    view = augment.view
+    done = view.preparation if augment.resizes_first else ()
+    key = hashlib.sha256(repr((_VERSION, tf.__version__, done)).encode())
+    for path in images.paths or ():
+        try:
+            found = os.stat(path)
+            state = f"{found.st_size}, {found.st_mtime_ns}"
+        except OSError:
+            state = "none"  # To decode it is the error.
+        key.update(os.fsencode(os.path.abspath(path)) + b"\0")
+        key.update(state.encode() + b"\n")
+    if images.boxes is not None:
+        key.update(images.boxes.tobytes())
+    return cache_folder() / "decoded" / f"{key.hexdigest()[:32]}.pixels"
+
+
+def _shapes(images: ImageSet, augment: Augment) -> Rows:
+    """Shapes of the prepared images by the heads of their files, (N, 3)."""
+    paths = images.paths or ()
+    boxes = [None] * len(paths) if images.boxes is None else images.boxes
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = pool.map(image_size, paths, boxes)
+        sizes = list(track(found, len(paths), "Measuring images"))
+    shapes = np.empty((len(sizes), 3), np.int64)
+    shapes[:, :2] = sizes
+    shapes[:, 2] = 3
+    if augment.resizes_first:
+        shapes[:, :2] = augment.view.prepared_sizes(shapes[:, :2])
+        shapes[:, 2] = augment.view.channels
+    return shapes
+
+
+def _prepared(
+    images: ImageSet, augment: Augment, shapes: Rows
+) -> Iterator[Pixels]:
+    """The prepared images, in order, decoded in parallel."""
+    loaded = Loader(images).each(augment.prepare)
+    for row, image in enumerate(track(loaded, len(images), "Decoding images")):
+        if image.shape != tuple(shapes[row]):
+            raise ValueError(
+                f"The image file {(images.paths or ())[row]!r} is not of the "
+                "size that it says it has. Save it again, or use "
+                'cache="none".'
+            )
+        yield image

@@ -1,0 +1,151 @@
+"""Decoded: images that were decoded and resized once, kept in one piece."""
+
+import json
+import logging
+import math
+import mmap
+import time
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from keras_dml.data.cache.folder import write_atomically
+from keras_dml.data.fields import Pixels
+from keras_dml.utils.types import Rows
+
+logger = logging.getLogger(__name__)
+
+# Bytes that are checked at a time.
+_CHUNK = 2**24
+
+# Seconds after which nobody writes a temporary file any more.
+_STALE = 3600.0
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Pixels of images of different sizes, one image after the other.
+
+    Attributes:
+        flat: All pixels, (M,) uint8. They start at a page of memory, as
+            TensorFlow, which uses them where they are, needs it.
+        shapes: (height, width, channels) of every image, (N, 3).
+    """
+
+    flat: Pixels
+    shapes: Rows
+
+    @property
+    def starts(self) -> Rows:
+        """Where in `flat` each image starts, (N,)."""
+        sizes = self.shapes.prod(axis=1)
+        return np.cumsum(sizes) - sizes
+
+    @property
+    def stack(self) -> Pixels | None:
+        """The same as (N, H, W, C) if all are of one size, or None."""
+        if (self.shapes != self.shapes[0]).any():
+            return None
+        return self.flat.reshape(len(self.shapes), *self.shapes[0])
+
+
+def in_memory(images: Iterable[Pixels], shapes: Rows) -> Decoded:
+    """Keeps images in memory.
+
+    Args:
+        images: The images, in order, of the shapes that are given.
+        shapes: (N, 3).
+    """
+    memory = mmap.mmap(-1, size_of(shapes))
+    decoded = Decoded(np.frombuffer(memory, np.uint8), shapes)
+    for start, image in zip(decoded.starts, images, strict=True):
+        decoded.flat[start : start + image.size] = image.reshape(-1)
+    return decoded
+
+
+def size_of(shapes: Rows) -> int:
+    """Bytes that images of these shapes take."""
+    return int(shapes.prod(axis=1).sum())
+
+
+def write(path: Path, images: Iterable[Pixels], shapes: Rows) -> None:
+    """Writes images to a file, and next to it an index, which is last.
+
+    Args:
+        path: The file; the index has the suffix .json.
+        images: The images, in order, of the shapes that are given.
+        shapes: (N, 3).
+    """
+    _remove_stale(path)
+    checksum = 0
+
+    def write_pixels(file: IO[bytes]) -> None:
+        nonlocal checksum
+        for image in images:
+            content = image.tobytes()
+            checksum = zlib.crc32(content, checksum)
+            file.write(content)
+
+    write_atomically(path, write_pixels)
+    index = json.dumps({"checksum": checksum, "shapes": shapes.tolist()})
+    write_atomically(
+        _index_of(path), lambda file: file.write(index.encode("utf-8"))
+    )
+
+
+def read(path: Path, count: int) -> Decoded | None:
+    """Opens what `write` wrote; pixels are read when they are needed.
+
+    Args:
+        path: The file.
+        count: Images that it should hold.
+
+    Returns:
+        The images, or None if there are none, or none that are whole.
+    """
+    if not path.exists() or not _index_of(path).exists():
+        return None
+    try:
+        return _verified(path, count)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        logger.warning("%s is damaged and is made again: %s", path, error)
+        return None
+
+
+def _verified(path: Path, count: int) -> Decoded:
+    index = json.loads(_index_of(path).read_text(encoding="utf-8"))
+    shapes = np.array(index["shapes"], np.int64)
+    if shapes.shape != (count, 3) or (shapes < 1).any():
+        raise ValueError(f"its index is not one of {count} images")
+    size = path.stat().st_size
+    if size != size_of(shapes):
+        raise ValueError(f"it has {size} bytes instead of {size_of(shapes)}")
+    # Copy on write: TensorFlow takes no memory that is read-only.
+    flat: Pixels = np.memmap(path, np.uint8, "c")
+    checksum = 0
+    for start in range(0, size, _CHUNK):
+        chunk = flat[start : start + _CHUNK].tobytes()
+        checksum = zlib.crc32(chunk, checksum)
+    if checksum != index["checksum"]:
+        raise ValueError("its checksum is another")
+    return Decoded(flat, shapes)
+
+
+def _index_of(path: Path) -> Path:
+    return path.with_suffix(".json")
+
+
+def _remove_stale(path: Path) -> None:
+    """Removes what processes that were killed have left behind."""
+    for file in path.parent.glob(f".{path.name}.*"):
+        if time.time() - file.stat().st_mtime > _STALE:
+            file.unlink(missing_ok=True)
+
+
+def megabytes(size: float) -> str:
+    """Bytes, for people."""
+    return f"{math.ceil(size / 1e6):,} MB"

@@ -1,0 +1,37 @@
+"""Images as the model sees them, to be drawn."""
+
+from typing import Any
+
+import numpy as np
+
+from keras_dml.data.fields import Pixels
+from keras_dml.utils.types import Rows
+
+
+def seen(images: Any, rows: Rows, view: Any) -> Pixels:
+    """The test view of some images, (n, H, W, C) uint8.
+
+    Args:
+        images: An `ImageSet`.
+        rows: (n,) row numbers.
+        view: A `keras_dml.data.View`, as `View.of(model)`.
+    """
+    from keras_dml.data import test_view
+
+    batches = test_view(images.select(np.asarray(rows, np.int64)), view)
+    views = np.concatenate([batch.numpy() for batch in batches])
+    return np.rint(views).clip(0, 255).astype(np.uint8)
+
+
+def class_name(images: Any, row: int, longest: int = 18) -> str:
+    """The name of an image's class, short; its label if it has none."""
+    label = int(images.labels[row])
+    return short_name(images.names.get(label, str(label)), longest)
+
+
+def short_name(name: str, longest: int = 18) -> str:
+    """A name to be drawn, cut if it is long."""
+    if len(name) > longest:
+        name = name[: longest - 1] + "…"
+    # Between dollars, matplotlib would read mathematics.
+    return name.replace("$", r"\$")

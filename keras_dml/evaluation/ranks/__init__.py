@@ -1,0 +1,1 @@
+"""Exact ranks: what is retrieved before what, decided in float64."""

@@ -1,0 +1,179 @@
+"""Scores of queries against a gallery: fast to filter, exact to decide.
+
+The rank of an image hangs on comparisons of scores. A float32 matrix
+product rounds, and how it rounds depends on the library, its threads and
+the shape of the block. So the product only decides comparisons whose
+outcome its rounding error cannot change; the others are decided by
+`Scores.exact`, in float64 and in a fixed order of summation.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.vectors import (
+    Selection,
+    Vectors,
+    blocks,
+    row_norms,
+    squares,
+)
+
+DISTANCES = ("cosine", "euclidean", "dot")
+
+
+class Scores:
+    """Scores of pairs (query, gallery image); higher is nearer.
+
+    Up to a constant factor that is a power of two, they are
+
+    - dot: x·y;
+    - euclidean: −|x − y|²/2;
+    - cosine: x·y/(|x| |y|) − 1, or −1 if either is zero, computed as the
+      euclidean score of the unit vectors, which tells near ones apart
+      where their cosines all round to 1.
+
+    `left @ right.T` gives the scores of a block, less `offset`, with an
+    error of at most `tolerance`. Both factors are centred, since the error
+    of a product grows with the size of its factors: collapsed embeddings
+    (all cosines above 0.999) are resolved as finely as spread ones. For
+    that, with μ the mean and x' = x − μ, scores are written as
+    x'·y' + b(x) + b(y), the last two as two more dimensions, where
+    b = −|x'|²/2, or μ·x' for dot.
+
+    Args:
+        queries: (Q, D), finite.
+        gallery: (G, D), finite; may be the same array.
+        distance: "cosine", "euclidean" or "dot".
+    """
+
+    def __init__(
+        self, queries: FloatArray, gallery: FloatArray, distance: str
+    ) -> None:
+        norms = row_norms(queries)
+        same = gallery is queries
+        gallery_norms = norms if same else row_norms(gallery)
+        scale = _scale(max(norms.max(), gallery_norms.max()), 1000)
+        if distance == "cosine":
+            self.queries = Vectors.unit(queries, norms)
+            self.gallery = Vectors.unit(gallery, gallery_norms)
+        else:
+            self.queries = Vectors(queries, scale)
+            self.gallery = Vectors(gallery, scale)
+        self.distance = distance
+        self.factor_size = gallery.shape[1] + 2
+        self._mean = self.gallery.mean()
+        self._largest = self._largest_sizes(self.gallery)
+        norm, bias = self._largest
+        if not same:
+            norm, bias = self._largest_sizes(self.queries)
+        # Not so large that factors would overflow float32.
+        self._unit = _scale(
+            norm * self._largest[0] + bias + self._largest[1], 100
+        )
+        self.offset = 0.0
+        if distance == "dot":
+            self.offset = float(self._mean @ self._mean) * self._unit
+
+    def left(self, rows: Selection, dtype: Any = np.float32) -> FloatArray:
+        """Left factor of the queries in `rows`, (n, D + 2)."""
+        centred, bias = self._centred(self.queries, rows)
+        return _augmented(centred, bias, 1.0, self._unit, dtype)
+
+    def right(self, rows: Selection, dtype: Any = np.float32) -> FloatArray:
+        """Right factor of the gallery images in `rows`, (n, D + 2)."""
+        centred, bias = self._centred(self.gallery, rows)
+        return _augmented(centred, 1.0, bias, 1.0, dtype)
+
+    def tolerance(self, left: FloatArray) -> FloatArray:
+        """Bound on the error of `left @ right.T` for each query, (n,).
+
+        |fl(l·r) − l·r| ≤ γ_n |l|·|r| for any order of summation (Higham,
+        "Accuracy and Stability of Numerical Algorithms", 2nd ed., eq.
+        3.5), with room for the rounding of the factors themselves, for
+        that of the exact scores, and for underflow.
+        """
+        wide = left.astype(np.float64)
+        norms = np.sqrt(squares(wide[:, :-2]))
+        norm, bias = self._largest
+        size = norms * norm + np.abs(wide[:, -2]) + wide[:, -1] * bias
+        terms = left.shape[1] + 16
+        rounding = terms * float(np.finfo(left.dtype).eps) / 2
+        # Exact scores err by their size; those of dot, not being centred,
+        # by the size of the embeddings, which is at most 1.
+        exact_size = 4 * self._unit if self.distance == "dot" else size
+        underflow = terms * 2.0**-126 * (1 + norms + norm)
+        tolerance: FloatArray = (
+            rounding * size + terms * 2.0**-53 * exact_size + underflow
+        )
+        return tolerance
+
+    def exact(self, query_rows: Rows, gallery_rows: Rows) -> FloatArray:
+        """Scores of pairs, computed in float64 one pair at a time.
+
+        A score depends on nothing but the two vectors: pairs of equal
+        vectors have equal scores, wherever they stand.
+
+        Args:
+            query_rows: (n,) rows of the queries.
+            gallery_rows: (n,) rows of the gallery images.
+
+        Returns:
+            (n,) float64.
+        """
+        result = np.empty(len(query_rows), np.float64)
+        # Small enough for the cache.
+        chunk = max(1, 2**16 // self.factor_size)
+        for pairs in blocks(len(query_rows), chunk):
+            x = self.queries.rows(query_rows[pairs])
+            y = self.gallery.rows(gallery_rows[pairs])
+            if self.distance == "dot":
+                result[pairs] = np.multiply(x, y, out=x).sum(axis=1)
+            else:
+                result[pairs] = -0.5 * squares(np.subtract(x, y, out=x))
+        if self.distance == "cosine":
+            either = self.queries.is_zero[query_rows]
+            result[either | self.gallery.is_zero[gallery_rows]] = -1.0
+        return result * self._unit
+
+    def _centred(
+        self, vectors: Vectors, rows: Selection
+    ) -> tuple[FloatArray, FloatArray]:
+        """Vectors less the mean, (n, D), and their bias, (n,)."""
+        centred = vectors.rows(rows) - self._mean
+        if self.distance == "dot":
+            return centred, (centred * self._mean).sum(axis=1)
+        bias = -0.5 * squares(centred)
+        if self.distance == "cosine":
+            bias -= vectors.is_zero[rows] * 0.5
+        return centred, bias
+
+    def _largest_sizes(self, vectors: Vectors) -> tuple[float, float]:
+        """Largest norm and largest absolute bias."""
+        norm = bias = 0.0
+        for rows in blocks(len(vectors), 4096):
+            centred, biases = self._centred(vectors, rows)
+            norm = max(norm, float(squares(centred).max()) ** 0.5)
+            bias = max(bias, float(np.abs(biases).max()))
+        return norm, bias
+
+
+def _scale(largest: float, most: int) -> float:
+    """A power of two, which changes no digit, that brings it down to 1.
+
+    Between 2**-most and 2**most.
+    """
+    if not largest:
+        return 1.0
+    return float(2.0 ** -np.clip(np.ceil(np.log2(largest)), -most, most))
+
+
+def _augmented(
+    x: FloatArray, second_last: Any, last: Any, factor: float, dtype: Any
+) -> FloatArray:
+    result = np.empty((len(x), x.shape[1] + 2), dtype)
+    result[:, :-2] = x * factor
+    result[:, -2] = second_last * factor
+    result[:, -1] = last * factor
+    return result

@@ -1,0 +1,159 @@
+"""A block of scores and its error."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keras_dml.evaluation.ranks.relevance import Positives
+from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.vectors import blocks, within
+
+BAND = 2**17
+"""Scores looked at together: few enough to stay in the cache."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs of a query and a gallery image.
+
+    Attributes:
+        query: (n,), numbered within the panel.
+        item: (n,), numbered within the gallery.
+        score: Less `Scores.offset`, (n,).
+        tolerance: Bound on the error of the score, (n,).
+    """
+
+    query: Rows
+    item: Rows
+    score: FloatArray
+    tolerance: FloatArray
+
+    def select(self, which: Rows) -> "Pairs":
+        """Some of the pairs."""
+        return Pairs(
+            self.query[which],
+            self.item[which],
+            self.score[which],
+            self.tolerance[which],
+        )
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A block of scores, less `Scores.offset`.
+
+    Attributes:
+        values: (queries, items), or (items, queries) if `mirrored`.
+        tolerance: Bound on the error of each query's scores, (queries,).
+        queries: Queries, numbered within their panel.
+        items: Images of the gallery.
+        mirrored: Whether queries are the second axis.
+        chosen: The queries that are there, numbered within `queries`,
+            ascending; None if all are.
+    """
+
+    values: FloatArray
+    tolerance: FloatArray
+    queries: slice
+    items: slice
+    mirrored: bool = False
+    chosen: Rows | None = None
+
+    def pick(self, values: np.ndarray) -> np.ndarray:
+        """Of values for a panel's queries, those for the tile's."""
+        values = values[self.queries]
+        return values if self.chosen is None else values[self.chosen]
+
+    @property
+    def rows(self) -> Rows:
+        """The tile's queries, numbered within their panel."""
+        return self.pick(np.arange(self.queries.stop))
+
+    def bands(self) -> "list[Tile]":
+        """The same, in bands of consecutive rows."""
+        height = max(1, BAND // self.values.shape[1])
+        return [self._band(rows) for rows in blocks(len(self.values), height)]
+
+    def _band(self, rows: slice) -> "Tile":
+        values = self.values[rows]
+        if self.mirrored:
+            return replace(self, values=values, items=within(self.items, rows))
+        tolerance = self.tolerance[rows]
+        if self.chosen is not None:
+            chosen = self.chosen[rows]
+            return replace(
+                self, values=values, tolerance=tolerance, chosen=chosen
+            )
+        queries = within(self.queries, rows)
+        return replace(
+            self, values=values, tolerance=tolerance, queries=queries
+        )
+
+    def reaching(self, lowest: FloatArray) -> NDArray[np.bool_]:
+        """Where a score may be as high as its query's `lowest`.
+
+        Args:
+            lowest: A score for each query, (queries,).
+
+        Returns:
+            Of the shape of `values`.
+        """
+        # The scores are compared in their own precision.
+        dtype = self.values.dtype
+        low = (lowest - self.tolerance).astype(dtype)
+        low = np.nextafter(low, np.array(-np.inf, dtype))
+        return self.values >= self._along(low)
+
+    def exceeding(self, highest: FloatArray) -> NDArray[np.bool_]:
+        """Where a score is certainly higher than its query's `highest`."""
+        dtype = self.values.dtype
+        high = (highest + self.tolerance).astype(dtype)
+        high = np.nextafter(high, np.array(np.inf, dtype))
+        return self.values > self._along(high)
+
+    def counts(self, where: NDArray[np.bool_]) -> Rows:
+        """Number of places for each query, (queries,)."""
+        if not self.mirrored:
+            return np.array([np.count_nonzero(row) for row in where])
+        # Small numbers are added faster.
+        dtype = np.uint8 if len(where) < 256 else np.int64
+        counts = np.add.reduce(where.view(np.uint8), axis=0, dtype=dtype)
+        return counts.astype(np.int64)
+
+    def pairs(self, where: NDArray[np.bool_]) -> Pairs:
+        """The pairs at some places."""
+        found = np.flatnonzero(where)
+        first = found // self.values.shape[1]
+        second = found - first * self.values.shape[1]
+        query, item = (second, first) if self.mirrored else (first, second)
+        tolerance = self.tolerance[query]
+        if self.chosen is not None:
+            query = self.chosen[query]
+        return Pairs(
+            query + self.queries.start,
+            item + self.items.start,
+            self.values.reshape(-1)[found],
+            tolerance,
+        )
+
+    def find(self, lists: Positives) -> tuple[Rows, Rows]:
+        """Where the images of queries' lists are, as first and second axis.
+
+        Args:
+            lists: Of all queries of the panel.
+        """
+        rows = self.rows
+        counts = lists.counts[rows]
+        query = np.repeat(np.arange(len(rows)), counts)
+        within_list = np.arange(len(query)) - np.repeat(
+            np.cumsum(counts) - counts, counts
+        )
+        item = lists.items[lists.starts[rows][query] + within_list]
+        there = (item >= self.items.start) & (item < self.items.stop)
+        query, item = query[there], item[there] - self.items.start
+        return (item, query) if self.mirrored else (query, item)
+
+    def _along(self, values: FloatArray) -> FloatArray:
+        """Values for each query, to be compared to the scores."""
+        return values if self.mirrored else values[:, None]

@@ -1,0 +1,1 @@
+"""Verification: thresholds for "same class or not", and how sure they are."""

@@ -1,0 +1,210 @@
+"""Thresholds: from which similarity on are two images of one class?"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from keras_dml.evaluation.verification.class_bootstrap import (
+    ClassBootstrap,
+    telling_positions,
+)
+from keras_dml.evaluation.verification.criteria import Criterion
+from keras_dml.evaluation.verification.pairs import (
+    PairCounts,
+    count_pairs,
+    threshold_at,
+)
+from keras_dml.utils.arguments import check_count
+from keras_dml.utils.arrays import as_ids
+from keras_dml.utils.types import Config, FloatArray
+from keras_dml.utils.unit_embeddings import UnitEmbeddings
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A calibrated threshold, and what it does on the images it is from.
+
+    Attributes:
+        value: The cosine similarity from which two images count as of one
+            class.
+        low: Lower end of its confidence interval; None without one.
+        high: Upper end.
+        criterion: How it was chosen.
+        true_positive_rate: Share of the pairs of one class that reach it.
+        false_positive_rate: Share of the pairs of two classes that do.
+        precision: Share of pairs of one class among those that reach it.
+            Unlike the rates it depends on how many of each there are.
+        confidence: Probability mass of the interval.
+        resamples: Bootstrap samples of the interval.
+        images: Number of images.
+        classes: Number of classes.
+        positive_pairs: Number of pairs of one class.
+        negative_pairs: Number of pairs of two classes.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    criterion: str
+    true_positive_rate: float
+    false_positive_rate: float
+    precision: float
+    confidence: float
+    resamples: int
+    images: int
+    classes: int
+    positive_pairs: int
+    negative_pairs: int
+
+    def to_dict(self) -> Config:
+        """As plain values, which fit JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, config: Config) -> "Threshold":
+        """What `to_dict` gave, also after a way through JSON."""
+        return cls(**config)
+
+    def __str__(self) -> str:
+        interval = ""
+        if self.low is not None and self.high is not None:
+            interval = f" [{self.low:.4f}, {self.high:.4f}]"
+        return (
+            f"{self.value:.4f}{interval} ({self.criterion}): true positives "
+            f"{_percent(self.true_positive_rate)}, false positives "
+            f"{_percent(self.false_positive_rate)}"
+        )
+
+
+def _percent(rate: float) -> str:
+    """Three digits, however small: a false positive rate may well be."""
+    return f"{100 * rate:.3g}%"
+
+
+def calibrate(
+    embeddings: Any,
+    labels: Any,
+    criterion: str = "eer",
+    *,
+    confidence: float = 0.95,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> Threshold:
+    """The threshold that a criterion chooses on all pairs of images.
+
+    All N(N − 1)/2 pairs are counted, none is sampled. Thresholds are
+    multiples of 2⁻²⁰; where several do equally well the middle one is
+    taken, as in the gap between two groups that do not overlap (but "fpr"
+    is the lowest).
+
+    The interval is that of a bootstrap over classes. Pairs must not be
+    drawn: two pairs that share an image, or a class, are not independent,
+    and intervals would be far too narrow. Nor should images be: the
+    threshold is for classes not seen before, and what differs from class
+    to class would be left out. Drawn with replacement, a class brings its
+    own pairs as often as it is drawn, and two classes the pairs between
+    them as often as the product says. More than 512 classes are drawn in
+    512 random groups. With few classes, below about 20, the interval is
+    too narrow still.
+
+    Args:
+        embeddings: (N, D), of classes that the model was not trained on;
+            they are brought to unit length.
+        labels: Classes, (N,) integers.
+        criterion: "eer", where as large a share of pairs of one class is
+            missed as of pairs of two classes is accepted (the equal error
+            rate); "fpr=0.01", the lowest at which no more than that share
+            of pairs of two classes is accepted; "f1", where the harmonic
+            mean of precision and recall of the pairs is largest. The last
+            depends on how many images a class has, the others do not.
+        confidence: Probability mass of the interval.
+        resamples: Bootstrap samples; 0 for no interval.
+        seed: Seed of the draws.
+
+    Raises:
+        ValueError: If there are no pairs of one class or of two, too few
+            for the criterion, or if an argument is not as described.
+
+    Reference:
+        Bolle, Ratha and Pankanti, "Error analysis of pattern recognition
+        systems: the subsets bootstrap", CVIU 2004; Fogliato, Patil and
+        Perona, "Confidence intervals for error rates in 1:1 matching
+        tasks", IJCV 2024, section 3.
+    """
+    chooses = Criterion.parse(criterion)
+    _check(confidence, resamples)
+    x = UnitEmbeddings(embeddings, None, "embeddings", "calibrate").array
+    classes = np.unique(as_ids(labels, len(x), owner="calibrate"),
+                        return_inverse=True)[1]  # fmt: skip
+    counts = count_pairs(x, classes)
+    _check_pairs(counts, chooses)
+    position = chooses.choose(counts)
+    value = threshold_at(position)
+    low, high = None, None
+    if resamples:
+        bootstrap = ClassBootstrap(x, classes, resamples, seed)
+        low, high = _interval(bootstrap, counts, chooses, confidence)
+    hits = int(counts.accepted_positive[position])
+    false = int(counts.accepted_negative[position])
+    return Threshold(
+        value=value,
+        low=low,
+        high=high,
+        criterion=criterion,
+        true_positive_rate=hits / counts.positives,
+        false_positive_rate=false / counts.negatives,
+        precision=hits / (hits + false) if hits + false else 1.0,
+        confidence=confidence,
+        resamples=resamples,
+        images=len(x),
+        classes=int(classes.max()) + 1,
+        positive_pairs=counts.positives,
+        negative_pairs=counts.negatives,
+    )
+
+
+def _interval(
+    bootstrap: ClassBootstrap,
+    counts: PairCounts,
+    criterion: Criterion,
+    confidence: float,
+) -> tuple[float, float]:
+    positions = telling_positions(counts)
+    thresholds = np.array([threshold_at(x) for x in positions.tolist()])
+    chosen: FloatArray = np.array(
+        [
+            criterion.choose_between(thresholds, hits, false)
+            for hits, false in zip(*bootstrap.accepted(positions), strict=True)
+        ]
+    )
+    tail = (1 - confidence) / 2
+    # Samples without pairs of both kinds choose nothing.
+    low, high = np.nanquantile(chosen, [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def _check(confidence: float, resamples: int) -> None:
+    check_count("calibrate", "resamples", resamples, least=0)
+    if not 0 < confidence < 1:
+        raise ValueError(
+            "`confidence` of calibrate must lie between 0 and 1. Received: "
+            f"confidence={confidence}. Use 0.95."
+        )
+
+
+def _check_pairs(counts: PairCounts, criterion: Criterion) -> None:
+    if not (counts.positives and counts.negatives):
+        raise ValueError(
+            "`labels` of calibrate must have pairs of one class and pairs of "
+            f"two. Received: {counts.positives} pairs of one class and "
+            f"{counts.negatives} of two. Use at least two classes, one of "
+            "them with two images."
+        )
+    if criterion.rate * counts.negatives < 1 and criterion.name == "fpr":
+        raise ValueError(
+            "`criterion` of calibrate must allow at least one of the pairs "
+            f"of two classes. Received: criterion='fpr={criterion.rate:g}' "
+            f"and {counts.negatives} such pairs. Use more images, or a rate "
+            f"of at least {1 / counts.negatives:.2g}."
+        )

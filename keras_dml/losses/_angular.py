@@ -1,0 +1,195 @@
+"""Angular loss."""
+
+import math
+from typing import Any
+
+from keras import ops
+
+from keras_dml.losses.base import MetricLoss
+from keras_dml.losses.distances import inner_product
+from keras_dml.losses.gradients import custom_gradient
+from keras_dml.losses.pairs import pair_masks
+from keras_dml.losses.reductions import Terms, masked_logsumexp, reduce_terms
+from keras_dml.losses.turns import entries, next_turn, turns
+from keras_dml.utils.serialization import register
+from keras_dml.utils.types import Tensor
+
+
+def angular(
+    labels: Tensor,
+    embeddings: Tensor,
+    ref_labels: Tensor | None = None,
+    ref_embeddings: Tensor | None = None,
+    *,
+    angle: float = 45.0,
+    reduction: str = "mean",
+) -> Tensor:
+    """Angular loss of every example, (B,); see `AngularLoss`."""
+    positive, negative = pair_masks(
+        labels, ref_labels, exclude_self=ref_embeddings is None
+    )
+    has_negative = ops.any(negative, axis=1, keepdims=True)
+    positive = ops.logical_and(positive, has_negative)
+    refs = embeddings if ref_embeddings is None else ref_embeddings
+    count = ops.sum(ops.cast(positive, "float32"), axis=1)
+    walk = _Walk(positive, negative, ref_embeddings is None, angle)
+    refs = embeddings if ref_embeddings is None else ref_embeddings
+    total = walk.total(inner_product(embeddings, ref_embeddings), refs)
+    # Every term is above 0, so that both counts are the same.
+    return reduce_terms(Terms(total, count, count), reduction)
+
+
+class _Walk:
+    """Sums the terms over all positives, with memory O(B·R).
+
+    Visits the k-th positive of all anchors at once. The gradient is a walk
+    of its own, which makes it work where loops of unknown length have no
+    gradient (XLA, JAX).
+
+    Args:
+        positive: (B, R) boolean.
+        negative: (B, R) boolean.
+        among: Whether the references are the batch itself: then the rows
+            of its similarities are those of the positives too.
+        angle: α, in degrees.
+    """
+
+    def __init__(
+        self, positive: Tensor, negative: Tensor, among: bool, angle: float
+    ) -> None:
+        tan2 = math.tan(math.radians(angle)) ** 2
+        self.push, self.pull = 4.0 * tan2, 2.0 * (1.0 + tan2)
+        self.negative = negative
+        self.among = among
+        self.scores = turns(positive)
+        self.steps = ops.max(ops.sum(ops.cast(positive, "int32"), axis=1))
+
+    def total(self, similarity: Tensor, refs: Tensor) -> Tensor:
+        """(B,): the terms of each anchor, summed.
+
+        Args:
+            similarity: (B, R) inner products of anchors and references.
+            refs: (R, D).
+        """
+
+        @custom_gradient
+        def total(similarity: Tensor, refs: Tensor) -> Any:
+            losses = self._losses(similarity, refs)
+
+            def gradient(upstream: Tensor) -> Any:
+                return self._slopes(similarity, refs, losses, upstream)
+
+            return ops.sum(losses, axis=1), gradient
+
+        return total(similarity, refs)
+
+    def _losses(self, similarity: Tensor, refs: Tensor) -> Tensor:
+        """(B, R): log(1 + Σ_n exp f(a, p, n)) of each positive p, else 0."""
+        near = self._exponents(similarity)
+
+        def add(best: Tensor, losses: Tensor) -> tuple[Tensor]:
+            index = self._index(best)
+            exponents = near + self._of_positives(index, similarity, refs)
+            loss = masked_logsumexp(exponents, self.negative, add_one=True)
+            return (ops.where(self._pick(best), loss, losses),)
+
+        (losses,) = self._loop(add, ops.zeros_like(similarity))
+        return losses
+
+    def _slopes(
+        self, similarity: Tensor, refs: Tensor, losses: Tensor, upstream: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Gradient by the similarities and by the references."""
+        near = self._exponents(similarity)
+
+        def add(best: Tensor, by_similarity: Tensor, by_refs: Tensor) -> Any:
+            index = self._index(best)
+            of_positives = self._of_positives(index, similarity, refs)
+            offset = of_positives - entries(losses, index)
+            weight = ops.where(best > 0, upstream[:, None], 0.0)
+            share = ops.exp(near + offset) * weight
+            pull = ops.sum(share, axis=1, keepdims=True) * -self.pull
+            share = self.push * share
+            by_similarity += ops.where(self._pick(best), pull, share)
+            count = ops.shape(refs)[0]
+            if self.among:
+                by_similarity += ops.segment_sum(share, index, count)
+            else:
+                by_p = ops.matmul(share, refs)
+                by_refs += ops.segment_sum(by_p, index, count) + ops.matmul(
+                    ops.transpose(share), ops.take(refs, index, axis=0)
+                )
+            return by_similarity, by_refs
+
+        return self._loop(add, ops.zeros_like(similarity), ops.zeros_like(refs))
+
+    def _exponents(self, similarity: Tensor) -> Tensor:
+        """(B, R) part of f of anchor and negative alone; −1e30 elsewhere."""
+        return ops.where(self.negative, self.push * similarity, -1e30)
+
+    def _of_positives(
+        self, index: Tensor, similarity: Tensor, refs: Tensor
+    ) -> Tensor:
+        """(B, R) rest of f, for the positives at `index`."""
+        if self.among:
+            rows = ops.take(similarity, index, axis=0)
+        else:
+            rows = inner_product(ops.take(refs, index, axis=0), refs)
+        return self.push * rows - self.pull * entries(similarity, index)
+
+    def _pick(self, best: Tensor) -> Tensor:
+        return ops.logical_and(self.scores == best, best > 0)
+
+    def _index(self, best: Tensor) -> Tensor:
+        """(B,) which reference it is; any if there is none."""
+        count = ops.shape(self.scores)[1]
+        index = count - ops.cast(best[:, 0], "int32")
+        return ops.minimum(index, count - 1)
+
+    def _loop(self, add: Any, *initial: Tensor) -> tuple[Tensor, ...]:
+        def body(k: Tensor, last: Tensor, *sums: Tensor) -> tuple[Tensor, ...]:
+            best = next_turn(self.scores, last)
+            return (k + 1, best, *add(best, *sums))
+
+        start = ops.full_like(self.scores[:, :1], float("inf"))
+        _, _, *sums = ops.while_loop(
+            lambda k, *_: k <= self.steps,
+            body,
+            (ops.ones_like(self.steps), start, *initial),
+        )
+        return tuple(sums)
+
+
+@register
+class AngularLoss(MetricLoss):
+    """Angular loss: bounds the angle at the negative of each triplet.
+
+    log(1 + Σ_n exp(4 tan²α (x_a + x_p)ᵀ x_n − 2 (1 + tan²α) x_aᵀ x_p)) for
+    each positive pair, n over the negatives of the anchor. Terms are
+    positive pairs.
+
+    Args:
+        angle: α, in degrees, between 0 and 90.
+        reduction: As for `MetricLoss`.
+        **kwargs: As for `MetricLoss`.
+
+    Raises:
+        ValueError: If `angle` is out of range.
+
+    Reference:
+        Wang et al., "Deep Metric Learning with Angular Loss", ICCV 2017,
+        Eq. 7; α = 45° is the paper's choice for Stanford Online Products.
+    """
+
+    function = staticmethod(angular)
+
+    def __init__(
+        self, angle: float = 45.0, reduction: str = "mean", **kwargs: Any
+    ) -> None:
+        super().__init__(reduction=reduction, **kwargs)
+        if not 0 < angle < 90:
+            raise ValueError(
+                "`angle` of AngularLoss is in degrees, between 0 and 90. "
+                f"Received: angle={angle}."
+            )
+        self.angle = angle

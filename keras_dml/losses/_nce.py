@@ -1,0 +1,126 @@
+"""Noise-contrastive estimation with a queue, and DiVA's DaNCE."""
+
+import math
+
+from keras import ops
+
+from keras_dml.losses.distances import (
+    inner_product,
+    log_inverse_density,
+    safe_sqrt,
+)
+from keras_dml.losses.reductions import masked_logsumexp
+from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.types import Tensor
+
+WEIGHTINGS = ("paper", "released")
+
+
+def nce(
+    queries: Tensor,
+    keys: Tensor,
+    queue: Tensor,
+    filled: Tensor | None = None,
+    *,
+    temperature: float = 0.1,
+    weighting: str | None = None,
+    limit: float | None = None,
+    cutoff: float = 0.5,
+    max_distance: float = 1.4,
+    positive_in_denominator: bool | None = None,
+) -> Tensor:
+    """Noise-contrastive loss of every query against a queue of keys.
+
+    −log(exp(s(q, k)/τ) / Σ_n exp(w_n s(q, n)/τ)), s the inner product. No
+    gradient passes the keys, the queue and the weights.
+
+    Args:
+        queries: (B, D) unit embeddings.
+        keys: (B, D) unit embeddings; row i is the positive of query i.
+        queue: (N, D) unit embeddings, the negatives.
+        filled: (N,) boolean: which rows of the queue hold a key. None:
+            all of them. An empty slot is never compared.
+        temperature: τ.
+        weighting: What multiplies the logits of the negatives.
+
+            - None: nothing (plain NCE, Eq. 5).
+            - "paper": w(d) = min(λ, 1/q(d)) (Eq. 6).
+            - "released": w ∝ 1/q(d), d clamped to at least `cutoff`, 0
+              beyond `max_distance`, scaled to sum to 1 over the queue for
+              each query.
+
+            1/q(d) is the inverse density of distances on the sphere, up to
+            its constant: see `distances.log_inverse_density`.
+        limit: λ of "paper", which gives no value for it.
+        cutoff: Smallest distance told apart, for "released".
+        max_distance: Largest distance with a weight, for "released".
+        positive_in_denominator: Whether exp(s(q, k)/τ) is added to the
+            denominator. None: not with "paper", which prints none; with
+            the others, as MoCo and the released code do.
+
+    Returns:
+        (B,) float32; exactly 0 while no slot of the queue is filled.
+
+    Raises:
+        ValueError: If `weighting` is unknown, or `limit` is missing.
+
+    Reference:
+        Milbich et al., "DiVA: Diverse Visual Feature Aggregation for Deep
+        Metric Learning", ECCV 2020, Eq. 5 and 6.
+    """
+    if weighting is not None:
+        check_choice("nce", "weighting", weighting, WEIGHTINGS)
+    if weighting == "paper" and (limit is None or limit <= 0):
+        raise ValueError(
+            '`limit` of nce, the λ of weighting="paper", must be greater '
+            f"than 0. Received: limit={limit}. The paper gives no value; "
+            'weighting="released" needs none.'
+        )
+    if positive_in_denominator is None:
+        positive_in_denominator = weighting != "paper"
+    queries = ops.cast(queries, "float32")
+    keys = ops.stop_gradient(ops.cast(keys, "float32"))
+    queue = ops.stop_gradient(ops.cast(queue, "float32"))
+    similarity = inner_product(queries, queue)  # (B, N)
+    used = ops.ones_like(similarity, dtype="bool")
+    if filled is not None:
+        used = ops.logical_and(used, ops.cast(filled, "bool")[None, :])
+
+    logits = similarity / temperature
+    if weighting is not None:
+        weights = _weights(
+            ops.stop_gradient(similarity),
+            used,
+            queries.shape[-1],
+            limit if weighting == "paper" else None,
+            (cutoff, max_distance),
+        )
+        logits = logits * weights
+    positive = ops.sum(queries * keys, axis=1) / temperature
+    negatives = masked_logsumexp(logits, used)[:, 0]
+    values = negatives - positive
+    if positive_in_denominator:
+        values = ops.softplus(values)
+    return ops.where(ops.any(used, axis=1), values, 0.0)
+
+
+def _weights(
+    similarity: Tensor,
+    used: Tensor,
+    dim: int,
+    limit: float | None,
+    bounds: tuple[float, float],
+) -> Tensor:
+    """(B, N) weights: limited if there is a limit, else normalized."""
+    squared = 2.0 - 2.0 * similarity
+    distance = safe_sqrt(ops.where(squared < 0, 0.0, squared))
+    cutoff, max_distance = bounds
+    if limit is not None:
+        smallest = math.ldexp(1.0, -20)  # log 0 is −∞, but min(λ, ∞) is λ
+        log_weight = log_inverse_density(ops.maximum(distance, smallest), dim)
+        return ops.exp(ops.minimum(log_weight, math.log(limit)))
+    log_weight = log_inverse_density(ops.maximum(distance, cutoff), dim)
+    near = ops.logical_and(used, distance <= max_distance)
+    total = masked_logsumexp(log_weight, near)
+    weight = ops.exp(ops.where(near, log_weight - total, 0.0))
+    return ops.where(near, weight, 0.0)

@@ -1,0 +1,116 @@
+"""Triplet loss."""
+
+from typing import Any
+
+from keras import ops
+
+from keras_dml.losses import distances
+from keras_dml.losses.mining import Seed
+from keras_dml.losses.mining import get as get_miner
+from keras_dml.losses.mining.miner import picked
+from keras_dml.losses.pair_loss import PairLoss
+from keras_dml.losses.pairs import compare
+from keras_dml.losses.reductions import Terms, reduce_terms, with_slopes
+from keras_dml.utils.serialization import register
+from keras_dml.utils.types import Tensor
+
+
+def triplet(
+    labels: Tensor,
+    embeddings: Tensor,
+    ref_labels: Tensor | None = None,
+    ref_embeddings: Tensor | None = None,
+    *,
+    margin: float = 0.2,
+    soft_margin: bool = False,
+    distance: str = "squared",
+    mining: Any = "semihard",
+    seed: Seed = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """Triplet loss of every example, (B,); see `TripletLoss`."""
+    pairs = compare(labels, embeddings, ref_labels, ref_embeddings, distance)
+    fixed = ops.stop_gradient(pairs.distances)
+
+    def step(
+        state: tuple[Tensor, ...], pick: Tensor, negatives: Tensor
+    ) -> tuple[Tensor, ...]:
+        total, count, nonzero, slopes = state
+        negatives = ops.cast(negatives, "bool")
+        gap = (picked(fixed, pick) + margin) - fixed
+        if soft_margin:
+            term = ops.where(negatives, ops.softplus(gap), 0.0)
+            slope = ops.where(negatives, ops.sigmoid(gap), 0.0)
+            violated = negatives
+        else:
+            term = ops.relu(ops.where(negatives, gap, 0.0))
+            violated = term > 0
+            slope = ops.cast(violated, "float32")
+        to_positive = ops.sum(slope, axis=1, keepdims=True)
+        return (
+            total + ops.sum(term, axis=1),
+            count + _count(negatives),
+            nonzero + _count(violated),
+            ops.where(pick, to_positive, slopes) - slope,
+        )
+
+    zeros = ops.zeros_like(fixed[:, 0])
+    initial = (zeros, zeros, zeros, ops.zeros_like(fixed))
+    *sums, slopes = get_miner(mining).walk(pairs, step, initial, seed)
+    terms = Terms(*sums)
+    total = with_slopes(terms.total, slopes, pairs.distances)
+    return reduce_terms(terms._replace(total=total), reduction)
+
+
+def _count(mask: Tensor) -> Tensor:
+    return ops.sum(ops.cast(mask, "float32"), axis=1)
+
+
+@register
+class TripletLoss(PairLoss):
+    """Triplet loss: the positive closer than the negative, by a margin.
+
+    [d(a, p) − d(a, n) + m]₊, or softplus of the same with `soft_margin`.
+    The forms in use:
+
+    - FaceNet: the defaults, squared distance and semi-hard negatives.
+    - batch-hard (Hermans et al.): `distance="euclidean"`,
+      `mining="hard"`, and with `soft_margin=True`, `margin=0`.
+    - batch-all: `mining="all"`, `reduction="mean_nonzero"`.
+
+    Terms are triplets.
+
+    Args:
+        margin: m, in units of `distance`.
+        soft_margin: Whether log(1 + exp(·)) replaces the hinge.
+        distance: A name in `keras_dml.losses.distances.DISTANCES`.
+        mining: As for `PairLoss`.
+        reduction: As for `MetricLoss`.
+        **kwargs: As for `PairLoss`.
+
+    Requirements:
+        At least two examples of a class and at least two classes.
+
+    Time is O(B·P·R) and memory O(B·R), with P the most positives that an
+    anchor has: no list of triplets is ever made.
+
+    Reference:
+        Schroff et al., "FaceNet", CVPR 2015, Eq. 1; Hermans et al., "In
+        Defense of the Triplet Loss for Person Re-Identification", 2017.
+    """
+
+    function = staticmethod(triplet)
+
+    def __init__(
+        self,
+        margin: float = 0.2,
+        soft_margin: bool = False,
+        distance: str = "squared",
+        mining: Any = "semihard",
+        reduction: str = "mean",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(mining, reduction=reduction, **kwargs)
+        self.distance = distances.get(distance).name
+        self.margin = margin
+        self.soft_margin = soft_margin

@@ -1,0 +1,1 @@
+"""Attention-based ensemble (ABE, Kim et al., 2018)."""

@@ -1,0 +1,1 @@
+"""Attentive grouping (Xu et al., 2020)."""

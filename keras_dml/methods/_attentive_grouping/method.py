@@ -1,0 +1,190 @@
+"""Attentive grouping: groups of features that attend to their own places."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_dml import backbones, losses
+from keras_dml.losses.regularizers import diversity
+from keras_dml.methods._attentive_grouping.head import GroupedHead
+from keras_dml.model.metric_model import MetricModel
+from keras_dml.model.objective import Objective
+from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.serialization import register
+from keras_dml.utils.types import Config, Shape, Tensor
+
+SCALES = {"released": 25.0, "paper_table": 1.0}
+"""β₀ of the diversity loss, by where it comes from."""
+
+LEARNED_MARGIN = {"name": "margin", "learn_beta": True}
+
+
+@register
+class GroupedObjective(Objective):
+    """A metric loss on every group, and the diversity of groups (Eq. 14).
+
+    A loss that owns weights is built once for each group, so that a
+    learned β is one per group, or one per group and class.
+
+    Args:
+        loss: A loss of `keras_dml.losses`.
+        scales: β₀ of the diversity loss: "released", 25, or
+            "paper_table", 1.
+        diversity_reduction: "mean" over pairs of groups, or "sum": their
+            sum divided by P − 1; see `losses.regularizers.diversity`.
+        **kwargs: As for `Objective`.
+
+    Call arguments:
+        outputs: Dict with `"parts"`, (B, P, d) unit groups.
+        targets: Dict with `"label"`, (B,).
+
+    Returns:
+        `{"metric": (B,), "diversity": (B,)}`: the mean of the metric loss
+        over groups, and the diversity loss.
+
+    Raises:
+        ValueError: If `scales` or `diversity_reduction` is unknown.
+    """
+
+    terms = ("metric", "diversity")
+
+    def __init__(
+        self,
+        loss: losses.MetricLoss,
+        scales: str = "released",
+        diversity_reduction: str = "mean",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        for name, value, allowed in (
+            ("scales", scales, SCALES),
+            ("diversity_reduction", diversity_reduction, ("mean", "sum")),
+        ):
+            check_choice("attentive_grouping", name, value, allowed)
+        self.metric_loss = loss
+        self.scales = scales
+        self.diversity_reduction = diversity_reduction
+
+    def build(self, outputs_shape: dict[str, Shape]) -> None:
+        _, groups, dim = outputs_shape["parts"]
+        self.group_losses = self.build_part_losses(
+            self.metric_loss, groups, dim, name="group"
+        )
+
+    def call(
+        self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
+    ) -> dict[str, Tensor]:
+        parts = outputs["parts"]
+        values = [
+            loss.per_example(targets["label"], parts[:, p])
+            for p, loss in enumerate(self.group_losses)
+        ]
+        return {
+            "metric": ops.mean(ops.stack(values), axis=0),
+            "diversity": diversity(
+                parts,
+                scale=SCALES[self.scales],
+                reduction=self.diversity_reduction,
+            ),
+        }
+
+    def get_config(self) -> Config:
+        config: Config = super().get_config()
+        config.update(
+            loss=keras.saving.serialize_keras_object(self.metric_loss),
+            scales=self.scales,
+            diversity_reduction=self.diversity_reduction,
+        )
+        return config
+
+    @classmethod
+    def from_config(cls, config: Config) -> "GroupedObjective":
+        loss = keras.saving.deserialize_keras_object(config["loss"])
+        return cls(**{**config, "loss": loss})
+
+
+def attentive_grouping(
+    backbone: str | keras.Model = "small_convnet",
+    *,
+    embedding_dim: int = 128,
+    groups: int | None = None,
+    grouping: str = "A",
+    key_dim: int | None = None,
+    loss: Any = LEARNED_MARGIN,
+    scales: str = "released",
+    diversity_reduction: str = "mean",
+    loss_weights: dict[str, Any] | None = None,
+    pooling: str = "avg",
+    **kwargs: Any,
+) -> MetricModel:
+    """Attentive grouping (Xu et al., 2020), and the modules it is up against.
+
+    What it computes: each of P groups has a learned query that attends to
+    positions of the last feature map; the group's features are the mean of
+    the values under its attention. The metric loss is computed on every
+    group, and a diversity loss keeps an image's groups apart. The
+    embedding is the concatenation of the unit groups. What a group looks
+    at can be seen, see `keras_dml.visualization`.
+
+    Args:
+        backbone: A name or path for `backbones.get`, or the Keras model
+            that it returns, from images (B, H, W, C) to a feature map.
+        embedding_dim: Dimensions of the whole embedding, D. Each group has
+            D // P: of 512, three groups use 3 × 170.
+        groups: Number of groups, P; by default 4, and 1 for N-grouping.
+        grouping: "A", attentive; or for comparison "N", no grouping; "M",
+            linear; "G", gate; "C", channel. See `keras_dml.layers`.
+        key_dim: Units of keys and queries, by default C / 8.
+        loss: The metric loss of every group: a loss of
+            `keras_dml.losses`, or its name, or its config. By default the
+            margin loss with a β learned for each group; for one per group
+            and class give it `num_classes`.
+        scales: "released" or "paper_table", see Deviations.
+        diversity_reduction: "mean" or "sum", see `GroupedObjective`.
+        loss_weights: As for `MetricModel`. λ_div is that of "diversity",
+            0.01 by default; 0 turns the diversity loss off.
+        pooling: "avg" or "max", for the peers. A-grouping attends instead.
+        **kwargs: Passed to `MetricModel`.
+
+    Returns:
+        A `MetricModel` that is built and waits for `compile`.
+
+    Deviations:
+        - Table 1 prints β₀ = 1 for the binomial deviance loss, which is
+          also the diversity loss; the released code has 25, with which it
+          keeps groups apart. `scales="paper_table"` is the printed one.
+        - Eq. 14 averages the diversity loss over pairs of groups; the
+          released code divides the sum by P − 1:
+          `diversity_reduction="sum"`.
+        - The embedding is divided by √P, to be unit.
+        - The paper does not say whose β the margin loss has; as in the
+          released code, no two groups share one.
+
+    Reference:
+        Xu et al., "Towards Improved and Interpretable Deep Metric Learning
+        via Attentive Grouping", 2020.
+    """
+    if groups is None:
+        groups = 1 if grouping == "N" else 4
+    head = GroupedHead(
+        embedding_dim,
+        groups,
+        grouping=grouping,
+        key_dim=key_dim,
+        pooling=pooling,
+        name="head",
+    )
+    objective = GroupedObjective(
+        losses.get(loss),
+        scales=scales,
+        diversity_reduction=diversity_reduction,
+        name="objective",
+    )
+    return MetricModel(
+        backbone=backbones.get(backbone),
+        head=head,
+        objective=objective,
+        loss_weights={"diversity": 0.01, **(loss_weights or {})},
+        **kwargs,
+    )

@@ -1,0 +1,128 @@
+"""The baseline: one embedding, one loss."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_dml import backbones, losses
+from keras_dml.model.head import Head
+from keras_dml.model.metric_model import MetricModel
+from keras_dml.model.objective import Objective
+from keras_dml.utils.serialization import register
+from keras_dml.utils.types import Config, Shape, Tensor
+
+
+@register
+class EmbeddingHead(Head):
+    """Pooled features → `Dense(embedding_dim)` → unit embedding.
+
+    Args:
+        embedding_dim: Dimensions of the embedding, D.
+        **kwargs: As for `Head`.
+
+    Call arguments:
+        features: (B, h, w, C) or (B, C).
+
+    Returns:
+        `{"embedding": (B, D)}`, unit rows, float32.
+    """
+
+    def __init__(self, embedding_dim: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.embedding_dim = embedding_dim
+        self.dense = keras.layers.Dense(
+            embedding_dim, dtype=self.dtype_policy, name="dense"
+        )
+
+    def build(self, features_shape: Shape) -> None:
+        self.dense.build((None, features_shape[-1]))
+
+    def embed(self, pooled: Tensor) -> dict[str, Tensor]:
+        embedding = ops.normalize(self.dense(pooled), axis=-1, epsilon=1e-12)
+        return {"embedding": embedding}
+
+    def compute_output_shape(self, features_shape: Shape) -> dict[str, Shape]:
+        return {"embedding": (features_shape[0], self.embedding_dim)}
+
+    def get_config(self) -> Config:
+        config = super().get_config()
+        config["embedding_dim"] = self.embedding_dim
+        return config
+
+
+@register
+class EmbeddingObjective(Objective):
+    """One metric loss on the embedding.
+
+    Args:
+        loss: A loss of `keras_dml.losses`.
+        **kwargs: As for `Objective`.
+
+    Call arguments:
+        outputs: Dict with `"embedding"`, (B, D).
+        targets: Dict with `"label"`, (B,).
+
+    Returns:
+        `{"metric": (B,)}`.
+    """
+
+    terms = ("metric",)
+
+    def __init__(self, loss: losses.MetricLoss, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.metric_loss = loss
+
+    def build(self, outputs_shape: dict[str, Shape]) -> None:
+        dim = outputs_shape["embedding"][-1]
+        self.metric_loss.build(self, dim)
+
+    def call(
+        self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
+    ) -> dict[str, Tensor]:
+        loss = self.metric_loss.per_example(
+            targets["label"], outputs["embedding"]
+        )
+        return {"metric": loss}
+
+    def get_config(self) -> Config:
+        config: Config = super().get_config()
+        config["loss"] = keras.saving.serialize_keras_object(self.metric_loss)
+        return config
+
+    @classmethod
+    def from_config(cls, config: Config) -> "EmbeddingObjective":
+        loss = keras.saving.deserialize_keras_object(config["loss"])
+        return cls(**{**config, "loss": loss})
+
+
+def baseline(
+    backbone: str | keras.Model = "small_convnet",
+    *,
+    embedding_dim: int = 128,
+    loss: Any = "margin",
+    pooling: str = "avg",
+    **kwargs: Any,
+) -> MetricModel:
+    """The single-embedding model that every ensemble is compared with.
+
+    What it computes: backbone → pooling → `Dense(embedding_dim)` → unit
+    embedding, trained by one metric loss.
+
+    Args:
+        backbone: A name or path for `backbones.get`, or the Keras model
+            that it returns, from images (B, H, W, C) to features.
+        embedding_dim: Dimensions of the embedding, D.
+        loss: A loss of `keras_dml.losses`, or its name, or its config.
+        pooling: "avg" or "max".
+        **kwargs: Passed to `MetricModel`.
+
+    Returns:
+        A `MetricModel` that is built and waits for `compile`.
+    """
+    return MetricModel(
+        backbone=backbones.get(backbone),
+        head=EmbeddingHead(embedding_dim, pooling=pooling, name="head"),
+        objective=EmbeddingObjective(losses.get(loss), name="objective"),
+        **kwargs,
+    )

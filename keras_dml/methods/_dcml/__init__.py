@@ -1,0 +1,1 @@
+"""Deep compositional metric learning (DCML, Zheng et al., 2021)."""

@@ -1,0 +1,211 @@
+"""DCML: sub-tasks on composites of the learners' embeddings."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_dml import backbones, losses
+from keras_dml.layers import Compositor
+from keras_dml.layers.compositor import STANDARD_NORMAL
+from keras_dml.methods._baseline import EmbeddingHead, EmbeddingObjective
+from keras_dml.methods._dcml.objective import CompositionObjective
+from keras_dml.methods._dcml.tasks import SeparateTasks, SharedTask
+from keras_dml.methods._divide_and_conquer import AlternatingObjective
+from keras_dml.model.metric_model import MetricModel
+from keras_dml.model.objective import Objective
+from keras_dml.utils.serialization import register
+from keras_dml.utils.types import Config, Shape, Tensor
+
+
+@register
+class LearnersHead(EmbeddingHead):
+    """Pooled features → K × `Dense(d)` → sub-embeddings and embedding.
+
+    The learners are one `Dense(K · d)`, cut into K: they always train
+    together.
+
+    Args:
+        embedding_dim: Dimensions of the whole embedding, D = K · d.
+        learners: Number of learners, K.
+        **kwargs: As for `Head`.
+
+    Call arguments:
+        features: (B, h, w, C) or (B, C).
+
+    Returns:
+        Float32: `"embedding"`, (B, D), the concatenated sub-embeddings
+        made unit; `"parts"`, (B, K, d), each sub-embedding made unit;
+        `"sub_embeddings"`, (B, K, d), as the learners give them.
+
+    Raises:
+        ValueError: If `learners` does not divide `embedding_dim`.
+    """
+
+    def __init__(
+        self, embedding_dim: int, learners: int, **kwargs: Any
+    ) -> None:
+        if learners < 1 or embedding_dim % learners:
+            raise ValueError(
+                "`learners` of dcml must divide `embedding_dim`. Received: "
+                f"learners={learners}, embedding_dim={embedding_dim}. Use "
+                "for instance learners=4, embedding_dim=512."
+            )
+        super().__init__(embedding_dim, **kwargs)
+        self.learners = learners
+
+    def embed(self, pooled: Tensor) -> dict[str, Tensor]:
+        y = self.dense(pooled)
+        shape = (-1, self.learners, self.embedding_dim // self.learners)
+        sub_embeddings = ops.reshape(y, shape)
+        return {
+            "embedding": _unit(y),
+            "parts": _unit(sub_embeddings),
+            "sub_embeddings": sub_embeddings,
+        }
+
+    def compute_output_shape(self, features_shape: Shape) -> dict[str, Shape]:
+        dim = self.embedding_dim // self.learners
+        parts = (features_shape[0], self.learners, dim)
+        return {
+            **super().compute_output_shape(features_shape),
+            "parts": parts,
+            "sub_embeddings": parts,
+        }
+
+    def get_config(self) -> Config:
+        config = super().get_config()
+        config["learners"] = self.learners
+        return config
+
+
+def dcml(
+    backbone: str | keras.Model = "small_convnet",
+    *,
+    embedding_dim: int = 512,
+    learners: int = 4,
+    compositors: int = 8,
+    loss: Any = "margin",
+    tasks: str | Objective | Sequence[Objective] = "metric",
+    train_compositors_on_tasks: bool = True,
+    softmax: bool = True,
+    signs: bool = True,
+    input_norm: bool = False,
+    compositor_initializer: Any = STANDARD_NORMAL,
+    pooling: str = "avg",
+    loss_weights: dict[str, Any] | None = None,
+    **kwargs: Any,
+) -> MetricModel:
+    """Deep Compositional Metric Learning (Zheng et al., 2021).
+
+    What it computes: K learners embed an image, and the embedding is their
+    concatenation. One metric loss trains the whole. Sub-tasks train it
+    too, but not on the sub-embeddings: each of M compositors weighs the
+    sub-embeddings of an image anew, with signed weights, and a sub-task
+    sees their weighted sum. Compositors learn from the sub-tasks and from
+    a loss that strengthens their strongest weight, so that they come to
+    favor different learners (Eq. 8):
+
+    J = J_dis(y) + λ_r Σ_m J_reinf(c_m) + Σ_m λ_m J_T(z_m).
+
+    Terms are "metric", "reinforcement" and those of the sub-tasks, as
+    "task_…": "task_metric" by default. `loss_weights` weights them.
+
+    Args:
+        backbone: A name or path for `backbones.get`, or the Keras model
+            that it returns, from images (B, H, W, C) to features.
+        embedding_dim: Dimensions of the whole embedding, D = K · d.
+        learners: Number of learners, K; must divide `embedding_dim`.
+        compositors: Number of compositors, M; 0 puts the sub-tasks on the
+            sub-embeddings (Table 1).
+        loss: The loss of J_dis and of named `tasks`: a loss of
+            `keras_dml.losses`, or its name, or its config.
+        tasks: What the composites are trained on. "metric", `loss` on each
+            (`SharedTask`); "clusters", the sub-tasks of divide and
+            conquer: `loss` on composite m in a batch from cluster m; an
+            `Objective` that reads `outputs["parts"]`, (B, M, d); or a list
+            of M objectives that read `outputs["embedding"]`, one for each
+            composite (`SeparateTasks`).
+        train_compositors_on_tasks: False leaves the compositors to the
+            self-reinforcement alone (Table 1, "w/o J_T").
+        softmax: See `layers.Compositor`.
+        signs: See `layers.Compositor`.
+        input_norm: See `layers.Compositor`.
+        compositor_initializer: Initializer of the compositors, a standard
+            normal distribution as in the paper. It saturates the softmax
+            where sub-embeddings are long; `input_norm` prevents it.
+        pooling: "avg" or "max".
+        loss_weights: As for `MetricModel`. λ_r, "reinforcement", is 0.05
+            by default; 0 leaves the self-reinforcement out (Table 1).
+        **kwargs: Passed to `MetricModel`.
+
+    Returns:
+        A `MetricModel` that is built and waits for `compile`.
+
+    Raises:
+        ValueError: If `learners` does not divide `embedding_dim`, or
+            `tasks` is unknown.
+
+    Deviations:
+        - J_reinf takes the maximum of |c| (Eq. 7: of the signed c, which
+          may be negative and then has no logarithm). Its gradient reaches
+          the sign branch through the straight-through estimator, and there
+          strengthens the present sign.
+        - In J_dis the term of the negatives is added (Eq. 9 subtracts it).
+        - The released code has no signs and no loss on the concatenation,
+          and tests on composites; this is the paper's method.
+
+    Reference:
+        Zheng et al., "Deep Compositional Metric Learning", CVPR 2021.
+    """
+    compositor = None
+    if compositors != 0:
+        compositor = Compositor(
+            compositors,
+            softmax=softmax,
+            signs=signs,
+            input_norm=input_norm,
+            train_on_composites=train_compositors_on_tasks,
+            initializer=compositor_initializer,
+            name="compositor",
+        )
+    weights = {} if compositor is None else {"reinforcement": 0.05}
+    metric_loss = losses.get(loss)
+    return MetricModel(
+        backbone=backbones.get(backbone),
+        head=LearnersHead(
+            embedding_dim, learners, pooling=pooling, name="head"
+        ),
+        objective=CompositionObjective(
+            EmbeddingObjective(metric_loss, name="metric"),
+            _sub_tasks(tasks, metric_loss),
+            compositor,
+            name="objective",
+        ),
+        loss_weights={**weights, **(loss_weights or {})},
+        **kwargs,
+    )
+
+
+def _sub_tasks(
+    tasks: str | Objective | Sequence[Objective], loss: losses.MetricLoss
+) -> Objective:
+    if isinstance(tasks, Objective):
+        return tasks
+    if not isinstance(tasks, str):
+        return SeparateTasks(tasks, name="tasks")
+    # A loss belongs to one objective: it may own weights.
+    copy = loss.from_config(loss.get_config())
+    if tasks == "metric":
+        return SharedTask(copy, name="tasks")
+    if tasks == "clusters":
+        return AlternatingObjective(copy, update="all", name="tasks")
+    raise ValueError(
+        '`tasks` of dcml must be "metric", "clusters", an Objective, or a '
+        f"list of them, one for each compositor. Received: tasks={tasks!r}."
+    )
+
+
+def _unit(x: Tensor) -> Tensor:
+    return ops.normalize(x, axis=-1, epsilon=1e-12)

@@ -1,0 +1,136 @@
+"""The objective of DCML: sub-tasks on composites, and the compositors."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_dml.layers import Compositor
+from keras_dml.losses.regularizers import self_reinforcement
+from keras_dml.model.objective import Objective
+from keras_dml.utils.serialization import register, serialized
+from keras_dml.utils.types import Config, Shape, Tensor
+
+
+@register
+class CompositionObjective(Objective):
+    """A discriminative task on the embedding, sub-tasks on composites.
+
+    The terms of Eq. 8. They are composed of objectives: sub-tasks see what
+    they would see of an ensemble whose learners are the compositors, with
+    the unit composites for `"parts"`, (B, M, d), and all of them side by
+    side, divided by √M, for `"embedding"`, (B, M · d). Any objective that
+    is content with these is a sub-task; other outputs of the head pass
+    through.
+
+    The compositors live here and not in the head, since the test embedding
+    does without them. Every step updates everything, whatever a sub-task
+    says: each learner takes part in each composite.
+
+    Args:
+        metric: The discriminative task J_dis on the whole embedding.
+        tasks: The sub-tasks J_T.
+        compositor: The compositors; None gives the sub-tasks the learners'
+            own sub-embeddings (Table 1, "w/o compositors").
+        **kwargs: As for `Objective`.
+
+    Call arguments:
+        outputs: The dict of a head, with `"embedding"`, (B, D), and
+            `"sub_embeddings"`, (B, K, d), or, without compositors, what
+            the sub-tasks need.
+        targets: Dict with `"label"`, (B,), and what the sub-tasks need.
+
+    Returns:
+        (B,) each: `"metric"`; `"reinforcement"`, Σ_m J_reinf, if there are
+        compositors; and the terms of the sub-tasks as `"task_…"`.
+    """
+
+    def __init__(
+        self,
+        metric: Objective,
+        tasks: Objective,
+        compositor: Compositor | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.metric = metric
+        self.tasks = tasks
+        self.compositor = compositor
+        self.terms = (
+            *metric.terms,
+            *(("reinforcement",) if compositor else ()),
+            *(f"task_{name}" for name in tasks.terms),
+        )
+
+    def build(self, outputs_shape: dict[str, Shape]) -> None:
+        self.metric.build(outputs_shape)
+        if self.compositor is None:
+            self.tasks.build(outputs_shape)
+            return
+        self.compositor.build(outputs_shape["sub_embeddings"])
+        parts, _ = self.compositor.compute_output_shape(
+            outputs_shape["sub_embeddings"]
+        )
+        embedding = (parts[0], parts[1] * parts[2])
+        self.tasks.build(
+            {**outputs_shape, "embedding": embedding, "parts": parts}
+        )
+
+    def call(
+        self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
+    ) -> dict[str, Tensor]:
+        values = dict(self.metric(outputs, targets))
+        task_outputs = outputs
+        if self.compositor is not None:
+            task_outputs, weights = _compose(self.compositor, outputs)
+            values["reinforcement"] = self_reinforcement(weights)
+        for name, value in self.tasks(task_outputs, targets).items():
+            values[f"task_{name}"] = value
+        return values
+
+    def after_step(
+        self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
+    ) -> None:
+        self.metric.after_step(outputs, targets)
+        if self.compositor is not None:
+            outputs, _ = _compose(self.compositor, outputs)
+        self.tasks.after_step(outputs, targets)
+
+    def get_config(self) -> Config:
+        config: Config = super().get_config()
+        config.update(
+            metric=serialized(self.metric),
+            tasks=serialized(self.tasks),
+            compositor=self.compositor and serialized(self.compositor),
+        )
+        return config
+
+    @classmethod
+    def from_config(cls, config: Config) -> "CompositionObjective":
+        restored = {
+            name: keras.saving.deserialize_keras_object(config[name])
+            for name in ("metric", "tasks", "compositor")
+        }
+        return cls(**{**config, **restored})
+
+
+def _compose(
+    compositor: Compositor, outputs: dict[str, Tensor]
+) -> tuple[dict[str, Tensor], Tensor]:
+    """What the sub-tasks see, and the weights, (B, M, K)."""
+    composites, weights = compositor(outputs["sub_embeddings"])
+    composed = {**outputs, **_as_ensemble(composites)}
+    if "momentum_sub_embeddings" in outputs:
+        keys, _ = compositor(outputs["momentum_sub_embeddings"])
+        # Keys are targets: they teach the compositors nothing.
+        keys = _as_ensemble(ops.stop_gradient(keys))
+        composed |= {f"momentum_{name}": x for name, x in keys.items()}
+    return composed, weights
+
+
+def _as_ensemble(composites: Tensor) -> dict[str, Tensor]:
+    """Composites, (B, M, d), under the names of an ensemble's outputs."""
+    parts = ops.normalize(composites, axis=-1, epsilon=1e-12)
+    _, count, dim = parts.shape
+    embedding = ops.reshape(parts, (-1, count * dim)) / count**0.5
+    return {"embedding": embedding, "parts": parts}

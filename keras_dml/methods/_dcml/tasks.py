@@ -1,0 +1,155 @@
+"""Sub-tasks of DCML: objectives on the parts of an embedding.
+
+A sub-task is an `Objective` that reads `outputs["parts"]`, (B, M, d), unit
+vectors. DCML hands it composites in place of the learners' embeddings, so
+that the objectives of other ensembles are sub-tasks as they are.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from keras_dml import losses
+from keras_dml.model.objective import Objective
+from keras_dml.utils.serialization import register, serialized
+from keras_dml.utils.types import Config, Shape, Tensor
+
+
+@register
+class SharedTask(Objective):
+    """One metric loss on every part: Σ_m J(z_m).
+
+    A loss that owns weights is built once for each part.
+
+    Args:
+        loss: A loss of `keras_dml.losses`.
+        **kwargs: As for `Objective`.
+
+    Call arguments:
+        outputs: Dict with `"parts"`, (B, M, d).
+        targets: Dict with `"label"`, (B,).
+
+    Returns:
+        `{"metric": (B,)}`, the sum over parts.
+    """
+
+    terms = ("metric",)
+
+    def __init__(self, loss: losses.MetricLoss, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.metric_loss = loss
+
+    def build(self, outputs_shape: dict[str, Shape]) -> None:
+        _, parts, dim = outputs_shape["parts"]
+        self._part_losses = self.build_part_losses(
+            self.metric_loss, parts, dim, name="part"
+        )
+
+    def call(
+        self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
+    ) -> dict[str, Tensor]:
+        parts = outputs["parts"]
+        values = [
+            loss.per_example(targets["label"], parts[:, m])
+            for m, loss in enumerate(self._part_losses)
+        ]
+        return {"metric": sum(values)}
+
+    def get_config(self) -> Config:
+        config: Config = super().get_config()
+        config["loss"] = keras.saving.serialize_keras_object(self.metric_loss)
+        return config
+
+    @classmethod
+    def from_config(cls, config: Config) -> "SharedTask":
+        loss = keras.saving.deserialize_keras_object(config["loss"])
+        return cls(**{**config, "loss": loss})
+
+
+@register
+class SeparateTasks(Objective):
+    """A task for each part, whose embedding the part is.
+
+    Args:
+        objectives: Objectives that read `outputs["embedding"]`, such as
+            `EmbeddingObjective`; the m-th is given part m. An objective
+            belongs to one part: it may own weights.
+        **kwargs: As for `Objective`.
+
+    Call arguments:
+        outputs: Dict with `"parts"`, (B, M, d), and perhaps
+            `"momentum_parts"` for `"momentum_embedding"`.
+        targets: As the objectives need them.
+
+    Returns:
+        `{"0_metric": (B,), …}`: the terms of all objectives, after the
+        number of their part.
+
+    Raises:
+        ValueError: If there are not as many objectives as parts, or an
+            objective is given twice.
+    """
+
+    def __init__(self, objectives: Sequence[Objective], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if len({id(task) for task in objectives}) < len(objectives):
+            raise ValueError(
+                "`objectives` of SeparateTasks must be different objects, "
+                "since each may own weights. Received: one objective twice."
+            )
+        self.objectives = list(objectives)
+        self.terms = tuple(
+            f"{m}_{name}"
+            for m, task in enumerate(self.objectives)
+            for name in task.terms
+        )
+
+    def build(self, outputs_shape: dict[str, Shape]) -> None:
+        batch, parts, dim = outputs_shape["parts"]
+        if parts != len(self.objectives):
+            raise ValueError(
+                "`objectives` of SeparateTasks must be as many as there are "
+                f"parts. Received: {len(self.objectives)} objectives, "
+                f"{parts} parts. Use compositors={len(self.objectives)}."
+            )
+        for task in self.objectives:
+            task.build({**outputs_shape, "embedding": (batch, dim)})
+
+    def call(
+        self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
+    ) -> dict[str, Tensor]:
+        values = {}
+        for m, task in enumerate(self.objectives):
+            for name, value in task(_part(outputs, m), targets).items():
+                values[f"{m}_{name}"] = value
+        return values
+
+    def after_step(
+        self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
+    ) -> None:
+        for m, task in enumerate(self.objectives):
+            task.after_step(_part(outputs, m), targets)
+
+    def get_config(self) -> Config:
+        config: Config = super().get_config()
+        config["objectives"] = [serialized(task) for task in self.objectives]
+        return config
+
+    @classmethod
+    def from_config(cls, config: Config) -> "SeparateTasks":
+        restored = [
+            keras.saving.deserialize_keras_object(task)
+            for task in config["objectives"]
+        ]
+        return cls(**{**config, "objectives": restored})
+
+
+def _part(outputs: dict[str, Tensor], m: int) -> dict[str, Tensor]:
+    """Outputs whose embeddings are the m-th parts."""
+    embeddings = {
+        name.removesuffix("parts") + "embedding": parts[:, m]
+        for name, parts in outputs.items()
+        if name in ("parts", "momentum_parts")
+    }
+    return {**outputs, **embeddings}

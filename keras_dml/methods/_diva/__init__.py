@@ -1,0 +1,1 @@
+"""Diverse visual feature aggregation (DiVA, Milbich et al., 2020)."""

@@ -1,0 +1,179 @@
+"""The triplets that DiVA's auxiliary tasks learn from."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_dml.losses.mining import DistanceWeighted, Miner, Seed
+from keras_dml.losses.mining import get as get_miner
+from keras_dml.losses.mining.miner import one_of_each_row
+from keras_dml.losses.pairs import Pairs
+from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.serialization import register
+from keras_dml.utils.types import Config, Tensor
+
+POSITIVES = ("distance", "uniform")
+
+
+@dataclass(frozen=True)
+class TripletDraw(Miner):
+    """Base of miners that draw one triplet for every anchor.
+
+    Which classes its positive and its negative have is up to the task.
+    Only for batches that are compared with themselves.
+    """
+
+    is_random = True
+
+    def draw(self, pairs: Pairs, seed: Seed) -> tuple[Tensor, Tensor]:
+        """Two boolean (B, B) masks: the positive, and the negative.
+
+        Each row holds at most one of either.
+        """
+        raise NotImplementedError
+
+    def walk(
+        self,
+        pairs: Pairs,
+        step: Callable[
+            [tuple[Tensor, ...], Tensor, Tensor], tuple[Tensor, ...]
+        ],
+        initial: tuple[Tensor, ...],
+        seed: Seed = None,
+    ) -> tuple[Tensor, ...]:
+        pairs = pairs._replace(distances=ops.stop_gradient(pairs.distances))
+        positive, negative = self.draw(pairs, seed)
+        complete = ops.logical_and(
+            ops.any(positive, axis=1, keepdims=True),
+            ops.any(negative, axis=1, keepdims=True),
+        )
+        positive = ops.logical_and(positive, complete)
+        negative = ops.logical_and(negative, complete)
+        return step(initial, positive, ops.cast(negative, "float32"))
+
+
+@register
+@dataclass(frozen=True)
+class SharedClasses(TripletDraw):
+    """Anchor, positive and negative of three mutually different classes.
+
+    What DiVA's class-shared task learns from (Sec. 3.1). The negative is
+    drawn by distance, with the probabilities of `DistanceWeighted`.
+
+    Args:
+        positive: How the positive is drawn: "distance", like the
+            negative, or "uniform".
+        cutoff: As for `DistanceWeighted`.
+        max_distance: As for `DistanceWeighted`.
+
+    Requirements:
+        At least three classes in a batch.
+
+    Reference:
+        Milbich et al., "DiVA: Diverse Visual Feature Aggregation for Deep
+        Metric Learning", ECCV 2020, Eq. 3.
+    """
+
+    positive: str = "distance"
+    cutoff: float = 0.5
+    max_distance: float = 1.4
+
+    def __post_init__(self) -> None:
+        check_choice("SharedClasses", "positive", self.positive, POSITIVES)
+
+    def draw(self, pairs: Pairs, seed: Seed) -> tuple[Tensor, Tensor]:
+        by_distance = DistanceWeighted(self.cutoff, self.max_distance)
+        if self.positive == "distance":
+            weights = by_distance.probabilities(pairs)
+        else:
+            weights = ops.cast(pairs.negative, "float32")
+        positive = _draw(weights, seed)
+        # The third class differs from the positive's too.
+        others = ops.take(pairs.negative, ops.argmax(positive, axis=1), axis=0)
+        third = pairs._replace(negative=ops.logical_and(pairs.negative, others))
+        return positive, _draw(by_distance.probabilities(third), seed)
+
+
+@register
+@dataclass(frozen=True)
+class IntraClass(TripletDraw):
+    """Anchor, positive and negative: three distinct images of one class.
+
+    What DiVA's intra-class task learns from (Eq. 4). Both are drawn
+    uniformly.
+
+    Requirements:
+        At least three images of a class in a batch; a class with fewer
+        contributes nothing.
+
+    Deviations:
+        - The released code draws with replacement, which in a batch of two
+          images a class gives no triplet of distinct images.
+    """
+
+    def draw(self, pairs: Pairs, seed: Seed) -> tuple[Tensor, Tensor]:
+        positive = _draw(ops.cast(pairs.positive, "float32"), seed)
+        rest = ops.logical_and(pairs.positive, ops.logical_not(positive))
+        return positive, _draw(ops.cast(rest, "float32"), seed)
+
+
+@register
+@dataclass(frozen=True)
+class PermutedLabels(Miner):
+    """Another strategy, on labels that are shuffled in every batch.
+
+    The released form of DiVA's class-shared task.
+
+    Args:
+        mining: The strategy, as for `losses.mining.get`.
+    """
+
+    mining: Any = "distance_weighted"
+    is_random = True
+
+    def pair_weights(
+        self, pairs: Pairs, seed: Seed = None
+    ) -> tuple[Tensor, Tensor]:
+        return get_miner(self.mining).pair_weights(_permute(pairs, seed), seed)
+
+    def walk(
+        self,
+        pairs: Pairs,
+        step: Callable[
+            [tuple[Tensor, ...], Tensor, Tensor], tuple[Tensor, ...]
+        ],
+        initial: tuple[Tensor, ...],
+        seed: Seed = None,
+    ) -> tuple[Tensor, ...]:
+        miner = get_miner(self.mining)
+        return miner.walk(_permute(pairs, seed), step, initial, seed)
+
+    def get_config(self) -> Config:
+        if isinstance(self.mining, Miner):
+            return {"mining": keras.saving.serialize_keras_object(self.mining)}
+        return {"mining": self.mining}
+
+
+def _draw(weights: Tensor, seed: Seed) -> Tensor:
+    """(B, R) boolean: one entry of each row, drawn ∝ its weight."""
+    uniform = keras.random.uniform(ops.shape(weights), seed=seed)
+    gumbel = -ops.log(-ops.log(ops.maximum(uniform, 1e-30)))
+    # Entries without weight are masked; their logarithm is of no account.
+    scores = ops.log(ops.where(weights > 0, weights, 1.0)) + gumbel
+    return one_of_each_row(scores, weights > 0)
+
+
+def _permute(pairs: Pairs, seed: Seed) -> Pairs:
+    """The same pairs, related as if the labels had been shuffled."""
+    batch = ops.shape(pairs.distances)[0]
+    order = ops.argsort(keras.random.uniform((batch,), seed=seed))
+
+    def shuffled(mask: Tensor) -> Tensor:
+        return ops.take(ops.take(mask, order, axis=0), order, axis=1)
+
+    return pairs._replace(
+        positive=shuffled(pairs.positive), negative=shuffled(pairs.negative)
+    )

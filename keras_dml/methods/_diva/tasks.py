@@ -1,0 +1,258 @@
+"""DiVA's tasks: small layers, each the training signal of one embedding."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_dml import losses
+from keras_dml.layers import EmbeddingQueue
+from keras_dml.losses.mining import DistanceWeighted, Miner
+from keras_dml.methods._diva.mining import (
+    IntraClass,
+    PermutedLabels,
+    SharedClasses,
+)
+from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.serialization import register
+from keras_dml.utils.types import Config, IntArray, Shape, Tensor
+
+TASKS = ("discriminative", "dance", "shared", "intra")
+"""Every task by its name, in the order of the released code."""
+
+SHARED = ("strict", "negative_only", "permuted")
+
+logger = logging.getLogger(__name__)
+
+
+class Task(keras.layers.Layer):
+    """Base of the tasks: what trains one (B, D) embedding.
+
+    A task does not know which embedding it trains: a head of DiVA, a
+    slice, or a composite of DCML.
+
+    Call arguments:
+        embeddings: (B, D), unit rows.
+        labels: (B,) integer class ids.
+        keys: (B, D), what a momentum network makes of a second view of
+            the same images, if `needs_keys`.
+
+    Returns:
+        (B,) float32.
+
+    Attributes:
+        needs_keys: Whether the task compares with a second view.
+    """
+
+    needs_keys = False
+
+    def __init__(self, **kwargs: Any) -> None:
+        kwargs.setdefault("dtype", "float32")
+        super().__init__(**kwargs)
+
+    def call(
+        self, embeddings: Tensor, labels: Tensor, keys: Tensor | None = None
+    ) -> Tensor:
+        raise NotImplementedError
+
+    def after_step(self, keys: Tensor) -> None:
+        """Called after the update, if `needs_keys`."""
+
+    def compute_output_shape(self, embeddings_shape: Shape) -> Shape:
+        return (embeddings_shape[0],)
+
+
+@register
+class LossTask(Task):
+    """A metric loss as a task, which owns the weights of the loss.
+
+    Args:
+        loss: A loss of `keras_dml.losses`, its name, or its config.
+        **kwargs: Passed to `keras.layers.Layer`.
+    """
+
+    def __init__(self, loss: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.metric_loss = losses.get(loss)
+
+    def build(self, embeddings_shape: Shape) -> None:
+        self.metric_loss.build(self, embeddings_shape[-1])
+
+    def call(
+        self, embeddings: Tensor, labels: Tensor, keys: Tensor | None = None
+    ) -> Tensor:
+        return self.metric_loss.per_example(labels, embeddings)
+
+    def get_config(self) -> Config:
+        config: Config = super().get_config()
+        config["loss"] = keras.saving.serialize_keras_object(self.metric_loss)
+        return config
+
+
+@register
+class DaNCETask(Task):
+    """Distance-adapted NCE against a queue of momentum keys (Eq. 6).
+
+    Args:
+        queue_size: Number of keys that serve as negatives, N.
+        temperature: τ.
+        weighting: As for `losses.nce`: "released", "paper", or None for
+            plain NCE (Eq. 5).
+        limit: λ of "paper".
+        **kwargs: Passed to `keras.layers.Layer`.
+    """
+
+    needs_keys = True
+
+    def __init__(
+        self,
+        queue_size: int = 3360,
+        temperature: float = 0.1,
+        weighting: str | None = "released",
+        limit: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.queue_size = queue_size
+        self.temperature = temperature
+        self.weighting = weighting
+        self.limit = limit
+
+    def build(self, embeddings_shape: Shape) -> None:
+        self.queue = EmbeddingQueue(
+            self.queue_size, embeddings_shape[-1], name="queue"
+        )
+
+    def call(
+        self, embeddings: Tensor, labels: Tensor, keys: Tensor | None = None
+    ) -> Tensor:
+        return losses.nce(
+            embeddings,
+            keys,
+            self.queue.embeddings,
+            self.queue.filled,
+            temperature=self.temperature,
+            weighting=self.weighting,
+            limit=self.limit,
+        )
+
+    def after_step(self, keys: Tensor) -> None:
+        self.queue.enqueue(keys)
+
+    def get_config(self) -> Config:
+        config: Config = super().get_config()
+        config.update(
+            queue_size=self.queue_size,
+            temperature=self.temperature,
+            weighting=self.weighting,
+            limit=self.limit,
+        )
+        return config
+
+
+def diva_tasks(
+    names: Sequence[str] = TASKS,
+    loss: Any = "margin",
+    auxiliary_loss: Any = None,
+    shared: str = "strict",
+    **dance: Any,
+) -> list[Task]:
+    """The tasks of DiVA, ready for embeddings of any origin.
+
+    Args:
+        names: Names in `TASKS`, in order. One that comes again is a task
+            of its own: `["discriminative"] * 4` is the purely
+            discriminative ensemble of Figure 4.
+        loss: The loss of the discriminative task, any of
+            `keras_dml.losses`, its name, or its config.
+        auxiliary_loss: The loss of the shared and the intra-class task, a
+            loss that takes `mining`. None: `loss`.
+        shared: How the class-shared task draws its triplets. "strict": of
+            three mutually different classes, positive and negative both
+            by distance. "negative_only": the positive uniformly.
+            "permuted" (the released code): `loss` as it is, on shuffled
+            labels.
+        **dance: Arguments of `DaNCETask`.
+
+    Returns:
+        One task for each name, which carries the name; the second of one
+        name is called "discriminative_2", and so on.
+
+    Raises:
+        ValueError: If a name or `shared` is unknown, or a loss takes no
+            mining where a task needs it.
+    """
+    check_choice("diva", "shared", shared, SHARED)
+    if not names:
+        raise ValueError(
+            f"`tasks` of diva must name at least one of {TASKS}. Received: "
+            f"tasks={names!r}."
+        )
+    auxiliary = loss if auxiliary_loss is None else auxiliary_loss
+    tasks: list[Task] = []
+    for i, kind in enumerate(names):
+        check_choice("diva", "tasks", kind, TASKS)
+        count = list(names[: i + 1]).count(kind)
+        name = kind if count == 1 else f"{kind}_{count}"
+        if kind == "dance":
+            tasks.append(DaNCETask(name=name, **dance))
+        elif kind == "discriminative":
+            tasks.append(LossTask(_copy(losses.get(loss)), name=name))
+        else:
+            base = losses.get(auxiliary)
+            mining = _mining(kind, shared, base)
+            tasks.append(LossTask(_copy(base, mining=mining), name=name))
+    return tasks
+
+
+def main_task(names: Sequence[str]) -> int:
+    """Which task the others support: "discriminative", or the first."""
+    return names.index("discriminative") if "discriminative" in names else 0
+
+
+def _mining(kind: str, shared: str, loss: losses.MetricLoss) -> Miner:
+    if not isinstance(loss, losses.PairLoss):
+        raise ValueError(
+            f'`loss` of diva must take `mining`, for its task "{kind}" '
+            f"brings triplets of its own. Received: {loss!r}. Use "
+            'auxiliary_loss="margin" or "triplet", or leave the task out of '
+            "`tasks`."
+        )
+    if kind == "intra":
+        return IntraClass()
+    if shared == "permuted":
+        return PermutedLabels(loss.mining)
+    positive = "distance" if shared == "strict" else "uniform"
+    if isinstance(loss.miner, DistanceWeighted):
+        return SharedClasses(
+            positive, loss.miner.cutoff, loss.miner.max_distance
+        )
+    return SharedClasses(positive)
+
+
+def _copy(loss: losses.MetricLoss, **changes: Any) -> losses.MetricLoss:
+    """A loss with the same arguments, and weights and draws of its own."""
+    return type(loss).from_config({**loss.get_config(), **changes})
+
+
+def warn_without_triplets(labels: IntArray, images: int) -> None:
+    """Warns if no batch can hold three images of one class.
+
+    Then the intra-class task learns nothing.
+
+    Args:
+        labels: The class of every training image.
+        images: Images of a class in a batch.
+    """
+    _, counts = np.unique(labels, return_counts=True)
+    most = min(images, int(counts.max()))
+    if most < 3:
+        logger.warning(
+            'The task "intra" of diva needs three images of a class in a '
+            "batch, and there are at most %d: it will learn nothing. Use "
+            "`images` of 3 or more in the sampler, or leave it out of "
+            "`tasks`.",
+            most,
+        )

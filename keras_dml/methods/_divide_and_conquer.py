@@ -1,0 +1,259 @@
+"""Divide and conquer: one learner a cluster, one slice a learner."""
+
+import logging
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_dml import backbones, losses
+from keras_dml.layers import EmbeddingSlicer
+from keras_dml.methods._baseline import baseline
+from keras_dml.model.head import Head
+from keras_dml.model.metric_model import MetricModel
+from keras_dml.model.objective import Objective
+from keras_dml.utils.serialization import register
+from keras_dml.utils.types import Config, Shape, Tensor
+
+logger = logging.getLogger(__name__)
+
+
+@register
+class SlicedHead(Head):
+    """Pooled features → `EmbeddingSlicer` → embedding and its slices.
+
+    Args:
+        embedding_dim: Dimensions of the whole embedding, D.
+        learners: Number of slices, K.
+        **kwargs: As for `Head`.
+
+    Call arguments:
+        features: (B, h, w, C) or (B, C).
+
+    Returns:
+        `{"embedding": (B, D), "parts": (B, K, ceil(D / K))}`: unit
+        embedding and unit slices, float32.
+    """
+
+    def __init__(
+        self, embedding_dim: int, learners: int, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.embedding_dim = embedding_dim
+        self.learners = learners
+        self.slicer = EmbeddingSlicer(
+            embedding_dim, learners, dtype=self.dtype_policy, name="slicer"
+        )
+
+    def build(self, features_shape: Shape) -> None:
+        self.slicer.build((None, features_shape[-1]))
+
+    def embed(self, pooled: Tensor) -> dict[str, Tensor]:
+        embedding = self.slicer(pooled)
+        return {
+            "embedding": embedding,
+            "parts": self.slicer.split(embedding),
+        }
+
+    def learner_variables(self) -> list[list[keras.Variable]]:
+        return [self.slicer.slice_variables(k) for k in range(self.learners)]
+
+    def compute_output_shape(self, features_shape: Shape) -> dict[str, Shape]:
+        batch = features_shape[0]
+        return {
+            "embedding": (batch, self.embedding_dim),
+            "parts": (batch, self.learners, self.slicer.sizes[0]),
+        }
+
+    def get_config(self) -> Config:
+        config = super().get_config()
+        config.update(embedding_dim=self.embedding_dim, learners=self.learners)
+        return config
+
+
+@register
+class AlternatingObjective(Objective):
+    """A metric loss on the slice of the learner whose turn it is (Eq. 3).
+
+    The sampler says in `targets["learner"]` whose turn it is; −1 stands
+    for the merged embedding, which is what the fine-tuning phase trains.
+    Without that target the merged embedding trains, always, and a warning
+    is logged.
+
+    A loss that owns weights is built once for each learner and once for
+    the merged embedding, because their dimensions differ and because one
+    learner's step may not move another's weights.
+
+    Args:
+        loss: A loss of `keras_dml.losses`.
+        update: "active" (paper): a step on learner k updates the shared
+            representation and learner k, nothing else. "all": the
+            released code, where the optimizer's momentum and weight decay
+            move the idle learners too.
+        **kwargs: As for `Objective`.
+
+    Call arguments:
+        outputs: Dict with `"embedding"`, (B, D), and `"parts"`, (B, K, d).
+        targets: Dict with `"label"`, (B,), and optionally `"learner"`,
+            (B,), one value throughout the batch.
+
+    Returns:
+        `{"metric": (B,)}`.
+
+    Raises:
+        ValueError: If `update` is unknown.
+    """
+
+    terms = ("metric",)
+
+    def __init__(
+        self,
+        loss: losses.MetricLoss,
+        update: str = "active",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if update not in ("active", "all"):
+            raise ValueError(
+                '`update` of divide_and_conquer must be "active" (the '
+                'paper) or "all" (the released code). Received: '
+                f"update={update!r}."
+            )
+        self.metric_loss = loss
+        self.update = update
+
+    def build(self, outputs_shape: dict[str, Shape]) -> None:
+        _, learners, part_dim = outputs_shape["parts"]
+        self._merged_loss = self.metric_loss
+        self._merged_loss.build(self, outputs_shape["embedding"][-1])
+        self._part_losses = [self.metric_loss]
+        if self.metric_loss.owns_weights:
+            self._part_losses = self.build_part_losses(
+                self.metric_loss, learners, part_dim
+            )
+
+    def call(
+        self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
+    ) -> dict[str, Tensor]:
+        labels = targets["label"]
+
+        def merged() -> Tensor:
+            return self._merged_loss.per_example(labels, outputs["embedding"])
+
+        if "learner" not in targets:
+            logger.warning(
+                "divide_and_conquer trains the merged embedding only, since "
+                "its batches do not say whose turn it is. Use batches of a "
+                "ClusterSampler and the callback Recluster."
+            )
+            return {"metric": merged()}
+        learner = ops.cast(targets["learner"][0], "int32")
+
+        def sliced(loss: losses.MetricLoss) -> Tensor:
+            part = ops.take(outputs["parts"], learner, axis=1)
+            return loss.per_example(labels, part)
+
+        def alternating() -> Tensor:
+            branches = [lambda x=x: sliced(x) for x in self._part_losses]
+            if len(branches) == 1:
+                return branches[0]()
+            return ops.switch(learner, branches)
+
+        return {"metric": ops.cond(learner < 0, merged, alternating)}
+
+    def active_learner(self, targets: dict[str, Tensor]) -> Tensor | None:
+        if self.update == "all" or "learner" not in targets:
+            return None
+        return ops.cast(targets["learner"][0], "int32")
+
+    def learner_variables(self) -> list[list[keras.Variable]]:
+        if not self.metric_loss.owns_weights:
+            return []
+        return [
+            getattr(self, f"learner_{k}").trainable_variables
+            for k in range(len(self._part_losses))
+        ]
+
+    def get_config(self) -> Config:
+        config: Config = super().get_config()
+        config.update(
+            loss=keras.saving.serialize_keras_object(self.metric_loss),
+            update=self.update,
+        )
+        return config
+
+    @classmethod
+    def from_config(cls, config: Config) -> "AlternatingObjective":
+        loss = keras.saving.deserialize_keras_object(config["loss"])
+        return cls(**{**config, "loss": loss})
+
+
+def divide_and_conquer(
+    backbone: str | keras.Model = "small_convnet",
+    *,
+    embedding_dim: int = 128,
+    learners: int = 4,
+    loss: Any = "margin",
+    split_embedding: bool = True,
+    update: str = "active",
+    pooling: str = "avg",
+    **kwargs: Any,
+) -> MetricModel:
+    """Divide and Conquer the Embedding Space (Sanakoyeu et al., 2019).
+
+    What it computes: the embedding is cut into `learners` slices and the
+    training set into as many clusters, which are found anew every T
+    epochs in the embedding learned so far. In each step one learner
+    trains on a batch from its own cluster: its loss updates the shared
+    backbone and that slice alone. At the end the slices are joined and
+    the whole embedding is fine-tuned on all data (Algorithm 1).
+
+    Train it with batches of a `data.ClusterSampler` and with the callback
+    `callbacks.Recluster`, which holds the options of the data division:
+    `partition`, `cluster_space`, `phases`. The order in which clusters
+    take turns is the sampler's `schedule`.
+
+    Args:
+        backbone: A name or path for `backbones.get`, or the Keras model
+            that it returns, from images (B, H, W, C) to features.
+        embedding_dim: Dimensions of the whole embedding, D.
+        learners: Number of slices and clusters, K.
+        loss: The base loss of every learner: a loss of
+            `keras_dml.losses`, or its name, or its config.
+        split_embedding: False trains the whole embedding on batches from
+            one cluster at a time (Table 6, "no embedding splitting").
+        update: "active" (paper) or "all" (released code), see
+            `AlternatingObjective`.
+        pooling: "avg" or "max".
+        **kwargs: Passed to `MetricModel`.
+
+    Returns:
+        A `MetricModel` that is built and waits for `compile`.
+
+    Deviations:
+        - The paper does not say how long the fine-tuning lasts;
+          `Recluster` gives it the last fifth of the epochs by default.
+        - New clusters are matched to old ones by maximum overlap, so that
+          a learner keeps its data; the paper does not mention it, and the
+          released code applies the inverse of that permutation.
+
+    Reference:
+        Sanakoyeu et al., "Divide and Conquer the Embedding Space for
+        Metric Learning", CVPR 2019.
+    """
+    if not split_embedding:
+        return baseline(
+            backbone,
+            embedding_dim=embedding_dim,
+            loss=loss,
+            pooling=pooling,
+            **kwargs,
+        )
+    return MetricModel(
+        backbone=backbones.get(backbone),
+        head=SlicedHead(embedding_dim, learners, pooling=pooling, name="head"),
+        objective=AlternatingObjective(
+            losses.get(loss), update=update, name="objective"
+        ),
+        **kwargs,
+    )

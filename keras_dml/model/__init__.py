@@ -1,0 +1,7 @@
+"""The model, and the contracts of its parts: head and objective."""
+
+from keras_dml.model.head import Head
+from keras_dml.model.metric_model import MetricModel
+from keras_dml.model.objective import Objective
+
+__all__ = ["Head", "MetricModel", "Objective"]

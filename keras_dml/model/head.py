@@ -1,0 +1,68 @@
+"""The contract of a head: from backbone features to named outputs."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.types import Config, Tensor
+
+POOLINGS = ("avg", "max")
+
+
+class Head(keras.layers.Layer):
+    """Base of all heads: backbone features → dict of named outputs.
+
+    Subclasses implement `embed`, and `build` for `(B, C)` features. The
+    dict always has `"embedding"`, (B, D), unit rows, float32; methods add
+    what their objectives need under names that all methods share
+    (`"parts"`: (B, K, d) unit sub-embeddings).
+
+    Args:
+        pooling: How a (B, h, w, C) feature map becomes (B, C) features:
+            "avg" or "max". Features that come pooled are left alone.
+        **kwargs: Passed to `keras.layers.Layer`. `dtype` defaults to
+            float32, whatever the global policy.
+
+    Call arguments:
+        features: (B, h, w, C) or (B, C).
+
+    Returns:
+        A dict of tensors, of whose shapes `compute_output_shape` tells.
+
+    Raises:
+        ValueError: If `pooling` is unknown.
+    """
+
+    def __init__(self, pooling: str = "avg", **kwargs: Any) -> None:
+        kwargs.setdefault("dtype", "float32")
+        super().__init__(**kwargs)
+        check_choice(type(self).__name__, "pooling", pooling, POOLINGS)
+        self.pooling = pooling
+
+    def call(self, features: Tensor) -> dict[str, Tensor]:
+        return self.embed(self.pool(features))
+
+    def pool(self, features: Tensor) -> Tensor:
+        """(B, h, w, C) → (B, C); pooled features pass unchanged."""
+        if len(features.shape) == 2:
+            return features
+        reduce = ops.mean if self.pooling == "avg" else ops.max
+        return reduce(features, axis=(1, 2))
+
+    def embed(self, pooled: Tensor) -> dict[str, Tensor]:
+        """The named outputs for pooled features, (B, C)."""
+        raise NotImplementedError
+
+    def learner_variables(self) -> list[list[keras.Variable]]:
+        """Variables that belong to one learner alone, a list a learner.
+
+        Empty where all learners always train together.
+        """
+        return []
+
+    def get_config(self) -> Config:
+        config: Config = super().get_config()
+        config["pooling"] = self.pooling
+        return config

@@ -1,0 +1,103 @@
+"""How the terms of an objective are weighted against each other."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_dml.utils.arguments import did_you_mean
+from keras_dml.utils.types import Config, Tensor
+
+Schedule = keras.optimizers.schedules.LearningRateSchedule
+
+
+class LossWeighting(keras.layers.Layer):
+    """The weighted sum of named terms.
+
+    Args:
+        terms: Names of the terms.
+        weights: A weight for each name, 1 where none is given: a number,
+            kept in a variable that callbacks may set while training
+            (`model.weighting.weights_by_term["name"].assign(0.5)`); a
+            `LearningRateSchedule`, a function of the step; or "learned",
+            uncertainty weighting: exp(−s)·term + s with a trainable s
+            (Kendall et al., "Multi-Task Learning Using Uncertainty",
+            CVPR 2018, Eq. 10, with the halves left out).
+        **kwargs: Passed to `keras.layers.Layer`.
+
+    Call arguments:
+        values: Dict of (B,) terms.
+        step: Scalar, the number of updates so far.
+
+    Returns:
+        (B,), the weighted sum.
+
+    Raises:
+        ValueError: If a name is not a term, or a weight is of another
+            kind.
+    """
+
+    def __init__(
+        self,
+        terms: tuple[str, ...],
+        weights: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(dtype="float32", **kwargs)
+        given = weights or {}
+        self.terms = terms
+        self.given = {name: given.get(name, 1.0) for name in terms}
+        self.weights_by_term: dict[str, keras.Variable] = {}
+        for name in given:
+            _check_name(name, terms)
+        for name, weight in self.given.items():
+            self._add(name, weight)
+        self.built = True
+
+    def _add(self, name: str, weight: Any) -> None:
+        if isinstance(weight, Schedule):
+            return
+        learned = weight == "learned"
+        if not learned and not isinstance(weight, int | float):
+            raise ValueError(
+                "`loss_weights` of MetricModel must hold numbers, "
+                'LearningRateSchedules, or "learned". Received: '
+                f"loss_weights[{name!r}]={weight!r}."
+            )
+        self.weights_by_term[name] = self.add_weight(
+            shape=(),
+            initializer=keras.initializers.Constant(0 if learned else weight),
+            trainable=learned,
+            name=f"loss_weights_{name}",
+        )
+
+    def call(self, values: dict[str, Tensor], step: Tensor) -> Tensor:
+        return sum(
+            self._weighted(name, value, step) for name, value in values.items()
+        )
+
+    def _weighted(self, name: str, value: Tensor, step: Tensor) -> Tensor:
+        weight = self.given[name]
+        if isinstance(weight, Schedule):
+            return ops.cast(weight(step), value.dtype) * value
+        variable = self.weights_by_term[name]
+        if weight == "learned":
+            return ops.exp(-variable) * value + variable
+        return variable * value
+
+    def serialized_weights(self) -> Config:
+        """The weights as they were given, for a model's config."""
+        return {
+            name: keras.saving.serialize_keras_object(weight)
+            for name, weight in self.given.items()
+        }
+
+
+def _check_name(name: str, terms: tuple[str, ...]) -> None:
+    if name in terms:
+        return
+    hint = did_you_mean(name, terms)
+    raise ValueError(
+        f"`loss_weights` of MetricModel must name terms of its objective, "
+        f"{list(terms)}. Received: {name!r}.{hint}"
+    )

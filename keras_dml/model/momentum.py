@@ -1,0 +1,84 @@
+"""The momentum network: a running average of a backbone and a head."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_dml.model.head import Head
+from keras_dml.utils.types import Tensor
+
+
+class MomentumEncoder(keras.layers.Layer):
+    """A copy of backbone and head that follows them slowly.
+
+    φ* ← μ φ* + (1 − μ) φ after every step, for the parameters. It always
+    runs in inference mode, passes no gradient, is saved with the model and
+    left out of exports.
+
+    Args:
+        backbone: The backbone to follow, built.
+        head: The head to follow, built.
+        momentum: μ, in [0, 1].
+        copy_statistics: Whether it also takes over weights that no
+            gradient trains, as they are: the moving statistics of batch
+            normalization.
+        **kwargs: Passed to `keras.layers.Layer`.
+
+    Call arguments:
+        images: (B, H, W, C).
+
+    Returns:
+        The outputs of the head, each under its name after "momentum_".
+
+    Raises:
+        ValueError: If `momentum` is out of range.
+
+    Reference:
+        He et al., "Momentum Contrast for Unsupervised Visual
+        Representation Learning", CVPR 2020, Eq. 2.
+    """
+
+    def __init__(
+        self,
+        backbone: keras.Model,
+        head: Head,
+        momentum: float,
+        copy_statistics: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if not 0 <= momentum <= 1:
+            raise ValueError(
+                "`momentum` of MetricModel must lie in [0, 1]. Received: "
+                f"momentum={momentum!r}."
+            )
+        self.momentum = momentum
+        self.copy_statistics = copy_statistics
+        self.backbone = keras.models.clone_model(backbone)
+        self.backbone.set_weights(backbone.get_weights())
+        self.head = type(head).from_config(head.get_config())
+        if not self.head.built:
+            self.head.build(backbone.output_shape)
+        self.head.set_weights(head.get_weights())
+        self.trainable = False
+        self.built = True
+
+    def call(self, images: Tensor) -> dict[str, Tensor]:
+        features = self.backbone(images, training=False)
+        outputs = self.head(features, training=False)
+        return {
+            f"momentum_{name}": ops.stop_gradient(value)
+            for name, value in outputs.items()
+        }
+
+    def update(self, backbone: keras.Model, head: Head) -> None:
+        """Follows the backbone and the head by one step."""
+        for copy, model in ((self.backbone, backbone), (self.head, head)):
+            for average, new in zip(copy.weights, model.weights, strict=True):
+                if new.trainable:
+                    # This form leaves equal weights exactly equal.
+                    step = (1 - self.momentum) * (new - average)
+                    average.assign_add(step)
+                elif self.copy_statistics:
+                    average.assign(new)

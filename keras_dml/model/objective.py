@@ -1,0 +1,97 @@
+"""The contract of an objective: from named outputs to named losses."""
+
+from typing import Any
+
+import keras
+
+from keras_dml.losses import MetricLoss
+from keras_dml.utils.types import Shape, Tensor
+
+
+class Objective(keras.layers.Layer):
+    """Base of all objectives: (outputs, targets) → {term: (B,)}.
+
+    A layer, because it may own weights: β of the margin loss, proxies, a
+    queue. Subclasses name their terms in `terms`, create their weights in
+    `build`, and compute the terms in `call`.
+
+    Attributes:
+        terms: Names of the terms, in the order in which they are logged.
+
+    Call arguments:
+        outputs: The dict of a `Head`.
+        targets: Dict of (B,) integers: `"label"` always, and what the
+            sampler sends along (`"index"`, `"cluster"`, `"learner"`).
+
+    Returns:
+        A dict with a (B,) float32 tensor for every name in `terms`. An
+        example that takes no part in a term has 0 there.
+    """
+
+    terms: tuple[str, ...] = ()
+
+    def __init__(self, **kwargs: Any) -> None:
+        kwargs.setdefault("dtype", "float32")
+        super().__init__(**kwargs)
+
+    def build(self, outputs_shape: dict[str, Shape]) -> None:
+        """Creates the weights.
+
+        Args:
+            outputs_shape: Shapes of the head's outputs, by name.
+        """
+
+    def call(
+        self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
+    ) -> dict[str, Tensor]:
+        raise NotImplementedError
+
+    def build_part_losses(
+        self, loss: MetricLoss, parts: int, dim: int, name: str = "learner"
+    ) -> list[MetricLoss]:
+        """The loss of each part of an ensemble, ready to be called.
+
+        A loss without weights serves all parts. One that owns weights is
+        copied for each part and built in a child layer, `{name}_{k}`, so
+        that one part's weights can be told from another's.
+
+        Args:
+            loss: The loss of every part. One that owns weights is left as
+                it is.
+            parts: Number of parts, K.
+            dim: Dimensions of each part.
+            name: What the method calls a part.
+
+        Returns:
+            K losses.
+        """
+        if not loss.owns_weights:
+            loss.build(self, dim)
+            return [loss] * parts
+        copies = []
+        for k in range(parts):
+            owner = keras.layers.Layer(dtype="float32", name=f"{name}_{k}")
+            copy = loss.from_config(loss.get_config())
+            copy.build(owner, dim)
+            owner.built = True
+            setattr(self, owner.name, owner)
+            copies.append(copy)
+        return copies
+
+    def active_learner(self, targets: dict[str, Tensor]) -> Tensor | None:
+        """Which learner this step may update.
+
+        Returns:
+            None if every step updates everything, else a scalar integer
+            tensor: the learner's number, or −1 for all.
+        """
+        return None
+
+    def learner_variables(self) -> list[list[keras.Variable]]:
+        """Loss weights that belong to one learner alone."""
+        return []
+
+    def after_step(
+        self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
+    ) -> None:
+        """Called after the update, with what the step saw: queues."""

@@ -1,0 +1,105 @@
+"""A page of search results, to look at."""
+
+import os
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_dml.data.data_uri import data_uri
+from keras_dml.data.decode import read_image
+from keras_dml.reports.html import document
+from keras_dml.search.hits import Hit, Hits
+
+
+def results_page(queries: Sequence[str | os.PathLike[str]], hits: Hits) -> str:
+    """One page of HTML with the queries and what was found for each.
+
+    Args:
+        queries: The files that were searched for, Q.
+        hits: What was found, Q lists.
+    """
+    parts = [_about(hits)]
+    for path, found in zip(queries, hits, strict=True):
+        figures = [_query(Path(path), found, hits.threshold)]
+        figures += [_hit(rank, hit) for rank, hit in enumerate(found, 1)]
+        items = "\n".join(f"<li>{figure}</li>" for figure in figures)
+        parts.append(
+            f"<section>\n<h2>{_text(Path(path).name)}</h2>\n"
+            f'<ul class="grid">\n{items}\n</ul>\n</section>'
+        )
+    return document("Search results", "\n".join(parts))
+
+
+def caption(row: dict[str, Any]) -> str:
+    """What a row's image is called: its class, or its label, or nothing."""
+    for column in ("name", "label"):
+        if row.get(column) is not None:
+            return str(row[column])
+    return ""
+
+
+def _about(hits: Hits) -> str:
+    text = "Scores are cosine similarities: 1 is the same direction."
+    if hits.threshold is not None:
+        text += f" Those of {hits.threshold:.4f} and more are matches."
+    return f'<p class="quiet">{text}</p>'
+
+
+def _query(path: Path, found: list[Hit], threshold: float | None) -> str:
+    verdict = ""
+    if threshold is not None:
+        is_match = bool(found and found[0].is_match)
+        verdict = f"<br>{_verdict(is_match, 'has a match', 'has no match')}"
+    picture = _picture({"path": str(path)}, f"Query: {path.name}")
+    return (
+        f'<figure class="chosen">{picture}<figcaption><strong>Query</strong>'
+        f"{verdict}</figcaption></figure>"
+    )
+
+
+def _hit(rank: int, hit: Hit) -> str:
+    name = caption(hit.row)
+    file = os.path.basename(hit.row.get("path") or "")
+    said = f"Result {rank}: {name or file}, similarity {hit.score:.4f}"
+    score = f"{hit.score:.4f}"
+    if hit.is_match is not None:
+        score += f" {_verdict(hit.is_match, 'match', 'no match')}"
+    lines = [f"<strong>{rank}. {_text(name)}</strong>", score]
+    lines += [_text(file)] if file else []
+    return (
+        f"<figure>{_picture(hit.row, said)}<figcaption>"
+        f"{'<br>'.join(lines)}</figcaption></figure>"
+    )
+
+
+def _verdict(is_match: bool, good: str, bad: str) -> str:
+    if is_match:
+        return f'<span class="good">{good}</span>'
+    return f'<span class="bad">{bad}</span>'
+
+
+def _picture(row: dict[str, Any], said: str) -> str:
+    thumbnail = str(row.get("thumbnail"))
+    # Another address would make the page ask for something.
+    if thumbnail.startswith("data:image/"):
+        return _image(thumbnail, said)
+    if not row.get("path"):
+        return '<div class="missing quiet">no file</div>'
+    box = row.get("box")
+    try:
+        pixels = read_image(row["path"], box and np.array(box))
+    except ValueError:
+        return '<div class="missing quiet">file cannot be read</div>'
+    return _image(data_uri(pixels), said)
+
+
+def _image(uri: str, said: str) -> str:
+    return f'<img src="{escape(uri)}" alt="{_text(said)}">'
+
+
+def _text(name: str) -> str:
+    # A name may hold bytes that are no text.
+    return escape(name.encode("utf-8", "replace").decode("utf-8"))

@@ -1,0 +1,96 @@
+"""Independent copies of functional models."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from keras_dml.utils.types import Config
+
+
+def copy_model(
+    model: keras.Model,
+    clone_function: Callable[[keras.layers.Layer], keras.layers.Layer]
+    | None = None,
+    name: str | None = None,
+    inputs: keras.KerasTensor | None = None,
+    **kwargs: Any,
+) -> keras.Model:
+    """A copy of a model with layers of its own and the same weights.
+
+    Args:
+        model: A functional or sequential model with one input. It is left
+            as it is.
+        clone_function: What becomes of each layer, as for
+            `keras.models.clone_model`; it may change no weight's shape.
+        name: Name of the copy, by default that of the model.
+        inputs: The input of the copy; by default one like the model's.
+        **kwargs: Passed to `keras.models.clone_model`.
+    """
+    given = model.inputs[0]
+    if inputs is None:
+        inputs = keras.Input(
+            batch_shape=given.shape, dtype=given.dtype, name="features"
+        )
+    packed: Any = inputs
+    if not isinstance(model, keras.Sequential):
+        # Keras wants a list of one where the model has such an input.
+        packed = keras.tree.pack_sequence_as(model.input, [inputs])
+    copy = keras.models.clone_model(
+        model, packed, clone_function or _again, **kwargs
+    )
+    copy.name = name or model.name
+    copy.set_weights(model.get_weights())
+    return copy
+
+
+def _again(layer: keras.layers.Layer) -> keras.layers.Layer:
+    again: keras.layers.Layer = type(layer).from_config(layer.get_config())
+    return again
+
+
+class ModelTemplate:
+    """A model of which a layer makes copies of its own.
+
+    Keras would track the model as an attribute of the layer; this it does
+    not see.
+
+    Args:
+        model: A functional model.
+
+    Attributes:
+        config: The serialized model, without weights.
+    """
+
+    def __init__(self, model: keras.Model) -> None:
+        config = keras.saving.serialize_keras_object(model)
+        # As JSON, in which it is the same before and after saving.
+        self._config = json.dumps(config)
+        self._model: keras.Model | None = model
+
+    @property
+    def config(self) -> Config:
+        config: Config = json.loads(self._config)
+        return config
+
+    def copy(self, name: str) -> keras.Model:
+        """A copy with the model's weights, whose paths have `name`.
+
+        Called in the layer's `build`, the paths begin with the layer's.
+
+        Raises:
+            ValueError: If the model was forgotten.
+        """
+        if self._model is None:
+            raise ValueError(
+                "A ModelTemplate can be copied until it is told to forget "
+                f"its model. Received: copy({name!r}) after that. A layer "
+                "is built once; make a new one `from_config`."
+            )
+        with keras.name_scope(name):
+            return copy_model(self._model)
+
+    def forget(self) -> None:
+        """Lets go of the weights; the config stays."""
+        self._model = None

@@ -1,0 +1,61 @@
+"""Progress of what takes long."""
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def track(
+    items: Iterable[T], total: int, description: str, delay: float = 2.0
+) -> Iterator[T]:
+    """Yields items, and shows a progress bar once it takes long.
+
+    Args:
+        items: What to go through.
+        total: Number of items.
+        description: What is being done.
+        delay: Seconds before the bar appears, on standard error.
+    """
+    start = time.monotonic()
+    iterator = iter(items)
+    done = 0
+    for item in iterator:
+        yield item
+        done += 1
+        if time.monotonic() - start > delay:
+            break
+    yield from _with_bar(iterator, done, total, description)
+
+
+def tracked(
+    items: Iterable[T], total: int, description: str, progress: bool | None
+) -> Iterable[T]:
+    """Items, with a progress bar after a moment if progress is wanted.
+
+    Args:
+        items: What to go through.
+        total: Number of items.
+        description: What is being done.
+        progress: Whether to show it; None shows it in a terminal.
+    """
+    if progress is None:
+        progress = sys.stderr.isatty()
+    return track(items, total, description) if progress else items
+
+
+def _with_bar(
+    items: Iterator[T], done: int, total: int, description: str
+) -> Iterator[T]:
+    if done == total:
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(description, total=total, completed=done)
+        for item in items:
+            yield item
+            progress.advance(task)

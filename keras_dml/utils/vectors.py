@@ -1,0 +1,108 @@
+"""Embeddings as a distance sees them, row by row in float64."""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from keras_dml.utils.types import FloatArray, Rows
+
+Selection = Rows | slice
+
+CHUNK = 4096
+"""Rows that are made float64 at a time."""
+
+
+class Vectors:
+    """Embeddings, each row times a factor.
+
+    Args:
+        x: (N, D), finite; kept as it is.
+        factors: (N,), or one for all.
+    """
+
+    def __init__(self, x: FloatArray, factors: FloatArray | float) -> None:
+        self._x = x
+        self._factors = np.broadcast_to(factors, len(x))
+        self.is_zero = np.zeros(len(x), bool)
+        """Rows without a direction, (N,); known for unit vectors only."""
+
+    @classmethod
+    def unit(cls, x: FloatArray, norms: FloatArray) -> "Vectors":
+        """Rows divided by their norms; zero rows stay zero."""
+        vectors = cls(x, 1.0 / np.where(norms > 0, norms, 1.0))
+        vectors.is_zero = norms == 0
+        return vectors
+
+    def __len__(self) -> int:
+        return len(self._x)
+
+    def rows(self, which: Selection) -> FloatArray:
+        """Some rows, (n, D) float64."""
+        rows: FloatArray = np.multiply(
+            self._x[which], self._factors[which, None], dtype=np.float64
+        )
+        return rows
+
+    def mean(self) -> FloatArray:
+        """Mean of all rows, (D,)."""
+        total = np.zeros(self._x.shape[1])
+        for chunk in blocks(len(self), CHUNK):
+            total += self.rows(chunk).sum(axis=0)
+        return total / len(self)
+
+
+def unit_rows(x: FloatArray) -> FloatArray:
+    """Rows divided by their norms, float32; zero rows stay zero."""
+    vectors = Vectors.unit(x, row_norms(x))
+    result = np.empty(x.shape, np.float32)
+    for chunk in blocks(len(x), CHUNK):
+        result[chunk] = vectors.rows(chunk)
+    return result
+
+
+def row_norms(x: FloatArray) -> FloatArray:
+    """Euclidean norm of every row, (N,) float64."""
+    norms = np.empty(len(x), np.float64)
+    for rows in blocks(len(x), CHUNK):
+        wide = x[rows].astype(np.float64)
+        # Squares of very large or very small numbers leave the range.
+        largest = np.abs(wide).max(axis=1)
+        largest[largest == 0] = 1.0
+        norms[rows] = np.sqrt(squares(wide / largest[:, None])) * largest
+    return norms
+
+
+def squares(x: FloatArray) -> FloatArray:
+    """Squared norm of every row, in an order that only D decides."""
+    # Unlike that of einsum or of a matrix product.
+    result: FloatArray = np.add.reduce(x * x, axis=1)
+    return result
+
+
+def blocks(count: int, size: int) -> list[slice]:
+    """Slices of at most `size` that cover `range(count)` in order."""
+    return [
+        slice(start, min(start + size, count))
+        for start in range(0, count, size)
+    ]
+
+
+def in_threads(work: Callable[[slice], None], slices: list[slice]) -> None:
+    """Calls `work` for every slice, in threads if there are several.
+
+    Raises:
+        Exception: What the first call that failed raised.
+    """
+    if len(slices) == 1:
+        work(slices[0])
+        return
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for _ in pool.map(work, slices):
+            pass
+
+
+def within(outer: slice, inner: slice) -> slice:
+    """The part `inner` of `outer`, counted from the start of `outer`."""
+    return slice(outer.start + inner.start, outer.start + inner.stop)

@@ -1,0 +1,86 @@
+"""What compositors and learners of a DCML model have come to do."""
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_dml.data import View
+from keras_dml.evaluation import embed
+from keras_dml.model.metric_model import MetricModel
+from keras_dml.utils.types import FloatArray
+
+
+def mean_weights(
+    model: MetricModel, images: Any, batch_size: int = 256
+) -> FloatArray:
+    """How strongly each compositor weighs each learner (Figure 4).
+
+    Args:
+        model: A model made by `methods.dcml`, with compositors.
+        images: An `ImageSet`, taken in its test view.
+        batch_size: Images computed at a time.
+
+    Returns:
+        |c_m^k| averaged over the images, (M, K); rows sum to 1.
+
+    Raises:
+        ValueError: If the model has no compositors.
+    """
+    compositor = getattr(model.objective, "compositor", None)
+    if compositor is None:
+        raise ValueError(
+            "`model` of mean_weights must have compositors. Received: "
+            f"{model!r}, whose objective is {model.objective!r}. Use a model "
+            "of `methods.dcml` with compositors=1 or more."
+        )
+    outputs = model.head(model.backbone.output)
+    _, weights = compositor(outputs["sub_embeddings"])
+    rows = _outputs_for(model, ops.abs(weights), images, batch_size)
+    return rows.mean(axis=0, dtype=np.float64)
+
+
+def part_distance(
+    model: MetricModel, images: Any, batch_size: int = 256
+) -> float:
+    """How far apart the learners place one and the same image.
+
+    The mean Euclidean distance of the unit sub-embeddings of an image, over
+    all pairs of learners and all images. The paper gives 0.823 for a model
+    with self-reinforcement and 0.534 for one without (Sec. 4.3), without
+    saying how its "normalized distance" is normalized.
+
+    Args:
+        model: A model whose head gives `"parts"`, (B, K, d), K > 1.
+        images: An `ImageSet`, taken in its test view.
+        batch_size: Images computed at a time.
+
+    Returns:
+        A distance in [0, 2]; √2 for sub-embeddings at right angles.
+
+    Raises:
+        ValueError: If there is a single learner.
+    """
+    outputs = model.head(model.backbone.output)
+    parts = _outputs_for(model, outputs["parts"], images, batch_size)
+    learners = parts.shape[1]
+    if learners < 2:
+        raise ValueError(
+            "`model` of part_distance must have two learners or more. "
+            f"Received: {model!r}, with {learners}."
+        )
+    first, second = np.triu_indices(learners, k=1)
+    differences = parts[:, first] - parts[:, second]
+    return float(np.linalg.norm(differences, axis=-1).mean(dtype=np.float64))
+
+
+def _outputs_for(
+    model: MetricModel, output: Any, images: Any, batch_size: int
+) -> FloatArray:
+    """(N, P, Q) values of a symbolic (B, P, Q) output of the model."""
+    _, *shape = output.shape
+    flat = ops.reshape(output, (-1, int(np.prod(shape))))
+    outputs = keras.Model(model.backbone.input, flat)
+    View.of(model).attach_to(outputs)
+    return embed(outputs, images, batch_size).reshape(-1, *shape)

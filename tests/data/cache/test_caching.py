@@ -1,0 +1,228 @@
+"""Tests of the cache of decoded images."""
+
+import json
+import logging
+import mmap
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from keras_dml.data import ClassBalanced, ImageSet, pipeline
+from keras_dml.data.augment import Augment
+from keras_dml.data.cache import caching as module
+from keras_dml.data.cache.decoded import Decoded
+from keras_dml.data.decode import read_image
+from keras_dml.data.loading import Loader
+from keras_dml.data.view import View
+from tests.data.cached import CACHES, LABELS, check_equal, epochs_of
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+@pytest.mark.parametrize("cache", CACHES)
+def test_files_are_not_read_again(mixed: ImageSet, cache: str) -> None:
+    expected = epochs_of(mixed)
+    sampler = ClassBalanced(LABELS, classes=2, images=3)
+    dataset = pipeline(mixed, sampler, 16, cache=cache)
+    for path in mixed.paths or ():
+        os.remove(path)
+    # An epoch that is left after a batch does not matter.
+    for _ in dataset:
+        break
+    sampler.epoch = 0
+    found = [x for _ in range(2) for x in dataset.as_numpy_iterator()]
+    check_equal(found, expected)
+
+
+def forbid_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def prepared(*_: Any) -> Iterator[Any]:
+        raise AssertionError("decodes")
+
+    monkeypatch.setattr(module, "_prepared", prepared)
+
+
+def test_the_next_run_takes_it_from_disk(
+    mixed: ImageSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = epochs_of(mixed, cache="disk")
+    forbid_decoding(monkeypatch)
+    check_equal(epochs_of(mixed, cache="disk"), expected)
+    check_equal(epochs_of(mixed, cache="auto"), expected)
+    # The cut out of the same resized images is another matter.
+    assert epochs_of(mixed, cache="disk", crop="center", flip=True)
+    for other in (
+        {"resize": 17},
+        {"channels": 1},
+        {"crop": "random_resized"},
+        {"resize_mode": "longest"},
+        {"resize_mode": "squash"},
+    ):
+        with pytest.raises(AssertionError, match="decodes"):
+            epochs_of(mixed, cache="disk", **other)
+
+
+def test_a_changed_file_is_decoded_again(mixed: ImageSet, home: Path) -> None:
+    epochs_of(mixed, cache="disk")
+    path = (mixed.paths or ())[1]
+    Image.fromarray(255 - read_image(path)).save(path)
+    os.utime(path, ns=(0, 10**18))
+    check_equal(epochs_of(mixed, cache="disk"), epochs_of(mixed))
+    assert len(list(home.glob("*.pixels"))) == 2
+
+
+def flip_byte(pixels: Path, index: Path) -> None:
+    content = bytearray(pixels.read_bytes())
+    content[100] ^= 1
+    pixels.write_bytes(content)
+
+
+def cut(pixels: Path, index: Path) -> None:
+    pixels.write_bytes(pixels.read_bytes()[:-1])
+
+
+def swap_shapes(pixels: Path, index: Path) -> None:
+    content = json.loads(index.read_text())
+    content["shapes"] = content["shapes"][1:]
+    index.write_text(json.dumps(content))
+
+
+def foreign_index(pixels: Path, index: Path) -> None:
+    index.write_bytes(b"\xff\x00 not an index")
+
+
+def list_index(pixels: Path, index: Path) -> None:
+    index.write_text("[1, 2]")
+
+
+@pytest.mark.parametrize(
+    "damage", [flip_byte, cut, swap_shapes, foreign_index, list_index]
+)
+def test_damage_is_found_and_repaired(
+    mixed: ImageSet, home: Path, damage: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    expected = epochs_of(mixed, cache="disk")
+    (pixels,), (index,) = home.glob("*.pixels"), home.glob("*.json")
+    whole = pixels.read_bytes(), index.read_bytes()
+    damage(pixels, index)
+    check_equal(epochs_of(mixed, cache="disk"), expected)
+    assert "is damaged and is made again" in caplog.text
+    assert (pixels.read_bytes(), index.read_bytes()) == whole
+
+
+def test_an_interrupted_write_leaves_nothing(
+    mixed: ImageSet, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*arguments: Any) -> Iterator[Any]:
+        yield from list(original(*arguments))[:3]
+        raise KeyboardInterrupt
+
+    original = module._prepared
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_prepared", interrupted)
+        for cache in CACHES:
+            with pytest.raises(KeyboardInterrupt):
+                epochs_of(mixed, cache=cache)
+    assert list(home.iterdir()) == []
+    killed = home / f".{module._file(mixed, augment()).name}.abc"
+    killed.write_bytes(b"half")
+    os.utime(killed, (0, 0))
+    check_equal(epochs_of(mixed, cache="disk"), epochs_of(mixed))
+    assert not killed.exists()
+
+
+def augment() -> Augment:
+    return Augment(View((16, 16), 3))
+
+
+# Pixels of `alike` with a short side of 16: 12 images of 16 × 21 × 3.
+SIZE = 12 * 16 * 21 * 3
+
+
+@pytest.mark.parametrize(
+    ("memory", "disk", "place"),
+    [
+        (2 * SIZE, 0, "in memory: 1 MB"),
+        (2 * SIZE - 2, SIZE, ".pixels: 1 MB"),
+        (0, SIZE - 1, "not kept: they take 1 MB"),
+    ],
+)
+def test_the_choice_is_by_size_and_said(
+    alike: ImageSet,
+    memory: int,
+    disk: int,
+    place: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    home: Path,
+) -> None:
+    monkeypatch.setattr(module, "available_memory", lambda: memory)
+    monkeypatch.setattr(module, "_free_disk", lambda folder: disk)
+    caplog.set_level(logging.INFO, "keras_dml")
+    check_equal(epochs_of(alike, cache="auto"), epochs_of(alike))
+    assert place in caplog.text
+    assert home.exists() == (".pixels" in place)
+
+
+def test_no_room_is_an_error(
+    alike: ImageSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "available_memory", lambda: SIZE - 1)
+    with pytest.raises(ValueError, match="`cache` of pipeline .* 1 MB"):
+        epochs_of(alike, cache="memory")
+    monkeypatch.setattr(module, "_free_disk", lambda folder: SIZE - 1)
+    with pytest.raises(OSError, match="`cache` of pipeline .* 1 MB"):
+        epochs_of(alike, cache="disk")
+
+
+@pytest.mark.parametrize("cache", CACHES)
+@pytest.mark.parametrize("content", [b"", b"no image", None])
+def test_a_bad_file_is_named(
+    mixed: ImageSet, cache: str, content: bytes | None, home: Path
+) -> None:
+    bad = Path((mixed.paths or ())[-1])
+    # The head is whole: the image is missed when it is decoded.
+    bad.write_bytes(bad.read_bytes()[:60] if content is None else content)
+    with pytest.raises(ValueError, match=rf"{bad.name}' cannot be decoded"):
+        epochs_of(mixed, cache=cache)
+    assert not home.exists() or list(home.iterdir()) == []
+
+
+def test_images_in_memory_are_not_kept_twice(home: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (12, 20, 18), np.uint8)
+    images = ImageSet(pixels, LABELS)
+    check_equal(epochs_of(images, cache="disk"), epochs_of(images))
+    assert not home.exists()
+
+
+def test_unknown_cache(mixed: ImageSet) -> None:
+    with pytest.raises(ValueError, match="`cache` of pipeline must be one of"):
+        epochs_of(mixed, cache="ram")
+
+
+def test_an_iterator_copies_nothing(tmp_path: Path) -> None:
+    """A captured tensor of this size would be copied for every epoch."""
+    flat = np.frombuffer(mmap.mmap(-1, 2 * 10**8), np.uint8)
+    shapes = np.array([[10**4, 10**4 - 1, 1], [10**4, 10**4 + 1, 1]])
+    loader = Loader(ImageSet(["a", "b"], [0, 0]), Decoded(flat, shapes))
+    dataset = tf.data.Dataset.range(2).map(
+        lambda row: tf.reduce_sum(loader.image(row)[:2])
+    )
+    next(iter(dataset))
+    before = _resident()
+    kept = [iter(dataset) for _ in range(4)]
+    assert _resident() - before < 10**8
+    assert len(kept) == 4
+
+
+def _resident() -> int:
+    status = Path("/proc/self/status")
+    if not status.exists():
+        pytest.skip("Linux only")
+    (line,) = (x for x in status.read_text().splitlines() if "RssAnon" in x)
+    return 1024 * int(line.split()[1])

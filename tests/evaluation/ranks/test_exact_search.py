@@ -1,0 +1,378 @@
+"""Ranks against loops over full rankings in rational arithmetic."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keras_dml.evaluation import Protocol, evaluate
+from keras_dml.evaluation.ranks import counting, search, tile
+from tests.evaluation import naive
+
+METRICS = (
+    "recall@1",
+    "recall@3",
+    "recall@1000",
+    "precision@1",
+    "r_precision",
+    "map@r",
+    "map@r_with_self",
+    "map",
+    "map@4",
+    "mrr",
+    "minp",
+)
+DISTANCES = ("cosine", "euclidean", "dot")
+
+
+def lattice(
+    count: int, dims: int, classes: int, seed: int = 0, width: int = 2
+) -> tuple[np.ndarray, np.ndarray]:
+    """Points with many equal scores, many duplicates and some singletons."""
+    rng = np.random.default_rng(seed)
+    x = rng.integers(-width, width + 1, (count, dims))
+    return x.astype(np.float32), rng.integers(0, classes, count)
+
+
+def assert_same_as_naive(results, order, query_labels, gallery_labels):
+    for name in results:
+        expected = naive.per_query(name, order, query_labels, gallery_labels)
+        assert results.queries == len(expected)
+        np.testing.assert_allclose(
+            results.per_query[name], expected, rtol=1e-12, err_msg=name
+        )
+        assert results[name] == pytest.approx(np.mean(expected), rel=1e-12)
+
+
+@pytest.mark.parametrize("distance", ["euclidean", "dot"])
+def test_ties_duplicates_and_singletons(distance):
+    x, labels = lattice(150, 3, 30)
+    labels[:4] = [1000, 1001, 1002, 1003]
+    order = naive.rankings(x, x, distance, lambda i, j: i == j)
+    results = evaluate(x, labels, metrics=METRICS, distance=distance)
+    assert_same_as_naive(results, order, labels, labels)
+    assert results.excluded >= 4
+    assert results.queries + results.excluded == 150
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_random_embeddings(distance):
+    rng = np.random.default_rng(1)
+    labels = rng.integers(0, 14, 80)
+    x = rng.standard_normal((14, 6))[labels] + rng.standard_normal((80, 6))
+    x *= rng.uniform(0.1, 10, (80, 1))
+    order = naive.rankings(x, x, distance, lambda i, j: i == j)
+    results = evaluate(x, labels, metrics=METRICS, distance=distance)
+    assert_same_as_naive(results, order, labels, labels)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    count=st.integers(2, 25),
+    classes=st.integers(1, 6),
+    width=st.integers(0, 2),
+    distance=st.sampled_from(["euclidean", "dot"]),
+)
+def test_any_small_lattice(seed, count, classes, width, distance):
+    x, labels = lattice(count, 2, classes, seed, width)
+    labels[:2] = 0
+    order = naive.rankings(x, x, distance, lambda i, j: i == j)
+    results = evaluate(x, labels, metrics=METRICS, distance=distance)
+    assert_same_as_naive(results, order, labels, labels)
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_duplicates_tie_exactly_under_every_distance(distance):
+    # Copies of each vector in two classes: only the row decides.
+    rng = np.random.default_rng(2)
+    x = np.tile(rng.standard_normal((40, 100)).astype(np.float32), (3, 1))
+    labels = np.concatenate([np.arange(40), 100 + np.arange(40), np.arange(40)])
+    results = evaluate(
+        x, labels, metrics=("recall@k", "mrr"), ks=(1, 2), distance=distance
+    )
+    # Rows 40–79 of another class precede the copy in rows 80–119, while
+    # the copy in rows 0–39 precedes them.
+    np.testing.assert_array_equal(results.query_rows, np.r_[:40, 80:120])
+    np.testing.assert_array_equal(
+        results.per_query["mrr"], np.repeat([0.5, 1.0], 40)
+    )
+    assert results["recall@1"] == 0.5
+    assert results["recall@2"] == 1.0
+
+
+def test_own_row_is_left_out_not_the_first_hit():
+    # The duplicate of another class is the first hit of row 1, not row 1.
+    x = np.array([[1.0, 0], [1.0, 0], [0.9, 0.1], [0, 1.0]])
+    results = evaluate(x, np.array([0, 1, 1, 0]), metrics=("mrr",))
+    np.testing.assert_allclose(
+        results.per_query["mrr"], [1 / 3, 1 / 2, 1 / 2, 1 / 2]
+    )
+
+
+def test_ids_beyond_float32():
+    labels = np.array([2**24, 2**24 + 1, 2**24, 2**24 + 1]) + 2**53
+    x = np.array([[0.0], [1.0], [1.25], [0.25]])
+    results = evaluate(x, labels, metrics=("recall@1",), distance="euclidean")
+    assert results.classes == 2
+    assert results["recall@1"] == 0.0
+
+
+# Rounding.
+
+
+def near_ties(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Distances that differ by 1e-10: float32 sees them as equal."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 12, 80)
+    directions = rng.standard_normal((80, 3))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    lengths = 1 + 1e-10 * rng.permutation(80)[:, None]
+    return directions * lengths, labels
+
+
+def test_order_that_float32_cannot_see():
+    directions, labels = near_ties()
+    center = np.zeros((5, 3))
+    query_labels = np.arange(5)
+    order = naive.rankings(center, directions, "euclidean", lambda i, j: False)
+    results = evaluate(
+        center,
+        query_labels,
+        gallery=directions,
+        gallery_labels=labels,
+        metrics=METRICS,
+        distance="euclidean",
+    )
+    assert_same_as_naive(results, order, query_labels, labels)
+
+
+def collapsed(noise: float, centers: int) -> tuple[np.ndarray, np.ndarray]:
+    """Unit vectors in a few tight bunches, with classes across them."""
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((centers, 8))[rng.integers(0, centers, 80)]
+    x += noise * rng.standard_normal((80, 8))
+    return x.astype(np.float32), rng.integers(0, 15, 80)
+
+
+@pytest.mark.parametrize("noise, centers", [(1e-3, 1), (1e-6, 1), (1e-6, 2)])
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_collapsed_embeddings(noise, centers, distance):
+    x, labels = collapsed(noise, centers)
+    order = naive.rankings(x, x, distance, lambda i, j: i == j)
+    results = evaluate(x, labels, metrics=METRICS, distance=distance)
+    assert_same_as_naive(results, order, labels, labels)
+
+
+def test_undecided_blocks_are_redone_in_float64(monkeypatch):
+    calls = []
+    original = counting.Counter._in_float64
+
+    def counted(self, band, pairs):
+        calls.append(band)
+        return original(self, band, pairs)
+
+    monkeypatch.setattr(counting.Counter, "_in_float64", counted)
+    x, labels = collapsed(1e-6, 2)
+    evaluate(x, labels, metrics=METRICS, distance="euclidean")
+    assert calls and {band.mirrored for band in calls} == {False, True}
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e30, 1e-30])
+def test_identical_embeddings_rank_by_row(distance, value):
+    labels = np.array([0, 1, 0, 1, 2, 2])
+    x = np.full((6, 7), value)
+    results = evaluate(x, labels, metrics=("mrr", "map"), distance=distance)
+    # For each query the rank of its only relevant row among the others.
+    ranks = np.array([2, 3, 1, 2, 5, 5])
+    np.testing.assert_allclose(results.per_query["mrr"], 1 / ranks)
+    np.testing.assert_allclose(results.per_query["map"], 1 / ranks)
+
+
+# Nothing depends on how the work is cut up.
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("side, band", [(64, 64), (128, 1000), (300, 2**18)])
+def test_independent_of_blocks(monkeypatch, distance, side, band):
+    rng = np.random.default_rng(4)
+    labels = rng.integers(0, 60, 700)
+    x = rng.standard_normal((60, 12))[labels]
+    x = (x + 1.5 * rng.standard_normal(x.shape)).astype(np.float32)
+    x[350:400] = x[:50]
+    expected = evaluate(x, labels, metrics=METRICS, distance=distance)
+    monkeypatch.setattr(search, "LARGEST_SIDE", side)
+    monkeypatch.setattr(tile, "BAND", band)
+    results = evaluate(x, labels, metrics=METRICS, distance=distance)
+    for name in METRICS:
+        np.testing.assert_array_equal(
+            results.per_query[name], expected.per_query[name]
+        )
+
+
+@pytest.mark.parametrize("memory", ["1MB", 2**21, "2.5 mb"])
+def test_independent_of_memory(monkeypatch, memory):
+    panels = []
+    original = search._panels
+
+    def counted(*args):
+        panels.append(original(*args))
+        return panels[-1]
+
+    x, labels = lattice(1000, 4, 30, width=3)
+    expected = evaluate(x, labels, metrics=METRICS, distance="dot")
+    monkeypatch.setattr(search, "_panels", counted)
+    results = evaluate(
+        x, labels, metrics=METRICS, distance="dot", memory=memory
+    )
+    assert len(panels[0]) > 2
+    for name in METRICS:
+        np.testing.assert_array_equal(
+            results.per_query[name], expected.per_query[name]
+        )
+
+
+@pytest.mark.parametrize("threads", [1, 2, 7])
+def test_independent_of_threads(monkeypatch, threads):
+    x, labels = lattice(1500, 5, 100, width=3)
+    expected = evaluate(x, labels, metrics=METRICS, distance="dot")
+    monkeypatch.setattr(search, "_threads", lambda: threads)
+    monkeypatch.setattr(search, "LARGEST_SIDE", 100)
+    results = evaluate(x, labels, metrics=METRICS, distance="dot")
+    for name in METRICS:
+        np.testing.assert_array_equal(
+            results.per_query[name], expected.per_query[name]
+        )
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_independent_of_how_the_product_rounds(monkeypatch, distance):
+    # Any library's product is off by no more than the tolerance.
+    rng = np.random.default_rng(6)
+    x, labels = collapsed(1e-5, 3)
+    expected = evaluate(x, labels, metrics=METRICS, distance=distance)
+
+    class Rounding(tile.Tile):
+        def __init__(
+            self,
+            values,
+            tolerance,
+            queries,
+            items,
+            mirrored=False,
+            chosen=None,
+        ):
+            error = 0.4 * (tolerance if mirrored else tolerance[:, None])
+            values = values + error * rng.uniform(-1, 1, values.shape)
+            values = values.astype(np.float32)
+            super().__init__(
+                values, tolerance, queries, items, mirrored, chosen
+            )
+
+    monkeypatch.setattr(search, "Tile", Rounding)
+    results = evaluate(x, labels, metrics=METRICS, distance=distance)
+    for name in METRICS:
+        np.testing.assert_array_equal(
+            results.per_query[name], expected.per_query[name]
+        )
+
+
+def test_an_error_in_a_thread_is_raised(monkeypatch):
+    def broken(*args):
+        raise MemoryError("no more")
+
+    monkeypatch.setattr(counting.Counter, "count", broken)
+    x, labels = lattice(300, 4, 10)
+    with pytest.raises(MemoryError, match="no more"):
+        evaluate(x, labels)
+
+
+def test_threads_of_blas_are_restored():
+    threadpoolctl = pytest.importorskip("threadpoolctl")
+
+    def threads():
+        return [
+            library["num_threads"]
+            for library in threadpoolctl.threadpool_info()
+            if library["user_api"] == "blas"
+        ]
+
+    before = threads()
+    evaluate(*lattice(300, 4, 10))
+    assert threads() == before
+
+
+def test_metrics_do_not_depend_on_what_else_is_asked():
+    x, labels = lattice(300, 4, 40)
+    together = evaluate(x, labels, metrics=METRICS, distance="dot")
+    for name in METRICS:
+        alone = evaluate(x, labels, metrics=name, distance="dot")
+        np.testing.assert_array_equal(
+            alone.per_query[name], together.per_query[name]
+        )
+
+
+# Queries and galleries.
+
+
+def test_queries_against_a_gallery():
+    x, labels = lattice(120, 3, 25, seed=7)
+    order = naive.rankings(x[:50], x[50:], "dot", lambda i, j: False)
+    results = evaluate(
+        x[:50],
+        labels[:50],
+        gallery=x[50:],
+        gallery_labels=labels[50:],
+        metrics=METRICS,
+        distance="dot",
+    )
+    assert_same_as_naive(results, order, labels[:50], labels[50:])
+
+
+def test_protocol_with_overlapping_rows():
+    x, labels = lattice(100, 3, 25, seed=8)
+    rng = np.random.default_rng(0)
+    queries, gallery = rng.permutation(100)[:60], rng.permutation(100)[:70]
+    order = naive.rankings(
+        x[queries],
+        x[gallery],
+        "dot",
+        lambda i, j: queries[i] == gallery[j],
+    )
+    results = evaluate(
+        x,
+        labels,
+        protocol=Protocol(queries, gallery),
+        metrics=METRICS,
+        distance="dot",
+    )
+    assert_same_as_naive(results, order, labels[queries], labels[gallery])
+    assert set(results.query_rows) <= set(queries)
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_same_class_in_the_same_group_is_ignored(separate):
+    x, labels = lattice(120, 3, 12, seed=9)
+    cameras = np.random.default_rng(1).integers(0, 3, 120)
+    a, b = (np.r_[:40], np.r_[40:120]) if separate else (np.r_[:120],) * 2
+
+    def ignored(i, j):
+        same_class = labels[a[i]] == labels[b[j]]
+        same_camera = cameras[a[i]] == cameras[b[j]]
+        return a[i] == b[j] or (same_class and same_camera)
+
+    order = naive.rankings(x[a], x[b], "dot", ignored)
+    options = {"metrics": METRICS, "distance": "dot"}
+    if separate:
+        results = evaluate(
+            x[a],
+            labels[a],
+            gallery=x[b],
+            gallery_labels=labels[b],
+            exclude=(cameras[a], cameras[b]),
+            **options,
+        )
+    else:
+        results = evaluate(x, labels, exclude=cameras, **options)
+    assert_same_as_naive(results, order, labels[a], labels[b])

@@ -1,0 +1,92 @@
+"""Metrics on rankings whose values can be worked out by hand."""
+
+import numpy as np
+import pytest
+
+from keras_dml.evaluation import evaluate
+from keras_dml.evaluation.ranking import ranking_metric
+from keras_dml.evaluation.ranks.ranked_positives import BEYOND, Limits
+from keras_dml.evaluation.ranks.search import Ranks
+
+RANKS = Ranks(
+    queries=np.array([0, 4]),
+    counts=np.array([3, 1]),
+    # Right at 1, 3 and 7 of the first query, at 2 of the second.
+    ranks=np.array([1, 3, 7, 2]),
+)
+
+GOLDEN = {
+    "recall@1": [1, 0],
+    "recall@2": [1, 1],
+    "precision@1": [1, 0],
+    "r_precision": [2 / 3, 0],
+    "map@r": [(1 + 2 / 3) / 3, 0],
+    "map@r_with_self": [(1 + 2 / 3) / 4, (1 / 2) / 2],
+    "map": [(1 + 2 / 3 + 3 / 7) / 3, 1 / 2],
+    "map@2": [1 / 2, 1 / 2],
+    "map@7": [(1 + 2 / 3 + 3 / 7) / 3, 1 / 2],
+    "mrr": [1, 1 / 2],
+    "minp": [3 / 7, 1 / 2],
+}
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_golden(name):
+    values = ranking_metric(name).per_query(RANKS)
+    np.testing.assert_allclose(values, GOLDEN[name], rtol=1e-15)
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_ranks_beyond_the_limits_have_no_influence(name):
+    metric = ranking_metric(name)
+    every = metric.limits.of_every(RANKS.counts)
+    limits = np.repeat(every, RANKS.counts)
+    limits[RANKS.starts] = np.maximum(every, metric.limits.first)
+    clipped = np.where(RANKS.ranks <= limits, RANKS.ranks, BEYOND)
+    values = metric.per_query(Ranks(RANKS.queries, RANKS.counts, clipped))
+    np.testing.assert_allclose(values, GOLDEN[name], rtol=1e-15)
+
+
+def test_perfect_retrieval():
+    labels = np.repeat(np.arange(5), [2, 3, 4, 5, 6])
+    x = np.eye(5)[labels]
+    metrics = ("map@r", "r_precision", "map", "minp", "map@r_with_self")
+    results = evaluate(x, labels, metrics=metrics)
+    sizes = np.bincount(labels)[labels]
+    for name in metrics[:-1]:
+        assert results[name] == 1.0
+    np.testing.assert_allclose(
+        results.per_query["map@r_with_self"], (sizes - 1) / sizes
+    )
+
+
+def test_map_agrees_with_scikit_learn():
+    from sklearn.metrics import average_precision_score
+
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 10, 200)
+    x = rng.standard_normal((10, 6))[labels] + rng.standard_normal((200, 6))
+    results = evaluate(x, labels, metrics="map", distance="dot")
+    similarity = x @ x.T
+    expected = [
+        average_precision_score(
+            np.delete(labels == labels[i], i), np.delete(similarity[i], i)
+        )
+        for i in range(200)
+    ]
+    np.testing.assert_allclose(results.per_query["map"], expected, rtol=1e-12)
+
+
+def test_limits_combine_to_the_larger():
+    limits = Limits(first=5) | Limits(every=3) | Limits(extra=0)
+    assert limits == Limits(first=5, every=3, extra=0)
+    np.testing.assert_array_equal(limits.of_every(np.array([1, 8])), [3, 8])
+    assert (Limits(extra=1) | Limits(extra=0)).extra == 1
+    np.testing.assert_array_equal(Limits(first=9).of_every(np.array([4])), [0])
+
+
+@pytest.mark.parametrize(
+    "name", ["recall", "recall@0", "recall@-1", "recall@k", "map@r2", "x@1"]
+)
+def test_what_is_no_ranking_metric(name):
+    assert ranking_metric(name) is None

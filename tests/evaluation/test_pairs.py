@@ -1,0 +1,58 @@
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from keras_dml.evaluation import pairs
+from keras_dml.evaluation.pairs import negative_pairs, positive_pairs
+
+LABELS = np.array([5, 2, 5, 9, 2, 5, 7])
+
+
+def as_set(found) -> set:
+    return {tuple(sorted(pair)) for pair in np.stack(found, 1).tolist()}
+
+
+@pytest.mark.parametrize(
+    ("find", "same"), [(positive_pairs, True), (negative_pairs, False)]
+)
+def test_all_pairs_are_found_once(find, same) -> None:
+    expected = {
+        (i, j)
+        for i, j in combinations(range(7), 2)
+        if (LABELS[i] == LABELS[j]) == same
+    }
+    found = find(LABELS)
+    assert as_set(found) == expected
+    assert len(found[0]) == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("find", "same"), [(positive_pairs, True), (negative_pairs, False)]
+)
+@pytest.mark.parametrize("enumerable", [10, 2_000_000])
+def test_some_pairs_are_of_their_kind(
+    find, same, enumerable, monkeypatch
+) -> None:
+    monkeypatch.setattr(pairs, "ENUMERABLE", enumerable)
+    labels = np.random.default_rng(0).integers(4, size=60)
+    first, second = find(labels, 50, seed=1)
+    assert len(first) == len(second) == 50
+    assert (first != second).all()
+    assert ((labels[first] == labels[second]) == same).all()
+    again = find(labels, 50, seed=1)
+    np.testing.assert_array_equal(again, (first, second))
+
+
+def test_drawn_positive_pairs_are_equally_likely(monkeypatch) -> None:
+    monkeypatch.setattr(pairs, "ENUMERABLE", 1)
+    labels = np.array([0] * 5 + [1] * 2)  # Ten pairs and one.
+    first, _ = positive_pairs(labels, 22_000)
+    share = (labels[first] == 1).mean()
+    assert share == pytest.approx(1 / 11, abs=0.01)
+
+
+def test_there_may_be_no_pair() -> None:
+    for find, labels in ((positive_pairs, [1, 2]), (negative_pairs, [1, 1])):
+        first, second = find(np.array(labels))
+        assert len(first) == len(second) == 0

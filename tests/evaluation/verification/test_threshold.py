@@ -1,0 +1,224 @@
+"""Thresholds against loops over all pairs."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from keras_dml.evaluation.verification.class_bootstrap import ClassBootstrap
+from keras_dml.evaluation.verification.pairs import (
+    CELLS,
+    STEP,
+    count_pairs,
+    threshold_at,
+)
+from keras_dml.search import Threshold, calibrate
+
+
+def embeddings(
+    classes: int = 12, images: int = 5, dim: int = 6, signal: float = 1.5
+) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(3)
+    labels = np.repeat(np.arange(classes) * 7, images)
+    centers = rng.normal(size=(classes, dim))
+    x = signal * np.repeat(centers, images, axis=0)
+    x += rng.normal(size=x.shape)
+    x = (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+    return x, labels
+
+
+def pairs(x, labels) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of the pairs of one class and of two, one at a time."""
+    same, other = [], []
+    for i in range(len(x)):
+        for j in range(i):
+            score = float(x[i].astype(float) @ x[j].astype(float))
+            (same if labels[i] == labels[j] else other).append(score)
+    return np.array(same), np.array(other)
+
+
+def test_counts_are_those_of_a_loop_over_all_pairs() -> None:
+    x, labels = embeddings()
+    same, other = pairs(x, labels)
+    counts = count_pairs(x, labels)
+    assert (counts.positives, counts.negatives) == (len(same), len(other))
+    for position in (0, CELLS // 2, CELLS // 2 + 300_001, CELLS - 7, CELLS):
+        threshold = threshold_at(position)
+        assert counts.accepted_positive[position] == (same >= threshold).sum()
+        assert counts.accepted_negative[position] == (other >= threshold).sum()
+
+
+def test_counts_do_not_depend_on_blocks(monkeypatch) -> None:
+    from keras_dml.evaluation.verification import pairs as module
+
+    x, labels = embeddings()
+    whole = count_pairs(x, labels)
+    monkeypatch.setattr(module, "_SIDE", 7)
+    parts = count_pairs(x, labels)
+    assert np.array_equal(whole.positive, parts.positive)
+    assert np.array_equal(whole.negative, parts.negative)
+
+
+def test_equal_error_rate_against_all_thresholds_that_matter() -> None:
+    x, labels = embeddings()
+    same, other = pairs(x, labels)
+    found = calibrate(x, labels, "eer", resamples=0)
+    candidates = np.concatenate([same, other])
+    gaps = [abs((same < t).mean() - (other >= t).mean()) for t in candidates]
+    gap = abs((same < found.value).mean() - (other >= found.value).mean())
+    assert gap == pytest.approx(min(gaps), abs=1e-12)
+    assert found.true_positive_rate == (same >= found.value).mean()
+    assert found.false_positive_rate == (other >= found.value).mean()
+    assert found.low is None
+
+
+def test_equal_error_rate_against_scikit_learn() -> None:
+    from sklearn.metrics import roc_curve
+
+    x, labels = embeddings(classes=20, images=6)
+    same, other = pairs(x, labels)
+    truth = np.repeat([1, 0], [len(same), len(other)])
+    fpr, tpr, _ = roc_curve(truth, np.concatenate([same, other]))
+    crossing = np.interp(0, fpr + tpr - 1, fpr)
+    found = calibrate(x, labels, resamples=0)
+    assert found.false_positive_rate == pytest.approx(crossing, abs=0.005)
+
+
+def test_rates_are_written_with_three_digits_however_small() -> None:
+    x, labels = embeddings()
+    found = calibrate(x, labels, resamples=0)
+    written = dataclasses.replace(
+        found,
+        value=0.5,
+        true_positive_rate=0.578309,
+        false_positive_rate=0.0000421672,
+    )
+    assert str(written) == (
+        "0.5000 (eer): true positives 57.8%, false positives 0.00422%"
+    )
+
+
+def test_lowest_threshold_of_a_false_positive_rate() -> None:
+    x, labels = embeddings()
+    same, other = pairs(x, labels)
+    found = calibrate(x, labels, "fpr=0.05", resamples=0)
+    assert (other >= found.value).mean() <= 0.05
+    assert (other >= found.value - STEP).mean() > 0.05
+    assert found.true_positive_rate == (same >= found.value).mean()
+
+
+def test_largest_f1() -> None:
+    from sklearn.metrics import f1_score, precision_recall_curve
+
+    x, labels = embeddings()
+    same, other = pairs(x, labels)
+    scores = np.concatenate([same, other])
+    truth = np.repeat([True, False], [len(same), len(other)])
+    precision, recall, _ = precision_recall_curve(truth, scores)
+    total = np.maximum(precision + recall, 1e-12)
+    best = (2 * precision * recall / total).max()
+    found = calibrate(x, labels, "f1", resamples=0)
+    assert f1_score(truth, scores >= found.value) == pytest.approx(best)
+    accepted = scores >= found.value
+    assert found.precision == truth[accepted].mean()
+
+
+@pytest.mark.parametrize("criterion", ["eer", "f1"])
+def test_the_middle_of_a_gap(criterion) -> None:
+    x = np.array([[1, 0], [1, 0], [0, 1], [0, 1]])
+    found = calibrate(x, [0, 0, 1, 1], criterion, resamples=0)
+    assert found.value == pytest.approx(0.5, abs=1e-5)
+    assert (found.true_positive_rate, found.false_positive_rate) == (1, 0)
+
+
+@pytest.mark.parametrize("most_units", [512, 5])
+def test_bootstrap_counts_are_those_of_drawn_classes(
+    most_units, monkeypatch
+) -> None:
+    """Samples written out image by image, class copies kept apart."""
+    from keras_dml.evaluation.verification import class_bootstrap
+
+    monkeypatch.setattr(class_bootstrap, "MOST_UNITS", most_units)
+    monkeypatch.setattr(class_bootstrap, "_ROWS", 3)
+    monkeypatch.setattr(class_bootstrap, "_PAIRS", 40)
+    x, labels = embeddings(classes=9, images=4)
+    classes = labels // 7
+    bootstrap = ClassBootstrap(x, classes, resamples=6, seed=1)
+    thresholds = np.array([-1.0, 0.1, 0.5, 0.75])
+    positions = np.round((thresholds + 1) / STEP).astype(int)
+    hits, false = bootstrap.accepted(positions)
+    scores = x.astype(float) @ x.astype(float).T
+    # What was drawn: the units of the classes, and how often each.
+    unit_of_row = np.empty(len(x), int)
+    unit_of_class = np.random.default_rng(1).permutation(9) % min(9, most_units)
+    unit_of_row = unit_of_class[classes]
+    for sample, times in enumerate(bootstrap._times):
+        assert times.sum() == min(9, most_units)
+        for column, threshold in enumerate(thresholds):
+            expected = np.zeros(2)
+            for i in range(len(x)):
+                for j in range(i):
+                    a, b = unit_of_row[i], unit_of_row[j]
+                    weight = times[a] if a == b else times[a] * times[b]
+                    if scores[i, j] >= threshold:
+                        expected[int(classes[i] != classes[j])] += weight
+            assert hits[sample, column] == expected[0]
+            assert false[sample, column] == expected[1]
+
+
+@pytest.mark.parametrize("criterion", ["eer", "f1", "fpr=0.05"])
+def test_interval_is_around_the_threshold(criterion) -> None:
+    x, labels = embeddings(classes=40, images=4)
+    found = calibrate(x, labels, criterion, resamples=200)
+    assert found.low < found.value < found.high
+    again = calibrate(x, labels, criterion, resamples=200)
+    assert again == found
+    narrow = calibrate(x, labels, criterion, resamples=200, confidence=0.5)
+    assert narrow.high - narrow.low < found.high - found.low
+
+
+@pytest.mark.slow
+def test_intervals_cover_as_often_as_they_say() -> None:
+    """The threshold of a large population lies in most intervals."""
+
+    def draw(seed: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
+        rng = np.random.default_rng(seed)
+        # Classes differ in how close their images are.
+        spread = np.repeat(rng.uniform(0.3, 1.7, classes), 4)[:, None]
+        centers = np.repeat(rng.normal(size=(classes, 8)), 4, axis=0)
+        x = centers + spread * rng.normal(size=centers.shape)
+        return x, np.repeat(np.arange(classes), 4)
+
+    true = calibrate(*draw(1000, 1500), resamples=0).value
+    inside = 0
+    for seed in range(60):
+        found = calibrate(*draw(seed, 40), resamples=200, confidence=0.9)
+        inside += found.low <= true <= found.high
+    # 90% of 60 is 54; below 46 or above 59 with a chance of 0.5% each.
+    assert 46 <= inside
+
+
+def test_a_threshold_through_json() -> None:
+    found = calibrate(*embeddings(), resamples=20)
+    assert Threshold.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    assert f"{found.value:.4f} [" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"criterion": "err"}, "criterion='err'"),
+        ({"criterion": "fpr=2"}, "between 0 and 1"),
+        ({"criterion": "fpr=1e-9"}, "at least one of the pairs"),
+        ({"labels": np.arange(60)}, "0 pairs of one class"),
+        ({"labels": np.zeros(60, int)}, "0 of two"),
+        ({"labels": [1, 2]}, "one id for each embedding"),
+        ({"confidence": 1.0}, "confidence=1.0"),
+        ({"resamples": -1}, "resamples=-1"),
+    ],
+)
+def test_refused(change, message) -> None:
+    x, labels = embeddings()
+    with pytest.raises(ValueError, match=message):
+        calibrate(**{"embeddings": x, "labels": labels, **change})

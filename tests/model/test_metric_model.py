@@ -1,0 +1,210 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_dml import MetricModel, methods
+from keras_dml.model.head import Head
+from keras_dml.model.objective import Objective
+from tests.methods.test_contract import batch
+
+
+class TwoTerms(Objective):
+    """Two terms whose values are known."""
+
+    terms = ("one", "two")
+
+    def call(self, outputs, targets):
+        ones = outputs["embedding"][:, 0] * 0 + 1
+        return {"one": ones, "two": 2 * ones}
+
+
+def two_terms(backbone, **kwargs) -> MetricModel:
+    head = methods.baseline(backbone, embedding_dim=4).head
+    return MetricModel(backbone, head, TwoTerms(), **kwargs)
+
+
+def logs_of(model) -> dict[str, float]:
+    model.compile("sgd")
+    return model.train_on_batch(*batch(), return_dict=True)
+
+
+def test_loss_is_the_weighted_sum_and_terms_are_logged(tiny_backbone) -> None:
+    model = two_terms(tiny_backbone, loss_weights={"two": 0.25})
+    logs = logs_of(model)
+    assert logs == pytest.approx({"loss": 1.5, "one": 1.0, "two": 2.0})
+
+
+def test_a_callback_may_change_a_weight(tiny_backbone) -> None:
+    model = two_terms(tiny_backbone)
+    assert logs_of(model)["loss"] == pytest.approx(3)
+    model.reset_metrics()
+    model.weighting.weights_by_term["one"].assign(5.0)
+    logs = model.train_on_batch(*batch(), return_dict=True)
+    assert logs["loss"] == pytest.approx(7)
+
+
+def test_a_weight_may_follow_a_schedule(tiny_backbone) -> None:
+    schedule = keras.optimizers.schedules.PiecewiseConstantDecay(
+        [1], [1.0, 10.0]
+    )
+    model = two_terms(tiny_backbone, loss_weights={"one": schedule})
+    model.compile("sgd")
+    losses = []
+    for _ in range(3):
+        model.reset_metrics()
+        losses.append(model.train_on_batch(*batch(), return_dict=True)["loss"])
+    assert losses == pytest.approx([3, 3, 12])
+
+
+def test_learned_weights_balance_their_terms(tiny_backbone) -> None:
+    """exp(-s) t + s is least at s = log t."""
+    weights = {"one": "learned", "two": "learned"}
+    model = two_terms(tiny_backbone, loss_weights=weights)
+    model.compile(keras.optimizers.SGD(0.5))
+    for _ in range(60):
+        model.train_on_batch(*batch())
+    learned = model.weighting.weights_by_term
+    assert float(learned["one"]) == pytest.approx(0, abs=1e-3)
+    assert float(learned["two"]) == pytest.approx(np.log(2), abs=1e-3)
+
+
+def test_regularizers_of_the_backbone_count() -> None:
+    inputs = keras.Input((16, 16, 1))
+    conv = keras.layers.Conv2D(4, 3, kernel_regularizer=keras.regularizers.L2())
+    backbone = keras.Model(inputs, conv(inputs))
+    penalty = 0.01 * float(np.sum(np.square(conv.kernel)))
+    logs = logs_of(two_terms(backbone))
+    assert penalty > 1e-3
+    assert logs["loss"] == pytest.approx(3 + penalty, rel=1e-5)
+
+
+def test_sample_weights_count(tiny_backbone) -> None:
+    model = two_terms(tiny_backbone)
+    model.compile("sgd")
+    weights = np.r_[np.zeros(6), np.ones(6)].astype("f4")
+    logs = model.train_on_batch(*batch(), weights, return_dict=True)
+    assert logs["loss"] == pytest.approx(1.5)
+
+
+def test_labels_may_come_alone(tiny_backbone) -> None:
+    model = methods.baseline(tiny_backbone, embedding_dim=4)
+    model.compile("adam")
+    x, targets = batch()
+    model.fit(x, targets["label"], batch_size=6, epochs=1, verbose=0)
+
+
+def test_fit_logs_means_of_the_epoch(tiny_backbone) -> None:
+    model = methods.baseline(tiny_backbone, embedding_dim=4)
+    model.compile(keras.optimizers.SGD(0.0))
+    x, targets = batch()
+    seen = []
+    keep = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda step, logs: seen.append(logs["loss"])
+    )
+    history = model.fit(
+        x, targets, batch_size=6, epochs=1, callbacks=[keep], verbose=0
+    ).history
+    assert set(history) == {"loss", "metric"}
+    assert history["loss"][0] == pytest.approx(seen[-1])
+
+
+@pytest.mark.parametrize(
+    "argument", [{"loss": "mse"}, {"metrics": ["accuracy"]}]
+)
+def test_compile_refuses_losses_and_metrics(argument, tiny_backbone) -> None:
+    model = methods.baseline(tiny_backbone, embedding_dim=4)
+    with pytest.raises(ValueError, match="not for MetricModel.compile"):
+        model.compile("adam", **argument)
+
+
+def test_validation_data_is_refused_with_the_way_out(tiny_backbone) -> None:
+    model = methods.baseline(tiny_backbone, embedding_dim=4)
+    model.compile("adam")
+    x, targets = batch()
+    with pytest.raises(ValueError, match="RetrievalEvaluation"):
+        model.fit(x, targets, validation_data=(x, targets), verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ({"metrik": 1.0}, "must name terms.*'metric'"),
+        ({"metric": "auto"}, r"loss_weights\['metric'\]='auto'"),
+    ],
+)
+def test_refuses_loss_weights(weights, message, tiny_backbone) -> None:
+    with pytest.raises(ValueError, match=message):
+        methods.baseline(tiny_backbone, loss_weights=weights)
+
+
+def test_weights_of_losses_do_not_decay_unless_asked(tiny_backbone) -> None:
+    def beta_after(decay: bool) -> float:
+        model = methods.baseline(
+            tiny_backbone, embedding_dim=4, decay_loss_weights=decay,
+            loss={"name": "margin", "learn_beta": True},
+            rate_multipliers={"loss_weights": 1.0},
+        )  # fmt: skip
+        beta = next(v for v in model.objective.trainable_variables)
+        # One class a batch: no negatives and no gradient on β from them.
+        model.compile(keras.optimizers.SGD(0.1, weight_decay=0.5))
+        x, targets = batch()
+        targets["label"] = np.arange(12)  # No pairs: no gradient at all.
+        start = float(np.ravel(beta)[0])
+        model.train_on_batch(x, targets)
+        return float(np.ravel(beta)[0]) - start
+
+    assert beta_after(decay=False) == 0
+    assert beta_after(decay=True) < 0
+
+
+def test_earlier_exclusions_from_decay_survive(tiny_backbone) -> None:
+    model = methods.baseline(
+        tiny_backbone, embedding_dim=4,
+        loss={"name": "margin", "learn_beta": True},
+    )  # fmt: skip
+    optimizer = keras.optimizers.AdamW(1e-3, weight_decay=0.5)
+    optimizer.exclude_from_weight_decay(var_names=["bias"])
+    model.compile(optimizer)
+    decays = {
+        v.path: optimizer._use_weight_decay(v)
+        for v in model.trainable_variables
+    }
+    assert not decays["head/dense/bias"]
+    assert decays["head/dense/kernel"]
+    assert not any(d for path, d in decays.items() if "loss_weights" in path)
+
+
+def test_mixed_precision_scales_the_loss(tiny_backbone) -> None:
+    keras.config.set_dtype_policy("mixed_float16")
+    model = methods.baseline("small_convnet", embedding_dim=4)
+    model.compile("adam")
+    scaler = model.optimizer
+    assert isinstance(scaler, keras.optimizers.LossScaleOptimizer)
+    x = np.random.default_rng(0).uniform(0, 255, (12, 48, 48, 1))
+    before = model.head.dense.kernel.numpy()
+    model.train_on_batch(x, {"label": np.repeat(np.arange(4), 3)})
+    moved = np.abs(model.head.dense.kernel.numpy() - before)
+    # Adam's first step has the size of the learning rate.
+    assert np.median(moved) == pytest.approx(1e-3, rel=0.1)
+
+
+def test_heads_and_objectives_must_be_written_out(tiny_backbone) -> None:
+    with pytest.raises(NotImplementedError):
+        Head().embed(tf.zeros((1, 2)))
+    with pytest.raises(NotImplementedError):
+        Objective().call({}, {})
+
+
+def test_unknown_pooling_is_refused() -> None:
+    with pytest.raises(ValueError, match="`pooling` of Head.*'sum'"):
+        Head(pooling="sum")
+
+
+def test_files_of_earlier_versions_resized_the_short_side(
+    tiny_backbone,
+) -> None:
+    model = methods.baseline(tiny_backbone, embedding_dim=4, resize=20)
+    config = model.get_config()
+    assert config.pop("resize_mode") == "shortest"
+    assert MetricModel.from_config(config).resize_mode == "shortest"

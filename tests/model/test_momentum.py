@@ -1,0 +1,143 @@
+"""The momentum network: what it copies, how it follows, what it sees."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_dml import MetricModel, methods
+from keras_dml.export import export_model
+from tests.methods.test_contract import batch
+
+
+def model_of(backbone, momentum=0.75, **kwargs) -> MetricModel:
+    model = methods.baseline(
+        backbone, embedding_dim=4, momentum=momentum, **kwargs
+    )
+    model.compile(keras.optimizers.SGD(0.5))
+    return model
+
+
+def views(seed: int = 0):
+    x, targets = batch()
+    noise = np.random.default_rng(seed).normal(0, 20, x.shape)
+    return {"image": x, "image2": (x + noise).astype("float32")}, targets
+
+
+def weights_of(parts) -> list[np.ndarray]:
+    return [w.numpy() for part in parts for w in part.weights]
+
+
+def networks(model):
+    encoder = model.momentum_encoder
+    return (model.backbone, model.head), (encoder.backbone, encoder.head)
+
+
+def test_it_starts_as_a_copy_of_its_own(tiny_backbone) -> None:
+    model = model_of(tiny_backbone)
+    online, copy = networks(model)
+    for a, b in zip(weights_of(online), weights_of(copy), strict=True):
+        np.testing.assert_array_equal(a, b)
+    model.head.dense.kernel.assign(model.head.dense.kernel * 2)
+    assert not np.allclose(
+        model.head.dense.kernel, model.momentum_encoder.head.dense.kernel
+    )
+
+
+@pytest.mark.parametrize("copy_statistics", [False, True])
+@pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
+def test_parameters_are_a_running_average(
+    copy_statistics, jit, tiny_backbone
+) -> None:
+    """φ* ← μ φ* + (1 − μ) φ; statistics stay, or are copied."""
+    model = model_of(tiny_backbone, copy_statistics=copy_statistics)
+    model.compile(keras.optimizers.SGD(0.5), jit_compile=jit)
+    online, copy = networks(model)
+    names = [w.path for part in online for w in part.weights]
+    expected = weights_of(copy)
+    for step in range(3):
+        model.train_on_batch(*views(step))
+        for i, (name, new) in enumerate(
+            zip(names, weights_of(online), strict=True)
+        ):
+            if "moving" not in name:
+                expected[i] = 0.75 * expected[i] + 0.25 * new
+            elif copy_statistics:
+                expected[i] = new
+    moved = [
+        not np.allclose(a, b, atol=1e-4)
+        for a, b in zip(weights_of(online), expected, strict=True)
+    ]
+    assert any(moved)
+    for name, a, b in zip(names, weights_of(copy), expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_without_momentum_it_is_the_model_in_inference(tiny_backbone) -> None:
+    model = model_of(tiny_backbone, momentum=0.0, copy_statistics=True)
+    model.train_on_batch(*views())
+    x, _ = batch()
+    predicted = model.predict(x, verbose=0)
+    outputs = model.outputs_of({"image": x, "image2": x}, training=True)
+    np.testing.assert_allclose(
+        outputs["momentum_embedding"], predicted, atol=1e-5
+    )
+    # Normalized by the batch, the online network says something else.
+    difference = outputs["momentum_embedding"] - outputs["embedding"]
+    assert np.abs(difference).max() > 1e-3
+
+
+def test_it_sees_the_second_view_and_the_network_the_first(
+    tiny_backbone,
+) -> None:
+    model = model_of(tiny_backbone)
+    x, _ = views()
+    outputs = model.outputs_of(x)
+    first = model.outputs_of(x["image"])["embedding"]
+    second = model.outputs_of(x["image2"])["embedding"]
+    np.testing.assert_allclose(outputs["embedding"], first, atol=1e-6)
+    np.testing.assert_allclose(outputs["momentum_embedding"], second, atol=1e-6)
+    assert np.abs(first - second).max() > 1e-3
+
+
+def test_no_gradient_reaches_it_and_nothing_of_it_trains(
+    tiny_backbone,
+) -> None:
+    model = model_of(tiny_backbone)
+    copies = {id(w) for part in networks(model)[1] for w in part.weights}
+    assert copies.isdisjoint(id(v) for v in model.trainable_variables)
+    assert copies <= {id(v) for v in model.non_trainable_variables}
+    x, _ = views()
+    image2 = tf.constant(x["image2"])
+    with tf.GradientTape() as tape:
+        tape.watch(image2)
+        outputs = model.outputs_of({**x, "image2": image2})
+    assert tape.gradient(outputs["momentum_embedding"], image2) is None
+
+
+def test_it_is_saved_but_not_exported(tiny_backbone, tmp_path) -> None:
+    model = model_of(tiny_backbone)
+    for step in range(2):
+        model.train_on_batch(*views(step))
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    copies = [weights_of(networks(x)[1]) for x in (model, again)]
+    for a, b in zip(*copies, strict=True):
+        np.testing.assert_array_equal(a, b)
+    folder = export_model(model, tmp_path / "1")
+    stored = tf.train.list_variables(str(folder / "variables/variables"))
+    held = [name for name, _ in stored if "_CHECKPOINTABLE" not in name]
+    assert len(held) == len(weights_of(networks(model)[0]))
+
+
+def test_without_it_a_second_view_changes_nothing(tiny_backbone) -> None:
+    model = model_of(tiny_backbone, momentum=None)
+    x, targets = views()
+    assert set(model.outputs_of(x)) == {"embedding"}
+    model.fit(x, targets, batch_size=6, epochs=1, verbose=0)
+
+
+@pytest.mark.parametrize("momentum", [-0.1, 1.5])
+def test_momentum_out_of_range_is_refused(momentum, tiny_backbone) -> None:
+    with pytest.raises(ValueError, match=f"Received: momentum={momentum}"):
+        model_of(tiny_backbone, momentum=momentum)

@@ -1,0 +1,134 @@
+"""After a step on learner k the other learners are as they were, to the bit."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_dml import methods
+from keras_dml.model.update import slots_of
+
+LEARNERS = 3
+
+
+def model_with(optimizer, backbone, jit: bool, **kwargs):
+    model = methods.divide_and_conquer(
+        backbone, embedding_dim=10, learners=LEARNERS,
+        loss=kwargs.pop("loss", "contrastive"), **kwargs,
+    )  # fmt: skip
+    model.compile(optimizer, jit_compile=jit)
+    return model
+
+
+def step(model, learner: int) -> None:
+    rng = np.random.default_rng(learner + 5)
+    x = rng.uniform(0, 255, (12, 16, 16, 1)).astype("f4")
+    labels = np.repeat(np.arange(4), 3)
+    learners = np.full(12, learner)
+    model.train_on_batch(x, {"label": labels, "learner": learners})
+
+
+def state_of(model, k: int) -> list[np.ndarray]:
+    """Weights and optimizer slots of learner k."""
+    variables = model.head.learner_variables()[k]
+    owned = model.objective.learner_variables()
+    variables = variables + (owned[k] if owned else [])
+    slots = [s for v in variables for s in slots_of(model.optimizer, v)]
+    assert slots
+    return [v.numpy() for v in [*variables, *slots]]
+
+
+def same(a: list[np.ndarray], b: list[np.ndarray]) -> bool:
+    return all(x.tobytes() == y.tobytes() for x, y in zip(a, b, strict=True))
+
+
+OPTIMIZERS = {
+    "adam": lambda: keras.optimizers.Adam(1e-2),
+    "adamw": lambda: keras.optimizers.AdamW(1e-2, weight_decay=0.1),
+    "sgd": lambda: keras.optimizers.SGD(0.1, momentum=0.9),
+    "ema": lambda: keras.optimizers.Adam(1e-2, use_ema=True),
+}
+
+
+@pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_idle_learners_stay_bit_identical(name, jit, tiny_backbone) -> None:
+    model = model_with(OPTIMIZERS[name](), tiny_backbone, jit)
+    for k in [-1, 0, 1, 2]:
+        step(model, k)  # Momentum that would move an idle learner.
+    shared = tiny_backbone.get_weights()
+    before = [state_of(model, k) for k in range(LEARNERS)]
+    step(model, 1)
+    after = [state_of(model, k) for k in range(LEARNERS)]
+    assert [same(before[k], after[k]) for k in range(LEARNERS)] == [
+        True, False, True,
+    ]  # fmt: skip
+    assert not same(shared, tiny_backbone.get_weights())
+
+
+def test_merged_step_moves_every_learner(tiny_backbone) -> None:
+    model = model_with("adam", tiny_backbone, False)
+    step(model, 0)
+    before = [state_of(model, k) for k in range(LEARNERS)]
+    step(model, -1)
+    assert not any(same(before[k], state_of(model, k)) for k in range(LEARNERS))
+
+
+def test_update_all_lets_the_optimizer_move_idle_learners(
+    tiny_backbone,
+) -> None:
+    model = model_with("adam", tiny_backbone, False, update="all")
+    for k in range(LEARNERS):
+        step(model, k)
+    before = state_of(model, 0)
+    step(model, 1)
+    assert not same(before, state_of(model, 0))
+
+
+def test_a_loss_that_owns_weights_has_them_by_learner(tiny_backbone) -> None:
+    loss = {"name": "margin", "learn_beta": True}
+    model = model_with("adam", tiny_backbone, False, loss=loss)
+    for k in [-1, 0, 1, 2]:
+        step(model, k)
+    before = [state_of(model, k) for k in range(LEARNERS)]
+    assert len(before[0]) == 3 * 3  # Kernel, bias, β; each with two slots.
+    step(model, 2)
+    assert [same(before[k], state_of(model, k)) for k in range(LEARNERS)] == [
+        True, True, False,
+    ]  # fmt: skip
+
+
+def test_active_step_equals_a_plain_one(tiny_backbone) -> None:
+    """What moves, moves exactly as the optimizer alone would move it."""
+    weights = tiny_backbone.get_weights()
+    moved = []
+    for update in ("active", "all"):
+        keras.utils.set_random_seed(1)
+        tiny_backbone.set_weights(weights)
+        model = model_with("adam", tiny_backbone, False, update=update)
+        step(model, 1)
+        moved.append(state_of(model, 1) + tiny_backbone.get_weights())
+    assert same(*moved)
+
+
+def test_optimizer_with_nameless_state_is_refused(tiny_backbone) -> None:
+    model = model_with(keras.optimizers.Adafactor(), tiny_backbone, False)
+    with pytest.raises(ValueError, match='Adafactor.*update="all"'):
+        step(model, 0)
+
+
+def test_rate_multiplier_scales_the_update(tiny_backbone) -> None:
+    weights = tiny_backbone.get_weights()
+    moves = []
+    for multiplier in (1.0, 0.25):
+        keras.utils.set_random_seed(1)
+        tiny_backbone.set_weights(weights)
+        model = model_with(
+            "adam", tiny_backbone, False,
+            rate_multipliers={"backbone/.*kernel": multiplier},
+        )  # fmt: skip
+        kernel = tiny_backbone.get_layer("conv_0").kernel
+        before = kernel.numpy()
+        step(model, -1)
+        moves.append(kernel.numpy() - before)
+    assert np.abs(moves[0]).max() > 0
+    np.testing.assert_allclose(moves[1], 0.25 * moves[0], atol=1e-7)
