@@ -1,0 +1,165 @@
+"""Registries: things found by name, each declared once, where it is defined."""
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from keras_dml.utils.arguments import did_you_mean
+from keras_dml.utils.types import Config
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Paper:
+    """Where something was published.
+
+    Attributes:
+        title: Title of the paper.
+        authors: "Sanakoyeu et al.", or all names.
+        venue: "CVPR 2019".
+        url: Address of the paper; empty if none is known.
+    """
+
+    title: str
+    authors: str
+    venue: str
+    url: str = ""
+
+    def __str__(self) -> str:
+        return f'{self.authors}, "{self.title}", {self.venue}'
+
+
+@dataclass(frozen=True)
+class Entry(Generic[T]):
+    """One thing in a registry.
+
+    Attributes:
+        name: What recipes, commands and messages call it.
+        value: The class or function itself.
+        definition: What it is, in one line.
+        paper: Where it was published, if anywhere.
+        details: What else its kind declares, by name.
+    """
+
+    name: str
+    value: T
+    definition: str
+    paper: Paper | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Registry(Mapping[str, Entry[T]]):
+    """Things of one kind, by name.
+
+    Args:
+        kind: What messages call such a thing: "loss", "method".
+
+    Example:
+        ```python
+        LOSSES = Registry("loss")
+
+        @LOSSES.register("triplet", "positives closer than negatives")
+        class TripletLoss(PairLoss): ...
+        ```
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._entries: dict[str, Entry[T]] = {}
+
+    def register(
+        self,
+        name: str,
+        definition: str,
+        paper: Paper | None = None,
+        **details: Any,
+    ) -> Callable[[T], T]:
+        """A decorator that enters what it decorates, and leaves it as it is.
+
+        Raises:
+            ValueError: If the name is taken by something else.
+        """
+
+        def enter(value: T) -> T:
+            taken = self._entries.get(name)
+            if taken is not None and not _is_again(taken.value, value):
+                raise ValueError(
+                    f"The {self.kind} {name!r} is registered already, as "
+                    f"{taken.value!r}. Received: {value!r}. Choose another "
+                    "name."
+                )
+            self._entries[name] = Entry(name, value, definition, paper, details)
+            return value
+
+        return enter
+
+    def __getitem__(self, name: str) -> Entry[T]:
+        """The entry of a name.
+
+        Raises:
+            ValueError: If there is none, with the nearest known name.
+        """
+        check_known(self.kind, name, self._entries)
+        return self._entries[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._entries))
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def make(
+        self, config: Config, arguments: Callable[[Any], Iterable[str]]
+    ) -> Any:
+        """Makes `{"name": name, **arguments}`.
+
+        Args:
+            config: The name and the arguments.
+            arguments: The argument names of a registered value.
+
+        Raises:
+            ValueError: If the name or an argument is unknown.
+        """
+        keywords = dict(config)
+        name = keywords.pop("name")
+        value: Any = self[name].value
+        for keyword in keywords:
+            check_known(
+                f"argument of {self.kind} {name!r},", keyword, arguments(value)
+            )
+        return value(**keywords)
+
+
+def _is_again(old: Any, new: Any) -> bool:
+    # A module that is run again (a notebook's cell) defines its things anew.
+    names = ("__module__", "__qualname__")
+    return all(getattr(old, n, None) == getattr(new, n, 0) for n in names)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A sentence that names the known name most like `name`."""
+    names = list(known)
+    known_are = f"Known are: {', '.join(sorted(names))}."
+    return did_you_mean(name, names).strip() or known_are
+
+
+def check_known(kind: str, name: str, known: Iterable[str]) -> None:
+    """Raises `ValueError` naming the nearest known name."""
+    names = list(known)
+    if name not in names:
+        raise ValueError(
+            f"There is no {kind} {name!r}. {nearest(str(name), names)}"
+        )
+
+
+def import_modules(package: str) -> None:
+    """Imports every module of a package, so that what they hold registers."""
+    found = importlib.import_module(package)
+    for module in pkgutil.iter_modules(found.__path__, f"{package}."):
+        importlib.import_module(module.name)
