@@ -28,6 +28,12 @@ from tests.runs.small_run import write_images
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+QUICK = ["docs/concepts.md", "docs/losses.md"]
+"""The pages whose blocks run with the tests that are not slow."""
+
+
+def name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
 
 
 def blocks(page: Path, *languages: str) -> list[tuple[str, str]]:
@@ -40,7 +46,7 @@ def with_blocks(*languages: str):
     return pytest.mark.parametrize(
         "page",
         [page for page in PAGES if blocks(page, *languages)],
-        ids=lambda page: str(page.relative_to(ROOT)),
+        ids=name,
     )
 
 
@@ -66,16 +72,21 @@ def write_photographs(folder: Path) -> None:
     network.save(folder / "network.keras")
 
 
-@pytest.fixture(autouse=True)
-def little_data(tmp_path, monkeypatch) -> None:
-    """In a folder with the recipes, a few photographs, little of glyphs."""
+@pytest.fixture(scope="module")
+def little() -> keras_dml.data.DataSplits:
+    """Little of glyphs."""
     splits = keras_dml.data.glyphs()
-    little = dataclasses.replace(
+    return dataclasses.replace(
         splits,
         train=few(splits.train),
         validation=few(splits.validation),
         test=few(splits.test),
     )
+
+
+@pytest.fixture
+def little_data(little, tmp_path, monkeypatch) -> None:
+    """In a folder with the recipes, a few photographs, little of glyphs."""
     monkeypatch.setattr(keras_dml.data, "glyphs", lambda: little)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
@@ -88,8 +99,18 @@ def server(tmp_path) -> Iterator[str]:
         yield address
 
 
-@pytest.mark.slow
-@with_blocks("python", "sh")
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(
+            page, marks=() if name(page) in QUICK else pytest.mark.slow
+        )
+        for page in PAGES
+        if blocks(page, "python", "sh")
+    ],
+    ids=name,
+)
+@pytest.mark.usefixtures("little_data")
 def test_blocks_run(page: Path, server: str) -> None:
     names: dict[str, object] = {"__name__": "docs"}
     for language, block in blocks(page, "python", "sh"):
@@ -121,9 +142,7 @@ def test_recipes_in_docs_are_recipes(page: Path) -> None:
         validate(content, str(page))
 
 
-@pytest.mark.parametrize(
-    "page", PAGES, ids=lambda page: str(page.relative_to(ROOT))
-)
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_links_lead_somewhere(page: Path) -> None:
     prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
     for link in re.findall(r"\]\(([^)#:]+)\)", prose):
