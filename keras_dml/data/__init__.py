@@ -2,7 +2,7 @@
 
 from keras_dml.data._check import Findings, check
 from keras_dml.data._glyphs import glyphs
-from keras_dml.data._pipeline import pipeline, test_view
+from keras_dml.data._pipeline import eval_batches, pipeline
 from keras_dml.data._preview import preview
 from keras_dml.data._table import table
 from keras_dml.data.archives import cars196, cub200, inshop, sop, vehicleid
@@ -34,6 +34,7 @@ __all__ = [
     "check",
     "concatenate",
     "cub200",
+    "eval_batches",
     "glyphs",
     "holdout_classes",
     "image_folder",
@@ -44,7 +45,6 @@ __all__ = [
     "sop",
     "split_classes",
     "table",
-    "test_view",
     "tfds_splits",
     "usable_clusters",
     "vehicleid",

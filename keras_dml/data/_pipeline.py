@@ -1,4 +1,4 @@
-"""The tf.data pipelines: training batches, and the test view."""
+"""Pipelines of tf.data: batches for training and for evaluation."""
 
 from collections.abc import Callable
 from typing import Any
@@ -129,10 +129,10 @@ def pipeline(
     )
 
 
-def test_view(
+def eval_batches(
     images: ImageSet, view: View, batch_size: int = 256
 ) -> tf.data.Dataset:
-    """The deterministic view of every image, in the order of the rows.
+    """All images in the test view, in the order of the rows.
 
     Args:
         images: The images.
@@ -145,7 +145,7 @@ def test_view(
     loader = Loader(images)
     rows = tf.range(len(images), dtype=tf.int64)
     if loader.is_stack:
-        views = (
+        batches = (
             tf.data.Dataset.from_tensor_slices(rows)
             .batch(batch_size)
             .map(
@@ -155,13 +155,13 @@ def test_view(
             )
         )
     else:
-        views = loader.batches(
+        batches = loader.batches(
             rows,
             (),
             lambda image, _: view.cut(image),
             batch_size,
         ).map(_as_float)
-    return views.prefetch(tf.data.AUTOTUNE)
+    return batches.prefetch(tf.data.AUTOTUNE)
 
 
 def _plan(sampler: Sampler) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

@@ -16,11 +16,11 @@ def seen(images: Any, rows: Rows, view: Any) -> Pixels:
         rows: (n,) row numbers.
         view: A `keras_dml.data.View`, as `View.of(model)`.
     """
-    from keras_dml.data import test_view
+    from keras_dml.data import eval_batches
 
-    batches = test_view(images.select(np.asarray(rows, np.int64)), view)
-    views = np.concatenate([batch.numpy() for batch in batches])
-    return np.rint(views).clip(0, 255).astype(np.uint8)
+    batches = eval_batches(images.select(np.asarray(rows, np.int64)), view)
+    pixels = np.concatenate([batch.numpy() for batch in batches])
+    return np.rint(pixels).clip(0, 255).astype(np.uint8)
 
 
 def class_name(images: Any, row: int, longest: int = 18) -> str:

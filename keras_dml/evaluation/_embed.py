@@ -5,7 +5,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_dml.data import ImageSet, View, test_view
+from keras_dml.data import ImageSet, View, eval_batches
 from keras_dml.utils.progress import tracked
 from keras_dml.utils.types import FloatArray
 
@@ -38,12 +38,12 @@ def embed(
         raise ValueError(
             "`images` of embed must not be empty. Received: 0 images."
         )
-    views = test_view(images, View.of(model), batch_size)
-    batches = -(-len(images) // batch_size)
+    batches = eval_batches(images, View.of(model), batch_size)
+    count = -(-len(images) // batch_size)
     return np.concatenate(
         [
             _checked_output(model.predict_on_batch(batch), len(batch))
-            for batch in tracked(views, batches, "Embedding", progress)
+            for batch in tracked(batches, count, "Embedding", progress)
         ]
     )
 

@@ -42,7 +42,7 @@ def attention_maps(
         Xu et al., "Towards Improved and Interpretable Deep Metric Learning
         via Attentive Grouping", 2020, Sec. 3.3.
     """
-    from keras_dml.data import View, test_view
+    from keras_dml.data import View, eval_batches
 
     _check_model(model)
     if not len(images):
@@ -50,12 +50,12 @@ def attention_maps(
             "`images` of attention_maps must not be empty. Received: 0 images."
         )
     attention = _Attention(model)
-    views = test_view(images, View.of(model), batch_size)
-    batches = -(-len(images) // batch_size)
+    batches = eval_batches(images, View.of(model), batch_size)
+    count = -(-len(images) // batch_size)
     return np.concatenate(
         [
             np.asarray(attention.predict_on_batch(batch))
-            for batch in tracked(views, batches, "Attention", progress)
+            for batch in tracked(batches, count, "Attention", progress)
         ]
     )
 

@@ -34,18 +34,18 @@ def head_outputs(
     Raises:
         ValueError: If there are no images.
     """
-    from keras_dml.data import View, test_view
+    from keras_dml.data import View, eval_batches
 
     if not len(images):
         raise ValueError(
             "`images` of head_outputs must not be empty. Received: 0 images."
         )
     outputs = _Outputs(model, set(names) & output_names(model))
-    views = test_view(images, View.of(model), batch_size)
-    batches = -(-len(images) // batch_size)
+    batches = eval_batches(images, View.of(model), batch_size)
+    count = -(-len(images) // batch_size)
     found = [
         outputs.predict_on_batch(batch)
-        for batch in tracked(views, batches, "Embedding", progress)
+        for batch in tracked(batches, count, "Embedding", progress)
     ]
     return {
         name: np.concatenate([np.asarray(part[name]) for part in found])

@@ -14,11 +14,11 @@ from keras_dml.data import (
     ClassBalanced,
     ImageSet,
     View,
+    eval_batches,
     image_folder,
     image_folder_splits,
     pipeline,
 )
-from keras_dml.data import test_view as seen_at_test
 from keras_dml.evaluation import evaluate
 
 GRAY = np.tile(np.arange(0, 240, 10, dtype=np.uint8), (20, 1))
@@ -37,7 +37,7 @@ def batches(images: ImageSet, **options: Any) -> list[Any]:
 
 
 def views(images: ImageSet) -> np.ndarray:
-    return np.concatenate(list(seen_at_test(images, VIEW).as_numpy_iterator()))
+    return np.concatenate(list(eval_batches(images, VIEW).as_numpy_iterator()))
 
 
 def test_one_class(tmp_path: Path) -> None:

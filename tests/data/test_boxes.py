@@ -7,8 +7,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from keras_dml.data import ImageSet, View, concatenate, pipeline
-from keras_dml.data import test_view as seen_at_test
+from keras_dml.data import ImageSet, View, concatenate, eval_batches, pipeline
 from tests.data.small_images import LABELS, noise, sampler_of
 
 PIXELS = noise(20, 16, 3)
@@ -58,14 +57,14 @@ def test_pipeline_is_as_with_the_parts_themselves(
 def test_the_test_view(paths: list[Path]) -> None:
     view = View((9, 10), 3, 11)
     images = ImageSet(paths, LABELS, boxes=BOXES)
-    seen = tf.concat(list(seen_at_test(images, view, batch_size=7)), 0)
+    seen = tf.concat(list(eval_batches(images, view, batch_size=7)), 0)
     np.testing.assert_allclose(seen, view.apply(PARTS), atol=1e-3)
 
 
 def test_what_reaches_beyond_the_image_is_cut_off(paths: list[Path]) -> None:
     images = ImageSet(paths[:1], [0], boxes=[[10, 4, 99, 99]])
     np.testing.assert_array_equal(images.read(0), PIXELS[0, 4:, 10:])
-    (seen,) = seen_at_test(images, View((6, 6), 3, 6))
+    (seen,) = eval_batches(images, View((6, 6), 3, 6))
     expected = View((6, 6), 3, 6).apply(PIXELS[0, 4:, 10:])
     np.testing.assert_allclose(seen[0], expected, atol=1e-3)
 
@@ -78,7 +77,7 @@ def test_a_box_outside_of_the_image_is_named(paths: list[Path]) -> None:
     with pytest.raises(ValueError, match=f"{message}.*16 pixels wide and 20"):
         images.read(5)
     with pytest.raises(tf.errors.OpError, match=message):
-        list(seen_at_test(images, View((8, 8), 3)))
+        list(eval_batches(images, View((8, 8), 3)))
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from keras_dml.data import ImageSet, View, loading, pipeline
-from keras_dml.data import test_view as seen_at_test
+from keras_dml.data import ImageSet, View, eval_batches, loading, pipeline
 from tests.data.small_images import sampler_of, save_all
 
 
@@ -38,7 +37,7 @@ def test_several_bad_files_and_missing_ones(files: ImageSet) -> None:
     with pytest.raises(tf.errors.OpError, match=rf"/{first}\.png' cannot"):
         list(pipeline(files, sampler_of(files), 8))
     with pytest.raises(tf.errors.OpError, match=r"/0\.png' cannot"):
-        list(seen_at_test(files, View((8, 8), 1)))
+        list(eval_batches(files, View((8, 8), 1)))
 
 
 def test_a_file_that_only_pillow_decodes(
@@ -48,4 +47,4 @@ def test_a_file_that_only_pillow_decodes(
     Path(files.paths[2]).write_bytes(b"\x89PNG and no more")
     monkeypatch.setattr(loading, "read_image", lambda *_: None)
     with pytest.raises(tf.errors.OpError, match="though Pillow can decode"):
-        list(seen_at_test(files, View((8, 8), 1)))
+        list(eval_batches(files, View((8, 8), 1)))

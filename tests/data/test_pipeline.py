@@ -14,9 +14,9 @@ from keras_dml.data import (
     ClusterSampler,
     ImageSet,
     View,
+    eval_batches,
     pipeline,
 )
-from keras_dml.data import test_view as seen_at_test
 from tests.data.small_images import (
     LABELS,
     PIXELS,
@@ -226,7 +226,7 @@ def test_images_of_many_sizes_and_kinds(tmp_path: Path) -> None:
         ((x, _),) = epoch_of(pipeline(images, sampler, (16, 12), crop=crop))
         assert x.shape == (4, 16, 12, 3)
         assert x.std(axis=(1, 2, 3)).min() > 10
-    (x,) = seen_at_test(images, View((16, 12), 1, 20))
+    (x,) = eval_batches(images, View((16, 12), 1, 20))
     assert x.shape == (4, 16, 12, 1)
 
 
@@ -241,11 +241,11 @@ def test_channels(channels: int) -> None:
         assert default.shape == (6, 8, 8, given)
 
 
-def test_the_test_view_is_in_order(images: ImageSet, files: ImageSet) -> None:
+def test_eval_batches_are_in_order(images: ImageSet, files: ImageSet) -> None:
     view = View((6, 8), 3, 9)
     expected = view.apply(PIXELS)
     for source in (images, files):
-        dataset = seen_at_test(source, view, batch_size=7)
+        dataset = eval_batches(source, view, batch_size=7)
         batches = list(dataset)
         assert [len(batch) for batch in batches] == [7, 7, 7, 3]
         assert dataset.element_spec.shape == (None, 6, 8, 3)

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from keras_dml.data import ImageSet, View
-from keras_dml.data import test_view as seen_at_test
+from keras_dml.data import ImageSet, View, eval_batches
 from keras_dml.data.resizing import RESIZE_MODES
 from tests.data.cached import CACHES, LABELS, check_equal, epochs_of
 
@@ -49,7 +48,7 @@ def test_centers_are_the_test_view(
 ) -> None:
     images = request.getfixturevalue(name)
     view = View((14, 16), 3, 20, mode)
-    expected = np.concatenate(list(seen_at_test(images, view)))
+    expected = np.concatenate(list(eval_batches(images, view)))
     options = {"size": view.size, "resize": 20, "resize_mode": mode}
     for x, y in epochs_of(images, 1, crop="center", cache=cache, **options):
         np.testing.assert_array_equal(x, expected[y["index"]])
