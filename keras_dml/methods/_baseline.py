@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_dml import backbones, losses
+from keras_dml.methods.declaration import declare
 from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import Objective
@@ -96,6 +97,7 @@ class EmbeddingObjective(Objective):
         return cls(**{**config, "loss": loss})
 
 
+@declare("baseline", "one embedding, one loss")
 def baseline(
     backbone: str | keras.Model = "small_convnet",
     *,

@@ -9,9 +9,12 @@ from keras import ops
 from keras_dml import backbones, losses
 from keras_dml.layers import EmbeddingSlicer
 from keras_dml.methods._baseline import baseline
+from keras_dml.methods._division import divided_data
+from keras_dml.methods.declaration import declare
 from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import Objective
+from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Config, Shape, Tensor
 
@@ -188,6 +191,17 @@ class AlternatingObjective(Objective):
         return cls(**{**config, "loss": loss})
 
 
+@declare(
+    "divide_and_conquer",
+    "one slice of the embedding for each cluster of the data",
+    Paper(
+        "Divide and Conquer the Embedding Space for Metric Learning",
+        "Sanakoyeu et al.",
+        "CVPR 2019",
+        "https://arxiv.org/abs/1906.05990",
+    ),
+    divided_data(lambda method: method["learners"]),
+)
 def divide_and_conquer(
     backbone: str | keras.Model = "small_convnet",
     *,

@@ -61,7 +61,7 @@ def model(recipe: Recipe, batches: data.Sampler | None = None) -> MetricModel:
         arguments = num_classes.filled(arguments, count)
     elif num_classes.is_auto(arguments):
         raise ValueError(_needs_batches(recipe, "`num_classes: auto`"))
-    built = methods.METHODS[recipe.method.name](
+    built = methods.METHODS[recipe.method.name].value(
         backbones.get(
             recipe.backbone.name,
             **recipe.backbone.model_dump(exclude={"name"}),

@@ -63,7 +63,7 @@ def model_of(name: str, options: argparse.Namespace) -> MetricModel:
         input_shape=(options.size, options.size, channels),
         freeze_batch_norm=options.frozen,
     )
-    method = methods.METHODS[name.split()[0]]
+    method = methods.METHODS[name.split()[0]].value
     model: MetricModel = method(
         backbone, embedding_dim=512, loss=LOSS, **METHODS[name]
     )

@@ -86,7 +86,7 @@ every_method = pytest.mark.parametrize("name", methods.METHODS)
 def build(name: str, **changes: Any) -> MetricModel:
     backbone = backbones.small_convnet((16, 16, 1), filters=(4, 8))
     arguments = {**ARGUMENTS[name], **changes}
-    model: MetricModel = methods.METHODS[name](backbone, **arguments)
+    model: MetricModel = methods.METHODS[name].value(backbone, **arguments)
     return model
 
 
@@ -115,7 +115,7 @@ def test_every_method_is_checked() -> None:
 
 @every_method
 def test_documents_itself(name: str) -> None:
-    text = methods.METHODS[name].__doc__ or ""
+    text = methods.METHODS[name].value.__doc__ or ""
     for part in ("What it computes", "Args:", "Returns:"):
         assert part in text
     if name != "baseline":

@@ -13,9 +13,11 @@ from keras_dml.methods._abe.branches import (
     stacked_copies,
 )
 from keras_dml.methods._abe.objective import DivergentObjective
+from keras_dml.methods.declaration import Arguments, Traits, Uses, declare
 from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Config, Shape, Tensor
 
@@ -79,6 +81,39 @@ class EnsembleHead(Head):
         return cls(**{**config, "ensemble": ensemble})
 
 
+def _pairs(method: Arguments, batches: Arguments) -> Arguments:
+    """A batch of pairs has as many images as one of whole classes."""
+    return {
+        "pairs": batches["classes"] * batches["images"] // 2,
+        "steps_per_epoch": batches["steps_per_epoch"],
+    }
+
+
+def _are_constructed(pairs: str, method: Arguments) -> None:
+    if pairs == "constructed" and not method.get("pair_batches"):
+        raise ValueError("needs `pair_batches: true`")
+
+
+@declare(
+    "abe",
+    "one network, learners that each see the image through a mask of their own",
+    Paper(
+        "Attention-based Ensemble for Deep Metric Learning",
+        "Kim et al.",
+        "ECCV 2018",
+        "https://arxiv.org/abs/1804.00382",
+    ),
+    Traits(
+        options={"pair_batches": False},
+        sampler=Uses(
+            "PairSampler",
+            arguments=_pairs,
+            only_with=("pair_batches", True),
+        ),
+        checks={"pairs": _are_constructed},
+        figures=("masks",),
+    ),
+)
 def abe(
     backbone: str | keras.Model = "small_convnet",
     *,

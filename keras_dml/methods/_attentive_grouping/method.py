@@ -8,9 +8,11 @@ from keras import ops
 from keras_dml import backbones, losses
 from keras_dml.losses.regularizers import diversity
 from keras_dml.methods._attentive_grouping.head import GroupedHead
+from keras_dml.methods.declaration import Traits, declare
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import Objective
 from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Config, Shape, Tensor
 
@@ -104,6 +106,18 @@ class GroupedObjective(Objective):
         return cls(**{**config, "loss": loss})
 
 
+@declare(
+    "attentive_grouping",
+    "groups of features that each attend to their own places in the image",
+    Paper(
+        "Towards Improved and Interpretable Deep Metric Learning via "
+        "Attentive Grouping",
+        "Xu et al.",
+        "2020",
+        "https://arxiv.org/abs/2011.08877",
+    ),
+    Traits(part="group"),
+)
 def attentive_grouping(
     backbone: str | keras.Model = "small_convnet",
     *,

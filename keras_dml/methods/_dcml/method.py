@@ -13,8 +13,11 @@ from keras_dml.methods._baseline import EmbeddingHead, EmbeddingObjective
 from keras_dml.methods._dcml.objective import CompositionObjective
 from keras_dml.methods._dcml.tasks import SeparateTasks, SharedTask
 from keras_dml.methods._divide_and_conquer import AlternatingObjective
+from keras_dml.methods._division import divided_data
+from keras_dml.methods.declaration import declare
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import Objective
+from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Config, Shape, Tensor
 
@@ -80,6 +83,21 @@ class LearnersHead(EmbeddingHead):
         return config
 
 
+@declare(
+    "dcml",
+    "sub-tasks on learned, signed sums of the learners' embeddings",
+    Paper(
+        "Deep Compositional Metric Learning",
+        "Zheng et al.",
+        "CVPR 2021",
+        "https://openaccess.thecvf.com/content/CVPR2021/html/"
+        "Zheng_Deep_Compositional_Metric_Learning_CVPR_2021_paper.html",
+    ),
+    divided_data(
+        lambda method: method["compositors"] or method["learners"],
+        only_with=("tasks", "clusters"),
+    ),
+)
 def dcml(
     backbone: str | keras.Model = "small_convnet",
     *,

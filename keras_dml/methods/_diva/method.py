@@ -8,12 +8,20 @@ import keras
 from keras_dml import backbones
 from keras_dml.methods._diva.decorrelation import Decorrelation
 from keras_dml.methods._diva.head import TaskHead
-from keras_dml.methods._diva.tasks import TASKS, Task, diva_tasks, main_task
+from keras_dml.methods._diva.tasks import (
+    TASKS,
+    Task,
+    diva_tasks,
+    main_task,
+    warn_without_triplets,
+)
+from keras_dml.methods.declaration import Arguments, Traits, declare
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import Objective
 from keras_dml.utils.arguments import check_count
+from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register, serialized
-from keras_dml.utils.types import Config, Shape, Tensor
+from keras_dml.utils.types import Config, IntArray, Shape, Tensor
 
 
 @register
@@ -139,6 +147,31 @@ class DivaObjective(Objective):
         return cls(**{**config, "tasks": tasks})
 
 
+def _needs_two_views(method: Arguments) -> str | None:
+    if "dance" not in method["tasks"]:
+        return None
+    return (
+        'the task "dance" of diva compares two views of an image: set '
+        "`augmentation: {views: 2}`, or leave it out of `tasks`"
+    )
+
+
+def _check_labels(method: Arguments, labels: IntArray, images: int) -> None:
+    if "intra" in method["tasks"]:
+        warn_without_triplets(labels, images)
+
+
+@declare(
+    "diva",
+    "four tasks with an embedding each, kept from saying the same",
+    Paper(
+        "DiVA: Diverse Visual Feature Aggregation for Deep Metric Learning",
+        "Milbich et al.",
+        "ECCV 2020",
+        "https://arxiv.org/abs/2004.13458",
+    ),
+    Traits(part="task", two_views=_needs_two_views, check_labels=_check_labels),
+)
 def diva(
     backbone: str | keras.Model = "small_convnet",
     *,
