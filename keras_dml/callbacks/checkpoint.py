@@ -7,29 +7,9 @@ from typing import Any
 
 import keras
 
+from keras_dml.utils.files import atomic_file
+
 logger = logging.getLogger(__name__)
-
-
-def save_atomically(model: keras.Model, path: str | os.PathLike[str]) -> None:
-    """Writes a `.keras` file whole or not at all.
-
-    Args:
-        model: The model to save.
-        path: Target; a file already there is replaced only once the new
-            one is complete.
-
-    Raises:
-        OSError: If the file cannot be written, for instance because the
-            disk is full; a file that was there before is still there.
-    """
-    target = Path(path)
-    # Keras insists on the ending.
-    partial = target.with_name(f".{target.stem}.{os.getpid()}.keras")
-    try:
-        model.save(partial)
-        os.replace(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 class Checkpoint(keras.callbacks.Callback):
@@ -76,7 +56,8 @@ class Checkpoint(keras.callbacks.Callback):
     def _save(self, name: str) -> bool:
         path = self.folder / f"{name}.keras"
         try:
-            save_atomically(self.model, path)
+            with atomic_file(path) as partial:
+                self.model.save(partial)
         except OSError as error:
             logger.error(
                 "Could not save %s: %s. The file saved before, if any, is "

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_dml.data.cache.folder import cache_folder, write_atomically
+from keras_dml.data.cache.folder import cache_folder
 from keras_dml.data.glyph_drawing import (
     Drawings,
     draw_characters,
@@ -17,6 +17,7 @@ from keras_dml.data.glyph_drawing import (
 )
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.splits import DataSplits
+from keras_dml.utils.files import atomic_file
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +102,8 @@ def _drawings(files: list[Path], file: Path) -> Drawings:
 
 def _save(file: Path, digest: str, drawings: Drawings) -> None:
     arrays = {"digest": np.array(digest), **vars(drawings)}
-    write_atomically(file, lambda f: np.savez_compressed(f, **arrays))
+    with atomic_file(file) as partial:
+        np.savez_compressed(partial, **arrays)
 
 
 def _load(file: Path, digest: str) -> Drawings | None:

@@ -14,10 +14,11 @@ from keras_dml.data.archives._cub200 import COUNTS as CUB200
 from keras_dml.data.archives._sop import COUNTS as SOP
 from keras_dml.data.archives.halves import halves
 from keras_dml.data.archives.reading import Counts, check_counts, counts_of
-from keras_dml.data.cache.folder import cache_folder, write_atomically
+from keras_dml.data.cache.folder import cache_folder
 from keras_dml.data.files import require_files
 from keras_dml.data.imageset import ImageSet, concatenate
 from keras_dml.data.splits import DataSplits
+from keras_dml.utils.files import write_atomically
 from keras_dml.utils.progress import track
 from keras_dml.utils.types import FloatArray
 
@@ -187,7 +188,7 @@ def _unpack(
         if source.first is not None:
             boxes.append(_box(example["bbox"], example["image"], source.first))
     content = json.dumps({"labels": labels, "boxes": boxes or None})
-    write_atomically(folder / _INDEX, lambda x: x.write(content.encode()))
+    write_atomically(folder / _INDEX, content)
 
 
 def _box(bounds: FloatArray, encoded: bytes, first: int) -> list[int]:

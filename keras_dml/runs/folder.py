@@ -11,6 +11,7 @@ import keras
 from keras_dml.recipes import Recipe, RecipeError, dump, load
 from keras_dml.runs.outcome import Outcome
 from keras_dml.runs.queries import write_queries
+from keras_dml.utils.files import write_atomically
 
 RECIPE = "recipe.yaml"
 METRICS = "metrics.csv"
@@ -90,16 +91,6 @@ def write_outcome(folder: Path, outcome: Outcome) -> None:
     write_queries(folder / QUERIES, outcome.after)
     result = json.dumps(outcome.to_dict(), indent=2) + "\n"
     write_atomically(folder / RESULT, result)
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Writes a text file whole or not at all."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def load_recipe(folder: str | os.PathLike[str]) -> Recipe:

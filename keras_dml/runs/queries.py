@@ -1,13 +1,13 @@
 """What was measured for each query, kept in the folder of a run."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from keras_dml.evaluation import Results
+from keras_dml.utils.files import atomic_file
 
 _PREFIX = "query/"
 
@@ -21,19 +21,14 @@ def write_queries(path: Path, results: Results) -> None:
         _PREFIX + name: value.astype(np.float32)
         for name, value in results.per_query.items()
     }
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with partial.open("wb") as file:
-            np.savez_compressed(
-                file,
-                rows=results.query_rows,
-                labels=results.query_labels,
-                about=np.array(json.dumps(results.to_dict())),
-                **arrays,
-            )
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with atomic_file(path) as partial:
+        np.savez_compressed(
+            partial,
+            rows=results.query_rows,
+            labels=results.query_labels,
+            about=np.array(json.dumps(results.to_dict())),
+            **arrays,
+        )
 
 
 def read_queries(path: Path) -> Results:

@@ -15,7 +15,6 @@ from keras_dml.callbacks import (
     Recluster,
     RetrievalEvaluation,
 )
-from keras_dml.callbacks.checkpoint import save_atomically
 from keras_dml.callbacks.tensorboard import check_installed
 from keras_dml.recipes import Recipe, building
 from keras_dml.runs.checks import check_splits
@@ -30,6 +29,7 @@ from keras_dml.runs.folder import (
     write_outcome,
 )
 from keras_dml.runs.outcome import Outcome
+from keras_dml.utils.files import atomic_file
 
 
 def train(
@@ -156,7 +156,8 @@ def _fit(
         )
     except KeyboardInterrupt:
         interrupted = True
-        save_atomically(model, folder / "last.keras")
+        with atomic_file(folder / "last.keras") as partial:
+            model.save(partial)
         for writer in (log, *boards):
             writer.on_train_end()  # Closes the file.
     seconds = {

@@ -9,12 +9,11 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
-from keras_dml.data.cache.folder import write_atomically
 from keras_dml.data.fields import Pixels
+from keras_dml.utils.files import atomic_file, write_atomically
 from keras_dml.utils.types import Rows
 
 logger = logging.getLogger(__name__)
@@ -82,19 +81,13 @@ def write(path: Path, images: Iterable[Pixels], shapes: Rows) -> None:
     """
     _remove_stale(path)
     checksum = 0
-
-    def write_pixels(file: IO[bytes]) -> None:
-        nonlocal checksum
+    with atomic_file(path) as partial, partial.open("wb") as file:
         for image in images:
             content = image.tobytes()
             checksum = zlib.crc32(content, checksum)
             file.write(content)
-
-    write_atomically(path, write_pixels)
     index = json.dumps({"checksum": checksum, "shapes": shapes.tolist()})
-    write_atomically(
-        _index_of(path), lambda file: file.write(index.encode("utf-8"))
-    )
+    write_atomically(_index_of(path), index)
 
 
 def read(path: Path, count: int) -> Decoded | None:

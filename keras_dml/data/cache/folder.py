@@ -2,10 +2,7 @@
 
 import os
 import sys
-import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import IO
 
 
 def cache_folder() -> Path:
@@ -24,23 +21,3 @@ def cache_folder() -> Path:
     variable = "LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME"
     parent = os.environ.get(variable)
     return Path(parent or Path.home() / ".cache") / "keras_dml"
-
-
-def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Writes a file that others see whole or not at all.
-
-    Args:
-        path: The file; its folder is made where needed.
-        write: Writes the content to the open file it is given.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(
-        dir=path.parent, prefix=f".{path.name}."
-    )
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            write(file)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from keras_dml.utils import files
+
 JOURNAL = "runs.jsonl"
 
 
@@ -99,14 +101,9 @@ def locked(folder: Path) -> Iterator[None]:
     Raises:
         OSError: If another benchmark is at work in the folder.
     """
-    try:
-        import fcntl
-    except ImportError:  # Not a POSIX system: nothing guards the folder.
-        yield
-        return
-    with (folder / ".lock").open("w") as file:
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stack.enter_context(files.locked(folder / ".lock", wait=False))
         except BlockingIOError:
             raise OSError(
                 f"Another benchmark is at work in {folder}. Wait for it, or "

@@ -8,8 +8,8 @@ from keras_dml.runs.benchmark.plan import Plan
 from keras_dml.runs.benchmark.values import values
 from keras_dml.runs.definitions import definitions
 from keras_dml.runs.environment import CODE
-from keras_dml.runs.folder import write_atomically
 from keras_dml.runs.outcome import Table, markdown
+from keras_dml.utils.files import write_atomically
 
 REPORT = "results.md"
 VALUES = "results.csv"

@@ -1,0 +1,183 @@
+"""Tests of files that are written whole, and of locks."""
+
+import multiprocessing
+import os
+import resource
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keras_dml.utils.files import atomic_file, locked, write_atomically
+
+FORK = multiprocessing.get_context("fork")
+"""The children here use nothing of TensorFlow, so they need no new start."""
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+
+
+def child(work: Callable[[], object]) -> multiprocessing.process.BaseProcess:
+    process = FORK.Process(target=work)
+    process.start()
+    return process
+
+
+def test_text_and_bytes_are_written_in_a_folder_that_is_made(tmp_path) -> None:
+    file = tmp_path / "new" / "file.txt"
+    write_atomically(file, "é\n")
+    assert file.read_bytes() == "é\n".encode()
+    write_atomically(str(file), b"\0")
+    assert file.read_bytes() == b"\0"
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_the_suffix_is_kept_for_writers_that_look_at_it(tmp_path) -> None:
+    with atomic_file(tmp_path / "values.npz") as partial:
+        assert partial.name.startswith(".values.npz.")
+        np.savez(partial, x=np.arange(3))
+    with np.load(tmp_path / "values.npz") as file:
+        assert file["x"].tolist() == [0, 1, 2]
+
+
+def test_files_have_the_permissions_of_any_new_file(tmp_path) -> None:
+    (tmp_path / "plain").touch()
+    write_atomically(tmp_path / "atomic", "")
+    modes = {path.stat().st_mode for path in tmp_path.iterdir()}
+    assert len(modes) == 1
+
+
+@pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
+def test_a_failure_leaves_the_old_file_and_nothing_else(
+    error, tmp_path
+) -> None:
+    file = tmp_path / "file"
+    write_atomically(file, "first")
+    with pytest.raises(type(error)):
+        with atomic_file(file) as partial:
+            partial.write_text("half of the sec")
+            assert file.read_text() == "first"
+            raise error
+    assert file.read_text() == "first"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path) -> None:
+    file = tmp_path / "file"
+    write_atomically(file, "first")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, hard))
+    try:
+        with pytest.raises(OSError):
+            write_atomically(file, b"x" * 4096)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert file.read_text() == "first"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_writer_that_is_killed_leaves_the_old_file(tmp_path) -> None:
+    file = tmp_path / "file"
+    write_atomically(file, "first")
+
+    def die() -> None:
+        with atomic_file(file) as partial:
+            partial.write_text("half of the sec")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    process = child(die)
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert file.read_text() == "first"
+
+
+def test_a_link_is_replaced_and_not_its_target(tmp_path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_text("somebody's")
+    link.symlink_to(target)
+    write_atomically(link, "ours")
+    assert target.read_text() == "somebody's"
+    assert not link.is_symlink()
+    assert link.read_text() == "ours"
+
+
+def test_many_writers_never_show_a_part(tmp_path) -> None:
+    file = tmp_path / "file"
+    contents = [letter * 100_000 for letter in "abcd"]
+    write_atomically(file, contents[0])
+
+    def write(content: str) -> None:
+        for _ in range(20):
+            write_atomically(file, content)
+
+    threads = [threading.Thread(target=write, args=(x,)) for x in contents]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        assert file.read_text() in contents
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_lock_keeps_others_out_until_it_ends(tmp_path: Path) -> None:
+    lock = tmp_path / ".lock"
+    with locked(lock):
+        with pytest.raises(BlockingIOError):
+            with locked(lock, wait=False):
+                pass
+    with locked(lock, wait=False):
+        pass
+
+
+def test_a_failure_ends_the_lock(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError):
+        with locked(tmp_path / ".lock"):
+            raise RuntimeError
+    with locked(tmp_path / ".lock", wait=False):
+        pass
+
+
+def test_processes_wait_for_each_other(tmp_path: Path) -> None:
+    """Without the lock, counts that two processes read at once are lost."""
+    count = tmp_path / "count"
+    count.write_text("0")
+
+    def add() -> None:
+        for _ in range(50):
+            with locked(tmp_path / ".lock"):
+                count.write_text(str(int(count.read_text()) + 1))
+
+    processes = [child(add) for _ in range(4)]
+    for process in processes:
+        process.join()
+    assert count.read_text() == "200"
+
+
+def test_a_process_that_is_killed_lets_go_of_its_lock(tmp_path: Path) -> None:
+    held, holding = FORK.Event(), FORK.Event()
+
+    def hold() -> None:
+        with locked(tmp_path / ".lock"):
+            held.set()
+            holding.wait()
+
+    process = child(hold)
+    assert held.wait(10)
+    with pytest.raises(BlockingIOError):
+        with locked(tmp_path / ".lock", wait=False):
+            pass
+    process.kill()
+    process.join()
+    with locked(tmp_path / ".lock", wait=False):
+        pass
+
+
+def test_a_lock_follows_no_link(tmp_path: Path) -> None:
+    target = tmp_path / "thesis.tex"
+    target.write_text("somebody's")
+    (tmp_path / ".lock").symlink_to(target)
+    with pytest.raises(OSError):
+        with locked(tmp_path / ".lock"):
+            pass
+    assert target.read_text() == "somebody's"
