@@ -95,7 +95,9 @@ def _metrics_setting(metrics: str | None) -> list[str]:
         return []
     from keras_dml.evaluation.names import expanded
 
-    names = expanded([name.strip() for name in metrics.split(",")], ())
+    names = expanded(
+        [name.strip() for name in metrics.split(",")], (), "benchmark"
+    )
     return [f"evaluation.metrics=[{', '.join(names)}]"]
 
 

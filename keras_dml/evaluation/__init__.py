@@ -1,7 +1,7 @@
 """Exact evaluation of embeddings: retrieval, clustering, confidence."""
 
 from keras_dml.evaluation._embed import embed
-from keras_dml.evaluation._evaluate import evaluate
+from keras_dml.evaluation._evaluate import evaluate, evaluate_embeddings
 from keras_dml.evaluation.clustering import kmeans
 from keras_dml.evaluation.confidence import (
     Comparison,
@@ -10,7 +10,7 @@ from keras_dml.evaluation.confidence import (
     bootstrap,
     compare,
 )
-from keras_dml.evaluation.protocols import Protocol, one_per_class
+from keras_dml.evaluation.inputs import Protocol, one_per_class
 from keras_dml.evaluation.results import Results
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "compare",
     "embed",
     "evaluate",
+    "evaluate_embeddings",
     "kmeans",
     "one_per_class",
 ]

@@ -264,7 +264,7 @@ class MetricModel(keras.Model):
             "MetricModel has no loss on validation data: its classes are not "
             "those of training. Leave out `validation_data` and `evaluate`, "
             "and use `keras_dml.callbacks.RetrievalEvaluation(images)` or "
-            "`keras_dml.evaluation.evaluate(model, images)`."
+            "`keras_dml.evaluation.evaluate(model, examples)`."
         )
 
     # Saving.

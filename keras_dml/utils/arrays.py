@@ -10,9 +10,7 @@ from keras_dml.utils.types import FloatArray, Rows
 _UNITS = {"": 1, "B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}
 
 
-def as_embeddings(
-    x: Any, name: str = "x", owner: str = "evaluate"
-) -> FloatArray:
+def as_embeddings(x: Any, name: str, owner: str) -> FloatArray:
     """Checks embeddings and makes them float32 (float64 stays).
 
     Args:
@@ -62,9 +60,7 @@ def _check_finite(x: FloatArray, name: str, owner: str) -> None:
         )
 
 
-def as_ids(
-    ids: Any, count: int, name: str = "labels", owner: str = "evaluate"
-) -> Rows:
+def as_ids(ids: Any, count: int, name: str, owner: str) -> Rows:
     """Checks class ids (or group ids), one a row, and makes them int64.
 
     Args:
@@ -95,7 +91,7 @@ def as_ids(
     return ids.astype(np.int64, copy=False)
 
 
-def as_bytes(memory: int | str, owner: str = "evaluate") -> int:
+def as_bytes(memory: int | str, owner: str) -> int:
     """Number of bytes of `512 * 2**20`, "512MB" or "2 GB".
 
     Raises:

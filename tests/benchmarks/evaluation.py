@@ -19,11 +19,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from keras_dml.evaluation import evaluate_embeddings
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 
-from keras_dml.evaluation import evaluate
 from keras_dml.utils.vectors import unit_rows
 
 METRICS = (
@@ -139,7 +140,9 @@ def all_against_all(scale: int, repeats: int, with_pml: bool) -> None:
         x, labels = embeddings(count, 512, classes, signal)
 
         def ours(x: np.ndarray = x, labels: np.ndarray = labels) -> object:
-            return evaluate(x, labels, metrics=METRICS, memory=MEMORY)
+            return evaluate_embeddings(
+                x, labels, metrics=METRICS, memory=MEMORY
+            )
 
         contestants = [
             Contestant(
@@ -163,7 +166,9 @@ def full_ranking(scale: int) -> None:
     contestants = [
         Contestant(
             "keras_dml the same, MAP, MRR and mINP",
-            lambda: evaluate(x, labels, metrics=names, memory=MEMORY),
+            lambda: evaluate_embeddings(
+                x, labels, metrics=names, memory=MEMORY
+            ),
         )
     ]
     race(f"{count} × 512, the whole ranking", contestants, 1)
@@ -177,7 +182,7 @@ def large_gallery(scale: int) -> None:
     contestants = [
         Contestant(
             f"keras_dml {METRICS[0]} … {METRICS[-1]}, 128MB",
-            lambda: evaluate(
+            lambda: evaluate_embeddings(
                 queries,
                 labels[rows],
                 gallery=gallery,
@@ -198,7 +203,9 @@ def clusters(scale: int) -> None:
     contestants = [
         Contestant(
             "keras_dml NMI, AMI, F1; 20 iterations, 1 seed",
-            lambda: evaluate(x, labels, metrics=("nmi", "ami", "f1")),
+            lambda: evaluate_embeddings(
+                x, labels, metrics=("nmi", "ami", "f1")
+            ),
         )
     ]
     race(f"{count} × 512 into {classes} clusters", contestants, 1)

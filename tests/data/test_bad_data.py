@@ -19,7 +19,7 @@ from keras_dml.data import (
     image_folder_splits,
     pipeline,
 )
-from keras_dml.evaluation import evaluate
+from keras_dml.evaluation import evaluate_embeddings
 
 GRAY = np.tile(np.arange(0, 240, 10, dtype=np.uint8), (20, 1))
 VIEW = View((16, 16), 3)
@@ -58,7 +58,7 @@ def test_one_image(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="ClassBalanced"):
         batches(images)
     with pytest.raises(ValueError, match="quer"):
-        evaluate(np.ones((1, 2), "float32"), images.labels)
+        evaluate_embeddings(np.ones((1, 2), "float32"), images.labels)
 
 
 def test_all_images_are_the_same(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_all_images_are_the_same(tmp_path: Path) -> None:
     np.testing.assert_array_equal(seen, seen[:1].repeat(4, axis=0))
     # Ties are in the order of the rows, whatever their classes.
     flat = seen.reshape(4, -1)
-    result = evaluate(flat, images.labels, metrics="recall@1")
+    result = evaluate_embeddings(flat, images.labels, metrics="recall@1")
     assert result["recall@1"] == pytest.approx(0.5)
 
 

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from keras_dml.evaluation import evaluate, kmeans
+from keras_dml.evaluation import evaluate_embeddings, kmeans
 from keras_dml.evaluation.clustering import ami, f1, nmi
 
 
@@ -103,7 +103,7 @@ def test_kmeans_refuses(clusters):
 def test_evaluate_averages_over_seeds():
     points, labels = bunches()
     metrics = ("nmi", "ami", "f1")
-    results = evaluate(points, labels, metrics=metrics, seeds=(3, 4))
+    results = evaluate_embeddings(points, labels, metrics=metrics, seeds=(3, 4))
     unit = points / np.linalg.norm(points, axis=1, keepdims=True)
     clusters = [kmeans(unit, 8, seed=s) for s in (3, 4)]
     for name, function in zip(metrics, (nmi, ami, f1), strict=True):
@@ -115,7 +115,7 @@ def test_evaluate_averages_over_seeds():
 
 def test_clusters_are_those_of_the_union_with_the_gallery():
     points, labels = bunches()
-    split = evaluate(
+    split = evaluate_embeddings(
         points[:100],
         labels[:100],
         gallery=points[100:],
@@ -123,6 +123,8 @@ def test_clusters_are_those_of_the_union_with_the_gallery():
         metrics="nmi",
         distance="euclidean",
     )
-    whole = evaluate(points, labels, metrics="nmi", distance="euclidean")
+    whole = evaluate_embeddings(
+        points, labels, metrics="nmi", distance="euclidean"
+    )
     assert split["nmi"] == whole["nmi"]
     assert split.classes == 8

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_dml.evaluation import bootstrap, compare, evaluate
+from keras_dml.evaluation import bootstrap, compare, evaluate_embeddings
 
 
 def data(noise: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -14,7 +14,7 @@ def data(noise: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def results_of(noise: float, seed: int = 0, **options):
-    return evaluate(*data(noise, seed), **options)
+    return evaluate_embeddings(*data(noise, seed), **options)
 
 
 def test_interval_is_that_of_the_normal_approximation():
@@ -50,7 +50,10 @@ def test_intervals_are_seeded_and_not_cut_into_chunks(monkeypatch):
 def test_paired_comparison_is_sharper_than_two_intervals():
     x, labels = data(1.0)
     noise = np.random.default_rng(1).standard_normal(x.shape)
-    first, second = evaluate(x, labels), evaluate(x + 0.4 * noise, labels)
+    first, second = (
+        evaluate_embeddings(x, labels),
+        evaluate_embeddings(x + 0.4 * noise, labels),
+    )
     difference = compare(first, second)["map@r"]
     assert difference.estimate == pytest.approx(
         second["map@r"] - first["map@r"]
@@ -69,7 +72,10 @@ def test_p_value_is_that_of_the_normal_approximation():
 
     x, labels = data(1.0)
     noise = np.random.default_rng(1).standard_normal(x.shape)
-    first, second = evaluate(x, labels), evaluate(x + 0.1 * noise, labels)
+    first, second = (
+        evaluate_embeddings(x, labels),
+        evaluate_embeddings(x + 0.1 * noise, labels),
+    )
     found = compare(first, second, resamples=20000)["map@r"]
     gains = second.per_query["map@r"] - first.per_query["map@r"]
     z = abs(gains.mean()) / (gains.std() / np.sqrt(len(gains)))
@@ -108,8 +114,10 @@ def test_better_and_worse_queries():
 def test_rows_of_better_queries_are_rows_of_the_images():
     # Row 0 is excluded, so queries and rows differ by one.
     labels = np.array([7, 0, 0, 1, 1])
-    good = evaluate(np.eye(3)[[2, 0, 0, 1, 1]], labels, metrics="mrr")
-    bad = evaluate(np.eye(3)[[2, 0, 1, 1, 1]], labels, metrics="mrr")
+    good = evaluate_embeddings(
+        np.eye(3)[[2, 0, 0, 1, 1]], labels, metrics="mrr"
+    )
+    bad = evaluate_embeddings(np.eye(3)[[2, 0, 1, 1, 1]], labels, metrics="mrr")
     assert 2 in compare(bad, good).better("mrr")
     assert 2 in compare(good, bad).worse("mrr")
     assert not len(compare(bad, good).worse("mrr"))
@@ -126,8 +134,11 @@ def test_texts():
 
 def test_results_must_have_the_same_queries():
     x, labels = data(1.0)
-    first = evaluate(x, labels)
-    for other in (evaluate(x[8:], labels[8:]), evaluate(x, labels + 1)):
+    first = evaluate_embeddings(x, labels)
+    for other in (
+        evaluate_embeddings(x[8:], labels[8:]),
+        evaluate_embeddings(x, labels + 1),
+    ):
         with pytest.raises(ValueError, match="the same queries"):
             compare(first, other)
 

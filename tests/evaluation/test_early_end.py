@@ -7,7 +7,7 @@ the single images. Nothing may come of that but speed.
 import numpy as np
 import pytest
 
-from keras_dml.evaluation import evaluate
+from keras_dml.evaluation import evaluate_embeddings
 from keras_dml.evaluation.ranks import counting, search, tile
 from keras_dml.evaluation.ranks import ranked_positives as slots
 from tests.evaluation import naive
@@ -72,7 +72,7 @@ def ways(
 def test_all_against_all(ways: set[str], distance: str) -> None:
     x, labels = lattice(700)
     order = rankings(x, x, distance, np.eye(700, dtype=bool))
-    results = evaluate(x, labels, metrics=METRICS, distance=distance)
+    results = evaluate_embeddings(x, labels, metrics=METRICS, distance=distance)
     check(results, order, labels, labels)
     assert {"few, False", "few, True"} <= ways
     assert ("counted" in ways) == ("counting True" in ways)
@@ -81,7 +81,7 @@ def test_all_against_all(ways: set[str], distance: str) -> None:
 def test_against_a_gallery(ways: set[str]) -> None:
     x, labels = lattice(900, seed=1)
     x, y, mine, others = x[:300], x[300:], labels[:300], labels[300:]
-    results = evaluate(
+    results = evaluate_embeddings(
         x,
         mine,
         gallery=y,
@@ -102,7 +102,7 @@ def test_groups_take_no_rank(ways: set[str]) -> None:
     ignored = np.eye(600, dtype=bool)
     ignored |= same & (cameras[:, None] == cameras)
     order = rankings(x, x, "dot", ignored)
-    results = evaluate(
+    results = evaluate_embeddings(
         x, labels, metrics=METRICS, distance="dot", exclude=cameras
     )
     check(results, order, labels, labels)
@@ -117,8 +117,8 @@ def test_floats_as_without(ways: set[str], distance: str, noise: float) -> None:
     x = (center + noise * rng.standard_normal((500, 8))).astype(np.float32)
     x[400:450] = x[:50]
     labels = rng.integers(0, 100, 500)
-    early = evaluate(x, labels, metrics=METRICS, distance=distance)
-    whole = evaluate(
+    early = evaluate_embeddings(x, labels, metrics=METRICS, distance=distance)
+    whole = evaluate_embeddings(
         x, labels, metrics=(*METRICS, "mrr", "minp"), distance=distance
     )
     for name in METRICS:
@@ -130,7 +130,7 @@ def test_floats_as_without(ways: set[str], distance: str, noise: float) -> None:
 def test_all_the_same(ways: set[str]) -> None:
     labels = np.arange(400) // 2
     x = np.ones((400, 3), np.float32)
-    results = evaluate(x, labels, metrics=METRICS)
+    results = evaluate_embeddings(x, labels, metrics=METRICS)
     order = rankings(x, x, "dot", np.eye(400, dtype=bool))
     check(results, order, labels, labels)
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_dml.data import ImageSet
-from keras_dml.evaluation import embed, evaluate
+from keras_dml.evaluation import embed, evaluate, evaluate_embeddings
 
 
 def images(count: int = 23) -> ImageSet:
@@ -74,7 +74,7 @@ def test_embedding_again_sees_new_weights_without_a_new_trace():
 def test_evaluate_embeds():
     network, data = model(), images()
     results = evaluate(network, data, batch_size=7)
-    expected = evaluate(embed(network, data), data.labels)
+    expected = evaluate_embeddings(embed(network, data), data.labels)
     assert dict(results) == dict(expected)
 
 
@@ -83,7 +83,7 @@ def test_evaluate_embeds_the_gallery():
     queries, gallery = data.select(range(15)), data.select(range(15, 40))
     embeddings = embed(network, data)
     results = evaluate(network, queries, gallery=gallery)
-    expected = evaluate(
+    expected = evaluate_embeddings(
         embeddings[:15],
         data.labels[:15],
         gallery=embeddings[15:],
@@ -109,6 +109,49 @@ def test_a_model_that_gives_no_embeddings():
 
 @pytest.mark.parametrize("gallery", [None, np.ones((3, 2))])
 def test_a_model_needs_image_sets(gallery):
-    labels = images() if gallery is not None else np.arange(3)
-    with pytest.raises(ValueError, match="must be an ImageSet"):
-        evaluate(model(), labels, gallery=gallery)
+    examples = images() if gallery is not None else np.arange(3)
+    with pytest.raises(ValueError, match="of evaluate must be an ImageSet"):
+        evaluate(model(), examples, gallery=gallery)
+
+
+def test_each_function_names_the_other():
+    network, data = model(), images()
+    embeddings = np.ones((23, 3))
+    for call, message in (
+        (lambda: evaluate(embeddings, data.labels), "Use `evaluate_embedd"),
+        (lambda: evaluate_embeddings(network, data), r"Use `evaluate\(model"),
+        (lambda: evaluate_embeddings(embeddings, data), "Use `images.labels`"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+def test_options_are_checked_before_anything_is_embedded(monkeypatch):
+    network, data = model(), images()
+    monkeypatch.setattr(network, "predict_on_batch", None)
+    for options in (
+        {"metrics": "recal@1"},
+        {"distance": "l2"},
+        {"seeds": ()},
+        {"memory": "lots"},
+        {"exclude": np.ones(3, int)},
+    ):
+        with pytest.raises(ValueError, match="of evaluate must"):
+            evaluate(network, data, **options)
+
+
+def test_evaluate_excludes_groups():
+    network, data = model(), images(40)
+    groups = np.arange(40) % 3
+    queries, gallery = data.select(range(15)), data.select(range(15, 40))
+    results = evaluate(
+        network, queries, gallery=gallery, exclude=(groups[:15], groups[15:])
+    )
+    expected = evaluate_embeddings(
+        embed(network, queries),
+        queries.labels,
+        gallery=embed(network, gallery),
+        gallery_labels=gallery.labels,
+        exclude=(groups[:15], groups[15:]),
+    )
+    assert dict(results) == dict(expected)

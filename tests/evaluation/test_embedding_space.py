@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from keras_dml.evaluation import evaluate
+from keras_dml.evaluation import evaluate_embeddings
 from keras_dml.evaluation.embedding_space import density, spectral_decay
 
 
@@ -61,8 +61,10 @@ def test_evaluate_uses_unit_vectors_for_the_cosine():
     x, labels = rng.standard_normal((40, 3)) * 5, rng.integers(0, 4, 40)
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
     metrics = ("spectral_decay", "density")
-    cosine = evaluate(x, labels, metrics=metrics)
-    euclidean = evaluate(x, labels, metrics=metrics, distance="euclidean")
+    cosine = evaluate_embeddings(x, labels, metrics=metrics)
+    euclidean = evaluate_embeddings(
+        x, labels, metrics=metrics, distance="euclidean"
+    )
     assert cosine["density"] == pytest.approx(density(unit, labels), rel=1e-6)
     assert cosine["spectral_decay"] == pytest.approx(
         spectral_decay(unit), rel=1e-5

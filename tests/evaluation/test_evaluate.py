@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from keras_dml.evaluation import Results, evaluate
+from keras_dml.evaluation import Results, evaluate_embeddings
 
 
 def data(count: int = 60, dims: int = 4) -> tuple[np.ndarray, np.ndarray]:
@@ -15,7 +15,7 @@ def data(count: int = 60, dims: int = 4) -> tuple[np.ndarray, np.ndarray]:
 
 def test_default_metrics():
     x, labels = data()
-    results = evaluate(x, labels)
+    results = evaluate_embeddings(x, labels)
     assert list(results) == [
         "recall@1",
         "recall@2",
@@ -31,44 +31,44 @@ def test_default_metrics():
 def test_names_keep_their_order_and_come_once():
     x, labels = data()
     names = ["nmi", "map@k", "recall@3", "map@10", "mrr", "recall@3"]
-    results = evaluate(x, labels, metrics=names, ks=(5, 10))
+    results = evaluate_embeddings(x, labels, metrics=names, ks=(5, 10))
     assert list(results) == ["nmi", "map@5", "map@10", "recall@3", "mrr"]
 
 
 def test_one_name_alone():
     x, labels = data()
-    assert list(evaluate(x, labels, metrics="map@r")) == ["map@r"]
+    assert list(evaluate_embeddings(x, labels, metrics="map@r")) == ["map@r"]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int16"])
 def test_other_types_count_as_their_values(dtype):
     x, labels = data()
     x = (x * 100).astype(dtype)
-    expected = evaluate(x.astype(np.float64), labels)
-    assert dict(evaluate(x, labels)) == dict(expected)
+    expected = evaluate_embeddings(x.astype(np.float64), labels)
+    assert dict(evaluate_embeddings(x, labels)) == dict(expected)
 
 
 def test_bfloat16_counts_as_its_values():
     ml_dtypes = pytest.importorskip("ml_dtypes")
     x, labels = data()
     x = x.astype(ml_dtypes.bfloat16)
-    expected = evaluate(x.astype(np.float64), labels)
-    assert dict(evaluate(x, labels)) == dict(expected)
+    expected = evaluate_embeddings(x.astype(np.float64), labels)
+    assert dict(evaluate_embeddings(x, labels)) == dict(expected)
 
 
 def test_views_need_not_be_contiguous():
     x, labels = data()
-    expected = dict(evaluate(x, labels))
-    assert dict(evaluate(np.asfortranarray(x), labels)) == expected
+    expected = dict(evaluate_embeddings(x, labels))
+    assert dict(evaluate_embeddings(np.asfortranarray(x), labels)) == expected
     wide = np.repeat(x, 2, axis=1)[:, ::2]
-    assert dict(evaluate(wide, labels)) == expected
+    assert dict(evaluate_embeddings(wide, labels)) == expected
 
 
 def test_inputs_are_left_as_they_are():
     x, labels = data()
     before = x.copy(), labels.copy()
     x.flags.writeable = labels.flags.writeable = False
-    evaluate(x, labels, metrics=("recall@1", "nmi", "density"))
+    evaluate_embeddings(x, labels, metrics=("recall@1", "nmi", "density"))
     np.testing.assert_array_equal(x, before[0])
     np.testing.assert_array_equal(labels, before[1])
 
@@ -77,8 +77,10 @@ def test_euclidean_and_cosine_agree_on_unit_vectors():
     x, labels = data(200)
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     metrics = ("recall@1", "map@r", "map", "mrr")
-    cosine = evaluate(x, labels, metrics=metrics)
-    euclidean = evaluate(x, labels, metrics=metrics, distance="euclidean")
+    cosine = evaluate_embeddings(x, labels, metrics=metrics)
+    euclidean = evaluate_embeddings(
+        x, labels, metrics=metrics, distance="euclidean"
+    )
     assert dict(cosine) == dict(euclidean)
 
 
@@ -86,15 +88,15 @@ def test_lengths_matter_to_euclidean_and_dot_only():
     x, labels = data(200)
     scaled = x * 2.0 ** np.random.default_rng(1).integers(-3, 4, (200, 1))
     for distance, same in (("cosine", True), ("euclidean", False)):
-        first = evaluate(x, labels, distance=distance)
-        second = evaluate(scaled, labels, distance=distance)
+        first = evaluate_embeddings(x, labels, distance=distance)
+        second = evaluate_embeddings(scaled, labels, distance=distance)
         assert (dict(first) == dict(second)) is same
 
 
 def test_excluded_queries_are_counted():
     x, labels = data()
     labels[:3] = [100, 101, 102]
-    results = evaluate(x, labels)
+    results = evaluate_embeddings(x, labels)
     assert (results.queries, results.excluded) == (57, 3)
     np.testing.assert_array_equal(results.query_rows, np.arange(3, 60))
     np.testing.assert_array_equal(results.query_labels, labels[3:])
@@ -103,7 +105,9 @@ def test_excluded_queries_are_counted():
 
 def test_one_class_is_retrieved_perfectly():
     x, _ = data()
-    results = evaluate(x, np.zeros(60, int), metrics=("map@r", "nmi"))
+    results = evaluate_embeddings(
+        x, np.zeros(60, int), metrics=("map@r", "nmi")
+    )
     assert dict(results) == {"map@r": 1.0, "nmi": 1.0}
 
 
@@ -111,16 +115,18 @@ def test_one_class_is_retrieved_perfectly():
 def test_no_query_with_a_relevant_image(labels):
     x, _ = data()
     with pytest.raises(ValueError, match="at least one query a relevant"):
-        evaluate(x, labels)
+        evaluate_embeddings(x, labels)
 
 
 def test_one_image():
     with pytest.raises(ValueError, match="1 queries, 1 gallery images"):
-        evaluate(np.ones((1, 2)), np.zeros(1, int))
+        evaluate_embeddings(np.ones((1, 2)), np.zeros(1, int))
 
 
 def test_two_images():
-    results = evaluate(np.eye(2), np.zeros(2, int), metrics=("mrr", "map@r"))
+    results = evaluate_embeddings(
+        np.eye(2), np.zeros(2, int), metrics=("mrr", "map@r")
+    )
     assert dict(results) == {"mrr": 1.0, "map@r": 1.0}
 
 
@@ -129,9 +135,9 @@ def test_embeddings_that_are_not_finite(bad):
     x, labels = data()
     x[[7, 30], 2] = bad
     with pytest.raises(ValueError, match="2 of 60 rows .* row 7"):
-        evaluate(x, labels)
-    with pytest.raises(ValueError, match="`gallery` of evaluate .* 2 of 60"):
-        evaluate(x[:5], labels[:5], gallery=x, gallery_labels=labels)
+        evaluate_embeddings(x, labels)
+    with pytest.raises(ValueError, match="`gallery` of .* 2 of 60"):
+        evaluate_embeddings(x[:5], labels[:5], gallery=x, gallery_labels=labels)
 
 
 X, LABELS = data()
@@ -140,13 +146,13 @@ X, LABELS = data()
 @pytest.mark.parametrize(
     "x, labels, options, message",
     [
-        (X[:0], LABELS[:0], {}, r"`x` .* x.shape=\(0, 4\)"),
-        (X[0], LABELS, {}, r"x.shape=\(4,\)"),
-        (X[:, :0], LABELS, {}, r"x.shape=\(60, 0\)"),
-        (X * 1j, LABELS, {}, "x.dtype=complex128"),
-        (X > 0, LABELS, {}, "x.dtype=bool"),
-        (X.astype(str), LABELS, {}, "x.dtype=<U"),
-        (X, None, {}, "labels=None"),
+        (X[:0], LABELS[:0], {}, r"`embeddings` .* embeddings.shape=\(0, 4\)"),
+        (X[0], LABELS, {}, r"embeddings.shape=\(4,\)"),
+        (X[:, :0], LABELS, {}, r"embeddings.shape=\(60, 0\)"),
+        (X * 1j, LABELS, {}, "embeddings.dtype=complex128"),
+        (X > 0, LABELS, {}, "embeddings.dtype=bool"),
+        (X.astype(str), LABELS, {}, "embeddings.dtype=<U"),
+        (X, None, {}, "labels of type NoneType"),
         (X, LABELS[1:], {}, r"labels.shape=\(59,\) and 60"),
         (X, LABELS[:, None], {}, r"labels.shape=\(60, 1\)"),
         (X, LABELS + 0.0, {}, "labels.dtype=float64"),
@@ -166,12 +172,12 @@ X, LABELS = data()
         (X, LABELS, {"memory": -5}, "memory=-5"),
         (X, LABELS, {"memory": "3KB"}, "at least 1MB"),
         (X, LABELS, {"gallery_labels": LABELS}, "gallery=None"),
-        (X, LABELS, {"gallery": X}, "gallery_labels=None"),
+        (X, LABELS, {"gallery": X}, "gallery_labels of type NoneType"),
         (
             X,
             LABELS,
             {"gallery": X[:, 1:], "gallery_labels": LABELS},
-            r"x.shape=\(60, 4\), gallery.shape=\(60, 3\)",
+            r"embeddings.shape=\(60, 4\), gallery.shape=\(60, 3\)",
         ),
         (X, LABELS, {"exclude": LABELS[1:]}, r"exclude.shape=\(59,\)"),
         (X, LABELS, {"exclude": X[:, 0]}, "exclude.dtype=float64"),
@@ -184,8 +190,8 @@ X, LABELS = data()
     ],
 )
 def test_refused(x, labels, options, message):
-    with pytest.raises(ValueError, match="of evaluate") as error:
-        evaluate(x, labels, **options)
+    with pytest.raises(ValueError, match="of evaluate_embeddings") as error:
+        evaluate_embeddings(x, labels, **options)
     error.match(message)
     error.match("Received: ")
 
@@ -196,10 +202,10 @@ def test_refused(x, labels, options, message):
 def test_amounts_of_memory(memory):
     if memory == "1e9":
         with pytest.raises(ValueError, match="memory='1e9'"):
-            evaluate(X, LABELS, memory=memory)
+            evaluate_embeddings(X, LABELS, memory=memory)
     else:
-        assert dict(evaluate(X, LABELS, memory=memory)) == dict(
-            evaluate(X, LABELS)
+        assert dict(evaluate_embeddings(X, LABELS, memory=memory)) == dict(
+            evaluate_embeddings(X, LABELS)
         )
 
 
@@ -207,7 +213,9 @@ def test_amounts_of_memory(memory):
 
 
 def test_results_are_a_mapping():
-    results = evaluate(X, LABELS, metrics=("mrr", "nmi"), seeds=(0, 1))
+    results = evaluate_embeddings(
+        X, LABELS, metrics=("mrr", "nmi"), seeds=(0, 1)
+    )
     assert isinstance(results, Results)
     assert dict(results) == {"mrr": results["mrr"], "nmi": results["nmi"]}
     assert all(type(value) is float for value in results.values())
@@ -217,7 +225,9 @@ def test_results_are_a_mapping():
 
 
 def test_results_as_text():
-    results = evaluate(X, LABELS, metrics=("recall@1", "nmi"), seeds=(0, 1))
+    results = evaluate_embeddings(
+        X, LABELS, metrics=("recall@1", "nmi"), seeds=(0, 1)
+    )
     lines = str(results).splitlines()
     assert lines[0].split() == ["recall@1", f"{results['recall@1']:.4f}"]
     assert lines[1].startswith("nmi") and lines[1].endswith("(2 seeds)")
@@ -228,7 +238,9 @@ def test_results_as_text():
 
 
 def test_results_as_json():
-    results = evaluate(X, LABELS, metrics=("recall@1", "nmi"), seeds=(0, 1))
+    results = evaluate_embeddings(
+        X, LABELS, metrics=("recall@1", "nmi"), seeds=(0, 1)
+    )
     loaded = json.loads(json.dumps(results.to_dict()))
     assert loaded["metrics"] == dict(results)
     assert loaded["queries"] == 60
@@ -236,14 +248,14 @@ def test_results_as_json():
 
 
 def test_values_are_the_means_over_queries():
-    results = evaluate(X, LABELS, metrics=("recall@1", "map"))
+    results = evaluate_embeddings(X, LABELS, metrics=("recall@1", "map"))
     for name, values in results.per_query.items():
         assert values.shape == (60,)
         assert results[name] == values.mean()
 
 
 def test_progress_is_silent_unless_wanted(capsys):
-    evaluate(X, LABELS)
+    evaluate_embeddings(X, LABELS)
     captured = capsys.readouterr()
     assert captured.out == captured.err == ""
 
@@ -258,7 +270,7 @@ def test_progress_names_the_search(monkeypatch):
         return items
 
     monkeypatch.setattr("keras_dml.utils.progress.track", track)
-    expected = dict(evaluate(X, LABELS))
+    expected = dict(evaluate_embeddings(X, LABELS))
     assert not seen
-    assert dict(evaluate(X, LABELS, progress=True)) == expected
+    assert dict(evaluate_embeddings(X, LABELS, progress=True)) == expected
     assert seen == ["Searching for 60 of 60"]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_dml.evaluation import Protocol, evaluate, one_per_class
+from keras_dml.evaluation import Protocol, evaluate_embeddings, one_per_class
 
 LABELS = np.repeat([5, 2, 9, 2**40], [3, 4, 1, 6])
 
@@ -33,9 +33,9 @@ def test_draws_are_seeded():
 def test_official_is_the_mean_over_ten_draws():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((14, 3))
-    official = evaluate(x, LABELS, protocol="official")
+    official = evaluate_embeddings(x, LABELS, protocol="official")
     draws = one_per_class(LABELS)
-    alone = [evaluate(x, LABELS, protocol=draw) for draw in draws]
+    alone = [evaluate_embeddings(x, LABELS, protocol=draw) for draw in draws]
     assert official.draws == 10
     assert official.queries == 10 * (14 - 4)
     assert official.gallery == 4
@@ -48,8 +48,8 @@ def test_official_is_the_mean_over_ten_draws():
 
 def test_all_vs_all_by_name():
     x = np.random.default_rng(0).standard_normal((14, 3))
-    named = evaluate(x, LABELS, protocol="all_vs_all")
-    assert dict(named) == dict(evaluate(x, LABELS))
+    named = evaluate_embeddings(x, LABELS, protocol="all_vs_all")
+    assert dict(named) == dict(evaluate_embeddings(x, LABELS))
     assert named.excluded == 1
 
 
@@ -57,7 +57,9 @@ def test_gallery_order_breaks_ties():
     x, labels = np.ones((3, 2)), np.array([0, 0, 1])
     for gallery, expected in (([1, 2], 1.0), ([2, 1], 0.5)):
         protocol = Protocol(np.array([0]), np.array(gallery))
-        results = evaluate(x, labels, metrics="mrr", protocol=protocol)
+        results = evaluate_embeddings(
+            x, labels, metrics="mrr", protocol=protocol
+        )
         assert results["mrr"] == expected
 
 
@@ -74,18 +76,18 @@ def test_gallery_order_breaks_ties():
 def test_rows_are_checked(rows, message):
     x = np.ones((14, 2))
     with pytest.raises(ValueError, match="of Protocol must.*" + message):
-        evaluate(x, LABELS, protocol=Protocol(gallery=rows))
+        evaluate_embeddings(x, LABELS, protocol=Protocol(gallery=rows))
 
 
 @pytest.mark.parametrize("protocol", ["vehicleid", []])
 def test_unknown_protocols(protocol):
-    with pytest.raises(ValueError, match="`protocol` of evaluate"):
-        evaluate(np.ones((14, 2)), LABELS, protocol=protocol)
+    with pytest.raises(ValueError, match="`protocol` of evaluate_embeddings"):
+        evaluate_embeddings(np.ones((14, 2)), LABELS, protocol=protocol)
 
 
 def test_protocol_beside_a_gallery():
     with pytest.raises(ValueError, match="Leave out one"):
-        evaluate(
+        evaluate_embeddings(
             np.ones((14, 2)),
             LABELS,
             gallery=np.ones((14, 2)),

@@ -70,7 +70,7 @@ def test_neighbors_are_those_of_the_evaluator(found: dict[str, Any]) -> None:
 def test_recall_is_that_of_the_evaluator(found: dict[str, Any]) -> None:
     labels = found["labels"]
     rows = np.arange(len(labels))
-    results = evaluation.evaluate(
+    results = evaluation.evaluate_embeddings(
         found["encoded embedding"],
         labels,
         gallery=found["gallery"],

@@ -68,8 +68,12 @@ def test_separately_trained_models(images, tiny_backbone) -> None:
     assert embeddings.shape == (48, 32)
     # All weigh the same, and are compared as one embedding.
     np.testing.assert_allclose(np.linalg.norm(embeddings, axis=1), 2, rtol=1e-5)
-    together = evaluation.evaluate(embeddings, images.labels)["map@r"]
-    alone = evaluation.evaluate(embeddings[:, :8], images.labels)["map@r"]
+    together = evaluation.evaluate_embeddings(embeddings, images.labels)[
+        "map@r"
+    ]
+    alone = evaluation.evaluate_embeddings(embeddings[:, :8], images.labels)[
+        "map@r"
+    ]
     assert together != alone
 
 

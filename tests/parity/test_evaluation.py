@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_dml.evaluation import evaluate
+from keras_dml.evaluation import evaluate_embeddings
 from keras_dml.evaluation.clustering import ami, nmi
 
 pytest.importorskip("pytorch_metric_learning")
@@ -56,7 +56,9 @@ def peer(calculator, k, queries, labels, gallery=None, gallery_labels=None):
 def test_all_against_all(calculator, spread):
     x, labels = data(spread)
     expected = peer(calculator, 599, x, labels)
-    results = evaluate(x, labels, metrics=tuple(NAMES), distance="euclidean")
+    results = evaluate_embeddings(
+        x, labels, metrics=tuple(NAMES), distance="euclidean"
+    )
     for ours, theirs in NAMES.items():
         assert results[ours] == pytest.approx(expected[theirs], abs=1e-6), ours
 
@@ -65,7 +67,7 @@ def test_queries_against_a_gallery(calculator):
     x, labels = data()
     split = x[:200], labels[:200], x[200:], labels[200:]
     expected = peer(calculator, 400, *split)
-    results = evaluate(
+    results = evaluate_embeddings(
         *split[:2],
         gallery=split[2],
         gallery_labels=split[3],

@@ -5,7 +5,7 @@ import pytest
 
 from keras_dml import recipes
 from keras_dml.data import ImageSet
-from keras_dml.evaluation import evaluate
+from keras_dml.evaluation import evaluate_embeddings
 from keras_dml.runs.remeasuring import Changes, Measurement
 from tests.runs.small_run import RECIPE
 
@@ -29,7 +29,9 @@ def measurement(recipe, noise: float, files: str = "a") -> Measurement:
         names={label: f"class {label}" for label in range(12)},
         ids=[f"{files}{row}" for row in range(len(LABELS))],
     )
-    return Measurement(recipe, images, evaluate(x, LABELS, metrics="map@r"))
+    return Measurement(
+        recipe, images, evaluate_embeddings(x, LABELS, metrics="map@r")
+    )
 
 
 @pytest.fixture
@@ -75,8 +77,12 @@ def test_every_query(changes) -> None:
 def test_rows_are_those_of_the_images(recipe) -> None:
     """Where the first image is alone in its class and no query."""
     images = ImageSet(np.zeros((5, 4, 4), "uint8"), [9, 0, 0, 1, 1])
-    good = evaluate(np.eye(3)[[2, 0, 0, 1, 1]], images.labels, metrics="mrr")
-    bad = evaluate(np.eye(3)[[2, 0, 1, 1, 1]], images.labels, metrics="mrr")
+    good = evaluate_embeddings(
+        np.eye(3)[[2, 0, 0, 1, 1]], images.labels, metrics="mrr"
+    )
+    bad = evaluate_embeddings(
+        np.eye(3)[[2, 0, 1, 1, 1]], images.labels, metrics="mrr"
+    )
     changes = Changes(
         Measurement(recipe, images, bad), Measurement(recipe, images, good)
     )

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from keras_dml.evaluation import evaluate
+from keras_dml.evaluation import evaluate_embeddings
 from keras_dml.visualization import nearest
 
 
@@ -58,7 +58,9 @@ def test_first_neighbors_agree_with_the_evaluation() -> None:
     x = rng.normal(size=(20, 8))[labels] + rng.normal(size=(100, 8))
     found, _ = nearest(x, np.arange(100), 1)
     recall = (labels[found[:, 0]] == labels).mean()
-    assert recall == evaluate(x, labels, metrics="recall@1")["recall@1"]
+    assert (
+        recall == evaluate_embeddings(x, labels, metrics="recall@1")["recall@1"]
+    )
 
 
 def test_count_must_be_positive() -> None:

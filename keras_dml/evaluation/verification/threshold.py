@@ -135,7 +135,7 @@ def calibrate(
     chooses = Criterion.parse(criterion)
     _check(confidence, resamples)
     x = UnitEmbeddings(embeddings, None, "embeddings", "calibrate").array
-    classes = np.unique(as_ids(labels, len(x), owner="calibrate"),
+    classes = np.unique(as_ids(labels, len(x), "labels", "calibrate"),
                         return_inverse=True)[1]  # fmt: skip
     counts = count_pairs(x, classes)
     _check_pairs(counts, chooses)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from keras_dml.data import inshop
-from keras_dml.evaluation import Protocol, evaluate
+from keras_dml.evaluation import Protocol, evaluate_embeddings
 from tests.data.archives.writing import write_image, write_lines
 
 ROWS = [
@@ -63,7 +63,7 @@ def test_they_are_a_protocol(folder: Path) -> None:
     # The queries' only neighbors: row 1 of label 1, row 2 of label 84.
     angles = np.array([0.0, 0.1, 1.0, 0.9, 0.2])
     embeddings = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    results = evaluate(
+    results = evaluate_embeddings(
         embeddings.astype("float32"),
         splits.test.labels,
         metrics="recall@1",

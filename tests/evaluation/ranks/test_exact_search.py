@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_dml.evaluation import Protocol, evaluate
+from keras_dml.evaluation import Protocol, evaluate_embeddings
 from keras_dml.evaluation.ranks import counting, search, tile
 from tests.evaluation import naive
 
@@ -49,7 +49,7 @@ def test_ties_duplicates_and_singletons(distance):
     x, labels = lattice(150, 3, 30)
     labels[:4] = [1000, 1001, 1002, 1003]
     order = naive.rankings(x, x, distance, lambda i, j: i == j)
-    results = evaluate(x, labels, metrics=METRICS, distance=distance)
+    results = evaluate_embeddings(x, labels, metrics=METRICS, distance=distance)
     assert_same_as_naive(results, order, labels, labels)
     assert results.excluded >= 4
     assert results.queries + results.excluded == 150
@@ -62,7 +62,7 @@ def test_random_embeddings(distance):
     x = rng.standard_normal((14, 6))[labels] + rng.standard_normal((80, 6))
     x *= rng.uniform(0.1, 10, (80, 1))
     order = naive.rankings(x, x, distance, lambda i, j: i == j)
-    results = evaluate(x, labels, metrics=METRICS, distance=distance)
+    results = evaluate_embeddings(x, labels, metrics=METRICS, distance=distance)
     assert_same_as_naive(results, order, labels, labels)
 
 
@@ -78,7 +78,7 @@ def test_any_small_lattice(seed, count, classes, width, distance):
     x, labels = lattice(count, 2, classes, seed, width)
     labels[:2] = 0
     order = naive.rankings(x, x, distance, lambda i, j: i == j)
-    results = evaluate(x, labels, metrics=METRICS, distance=distance)
+    results = evaluate_embeddings(x, labels, metrics=METRICS, distance=distance)
     assert_same_as_naive(results, order, labels, labels)
 
 
@@ -88,7 +88,7 @@ def test_duplicates_tie_exactly_under_every_distance(distance):
     rng = np.random.default_rng(2)
     x = np.tile(rng.standard_normal((40, 100)).astype(np.float32), (3, 1))
     labels = np.concatenate([np.arange(40), 100 + np.arange(40), np.arange(40)])
-    results = evaluate(
+    results = evaluate_embeddings(
         x, labels, metrics=("recall@k", "mrr"), ks=(1, 2), distance=distance
     )
     # Rows 40–79 of another class precede the copy in rows 80–119, while
@@ -104,7 +104,7 @@ def test_duplicates_tie_exactly_under_every_distance(distance):
 def test_own_row_is_left_out_not_the_first_hit():
     # The duplicate of another class is the first hit of row 1, not row 1.
     x = np.array([[1.0, 0], [1.0, 0], [0.9, 0.1], [0, 1.0]])
-    results = evaluate(x, np.array([0, 1, 1, 0]), metrics=("mrr",))
+    results = evaluate_embeddings(x, np.array([0, 1, 1, 0]), metrics=("mrr",))
     np.testing.assert_allclose(
         results.per_query["mrr"], [1 / 3, 1 / 2, 1 / 2, 1 / 2]
     )
@@ -113,7 +113,9 @@ def test_own_row_is_left_out_not_the_first_hit():
 def test_ids_beyond_float32():
     labels = np.array([2**24, 2**24 + 1, 2**24, 2**24 + 1]) + 2**53
     x = np.array([[0.0], [1.0], [1.25], [0.25]])
-    results = evaluate(x, labels, metrics=("recall@1",), distance="euclidean")
+    results = evaluate_embeddings(
+        x, labels, metrics=("recall@1",), distance="euclidean"
+    )
     assert results.classes == 2
     assert results["recall@1"] == 0.0
 
@@ -136,7 +138,7 @@ def test_order_that_float32_cannot_see():
     center = np.zeros((5, 3))
     query_labels = np.arange(5)
     order = naive.rankings(center, directions, "euclidean", lambda i, j: False)
-    results = evaluate(
+    results = evaluate_embeddings(
         center,
         query_labels,
         gallery=directions,
@@ -160,7 +162,7 @@ def collapsed(noise: float, centers: int) -> tuple[np.ndarray, np.ndarray]:
 def test_collapsed_embeddings(noise, centers, distance):
     x, labels = collapsed(noise, centers)
     order = naive.rankings(x, x, distance, lambda i, j: i == j)
-    results = evaluate(x, labels, metrics=METRICS, distance=distance)
+    results = evaluate_embeddings(x, labels, metrics=METRICS, distance=distance)
     assert_same_as_naive(results, order, labels, labels)
 
 
@@ -174,7 +176,7 @@ def test_undecided_blocks_are_redone_in_float64(monkeypatch):
 
     monkeypatch.setattr(counting.Counter, "_in_float64", counted)
     x, labels = collapsed(1e-6, 2)
-    evaluate(x, labels, metrics=METRICS, distance="euclidean")
+    evaluate_embeddings(x, labels, metrics=METRICS, distance="euclidean")
     assert calls and {band.mirrored for band in calls} == {False, True}
 
 
@@ -183,7 +185,9 @@ def test_undecided_blocks_are_redone_in_float64(monkeypatch):
 def test_identical_embeddings_rank_by_row(distance, value):
     labels = np.array([0, 1, 0, 1, 2, 2])
     x = np.full((6, 7), value)
-    results = evaluate(x, labels, metrics=("mrr", "map"), distance=distance)
+    results = evaluate_embeddings(
+        x, labels, metrics=("mrr", "map"), distance=distance
+    )
     # For each query the rank of its only relevant row among the others.
     ranks = np.array([2, 3, 1, 2, 5, 5])
     np.testing.assert_allclose(results.per_query["mrr"], 1 / ranks)
@@ -201,10 +205,12 @@ def test_independent_of_blocks(monkeypatch, distance, side, band):
     x = rng.standard_normal((60, 12))[labels]
     x = (x + 1.5 * rng.standard_normal(x.shape)).astype(np.float32)
     x[350:400] = x[:50]
-    expected = evaluate(x, labels, metrics=METRICS, distance=distance)
+    expected = evaluate_embeddings(
+        x, labels, metrics=METRICS, distance=distance
+    )
     monkeypatch.setattr(search, "LARGEST_SIDE", side)
     monkeypatch.setattr(tile, "BAND", band)
-    results = evaluate(x, labels, metrics=METRICS, distance=distance)
+    results = evaluate_embeddings(x, labels, metrics=METRICS, distance=distance)
     for name in METRICS:
         np.testing.assert_array_equal(
             results.per_query[name], expected.per_query[name]
@@ -221,9 +227,9 @@ def test_independent_of_memory(monkeypatch, memory):
         return panels[-1]
 
     x, labels = lattice(1000, 4, 30, width=3)
-    expected = evaluate(x, labels, metrics=METRICS, distance="dot")
+    expected = evaluate_embeddings(x, labels, metrics=METRICS, distance="dot")
     monkeypatch.setattr(search, "_panels", counted)
-    results = evaluate(
+    results = evaluate_embeddings(
         x, labels, metrics=METRICS, distance="dot", memory=memory
     )
     assert len(panels[0]) > 2
@@ -236,10 +242,10 @@ def test_independent_of_memory(monkeypatch, memory):
 @pytest.mark.parametrize("threads", [1, 2, 7])
 def test_independent_of_threads(monkeypatch, threads):
     x, labels = lattice(1500, 5, 100, width=3)
-    expected = evaluate(x, labels, metrics=METRICS, distance="dot")
+    expected = evaluate_embeddings(x, labels, metrics=METRICS, distance="dot")
     monkeypatch.setattr(search, "_threads", lambda: threads)
     monkeypatch.setattr(search, "LARGEST_SIDE", 100)
-    results = evaluate(x, labels, metrics=METRICS, distance="dot")
+    results = evaluate_embeddings(x, labels, metrics=METRICS, distance="dot")
     for name in METRICS:
         np.testing.assert_array_equal(
             results.per_query[name], expected.per_query[name]
@@ -251,7 +257,9 @@ def test_independent_of_how_the_product_rounds(monkeypatch, distance):
     # Any library's product is off by no more than the tolerance.
     rng = np.random.default_rng(6)
     x, labels = collapsed(1e-5, 3)
-    expected = evaluate(x, labels, metrics=METRICS, distance=distance)
+    expected = evaluate_embeddings(
+        x, labels, metrics=METRICS, distance=distance
+    )
 
     class Rounding(tile.Tile):
         def __init__(
@@ -271,7 +279,7 @@ def test_independent_of_how_the_product_rounds(monkeypatch, distance):
             )
 
     monkeypatch.setattr(search, "Tile", Rounding)
-    results = evaluate(x, labels, metrics=METRICS, distance=distance)
+    results = evaluate_embeddings(x, labels, metrics=METRICS, distance=distance)
     for name in METRICS:
         np.testing.assert_array_equal(
             results.per_query[name], expected.per_query[name]
@@ -285,7 +293,7 @@ def test_an_error_in_a_thread_is_raised(monkeypatch):
     monkeypatch.setattr(counting.Counter, "count", broken)
     x, labels = lattice(300, 4, 10)
     with pytest.raises(MemoryError, match="no more"):
-        evaluate(x, labels)
+        evaluate_embeddings(x, labels)
 
 
 def test_threads_of_blas_are_restored():
@@ -299,15 +307,15 @@ def test_threads_of_blas_are_restored():
         ]
 
     before = threads()
-    evaluate(*lattice(300, 4, 10))
+    evaluate_embeddings(*lattice(300, 4, 10))
     assert threads() == before
 
 
 def test_metrics_do_not_depend_on_what_else_is_asked():
     x, labels = lattice(300, 4, 40)
-    together = evaluate(x, labels, metrics=METRICS, distance="dot")
+    together = evaluate_embeddings(x, labels, metrics=METRICS, distance="dot")
     for name in METRICS:
-        alone = evaluate(x, labels, metrics=name, distance="dot")
+        alone = evaluate_embeddings(x, labels, metrics=name, distance="dot")
         np.testing.assert_array_equal(
             alone.per_query[name], together.per_query[name]
         )
@@ -319,7 +327,7 @@ def test_metrics_do_not_depend_on_what_else_is_asked():
 def test_queries_against_a_gallery():
     x, labels = lattice(120, 3, 25, seed=7)
     order = naive.rankings(x[:50], x[50:], "dot", lambda i, j: False)
-    results = evaluate(
+    results = evaluate_embeddings(
         x[:50],
         labels[:50],
         gallery=x[50:],
@@ -340,7 +348,7 @@ def test_protocol_with_overlapping_rows():
         "dot",
         lambda i, j: queries[i] == gallery[j],
     )
-    results = evaluate(
+    results = evaluate_embeddings(
         x,
         labels,
         protocol=Protocol(queries, gallery),
@@ -365,7 +373,7 @@ def test_same_class_in_the_same_group_is_ignored(separate):
     order = naive.rankings(x[a], x[b], "dot", ignored)
     options = {"metrics": METRICS, "distance": "dot"}
     if separate:
-        results = evaluate(
+        results = evaluate_embeddings(
             x[a],
             labels[a],
             gallery=x[b],
@@ -374,5 +382,5 @@ def test_same_class_in_the_same_group_is_ignored(separate):
             **options,
         )
     else:
-        results = evaluate(x, labels, exclude=cameras, **options)
+        results = evaluate_embeddings(x, labels, exclude=cameras, **options)
     assert_same_as_naive(results, order, labels[a], labels[b])

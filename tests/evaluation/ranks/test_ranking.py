@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_dml.evaluation import evaluate
+from keras_dml.evaluation import evaluate_embeddings
 from keras_dml.evaluation.ranking import ranking_metric
 from keras_dml.evaluation.ranks.ranked_positives import BEYOND, Limits
 from keras_dml.evaluation.ranks.search import Ranks
@@ -51,7 +51,7 @@ def test_perfect_retrieval():
     labels = np.repeat(np.arange(5), [2, 3, 4, 5, 6])
     x = np.eye(5)[labels]
     metrics = ("map@r", "r_precision", "map", "minp", "map@r_with_self")
-    results = evaluate(x, labels, metrics=metrics)
+    results = evaluate_embeddings(x, labels, metrics=metrics)
     sizes = np.bincount(labels)[labels]
     for name in metrics[:-1]:
         assert results[name] == 1.0
@@ -66,7 +66,7 @@ def test_map_agrees_with_scikit_learn():
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 10, 200)
     x = rng.standard_normal((10, 6))[labels] + rng.standard_normal((200, 6))
-    results = evaluate(x, labels, metrics="map", distance="dot")
+    results = evaluate_embeddings(x, labels, metrics="map", distance="dot")
     similarity = x @ x.T
     expected = [
         average_precision_score(

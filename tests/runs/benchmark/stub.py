@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_dml.evaluation import Results, evaluate
+from keras_dml.evaluation import Results, evaluate_embeddings
 from keras_dml.runs.benchmark.plan import Run
 from keras_dml.runs.folder import create_folder, write_outcome
 from keras_dml.runs.outcome import Outcome
@@ -17,7 +17,7 @@ def results_of(run: Run, classes: int = 20) -> Results:
     centres = np.random.default_rng(9).standard_normal((classes, 6))
     noise = rng.standard_normal((len(labels), 6))
     x = centres[labels] + noise * 4 / (run.recipe.epochs + 2)
-    return evaluate(x, labels, metrics=METRICS)
+    return evaluate_embeddings(x, labels, metrics=METRICS)
 
 
 def finish(run: Run, test_set: str = "same", classes: int = 20) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from keras_dml.evaluation import evaluate
+from keras_dml.evaluation import evaluate_embeddings
 from keras_dml.runs.benchmark.statistics import (
     averaged,
     mean_interval,
@@ -88,7 +88,7 @@ def results(seed: int, classes: int = 10):
         np.eye(classes)[labels]
         + 0.7 * rng.standard_normal((len(labels),) * 2)[:, :classes]
     )
-    return evaluate(x, labels, metrics=("map@r", "nmi"))
+    return evaluate_embeddings(x, labels, metrics=("map@r", "nmi"))
 
 
 def test_averaged_by_query() -> None:
