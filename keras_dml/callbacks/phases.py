@@ -1,5 +1,6 @@
 """The phases of divide-and-conquer training."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 LOSSES = ("sliced", "full")
@@ -34,7 +35,7 @@ def default_phases(epochs: int) -> list[Phase]:
     ]
 
 
-def check_phases(phases: list[Any]) -> list[Phase]:
+def check_phases(phases: Sequence[Any]) -> list[Phase]:
     """Checks phases given by the user.
 
     Raises:

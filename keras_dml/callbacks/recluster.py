@@ -2,8 +2,9 @@
 
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import keras
 import numpy as np
@@ -24,12 +25,12 @@ from keras_dml.callbacks.phases import (
 from keras_dml.data import ClusterSampler, ImageSet, View, usable_clusters
 from keras_dml.evaluation import embed, kmeans
 from keras_dml.utils.arguments import check_choice
-from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.types import Count, FloatArray, Rows
 
 logger = logging.getLogger(__name__)
 
-PARTITIONS = ("kmeans", "random", "labels")
-SPACES = ("embedding", "features")
+Partition: TypeAlias = Literal["kmeans", "random", "labels"]
+Space: TypeAlias = Literal["embedding", "features"]
 
 
 @dataclass(frozen=True)
@@ -114,18 +115,20 @@ class Recluster(keras.callbacks.Callback):
         self,
         images: ImageSet,
         sampler: ClusterSampler,
-        every: int = 2,
+        every: Count = 2,
         *,
-        partition: str = "kmeans",
-        cluster_space: str = "embedding",
-        phases: list[Any] | None = None,
+        partition: Partition = "kmeans",
+        cluster_space: Space = "embedding",
+        phases: Sequence[tuple[int | None, str, str]] | None = None,
         iterations: int = 20,
         batch_size: int = 256,
         seed: int = 0,
     ) -> None:
         super().__init__()
-        check_choice("Recluster", "partition", partition, PARTITIONS)
-        check_choice("Recluster", "cluster_space", cluster_space, SPACES)
+        check_choice("Recluster", "partition", partition, get_args(Partition))
+        check_choice(
+            "Recluster", "cluster_space", cluster_space, get_args(Space)
+        )
         if not isinstance(every, int) or every < 1:
             raise ValueError(
                 "`every` of Recluster must be a positive number of epochs. "

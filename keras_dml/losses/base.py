@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
 from keras import ops
@@ -205,6 +205,10 @@ class _Average(keras.losses.Loss):
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         return y_pred
+
+
+LossLike: TypeAlias = MetricLoss | str | Config
+"""A loss, its name, or its config, as `losses.get` takes them."""
 
 
 def argument_names(cls: type[MetricLoss]) -> list[str]:

@@ -6,12 +6,13 @@ import keras
 from keras import ops
 
 from keras_dml import backbones, losses
+from keras_dml.losses.base import LossLike
 from keras_dml.methods.declaration import declare
 from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import Objective
 from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Config, Shape, Tensor
+from keras_dml.utils.types import Config, Count, Pooling, Shape, Tensor
 
 
 @register
@@ -101,9 +102,9 @@ class EmbeddingObjective(Objective):
 def baseline(
     backbone: str | keras.Model = "small_convnet",
     *,
-    embedding_dim: int = 128,
-    loss: Any = "margin",
-    pooling: str = "avg",
+    embedding_dim: Count = 128,
+    loss: LossLike = "margin",
+    pooling: Pooling = "avg",
     **kwargs: Any,
 ) -> MetricModel:
     """The single-embedding model that every ensemble is compared with.

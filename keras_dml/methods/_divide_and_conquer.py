@@ -1,13 +1,14 @@
 """Divide and conquer: one learner a cluster, one slice a learner."""
 
 import logging
-from typing import Any
+from typing import Any, Literal
 
 import keras
 from keras import ops
 
 from keras_dml import backbones, losses
 from keras_dml.layers import EmbeddingSlicer
+from keras_dml.losses.base import LossLike
 from keras_dml.methods._baseline import baseline
 from keras_dml.methods._division import divided_data
 from keras_dml.methods.declaration import declare
@@ -16,7 +17,7 @@ from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import Objective
 from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Config, Shape, Tensor
+from keras_dml.utils.types import Config, Count, Pooling, Shape, Tensor
 
 logger = logging.getLogger(__name__)
 
@@ -205,12 +206,12 @@ class AlternatingObjective(Objective):
 def divide_and_conquer(
     backbone: str | keras.Model = "small_convnet",
     *,
-    embedding_dim: int = 128,
-    learners: int = 4,
-    loss: Any = "margin",
+    embedding_dim: Count = 128,
+    learners: Count = 4,
+    loss: LossLike = "margin",
     split_embedding: bool = True,
-    update: str = "active",
-    pooling: str = "avg",
+    update: Literal["active", "all"] = "active",
+    pooling: Pooling = "avg",
     **kwargs: Any,
 ) -> MetricModel:
     """Divide and Conquer the Embedding Space (Sanakoyeu et al., 2019).

@@ -1,9 +1,10 @@
 """Type aliases shared by the package."""
 
-from typing import Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from annotated_types import Ge, Gt, Le, Lt
 
 Tensor: TypeAlias = Any
 """A backend tensor, a KerasTensor, or anything `keras.ops` accepts."""
@@ -18,3 +19,15 @@ FloatArray: TypeAlias = npt.NDArray[np.floating[Any]]
 IntArray: TypeAlias = npt.NDArray[np.integer[Any]]
 Rows: TypeAlias = npt.NDArray[np.int64]
 """Row numbers of an `ImageSet`: the only identity an image has."""
+
+Count: TypeAlias = Annotated[int, Ge(1)]
+"""How many there are of something. Recipes hold to the range."""
+
+Positive: TypeAlias = Annotated[float, Gt(0)]
+NonNegative: TypeAlias = Annotated[float, Ge(0)]
+Share: TypeAlias = Annotated[float, Ge(0), Le(1)]
+Fraction: TypeAlias = Annotated[float, Gt(0), Lt(1)]
+"""A share of something that is neither none of it nor all."""
+
+Pooling: TypeAlias = Literal["avg", "max"]
+Reduction: TypeAlias = Literal["mean", "sum"]

@@ -1,5 +1,7 @@
 """ClusterSampler: class-balanced batches inside one cluster (D&C)."""
 
+from typing import Literal, TypeAlias, get_args
+
 import numpy as np
 import numpy.typing as npt
 
@@ -15,8 +17,8 @@ from keras_dml.data.samplers.rounds import balanced_counts
 from keras_dml.utils.arguments import check_choice, check_count
 from keras_dml.utils.types import Rows
 
-SCHEDULES = ("alternate", "round_robin", "proportional")
-FILLS = ("none", "outside")
+Schedule: TypeAlias = Literal["alternate", "round_robin", "proportional"]
+Fill: TypeAlias = Literal["none", "outside"]
 LOSSES = ("sliced", "full")
 SOURCES = ("clusters", "all")
 
@@ -76,8 +78,8 @@ class ClusterSampler(Sampler):
         classes: int,
         images: int = 4,
         learners: int = 4,
-        schedule: str = "alternate",
-        fill: str = "none",
+        schedule: Schedule = "alternate",
+        fill: Fill = "none",
         seed: int = 0,
         steps_per_epoch: int | None = None,
     ) -> None:
@@ -93,8 +95,8 @@ class ClusterSampler(Sampler):
         self.classes = self._all.classes
         self.images = self._all.images
         self.learners = check_count(owner, "learners", learners)
-        check_choice(owner, "schedule", schedule, SCHEDULES)
-        check_choice(owner, "fill", fill, FILLS)
+        check_choice(owner, "schedule", schedule, get_args(Schedule))
+        check_choice(owner, "fill", fill, get_args(Fill))
         self.schedule = schedule
         self.fill = fill
         self.phase = ("sliced", "clusters")

@@ -1,27 +1,37 @@
 """ABE: one embedding network, M learners that attend to different parts."""
 
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import keras
 
 from keras_dml import backbones, losses
 from keras_dml.backbones import splitting
 from keras_dml.layers import AttentionEnsemble
+from keras_dml.losses.base import LossLike
 from keras_dml.methods._abe.branches import (
     context_network,
     find_layer,
     stacked_copies,
 )
-from keras_dml.methods._abe.objective import DivergentObjective
+from keras_dml.methods._abe.objective import DivergentObjective, Pairs
 from keras_dml.methods.declaration import Arguments, Traits, Uses, declare
 from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Config, Shape, Tensor
+from keras_dml.utils.types import (
+    Config,
+    Count,
+    NonNegative,
+    Pooling,
+    Positive,
+    Shape,
+    Tensor,
+)
 
-VARIANTS = ("abe", "heads", "heads_attention", "tails")
+Variant: TypeAlias = Literal["abe", "heads", "heads_attention", "tails"]
+VARIANTS: tuple[Variant, ...] = get_args(Variant)
 
 
 @register
@@ -117,17 +127,17 @@ def _are_constructed(pairs: str, method: Arguments) -> None:
 def abe(
     backbone: str | keras.Model = "small_convnet",
     *,
-    embedding_dim: int = 512,
-    learners: int = 8,
-    loss: Any = "contrastive",
+    embedding_dim: Count = 512,
+    learners: Count = 8,
+    loss: LossLike = "contrastive",
     branch: str | None = None,
     attention_end: str | None = None,
-    variant: str = "abe",
+    variant: Variant = "abe",
     divergence: bool | None = None,
-    divergence_margin: float = 1.0,
-    pairs: str = "all",
-    tail_noise: float = 0.1,
-    pooling: str = "avg",
+    divergence_margin: Positive = 1.0,
+    pairs: Pairs = "all",
+    tail_noise: NonNegative = 0.1,
+    pooling: Pooling = "avg",
     **kwargs: Any,
 ) -> MetricModel:
     """Attention-based Ensemble, ABE-M (Kim et al., 2018).

@@ -1,6 +1,6 @@
 """What ABE optimizes: the learners' losses, and their divergence."""
 
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import keras
 from keras import ops
@@ -13,7 +13,7 @@ from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Config, Shape, Tensor
 
-PAIRS = ("all", "constructed")
+Pairs: TypeAlias = Literal["all", "constructed"]
 
 
 @register
@@ -58,7 +58,7 @@ class DivergentObjective(Objective):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_choice("abe", "pairs", pairs, PAIRS)
+        check_choice("abe", "pairs", pairs, get_args(Pairs))
         self.metric_loss = loss
         self.diverge = diverge
         self.divergence_margin = divergence_margin

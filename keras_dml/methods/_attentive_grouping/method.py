@@ -1,11 +1,12 @@
 """Attentive grouping: groups of features that attend to their own places."""
 
-from typing import Any
+from typing import Any, Literal
 
 import keras
 from keras import ops
 
 from keras_dml import backbones, losses
+from keras_dml.losses.base import LossLike
 from keras_dml.losses.regularizers import diversity
 from keras_dml.methods._attentive_grouping.head import GroupedHead
 from keras_dml.methods.declaration import Traits, declare
@@ -14,7 +15,14 @@ from keras_dml.model.objective import Objective
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Config, Shape, Tensor
+from keras_dml.utils.types import (
+    Config,
+    Count,
+    Pooling,
+    Reduction,
+    Shape,
+    Tensor,
+)
 
 SCALES = {"released": 25.0, "paper_table": 1.0}
 """β₀ of the diversity loss, by where it comes from."""
@@ -121,15 +129,15 @@ class GroupedObjective(Objective):
 def attentive_grouping(
     backbone: str | keras.Model = "small_convnet",
     *,
-    embedding_dim: int = 128,
-    groups: int | None = None,
-    grouping: str = "A",
-    key_dim: int | None = None,
-    loss: Any = LEARNED_MARGIN,
-    scales: str = "released",
-    diversity_reduction: str = "mean",
+    embedding_dim: Count = 128,
+    groups: Count | None = None,
+    grouping: Literal["A", "N", "M", "G", "C"] = "A",
+    key_dim: Count | None = None,
+    loss: LossLike = LEARNED_MARGIN,
+    scales: Literal["released", "paper_table"] = "released",
+    diversity_reduction: Reduction = "mean",
     loss_weights: dict[str, Any] | None = None,
-    pooling: str = "avg",
+    pooling: Pooling = "avg",
     **kwargs: Any,
 ) -> MetricModel:
     """Attentive grouping (Xu et al., 2020), and the modules it is up against.

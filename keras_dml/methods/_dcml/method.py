@@ -1,14 +1,16 @@
 """DCML: sub-tasks on composites of the learners' embeddings."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import keras
+from annotated_types import Ge
 from keras import ops
 
 from keras_dml import backbones, losses
 from keras_dml.layers import Compositor
 from keras_dml.layers.compositor import STANDARD_NORMAL
+from keras_dml.losses.base import LossLike
 from keras_dml.methods._baseline import EmbeddingHead, EmbeddingObjective
 from keras_dml.methods._dcml.objective import CompositionObjective
 from keras_dml.methods._dcml.tasks import SeparateTasks, SharedTask
@@ -19,7 +21,7 @@ from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import Objective
 from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Config, Shape, Tensor
+from keras_dml.utils.types import Config, Count, Pooling, Shape, Tensor
 
 
 @register
@@ -101,17 +103,21 @@ class LearnersHead(EmbeddingHead):
 def dcml(
     backbone: str | keras.Model = "small_convnet",
     *,
-    embedding_dim: int = 512,
-    learners: int = 4,
-    compositors: int = 8,
-    loss: Any = "margin",
-    tasks: str | Objective | Sequence[Objective] = "metric",
+    embedding_dim: Count = 512,
+    learners: Count = 4,
+    compositors: Annotated[int, Ge(0)] = 8,
+    loss: LossLike = "margin",
+    tasks: Literal["metric", "clusters"]
+    | Objective
+    | Sequence[Objective] = "metric",
     train_compositors_on_tasks: bool = True,
     softmax: bool = True,
     signs: bool = True,
     input_norm: bool = False,
-    compositor_initializer: Any = STANDARD_NORMAL,
-    pooling: str = "avg",
+    compositor_initializer: str
+    | Config
+    | keras.initializers.Initializer = STANDARD_NORMAL,
+    pooling: Pooling = "avg",
     loss_weights: dict[str, Any] | None = None,
     **kwargs: Any,
 ) -> MetricModel:

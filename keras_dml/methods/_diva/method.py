@@ -1,16 +1,19 @@
 """DiVA: one embedding a task, four tasks, and little in common."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import keras
 
 from keras_dml import backbones
+from keras_dml.losses.base import LossLike
 from keras_dml.methods._diva.decorrelation import Decorrelation
 from keras_dml.methods._diva.head import TaskHead
 from keras_dml.methods._diva.tasks import (
     TASKS,
+    Shared,
     Task,
+    TaskName,
     diva_tasks,
     main_task,
     warn_without_triplets,
@@ -21,7 +24,17 @@ from keras_dml.model.objective import Objective
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register, serialized
-from keras_dml.utils.types import Config, IntArray, Shape, Tensor
+from keras_dml.utils.types import (
+    Config,
+    Count,
+    IntArray,
+    Pooling,
+    Positive,
+    Reduction,
+    Shape,
+    Share,
+    Tensor,
+)
 
 
 @register
@@ -175,23 +188,23 @@ def _check_labels(method: Arguments, labels: IntArray, images: int) -> None:
 def diva(
     backbone: str | keras.Model = "small_convnet",
     *,
-    embedding_dim: int = 512,
-    tasks: Sequence[str] = TASKS,
-    loss: Any = "margin",
-    auxiliary_loss: Any = None,
+    embedding_dim: Count = 512,
+    tasks: Sequence[TaskName] = TASKS,
+    loss: LossLike = "margin",
+    auxiliary_loss: LossLike | None = None,
     alpha: float = 0.3,
     rho: float = 1500.0,
-    shared: str = "strict",
-    queue_size: int = 3360,
-    temperature: float = 0.1,
-    weighting: str | None = "released",
-    limit: float | None = None,
-    momentum: float = 0.9,
+    shared: Shared = "strict",
+    queue_size: Count = 3360,
+    temperature: Positive = 0.1,
+    weighting: Literal["released", "paper"] | None = "released",
+    limit: Positive | None = None,
+    momentum: Share = 0.9,
     copy_statistics: bool = False,
-    psi_units: int = 512,
-    reduction: str = "mean",
+    psi_units: Count = 512,
+    reduction: Reduction = "mean",
     test_weights: Sequence[float] | None = None,
-    pooling: str = "avg",
+    pooling: Pooling = "avg",
     loss_weights: dict[str, Any] | None = None,
     **kwargs: Any,
 ) -> MetricModel:

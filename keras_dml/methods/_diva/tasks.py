@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import keras
 import numpy as np
@@ -19,10 +19,11 @@ from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Config, IntArray, Shape, Tensor
 
-TASKS = ("discriminative", "dance", "shared", "intra")
-"""Every task by its name, in the order of the released code."""
+TaskName: TypeAlias = Literal["discriminative", "dance", "shared", "intra"]
+Shared: TypeAlias = Literal["strict", "negative_only", "permuted"]
 
-SHARED = ("strict", "negative_only", "permuted")
+TASKS: tuple[TaskName, ...] = get_args(TaskName)
+"""Every task by its name, in the order of the released code."""
 
 logger = logging.getLogger(__name__)
 
@@ -184,7 +185,7 @@ def diva_tasks(
         ValueError: If a name or `shared` is unknown, or a loss takes no
             mining where a task needs it.
     """
-    check_choice("diva", "shared", shared, SHARED)
+    check_choice("diva", "shared", shared, get_args(Shared))
     if not names:
         raise ValueError(
             f"`tasks` of diva must name at least one of {TASKS}. Received: "
