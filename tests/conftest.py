@@ -2,11 +2,17 @@
 
 import gc
 import os
+import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+# Tests ask whether a step compiles and agrees, not whether it is fast.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+if "PYTEST_XDIST_WORKER" in os.environ:  # a process a core has one thread
+    for kind in ("TF_NUM_INTRAOP", "TF_NUM_INTEROP", "OMP_NUM"):
+        os.environ.setdefault(f"{kind}_THREADS", "1")
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import keras
 import numpy as np
@@ -14,6 +20,39 @@ import pytest
 
 from keras_dml import backbones
 from keras_dml.data import ImageSet
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--limit",
+        type=float,
+        metavar="SECONDS",
+        help="of processor time, which a test that is not slow may take",
+    )
+
+
+def pytest_collection_finish() -> None:
+    """What is imported stays: collections need not look at it again."""
+    gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    """Fails a test that should be marked as slow.
+
+    Processor time does not hang on what else the machine does. It leaves
+    out what fixtures and other processes take.
+    """
+    began = time.process_time()
+    yield
+    taken = time.process_time() - began
+    limit = item.config.getoption("--limit")
+    if limit and taken > limit and not item.get_closest_marker("slow"):
+        pytest.fail(
+            f"took {taken:.1f} s of processor time, over {limit:g}: make it "
+            "faster or mark it with @pytest.mark.slow",
+            pytrace=False,
+        )
 
 
 @pytest.fixture(autouse=True)
