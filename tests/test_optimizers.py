@@ -149,7 +149,7 @@ def step(model, learner: int | None = None) -> None:
 @pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
 def test_idle_learners_stay_bit_identical(jit, tiny_backbone) -> None:
     model = methods.divide_and_conquer(
-        tiny_backbone, embedding_dim=9, learners=3,
+        tiny_backbone, embedding_dim=9, num_learners=3,
         loss={
             "name": "margin", "learn_beta": True, "num_classes": 4,
             "mining": "all",

@@ -33,14 +33,16 @@ def losses_of(name: str, seed: int) -> list[float]:
     if name == "baseline":
         model = methods.baseline(backbone, **arguments)
         sampler = ClassBalanced(
-            images.labels, classes=4, images=3, seed=seed,
+            images.labels, classes_per_batch=4, images_per_class=3, seed=seed,
             steps_per_epoch=STEPS // 2,
         )  # fmt: skip
     else:
-        model = methods.divide_and_conquer(backbone, learners=2, **arguments)
+        model = methods.divide_and_conquer(
+            backbone, num_learners=2, **arguments
+        )
         sampler = ClusterSampler(
-            images.labels, classes=4, images=3, learners=2, seed=seed,
-            steps_per_epoch=STEPS // 2,
+            images.labels, classes_per_batch=4, images_per_class=3,
+            num_learners=2, seed=seed, steps_per_epoch=STEPS // 2,
         )  # fmt: skip
         callbacks.append(Recluster(images, sampler, every=1, seed=seed))
     model.compile(keras.optimizers.Adam(1e-3))

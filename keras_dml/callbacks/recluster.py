@@ -140,11 +140,11 @@ class Recluster(keras.callbacks.Callback):
                 f"Received: {len(images)} images and a sampler of "
                 f"{len(sampler.labels)}."
             )
-        if len(images) < sampler.learners:
+        if len(images) < sampler.num_learners:
             raise ValueError(
                 "`images` of Recluster must be at least as many as there "
                 f"are learners. Received: {len(images)} images and "
-                f"{sampler.learners} learners. Use fewer learners."
+                f"{sampler.num_learners} learners. Use fewer learners."
             )
         self.images = images
         self.sampler = sampler
@@ -192,7 +192,7 @@ class Recluster(keras.callbacks.Callback):
         previous, self._assignments = self._assignments, assignments
         self.sampler.set_assignments(assignments)
         done = time.perf_counter()
-        sizes = np.bincount(assignments, minlength=self.sampler.learners)
+        sizes = np.bincount(assignments, minlength=self.sampler.num_learners)
         kept = None
         if previous is not None:
             kept = float(np.mean(assignments == previous))
@@ -214,10 +214,10 @@ class Recluster(keras.callbacks.Callback):
         return embed(features, self.images, self.batch_size)
 
     def _assign(self, points: FloatArray) -> tuple[Rows, tuple[int, ...]]:
-        learners = self.sampler.learners
+        num_learners = self.sampler.num_learners
         assignments = self._cluster(points)
-        usable = usable_clusters(assignments, self.images.labels, learners)
-        centroids = centroids_of(points, assignments, learners)
+        usable = usable_clusters(assignments, self.images.labels, num_learners)
+        centroids = centroids_of(points, assignments, num_learners)
         assignments = merge_unusable(assignments, centroids, usable)
         merged = tuple(np.flatnonzero(~usable).tolist())
         if merged:
@@ -229,18 +229,18 @@ class Recluster(keras.callbacks.Callback):
             )
         if self._assignments is not None:
             assignments = match_learners(
-                assignments, self._assignments, learners
+                assignments, self._assignments, num_learners
             )
         return assignments, merged
 
     def _cluster(self, points: FloatArray) -> Rows:
-        learners = self.sampler.learners
+        num_learners = self.sampler.num_learners
         if self.partition == "random":
-            return random_partition(len(points), learners, self.seed)
+            return random_partition(len(points), num_learners, self.seed)
         if self.partition == "labels":
-            return label_partition(self.images.labels, learners)
+            return label_partition(self.images.labels, num_learners)
         return kmeans(
-            points, learners, iterations=self.iterations, seed=self.seed
+            points, num_learners, iterations=self.iterations, seed=self.seed
         )
 
 

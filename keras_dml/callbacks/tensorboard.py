@@ -42,8 +42,8 @@ class EmbeddingTensorBoard(keras.callbacks.Callback):
             it: `next(iter(pipeline))`, taken from a pipeline with a
             sampler of its own, since iterating plans an epoch.
         every: Epochs between the parts that need embeddings.
-        pairs: Positive and negative pairs in the histograms, at most.
-        queries: Queries in the grid.
+        num_pairs: Positive and negative pairs in the histograms, at most.
+        num_queries: Queries in the grid.
         projector: Images to export for the projector when the training
             ends, at most; 0 for none. See `export_projector`.
         seed: Seed of what is chosen at random.
@@ -63,8 +63,8 @@ class EmbeddingTensorBoard(keras.callbacks.Callback):
         *,
         batch: tuple[Any, Any] | None = None,
         every: int = 1,
-        pairs: int = 20_000,
-        queries: int = 6,
+        num_pairs: int = 20_000,
+        num_queries: int = 6,
         projector: int = 2000,
         seed: int = 0,
     ) -> None:
@@ -72,15 +72,15 @@ class EmbeddingTensorBoard(keras.callbacks.Callback):
         owner = type(self).__name__
         check_installed(owner)
         check_count(owner, "every", every)
-        check_count(owner, "pairs", pairs)
-        check_count(owner, "queries", queries)
+        check_count(owner, "num_pairs", num_pairs)
+        check_count(owner, "num_queries", num_queries)
         check_count(owner, "projector", projector, least=0)
         self.folder = Path(folder)
         self.images = images
         self.batch = batch
         self.every = every
-        self.pairs = pairs
-        self.queries = queries
+        self.num_pairs = num_pairs
+        self.num_queries = num_queries
         self.projector = projector
         self.seed = seed
         self.seconds = 0.0
@@ -141,7 +141,7 @@ class EmbeddingTensorBoard(keras.callbacks.Callback):
             ("positive", positive_pairs),
             ("negative", negative_pairs),
         ):
-            i, j = find(self.images.labels, self.pairs, self.seed)
+            i, j = find(self.images.labels, self.num_pairs, self.seed)
             if len(i):
                 distances = np.linalg.norm(
                     embeddings[i] - embeddings[j], axis=1
@@ -158,7 +158,7 @@ class EmbeddingTensorBoard(keras.callbacks.Callback):
         from matplotlib.backends.backend_agg import FigureCanvasAgg
 
         rng = np.random.default_rng(self.seed)
-        count = min(self.queries, len(embeddings))
+        count = min(self.num_queries, len(embeddings))
         queries = np.sort(rng.choice(len(embeddings), count, replace=False))
         figure = retrieval_grid(
             self.images, embeddings, queries, View.of(self.model)

@@ -248,7 +248,7 @@ def _check(images: ImageSet, sampler: Sampler, views: int) -> None:
         raise ValueError(
             "`sampler` of pipeline must be made from the labels of "
             f"`images`. Received: {sampler!r} for {images!r}. Use for "
-            "instance ClassBalanced(images.labels, classes=32, images=4)."
+            "instance ClassBalanced(images.labels, classes_per_batch=32)."
         )
     if not 1 <= views <= len(VIEWS):
         raise ValueError(

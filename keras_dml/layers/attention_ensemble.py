@@ -39,7 +39,7 @@ class AttentionEnsemble(layers.Layer):
             height and width, of which the layer owns a copy. None: no
             attention.
         embedding_dim: Units of all learners together, D.
-        learners: Number of learners, M, which divides D.
+        num_learners: Number of learners, M, which divides D.
         shared: Whether all learners share one G, or each has its own.
         stacked: Whether the input holds a map for each learner, stacked
             along the channels, or one for all.
@@ -61,7 +61,7 @@ class AttentionEnsemble(layers.Layer):
         (B, M, h, w, C), from 0 to 1.
 
     Raises:
-        ValueError: If `learners` does not divide `embedding_dim`, if
+        ValueError: If `num_learners` does not divide `embedding_dim`, if
             `pooling` is unknown, if `stacked` maps are to be attended to,
             if the masks would not fit the map, or if masks are asked of a
             layer without attention.
@@ -82,7 +82,7 @@ class AttentionEnsemble(layers.Layer):
             backbone, "pool3_3x3_s2", "inception_4e_output"
         )
     )
-    ensemble = AttentionEnsemble(trunk, attention, 512, learners=8)
+    ensemble = AttentionEnsemble(trunk, attention, 512, num_learners=8)
     parts = ensemble(features)  # (B, 8, 64), each row of 64 is unit
     ```
 
@@ -96,7 +96,7 @@ class AttentionEnsemble(layers.Layer):
         trunk: keras.Model,
         attention: keras.Model | None,
         embedding_dim: int,
-        learners: int,
+        num_learners: int,
         shared: bool = True,
         stacked: bool = False,
         pooling: str = "avg",
@@ -104,10 +104,10 @@ class AttentionEnsemble(layers.Layer):
     ) -> None:
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
-        _check(attention, embedding_dim, learners, stacked, pooling)
+        _check(attention, embedding_dim, num_learners, stacked, pooling)
         self.has_attention = attention is not None
         self.embedding_dim = embedding_dim
-        self.learners = learners
+        self.num_learners = num_learners
         self.shared = shared
         self.stacked = stacked
         self.pooling = pooling
@@ -115,10 +115,12 @@ class AttentionEnsemble(layers.Layer):
         self._attention = ModelTemplate(attention) if attention else None
 
     def build(self, input_shape: Shape) -> None:
-        copies = 1 if self.shared else self.learners
+        copies = 1 if self.shared else self.num_learners
         self.trunks = [self._trunk.copy(f"trunk_{k}") for k in range(copies)]
         self.projections = [
-            self._dense(self.embedding_dim // self.learners, f"projection_{k}")
+            self._dense(
+                self.embedding_dim // self.num_learners, f"projection_{k}"
+            )
             for k in range(copies)
         ]
         for trunk, projection in zip(
@@ -143,7 +145,7 @@ class AttentionEnsemble(layers.Layer):
             )
         self.masks = [
             self._dense(shape[-1], f"mask_{m}", activation="sigmoid")
-            for m in range(self.learners)
+            for m in range(self.num_learners)
         ]
         for mask in self.masks:
             mask.build(context_shape)
@@ -157,9 +159,9 @@ class AttentionEnsemble(layers.Layer):
         self._check_attention(return_attention_scores)
         if not self.has_attention:
             maps = (
-                ops.split(inputs, self.learners, axis=-1)
+                ops.split(inputs, self.num_learners, axis=-1)
                 if self.stacked
-                else [inputs] * self.learners
+                else [inputs] * self.num_learners
             )
             return self._embed(maps)
         context = self.attention(inputs)
@@ -174,7 +176,7 @@ class AttentionEnsemble(layers.Layer):
         if self.shared:
             joined = self._embed_by(0, ops.concatenate(maps, axis=0))
             units = self.projections[0].units
-            parts = ops.reshape(joined, (self.learners, -1, units))
+            parts = ops.reshape(joined, (self.num_learners, -1, units))
             parts = ops.transpose(parts, (1, 0, 2))
         else:
             parts = ops.stack(
@@ -200,7 +202,7 @@ class AttentionEnsemble(layers.Layer):
             distances are the learners' averages.
         """
         flat = ops.reshape(parts, (-1, self.embedding_dim))
-        return flat / math.sqrt(self.learners)
+        return flat / math.sqrt(self.num_learners)
 
     def _check_attention(self, return_attention_scores: bool) -> None:
         if return_attention_scores and not self.has_attention:
@@ -210,8 +212,8 @@ class AttentionEnsemble(layers.Layer):
             )
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
-        dim = self.embedding_dim // self.learners
-        return (input_shape[0], self.learners, dim)
+        dim = self.embedding_dim // self.num_learners
+        return (input_shape[0], self.num_learners, dim)
 
     def compute_output_spec(
         self, inputs: Tensor, return_attention_scores: bool = False
@@ -222,7 +224,7 @@ class AttentionEnsemble(layers.Layer):
         if not return_attention_scores:
             return parts
         batch, *rest = inputs.shape
-        shape = (batch, self.learners, *rest)
+        shape = (batch, self.num_learners, *rest)
         return parts, keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def get_config(self) -> Config:
@@ -231,7 +233,7 @@ class AttentionEnsemble(layers.Layer):
             trunk=self._trunk.config,
             attention=self._attention.config if self._attention else None,
             embedding_dim=self.embedding_dim,
-            learners=self.learners,
+            num_learners=self.num_learners,
             shared=self.shared,
             stacked=self.stacked,
             pooling=self.pooling,
@@ -253,16 +255,16 @@ class AttentionEnsemble(layers.Layer):
 def _check(
     attention: keras.Model | None,
     embedding_dim: int,
-    learners: int,
+    num_learners: int,
     stacked: bool,
     pooling: str,
 ) -> None:
-    if learners < 1 or embedding_dim < 1 or embedding_dim % learners:
+    if num_learners < 1 or embedding_dim < 1 or embedding_dim % num_learners:
         raise ValueError(
-            "`learners` of AttentionEnsemble must divide `embedding_dim`. "
-            f"Received: learners={learners}, embedding_dim={embedding_dim}. "
-            f"Use an embedding_dim of {max(learners, 1)} times the units of "
-            "one learner."
+            "`num_learners` of AttentionEnsemble must divide `embedding_dim`. "
+            f"Received: num_learners={num_learners}, embedding_dim="
+            f"{embedding_dim}. Use an embedding_dim of "
+            f"{max(num_learners, 1)} times the units of one learner."
         )
     if stacked and attention is not None:
         raise ValueError(

@@ -32,7 +32,7 @@ class AttentiveGrouping(Grouping):
 
     Args:
         embedding_dim: Units of all groups together, D.
-        groups: Number of groups, P. Each has d = D // P units.
+        num_groups: Number of groups, P. Each has d = D // P units.
         key_dim: Units of keys and queries. By default C / 8.
         query_initializer: Initializer of the (key_dim, P) queries. By
             default uniform in ±1/√key_dim.
@@ -58,7 +58,7 @@ class AttentiveGrouping(Grouping):
     Example:
 
     ```python
-    groups, attention = AttentiveGrouping(512, groups=4)(
+    groups, attention = AttentiveGrouping(512, num_groups=4)(
         feature_map, return_attention_scores=True
     )  # (B, 4, 128), (B, h, w, 4)
     ```
@@ -73,12 +73,12 @@ class AttentiveGrouping(Grouping):
     def __init__(
         self,
         embedding_dim: int,
-        groups: int,
+        num_groups: int,
         key_dim: int | None = None,
         query_initializer: Any = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(embedding_dim, groups, **kwargs)
+        super().__init__(embedding_dim, num_groups, **kwargs)
         if key_dim is not None:
             check_count("AttentiveGrouping", "key_dim", key_dim)
         self.key_dim = key_dim
@@ -89,7 +89,7 @@ class AttentiveGrouping(Grouping):
         key_dim = self.key_dim or max(1, channels // 8)
         limit = 1 / math.sqrt(key_dim)
         self.queries = self.add_weight(
-            shape=(key_dim, self.groups),
+            shape=(key_dim, self.num_groups),
             initializer=self.query_initializer
             or keras.initializers.RandomUniform(-limit, limit),
             name="queries",

@@ -35,7 +35,7 @@ class Compositor(keras.layers.Layer):
     All compositors are one kernel and one matrix product.
 
     Args:
-        compositors: Number of compositors, M.
+        num_compositors: Number of compositors, M.
         softmax: False leaves out the scores (Table 2): all learners weigh
             1 / K and differ in their signs.
         signs: False leaves out the signs (Table 2): c = t.
@@ -58,7 +58,7 @@ class Compositor(keras.layers.Layer):
         Composites z, (B, M, d), not normalized, and weights c, (B, M, K).
 
     Raises:
-        ValueError: If `compositors` is not positive, or neither `softmax`
+        ValueError: If `num_compositors` is not positive, or neither `softmax`
             nor `signs` is left.
 
     Example:
@@ -81,7 +81,7 @@ class Compositor(keras.layers.Layer):
 
     def __init__(
         self,
-        compositors: int,
+        num_compositors: int,
         softmax: bool = True,
         signs: bool = True,
         input_norm: bool = False,
@@ -91,14 +91,14 @@ class Compositor(keras.layers.Layer):
     ) -> None:
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
-        check_count("Compositor", "compositors", compositors)
+        check_count("Compositor", "num_compositors", num_compositors)
         if not (softmax or signs):
             raise ValueError(
                 "`softmax` and `signs` of Compositor must not both be off: "
                 "nothing would be left to learn. Received: softmax=False, "
                 "signs=False. Use one of them, or no compositors."
             )
-        self.compositors = compositors
+        self.num_compositors = num_compositors
         self.softmax = softmax
         self.signs = signs
         self.input_norm = input_norm
@@ -107,15 +107,17 @@ class Compositor(keras.layers.Layer):
         self.input_spec = keras.layers.InputSpec(ndim=3)
 
     def build(self, input_shape: Shape) -> None:
-        _, learners, dim = input_shape
-        if learners is None or dim is None:
+        _, num_learners, dim = input_shape
+        if num_learners is None or dim is None:
             raise ValueError(
                 "The input to Compositor must be (B, K, d) with known K and "
                 f"d. Received: input_shape={input_shape}."
             )
-        self.learners = learners
-        rows = learners * dim
-        columns = (self.softmax + self.signs) * self.compositors * learners
+        self.num_learners = num_learners
+        rows = num_learners * dim
+        columns = (
+            (self.softmax + self.signs) * self.num_compositors * num_learners
+        )
 
         # One draw for both: a second one, from the same seed, would repeat
         # the numbers of the first.
@@ -147,26 +149,31 @@ class Compositor(keras.layers.Layer):
             y = ops.normalize(y, axis=-1, epsilon=1e-12)
         logits = ops.reshape(
             ops.matmul(y, self.kernel) + self.bias,
-            (-1, self.softmax + self.signs, self.compositors, self.learners),
+            (
+                -1,
+                self.softmax + self.signs,
+                self.num_compositors,
+                self.num_learners,
+            ),
         )
         # (B, M, K) each: scores come first, signs last.
-        scores = 1.0 / self.learners
+        scores = 1.0 / self.num_learners
         if self.softmax:
             # `ops.softmax` warns where there is a single learner.
             scores = ops.exp(ops.log_softmax(logits[:, 0], axis=-1))
         return scores * _sign(ops.tanh(logits[:, -1])) if self.signs else scores
 
     def compute_output_shape(self, input_shape: Shape) -> tuple[Shape, Shape]:
-        batch, learners, dim = input_shape
+        batch, num_learners, dim = input_shape
         return (
-            (batch, self.compositors, dim),
-            (batch, self.compositors, learners),
+            (batch, self.num_compositors, dim),
+            (batch, self.num_compositors, num_learners),
         )
 
     def get_config(self) -> Config:
         config: Config = super().get_config()
         config.update(
-            compositors=self.compositors,
+            num_compositors=self.num_compositors,
             softmax=self.softmax,
             signs=self.signs,
             input_norm=self.input_norm,

@@ -23,7 +23,7 @@ class Grouping(layers.Layer):
 
     Args:
         embedding_dim: Units of all groups together, D.
-        groups: Number of groups, P. Each has d = D // P units, so that
+        num_groups: Number of groups, P. Each has d = D // P units, so that
             what P does not divide is left out: 512 and 3 make 3 × 170.
         **kwargs: Passed to `keras.layers.Layer`. `dtype` defaults to
             float32, whatever the global policy.
@@ -48,21 +48,24 @@ class Grouping(layers.Layer):
 
     has_attention = False
 
-    def __init__(self, embedding_dim: int, groups: int, **kwargs: Any) -> None:
+    def __init__(
+        self, embedding_dim: int, num_groups: int, **kwargs: Any
+    ) -> None:
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
         owner = type(self).__name__
         check_count(owner, "embedding_dim", embedding_dim)
-        check_count(owner, "groups", groups)
-        if embedding_dim < groups:
+        check_count(owner, "num_groups", num_groups)
+        if embedding_dim < num_groups:
             raise ValueError(
-                f"`groups` of {owner} must leave at least one unit to every "
-                f"group. Received: groups={groups}, embedding_dim="
-                f"{embedding_dim}. Use an embedding_dim of {groups} or more."
+                f"`num_groups` of {owner} must leave at least one unit to "
+                f"every group. Received: num_groups={num_groups}, "
+                f"embedding_dim={embedding_dim}. Use an embedding_dim of "
+                f"{num_groups} or more."
             )
         self.embedding_dim = embedding_dim
-        self.groups = groups
-        self.group_dim = embedding_dim // groups
+        self.num_groups = num_groups
+        self.group_dim = embedding_dim // num_groups
 
     def channels_of(self, input_shape: Shape) -> int:
         """C of a feature map's shape.
@@ -99,7 +102,7 @@ class Grouping(layers.Layer):
             )
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
-        return (input_shape[0], self.groups, self.group_dim)
+        return (input_shape[0], self.num_groups, self.group_dim)
 
     def compute_output_spec(
         self, inputs: Tensor, return_attention_scores: bool = False
@@ -109,12 +112,14 @@ class Grouping(layers.Layer):
         groups = keras.KerasTensor(shape, dtype=self.compute_dtype)
         if not return_attention_scores:
             return groups
-        shape = (*inputs.shape[:3], self.groups)
+        shape = (*inputs.shape[:3], self.num_groups)
         return groups, keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def get_config(self) -> Config:
         config: Config = super().get_config()
-        config.update(embedding_dim=self.embedding_dim, groups=self.groups)
+        config.update(
+            embedding_dim=self.embedding_dim, num_groups=self.num_groups
+        )
         return config
 
 
@@ -123,7 +128,7 @@ class PooledGrouping(Grouping):
 
     Args:
         embedding_dim: As for `Grouping`.
-        groups: As for `Grouping`.
+        num_groups: As for `Grouping`.
         pooling: "avg" or "max".
         **kwargs: As for `Grouping`.
 
@@ -134,11 +139,11 @@ class PooledGrouping(Grouping):
     def __init__(
         self,
         embedding_dim: int,
-        groups: int,
+        num_groups: int,
         pooling: str = "avg",
         **kwargs: Any,
     ) -> None:
-        super().__init__(embedding_dim, groups, **kwargs)
+        super().__init__(embedding_dim, num_groups, **kwargs)
         check_choice(type(self).__name__, "pooling", pooling, POOLINGS)
         self.pooling = pooling
         self.pool = POOLINGS[pooling](
@@ -175,7 +180,7 @@ class LinearGrouping(PooledGrouping):
 
     Args:
         embedding_dim: As for `Grouping`.
-        groups: As for `Grouping`; 1 is no grouping.
+        num_groups: As for `Grouping`; 1 is no grouping.
         **kwargs: As for `PooledGrouping`.
 
     Reference:
@@ -189,13 +194,13 @@ class LinearGrouping(PooledGrouping):
         self.embed = self.dense(
             "embed",
             self.channels_of(input_shape),
-            self.groups * self.group_dim,
+            self.num_groups * self.group_dim,
             use_bias=False,
         )
 
     def group(self, inputs: Tensor) -> tuple[Tensor, Tensor | None]:
         flat = self.embed(self.pool(inputs))
-        return ops.reshape(flat, (-1, self.groups, self.group_dim)), None
+        return ops.reshape(flat, (-1, self.num_groups, self.group_dim)), None
 
 
 @register
@@ -212,7 +217,7 @@ class GateGrouping(PooledGrouping):
 
     Args:
         embedding_dim: As for `Grouping`.
-        groups: As for `Grouping`.
+        num_groups: As for `Grouping`.
         **kwargs: As for `PooledGrouping`.
 
     Deviations:
@@ -233,7 +238,7 @@ class GateGrouping(PooledGrouping):
         self.reduce = self.dense("reduce", channels, hidden)
         self.gates = [
             self.dense(f"gate_{p}", hidden, channels)
-            for p in range(self.groups)
+            for p in range(self.num_groups)
         ]
         self.embed = self.dense(
             "embed", channels, self.group_dim, use_bias=False
@@ -259,7 +264,7 @@ class ChannelGrouping(PooledGrouping):
 
     Args:
         embedding_dim: As for `Grouping`.
-        groups: As for `Grouping`.
+        num_groups: As for `Grouping`.
         **kwargs: As for `PooledGrouping`.
 
     Deviations:
@@ -278,11 +283,11 @@ class ChannelGrouping(PooledGrouping):
         hidden = max(1, channels // 5)
         self.squeezes = [
             self.dense(f"squeeze_{p}", channels, hidden, "relu", False)
-            for p in range(self.groups)
+            for p in range(self.num_groups)
         ]
         self.excitations = [
             self.dense(f"excite_{p}", hidden, channels, "sigmoid", False)
-            for p in range(self.groups)
+            for p in range(self.num_groups)
         ]
         self.embed = self.dense("embed", channels, self.group_dim)
 

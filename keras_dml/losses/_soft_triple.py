@@ -18,7 +18,7 @@ def soft_triple(
     embeddings: Tensor,
     proxies: Tensor,
     *,
-    centers: int = 10,
+    num_centers: int = 10,
     scale: float = 20.0,
     gamma: float = 0.1,
     margin: float = 0.01,
@@ -26,20 +26,20 @@ def soft_triple(
     reduction: str = "mean",
 ) -> Tensor:
     """SoftTriple loss of every example, (B,); see `SoftTripleLoss`."""
-    classes = proxies.shape[0] // centers
+    classes = proxies.shape[0] // num_centers
     proxies = l2_normalize(proxies)
-    grouped = ops.reshape(proxies, (classes, centers, -1))  # (C, K, D)
+    grouped = ops.reshape(proxies, (classes, num_centers, -1))  # (C, K, D)
     # Reducing the middle axis is faster than the short last one.
     columns = ops.reshape(ops.transpose(grouped, (1, 0, 2)), proxies.shape)
     similarity = ops.reshape(
-        inner_product(embeddings, columns), (-1, centers, classes)
+        inner_product(embeddings, columns), (-1, num_centers, classes)
     )  # (B, K, C)
     to_class = _to_class(similarity, gamma)
     own = class_mask(labels, classes)
     logits = scale * (to_class - margin * ops.cast(own, "float32"))
     terms = cross_entropy(logits, own)
     values = reduce_terms(sum_terms(terms, ops.ones_like(terms)), reduction)
-    if tau == 0 or centers == 1:
+    if tau == 0 or num_centers == 1:
         return values
     return values + tau * _spread(grouped)
 
@@ -90,7 +90,7 @@ class SoftTripleLoss(ProxyLoss):
 
     Args:
         num_classes: As for `ProxyLoss`.
-        centers: Centers a class, K.
+        num_centers: Centers a class, K.
         scale: λ.
         gamma: Temperature γ of the softmax over centers.
         margin: δ, a cosine similarity.
@@ -111,7 +111,7 @@ class SoftTripleLoss(ProxyLoss):
     def __init__(
         self,
         num_classes: int,
-        centers: int = 10,
+        num_centers: int = 10,
         scale: float = 20.0,
         gamma: float = 0.1,
         margin: float = 0.01,
@@ -120,10 +120,10 @@ class SoftTripleLoss(ProxyLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_classes, reduction=reduction, **kwargs)
-        check_count("SoftTripleLoss", "centers", centers)
+        check_count("SoftTripleLoss", "num_centers", num_centers)
         check_positive("SoftTripleLoss", "scale", scale)
         check_positive("SoftTripleLoss", "gamma", gamma)
-        self.centers = centers
+        self.num_centers = num_centers
         self.scale = scale
         self.gamma = gamma
         self.margin = margin
@@ -131,4 +131,4 @@ class SoftTripleLoss(ProxyLoss):
 
     @property
     def num_proxies(self) -> int:
-        return self.num_classes * self.centers
+        return self.num_classes * self.num_centers

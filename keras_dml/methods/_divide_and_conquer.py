@@ -28,7 +28,7 @@ class SlicedHead(Head):
 
     Args:
         embedding_dim: Dimensions of the whole embedding, D.
-        learners: Number of slices, K.
+        num_learners: Number of slices, K.
         **kwargs: As for `Head`.
 
     Call arguments:
@@ -40,13 +40,13 @@ class SlicedHead(Head):
     """
 
     def __init__(
-        self, embedding_dim: int, learners: int, **kwargs: Any
+        self, embedding_dim: int, num_learners: int, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         self.embedding_dim = embedding_dim
-        self.learners = learners
+        self.num_learners = num_learners
         self.slicer = EmbeddingSlicer(
-            embedding_dim, learners, dtype=self.dtype_policy, name="slicer"
+            embedding_dim, num_learners, dtype=self.dtype_policy, name="slicer"
         )
 
     def build(self, features_shape: Shape) -> None:
@@ -60,18 +60,22 @@ class SlicedHead(Head):
         }
 
     def learner_variables(self) -> list[list[keras.Variable]]:
-        return [self.slicer.slice_variables(k) for k in range(self.learners)]
+        return [
+            self.slicer.slice_variables(k) for k in range(self.num_learners)
+        ]
 
     def compute_output_shape(self, features_shape: Shape) -> dict[str, Shape]:
         batch = features_shape[0]
         return {
             "embedding": (batch, self.embedding_dim),
-            "parts": (batch, self.learners, self.slicer.sizes[0]),
+            "parts": (batch, self.num_learners, self.slicer.sizes[0]),
         }
 
     def get_config(self) -> Config:
         config = super().get_config()
-        config.update(embedding_dim=self.embedding_dim, learners=self.learners)
+        config.update(
+            embedding_dim=self.embedding_dim, num_learners=self.num_learners
+        )
         return config
 
 
@@ -127,13 +131,13 @@ class AlternatingObjective(Objective):
         self.update = update
 
     def build(self, outputs_shape: dict[str, Shape]) -> None:
-        _, learners, part_dim = outputs_shape["parts"]
+        _, num_learners, part_dim = outputs_shape["parts"]
         self._merged_loss = self.metric_loss
         self._merged_loss.build(self, outputs_shape["embedding"][-1])
         self._part_losses = [self.metric_loss]
         if self.metric_loss.owns_weights:
             self._part_losses = self.build_part_losses(
-                self.metric_loss, learners, part_dim
+                self.metric_loss, num_learners, part_dim
             )
 
     def call(
@@ -201,13 +205,13 @@ class AlternatingObjective(Objective):
         "CVPR 2019",
         "https://arxiv.org/abs/1906.05990",
     ),
-    divided_data(lambda method: method["learners"]),
+    divided_data(lambda method: method["num_learners"]),
 )
 def divide_and_conquer(
     backbone: str | keras.Model = "small_convnet",
     *,
     embedding_dim: Count = 128,
-    learners: Count = 4,
+    num_learners: Count = 4,
     loss: LossLike = "margin",
     split_embedding: bool = True,
     update: Literal["active", "all"] = "active",
@@ -216,7 +220,7 @@ def divide_and_conquer(
 ) -> MetricModel:
     """Divide and Conquer the Embedding Space (Sanakoyeu et al., 2019).
 
-    What it computes: the embedding is cut into `learners` slices and the
+    What it computes: the embedding is cut into `num_learners` slices and the
     training set into as many clusters, which are found anew every T
     epochs in the embedding learned so far. In each step one learner
     trains on a batch from its own cluster: its loss updates the shared
@@ -232,7 +236,7 @@ def divide_and_conquer(
         backbone: A name or path for `backbones.get`, or the Keras model
             that it returns, from images (B, H, W, C) to features.
         embedding_dim: Dimensions of the whole embedding, D.
-        learners: Number of slices and clusters, K.
+        num_learners: Number of slices and clusters, K.
         loss: The base loss of every learner: a loss of
             `keras_dml.losses`, or its name, or its config.
         split_embedding: False trains the whole embedding on batches from
@@ -266,7 +270,9 @@ def divide_and_conquer(
         )
     return MetricModel(
         backbone=backbones.get(backbone),
-        head=SlicedHead(embedding_dim, learners, pooling=pooling, name="head"),
+        head=SlicedHead(
+            embedding_dim, num_learners, pooling=pooling, name="head"
+        ),
         objective=AlternatingObjective(
             losses.get(loss), update=update, name="objective"
         ),

@@ -21,7 +21,7 @@ def divided_data(
             "ClusterSampler",
             ("schedule", "fill"),
             lambda method, batches: {
-                **batches, "learners": num_clusters(method)
+                **batches, "num_learners": num_clusters(method)
             },
             only_with,
         ),

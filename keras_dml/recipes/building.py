@@ -151,7 +151,7 @@ def sampler(recipe: Recipe, train: data.ImageSet) -> data.Sampler:
     if isinstance(method, Division) and method.clusters:
         return data.ClusterSampler(
             train.labels,
-            learners=method.clusters,
+            num_learners=method.clusters,
             schedule=method.schedule,
             fill=method.fill,
             seed=recipe.seed,
@@ -160,12 +160,14 @@ def sampler(recipe: Recipe, train: data.ImageSet) -> data.Sampler:
     if isinstance(method, ABE) and method.pair_batches:
         return data.PairSampler(
             train.labels,
-            pairs=recipe.batches.classes * recipe.batches.images // 2,
+            num_pairs=recipe.batches.classes_per_batch
+            * recipe.batches.images_per_class
+            // 2,
             seed=recipe.seed,
             steps_per_epoch=recipe.batches.steps_per_epoch,
         )
     if isinstance(method, Diva) and "intra" in method.tasks:
-        warn_without_triplets(train.labels, recipe.batches.images)
+        warn_without_triplets(train.labels, recipe.batches.images_per_class)
     return data.ClassBalanced(train.labels, seed=recipe.seed, **arguments)
 
 

@@ -89,7 +89,7 @@ def parse_setting(setting: str) -> dict[str, Any]:
     if not separator or not keys:
         raise RecipeError(
             "A setting must be written key.key=value. Received: "
-            f"{setting!r}. For instance epochs=4 or method.learners=8."
+            f"{setting!r}. For instance epochs=4 or method.num_learners=8."
         )
     try:
         value: Any = yaml.safe_load(text)

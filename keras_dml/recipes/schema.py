@@ -52,7 +52,7 @@ class ABE(Baseline):
 
     name: Literal["abe"]  # type: ignore[assignment]
     embedding_dim: int = Field(512, ge=1)
-    learners: int = Field(8, ge=1)
+    num_learners: int = Field(8, ge=1)
     loss: str | dict[str, Any] = "contrastive"
     branch: str | None = None
     attention_end: str | None = None
@@ -75,7 +75,7 @@ class AttentiveGrouping(Baseline):
     """See `keras_dml.methods.attentive_grouping`."""
 
     name: Literal["attentive_grouping"]  # type: ignore[assignment]
-    groups: int | None = Field(None, ge=1)
+    num_groups: int | None = Field(None, ge=1)
     grouping: Literal["A", "N", "M", "G", "C"] = "A"
     key_dim: int | None = Field(None, ge=1)
     loss: str | dict[str, Any] = {"name": "margin", "learn_beta": True}
@@ -104,8 +104,8 @@ class DCML(Division, Baseline):
 
     name: Literal["dcml"]  # type: ignore[assignment]
     embedding_dim: int = Field(512, ge=1)
-    learners: int = Field(4, ge=1)
-    compositors: int = Field(8, ge=0)
+    num_learners: int = Field(4, ge=1)
+    num_compositors: int = Field(8, ge=0)
     tasks: Literal["metric", "clusters"] = "metric"
     train_compositors_on_tasks: bool = True
     softmax: bool = True
@@ -118,7 +118,7 @@ class DCML(Division, Baseline):
 
     @property
     def clusters(self) -> int:
-        parts = self.compositors or self.learners
+        parts = self.num_compositors or self.num_learners
         return parts if self.tasks == "clusters" else 0
 
     @model_validator(mode="after")
@@ -141,13 +141,13 @@ class DivideAndConquer(Division, Baseline):
     """See `keras_dml.methods.divide_and_conquer` and `Division`."""
 
     name: Literal["divide_and_conquer"]  # type: ignore[assignment]
-    learners: int = Field(4, ge=1)
+    num_learners: int = Field(4, ge=1)
     split_embedding: bool = True
     update: Literal["active", "all"] = "active"
 
     @property
     def clusters(self) -> int:
-        return self.learners
+        return self.num_learners
 
 
 class Diva(Baseline):
@@ -182,10 +182,10 @@ class Diva(Baseline):
 
 
 class Batches(Section):
-    """A batch has `images` images of each of `classes` classes."""
+    """A batch has `images_per_class` images of each of `classes_per_batch`."""
 
-    classes: int = Field(32, ge=1)
-    images: int = Field(4, ge=1)
+    classes_per_batch: int = Field(32, ge=1)
+    images_per_class: int = Field(4, ge=1)
     steps_per_epoch: int | None = Field(None, ge=1)
 
 

@@ -33,7 +33,7 @@ def mean_weights(
         raise ValueError(
             "`model` of mean_weights must have compositors. Received: "
             f"{model!r}, whose objective is {model.objective!r}. Use a model "
-            "of `methods.dcml` with compositors=1 or more."
+            "of `methods.dcml` with num_compositors=1 or more."
         )
     outputs = model.head(model.backbone.output)
     _, weights = compositor(outputs["sub_embeddings"])

@@ -111,7 +111,7 @@ def test_methods_keep_what_is_frozen() -> None:
         methods.abe(
             frozen,
             embedding_dim=4,
-            learners=2,
+            num_learners=2,
             branch="relu_0",
             attention_end="relu_1",
         ),

@@ -85,7 +85,7 @@ def test_frozen_it_can_be_cut_for_abe(folder) -> None:
         branch=cut,
         attention_end="stack2_block0_out",
         embedding_dim=8,
-        learners=2,
+        num_learners=2,
     )
     assert model.outputs_of(x)["attention"].shape == (2, 2, 8, 8, 64)
 

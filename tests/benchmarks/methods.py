@@ -44,14 +44,14 @@ LOSS = {"name": "margin", "learn_beta": True, "num_classes": CLASSES}
 # are parts: the setting of DCML, attentive grouping and DiVA.
 METHODS: dict[str, dict[str, Any]] = {
     "baseline": {},
-    "divide_and_conquer": {"learners": 4},
-    "dcml": {"learners": 4, "compositors": 8},
-    "attentive_grouping": {"groups": 4},
-    "attentive_grouping G": {"groups": 4, "grouping": "G"},
-    "attentive_grouping C": {"groups": 4, "grouping": "C"},
+    "divide_and_conquer": {"num_learners": 4},
+    "dcml": {"num_learners": 4, "num_compositors": 8},
+    "attentive_grouping": {"num_groups": 4},
+    "attentive_grouping G": {"num_groups": 4, "grouping": "G"},
+    "attentive_grouping C": {"num_groups": 4, "grouping": "C"},
     "diva": {"copy_statistics": True},
     "diva without dance": {"tasks": ["discriminative", "shared", "intra"]},
-    "abe": {"learners": 4},
+    "abe": {"num_learners": 4},
 }
 
 

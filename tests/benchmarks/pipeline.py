@@ -113,7 +113,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["KERAS_DML_HOME"] = folder
         images = write_files(Path(folder), count)
-        balanced = ClassBalanced(images.labels, classes=BATCH // 4, images=4)
+        balanced = ClassBalanced(
+            images.labels, classes_per_batch=BATCH // 4, images_per_class=4
+        )
         contestants: dict[str, Callable[[], tf.data.Dataset]] = {
             "bare decode": lambda: bare(images),
             "bare decode, TensorFlow's default": lambda: bare(images, ""),

@@ -68,11 +68,11 @@ def test_random_partition_is_balanced_and_seeded() -> None:
     assert np.any(a != random_partition(103, 4, seed=2))
 
 
-@pytest.mark.parametrize("learners", [1, 3, 4])
-def test_label_partition_keeps_classes_whole(learners: int) -> None:
+@pytest.mark.parametrize("num_learners", [1, 3, 4])
+def test_label_partition_keeps_classes_whole(num_learners: int) -> None:
     labels = np.repeat([3, 7, 8, 20, 21, 30], [4, 2, 3, 5, 1, 3])
-    partition = label_partition(labels, learners)
-    assert sorted(np.unique(partition)) == list(range(learners))
+    partition = label_partition(labels, num_learners)
+    assert sorted(np.unique(partition)) == list(range(num_learners))
     for label in np.unique(labels):
         assert len(np.unique(partition[labels == label])) == 1
     assert np.all(np.diff(partition) >= 0)

@@ -16,14 +16,14 @@ LEARNERS = 3
 
 def sampler_of(images: ImageSet, **kwargs) -> ClusterSampler:
     return ClusterSampler(
-        images.labels, classes=2, images=3, learners=LEARNERS,
-        steps_per_epoch=4, **kwargs,
+        images.labels, classes_per_batch=2, images_per_class=3,
+        num_learners=LEARNERS, steps_per_epoch=4, **kwargs,
     )  # fmt: skip
 
 
 def fit(backbone, images, sampler, *callbacks, epochs: int, **kwargs):
     model = methods.divide_and_conquer(
-        backbone, embedding_dim=9, learners=LEARNERS, loss="contrastive",
+        backbone, embedding_dim=9, num_learners=LEARNERS, loss="contrastive",
         **kwargs,
     )  # fmt: skip
     model.compile("adam")
@@ -97,7 +97,10 @@ def test_clusters_are_those_of_the_full_embedding(
     sampler = sampler_of(images)
     recluster = Recluster(images, sampler)
     model = methods.divide_and_conquer(
-        tiny_backbone, embedding_dim=9, learners=LEARNERS, loss="contrastive"
+        tiny_backbone,
+        embedding_dim=9,
+        num_learners=LEARNERS,
+        loss="contrastive",
     )
     recluster.set_model(model)
     recluster.set_params({"epochs": 4})
@@ -130,7 +133,7 @@ def test_features_space_clusters_pooled_features(tiny_backbone, images) -> None:
     recluster = Recluster(images, sampler_of(images), cluster_space="features")
     recluster.set_model(
         methods.divide_and_conquer(
-            tiny_backbone, embedding_dim=9, learners=LEARNERS
+            tiny_backbone, embedding_dim=9, num_learners=LEARNERS
         )
     )
     points = recluster._points()
@@ -142,7 +145,7 @@ def test_features_space_clusters_pooled_features(tiny_backbone, images) -> None:
 
 def test_features_are_those_of_the_models_view(tiny_backbone) -> None:
     model = methods.divide_and_conquer(
-        tiny_backbone, learners=2, resize=20, resize_mode="longest"
+        tiny_backbone, num_learners=2, resize=20, resize_mode="longest"
     )
     features = _feature_model(model)
     assert View.of(features) == View.of(model)
@@ -191,7 +194,7 @@ def test_resumed_training_divides_at_once(tiny_backbone, images) -> None:
     recluster = Recluster(images, sampler, every=4)
     recluster.set_model(
         methods.divide_and_conquer(
-            tiny_backbone, embedding_dim=9, learners=LEARNERS
+            tiny_backbone, embedding_dim=9, num_learners=LEARNERS
         )
     )
     recluster.set_params({"epochs": 10})
@@ -221,7 +224,9 @@ def test_images_of_another_sampler(images) -> None:
 
 def test_more_clusters_than_points() -> None:
     images = ImageSet(np.zeros((4, 16, 16), "uint8"), [0, 0, 1, 1])
-    sampler = ClusterSampler(images.labels, classes=2, images=2, learners=5)
+    sampler = ClusterSampler(
+        images.labels, classes_per_batch=2, images_per_class=2, num_learners=5
+    )
     with pytest.raises(ValueError, match="4 images and 5 learners"):
         Recluster(images, sampler)
 

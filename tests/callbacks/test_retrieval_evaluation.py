@@ -12,7 +12,9 @@ def fit(backbone, *callbacks, epochs: int):
     images = blobs(4, 6)
     model = methods.baseline(backbone, embedding_dim=8, loss="contrastive")
     model.compile(keras.optimizers.Adam(1e-2))
-    sampler = ClassBalanced(images.labels, classes=3, images=3)
+    sampler = ClassBalanced(
+        images.labels, classes_per_batch=3, images_per_class=3
+    )
     batches = pipeline(images, sampler, size=16, channels=1, crop="center")
     history = model.fit(
         batches, epochs=epochs, callbacks=list(callbacks), verbose=0

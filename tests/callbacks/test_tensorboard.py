@@ -38,7 +38,9 @@ def model_of(backbone, **loss):
 
 
 def train_on(images):
-    sampler = ClassBalanced(images.labels, classes=3, images=4)
+    sampler = ClassBalanced(
+        images.labels, classes_per_batch=3, images_per_class=4
+    )
     return pipeline(images, sampler, size=16, channels=1)
 
 
@@ -186,7 +188,9 @@ def test_projector_has_embeddings_labels_and_sprite(
 
 
 @needs_tensorboard
-@pytest.mark.parametrize("name", ["every", "pairs", "queries", "projector"])
+@pytest.mark.parametrize(
+    "name", ["every", "num_pairs", "num_queries", "projector"]
+)
 def test_numbers_are_checked(name, images, tmp_path) -> None:
     with pytest.raises(ValueError, match=f"`{name}` of EmbeddingTensorBoard"):
         EmbeddingTensorBoard(tmp_path, images, **{name: -1})

@@ -91,10 +91,10 @@ def test_settings_reach_the_run(tmp_path) -> None:
         (["--set", "data.path=/nowhere"], "/nowhere"),
         (["--set", "backbone.name=smal_convnet"], "mean 'small_convnet'"),
         (
-            ["--set", "method={learners: 300, embedding_dim: 300}"],
+            ["--set", "method={num_learners: 300, embedding_dim: 300}"],
             "30 images and 300 learners",
         ),
-        (["--set", "batches.classes=50"], "50"),
+        (["--set", "batches.classes_per_batch=50"], "50"),
     ],
 )
 def test_train_refuses_what_cannot_be_trained(

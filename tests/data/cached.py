@@ -28,7 +28,9 @@ def write(folder: Path, sizes: list[tuple[int, int]]) -> ImageSet:
 
 
 def epochs_of(images: ImageSet, count: int = 2, **options: Any) -> list[Any]:
-    sampler = ClassBalanced(images.labels, classes=2, images=3)
+    sampler = ClassBalanced(
+        images.labels, classes_per_batch=2, images_per_class=3
+    )
     dataset = pipeline(images, sampler, **{"size": 16, **options})
     return [
         batch for _ in range(count) for batch in dataset.as_numpy_iterator()

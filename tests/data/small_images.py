@@ -42,5 +42,8 @@ def save_all(folder: Path) -> ImageSet:
 
 def sampler_of(images: ImageSet, steps: int | None = None) -> ClassBalanced:
     return ClassBalanced(
-        images.labels, classes=3, images=2, steps_per_epoch=steps
+        images.labels,
+        classes_per_batch=3,
+        images_per_class=2,
+        steps_per_epoch=steps,
     )

@@ -32,7 +32,9 @@ def save(path: Path, image: Image.Image | None = None, **options: Any) -> Path:
 
 
 def batches(images: ImageSet, **options: Any) -> list[Any]:
-    sampler = ClassBalanced(images.labels, classes=2, images=2)
+    sampler = ClassBalanced(
+        images.labels, classes_per_batch=2, images_per_class=2
+    )
     return list(pipeline(images, sampler, 16, **options).as_numpy_iterator())
 
 
@@ -47,7 +49,9 @@ def test_one_class(tmp_path: Path) -> None:
     assert views(images).shape == (4, 16, 16, 3)
     with pytest.raises(ValueError, match="of 1 classes"):
         image_folder_splits(tmp_path)
-    with pytest.raises(ValueError, match=r"`classes` of ClassBalanced .*1"):
+    with pytest.raises(
+        ValueError, match=r"`classes_per_batch` of ClassBalanced .*1"
+    ):
         batches(images)
 
 

@@ -79,7 +79,9 @@ def model() -> keras.Model:
 
 
 def one_epoch(images: ImageSet) -> None:
-    sampler = ClassBalanced(images.labels, classes=2, images=3)
+    sampler = ClassBalanced(
+        images.labels, classes_per_batch=2, images_per_class=3
+    )
     for _ in pipeline(images, sampler, 16):
         pass
 
@@ -144,7 +146,9 @@ def test_one_bad_file_among_ten_thousand(tmp_path: Path) -> None:
     assert len(everything) == 10_000
     with pytest.raises(Exception, match=r"7707\.jpg' cannot be decoded"):
         embed(model(), everything)
-    sampler = ClassBalanced(everything.labels, classes=100, images=4)
+    sampler = ClassBalanced(
+        everything.labels, classes_per_batch=100, images_per_class=4
+    )
     with pytest.raises(ValueError, match=r"7707\.jpg' cannot be decoded"):
         pipeline(everything, sampler, 8, cache="memory")
 
@@ -154,7 +158,11 @@ RECIPE = {
     "data": {"name": "image_folder", "validation": 0.5},
     "backbone": {"name": "small_convnet", "input_shape": [16, 16, 3]},
     "method": {"name": "baseline", "embedding_dim": 8, "loss": "contrastive"},
-    "batches": {"classes": 1, "images": 3, "steps_per_epoch": 2},
+    "batches": {
+        "classes_per_batch": 1,
+        "images_per_class": 3,
+        "steps_per_epoch": 2,
+    },
     "epochs": 1,
     "evaluation": {"metrics": ["recall@1", "map@r"]},
 }

@@ -145,7 +145,7 @@ def test_two_views(images: ImageSet) -> None:
 
 
 def test_targets_travel_with_the_batch(images: ImageSet) -> None:
-    sampler = ClusterSampler(LABELS, 2, 2, learners=2)
+    sampler = ClusterSampler(LABELS, 2, 2, num_learners=2)
     clusters = np.arange(len(LABELS)) % 2
     dataset = pipeline(images, sampler, 8)
     with pytest.raises(tf.errors.OpError, match="Recluster"):
@@ -190,7 +190,7 @@ class Recorder(keras.Model):
 
 
 def test_what_a_callback_sets_holds_for_the_epoch(images: ImageSet) -> None:
-    sampler = ClusterSampler(LABELS, 2, 2, learners=2)
+    sampler = ClusterSampler(LABELS, 2, 2, num_learners=2)
     model = Recorder()
     model.compile(optimizer="sgd", run_eagerly=True)
     dataset = pipeline(images, sampler, 8)
@@ -221,7 +221,9 @@ def test_images_of_many_sizes_and_kinds(tmp_path: Path) -> None:
         paths.append(tmp_path / f"{i}.{extension}")
         Image.fromarray(pixels).save(paths[-1])
     images = ImageSet(paths, [0, 0, 1, 1])
-    sampler = ClassBalanced([0, 0, 1, 1], classes=2, images=2)
+    sampler = ClassBalanced(
+        [0, 0, 1, 1], classes_per_batch=2, images_per_class=2
+    )
     for crop in ("random", "random_resized", "center"):
         ((x, _),) = epoch_of(pipeline(images, sampler, (16, 12), crop=crop))
         assert x.shape == (4, 16, 12, 3)

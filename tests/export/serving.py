@@ -27,7 +27,7 @@ def make_model(channels: int = 1, **kwargs: Any) -> keras.Model:
     return methods.divide_and_conquer(
         backbones.small_convnet((16, 16, channels), filters=(4, 8)),
         embedding_dim=8,
-        learners=2,
+        num_learners=2,
         loss="margin",
         **kwargs,
     )

@@ -31,10 +31,10 @@ def attention() -> keras.Model:
 def ensemble(**kwargs) -> AttentionEnsemble:
     arguments = {
         "trunk": trunk(), "attention": attention(),
-        "embedding_dim": 12, "learners": 3, **kwargs,
+        "embedding_dim": 12, "num_learners": 3, **kwargs,
     }  # fmt: skip
     layer = AttentionEnsemble(**arguments)
-    maps = layer.learners if layer.stacked else 1
+    maps = layer.num_learners if layer.stacked else 1
     layer.build((None, *SIZE, maps * CHANNELS))
     rng = np.random.default_rng(2)
     for variable in layer.trainable_variables:
@@ -74,7 +74,7 @@ def embed_by_hand(layer, k, x, pooling=np.mean) -> np.ndarray:
 def by_hand(layer, x, pooling=np.mean) -> np.ndarray:
     """Eq. 7, one learner after the other, in float64."""
     x = x.astype("float64")
-    maps = [x] * layer.learners
+    maps = [x] * layer.num_learners
     if layer.has_attention:
         maps = [x * mask for mask in masks_by_hand(layer, x)]
     if layer.stacked:
@@ -287,8 +287,8 @@ def test_a_config_serves_twice() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"learners": 5}, "must divide.*learners=5, embedding_dim=12"),
-        ({"learners": 0}, "must divide.*learners=0"),
+        ({"num_learners": 5}, "must divide.*num_learners=5, embedding_dim=12"),
+        ({"num_learners": 0}, "must divide.*num_learners=0"),
         ({"stacked": True}, "`attention`.*stacked=True"),
         ({"pooling": "sum"}, "`pooling`.*'avg', 'max'.*pooling='sum'"),
     ],

@@ -185,10 +185,10 @@ def test_config_round_trip_with_other_arguments() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((8, 0), "`groups`.*at least 1. Received: groups=0"),
+        ((8, 0), "`num_groups`.*at least 1. Received: num_groups=0"),
         ((0, 2), "`embedding_dim`.*Received: embedding_dim=0"),
         ((8, 2, 0), "`key_dim`.*Received: key_dim=0"),
-        ((2, 3), "groups=3, embedding_dim=2. Use an embedding_dim of 3"),
+        ((2, 3), "num_groups=3, embedding_dim=2. Use an embedding_dim of 3"),
     ],
 )
 def test_unfit_sizes_are_refused(arguments, message) -> None:

@@ -14,14 +14,18 @@ def sub_embeddings(scale: float = 0.5) -> np.ndarray:
 
 
 def built(**arguments) -> Compositor:
-    layer = Compositor(**{"compositors": M, **arguments})
+    layer = Compositor(**{"num_compositors": M, **arguments})
     layer.build((None, K, D))
     return layer
 
 
 def branches(layer: Compositor) -> tuple[np.ndarray, np.ndarray]:
     """Kernels (F, M, K, K·d) and biases (F, M, K) of scores and signs."""
-    shape = (layer.softmax + layer.signs, layer.compositors, layer.learners)
+    shape = (
+        layer.softmax + layer.signs,
+        layer.num_compositors,
+        layer.num_learners,
+    )
     kernel = layer.kernel.numpy().astype("f8").reshape(-1, *shape)
     bias = layer.bias.numpy().astype("f8").reshape(shape)
     return kernel.transpose(1, 2, 3, 0), bias
@@ -194,13 +198,16 @@ def test_saved_functional_model_gives_the_same(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"compositors": 0}, "`compositors` of Compositor.*compositors=0"),
+        (
+            {"num_compositors": 0},
+            "`num_compositors` of Compositor.*num_compositors=0",
+        ),
         ({"softmax": False, "signs": False}, "softmax=False, signs=False"),
     ],
 )
 def test_refuses_what_cannot_compose(arguments, message) -> None:
     with pytest.raises(ValueError, match=message):
-        Compositor(**{"compositors": 2, **arguments})
+        Compositor(**{"num_compositors": 2, **arguments})
 
 
 def test_refuses_unknown_dimensions() -> None:

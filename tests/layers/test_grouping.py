@@ -30,7 +30,10 @@ def linear(layer, maps: np.ndarray) -> np.ndarray:
     pooled = POOL[layer.pooling](maps, axis=(1, 2))
     kernel, d = layer.embed.kernel.numpy(), layer.group_dim
     return np.stack(
-        [pooled @ kernel[:, p * d : (p + 1) * d] for p in range(layer.groups)],
+        [
+            pooled @ kernel[:, p * d : (p + 1) * d]
+            for p in range(layer.num_groups)
+        ],
         axis=1,
     )
 
@@ -38,7 +41,7 @@ def linear(layer, maps: np.ndarray) -> np.ndarray:
 def gate(layer, maps: np.ndarray) -> np.ndarray:
     """With `Conv2D` in place of dense layers."""
     groups = []
-    for p in range(layer.groups):
+    for p in range(layer.num_groups):
         mask = convolve(layer.gates[p], convolve(layer.reduce, maps))
         pooled = POOL[layer.pooling](mask * maps, axis=(1, 2))
         groups.append(pooled @ layer.embed.kernel.numpy())
@@ -53,7 +56,7 @@ def convolve(dense, maps: np.ndarray) -> np.ndarray:
 def channel(layer, maps: np.ndarray) -> np.ndarray:
     """Weighs the map itself, and then pools it."""
     groups = []
-    for p in range(layer.groups):
+    for p in range(layer.num_groups):
         squeezed = maps.mean((1, 2)) @ layer.squeezes[p].kernel.numpy()
         excited = squeezed.clip(0) @ layer.excitations[p].kernel.numpy()
         weights = 1 / (1 + np.exp(-excited))

@@ -56,7 +56,7 @@ CASES = {
     "nt_xent": {},
     "proxy_anchor": {"reduction": "mean"},
     "proxy_nca": {"exclude_positive": False},
-    "soft_triple": {"centers": 3, "scale": 9.0, "gamma": 0.3, "tau": 0.1},
+    "soft_triple": {"num_centers": 3, "scale": 9.0, "gamma": 0.3, "tau": 0.1},
     "sup_con": {},
     "triplet": {"soft_margin": True},
 }
@@ -239,7 +239,7 @@ def default_without_draws(name):
     arguments = {"mining": "semihard"} if takes_seed(name) else {}
     if name not in PAIRWISE:
         proxies = batch([0] * 3 * CLASSES).astype("float32")
-        arguments = {"num_classes": CLASSES, "centers": 3}
+        arguments = {"num_classes": CLASSES, "num_centers": 3}
         arguments = {
             k: v
             for k, v in arguments.items()

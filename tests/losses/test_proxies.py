@@ -109,7 +109,7 @@ CASES = {
         proxy_nca_plus_plus,
     ),
     "proxy_anchor": (ProxyAnchorLoss(CLASSES), proxy_anchor),
-    "soft_triple": (SoftTripleLoss(CLASSES, centers=3), soft_triple),
+    "soft_triple": (SoftTripleLoss(CLASSES, num_centers=3), soft_triple),
     "normalized_softmax": (
         NormalizedSoftmaxLoss(CLASSES),
         normalized_softmax,
@@ -216,7 +216,7 @@ def test_relation_labels_and_references_are_errors():
     [
         (lambda: ProxyNCALoss(1), "`num_classes` of ProxyNCALoss"),
         (lambda: ProxyNCALoss(3, temperature=0), "`temperature`"),
-        (lambda: SoftTripleLoss(3, centers=0), "`centers`"),
+        (lambda: SoftTripleLoss(3, num_centers=0), "`num_centers`"),
         (lambda: ArcFaceLoss(3, margin=28.6), "use margin=0.4992"),
         (lambda: ProxyAnchorLoss(3, reduction="mean_nonzero"), "`reduction`"),
     ],

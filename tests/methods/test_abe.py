@@ -13,7 +13,7 @@ every_variant = pytest.mark.parametrize("variant", VARIANTS)
 
 def model_of(backbone, **kwargs):
     arguments = {
-        "embedding_dim": 12, "learners": 3,
+        "embedding_dim": 12, "num_learners": 3,
         "branch": "relu_0", "attention_end": "relu_1",
     }  # fmt: skip
     return methods.abe(backbone, **{**arguments, **kwargs})
@@ -76,17 +76,17 @@ def test_losses_match_loops(pairs, margin, tiny_backbone) -> None:
 
 
 def loops(parts, labels, constructed, margin) -> tuple[float, float]:
-    size, learners, _ = parts.shape
+    size, num_learners, _ = parts.shape
     metric = apart = 0.0
     for i in range(size):
         for j in range(size):
             if i == j or (constructed and abs(i - j) != size // 2):
                 continue
-            for m in range(learners):
+            for m in range(num_learners):
                 squared = np.sum((parts[i, m] - parts[j, m]) ** 2)
                 same = labels[i] == labels[j]
                 metric += squared if same else max(0, 1 - squared)
-        for p in range(learners):
+        for p in range(num_learners):
             for q in range(p):
                 squared = np.sum((parts[i, p] - parts[i, q]) ** 2)
                 apart += max(0, margin - squared)
@@ -115,7 +115,7 @@ def test_divergence_weighs_as_much_as_said(tiny_backbone) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variant", "learners", "divergence", "expected"),
+    ("variant", "num_learners", "divergence", "expected"),
     [
         ("abe", 3, None, True),
         ("abe", 3, False, False),
@@ -129,10 +129,10 @@ def test_divergence_weighs_as_much_as_said(tiny_backbone) -> None:
     ],
 )
 def test_who_trains_with_divergence(
-    variant, learners, divergence, expected, tiny_backbone
+    variant, num_learners, divergence, expected, tiny_backbone
 ) -> None:
     model = model_of(
-        tiny_backbone, variant=variant, learners=learners,
+        tiny_backbone, variant=variant, num_learners=num_learners,
         divergence=divergence,
     )  # fmt: skip
     assert ("divergence" in model.objective.terms) == expected
@@ -177,7 +177,7 @@ def test_any_loss_is_summed_over_the_learners(tiny_backbone) -> None:
     [
         ({"variant": "ensemble"}, "`variant` of abe.*variant='ensemble'"),
         ({"pairs": "some"}, "`pairs` of abe.*pairs='some'"),
-        ({"learners": 5}, "`learners`.*divide.*learners=5"),
+        ({"num_learners": 5}, "`num_learners`.*divide.*num_learners=5"),
         ({"branch": "relu0"}, "There is no layer 'relu0'.*mean 'relu_0'"),
         ({"pooling": "sum"}, "`pooling`.*pooling='sum'"),
     ],
@@ -210,7 +210,7 @@ def test_constructed_pairs_of_an_odd_batch(tiny_backbone) -> None:
 def test_trains_on_pair_batches(variant, images, tiny_backbone) -> None:
     from keras_dml import data
 
-    sampler = data.PairSampler(images.labels, pairs=6, steps_per_epoch=10)
+    sampler = data.PairSampler(images.labels, num_pairs=6, steps_per_epoch=10)
     batches = data.pipeline(images, sampler, size=16, channels=1)
     model = model_of(tiny_backbone, pairs="constructed", variant=variant)
     model.compile(keras.optimizers.Adam(1e-2), jit_compile=variant == "tails")

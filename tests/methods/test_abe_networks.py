@@ -21,16 +21,16 @@ def googlenet() -> keras.Model:
     return backbones.googlenet((32, 32, 3))
 
 
-def googlenet_abe(googlenet, variant, learners, dim) -> int:
+def googlenet_abe(googlenet, variant, num_learners, dim) -> int:
     model = methods.abe(
-        googlenet, variant=variant, learners=learners, embedding_dim=dim
+        googlenet, variant=variant, num_learners=num_learners, embedding_dim=dim
     )
     return count(model.trainable_variables)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("variant", "learners", "dim", "printed"),
+    ("variant", "num_learners", "dim", "printed"),
     [
         ("abe", 1, 512, "0.97"),
         ("abe", 2, 512, "0.98"),
@@ -48,15 +48,15 @@ def googlenet_abe(googlenet, variant, learners, dim) -> int:
     ],
 )
 def test_has_the_printed_number_of_parameters(
-    googlenet, variant, learners, dim, printed
+    googlenet, variant, num_learners, dim, printed
 ) -> None:
-    number = googlenet_abe(googlenet, variant, learners, dim)
+    number = googlenet_abe(googlenet, variant, num_learners, dim)
     assert f"{number / 1e7:.2f}" == printed
 
 
 @pytest.mark.slow
 def test_abe_2_has_its_parts(googlenet) -> None:
-    model = methods.abe(googlenet, learners=2)
+    model = methods.abe(googlenet, num_learners=2)
     ensemble = model.head.ensemble
     assert count(model.backbone.weights) == 676_848
     assert [count(x.weights) for x in ensemble.trunks] == [5_296_704]
@@ -98,7 +98,7 @@ def test_branching_points_and_depths_of_figure_7(
         googlenet,
         branch=branch,
         attention_end=attention_end,
-        learners=2,
+        num_learners=2,
         embedding_dim=8,
     )
     *size, found = model.backbone.output_shape[1:]
@@ -206,14 +206,14 @@ def test_trains_and_is_saved(variant, tiny_backbone, tmp_path) -> None:
 
 
 def test_known_branch_of_small_convnet() -> None:
-    model = methods.abe("small_convnet", learners=2, embedding_dim=8)
+    model = methods.abe("small_convnet", num_learners=2, embedding_dim=8)
     assert model.backbone.output_shape[1:3] == (12, 12)
 
 
 @pytest.mark.slow
 def test_known_branch_of_bn_inception() -> None:
     model = methods.abe(
-        backbones.bn_inception((32, 32, 3)), learners=2, embedding_dim=8
+        backbones.bn_inception((32, 32, 3)), num_learners=2, embedding_dim=8
     )
     assert model.backbone.output_shape == (None, 2, 2, 576)
 
@@ -223,7 +223,7 @@ def test_resnet50_of_keras_applications(tmp_path) -> None:
     backbone = backbones.get(
         "resnet50", input_shape=(64, 64, 3), freeze_batch_norm=True
     )
-    model = methods.abe(backbone, learners=2, embedding_dim=8)
+    model = methods.abe(backbone, num_learners=2, embedding_dim=8)
     assert model.backbone.output_shape == (None, 8, 8, 512)
     assert model.head.ensemble.attention.output_shape == (None, 8, 8, 1024)
     x = np.random.default_rng(0).uniform(0, 255, (2, 64, 64, 3))
@@ -257,7 +257,7 @@ def test_a_backbone_of_keras_hub() -> None:
         branch="stack1_block0_out",
         attention_end="stack2_block0_out",
         embedding_dim=8,
-        learners=2,
+        num_learners=2,
     )
     x = np.random.default_rng(0).uniform(0, 255, (2, 64, 64, 3))
     outputs = model.outputs_of(x)

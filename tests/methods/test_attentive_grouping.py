@@ -108,7 +108,7 @@ def test_diversity_is_equation_4(
     model = model_of(
         tiny_backbone,
         grouping="M",  # Its groups differ from the start.
-        groups=groups,
+        num_groups=groups,
         scales=scales,
         diversity_reduction=reduction,
     )
@@ -125,7 +125,7 @@ def test_gradient_of_diversity_parts_the_closest_groups() -> None:
     objective = methods.attentive_grouping(
         backbones.small_convnet((16, 16, 1), filters=(4, 8)),
         embedding_dim=6,
-        groups=2,
+        num_groups=2,
         loss="contrastive",
     ).objective
     angle = 1.0
@@ -167,7 +167,7 @@ def margin_by_hand(part, labels, beta) -> float:
 
 def test_margin_has_a_beta_for_each_group_and_class(tiny_backbone) -> None:
     loss = {**PER_CLASS, "mining": "all"}
-    model = model_of(tiny_backbone, groups=3, loss=loss)
+    model = model_of(tiny_backbone, num_groups=3, loss=loss)
     owned = betas_of(model)
     assert [tuple(v.shape) for v in owned] == [(4,)] * 3
     betas = np.linspace(0.4, 1.5, 12).reshape(3, 4)
@@ -186,7 +186,7 @@ def test_margin_has_a_beta_for_each_group_and_class(tiny_backbone) -> None:
 def test_betas_learn_from_their_own_group(tiny_backbone) -> None:
     """One group has collapsed, of the other the positives are far apart."""
     loss = {"name": "margin", "learn_beta": True, "mining": "all"}
-    model = model_of(tiny_backbone, groups=2, loss=loss)
+    model = model_of(tiny_backbone, num_groups=2, loss=loss)
     collapsed = [[1, 0]] * 4
     crossed = [[1, 0], [-1, 0], [0, 1], [0, -1]]
     parts = tf.stack([collapsed, crossed], axis=1)
@@ -229,7 +229,7 @@ def test_diversity_moves_groups_apart() -> None:
         keras.utils.set_random_seed(1)
         model = model_of(
             backbones.small_convnet((16, 16, 1), filters=(4, 8)),
-            groups=2,
+            num_groups=2,
             loss_weights={"diversity": weight},
         )
         model.compile(keras.optimizers.Adam(3e-2))
@@ -249,8 +249,8 @@ def test_defaults_are_those_of_the_papers_comparison(tiny_backbone) -> None:
     assert float(weights["metric"]) == 1
     given = model_of(tiny_backbone, loss_weights={"diversity": 0.5})
     assert float(given.weighting.weights_by_term["diversity"]) == 0.5
-    assert model_of(tiny_backbone).head.groups == 4
-    assert model_of(tiny_backbone, grouping="N").head.groups == 1
+    assert model_of(tiny_backbone).head.num_groups == 4
+    assert model_of(tiny_backbone, grouping="N").head.num_groups == 1
 
 
 def test_recipes_default_to_the_functions_defaults() -> None:
@@ -262,7 +262,7 @@ def test_recipes_default_to_the_functions_defaults() -> None:
 
 
 def test_what_groups_do_not_divide_is_left_out(tiny_backbone) -> None:
-    model = model_of(tiny_backbone, embedding_dim=512, groups=3)
+    model = model_of(tiny_backbone, embedding_dim=512, num_groups=3)
     assert model.compute_output_shape((None, 16, 16, 1)) == (None, 510)
     assert model(batch()[0]).shape == (12, 510)
 
@@ -277,11 +277,11 @@ def test_peers_pool_as_they_are_told(grouping, tiny_backbone) -> None:
     ("arguments", "message"),
     [
         ({"grouping": "B"}, "`grouping`.*one of.*grouping='B'"),
-        ({"grouping": "N", "groups": 2}, 'groups=2. Use "M"'),
+        ({"grouping": "N", "num_groups": 2}, 'num_groups=2. Use "M"'),
         ({"grouping": "G", "key_dim": 3}, "key_dim=3, grouping='G'"),
         ({"scales": "printed"}, "`scales`.*scales='printed'"),
         ({"diversity_reduction": "max"}, "`diversity_reduction`.*'max'"),
-        ({"groups": 0}, "`groups` of AttentiveGrouping.*groups=0"),
+        ({"num_groups": 0}, "`num_groups` of AttentiveGrouping.*num_groups=0"),
     ],
 )
 def test_unfit_arguments_are_refused(arguments, message, tiny_backbone) -> None:

@@ -18,7 +18,7 @@ from tests.conftest import blobs
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "abe": {
         "embedding_dim": 10,
-        "learners": 2,
+        "num_learners": 2,
         "loss": {"name": "contrastive"},
         "branch": "relu_0",
         "attention_end": "relu_1",
@@ -29,7 +29,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     },
     "attentive_grouping": {
         "embedding_dim": 10,
-        "groups": 2,
+        "num_groups": 2,
         "key_dim": 3,
         "loss": {"name": "contrastive"},
         "scales": "paper_table",
@@ -47,8 +47,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     },
     "dcml": {
         "embedding_dim": 10,
-        "learners": 5,
-        "compositors": 3,
+        "num_learners": 5,
+        "num_compositors": 3,
         "loss": {"name": "contrastive"},
         "input_norm": True,
         "compositor_initializer": "glorot_normal",
@@ -73,7 +73,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     },
     "divide_and_conquer": {
         "embedding_dim": 10,
-        "learners": 3,
+        "num_learners": 3,
         "loss": {"name": "contrastive"},
         "update": "all",
     },

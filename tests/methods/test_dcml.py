@@ -16,8 +16,8 @@ LABELS = np.repeat(np.arange(4), 3)
 def model_of(backbone, **kwargs):
     arguments = {
         "embedding_dim": 12,
-        "learners": 3,
-        "compositors": 4,
+        "num_learners": 3,
+        "num_compositors": 4,
         "loss": "contrastive",
     }
     return methods.dcml(backbone, **{**arguments, **kwargs})
@@ -188,7 +188,9 @@ def test_weights_of_the_terms(tiny_backbone) -> None:
 def test_without_compositors_tasks_are_on_the_sub_embeddings(
     tiny_backbone,
 ) -> None:
-    objective, y = objective_and_sub_embeddings(tiny_backbone, compositors=0)
+    objective, y = objective_and_sub_embeddings(
+        tiny_backbone, num_compositors=0
+    )
     assert objective.terms == ("metric", "task_metric")
     assert objective.trainable_variables == []
     expected = sum(contrastive(unit(y[:, k])) for k in range(3))
@@ -209,18 +211,24 @@ def test_options_reach_the_compositor(tiny_backbone) -> None:
     assert not softmax.softmax
 
 
-@pytest.mark.parametrize(("learners", "compositors"), [(1, 1), (2, 5), (6, 1)])
+@pytest.mark.parametrize(
+    ("num_learners", "num_compositors"), [(1, 1), (2, 5), (6, 1)]
+)
 def test_any_numbers_of_learners_and_compositors(
-    learners, compositors, tiny_backbone
+    num_learners, num_compositors, tiny_backbone
 ) -> None:
-    model = model_of(tiny_backbone, learners=learners, compositors=compositors)
+    model = model_of(
+        tiny_backbone,
+        num_learners=num_learners,
+        num_compositors=num_compositors,
+    )
     model.compile("adam")
     logs = model.train_on_batch(*batch(), return_dict=True)
     assert np.isfinite(logs["loss"])
-    dim = 12 // learners
+    dim = 12 // num_learners
     assert model.objective.compositor.kernel.shape == (
-        learners * dim,
-        2 * compositors * learners,
+        num_learners * dim,
+        2 * num_compositors * num_learners,
     )
 
 
@@ -268,9 +276,9 @@ def test_export_leaves_the_compositors_out(tiny_backbone, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"learners": 5}, "learners=5, embedding_dim=12"),
-        ({"learners": 0}, "learners=0, embedding_dim=12"),
-        ({"compositors": -1}, "compositors=-1"),
+        ({"num_learners": 5}, "num_learners=5, embedding_dim=12"),
+        ({"num_learners": 0}, "num_learners=0, embedding_dim=12"),
+        ({"num_compositors": -1}, "num_compositors=-1"),
         ({"tasks": "cluster"}, '"metric", "clusters".*tasks=\'cluster\''),
     ],
 )

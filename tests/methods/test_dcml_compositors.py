@@ -43,11 +43,11 @@ def test_sub_tasks_teach_everything_and_j_dis_all_but_compositors(
     assert reached(model, "metric") == everything - psi
 
 
-@pytest.mark.parametrize("compositors", [1, 8])
+@pytest.mark.parametrize("num_compositors", [1, 8])
 def test_all_compositors_are_computed_at_once(
-    compositors, tiny_backbone
+    num_compositors, tiny_backbone
 ) -> None:
-    model = model_of(tiny_backbone, compositors=compositors)
+    model = model_of(tiny_backbone, num_compositors=num_compositors)
     calls = count_calls(model.objective.compositor)
     x, targets = batch()
     model.objective(model.outputs_of(x), targets)
@@ -57,9 +57,9 @@ def test_all_compositors_are_computed_at_once(
 def test_more_compositors_are_no_more_operations(tiny_backbone) -> None:
     """One kernel and one product, whatever their number."""
     sizes = set()
-    for compositors in (2, 16):
+    for num_compositors in (2, 16):
         layer = model_of(
-            tiny_backbone, compositors=compositors
+            tiny_backbone, num_compositors=num_compositors
         ).objective.compositor
         graph = tf.function(layer.__call__, autograph=False)
         traced = graph.get_concrete_function(tf.TensorSpec((None, 3, 4)))

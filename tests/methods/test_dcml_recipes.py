@@ -29,7 +29,7 @@ def test_recipes_can_set_what_the_method_takes() -> None:
 def test_recipe_makes_the_model() -> None:
     recipe = load(GLYPHS / "dcml.yaml")
     objective = building.model(recipe).objective
-    assert objective.compositor.compositors == 8
+    assert objective.compositor.num_compositors == 8
     images = blobs(64)
     sampler = building.sampler(recipe, images)
     assert type(sampler) is data.ClassBalanced
@@ -41,10 +41,10 @@ def test_recipe_with_clusters_divides_the_data() -> None:
     images = blobs(64)
     sampler = building.sampler(recipe, images)
     assert isinstance(sampler, data.ClusterSampler)
-    assert sampler.learners == 4
+    assert sampler.num_learners == 4
     (recluster,) = building.division(recipe, images, sampler)
     assert isinstance(recluster, callbacks.Recluster)
-    assert building.model(recipe).objective.compositor.compositors == 4
+    assert building.model(recipe).objective.compositor.num_compositors == 4
 
 
 def test_a_division_of_nothing_is_refused() -> None:

@@ -79,7 +79,7 @@ def test_shared_task_is_the_sum_over_parts() -> None:
 
 
 def test_meta_classes_are_groups_of_one_size() -> None:
-    task = MetaClasses(on("contrastive"), num_classes=11, meta_classes=3)
+    task = MetaClasses(on("contrastive"), num_classes=11, num_meta_classes=3)
     task.build({"embedding": (None, 4)})
     groups = task.meta_class.numpy()
     assert sorted(np.bincount(groups)) == [3, 4, 4]
@@ -90,7 +90,7 @@ def test_meta_classes_are_groups_of_one_size() -> None:
 
 
 def test_meta_classes_take_the_place_of_labels() -> None:
-    task = MetaClasses(on("contrastive"), num_classes=6, meta_classes=2)
+    task = MetaClasses(on("contrastive"), num_classes=6, num_meta_classes=2)
     task.build({"embedding": (None, 4)})
     x = np.random.default_rng(0).normal(size=(6, 4)).astype("f4")
     labels = np.array([5, 4, 3, 2, 1, 0])
@@ -101,7 +101,7 @@ def test_meta_classes_take_the_place_of_labels() -> None:
 
 
 def test_meta_classes_know_their_classes() -> None:
-    task = MetaClasses(on("contrastive"), num_classes=3, meta_classes=2)
+    task = MetaClasses(on("contrastive"), num_classes=3, num_meta_classes=2)
     task.build({"embedding": (None, 4)})
     outputs = {"embedding": tf.random.normal((3, 4))}
     with pytest.raises(ValueError, match="num_classes=3 and a label 3"):
@@ -113,7 +113,7 @@ def test_meta_classes_know_their_classes() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [((4, 1), "meta_classes=1"), ((2, 3), "`num_classes`.*num_classes=2")],
+    [((4, 1), "num_meta_classes=1"), ((2, 3), "`num_classes`.*num_classes=2")],
 )
 def test_meta_classes_refuse(arguments, message) -> None:
     with pytest.raises(ValueError, match=message):
@@ -178,14 +178,14 @@ def test_a_cluster_step_moves_every_learner(tiny_backbone) -> None:
 def test_trains_on_clusters_of_its_embedding() -> None:
     images = blobs()
     sampler = data.ClusterSampler(
-        images.labels, classes=2, images=3, learners=2
+        images.labels, classes_per_batch=2, images_per_class=3, num_learners=2
     )
     recluster = callbacks.Recluster(images, sampler, every=1)
     model = methods.dcml(
         keras.Sequential([keras.Input((16, 16, 1)), keras.layers.Flatten()]),
         embedding_dim=8,
-        learners=2,
-        compositors=2,
+        num_learners=2,
+        num_compositors=2,
         loss={"name": "margin", "learn_beta": True},
         tasks="clusters",
     )
@@ -233,7 +233,9 @@ def two_views():
 
 
 def model_with_keys(backbone):
-    return model_of(backbone, compositors=2, tasks=KeyObjective(), momentum=0.9)
+    return model_of(
+        backbone, num_compositors=2, tasks=KeyObjective(), momentum=0.9
+    )
 
 
 def test_any_objective_on_parts_is_a_sub_task(tiny_backbone) -> None:
@@ -301,7 +303,7 @@ class Recorded(Objective):
 
 def test_tasks_of_single_composites_act_after_the_step() -> None:
     tasks = [Recorded(), Recorded()]
-    relabeled = MetaClasses(tasks[1], num_classes=3, meta_classes=2)
+    relabeled = MetaClasses(tasks[1], num_classes=3, num_meta_classes=2)
     separate = SeparateTasks([tasks[0], relabeled])
     separate.build({"parts": (None, 2, 4), "embedding": (None, 8)})
     parts = np.random.default_rng(0).normal(size=(3, 2, 4)).astype("f4")

@@ -10,7 +10,7 @@ from tests.methods.test_contract import batch
 
 
 def model_of(backbone, **kwargs):
-    arguments = {"embedding_dim": 10, "learners": 3, "loss": "contrastive"}
+    arguments = {"embedding_dim": 10, "num_learners": 3, "loss": "contrastive"}
     return methods.divide_and_conquer(backbone, **{**arguments, **kwargs})
 
 

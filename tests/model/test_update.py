@@ -12,7 +12,7 @@ LEARNERS = 3
 
 def model_with(optimizer, backbone, jit: bool, **kwargs):
     model = methods.divide_and_conquer(
-        backbone, embedding_dim=10, learners=LEARNERS,
+        backbone, embedding_dim=10, num_learners=LEARNERS,
         loss=kwargs.pop("loss", "contrastive"), **kwargs,
     )  # fmt: skip
     model.compile(optimizer, jit_compile=jit)

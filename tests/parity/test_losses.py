@@ -277,7 +277,7 @@ PROXIES = {
         False,
     ),
     "SoftTriple": (
-        lambda dim: losses.SoftTripleLoss(CLASSES, centers=4, tau=0.0),
+        lambda dim: losses.SoftTripleLoss(CLASSES, num_centers=4, tau=0.0),
         lambda dim: their_losses.SoftTripleLoss(
             CLASSES, dim, centers_per_class=4
         ),

@@ -21,14 +21,14 @@ def test_every_argument_is_a_key_with_the_same_default() -> None:
 
 
 def test_the_recipe_makes_its_model() -> None:
-    recipe = load(RECIPE, ("method.learners=2", "method.variant=heads"))
+    recipe = load(RECIPE, ("method.num_learners=2", "method.variant=heads"))
     model = building.model(recipe)
     assert len(model.head.ensemble.trunks) == 2
     assert model.compute_output_shape((None, 48, 48, 1)) == (None, 128)
 
 
 def test_pair_batches_have_as_many_images_as_batches_say(images) -> None:
-    settings = ("batches.classes=6", "batches.images=2")
+    settings = ("batches.classes_per_batch=6", "batches.images_per_class=2")
     recipe = load(RECIPE, (PAIRS, "method.pairs=constructed", *settings))
     sampler = building.sampler(recipe, images)
     assert isinstance(sampler, data.PairSampler)

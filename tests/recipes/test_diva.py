@@ -10,7 +10,9 @@ RECIPE = Path(__file__).parents[2] / "recipes" / "glyphs" / "diva.yaml"
 
 
 def test_two_views_reach_the_pipeline() -> None:
-    recipe = load(RECIPE, ("batches={classes: 2, images: 3}",))
+    recipe = load(
+        RECIPE, ("batches={classes_per_batch: 2, images_per_class: 3}",)
+    )
     pixels = np.zeros((12, 48, 48, 1), "uint8")
     images = data.ImageSet(pixels[..., 0], np.repeat(np.arange(4), 3))
     batches = building.sampler(recipe, images)
@@ -38,7 +40,9 @@ def test_unknown_auxiliary_loss_is_refused() -> None:
 
 
 def test_batches_without_triplets_are_told_of(caplog) -> None:
-    recipe = load(RECIPE, ("batches={classes: 2, images: 2}",))
+    recipe = load(
+        RECIPE, ("batches={classes_per_batch: 2, images_per_class: 2}",)
+    )
     labels = np.repeat(np.arange(4), 3)
     images = data.ImageSet(np.zeros((12, 48, 48), "uint8"), labels)
     building.sampler(recipe, images)

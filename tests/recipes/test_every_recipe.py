@@ -62,8 +62,8 @@ def test_trains_a_step_and_embeds(path, archives, monkeypatch) -> None:
     monkeypatch.setattr(building, "backbones", SimpleNamespace(get=get))
     recipe = load(path)
     settings = [
-        "batches.classes=4",
-        f"batches.images={min(recipe.batches.images, 3)}",
+        "batches.classes_per_batch=4",
+        f"batches.images_per_class={min(recipe.batches.images_per_class, 3)}",
         "batches.steps_per_epoch=1",
     ]
     if recipe.data.name != "glyphs":
@@ -74,7 +74,7 @@ def test_trains_a_step_and_embeds(path, archives, monkeypatch) -> None:
         if recipe.augmentation.resize:
             settings += ["augmentation.resize=36"]
     if recipe.method.name == "abe":
-        settings += ["batches.images=2"]
+        settings += ["batches.images_per_class=2"]
     recipe = load(path, tuple(settings))
     splits = building.splits(recipe)
     batches = building.sampler(recipe, splits.train)

@@ -69,12 +69,12 @@ def test_merge_alters_neither() -> None:
 
 
 def test_a_section_of_another_name_is_replaced() -> None:
-    base = {"method": {"name": "dcml", "compositors": 8}}
+    base = {"method": {"name": "dcml", "num_compositors": 8}}
     change = {"method": {"name": "baseline", "pooling": "max"}}
     assert merge(base, change) == change
     same = {"method": {"name": "dcml", "signs": False}}
     assert merge(base, same)["method"] == {
-        "name": "dcml", "compositors": 8, "signs": False,
+        "name": "dcml", "num_compositors": 8, "signs": False,
     }  # fmt: skip
 
 

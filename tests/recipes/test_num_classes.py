@@ -14,7 +14,7 @@ RECIPES = Path(__file__).parents[2] / "recipes" / "glyphs"
 BETA = "{name: margin, learn_beta: true, num_classes: auto}"
 SMALL = (
     "backbone.input_shape=[16, 16, 1]",
-    "batches={classes: 3, images: 3, steps_per_epoch: 2}",
+    "batches={classes_per_batch: 3, images_per_class: 3, steps_per_epoch: 2}",
     "epochs=1",
     "evaluation={metrics: [recall@1, map@r]}",
 )

@@ -19,7 +19,10 @@ DECAY = "optimizer={name: adam, weight_decay: 0.1, decay: coupled}"
 
 def batches(steps: int) -> data.Sampler:
     return data.ClassBalanced(
-        blobs().labels, classes=3, images=2, steps_per_epoch=steps
+        blobs().labels,
+        classes_per_batch=3,
+        images_per_class=2,
+        steps_per_epoch=steps,
     )
 
 
@@ -148,7 +151,8 @@ def test_the_rate_of_every_epoch_is_in_metrics_csv(
         RECIPE,
         (
             "backbone.input_shape=[16, 16, 1]",
-            "batches={classes: 4, images: 2, steps_per_epoch: 2}",
+            "batches={classes_per_batch: 4, images_per_class: 2, "
+            "steps_per_epoch: 2}",
             "optimizer={learning_rate: 0.01, weight_decay: 0.001, "
             "decay: coupled, schedule: {name: steps, epochs: [1, 2]}}",
             "rate_multipliers={head: 2.0}",

@@ -118,39 +118,46 @@ def test_names_are_those_of_the_files_and_differ() -> None:
 # As the papers print them, or, where they do not, the released code.
 SETTINGS: dict[str, dict[str, Any]] = {
     "cub200/baseline": {
-        "method.embedding_dim": 128, "batches.classes": 32,
-        "batches.images": 4, "optimizer.learning_rate": 1e-5,
+        "method.embedding_dim": 128, "batches.classes_per_batch": 32,
+        "batches.images_per_class": 4, "optimizer.learning_rate": 1e-5,
         "optimizer.epsilon": 1e-8, "augmentation.crop": "random",
         "augmentation.flip": True, "augmentation.resize": 256,
         "backbone.input_shape": (224, 224, 3), "resize": 256,
         "resize_mode": "shortest", "augmentation.resize_mode": "shortest",
         "backbone.freeze_batch_norm": True,
     },
-    "sop/baseline": {"batches.classes": 20, "batches.images": 4},
-    "cub200/divide_and_conquer": {
-        "method.learners": 4, "method.every": 2, "method.embedding_dim": 128,
-        "method.loss.alpha": 0.2, "method.loss.beta": 1.2,
-        "batches.classes": 32, "batches.images": 4,
+    "sop/baseline": {
+        "batches.classes_per_batch": 20, "batches.images_per_class": 4,
     },
-    "cars196/divide_and_conquer": {"method.learners": 4},
-    "sop/divide_and_conquer": {"method.learners": 8, "batches.classes": 20},
-    "inshop/divide_and_conquer": {"method.learners": 8, "batches.classes": 20},
+    "cub200/divide_and_conquer": {
+        "method.num_learners": 4, "method.every": 2,
+        "method.embedding_dim": 128,
+        "method.loss.alpha": 0.2, "method.loss.beta": 1.2,
+        "batches.classes_per_batch": 32, "batches.images_per_class": 4,
+    },
+    "cars196/divide_and_conquer": {"method.num_learners": 4},
+    "sop/divide_and_conquer": {
+        "method.num_learners": 8, "batches.classes_per_batch": 20,
+    },
+    "inshop/divide_and_conquer": {
+        "method.num_learners": 8, "batches.classes_per_batch": 20,
+    },
     "vehicleid/divide_and_conquer": {
-        "method.learners": 8, "batches.classes": 32,
+        "method.num_learners": 8, "batches.classes_per_batch": 32,
     },
     "cub200/dcml": {
-        "method.learners": 4, "method.embedding_dim": 512,
-        "method.compositors": 8, "loss_weights.task_metric": 1.0,
+        "method.num_learners": 4, "method.embedding_dim": 512,
+        "method.num_compositors": 8, "loss_weights.task_metric": 1.0,
         "loss_weights.reinforcement": 0.05, "optimizer.learning_rate": 1e-6,
         "augmentation.crop": "random_resized", "resize_mode": "squash",
         "augmentation.resize": 256, "augmentation.resize_mode": "squash",
-        "batches.classes": 28, "batches.images": 4,
+        "batches.classes_per_batch": 28, "batches.images_per_class": 4,
     },
     "cub200/abe": {
-        "method.learners": 8, "method.embedding_dim": 512,
+        "method.num_learners": 8, "method.embedding_dim": 512,
         "method.divergence_margin": 1.0, "loss_weights.divergence": 1.0,
-        "method.pair_batches": True, "batches.classes": 32,
-        "batches.images": 2, "optimizer.name": "sgd",
+        "method.pair_batches": True, "batches.classes_per_batch": 32,
+        "batches.images_per_class": 2, "optimizer.name": "sgd",
         "optimizer.momentum": 0.9, "backbone.name": "googlenet",
         "augmentation.resize": 256, "augmentation.resize_mode": "longest",
         "resize": 256, "resize_mode": "longest",
@@ -162,12 +169,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "augmentation.resize_mode": "squash", "resize_mode": "squash",
     },
     "cub200/attentive_grouping": {
-        "method.groups": 3, "method.embedding_dim": 512,
+        "method.num_groups": 3, "method.embedding_dim": 512,
         "method.loss.num_classes": "auto", "loss_weights.diversity": 0.02,
         "optimizer.learning_rate": 1e-5, "optimizer.weight_decay": 3e-3,
         "optimizer.decay": "coupled", "optimizer.schedule.epochs": (55,),
         "rate_multipliers.loss_weights_beta": 5.0, "epochs": 100,
-        "batches.classes": 56, "batches.images": 2,
+        "batches.classes_per_batch": 56, "batches.images_per_class": 2,
         "augmentation.resize": None,
     },
     "cars196/attentive_grouping": {
@@ -185,7 +192,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "rate_multipliers.loss_weights_beta": 5.0,
     },
     "cars196/attentive_grouping_inception": {
-        "backbone.name": "torchvision_googlenet", "method.groups": 3,
+        "backbone.name": "torchvision_googlenet", "method.num_groups": 3,
         "backbone.freeze_batch_norm": True, "optimizer.learning_rate": 2e-5,
         "optimizer.weight_decay": 3e-3, "loss_weights.diversity": 0.02,
         "rate_multipliers.loss_weights_beta": 2.5, "epochs": 200,
@@ -196,7 +203,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "rate_multipliers.loss_weights_beta": 0.5,
     },
     "cub200/attentive_grouping_4": {
-        "method.groups": 4, "loss_weights.diversity": 0.01,
+        "method.num_groups": 4, "loss_weights.diversity": 0.01,
         "optimizer.weight_decay": 1e-3,
     },
     "cub200/diva": {
@@ -238,7 +245,9 @@ def test_batches_are_as_large_as_published() -> None:
     sizes = {"dcml": 112, "abe": 64, "attentive_grouping": 112, "diva": 112}
     for path in PUBLISHED:
         recipe = load(path)
-        size = recipe.batches.classes * recipe.batches.images
+        size = (
+            recipe.batches.classes_per_batch * recipe.batches.images_per_class
+        )
         small = path.parent.name in ("sop", "inshop")
         margin = 80 if small else 128
         assert size == sizes.get(recipe.method.name, margin), path

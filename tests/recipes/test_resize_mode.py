@@ -17,8 +17,8 @@ SETTINGS = (
     "augmentation.pad=0",
     "augmentation.flip=false",
     "backbone.input_shape=[16, 16, 1]",
-    "batches.classes=3",
-    "batches.images=2",
+    "batches.classes_per_batch=3",
+    "batches.images_per_class=2",
     "resize=18",
     "resize_mode=squash",
 )

@@ -13,11 +13,11 @@ METHODS = {
     "baseline": "method={name: baseline, loss: contrastive, embedding_dim: 8}",
     "divide_and_conquer": "name=divided",
     "attentive_grouping": "method={name: attentive_grouping, embedding_dim: 8, "
-    "groups: 2, loss: contrastive}",
-    "abe": "method={name: abe, embedding_dim: 8, learners: 2, "
+    "num_groups: 2, loss: contrastive}",
+    "abe": "method={name: abe, embedding_dim: 8, num_learners: 2, "
     "branch: relu_1, attention_end: relu_2}",
-    "dcml": "method={name: dcml, embedding_dim: 8, learners: 2, "
-    "compositors: 3, loss: contrastive}",
+    "dcml": "method={name: dcml, embedding_dim: 8, num_learners: 2, "
+    "num_compositors: 3, loss: contrastive}",
 }
 
 QUICK = ("epochs=1", "evaluation.metrics=[recall@1, map@r]")

@@ -13,9 +13,9 @@ backbone: {{name: small_convnet, input_shape: [16, 16, 1]}}
 method:
   name: divide_and_conquer
   embedding_dim: 8
-  learners: 2
+  num_learners: 2
   loss: contrastive
-batches: {{classes: 2, images: 3}}
+batches: {{classes_per_batch: 2, images_per_class: 3}}
 epochs: 2
 """
 

@@ -13,7 +13,7 @@ from keras_dml.visualization import (
 
 def model_of(backbone, grouping: str = "A") -> MetricModel:
     return methods.attentive_grouping(
-        backbone, embedding_dim=6, groups=3, grouping=grouping, resize=18
+        backbone, embedding_dim=6, num_groups=3, grouping=grouping, resize=18
     )
 
 
@@ -37,7 +37,7 @@ def test_bright_places_attract_a_query_for_brightness(images) -> None:
     inputs = keras.Input((16, 16, 1))
     pixels = keras.layers.Rescaling(1 / 255)(inputs)
     model = methods.attentive_grouping(
-        keras.Model(inputs, pixels), embedding_dim=1, groups=1
+        keras.Model(inputs, pixels), embedding_dim=1, num_groups=1
     )
     model.head.module.queries.assign([[1.0]])
     model.head.module.key_kernel.assign([[50.0]])
@@ -53,7 +53,7 @@ def test_masks_count_with_their_mean_over_channels(
     model = methods.abe(
         tiny_backbone,
         embedding_dim=6,
-        learners=3,
+        num_learners=3,
         branch="relu_0",
         attention_end="relu_1",
     )

@@ -37,7 +37,7 @@ def test_part_distance_is_between_unit_sub_embeddings(
 
 
 def test_part_distance_knows_its_extremes(tiny_backbone, images) -> None:
-    model = model_of(tiny_backbone, learners=2)
+    model = model_of(tiny_backbone, num_learners=2)
     kernel, bias = model.head.dense.weights
     half = np.array(kernel)[:, :6]
     bias.assign(np.zeros(12))
@@ -50,7 +50,7 @@ def test_part_distance_knows_its_extremes(tiny_backbone, images) -> None:
 
 
 def test_refuses_models_without_what_is_analyzed(tiny_backbone, images) -> None:
-    model = model_of(tiny_backbone, learners=1, compositors=0)
+    model = model_of(tiny_backbone, num_learners=1, num_compositors=0)
     with pytest.raises(ValueError, match="must have compositors"):
         dcml_analysis.mean_weights(model, images)
     with pytest.raises(ValueError, match="two learners or more"):

@@ -25,14 +25,14 @@ VIEW = View((16, 16), 1)
 
 
 def grouping(backbone):
-    return methods.attentive_grouping(backbone, embedding_dim=6, groups=3)
+    return methods.attentive_grouping(backbone, embedding_dim=6, num_groups=3)
 
 
 def abe(backbone):
     return methods.abe(
         backbone,
         embedding_dim=8,
-        learners=4,
+        num_learners=4,
         branch="relu_0",
         attention_end="relu_1",
     )

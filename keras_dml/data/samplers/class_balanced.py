@@ -38,20 +38,22 @@ class ClassBalanced(Sampler):
     twice.
 
     Corner cases: a class with a single image has no positive pair and is
-    left out, which is logged once, unless `images` is 1. Where an epoch
-    has fewer slots than there are classes, they take turns.
+    left out, which is logged once, unless `images_per_class` is 1. Where
+    an epoch has fewer slots than there are classes, they take turns.
 
     Args:
         labels: Class of every image, (N,) integers.
-        classes: Classes in a batch, P. Give either this or `batch_size`.
-        images: Images of each class in a batch, K.
+        classes_per_batch: Classes in a batch, P. Give either this or
+            `batch_size`.
+        images_per_class: Images of each class in a batch, K.
         weighting: How often classes are drawn: "balanced", all alike;
             "proportional" to their number of images; "sqrt", to its
             square root. A class is drawn at most once a batch and, where
             the epoch has slots enough, at least once an epoch.
-        batch_size: Images in a batch, instead of `classes`. There are
-            `batch_size // images` classes in a batch, or all where there
-            are fewer; slots left over go to more images of these classes.
+        batch_size: Images in a batch, instead of `classes_per_batch`.
+            There are `batch_size // images_per_class` classes in a batch,
+            or all where there are fewer; slots left over go to more images
+            of these classes.
         seed: Seed of all plans.
         steps_per_epoch: Batches in an epoch, by default as many whole
             batches as there are images.
@@ -63,7 +65,9 @@ class ClassBalanced(Sampler):
     Example:
 
     ```python
-    sampler = ClassBalanced(train.labels, classes=32, images=4)
+    sampler = ClassBalanced(
+        train.labels, classes_per_batch=32, images_per_class=4
+    )
     sampler.plan(epoch=0)  # (steps, 128) row numbers
     ```
     """
@@ -71,34 +75,39 @@ class ClassBalanced(Sampler):
     def __init__(
         self,
         labels: npt.ArrayLike,
-        classes: int | None = None,
-        images: int = 4,
+        classes_per_batch: int | None = None,
+        images_per_class: int = 4,
         weighting: str = "balanced",
         batch_size: int | None = None,
         seed: int = 0,
         steps_per_epoch: int | None = None,
     ) -> None:
-        if (classes is None) == (batch_size is None):
+        if (classes_per_batch is None) == (batch_size is None):
             raise ValueError(
-                "ClassBalanced needs either `classes` or `batch_size`. "
-                f"Received: classes={classes}, batch_size={batch_size}. Use "
-                "for instance classes=32, images=4 or batch_size=128, "
-                "images=4."
+                "ClassBalanced needs either `classes_per_batch` or "
+                "`batch_size`. Received: classes_per_batch="
+                f"{classes_per_batch}, batch_size={batch_size}. Use for "
+                "instance classes_per_batch=32, images_per_class=4 or "
+                "batch_size=128, images_per_class=4."
             )
-        self.images = check_count("ClassBalanced", "images", images)
+        self.images_per_class = check_count(
+            "ClassBalanced", "images_per_class", images_per_class
+        )
         if batch_size is None:
-            classes = check_count("ClassBalanced", "classes", classes)
-            batch_size = classes * self.images
+            classes_per_batch = check_count(
+                "ClassBalanced", "classes_per_batch", classes_per_batch
+            )
+            batch_size = classes_per_batch * self.images_per_class
         super().__init__(labels, batch_size, seed, steps_per_epoch)
         check_choice("ClassBalanced", "weighting", weighting, WEIGHTINGS)
         self.weighting = weighting
         self._groups = self._group()
-        if classes is None:
-            classes = self._classes_that_fit()
-        elif classes > len(self._groups):
-            raise ValueError(self._too_few_classes(classes))
-        self.classes = classes
-        self._quotas = quotas(self.batch_size, classes)
+        if classes_per_batch is None:
+            classes_per_batch = self._classes_that_fit()
+        elif classes_per_batch > len(self._groups):
+            raise ValueError(self._too_few_classes(classes_per_batch))
+        self.classes_per_batch = classes_per_batch
+        self._quotas = quotas(self.batch_size, classes_per_batch)
         self._shares = self._class_shares()
 
     def plan(self, epoch: int) -> Rows:
@@ -117,7 +126,7 @@ class ClassBalanced(Sampler):
     def _counts(
         self, epoch: int, rng: np.random.Generator
     ) -> tuple[Rows, Rows]:
-        slots = self.steps * self.classes
+        slots = self.steps * self.classes_per_batch
         if self._shares is None:
             seed = (self.seed, 1)
             return balanced_counts(len(self._groups), slots, epoch, seed)
@@ -131,13 +140,15 @@ class ClassBalanced(Sampler):
         exponent = 1.0 if self.weighting == "proportional" else 0.5
         return proportional_shares(
             self._groups.sizes**exponent,
-            self.steps * self.classes,
+            self.steps * self.classes_per_batch,
             self.steps,
         )
 
     def _group(self) -> Groups:
         rows = np.arange(len(self.labels))
-        groups = Groups.of(self.labels, rows, at_least=min(2, self.images))
+        groups = Groups.of(
+            self.labels, rows, at_least=min(2, self.images_per_class)
+        )
         left_out = len(rows) - len(groups.rows)
         if left_out:
             logger.warning(
@@ -147,29 +158,32 @@ class ClassBalanced(Sampler):
         return groups
 
     def _classes_that_fit(self) -> int:
-        classes = min(self.batch_size // self.images, len(self._groups))
+        classes = min(
+            self.batch_size // self.images_per_class, len(self._groups)
+        )
         if classes == 0:
             raise ValueError(
-                "`batch_size` of ClassBalanced must hold `images` images of "
-                "at least one class that has two. Received: batch_size="
-                f"{self.batch_size}, images={self.images}, "
-                f"{len(self._groups)} such classes."
+                "`batch_size` of ClassBalanced must hold `images_per_class` "
+                "images of at least one class that has two. Received: "
+                f"batch_size={self.batch_size}, images_per_class="
+                f"{self.images_per_class}, {len(self._groups)} such classes."
             )
         return classes
 
     def _too_few_classes(self, classes: int) -> str:
         available = len(self._groups)
         way_out = (
-            f"Use classes={available}, or batch_size={self.batch_size} "
-            "instead of `classes` to fill the batch with more images of "
-            "these classes."
+            f"Use classes_per_batch={available}, or "
+            f"batch_size={self.batch_size} instead, to fill the batch with "
+            "more images of these classes."
             if available
             else "Metric learning needs several images of a class."
         )
         return (
-            "`classes` of ClassBalanced must not be more than there are "
-            f"classes with at least {min(2, self.images)} images. Received: "
-            f"classes={classes}, {available} such classes. {way_out}"
+            "`classes_per_batch` of ClassBalanced must not be more than there "
+            f"are classes with at least {min(2, self.images_per_class)} "
+            f"images. Received: classes_per_batch={classes}, {available} such "
+            f"classes. {way_out}"
         )
 
 

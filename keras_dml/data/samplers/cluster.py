@@ -45,9 +45,9 @@ class ClusterSampler(Sampler):
 
     Args:
         labels: Class of every image, (N,) integers.
-        classes: Classes in a batch, P.
-        images: Images of each class in a batch, K.
-        learners: Number of clusters and of learners.
+        classes_per_batch: Classes in a batch, P.
+        images_per_class: Images of each class in a batch, K.
+        num_learners: Number of clusters and of learners.
         schedule: How the cluster or learner of a step is drawn.
             "alternate", each alike (the paper); "round_robin", in order
             (the released code); "proportional" to the clusters' sizes.
@@ -75,9 +75,9 @@ class ClusterSampler(Sampler):
     def __init__(
         self,
         labels: npt.ArrayLike,
-        classes: int,
-        images: int = 4,
-        learners: int = 4,
+        classes_per_batch: int,
+        images_per_class: int = 4,
+        num_learners: int = 4,
         schedule: Schedule = "alternate",
         fill: Fill = "none",
         seed: int = 0,
@@ -86,15 +86,17 @@ class ClusterSampler(Sampler):
         owner = "ClusterSampler"
         self._all = ClassBalanced(
             labels,
-            classes=classes,
-            images=check_count(owner, "images", images, least=2),
+            classes_per_batch=classes_per_batch,
+            images_per_class=check_count(
+                owner, "images_per_class", images_per_class, least=2
+            ),
             seed=seed,
             steps_per_epoch=steps_per_epoch,
         )
         super().__init__(labels, self._all.batch_size, seed, steps_per_epoch)
-        self.classes = self._all.classes
-        self.images = self._all.images
-        self.learners = check_count(owner, "learners", learners)
+        self.classes_per_batch = self._all.classes_per_batch
+        self.images_per_class = self._all.images_per_class
+        self.num_learners = check_count(owner, "num_learners", num_learners)
         check_choice(owner, "schedule", schedule, get_args(Schedule))
         check_choice(owner, "fill", fill, get_args(Fill))
         self.schedule = schedule
@@ -112,7 +114,7 @@ class ClusterSampler(Sampler):
 
         Args:
             assignments: Cluster of every image, (N,) integers from 0 to
-                `learners` − 1.
+                `num_learners` − 1.
 
         Raises:
             ValueError: If they are not that, or no cluster has two classes
@@ -127,13 +129,13 @@ class ClusterSampler(Sampler):
                 f"{array.dtype} and shape {array.shape}, "
                 f"{len(self.labels)} images."
             )
-        if array.min() < 0 or array.max() >= self.learners:
+        if array.min() < 0 or array.max() >= self.num_learners:
             raise ValueError(
                 "`assignments` of ClusterSampler must be from 0 to "
-                f"`learners` − 1. Received: {array.min()} to {array.max()}, "
-                f"learners={self.learners}."
+                f"`num_learners` − 1. Received: {array.min()} to "
+                f"{array.max()}, num_learners={self.num_learners}."
             )
-        if not usable_clusters(array, self.labels, self.learners).any():
+        if not usable_clusters(array, self.labels, self.num_learners).any():
             raise ValueError(
                 "`assignments` of ClusterSampler must give at least one "
                 "cluster two classes with two images each. Received: "
@@ -206,15 +208,16 @@ class ClusterSampler(Sampler):
         assignments = self._assignments
         if assignments is None:
             if self.phase[1] == "all":
-                return np.arange(self.learners), np.ones(self.learners, int)
+                count = self.num_learners
+                return np.arange(count), np.ones(count, int)
             raise ValueError(
                 "ClusterSampler.plan needs to know which image is in which "
                 "cluster. Received: no assignments. Add the callback "
                 "Recluster(images, sampler) to `fit`, which sets them before "
                 "every epoch that needs them, or call set_assignments."
             )
-        usable = usable_clusters(assignments, self.labels, self.learners)
-        sizes = np.bincount(assignments, minlength=self.learners)
+        usable = usable_clusters(assignments, self.labels, self.num_learners)
+        sizes = np.bincount(assignments, minlength=self.num_learners)
         return np.flatnonzero(usable), sizes[usable]
 
     def _plan_cluster(self, cluster: int, steps: int, epoch: int) -> Rows:
@@ -224,8 +227,8 @@ class ClusterSampler(Sampler):
         pool = self._pool(inside)
         groups = Groups.of(self.labels, pool, at_least=2)
         alone = inside[~np.isin(self.labels[inside], groups.labels)]
-        classes = min(self.classes, len(groups))
-        room = self.batch_size - classes * self.images
+        classes = min(self.classes_per_batch, len(groups))
+        room = self.batch_size - classes * self.images_per_class
         negatives = min(room, len(alone))
         seed = (self.seed, 3, epoch, cluster)
         rng = np.random.default_rng(seed)
@@ -272,17 +275,17 @@ class ClusterSampler(Sampler):
 
 
 def usable_clusters(
-    assignments: npt.ArrayLike, labels: npt.ArrayLike, learners: int
+    assignments: npt.ArrayLike, labels: npt.ArrayLike, num_learners: int
 ) -> npt.NDArray[np.bool_]:
     """Which clusters a batch with positives and negatives can come from.
 
     Args:
-        assignments: Cluster of every image, (N,) from 0 to `learners` − 1.
+        assignments: Cluster of every image, (N,) from 0 to `num_learners` − 1.
         labels: Class of every image, (N,).
-        learners: Number of clusters.
+        num_learners: Number of clusters, K.
 
     Returns:
-        (learners,) booleans: whether the cluster has at least two classes
+        (K,) booleans: whether the cluster has at least two classes
         with at least two images.
     """
     _, class_of = np.unique(labels, return_inverse=True)
@@ -291,4 +294,4 @@ def usable_clusters(
         np.asarray(assignments) * classes + class_of, return_counts=True
     )
     cluster_of_class = pairs[counts >= 2] // classes
-    return np.bincount(cluster_of_class, minlength=learners) >= 2
+    return np.bincount(cluster_of_class, minlength=num_learners) >= 2

@@ -23,13 +23,13 @@ class PairSampler(Sampler):
 
     Args:
         labels: Class of every image, (N,) integers.
-        pairs: Pairs in a batch, an even number; half the batch size.
+        num_pairs: Pairs in a batch, an even number; half the batch size.
         seed: Seed of all plans.
         steps_per_epoch: Batches in an epoch, by default as many whole
             batches as there are images.
 
     Raises:
-        ValueError: If `pairs` is odd, if there are fewer anchors than
+        ValueError: If `num_pairs` is odd, if there are fewer anchors than
             pairs, or if there is one class only.
 
     Reference:
@@ -40,41 +40,46 @@ class PairSampler(Sampler):
     def __init__(
         self,
         labels: npt.ArrayLike,
-        pairs: int = 32,
+        num_pairs: int = 32,
         seed: int = 0,
         steps_per_epoch: int | None = None,
     ) -> None:
-        self.pairs = check_count("PairSampler", "pairs", pairs, least=2)
-        super().__init__(labels, 2 * self.pairs, seed, steps_per_epoch)
+        self.num_pairs = check_count(
+            "PairSampler", "num_pairs", num_pairs, least=2
+        )
+        super().__init__(labels, 2 * self.num_pairs, seed, steps_per_epoch)
         self._groups = Groups.of(self.labels, np.arange(len(self.labels)))
         self._anchors = np.flatnonzero(
             np.repeat(self._groups.sizes, self._groups.sizes) >= 2
         )
-        if self.pairs % 2:
+        if self.num_pairs % 2:
             raise ValueError(
-                "`pairs` of PairSampler must be even, half of them positive "
-                f"and half negative. Received: pairs={pairs}."
+                "`num_pairs` of PairSampler must be even, half of them "
+                f"positive and half negative. Received: num_pairs={num_pairs}."
             )
-        if len(self._anchors) < self.pairs or len(self._groups) < 2:
+        if len(self._anchors) < self.num_pairs or len(self._groups) < 2:
             raise ValueError(
                 "`labels` of PairSampler must have two classes and, in "
-                "classes of at least two images, as many images as `pairs`. "
-                f"Received: {len(self._groups)} classes, "
-                f"{len(self._anchors)} such images, pairs={pairs}."
+                "classes of at least two images, as many images as "
+                f"`num_pairs`. Received: {len(self._groups)} classes, "
+                f"{len(self._anchors)} such images, num_pairs={num_pairs}."
             )
 
     def plan(self, epoch: int) -> Rows:
-        """Rows of every batch, anchors and partners, (steps, 2 · pairs)."""
+        """Rows of every batch, anchors and partners, (steps, 2 · num_pairs)."""
         rng = np.random.default_rng([self.seed, 0, epoch])
         counts, _ = balanced_counts(
-            len(self._anchors), self.steps * self.pairs, epoch, (self.seed, 1)
+            len(self._anchors),
+            self.steps * self.num_pairs,
+            epoch,
+            (self.seed, 1),
         )
         # Places in the rows sorted by class, where a class is an interval.
         anchors = self._anchors[spread(counts, self.steps, rng)]
         groups = self._groups
         group = np.searchsorted(groups.starts, anchors, side="right") - 1
         start, size = groups.starts[group], groups.sizes[group]
-        half = self.pairs // 2
+        half = self.num_pairs // 2
         others = rng.integers(size - 1)
         positive = start + (anchors - start + 1 + others) % size
         total = len(self.labels)

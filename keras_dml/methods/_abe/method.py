@@ -94,7 +94,9 @@ class EnsembleHead(Head):
 def _pairs(method: Arguments, batches: Arguments) -> Arguments:
     """A batch of pairs has as many images as one of whole classes."""
     return {
-        "pairs": batches["classes"] * batches["images"] // 2,
+        "num_pairs": batches["classes_per_batch"]
+        * batches["images_per_class"]
+        // 2,
         "steps_per_epoch": batches["steps_per_epoch"],
     }
 
@@ -128,7 +130,7 @@ def abe(
     backbone: str | keras.Model = "small_convnet",
     *,
     embedding_dim: Count = 512,
-    learners: Count = 8,
+    num_learners: Count = 8,
     loss: LossLike = "contrastive",
     branch: str | None = None,
     attention_end: str | None = None,
@@ -159,7 +161,7 @@ def abe(
         backbone: A name or path for `backbones.get`, or the Keras model
             that it returns, from images (B, H, W, C) to features.
         embedding_dim: Dimensions of the whole embedding, D; M divides it.
-        learners: Number of learners, M.
+        num_learners: Number of learners, M.
         loss: The loss of every learner: a loss of `keras_dml.losses`, or
             its name, or its config. The default is that of Eq. 10.
         branch: Name of the backbone's layer whose output is S(x). The
@@ -220,16 +222,16 @@ def abe(
         splitting.copy_between(whole, branch),
         attention,
         embedding_dim,
-        learners,
+        num_learners,
         shared=variant in ("abe", "tails"),
         stacked=variant == "tails",
         pooling=pooling,
         name="ensemble",
     )
     if variant == "tails":
-        lower = stacked_copies(lower, learners, tail_noise)
+        lower = stacked_copies(lower, num_learners, tail_noise)
     if divergence is None:
-        divergence = ensemble.shared and learners > 1
+        divergence = ensemble.shared and num_learners > 1
     return MetricModel(
         backbone=lower,
         head=EnsembleHead(ensemble, name="head"),

@@ -66,9 +66,9 @@ class DivergentObjective(Objective):
         self.terms = ("metric", "divergence") if diverge else ("metric",)
 
     def build(self, outputs_shape: dict[str, Shape]) -> None:
-        _, learners, dim = outputs_shape["parts"]
+        _, num_learners, dim = outputs_shape["parts"]
         self._part_losses = self.build_part_losses(
-            self.metric_loss, learners, dim
+            self.metric_loss, num_learners, dim
         )
 
     def call(

@@ -35,7 +35,7 @@ class GroupedHead(Head):
     Args:
         embedding_dim: Units of all groups together, D; each group has
             d = D // P.
-        groups: Number of groups, P.
+        num_groups: Number of groups, P.
         grouping: A letter in `GROUPINGS`.
         key_dim: Units of keys and queries of A-grouping, by default C / 8.
         **kwargs: As for `Head`. A-grouping has no use for `pooling`.
@@ -57,16 +57,16 @@ class GroupedHead(Head):
     def __init__(
         self,
         embedding_dim: int,
-        groups: int,
+        num_groups: int,
         grouping: str = "A",
         key_dim: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        _check_grouping(grouping, groups, key_dim)
+        _check_grouping(grouping, num_groups, key_dim)
         self.grouping = grouping
         self.embedding_dim = embedding_dim
-        self.groups = groups
+        self.num_groups = num_groups
         self.key_dim = key_dim
         module = GROUPINGS[grouping]
         arguments: Config = {"name": "module", "dtype": self.dtype_policy}
@@ -74,7 +74,7 @@ class GroupedHead(Head):
             arguments["pooling"] = self.pooling
         else:
             arguments["key_dim"] = key_dim
-        self.module = module(embedding_dim, groups, **arguments)
+        self.module = module(embedding_dim, num_groups, **arguments)
 
     def build(self, features_shape: Shape) -> None:
         self.module.build(features_shape)
@@ -87,38 +87,40 @@ class GroupedHead(Head):
         else:
             groups, attention = self.module(features), {}
         parts = ops.normalize(groups, axis=-1, epsilon=1e-12)
-        flat = ops.reshape(parts, (-1, self.groups * self.module.group_dim))
-        embedding = flat / math.sqrt(self.groups)
+        flat = ops.reshape(parts, (-1, self.num_groups * self.module.group_dim))
+        embedding = flat / math.sqrt(self.num_groups)
         return {"embedding": embedding, "parts": parts, **attention}
 
     def compute_output_shape(self, features_shape: Shape) -> dict[str, Shape]:
         batch, dim = features_shape[0], self.module.group_dim
         shapes: dict[str, Shape] = {
-            "embedding": (batch, self.groups * dim),
-            "parts": (batch, self.groups, dim),
+            "embedding": (batch, self.num_groups * dim),
+            "parts": (batch, self.num_groups, dim),
         }
         if self.module.has_attention:
-            shapes["attention"] = (*features_shape[:3], self.groups)
+            shapes["attention"] = (*features_shape[:3], self.num_groups)
         return shapes
 
     def get_config(self) -> Config:
         config = super().get_config()
         config.update(
             embedding_dim=self.embedding_dim,
-            groups=self.groups,
+            num_groups=self.num_groups,
             grouping=self.grouping,
             key_dim=self.key_dim,
         )
         return config
 
 
-def _check_grouping(grouping: str, groups: int, key_dim: int | None) -> None:
+def _check_grouping(
+    grouping: str, num_groups: int, key_dim: int | None
+) -> None:
     check_choice("attentive_grouping", "grouping", grouping, GROUPINGS)
-    if grouping == "N" and groups != 1:
+    if grouping == "N" and num_groups != 1:
         raise ValueError(
-            "`groups` of attentive_grouping must be 1 with N-grouping, "
-            f'which is no grouping. Received: groups={groups}. Use "M" for '
-            "several linear groups."
+            "`num_groups` of attentive_grouping must be 1 with N-grouping, "
+            f"which is no grouping. Received: num_groups={num_groups}. "
+            'Use "M" for several linear groups.'
         )
     if grouping != "A" and key_dim is not None:
         raise ValueError(

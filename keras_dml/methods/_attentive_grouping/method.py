@@ -77,9 +77,9 @@ class GroupedObjective(Objective):
         self.diversity_reduction = diversity_reduction
 
     def build(self, outputs_shape: dict[str, Shape]) -> None:
-        _, groups, dim = outputs_shape["parts"]
+        _, num_groups, dim = outputs_shape["parts"]
         self.group_losses = self.build_part_losses(
-            self.metric_loss, groups, dim, name="group"
+            self.metric_loss, num_groups, dim, name="group"
         )
 
     def call(
@@ -130,7 +130,7 @@ def attentive_grouping(
     backbone: str | keras.Model = "small_convnet",
     *,
     embedding_dim: Count = 128,
-    groups: Count | None = None,
+    num_groups: Count | None = None,
     grouping: Literal["A", "N", "M", "G", "C"] = "A",
     key_dim: Count | None = None,
     loss: LossLike = LEARNED_MARGIN,
@@ -154,7 +154,7 @@ def attentive_grouping(
             that it returns, from images (B, H, W, C) to a feature map.
         embedding_dim: Dimensions of the whole embedding, D. Each group has
             D // P: of 512, three groups use 3 × 170.
-        groups: Number of groups, P; by default 4, and 1 for N-grouping.
+        num_groups: Number of groups, P; by default 4, and 1 for N-grouping.
         grouping: "A", attentive; or for comparison "N", no grouping; "M",
             linear; "G", gate; "C", channel. See `keras_dml.layers`.
         key_dim: Units of keys and queries, by default C / 8.
@@ -187,11 +187,11 @@ def attentive_grouping(
         Xu et al., "Towards Improved and Interpretable Deep Metric Learning
         via Attentive Grouping", 2020.
     """
-    if groups is None:
-        groups = 1 if grouping == "N" else 4
+    if num_groups is None:
+        num_groups = 1 if grouping == "N" else 4
     head = GroupedHead(
         embedding_dim,
-        groups,
+        num_groups,
         grouping=grouping,
         key_dim=key_dim,
         pooling=pooling,

@@ -24,7 +24,7 @@ class MetaClasses(Objective):
     Args:
         objective: The objective that is given meta-classes for labels.
         num_classes: Classes of the training set.
-        meta_classes: Meta-classes that they are grouped into.
+        num_meta_classes: Meta-classes that they are grouped into.
         seed: Seed of the groups; different for every learner.
         **kwargs: As for `Objective`.
 
@@ -49,18 +49,20 @@ class MetaClasses(Objective):
         self,
         objective: Objective,
         num_classes: int,
-        meta_classes: int,
+        num_meta_classes: int,
         seed: int = 0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_count("MetaClasses", "meta_classes", meta_classes, least=2)
         check_count(
-            "MetaClasses", "num_classes", num_classes, least=meta_classes
+            "MetaClasses", "num_meta_classes", num_meta_classes, least=2
+        )
+        check_count(
+            "MetaClasses", "num_classes", num_classes, least=num_meta_classes
         )
         self.objective = objective
         self.num_classes = num_classes
-        self.meta_classes = meta_classes
+        self.num_meta_classes = num_meta_classes
         self.seed = seed
         self.terms = objective.terms
 
@@ -69,7 +71,7 @@ class MetaClasses(Objective):
         self.meta_class = self.add_weight(
             shape=(self.num_classes,),
             initializer=lambda _, dtype=None: ops.cast(
-                order % self.meta_classes, dtype
+                order % self.num_meta_classes, dtype
             ),
             dtype="int32",
             trainable=False,
@@ -102,7 +104,7 @@ class MetaClasses(Objective):
         config.update(
             objective=serialized(self.objective),
             num_classes=self.num_classes,
-            meta_classes=self.meta_classes,
+            num_meta_classes=self.num_meta_classes,
             seed=self.seed,
         )
         return config

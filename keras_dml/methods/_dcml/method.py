@@ -33,7 +33,7 @@ class LearnersHead(EmbeddingHead):
 
     Args:
         embedding_dim: Dimensions of the whole embedding, D = K · d.
-        learners: Number of learners, K.
+        num_learners: Number of learners, K.
         **kwargs: As for `Head`.
 
     Call arguments:
@@ -45,24 +45,24 @@ class LearnersHead(EmbeddingHead):
         `"sub_embeddings"`, (B, K, d), as the learners give them.
 
     Raises:
-        ValueError: If `learners` does not divide `embedding_dim`.
+        ValueError: If `num_learners` does not divide `embedding_dim`.
     """
 
     def __init__(
-        self, embedding_dim: int, learners: int, **kwargs: Any
+        self, embedding_dim: int, num_learners: int, **kwargs: Any
     ) -> None:
-        if learners < 1 or embedding_dim % learners:
+        if num_learners < 1 or embedding_dim % num_learners:
             raise ValueError(
-                "`learners` of dcml must divide `embedding_dim`. Received: "
-                f"learners={learners}, embedding_dim={embedding_dim}. Use "
-                "for instance learners=4, embedding_dim=512."
+                "`num_learners` of dcml must divide `embedding_dim`. Received: "
+                f"num_learners={num_learners}, embedding_dim={embedding_dim}. "
+                "Use for instance num_learners=4, embedding_dim=512."
             )
         super().__init__(embedding_dim, **kwargs)
-        self.learners = learners
+        self.num_learners = num_learners
 
     def embed(self, pooled: Tensor) -> dict[str, Tensor]:
         y = self.dense(pooled)
-        shape = (-1, self.learners, self.embedding_dim // self.learners)
+        shape = (-1, self.num_learners, self.embedding_dim // self.num_learners)
         sub_embeddings = ops.reshape(y, shape)
         return {
             "embedding": _unit(y),
@@ -71,8 +71,8 @@ class LearnersHead(EmbeddingHead):
         }
 
     def compute_output_shape(self, features_shape: Shape) -> dict[str, Shape]:
-        dim = self.embedding_dim // self.learners
-        parts = (features_shape[0], self.learners, dim)
+        dim = self.embedding_dim // self.num_learners
+        parts = (features_shape[0], self.num_learners, dim)
         return {
             **super().compute_output_shape(features_shape),
             "parts": parts,
@@ -81,7 +81,7 @@ class LearnersHead(EmbeddingHead):
 
     def get_config(self) -> Config:
         config = super().get_config()
-        config["learners"] = self.learners
+        config["num_learners"] = self.num_learners
         return config
 
 
@@ -96,7 +96,7 @@ class LearnersHead(EmbeddingHead):
         "Zheng_Deep_Compositional_Metric_Learning_CVPR_2021_paper.html",
     ),
     divided_data(
-        lambda method: method["compositors"] or method["learners"],
+        lambda method: method["num_compositors"] or method["num_learners"],
         only_with=("tasks", "clusters"),
     ),
 )
@@ -104,8 +104,8 @@ def dcml(
     backbone: str | keras.Model = "small_convnet",
     *,
     embedding_dim: Count = 512,
-    learners: Count = 4,
-    compositors: Annotated[int, Ge(0)] = 8,
+    num_learners: Count = 4,
+    num_compositors: Annotated[int, Ge(0)] = 8,
     loss: LossLike = "margin",
     tasks: Literal["metric", "clusters"]
     | Objective
@@ -140,8 +140,8 @@ def dcml(
         backbone: A name or path for `backbones.get`, or the Keras model
             that it returns, from images (B, H, W, C) to features.
         embedding_dim: Dimensions of the whole embedding, D = K · d.
-        learners: Number of learners, K; must divide `embedding_dim`.
-        compositors: Number of compositors, M; 0 puts the sub-tasks on the
+        num_learners: Number of learners, K; must divide `embedding_dim`.
+        num_compositors: Number of compositors, M; 0 puts the sub-tasks on the
             sub-embeddings (Table 1).
         loss: The loss of J_dis and of named `tasks`: a loss of
             `keras_dml.losses`, or its name, or its config.
@@ -168,7 +168,7 @@ def dcml(
         A `MetricModel` that is built and waits for `compile`.
 
     Raises:
-        ValueError: If `learners` does not divide `embedding_dim`, or
+        ValueError: If `num_learners` does not divide `embedding_dim`, or
             `tasks` is unknown.
 
     Deviations:
@@ -184,9 +184,9 @@ def dcml(
         Zheng et al., "Deep Compositional Metric Learning", CVPR 2021.
     """
     compositor = None
-    if compositors != 0:
+    if num_compositors != 0:
         compositor = Compositor(
-            compositors,
+            num_compositors,
             softmax=softmax,
             signs=signs,
             input_norm=input_norm,
@@ -199,7 +199,7 @@ def dcml(
     return MetricModel(
         backbone=backbones.get(backbone),
         head=LearnersHead(
-            embedding_dim, learners, pooling=pooling, name="head"
+            embedding_dim, num_learners, pooling=pooling, name="head"
         ),
         objective=CompositionObjective(
             EmbeddingObjective(metric_loss, name="metric"),

@@ -111,7 +111,7 @@ class SeparateTasks(Objective):
             raise ValueError(
                 "`objectives` of SeparateTasks must be as many as there are "
                 f"parts. Received: {len(self.objectives)} objectives, "
-                f"{parts} parts. Use compositors={len(self.objectives)}."
+                f"{parts} parts. Use num_compositors={len(self.objectives)}."
             )
         for task in self.objectives:
             task.build({**outputs_shape, "embedding": (batch, dim)})

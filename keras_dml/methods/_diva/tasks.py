@@ -253,7 +253,7 @@ def warn_without_triplets(labels: IntArray, images: int) -> None:
         logger.warning(
             'The task "intra" of diva needs three images of a class in a '
             "batch, and there are at most %d: it will learn nothing. Use "
-            "`images` of 3 or more in the sampler, or leave it out of "
-            "`tasks`.",
+            "`images_per_class` of 3 or more in the sampler, or leave it out "
+            "of `tasks`.",
             most,
         )

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("cache", CACHES)
 def test_files_are_not_read_again(mixed: ImageSet, cache: str) -> None:
     expected = epochs_of(mixed)
-    sampler = ClassBalanced(LABELS, classes=2, images=3)
+    sampler = ClassBalanced(LABELS, classes_per_batch=2, images_per_class=3)
     dataset = pipeline(mixed, sampler, 16, cache=cache)
     for path in mixed.paths or ():
         os.remove(path)

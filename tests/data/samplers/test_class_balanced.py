@@ -94,7 +94,7 @@ def test_batch_size_is_filled(
     available = drawable(sizes, images)
     if len(available) == 0 or batch < images:
         return
-    sampler = ClassBalanced(labels, batch_size=batch, images=images)
+    sampler = ClassBalanced(labels, batch_size=batch, images_per_class=images)
     for rows in sampler.plan(0):
         assert len(rows) == batch
         check_batch(rows, labels, min(batch // images, len(available)), images)
@@ -102,7 +102,7 @@ def test_batch_size_is_filled(
 
 def test_three_classes_at_batch_16() -> None:
     labels = np.repeat([5, 6, 7], 20_000)
-    sampler = ClassBalanced(labels, batch_size=16, images=4)
+    sampler = ClassBalanced(labels, batch_size=16, images_per_class=4)
     counts = np.sort([np.bincount(x)[5:] for x in labels[sampler.plan(0)]])
     assert sampler.steps == 3750
     assert np.all(counts == [5, 5, 6])
@@ -118,7 +118,10 @@ def test_no_image_again_before_its_class_is_through(
 ) -> None:
     labels = labels_of(sizes)
     sampler = ClassBalanced(
-        labels, classes=3, images=images, steps_per_epoch=steps
+        labels,
+        classes_per_batch=3,
+        images_per_class=images,
+        steps_per_epoch=steps,
     )
     draws: dict[int, list[np.ndarray]] = {}
     for epoch in range(8):
@@ -135,7 +138,7 @@ def test_no_image_again_before_its_class_is_through(
 def test_same_epoch_same_plan_other_epoch_other_plan() -> None:
     labels = labels_of([6] * 20)
     plans = [
-        ClassBalanced(labels, classes=5, seed=seed).plan(epoch)
+        ClassBalanced(labels, classes_per_batch=5, seed=seed).plan(epoch)
         for seed, epoch in ((0, 0), (0, 0), (0, 1), (1, 0))
     ]
     np.testing.assert_array_equal(plans[0], plans[1])
@@ -146,7 +149,7 @@ def test_same_epoch_same_plan_other_epoch_other_plan() -> None:
 def test_batches_mix_classes_anew() -> None:
     """Over some epochs a class meets every other."""
     labels = labels_of([4] * 30)
-    sampler = ClassBalanced(labels, classes=6, images=2)
+    sampler = ClassBalanced(labels, classes_per_batch=6, images_per_class=2)
     met = {
         int(other)
         for epoch in range(12)
@@ -164,7 +167,11 @@ def test_batches_mix_classes_anew() -> None:
 def test_weighting(weighting: str, expected: list[float]) -> None:
     labels = labels_of([10, 40, 90])
     sampler = ClassBalanced(
-        labels, classes=1, images=1, weighting=weighting, steps_per_epoch=28
+        labels,
+        classes_per_batch=1,
+        images_per_class=1,
+        weighting=weighting,
+        steps_per_epoch=28,
     )
     counts = [
         np.bincount(labels[sampler.plan(epoch)].ravel(), minlength=30)[::10]
@@ -179,7 +186,7 @@ def test_single_images_are_left_out_and_logged_once(
 ) -> None:
     labels = labels_of([1, 4, 4, 1])
     with caplog.at_level(logging.WARNING):
-        sampler = ClassBalanced(labels, classes=2, images=2)
+        sampler = ClassBalanced(labels, classes_per_batch=2, images_per_class=2)
         shown = {
             *labels[sampler.plan(0)].ravel(),
             *labels[sampler.plan(1)].ravel(),
@@ -187,13 +194,15 @@ def test_single_images_are_left_out_and_logged_once(
     assert shown == {10, 20}
     assert len(caplog.records) == 1
     assert "2 classes with a single image" in caplog.text
-    alone = ClassBalanced(labels, classes=4, images=1)
+    alone = ClassBalanced(labels, classes_per_batch=4, images_per_class=1)
     assert set(labels[alone.plan(0)].ravel()) == {0, 10, 20, 30}
 
 
 def test_large_labels_and_seeds() -> None:
     labels = np.repeat([-(2**62), 2**24, 2**24 + 1, 2**62], 3)
-    sampler = ClassBalanced(labels, classes=4, images=3, seed=2**63)
+    sampler = ClassBalanced(
+        labels, classes_per_batch=4, images_per_class=3, seed=2**63
+    )
     for rows in sampler.plan(10**6):
         assert sorted(rows.tolist()) == list(range(12))
 
@@ -201,19 +210,37 @@ def test_large_labels_and_seeds() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "either `classes` or `batch_size`"),
-        ({"classes": 2, "batch_size": 8}, "either `classes` or `batch_size`"),
+        ({}, "either `classes_per_batch` or `batch_size`"),
         (
-            {"classes": 4},
-            "classes=4, 3 such classes. Use classes=3, or batch_s",
+            {"classes_per_batch": 2, "batch_size": 8},
+            "either `classes_per_batch` or `batch_size`",
         ),
-        ({"classes": 0}, "`classes` of ClassBalanced must be an integer"),
-        ({"classes": 2.0}, "`classes` of ClassBalanced must be an integer"),
-        ({"classes": 2, "images": 0}, "`images` of ClassBalanced"),
+        (
+            {"classes_per_batch": 4},
+            "classes_per_batch=4, 3 such classes. Use classes_per_batch=3",
+        ),
+        (
+            {"classes_per_batch": 0},
+            "`classes_per_batch` of ClassBalanced must be an integer",
+        ),
+        (
+            {"classes_per_batch": 2.0},
+            "`classes_per_batch` of ClassBalanced must be an integer",
+        ),
+        (
+            {"classes_per_batch": 2, "images_per_class": 0},
+            "`images_per_class` of ClassBalanced",
+        ),
         ({"batch_size": 3}, "`batch_size` of ClassBalanced must hold"),
-        ({"classes": 2, "weighting": "even"}, "`weighting` of ClassBalanced"),
-        ({"classes": 2, "seed": -1}, "`seed` of ClassBalanced"),
-        ({"classes": 2, "steps_per_epoch": 0}, "`steps_per_epoch` of Class"),
+        (
+            {"classes_per_batch": 2, "weighting": "even"},
+            "`weighting` of ClassBalanced",
+        ),
+        ({"classes_per_batch": 2, "seed": -1}, "`seed` of ClassBalanced"),
+        (
+            {"classes_per_batch": 2, "steps_per_epoch": 0},
+            "`steps_per_epoch` of Class",
+        ),
     ],
 )
 def test_unfit_arguments(arguments: dict[str, int], message: str) -> None:
@@ -223,19 +250,19 @@ def test_unfit_arguments(arguments: dict[str, int], message: str) -> None:
 
 def test_labels_without_pairs() -> None:
     with pytest.raises(ValueError, match="several images of a class"):
-        ClassBalanced([1, 2, 3], classes=2)
+        ClassBalanced([1, 2, 3], classes_per_batch=2)
     with pytest.raises(ValueError, match="0 such classes"):
         ClassBalanced([1, 2, 3], batch_size=8)
     with pytest.raises(ValueError, match="`labels` of ClassBalanced must be"):
-        ClassBalanced([0.5, 1.5], classes=2)
+        ClassBalanced([0.5, 1.5], classes_per_batch=2)
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"classes": 32},
-        {"classes": 56, "images": 2},
-        {"classes": 32, "weighting": "proportional"},
+        {"classes_per_batch": 32},
+        {"classes_per_batch": 56, "images_per_class": 2},
+        {"classes_per_batch": 32, "weighting": "proportional"},
     ],
 )
 def test_plan_of_sop_is_fast(arguments: dict[str, int]) -> None:

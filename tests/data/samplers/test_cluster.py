@@ -14,16 +14,16 @@ CLUSTERS = np.random.default_rng(0).integers(0, 4, 120)
 
 
 def make(**arguments: Any) -> ClusterSampler:
-    sampler = ClusterSampler(LABELS, 4, 2, **{"learners": 4, **arguments})
+    sampler = ClusterSampler(LABELS, 4, 2, **{"num_learners": 4, **arguments})
     sampler.set_assignments(CLUSTERS)
     return sampler
 
 
 def usable_by_hand(
-    assignments: np.ndarray, labels: np.ndarray, learners: int
+    assignments: np.ndarray, labels: np.ndarray, num_learners: int
 ) -> list[bool]:
     usable = []
-    for cluster in range(learners):
+    for cluster in range(num_learners):
         inside = labels[assignments == cluster].tolist()
         usable.append(sum(inside.count(x) >= 2 for x in set(inside)) >= 2)
     return usable
@@ -34,7 +34,7 @@ def usable_by_hand(
     sizes=st.lists(st.integers(1, 6), min_size=3, max_size=12),
     classes=st.integers(1, 6),
     images=st.integers(2, 4),
-    learners=st.integers(1, 5),
+    num_learners=st.integers(1, 5),
     fill=st.sampled_from(["none", "outside"]),
     schedule=st.sampled_from(["alternate", "round_robin", "proportional"]),
     seed=st.integers(0, 999),
@@ -43,22 +43,22 @@ def test_batches_live_in_one_cluster(
     sizes: list[int],
     classes: int,
     images: int,
-    learners: int,
+    num_learners: int,
     fill: str,
     schedule: str,
     seed: int,
 ) -> None:
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
-    assignments = rng.integers(0, learners, len(labels))
+    assignments = rng.integers(0, num_learners, len(labels))
     classes = min(classes, sum(size >= 2 for size in sizes))
-    usable = usable_by_hand(assignments, labels, learners)
-    found = usable_clusters(assignments, labels, learners)
+    usable = usable_by_hand(assignments, labels, num_learners)
+    found = usable_clusters(assignments, labels, num_learners)
     assert found.tolist() == usable
     if classes == 0 or not any(usable):
         return
     sampler = ClusterSampler(
-        labels, classes, images, learners, schedule, fill, seed=seed
+        labels, classes, images, num_learners, schedule, fill, seed=seed
     )
     sampler.set_assignments(assignments)
     plan, targets = sampler.plan(1), sampler.targets(1)
@@ -198,7 +198,7 @@ def test_assignments_are_kept_as_they_were() -> None:
         (CLUSTERS[:5], r"shape \(5,\), 120 images"),
         (CLUSTERS.astype(float), "dtype float64"),
         (CLUSTERS - 1, "-1 to 2"),
-        (CLUSTERS + 1, "1 to 4, learners=4"),
+        (CLUSTERS + 1, "1 to 4, num_learners=4"),
         (LABELS % 4 * 0 + (np.arange(120) >= 60) * 0, None),
         (np.arange(120) % 12 % 4, None),
     ],
@@ -206,7 +206,7 @@ def test_assignments_are_kept_as_they_were() -> None:
 def test_unfit_assignments(
     assignments: np.ndarray, message: str | None
 ) -> None:
-    sampler = ClusterSampler(LABELS, 4, 2, learners=4)
+    sampler = ClusterSampler(LABELS, 4, 2, num_learners=4)
     if message is None:
         sampler.set_assignments(assignments)
         return
@@ -215,7 +215,7 @@ def test_unfit_assignments(
 
 
 def test_no_cluster_that_can_be_drawn() -> None:
-    sampler = ClusterSampler([0, 0, 1, 1], 2, 2, learners=2)
+    sampler = ClusterSampler([0, 0, 1, 1], 2, 2, num_learners=2)
     with pytest.raises(ValueError, match="Merge clusters"):
         sampler.set_assignments([0, 0, 1, 1])
 
@@ -223,11 +223,23 @@ def test_no_cluster_that_can_be_drawn() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"classes": 13}, "`classes` of"),
-        ({"classes": 2, "images": 1}, "`images` of ClusterSampler"),
-        ({"classes": 2, "learners": 0}, "`learners` of ClusterSampler"),
-        ({"classes": 2, "schedule": "random"}, "`schedule` of ClusterSampler"),
-        ({"classes": 2, "fill": "inside"}, "`fill` of ClusterSampler"),
+        ({"classes_per_batch": 13}, "`classes_per_batch` of"),
+        (
+            {"classes_per_batch": 2, "images_per_class": 1},
+            "`images_per_class` of ClusterSampler",
+        ),
+        (
+            {"classes_per_batch": 2, "num_learners": 0},
+            "`num_learners` of ClusterSampler",
+        ),
+        (
+            {"classes_per_batch": 2, "schedule": "random"},
+            "`schedule` of ClusterSampler",
+        ),
+        (
+            {"classes_per_batch": 2, "fill": "inside"},
+            "`fill` of ClusterSampler",
+        ),
     ],
 )
 def test_unfit_arguments(arguments: dict[str, Any], message: str) -> None:

@@ -22,7 +22,7 @@ def test_guarantees(sizes: list[int], half: int, seed: int) -> None:
     if len(paired) < 2:
         return
     pairs = 2 * min(half, len(paired) // 2)
-    sampler = PairSampler(labels, pairs=pairs, seed=seed)
+    sampler = PairSampler(labels, num_pairs=pairs, seed=seed)
     shown = np.zeros(len(labels), int)
     for epoch in range(3):
         plan = sampler.plan(epoch)
@@ -41,7 +41,7 @@ def test_guarantees(sizes: list[int], half: int, seed: int) -> None:
 
 def test_partners_are_drawn_evenly() -> None:
     labels = np.repeat([0, 1, 2], [3, 1, 4])
-    sampler = PairSampler(labels, pairs=2, steps_per_epoch=20_000)
+    sampler = PairSampler(labels, num_pairs=2, steps_per_epoch=20_000)
     positive = np.zeros((8, 8))
     negative = np.zeros((8, 8))
     first, second, first_partner, second_partner = sampler.plan(0).T
@@ -74,12 +74,12 @@ def test_the_papers_batch() -> None:
     ("labels", "pairs", "message"),
     [
         ([0, 0, 1, 1], 3, "must be even"),
-        ([0, 0, 1, 1], 6, "4 such images, pairs=6"),
+        ([0, 0, 1, 1], 6, "4 such images, num_pairs=6"),
         ([0, 0, 0, 0], 2, "1 classes"),
         ([0, 1, 2, 3], 2, "0 such images"),
-        ([0, 0, 1, 1], 0, "`pairs` of PairSampler"),
+        ([0, 0, 1, 1], 0, "`num_pairs` of PairSampler"),
     ],
 )
 def test_unfit_arguments(labels: list[int], pairs: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        PairSampler(labels, pairs=pairs)
+        PairSampler(labels, num_pairs=pairs)

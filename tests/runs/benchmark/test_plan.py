@@ -25,12 +25,15 @@ def test_settings_of_all_and_of_one(recipe, tmp_path) -> None:
         [recipe, f"{recipe}::name=b::epochs=7::method.loss={{name: triplet}}"],
         1,
         tmp_path,
-        ["epochs=3", "batches.images=2"],
+        ["epochs=3", "batches.images_per_class=2"],
         "b",
     )
     first, second = plan.recipes
     assert (first.epochs, second.epochs) == (3, 7)
-    assert (first.batches.images, second.batches.images) == (2, 2)
+    assert (
+        first.batches.images_per_class,
+        second.batches.images_per_class,
+    ) == (2, 2)
     assert second.method.loss == {"name": "triplet"}
     assert plan.baseline == "b"
 
