@@ -21,10 +21,12 @@ from keras_dml import (
     search,
     visualization,
 )
-from keras_dml.model.metric_model import MetricModel
+from keras_dml.model import Head, MetricModel, Objective
 
 __all__ = [
+    "Head",
     "MetricModel",
+    "Objective",
     "backbones",
     "callbacks",
     "data",

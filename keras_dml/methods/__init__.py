@@ -1,17 +1,44 @@
 """Methods: a file or folder a paper, with head, objective and declaration.
 
 A module in this folder that declares a method needs no line here: the
-method is `keras_dml.methods.<name>` all the same.
+method, its head and its objective are `keras_dml.methods.<name>` all the
+same.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from keras_dml.methods._abe.method import abe
-from keras_dml.methods._attentive_grouping.method import attentive_grouping
-from keras_dml.methods._baseline import baseline
-from keras_dml.methods._dcml.method import dcml
-from keras_dml.methods._diva.method import diva
-from keras_dml.methods._divide_and_conquer import divide_and_conquer
+import keras
+
+from keras_dml.methods._abe.method import EnsembleHead, abe
+from keras_dml.methods._abe.objective import DivergentObjective
+from keras_dml.methods._attentive_grouping.head import GroupedHead
+from keras_dml.methods._attentive_grouping.method import (
+    GroupedObjective,
+    attentive_grouping,
+)
+from keras_dml.methods._baseline import (
+    EmbeddingHead,
+    EmbeddingObjective,
+    baseline,
+)
+from keras_dml.methods._dcml.meta_classes import MetaClasses
+from keras_dml.methods._dcml.method import LearnersHead, dcml
+from keras_dml.methods._dcml.objective import CompositionObjective
+from keras_dml.methods._dcml.tasks import SeparateTasks, SharedTask
+from keras_dml.methods._diva.decorrelation import Decorrelation
+from keras_dml.methods._diva.head import TaskHead
+from keras_dml.methods._diva.method import DivaObjective, diva
+from keras_dml.methods._diva.tasks import (
+    DaNCETask,
+    LossTask,
+    Task,
+    diva_tasks,
+)
+from keras_dml.methods._divide_and_conquer import (
+    AlternatingObjective,
+    SlicedHead,
+    divide_and_conquer,
+)
 from keras_dml.methods.declaration import METHODS, Traits, Uses, declare
 from keras_dml.utils.registry import Paper, import_modules
 
@@ -20,14 +47,36 @@ import_modules(__name__)
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        if name not in METHODS:
-            raise AttributeError(f"module {__name__!r} has no {name!r}")
-        return METHODS[name].value
+        if name in METHODS:
+            return METHODS[name].value
+        found = keras.saving.get_registered_object(f"keras_dml>{name}")
+        if getattr(found, "__module__", "").startswith(f"{__name__}."):
+            return found
+        raise AttributeError(f"module {__name__!r} has no {name!r}")
 
 
 __all__ = [
     "METHODS",
+    "AlternatingObjective",
+    "CompositionObjective",
+    "DaNCETask",
+    "Decorrelation",
+    "DivaObjective",
+    "DivergentObjective",
+    "EmbeddingHead",
+    "EmbeddingObjective",
+    "EnsembleHead",
+    "GroupedHead",
+    "GroupedObjective",
+    "LearnersHead",
+    "LossTask",
+    "MetaClasses",
     "Paper",
+    "SeparateTasks",
+    "SharedTask",
+    "SlicedHead",
+    "Task",
+    "TaskHead",
     "Traits",
     "Uses",
     "abe",
@@ -36,5 +85,6 @@ __all__ = [
     "dcml",
     "declare",
     "diva",
+    "diva_tasks",
     "divide_and_conquer",
 ]
