@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from click.testing import CliRunner
-from keras_dml.export._export import FORMATS
 
 from keras_dml import runs
 from keras_dml.cli import main
 from keras_dml.cli.export import SUFFIXES
 from keras_dml.data import image_folder_splits
 from keras_dml.evaluation import embed
+from keras_dml.export._export_model import FORMATS
 from tests.runs.small_run import write_images, write_recipe
 
 
