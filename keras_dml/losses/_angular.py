@@ -8,8 +8,13 @@ from keras import ops
 from keras_dml.losses.base import MetricLoss
 from keras_dml.losses.distances import inner_product
 from keras_dml.losses.gradients import custom_gradient
-from keras_dml.losses.pairs import pair_masks
-from keras_dml.losses.reductions import Terms, masked_logsumexp, reduce_terms
+from keras_dml.losses.pairs import PairWeights, fixed, pair_masks
+from keras_dml.losses.reductions import (
+    Terms,
+    masked_logsumexp,
+    reduce_terms,
+    weighted_exponents,
+)
 from keras_dml.losses.turns import entries, next_turn, turns
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
@@ -20,6 +25,7 @@ def angular(
     embeddings: Tensor,
     ref_labels: Tensor | None = None,
     ref_embeddings: Tensor | None = None,
+    pair_weights: PairWeights | None = None,
     *,
     angle: float = 45.0,
     reduction: str = "mean",
@@ -30,9 +36,10 @@ def angular(
     )
     has_negative = ops.any(negative, axis=1, keepdims=True)
     positive = ops.logical_and(positive, has_negative)
-    refs = embeddings if ref_embeddings is None else ref_embeddings
     count = ops.sum(ops.cast(positive, "float32"), axis=1)
-    walk = _Walk(positive, negative, ref_embeddings is None, angle)
+    walk = _Walk(
+        positive, negative, ref_embeddings is None, angle, fixed(pair_weights)
+    )
     refs = embeddings if ref_embeddings is None else ref_embeddings
     total = walk.total(inner_product(embeddings, ref_embeddings), refs)
     # Every term is above 0, so that both counts are the same.
@@ -52,14 +59,21 @@ class _Walk:
         among: Whether the references are the batch itself: then the rows
             of its similarities are those of the positives too.
         angle: α, in degrees.
+        weights: (B, R) weights of positive and of negative pairs, or None.
     """
 
     def __init__(
-        self, positive: Tensor, negative: Tensor, among: bool, angle: float
+        self,
+        positive: Tensor,
+        negative: Tensor,
+        among: bool,
+        angle: float,
+        weights: tuple[Tensor | None, Tensor | None],
     ) -> None:
         tan2 = math.tan(math.radians(angle)) ** 2
         self.push, self.pull = 4.0 * tan2, 2.0 * (1.0 + tan2)
         self.negative = negative
+        self.of_positives, self.of_negatives = weights
         self.among = among
         self.scores = turns(positive)
         self.steps = ops.max(ops.sum(ops.cast(positive, "int32"), axis=1))
@@ -79,7 +93,11 @@ class _Walk:
             def gradient(upstream: Tensor) -> Any:
                 return self._slopes(similarity, refs, losses, upstream)
 
-            return ops.sum(losses, axis=1), gradient
+            terms = losses
+            if self.of_positives is not None:
+                terms = ops.where(self.scores > 0, self.of_positives, 0.0)
+                terms *= losses
+            return ops.sum(terms, axis=1), gradient
 
         return total(similarity, refs)
 
@@ -107,6 +125,9 @@ class _Walk:
             of_positives = self._of_positives(index, similarity, refs)
             offset = of_positives - entries(losses, index)
             weight = ops.where(best > 0, upstream[:, None], 0.0)
+            if self.of_positives is not None:
+                factor = entries(self.of_positives, index)
+                weight *= ops.where(best > 0, factor, 0.0)
             share = ops.exp(near + offset) * weight
             pull = ops.sum(share, axis=1, keepdims=True) * -self.pull
             share = self.push * share
@@ -125,7 +146,12 @@ class _Walk:
 
     def _exponents(self, similarity: Tensor) -> Tensor:
         """(B, R) part of f of anchor and negative alone; −1e30 elsewhere."""
-        return ops.where(self.negative, self.push * similarity, -1e30)
+        exponents, exists = self.push * similarity, self.negative
+        if self.of_negatives is not None:
+            exponents, exists = weighted_exponents(
+                exponents, exists, self.of_negatives
+            )
+        return ops.where(exists, exponents, -1e30)
 
     def _of_positives(
         self, index: Tensor, similarity: Tensor, refs: Tensor

@@ -8,7 +8,7 @@ from keras_dml.losses import distances
 from keras_dml.losses.mining import Seed
 from keras_dml.losses.mining import get as get_miner
 from keras_dml.losses.pair_loss import PairLoss
-from keras_dml.losses.pairs import compare
+from keras_dml.losses.pairs import PairWeights, compare
 from keras_dml.losses.reductions import reduce_terms, sum_terms
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
@@ -19,6 +19,7 @@ def binomial_deviance(
     embeddings: Tensor,
     ref_labels: Tensor | None = None,
     ref_embeddings: Tensor | None = None,
+    pair_weights: PairWeights | None = None,
     *,
     alpha: float = 2.0,
     threshold: float = 0.5,
@@ -30,13 +31,25 @@ def binomial_deviance(
     reduction: str = "mean",
 ) -> Tensor:
     """Binomial deviance loss, (B,); see `BinomialDevianceLoss`."""
-    pairs = compare(labels, embeddings, ref_labels, ref_embeddings, distance)
-    weights = get_miner(mining).pair_weights(pairs, seed)
+    pairs = compare(
+        labels,
+        embeddings,
+        ref_labels,
+        ref_embeddings,
+        distance,
+        pair_weights,
+    )
+    counts = get_miner(mining).pair_weights(pairs, seed)
     excess = alpha * (pairs.distances - pairs.metric.orient(threshold))
     positive, negative = (
-        reduce_terms(sum_terms(ops.softplus(scale * excess), weight), reduction)
-        for scale, weight in zip(
-            (positive_scale, -negative_scale), weights, strict=True
+        reduce_terms(
+            sum_terms(ops.softplus(scale * excess), count, weight), reduction
+        )
+        for scale, count, weight in zip(
+            (positive_scale, -negative_scale),
+            counts,
+            pairs.weights,
+            strict=True,
         )
     )
     return positive + negative

@@ -7,7 +7,7 @@ from keras import ops
 from keras_dml.losses.mining import Seed
 from keras_dml.losses.mining import get as get_miner
 from keras_dml.losses.pair_loss import PairLoss
-from keras_dml.losses.pairs import compare
+from keras_dml.losses.pairs import PairWeights, compare
 from keras_dml.losses.reductions import (
     masked_logsumexp,
     reduce_terms,
@@ -23,6 +23,7 @@ def circle(
     embeddings: Tensor,
     ref_labels: Tensor | None = None,
     ref_embeddings: Tensor | None = None,
+    pair_weights: PairWeights | None = None,
     *,
     margin: float = 0.4,
     gamma: float = 80.0,
@@ -31,18 +32,25 @@ def circle(
     reduction: str = "mean",
 ) -> Tensor:
     """Circle loss of every example, (B,); see `CircleLoss`."""
-    pairs = compare(labels, embeddings, ref_labels, ref_embeddings, "cosine")
+    pairs = compare(
+        labels,
+        embeddings,
+        ref_labels,
+        ref_embeddings,
+        "cosine",
+        pair_weights,
+    )
     positive, negative = (
-        ops.cast(weights, "bool")
-        for weights in get_miner(mining).pair_weights(pairs, seed)
+        ops.cast(counts, "bool")
+        for counts in get_miner(mining).pair_weights(pairs, seed)
     )
     similarity = -pairs.distances
     fixed = ops.stop_gradient(similarity)
     pull = ops.relu(1.0 + margin - fixed) * (1.0 - margin - similarity)
     push = ops.relu(fixed + margin) * (similarity - margin)
     terms = ops.softplus(
-        masked_logsumexp(gamma * pull, positive)
-        + masked_logsumexp(gamma * push, negative)
+        masked_logsumexp(gamma * pull, positive, weights=pairs.weights[0])
+        + masked_logsumexp(gamma * push, negative, weights=pairs.weights[1])
     )[:, 0]
     has_both = ops.logical_and(
         ops.any(positive, axis=1), ops.any(negative, axis=1)

@@ -8,7 +8,7 @@ from keras_dml.losses import distances
 from keras_dml.losses.mining import Seed
 from keras_dml.losses.mining import get as get_miner
 from keras_dml.losses.pair_loss import PairLoss
-from keras_dml.losses.pairs import compare
+from keras_dml.losses.pairs import PairWeights, compare
 from keras_dml.losses.reductions import reduce_terms, sum_terms
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
@@ -19,6 +19,7 @@ def contrastive(
     embeddings: Tensor,
     ref_labels: Tensor | None = None,
     ref_embeddings: Tensor | None = None,
+    pair_weights: PairWeights | None = None,
     *,
     positive_margin: float = 0.0,
     negative_margin: float = 1.0,
@@ -29,14 +30,25 @@ def contrastive(
     reduction: str = "sum_over_pairs",
 ) -> Tensor:
     """Contrastive loss of every example, (B,); see `ContrastiveLoss`."""
-    pairs = compare(labels, embeddings, ref_labels, ref_embeddings, distance)
-    weights = get_miner(mining).pair_weights(pairs, seed)
+    pairs = compare(
+        labels,
+        embeddings,
+        ref_labels,
+        ref_embeddings,
+        distance,
+        pair_weights,
+    )
+    counts = get_miner(mining).pair_weights(pairs, seed)
     orient = pairs.metric.orient
     excess = ops.relu(pairs.distances - orient(positive_margin))
     lack = ops.relu(orient(negative_margin) - pairs.distances)
     positive, negative = (
-        reduce_terms(sum_terms(_powered(terms, power), weight), reduction)
-        for terms, weight in zip((excess, lack), weights, strict=True)
+        reduce_terms(
+            sum_terms(_powered(terms, power), count, weight), reduction
+        )
+        for terms, count, weight in zip(
+            (excess, lack), counts, pairs.weights, strict=True
+        )
     )
     return positive + negative
 

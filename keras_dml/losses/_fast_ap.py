@@ -5,7 +5,7 @@ from typing import Any
 from keras import ops
 
 from keras_dml.losses.base import MetricLoss
-from keras_dml.losses.pairs import compare
+from keras_dml.losses.pairs import PairWeights, compare
 from keras_dml.losses.reductions import reduce_terms, sum_terms
 from keras_dml.losses.soft_histogram import soft_histograms
 from keras_dml.utils.arguments import check_count
@@ -18,24 +18,33 @@ def fast_ap(
     embeddings: Tensor,
     ref_labels: Tensor | None = None,
     ref_embeddings: Tensor | None = None,
+    pair_weights: PairWeights | None = None,
     *,
     num_bins: int = 10,
     reduction: str = "mean",
 ) -> Tensor:
     """FastAP loss of every example, (B,); see `FastAPLoss`."""
-    pairs = compare(labels, embeddings, ref_labels, ref_embeddings, "squared")
+    pairs = compare(
+        labels,
+        embeddings,
+        ref_labels,
+        ref_embeddings,
+        "squared",
+        pair_weights,
+    )
+    counts = pairs.counts()
     positive, negative = soft_histograms(
-        *pairs[:3], low=0.0, high=4.0, nodes=num_bins + 1
+        pairs.distances, *counts, low=0.0, high=4.0, nodes=num_bins + 1
     )
     positive_up_to = ops.cumsum(positive, axis=1)
     all_up_to = positive_up_to + ops.cumsum(negative, axis=1)
-    count = ops.sum(ops.cast(pairs.positive, "float32"), axis=1)
+    count = ops.sum(ops.cast(counts[0], "float32"), axis=1)
     precision = positive_up_to / ops.where(all_up_to > 0, all_up_to, 1.0)
     average_precision = ops.sum(positive * precision, axis=1) / ops.where(
         count > 0, count, 1.0
     )
     has_both = ops.logical_and(
-        ops.any(pairs.positive, axis=1), ops.any(pairs.negative, axis=1)
+        *(ops.any(ops.cast(count, "bool"), axis=1) for count in counts)
     )
     return reduce_terms(sum_terms(1.0 - average_precision, has_both), reduction)
 

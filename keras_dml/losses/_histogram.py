@@ -5,7 +5,7 @@ from typing import Any
 from keras import ops
 
 from keras_dml.losses.base import MetricLoss
-from keras_dml.losses.pairs import compare
+from keras_dml.losses.pairs import PairWeights, compare
 from keras_dml.losses.reductions import scale_to_mean
 from keras_dml.losses.soft_histogram import soft_histograms
 from keras_dml.utils.arguments import check_choice, check_count
@@ -18,15 +18,22 @@ def histogram(
     embeddings: Tensor,
     ref_labels: Tensor | None = None,
     ref_embeddings: Tensor | None = None,
+    pair_weights: PairWeights | None = None,
     *,
     num_bins: int = 100,
 ) -> Tensor:
     """Histogram loss, an anchor's share of it, (B,); see `HistogramLoss`."""
-    pairs = compare(labels, embeddings, ref_labels, ref_embeddings, "cosine")
+    pairs = compare(
+        labels,
+        embeddings,
+        ref_labels,
+        ref_embeddings,
+        "cosine",
+        pair_weights,
+    )
     positive, negative = soft_histograms(
         -pairs.distances,
-        pairs.positive,
-        pairs.negative,
+        *pairs.counts(),
         low=-1.0,
         high=1.0,
         nodes=num_bins + 1,

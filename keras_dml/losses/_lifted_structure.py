@@ -8,7 +8,7 @@ from keras_dml.losses import distances
 from keras_dml.losses.mining import Seed
 from keras_dml.losses.mining import get as get_miner
 from keras_dml.losses.pair_loss import PairLoss
-from keras_dml.losses.pairs import compare
+from keras_dml.losses.pairs import PairWeights, compare
 from keras_dml.losses.reductions import (
     Terms,
     masked_logsumexp,
@@ -24,6 +24,7 @@ def lifted_structure(
     embeddings: Tensor,
     ref_labels: Tensor | None = None,
     ref_embeddings: Tensor | None = None,
+    pair_weights: PairWeights | None = None,
     *,
     margin: float = 1.0,
     generalized: bool = False,
@@ -33,35 +34,56 @@ def lifted_structure(
     reduction: str = "mean",
 ) -> Tensor:
     """Lifted structure loss, (B,); see `LiftedStructureLoss`."""
-    pairs = compare(labels, embeddings, ref_labels, ref_embeddings, distance)
+    pairs = compare(
+        labels,
+        embeddings,
+        ref_labels,
+        ref_embeddings,
+        distance,
+        pair_weights,
+    )
     positive, negative = get_miner(mining).pair_weights(pairs, seed)
     form = _generalized if generalized else _original
-    terms = form(pairs.distances, positive, negative, margin)
+    terms = form(pairs.distances, positive, negative, margin, *pairs.weights)
     return reduce_terms(terms, reduction)
 
 
 def _original(
-    distances: Tensor, positive: Tensor, negative: Tensor, margin: float
+    distances: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float,
+    of_positives: Tensor | None,
+    of_negatives: Tensor | None,
 ) -> Terms:
     lack = margin - distances
     negative = ops.cast(negative, "bool")
-    of_anchor = masked_logsumexp(lack, negative, axis=1)  # (B, 1)
-    of_positive = masked_logsumexp(lack, negative, axis=0)  # (1, R)
+    of_anchor, of_positive = (  # (B, 1), (1, R)
+        masked_logsumexp(lack, negative, axis, weights=of_negatives)
+        for axis in (1, 0)
+    )
     # Not `ops.logaddexp`: where both are equal, its gradient goes to one.
     top = ops.stop_gradient(ops.maximum(of_anchor, of_positive))
     total = ops.exp(of_anchor - top) + ops.exp(of_positive - top)
     violation = ops.relu(top + ops.log(total) + distances)
-    return sum_terms(0.5 * ops.square(violation), positive)
+    return sum_terms(0.5 * ops.square(violation), positive, of_positives)
 
 
 def _generalized(
-    distances: Tensor, positive: Tensor, negative: Tensor, margin: float
+    distances: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float,
+    of_positives: Tensor | None,
+    of_negatives: Tensor | None,
 ) -> Terms:
     positive, negative = (
-        ops.cast(weights, "bool") for weights in (positive, negative)
+        ops.cast(counts, "bool") for counts in (positive, negative)
     )
-    farthest = masked_logsumexp(distances, positive)
-    closest = masked_logsumexp(margin - distances, negative)
+    farthest = masked_logsumexp(distances, positive, weights=of_positives)
+    closest = masked_logsumexp(
+        margin - distances, negative, weights=of_negatives
+    )
     has_both = ops.logical_and(
         ops.any(positive, axis=1), ops.any(negative, axis=1)
     )

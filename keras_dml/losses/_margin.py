@@ -10,7 +10,7 @@ from keras_dml.losses.mining import Miner, Seed
 from keras_dml.losses.mining import get as get_miner
 from keras_dml.losses.mining.miner import picked
 from keras_dml.losses.pair_loss import PairLoss
-from keras_dml.losses.pairs import Pairs, compare
+from keras_dml.losses.pairs import Pairs, PairWeights, compare
 from keras_dml.losses.reductions import Terms, reduce_terms, sum_terms
 from keras_dml.losses.weights import (
     check_class_ids,
@@ -31,6 +31,7 @@ def margin(
     embeddings: Tensor,
     ref_labels: Tensor | None = None,
     ref_embeddings: Tensor | None = None,
+    pair_weights: PairWeights | None = None,
     *,
     alpha: float = 0.2,
     beta: float | Tensor = 1.2,
@@ -45,18 +46,25 @@ def margin(
 
     `beta` may be a tensor that broadcasts to (B, 1): the β of each anchor.
     """
-    pairs = compare(labels, embeddings, ref_labels, ref_embeddings, distance)
+    pairs = compare(
+        labels,
+        embeddings,
+        ref_labels,
+        ref_embeddings,
+        distance,
+        pair_weights,
+    )
     miner = get_miner(mining)
     beta = ops.convert_to_tensor(beta, dtype="float32")
     boundary = pairs.metric.orient(beta)
     excess = ops.relu(alpha + pairs.distances - boundary)
     lack = ops.relu(alpha + boundary - pairs.distances)
     if normalize_by == "triplets":
-        *weights, triplets, active = _walk(miner, pairs, excess, lack, seed)
+        *counts, triplets, active = _walk(miner, pairs, excess, lack, seed)
     else:
-        weights = list(miner.pair_weights(pairs, seed))
-    positive = sum_terms(excess, weights[0])
-    negative = sum_terms(lack, weights[1])
+        counts = list(miner.pair_weights(pairs, seed))
+    positive = sum_terms(excess, counts[0], pairs.weights[0])
+    negative = sum_terms(lack, counts[1], pairs.weights[1])
     terms = Terms(
         *(left + right for left, right in zip(positive, negative, strict=True))
     )
@@ -72,7 +80,7 @@ def margin(
 def _walk(
     miner: Miner, pairs: Pairs, excess: Tensor, lack: Tensor, seed: Seed
 ) -> tuple[Tensor, ...]:
-    """Weights of pairs, and (B,) numbers of triplets and active triplets."""
+    """Counts of pairs, and (B,) numbers of triplets and active triplets."""
     positive_active = ops.cast(excess > 0, "float32")
     negative_active = lack > 0
 
@@ -210,9 +218,10 @@ class MarginLoss(PairLoss):
         embeddings: Tensor,
         ref_labels: Tensor | None = None,
         ref_embeddings: Tensor | None = None,
+        pair_weights: PairWeights | None = None,
     ) -> Tensor:
         arguments = self.arguments()
-        args = labels, embeddings, ref_labels, ref_embeddings
+        args = labels, embeddings, ref_labels, ref_embeddings, pair_weights
         if self.num_classes is None:
             return margin(*args, **arguments)
         check_class_ids("MarginLoss", labels, self.num_classes)

@@ -8,7 +8,7 @@ from keras_dml.losses import distances
 from keras_dml.losses.mining import Seed
 from keras_dml.losses.mining import get as get_miner
 from keras_dml.losses.pair_loss import PairLoss
-from keras_dml.losses.pairs import compare
+from keras_dml.losses.pairs import PairWeights, compare
 from keras_dml.losses.reductions import (
     masked_logsumexp,
     reduce_terms,
@@ -24,6 +24,7 @@ def multi_similarity(
     embeddings: Tensor,
     ref_labels: Tensor | None = None,
     ref_embeddings: Tensor | None = None,
+    pair_weights: PairWeights | None = None,
     *,
     alpha: float = 2.0,
     beta: float = 50.0,
@@ -34,14 +35,28 @@ def multi_similarity(
     reduction: str = "mean",
 ) -> Tensor:
     """Multi-similarity loss, (B,); see `MultiSimilarityLoss`."""
-    pairs = compare(labels, embeddings, ref_labels, ref_embeddings, distance)
+    pairs = compare(
+        labels,
+        embeddings,
+        ref_labels,
+        ref_embeddings,
+        distance,
+        pair_weights,
+    )
     positive, negative = (
-        ops.cast(weights, "bool")
-        for weights in get_miner(mining).pair_weights(pairs, seed)
+        ops.cast(counts, "bool")
+        for counts in get_miner(mining).pair_weights(pairs, seed)
     )
     excess = pairs.distances - pairs.metric.orient(threshold)
-    pull = masked_logsumexp(alpha * excess, positive, add_one=True)
-    push = masked_logsumexp(-beta * excess, negative, add_one=True)
+    pull, push = (
+        masked_logsumexp(exponents, used, add_one=True, weights=weights)
+        for exponents, used, weights in zip(
+            (alpha * excess, -beta * excess),
+            (positive, negative),
+            pairs.weights,
+            strict=True,
+        )
+    )
     terms = (pull / alpha + push / beta)[:, 0]
     return reduce_terms(sum_terms(terms, ops.ones_like(terms)), reduction)
 

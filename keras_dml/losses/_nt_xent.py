@@ -8,7 +8,7 @@ from keras_dml.losses import distances
 from keras_dml.losses.mining import Seed
 from keras_dml.losses.mining import get as get_miner
 from keras_dml.losses.pair_loss import PairLoss
-from keras_dml.losses.pairs import compare
+from keras_dml.losses.pairs import PairWeights, compare
 from keras_dml.losses.reductions import (
     masked_logsumexp,
     reduce_terms,
@@ -24,6 +24,7 @@ def nt_xent(
     embeddings: Tensor,
     ref_labels: Tensor | None = None,
     ref_embeddings: Tensor | None = None,
+    pair_weights: PairWeights | None = None,
     *,
     temperature: float = 0.1,
     distance: str = "cosine",
@@ -32,12 +33,22 @@ def nt_xent(
     reduction: str = "mean",
 ) -> Tensor:
     """NT-Xent loss of every example, (B,); see `NTXentLoss`."""
-    pairs = compare(labels, embeddings, ref_labels, ref_embeddings, distance)
+    pairs = compare(
+        labels,
+        embeddings,
+        ref_labels,
+        ref_embeddings,
+        distance,
+        pair_weights,
+    )
     positive, negative = get_miner(mining).pair_weights(pairs, seed)
     logits = -pairs.distances / temperature
-    negatives = masked_logsumexp(logits, ops.cast(negative, "bool"))
+    of_positive, of_negative = pairs.weights
+    negatives = masked_logsumexp(
+        logits, ops.cast(negative, "bool"), weights=of_negative
+    )
     terms = ops.softplus(negatives - logits)
-    return reduce_terms(sum_terms(terms, positive), reduction)
+    return reduce_terms(sum_terms(terms, positive, of_positive), reduction)
 
 
 @register

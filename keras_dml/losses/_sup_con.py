@@ -8,7 +8,7 @@ from keras_dml.losses import distances
 from keras_dml.losses.mining import Seed
 from keras_dml.losses.mining import get as get_miner
 from keras_dml.losses.pair_loss import PairLoss
-from keras_dml.losses.pairs import compare
+from keras_dml.losses.pairs import PairWeights, compare
 from keras_dml.losses.reductions import (
     masked_logsumexp,
     reduce_terms,
@@ -24,6 +24,7 @@ def sup_con(
     embeddings: Tensor,
     ref_labels: Tensor | None = None,
     ref_embeddings: Tensor | None = None,
+    pair_weights: PairWeights | None = None,
     *,
     temperature: float = 0.1,
     distance: str = "cosine",
@@ -32,16 +33,30 @@ def sup_con(
     reduction: str = "mean",
 ) -> Tensor:
     """Supervised contrastive loss, (B,); see `SupConLoss`."""
-    pairs = compare(labels, embeddings, ref_labels, ref_embeddings, distance)
+    pairs = compare(
+        labels,
+        embeddings,
+        ref_labels,
+        ref_embeddings,
+        distance,
+        pair_weights,
+    )
     positive, negative = get_miner(mining).pair_weights(pairs, seed)
     logits = -pairs.distances / temperature
-    used = [ops.cast(weights, "bool") for weights in (positive, negative)]
+    used = [ops.cast(counts, "bool") for counts in (positive, negative)]
     everything = ops.logical_or(*used)
     positive = ops.cast(positive, "float32")
-    log_total = masked_logsumexp(logits, everything)[:, 0]
     count = ops.sum(positive, axis=1)
-    weighted = ops.sum(ops.where(used[0], positive * logits, 0.0), axis=1)
-    terms = log_total - weighted / ops.where(count > 0, count, 1.0)
+    divisor = ops.where(count > 0, count, 1.0)
+    if pair_weights is None:
+        log_total = masked_logsumexp(logits, everything)[:, 0]
+    else:
+        weights = ops.where(used[0], *pairs.weights)
+        log_total = masked_logsumexp(logits, everything, weights=weights)[:, 0]
+        positive *= ops.where(used[0], weights, 0.0)
+        log_total *= ops.sum(positive, axis=1) / divisor
+    pull = ops.sum(ops.where(used[0], positive * logits, 0.0), axis=1)
+    terms = log_total - pull / divisor
     return reduce_terms(sum_terms(terms, count > 0), reduction)
 
 

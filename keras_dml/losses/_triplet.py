@@ -9,7 +9,7 @@ from keras_dml.losses.mining import Seed
 from keras_dml.losses.mining import get as get_miner
 from keras_dml.losses.mining.miner import picked
 from keras_dml.losses.pair_loss import PairLoss
-from keras_dml.losses.pairs import compare
+from keras_dml.losses.pairs import PairWeights, compare
 from keras_dml.losses.reductions import Terms, reduce_terms, with_slopes
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
@@ -20,6 +20,7 @@ def triplet(
     embeddings: Tensor,
     ref_labels: Tensor | None = None,
     ref_embeddings: Tensor | None = None,
+    pair_weights: PairWeights | None = None,
     *,
     margin: float = 0.2,
     soft_margin: bool = False,
@@ -29,7 +30,14 @@ def triplet(
     reduction: str = "mean",
 ) -> Tensor:
     """Triplet loss of every example, (B,); see `TripletLoss`."""
-    pairs = compare(labels, embeddings, ref_labels, ref_embeddings, distance)
+    pairs = compare(
+        labels,
+        embeddings,
+        ref_labels,
+        ref_embeddings,
+        distance,
+        pair_weights,
+    )
     fixed = ops.stop_gradient(pairs.distances)
 
     def step(
@@ -46,6 +54,11 @@ def triplet(
             term = ops.relu(ops.where(negatives, gap, 0.0))
             violated = term > 0
             slope = ops.cast(violated, "float32")
+        if pair_weights is not None:
+            of_positives, of_negatives = pairs.weights
+            weights = picked(of_positives, pick) * of_negatives
+            weights = ops.where(negatives, weights, 0.0)
+            term, slope = weights * term, weights * slope
         to_positive = ops.sum(slope, axis=1, keepdims=True)
         return (
             total + ops.sum(term, axis=1),

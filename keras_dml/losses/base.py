@@ -8,9 +8,10 @@ import keras
 from keras import ops
 
 from keras_dml.losses.distances import l2_normalize
+from keras_dml.losses.pairs import PairWeights
 from keras_dml.losses.reductions import REDUCTIONS
 from keras_dml.utils.arguments import check_choice
-from keras_dml.utils.types import Config, Tensor
+from keras_dml.utils.types import Config, Shape, Tensor
 
 
 class MetricLoss(keras.losses.Loss):
@@ -24,7 +25,8 @@ class MetricLoss(keras.losses.Loss):
     A subclass names in `function` the pure function that computes it,
     `function(labels, embeddings, ref_labels, ref_embeddings, *, ...)` →
     (B,), whose keyword arguments are attributes of the loss. It is given
-    float32 embeddings, unit if `normalize`.
+    float32 embeddings, unit if `normalize`. A function that can weight
+    pairs has an argument `pair_weights` after `ref_embeddings`.
 
     Args:
         reduction: One of "mean", "mean_nonzero" and "sum_over_pairs"; see
@@ -71,6 +73,7 @@ class MetricLoss(keras.losses.Loss):
         embeddings: Tensor,
         ref_labels: Tensor | None = None,
         ref_embeddings: Tensor | None = None,
+        pair_weights: PairWeights | None = None,
     ) -> Tensor:
         """The loss of every example; its plain mean is the reduced loss.
 
@@ -84,13 +87,23 @@ class MetricLoss(keras.losses.Loss):
                 gallery, a second view). None compares the batch with
                 itself. With references no pair is taken for a self-pair;
                 mark such pairs −1 in a relation matrix.
+            pair_weights: `(positive, negative)`, (B, R) float each, 0 or
+                more: what multiplies each positive and each negative pair.
+                Mining does not see them, and no gradient passes. The
+                weight of a pair multiplies its term where the pair is a
+                term of the loss, its exponential where it stands in a sum
+                of exponentials, and its count in a histogram; a triplet's
+                term is multiplied by the weights of both of its pairs.
+                The number of terms by which a mean divides stays as it
+                is. None weights nothing, as ones do.
 
         Returns:
             (B,) float32. An anchor without a valid pair has exactly 0; one
             with a NaN or infinite embedding has NaN.
 
         Raises:
-            ValueError: If shapes are wrong or references incomplete.
+            ValueError: If shapes are wrong or references incomplete, or if
+                the loss cannot weight pairs.
         """
         labels = ops.convert_to_tensor(labels)
         embeddings = _to_float32(embeddings)
@@ -105,7 +118,10 @@ class MetricLoss(keras.losses.Loss):
             embeddings = l2_normalize(embeddings)
             if ref_embeddings is not None:
                 ref_embeddings = l2_normalize(ref_embeddings)
-        values = self.call(labels, embeddings, ref_labels, ref_embeddings)
+        args = [labels, embeddings, ref_labels, ref_embeddings]
+        if pair_weights is not None:
+            args.append(self._checked_weights(pair_weights, *args))
+        values = self.call(*args)
         return ops.where(finite, values, float("nan"))
 
     def call(
@@ -114,10 +130,12 @@ class MetricLoss(keras.losses.Loss):
         embeddings: Tensor,
         ref_labels: Tensor | None = None,
         ref_embeddings: Tensor | None = None,
+        pair_weights: PairWeights | None = None,
     ) -> Tensor:
-        return type(self).function(
-            labels, embeddings, ref_labels, ref_embeddings, **self.arguments()
-        )
+        args = [labels, embeddings, ref_labels, ref_embeddings]
+        if pair_weights is not None:
+            args.append(pair_weights)
+        return type(self).function(*args, **self.arguments())
 
     def arguments(self) -> Config:
         """The keyword arguments for `function`."""
@@ -186,14 +204,44 @@ class MetricLoss(keras.losses.Loss):
         self, labels: Tensor, embeddings: Tensor, others: Tensor
     ) -> None:
         expected = (embeddings.shape[0], others.shape[0])
-        known = zip(labels.shape, expected, strict=True)
-        if any(None not in pair and pair[0] != pair[1] for pair in known):
+        if not _match(labels.shape, expected):
             raise ValueError(
                 f"The relation matrix of {type(self).__name__} must have a "
                 "row for every anchor and a column for every reference, "
                 f"here {expected}. Received: labels of shape "
                 f"{tuple(labels.shape)}."
             )
+
+    def _checked_weights(
+        self,
+        pair_weights: PairWeights,
+        labels: Tensor,
+        embeddings: Tensor,
+        ref_labels: Tensor | None,
+        ref_embeddings: Tensor | None,
+    ) -> PairWeights:
+        name = type(self).__name__
+        parameters = inspect.signature(type(self).function).parameters
+        if "pair_weights" not in parameters:
+            raise ValueError(
+                f"{name} has no pairs of examples that `pair_weights` could "
+                "multiply. Pass None, or use a loss on pairs or triplets of "
+                "examples, such as ContrastiveLoss or TripletLoss."
+            )
+        if not isinstance(pair_weights, tuple | list):
+            pair_weights = (pair_weights,)
+        others = embeddings if ref_embeddings is None else ref_embeddings
+        expected = (embeddings.shape[0], others.shape[0])
+        weights = [_to_float32(values) for values in pair_weights]
+        shapes = [tuple(values.shape) for values in weights]
+        if len(shapes) != 2 or not all(_match(s, expected) for s in shapes):
+            raise ValueError(
+                f"`pair_weights` of {name} must be two matrices, "
+                "`(positive, negative)`, with a row for every anchor and a "
+                f"column for every reference, here {expected}. Received: "
+                f"{len(shapes)} of the shapes {shapes}."
+            )
+        return weights[0], weights[1]
 
 
 class _Average(keras.losses.Loss):
@@ -223,6 +271,14 @@ def argument_names(cls: type[MetricLoss]) -> list[str]:
                 if parameter.kind != parameter.VAR_KEYWORD
             ]
     return list(dict.fromkeys(names))
+
+
+def _match(shape: Shape, expected: Shape) -> bool:
+    """Whether shapes agree as far as both are known."""
+    return len(shape) == len(expected) and all(
+        None in pair or pair[0] == pair[1]
+        for pair in zip(shape, expected, strict=True)
+    )
 
 
 def _serialize(value: Any) -> Any:

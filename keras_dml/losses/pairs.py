@@ -1,12 +1,15 @@
 """Which pairs are positive, which negative, and how far apart they are."""
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from keras import ops
 
 from keras_dml.losses import distances as distances_lib
 from keras_dml.losses.distances import Distance, diagonal
 from keras_dml.utils.types import Tensor
+
+PairWeights: TypeAlias = tuple[Tensor, Tensor]
+"""What multiplies each positive and each negative pair: (B, R) float each."""
 
 POSITIVE = 1
 NEGATIVE = 0
@@ -64,6 +67,8 @@ class Pairs(NamedTuple):
         negative: (B, R) boolean.
         metric: Where the distances come from.
         embedding_dim: Dimensions of the embeddings, D.
+        weights: (B, R) weights of the positive and of the negative pairs,
+            without gradient; None each if pairs have none.
     """
 
     distances: Tensor
@@ -71,6 +76,18 @@ class Pairs(NamedTuple):
     negative: Tensor
     metric: Distance
     embedding_dim: int
+    weights: tuple[Tensor | None, Tensor | None] = (None, None)
+
+    def counts(self) -> tuple[Tensor, Tensor]:
+        """(B, R) how much each pair counts: the masks, or the weights."""
+        masks = self.positive, self.negative
+        if self.weights[0] is None:
+            return masks
+        positive, negative = (
+            ops.where(mask, weight, 0.0)
+            for mask, weight in zip(masks, self.weights, strict=True)
+        )
+        return positive, negative
 
 
 def compare(
@@ -79,6 +96,7 @@ def compare(
     ref_labels: Tensor | None = None,
     ref_embeddings: Tensor | None = None,
     distance: str = "euclidean",
+    pair_weights: PairWeights | None = None,
 ) -> Pairs:
     """Compares all anchors with all references.
 
@@ -88,6 +106,7 @@ def compare(
         ref_labels: (R,) class ids, or None.
         ref_embeddings: (R, D), or None for the batch itself.
         distance: A name in `keras_dml.losses.distances.DISTANCES`.
+        pair_weights: As for `MetricLoss.per_example`.
     """
     metric = distances_lib.get(distance)
     return Pairs(
@@ -95,4 +114,18 @@ def compare(
         *pair_masks(labels, ref_labels, ref_embeddings is None),
         metric,
         embeddings.shape[-1],
+        fixed(pair_weights),
     )
+
+
+def fixed(
+    pair_weights: PairWeights | None,
+) -> tuple[Tensor | None, Tensor | None]:
+    """Weights of pairs in float32 that no gradient passes; None as two."""
+    if pair_weights is None:
+        return None, None
+    positive, negative = (
+        ops.stop_gradient(ops.cast(ops.convert_to_tensor(w), "float32"))
+        for w in pair_weights
+    )
+    return positive, negative

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_dml.losses.base import MetricLoss
+from keras_dml.losses.pairs import PairWeights
 from keras_dml.losses.weights import (
     check_class_ids,
     check_not_built,
@@ -70,6 +71,7 @@ class ProxyLoss(MetricLoss):
         embeddings: Tensor,
         ref_labels: Tensor | None = None,
         ref_embeddings: Tensor | None = None,
+        pair_weights: PairWeights | None = None,
     ) -> Tensor:
         name = type(self).__name__
         if self.proxies is None:

@@ -34,19 +34,26 @@ class Terms(NamedTuple):
     nonzero: Tensor
 
 
-def sum_terms(terms: Tensor, weights: Tensor) -> Terms:
+def sum_terms(
+    terms: Tensor, counts: Tensor, weights: Tensor | None = None
+) -> Terms:
     """Sums and counts the terms of every example.
 
     Args:
         terms: (B,) or (B, T).
-        weights: Same shape, boolean or float: how often each term counts,
+        counts: Same shape, boolean or float: how often each term counts,
             0 where there is none.
+        weights: Same shape: what multiplies each term, but not its count.
+            None: nothing.
     """
-    terms = ops.where(ops.cast(weights, "bool"), terms, 0.0)
+    exists = ops.cast(counts, "bool")
+    terms = ops.where(exists, terms, 0.0)
     nonzero = ops.cast(terms > 0, "float32")
-    if keras.backend.standardize_dtype(weights.dtype) != "bool":
-        terms, nonzero = weights * terms, weights * nonzero
-    parts = (terms, ops.cast(weights, "float32"), nonzero)
+    if keras.backend.standardize_dtype(counts.dtype) != "bool":
+        terms, nonzero = counts * terms, counts * nonzero
+    if weights is not None:
+        terms = ops.where(exists, weights, 0.0) * terms
+    parts = (terms, ops.cast(counts, "float32"), nonzero)
     if len(terms.shape) == 2:
         return Terms(*(ops.sum(part, axis=1) for part in parts))
     return Terms(*parts)
@@ -95,7 +102,11 @@ def with_slopes(total: Tensor, slopes: Tensor, x: Tensor) -> Tensor:
 
 
 def masked_logsumexp(
-    x: Tensor, mask: Tensor, axis: int = 1, add_one: bool = False
+    x: Tensor,
+    mask: Tensor,
+    axis: int = 1,
+    add_one: bool = False,
+    weights: Tensor | None = None,
 ) -> Tensor:
     """log Σ exp(x) over the `mask`ed entries of an axis, kept as size 1.
 
@@ -104,12 +115,16 @@ def masked_logsumexp(
         mask: Boolean, same shape.
         axis: The axis to sum over.
         add_one: Whether to compute log(1 + Σ exp(x)).
+        weights: Same shape, 0 or more: what multiplies each exponential.
+            None: nothing.
 
     Returns:
         Where the mask is empty: 0 if `add_one`, else −1e30, which as an
         exponent counts for nothing and has no gradient.
     """
     low = -1e30
+    if weights is not None:
+        x, mask = weighted_exponents(x, mask, weights)
     x = ops.where(mask, x, low)
     top = ops.stop_gradient(ops.max(x, axis=axis, keepdims=True))
     empty = top == low
@@ -120,3 +135,11 @@ def masked_logsumexp(
         # = log(total + exp(−shift)), which would lose a small total.
         return shift + ops.log1p(total + ops.expm1(-shift))
     return ops.where(empty, low, shift + ops.log(ops.where(empty, 1.0, total)))
+
+
+def weighted_exponents(
+    x: Tensor, mask: Tensor, weights: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The exponents, and where there is one, of w · exp(x)."""
+    mask = ops.logical_and(mask, weights != 0)
+    return x + ops.log(ops.where(mask, weights, 1.0)), mask

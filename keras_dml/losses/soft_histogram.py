@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import keras
 from keras import ops
 
 from keras_dml.losses.gradients import custom_gradient
@@ -25,8 +26,8 @@ def soft_histograms(
     Args:
         values: (B, R). What lies outside [low, high] counts for the node
             at that end, without gradient.
-        positive: (B, R) boolean.
-        negative: (B, R) boolean, nowhere True where `positive` is.
+        positive: (B, R) boolean, or float: how much each entry counts.
+        negative: Of the same kind, 0 wherever `positive` is not.
         low: Value of the first node.
         high: Value of the last node.
         nodes: Number of nodes, 2 or more.
@@ -35,6 +36,9 @@ def soft_histograms(
         `(of_positives, of_negatives)`: (B, nodes) float32 each.
     """
     per_unit = (nodes - 1) / (high - low)
+    used = [ops.cast(count, "bool") for count in (positive, negative)]
+    counts_once = keras.backend.standardize_dtype(positive.dtype) == "bool"
+    count = None if counts_once else positive + negative
 
     @custom_gradient
     def counts(values: Tensor) -> Any:
@@ -44,14 +48,16 @@ def soft_histograms(
         # Not clipped to the range of the values first: NaN stays NaN.
         share = ops.clip(position - node, 0.0, 1.0)
         # A row holds the nodes of its positives, then of its negatives.
-        kind = ops.where(negative, nodes, 0)
+        kind = ops.where(used[1], nodes, 0)
         segment = ops.cast(node, "int32") + ops.cast(kind, "int32")
         segment = segment + 2 * nodes * ops.arange(rows, dtype="int32")[:, None]
         segment = ops.reshape(segment, (-1,))
-        used = ops.logical_or(positive, negative)
+        either = ops.logical_or(*used)
 
         def add_up(weights: Tensor) -> Tensor:
-            weights = ops.reshape(ops.where(used, weights, 0.0), (-1,))
+            if count is not None:
+                weights = count * weights
+            weights = ops.reshape(ops.where(either, weights, 0.0), (-1,))
             total = ops.segment_sum(
                 weights, segment, num_segments=2 * nodes * rows
             )
@@ -69,7 +75,9 @@ def soft_histograms(
             slopes = ops.reshape(following - upstream, (-1,))
             slopes = ops.reshape(ops.take(slopes, segment), ops.shape(values))
             inside = ops.logical_and(values >= low, values <= high)
-            inside = ops.logical_and(inside, used)
+            inside = ops.logical_and(inside, either)
+            if count is not None:
+                slopes = count * slopes
             return ops.where(inside, per_unit * slopes, 0.0)
 
         histograms = ops.reshape(whole - above + shifted, (-1, 2, nodes))

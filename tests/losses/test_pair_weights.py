@@ -1,0 +1,479 @@
+"""Weights of pairs against float64 loops: every loss on pairs or triplets."""
+
+import functools
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_dml import losses
+from keras_dml.losses import LOSSES, ProxyLoss
+from keras_dml.losses.mining import get as get_miner
+from keras_dml.losses.pairs import compare
+from tests.losses.oracle import (
+    LABELS,
+    batch,
+    sets,
+    unit,
+    value_and_gradient,
+)
+
+PAIRWISE = [n for n in LOSSES if not issubclass(LOSSES[n], ProxyLoss)]
+MINERS = ["all", "easy", "semihard", "hard", "multi_similarity"]
+
+
+def weights(labels, seed=1):
+    """Two matrices with zeros, ones and numbers in between and above."""
+    generator = np.random.default_rng(seed)
+    size = (2, len(labels), len(labels))
+    values = generator.uniform(0.2, 2.0, size)
+    values[generator.uniform(size=size) < 0.2] = 0.0
+    return values
+
+
+def mined(mining, labels, d):
+    """All triplets (a, p, n) that mining yields, by loops over distances."""
+    for a, same, other in sets(labels):
+        if not same or not other:
+            continue
+        to, away = (lambda j, a=a: d[a, j]), max(other, key=lambda j: d[a, j])
+        closest = min(other, key=to)
+        if mining == "hard":
+            yield a, max(same, key=to), closest
+            continue
+        for p in [min(same, key=to)] if mining == "easy" else same:
+            if mining == "all":
+                yield from ((a, p, n) for n in other)
+            elif mining == "multi_similarity":
+                if d[a, p] > d[a, closest] - 0.1:
+                    limit = max(d[a, q] for q in same) + 0.1
+                    yield from ((a, p, n) for n in other if d[a, n] < limit)
+            else:
+                beyond = [n for n in other if d[a, n] > d[a, p]]
+                yield a, p, min(beyond, key=to) if beyond else away
+
+
+def counts(mining, labels, d):
+    """How often each pair counts in a loss on pairs."""
+    positive, negative = np.zeros((2, *d.shape))
+    for a, same, other in sets(labels):
+        if mining == "all":
+            positive[a, same], negative[a, other] = 1, 1
+        elif mining == "multi_similarity" and same and other:
+            positive[a, same] = d[a, same] > d[a, other].min() - 0.1
+            negative[a, other] = d[a, other] < d[a, same].max() + 0.1
+    if mining not in ("all", "multi_similarity"):
+        for a, p, n in mined(mining, labels, d):
+            positive[a, p] += 1
+            negative[a, n] += 1
+    return positive, negative
+
+
+def log_sum(values, weight, one=0.0):
+    """log(one + Σ w exp x), −∞ where there is nothing to sum."""
+    total = one + sum(
+        w * math.exp(x) for x, w in zip(values, weight, strict=True)
+    )
+    return math.log(total) if total else -math.inf
+
+
+def softplus(x):
+    return math.log1p(math.exp(x)) if x > -700 else 0.0
+
+
+def squared(x):
+    return np.array([[sum((u - v) ** 2) for v in x] for u in x])
+
+
+def average(terms, weight, times, nonzero=False):
+    """Σ count · weight · term / Σ count, of the terms above 0 if asked."""
+    used = times * (terms > 0) if nonzero else times
+    total = (terms * weight * times).sum()
+    return total / used.sum() if used.sum() else 0.0
+
+
+def on_pairs(pull, push, distance, nonzero=False):
+    """Losses that are a mean over positive and one over negative pairs."""
+
+    def loop(labels, x, w, mining):
+        d = distance(x)
+        positive, negative = counts(mining, labels, d)
+        return average(pull(d), w[0], positive, nonzero) + average(
+            push(d), w[1], negative, nonzero
+        )
+
+    return loop
+
+
+def margin(labels, x, w, mining):
+    d = np.sqrt(squared(x))
+    positive, negative = counts(mining, labels, d)
+    pull, push = np.maximum(d - 1.0, 0), np.maximum(1.4 - d, 0)
+    total = (w[0] * positive * pull + w[1] * negative * push).sum()
+    return total / ((pull > 0) * positive + (push > 0) * negative).sum()
+
+
+def margin_triplets(labels, x, w, mining):
+    d = np.sqrt(squared(x))
+    total, active = 0.0, 0
+    for a, p, n in mined(mining, labels, d):
+        pull, push = max(d[a, p] - 1.0, 0), max(1.4 - d[a, n], 0)
+        total += w[0][a, p] * pull + w[1][a, n] * push
+        active += pull > 0 or push > 0
+    return total / active
+
+
+def triplet(labels, x, w, mining, link=lambda gap: max(gap, 0.0)):
+    d = squared(x)
+    triplets = list(mined(mining, labels, d))
+    total = sum(
+        w[0][a, p] * w[1][a, n] * link(d[a, p] - d[a, n] + 0.2)
+        for a, p, n in triplets
+    )
+    return total / len(triplets)
+
+
+def angular(labels, x, w, mining):
+    terms = []
+    for a, same, other in sets(labels):
+        for p in same if other else []:
+            f = [4 * (x[a] + x[p]) @ x[n] - 4 * x[a] @ x[p] for n in other]
+            terms.append(w[0][a, p] * log_sum(f, w[1][a, other], one=1.0))
+    return sum(terms) / len(terms)
+
+
+def rows(term, d_of, empty=True):
+    """Losses with one term an anchor."""
+
+    def loop(labels, x, w, mining):
+        d = d_of(x)
+        positive, negative = counts(mining, labels, d)
+        terms = []
+        for a in range(len(labels)):
+            p, n = np.flatnonzero(positive[a]), np.flatnonzero(negative[a])
+            if empty or (len(p) and len(n)):
+                terms.append(term(d[a], w[0][a], w[1][a], p, n))
+        return sum(terms) / len(terms)
+
+    return loop
+
+
+def multi_similarity(d, wp, wn, p, n):
+    pull = log_sum(2 * (d[p] + 0.5), wp[p], one=1.0) / 2
+    return pull + log_sum(-50 * (d[n] + 0.5), wn[n], one=1.0) / 50
+
+
+def circle(labels, x, w, mining):
+    # The paces of the similarities are those at `FIXED`: no gradient.
+    d, fixed = -(x @ x.T), FIXED[len(labels)] @ FIXED[len(labels)].T
+    positive, negative = counts(mining, labels, d)
+    terms = []
+    for a in range(len(labels)):
+        p, n = np.flatnonzero(positive[a]), np.flatnonzero(negative[a])
+        if len(p) and len(n):
+            pull = 1.4 - np.minimum(fixed[a, p], 1.4)
+            push = np.maximum(fixed[a, n] + 0.4, 0)
+            terms.append(
+                softplus(
+                    log_sum(20 * pull * (0.6 + d[a, p]), w[0][a, p])
+                    + log_sum(20 * push * (-d[a, n] - 0.4), w[1][a, n])
+                )
+            )
+    return sum(terms) / len(terms)
+
+
+def lifted(labels, x, w, mining):
+    d = np.sqrt(squared(x))
+    positive, negative = counts(mining, labels, d)
+    total = 0.0
+    for a, p in np.argwhere(positive):
+        k, at = np.flatnonzero(negative[a]), np.flatnonzero(negative[:, p])
+        sums = np.concatenate([1 - d[a, k], 1 - d[at, p]])
+        weight = np.concatenate([w[1][a, k], w[1][at, p]])
+        violation = max(log_sum(sums, weight) + d[a, p], 0)
+        total += positive[a, p] * w[0][a, p] * 0.5 * violation**2
+    return total / positive.sum()
+
+
+def lifted_generalized(d, wp, wn, p, n):
+    return max(log_sum(d[p], wp[p]) + log_sum(1 - d[n], wn[n]), 0)
+
+
+def softmax(temperature, labels, x, w, mining):
+    s = x @ x.T / temperature
+    positive, negative = counts(mining, labels, cosine(x))
+    total = 0.0
+    for a, p in np.argwhere(positive):
+        n = np.flatnonzero(negative[a])
+        rest = log_sum(s[a, n], w[1][a, n]) - s[a, p]
+        total += positive[a, p] * w[0][a, p] * softplus(rest)
+    return total / positive.sum()
+
+
+def sup_con(labels, x, w, mining):
+    s = x @ x.T / 0.1
+    positive, negative = counts(mining, labels, cosine(x))
+    terms = []
+    for a in range(len(labels)):
+        p, n = np.flatnonzero(positive[a]), np.flatnonzero(negative[a])
+        if not len(p):
+            continue
+        weight = np.concatenate([w[0][a, p], w[1][a, n]])
+        total = log_sum(np.concatenate([s[a, p], s[a, n]]), weight)
+        each = [positive[a, q] * w[0][a, q] * (total - s[a, q]) for q in p]
+        terms.append(sum(each) / positive[a].sum())
+    return sum(terms) / len(terms)
+
+
+def histograms(values, weight, nodes):
+    """Soft counts at nodes that are 1 apart, from 0."""
+    result = np.zeros(nodes)
+    for value, w in zip(values, weight, strict=True):
+        node = min(int(value), nodes - 2)
+        result[node] += w * (1 - (value - node))
+        result[node + 1] += w * (value - node)
+    return result
+
+
+def fast_ap(labels, x, w, mining):
+    d, terms = squared(x) * 2.5, []
+    for a, same, other in sets(labels):
+        of_positive, of_negative = w[0][a, same], w[1][a, other]
+        if of_positive.any() and of_negative.any():
+            near = histograms(d[a, same], of_positive, 11)
+            all_up_to = near + histograms(d[a, other], of_negative, 11)
+            all_up_to = np.cumsum(all_up_to)
+            some = all_up_to > 0
+            precision = np.cumsum(near)[some] / all_up_to[some]
+            terms.append(1 - near[some] @ precision / of_positive.sum())
+    return sum(terms) / len(terms)
+
+
+def histogram(labels, x, w, mining):
+    s = (x @ x.T + 1) * 50
+    same = np.equal.outer(labels, labels)
+    other, same = ~same, same & ~np.eye(len(labels), dtype=bool)
+    positive = histograms(s[same], w[0][same], 101) / w[0][same].sum()
+    negative = histograms(s[other], w[1][other], 101) / w[1][other].sum()
+    return negative @ np.cumsum(positive)
+
+
+FIXED = {len(v): unit(batch(v)) for v in LABELS.values()}
+
+
+def cosine(x):
+    return -(x @ x.T)
+
+
+def euclidean(x):
+    return np.sqrt(squared(x))
+
+
+log1pexp = functools.partial(np.logaddexp, 0)
+CASES = {
+    "angular": ({}, angular),
+    "binomial_deviance": (
+        {},
+        on_pairs(
+            lambda d: log1pexp(2 * (d + 0.5)),
+            lambda d: log1pexp(-50 * (d + 0.5)),
+            cosine,
+        ),
+    ),
+    "circle": ({"gamma": 20.0}, circle),
+    "contrastive": (
+        {"reduction": "mean_nonzero"},
+        on_pairs(lambda d: d, lambda d: np.maximum(1 - d, 0), squared, True),
+    ),
+    "fast_ap": ({}, fast_ap),
+    "histogram": ({}, histogram),
+    "lifted_structure": ({}, lifted),
+    "lifted_structure generalized": (
+        {"generalized": True},
+        rows(lifted_generalized, euclidean, empty=False),
+    ),
+    "margin": ({}, margin),
+    "margin triplets": ({"normalize_by": "triplets"}, margin_triplets),
+    "multi_similarity": ({}, rows(multi_similarity, cosine)),
+    "n_pair": (
+        {"normalize": True},
+        functools.partial(softmax, 1.0),
+    ),
+    "nt_xent": ({}, functools.partial(softmax, 0.1)),
+    "sup_con": ({}, sup_con),
+    "triplet": ({}, triplet),
+    "triplet soft": (
+        {"soft_margin": True},
+        functools.partial(triplet, link=softplus),
+    ),
+}
+
+
+def make(case, mining="all", **arguments):
+    name = case.split()[0]
+    arguments = {**CASES[case][0], **arguments}
+    if issubclass(LOSSES[name], losses.PairLoss):
+        arguments["mining"] = mining
+    return losses.get({"name": name, **arguments})
+
+
+def mines(case):
+    return issubclass(LOSSES[case.split()[0]], losses.PairLoss)
+
+
+def test_every_loss_on_pairs_has_a_case():
+    assert {case.split()[0] for case in CASES} == set(PAIRWISE)
+
+
+EVERY = [
+    (case, mining, batch)
+    for case in CASES
+    for mining in (MINERS if mines(case) else ["all"])
+    for batch in (LABELS if mining == "all" else ["unbalanced"])
+]
+
+
+@pytest.mark.parametrize(("case", "mining", "which"), EVERY)
+def test_weighted_loss_is_that_of_a_loop(case, mining, which):
+    labels = LABELS[which]
+    w, x = weights(labels), batch(labels)
+    values, gradient = value_and_gradient(
+        make(case, mining),
+        np.array(labels),
+        x.astype("float32"),
+        pair_weights=(w[0], w[1]),
+    )
+
+    def loop(x):
+        return CASES[case][1](labels, unit(x), w, mining)
+
+    np.testing.assert_allclose(values.mean(), loop(x), rtol=3e-5, atol=1e-7)
+    scale = float(np.linalg.norm(gradient))
+    for direction in unit(batch(labels * 5, dim=5).reshape(5, -1)):
+        step = 1e-6 * direction.reshape(x.shape)
+        slope = (loop(x + step) - loop(x - step)) / 2e-6
+        actual = gradient.ravel() @ direction
+        assert actual == pytest.approx(slope, abs=5e-5 * scale + 1e-7)
+
+
+def test_drawn_negatives_are_weighted_after_the_draw():
+    labels = LABELS["balanced"]
+    w, x = weights(labels), unit(batch(labels)).astype("float32")
+    pairs = compare(np.array(labels), x, distance="euclidean")
+    generator = keras.random.SeedGenerator(5)
+    drawn = get_miner("distance_weighted").pair_weights(pairs, generator)
+    pull, push = (
+        np.maximum(pairs.distances - 1, 0),
+        np.maximum(1.4 - pairs.distances, 0),
+    )
+    loss = losses.MarginLoss(seed=5, reduction="sum_over_pairs")
+    total = sum(
+        (np.array(count) * weight * terms).sum()
+        for count, weight, terms in zip(drawn, w, (pull, push), strict=True)
+    )
+    values = loss.per_example(np.array(labels), x, pair_weights=tuple(w))
+    assert np.sum(values) == pytest.approx(total, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("case", "mining"),
+    [
+        (c, m)
+        for c in CASES
+        for m in (["all", "semihard"] if mines(c) else ["all"])
+    ],
+)
+def test_ones_change_no_bit(case, mining):
+    labels = np.array(LABELS["unbalanced"])
+    x = batch(LABELS["unbalanced"]).astype("float32")
+    ones = np.ones((8, 8), "float32")
+    loss = make(case, mining)
+    expected = value_and_gradient(loss, labels, x)
+    actual = value_and_gradient(loss, labels, x, pair_weights=(ones, ones))
+    for one, other in zip(actual, expected, strict=True):
+        assert one.tobytes() == other.tobytes()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_references_have_a_weight_a_column(case):
+    labels, x = LABELS["unbalanced"], batch(LABELS["unbalanced"])
+    x, w = x.astype("float32"), weights(labels)
+    loss = make(case)
+    relation = np.equal.outer(labels, labels).astype(int)
+    expected = loss.per_example(relation, x, pair_weights=tuple(w))
+    np.fill_diagonal(relation, -1)
+    actual = loss.per_example(
+        np.concatenate([relation, np.full((8, 2), -1)], axis=1),
+        x,
+        ref_embeddings=np.concatenate([x, x[:2]]),
+        pair_weights=tuple(np.pad(v, ((0, 0), (0, 2))) for v in w),
+    )
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_nothing_is_learned_through_weights_nor_from_pairs_without(case):
+    labels, x = LABELS["balanced"], batch(LABELS["balanced"])
+    x = tf.constant(x, "float32")
+    zeros = np.zeros((9, 9), "float32")
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        w = tf.exp(tf.matmul(x, x, transpose_b=True))
+        loss = make(case).per_example(np.array(labels), x, pair_weights=(w, w))
+    weighted = tape.gradient(loss, x).numpy()
+    fixed = value_and_gradient(
+        make(case), np.array(labels), x, pair_weights=(w.numpy(), w.numpy())
+    )
+    np.testing.assert_allclose(weighted, 9 * fixed[1], rtol=1e-4, atol=1e-5)
+    values, gradient = value_and_gradient(
+        make(case), np.array(labels), x, pair_weights=(zeros, zeros)
+    )
+    np.testing.assert_array_equal(values, 0 * values)
+    np.testing.assert_array_equal(gradient, 0 * gradient)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_weights_where_there_is_no_such_pair_mean_nothing(case):
+    labels, x = np.array(LABELS["balanced"]), batch(LABELS["balanced"])
+    x = x.astype("float32")
+    same = np.equal.outer(labels, labels) & ~np.eye(9, dtype=bool)
+    other = np.not_equal.outer(labels, labels)
+    ones = np.ones((9, 9), "float32")
+    odd = np.where(same, 1, np.nan), np.where(other, 1, np.inf)
+    for left, right in zip(
+        value_and_gradient(make(case), labels, x, pair_weights=odd),
+        value_and_gradient(make(case), labels, x, pair_weights=(ones, ones)),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(left, right)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "received"),
+    [
+        (np.ones((9, 9)), "1 of the shapes"),
+        ((np.ones((9, 9)), np.ones((9, 8))), r"\(9, 8\)"),
+        ((np.ones(9), np.ones(9)), r"2 of the shapes \[\(9,\)"),
+        ((np.ones((9, 9)),) * 3, "3 of the shapes"),
+    ],
+)
+def test_wrong_shapes(wrong, received):
+    labels, x = LABELS["balanced"], batch(LABELS["balanced"])
+    with pytest.raises(ValueError, match=f"here .9, 9.*{received}"):
+        losses.ContrastiveLoss().per_example(
+            np.array(labels), x, pair_weights=wrong
+        )
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in LOSSES if issubclass(LOSSES[n], ProxyLoss)]
+)
+def test_losses_without_pairs_say_which_can(name):
+    loss = losses.get({"name": name, "num_classes": 3})
+    loss.build(keras.layers.Layer(), 5)
+    labels, x = LABELS["balanced"], batch(LABELS["balanced"])
+    ones = np.ones((9, 9))
+    with pytest.raises(ValueError, match="has no pairs.*ContrastiveLoss"):
+        loss.per_example(np.array(labels), x, pair_weights=(ones, ones))
