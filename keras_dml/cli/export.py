@@ -60,7 +60,11 @@ SUFFIXES = {"saved_model": "", "onnx": ".onnx", "litert": ".tflite"}
     is_flag=True,
     help="Then list all models beside this one in models.config.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace --output.")
+@click.option(
+    "--overwrite",
+    is_flag=True,
+    help="Replace a file of --format onnx or litert.",
+)
 @reports_errors
 def export(
     run: str,

@@ -1,4 +1,4 @@
-"""`export_model`: a model for a server or a device, checked before it lands."""
+"""Export of a model for a server or a device, compared with the model."""
 
 import os
 from collections.abc import Sequence
@@ -10,12 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from keras_dml.data import View
-from keras_dml.export import landing, parity, portable
+from keras_dml.export import parity, portable
 from keras_dml.export.gallery import as_gallery
 from keras_dml.export.requests import Batch, generated_batches, given_batches
 from keras_dml.export.signatures import Search, Served, write_saved_model
+from keras_dml.export.versions import new_version, version_folder
 from keras_dml.export.warmup import write_warmup
 from keras_dml.utils.arguments import check_choice, check_count
+from keras_dml.utils.files import atomic_file
 
 FORMATS = ("saved_model", *portable.SUFFIXES)
 PIXEL_DTYPES = ("float32", "uint8")
@@ -67,8 +69,9 @@ def export_model(
             or RGB images, (B, H, W, C), pixels in 0 to 255, to embeddings
             (B, D), which are exported as the model gives them.
         path: `saved_models/NAME/VERSION`, the version an integer, or
-            `saved_models/NAME`, in which the next free version is used. A
-            file that ends in .onnx or .tflite for the other formats.
+            `saved_models/NAME`, in which the next free version is used; a
+            version that exists is never replaced. A file that ends in
+            .onnx or .tflite for the other formats.
         format: "saved_model", "onnx" or "litert".
         gallery: A `Gallery`, an `ImageSet`, or anything with `embeddings`,
             (N, D), `labels` and perhaps `ids` and `threshold`.
@@ -77,7 +80,8 @@ def export_model(
             by default that of the gallery, if it has one, or else all are.
         input_dtype: Pixels that "serving_default" takes: "float32" or
             "uint8", a quarter of the bytes.
-        overwrite: Whether an export that is there already is replaced.
+        overwrite: "onnx" and "litert": whether a file that is there
+            already is replaced.
         check: Images, each (H, W, C) uint8, with which the export is
             compared beside generated ones of several sizes.
         tolerance: The largest difference to the model that any number of
@@ -104,15 +108,14 @@ def export_model(
         return _export_portable(
             model, view, format, Path(path), overwrite, batches, tolerance
         )
+    _check_no_overwrite(overwrite)
     search = _search(model, gallery, k, threshold)
     served = Served(model, view, input_dtype, search)
-    target = landing.version_folder(Path(path), overwrite)
-    with landing.staging(target) as staging:
-        new = staging / "new"
+    target = version_folder(Path(path))
+    with new_version(target) as new:
         write_saved_model(served, new)
         write_warmup(served, new, target.absolute().parent.name, batches[:2])
         parity.compare(served, new, batches, tolerance)
-        landing.land_folder(new, target, overwrite)
     return target
 
 
@@ -126,14 +129,12 @@ def _export_portable(
     tolerance: float,
 ) -> Path:
     suffix = portable.SUFFIXES[file_format]
-    target = landing.free_file(path, suffix, overwrite)
-    with landing.staging(target) as staging:
-        new = staging / f"new{suffix}"
+    target = portable.free_file(path, suffix, overwrite)
+    with atomic_file(target) as new:
         portable.write_portable(model, view, file_format, new)
         portable.compare_portable(
             model, view, file_format, new, batches, tolerance
         )
-        landing.land_file(new, target)
     return target
 
 
@@ -153,6 +154,16 @@ def _check_no_gallery(gallery: Any, file_format: str) -> None:
             "`gallery` of export is for format='saved_model': there is no "
             f"search in the other formats. Received: format={file_format!r} "
             f"and gallery of type {type(gallery).__name__}."
+        )
+
+
+def _check_no_overwrite(overwrite: bool) -> None:
+    if overwrite:
+        raise ValueError(
+            "`overwrite` of export is for files of the formats "
+            f"{', '.join(portable.SUFFIXES)}: a version is never replaced. "
+            "Received: overwrite=True, format='saved_model'. Use "
+            "path=saved_models/NAME for the next free version."
         )
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from keras_dml.export.landing import is_version
+from keras_dml.export.versions import is_version
+from keras_dml.utils.files import write_atomically
 
 FILE = "models.config"
 
@@ -35,9 +36,7 @@ def write_models_config(
     entries = "".join(_entry(x.name, base_path) for x in models)
     path = Path(folder, FILE)
     # A server may be reading it at any time.
-    partial = path.with_name(f".{FILE}.{os.getpid()}")
-    partial.write_text(f"model_config_list {{\n{entries}}}\n", "utf-8")
-    partial.replace(path)
+    write_atomically(path, f"model_config_list {{\n{entries}}}\n")
     return path
 
 

@@ -15,6 +15,27 @@ from keras_dml.utils.types import FloatArray
 SUFFIXES = {"onnx": ".onnx", "litert": ".tflite"}
 
 
+def free_file(path: Path, suffix: str, overwrite: bool) -> Path:
+    """The file that is to be written.
+
+    Raises:
+        ValueError: If it has another suffix.
+        FileExistsError: If it exists and may not be replaced.
+    """
+    if path.suffix != suffix:
+        raise ValueError(
+            f"`path` of export must end in {suffix!r} for this format. "
+            f"Received: path={str(path)!r}."
+        )
+    if path.is_dir() or (path.exists() and not overwrite):
+        replace = "" if path.is_dir() else "overwrite=True to replace it, or "
+        raise FileExistsError(
+            f"`path` of export must be free. Received: path={str(path)!r}, "
+            f"which exists. Use {replace}another path."
+        )
+    return path
+
+
 def write_portable(
     model: keras.Model, view: View, file_format: str, path: Path
 ) -> None:

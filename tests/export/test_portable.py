@@ -11,6 +11,7 @@ import pytest
 from keras_dml import backbones
 from keras_dml.data import View
 from keras_dml.export import Gallery, export_model
+from keras_dml.export.portable import free_file
 from tests.export.serving import contents, make_model, random_images
 
 # In the converter, and of the interpreter's own parts; nothing of ours.
@@ -96,6 +97,21 @@ def test_files_are_replaced_only_when_told_to(
     assert path.read_text() == "the old one"
     export_model(model, path, format=file_format, overwrite=True)
     assert path.stat().st_size > 1000
+
+
+def test_file_is_free_or_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    assert free_file(path, ".onnx", overwrite=False) == path
+    with pytest.raises(ValueError, match="must end in '.tflite'"):
+        free_file(path, ".tflite", overwrite=False)
+    path.write_text("there")
+    assert free_file(path, ".onnx", overwrite=True) == path
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        free_file(path, ".onnx", overwrite=False)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(FileExistsError, match="Use another path"):
+        free_file(path, ".onnx", overwrite=True)
 
 
 @pytest.mark.parametrize("file_format", FILES)
