@@ -93,12 +93,11 @@ def _narrow(table: "Table") -> "Table":
 def _metrics_setting(metrics: str | None) -> list[str]:
     if metrics is None:
         return []
-    from keras_dml.evaluation.names import expanded
+    from keras_dml.evaluation.metrics import expanded
 
-    names = expanded(
-        [name.strip() for name in metrics.split(",")], (), "benchmark"
-    )
-    return [f"evaluation.metrics=[{', '.join(names)}]"]
+    names = [name.strip() for name in metrics.split(",")]
+    known = [metric.name for metric in expanded(names, (), "benchmark")]
+    return [f"evaluation.metrics=[{', '.join(known)}]"]
 
 
 def _command(

@@ -1,4 +1,7 @@
-"""Exact evaluation of embeddings: retrieval, clustering, confidence."""
+"""Evaluation of embeddings: exact retrieval, clustering, confidence.
+
+A module in this folder that registers metrics needs no line here.
+"""
 
 from keras_dml.evaluation._embed import embed
 from keras_dml.evaluation._evaluate import evaluate, evaluate_embeddings
@@ -11,13 +14,23 @@ from keras_dml.evaluation.confidence import (
     compare,
 )
 from keras_dml.evaluation.inputs import Protocol, one_per_class
+from keras_dml.evaluation.metrics import METRICS
+from keras_dml.evaluation.ranks.ranked_positives import Limits
+from keras_dml.evaluation.ranks.search import Ranks
 from keras_dml.evaluation.results import Results
+from keras_dml.utils.registry import Paper, import_modules
+
+import_modules(__name__)
 
 __all__ = [
+    "METRICS",
     "Comparison",
     "Difference",
     "Interval",
+    "Limits",
+    "Paper",
     "Protocol",
+    "Ranks",
     "Results",
     "bootstrap",
     "compare",

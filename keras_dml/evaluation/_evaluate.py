@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from keras_dml.evaluation import clustering, embedding_space, inputs, names
+from keras_dml.evaluation import inputs
+from keras_dml.evaluation.clustering import kmeans
 from keras_dml.evaluation.inputs import Images, Inputs, Protocols, Task
-from keras_dml.evaluation.ranking import ranking_metric
+from keras_dml.evaluation.metrics import Metric, expanded
 from keras_dml.evaluation.ranks.scores import DISTANCES, Scores
 from keras_dml.evaluation.ranks.search import search
 from keras_dml.evaluation.results import Results
@@ -110,13 +111,10 @@ def evaluate_embeddings(
     Args:
         embeddings: (N, D).
         labels: Class of every row, (N,) integers.
-        metrics: Names: "recall@k", "precision@1", "r_precision", "map@r",
-            "map@r_with_self", "map", "map@k", "mrr", "minp" (retrieval,
-            see `evaluation.ranking`); "nmi", "ami", "f1" (of K-means with
-            as many clusters as classes, 20 iterations, see
-            `evaluation.clustering`); "spectral_decay", "density" (see
-            `evaluation.embedding_space`). k is a number, or the letter
-            for each of `ks`.
+        metrics: Names of `evaluation.METRICS`, which lists them with their
+            definitions: "recall@k", "map@r", "nmi", … k is a number, or
+            the letter for each of `ks`. Clusters are those of K-means, as
+            many as classes, in 20 iterations.
         ks: What the letter k stands for.
         distance: "cosine", "euclidean" or "dot". Clusters and embedding
             space are Euclidean; of unit vectors for "cosine".
@@ -195,7 +193,7 @@ class _Evaluation:
         progress: bool | None,
     ) -> None:
         self._owner = owner
-        self._wanted = names.expanded(metrics, ks, owner)
+        self._wanted = expanded(metrics, ks, owner)
         if distance not in DISTANCES:
             raise ValueError(
                 f"`distance` of {owner} must be one of {DISTANCES}. "
@@ -222,7 +220,7 @@ class _Evaluation:
             values[name] = float(measured.mean())
         asked = sum(len(task.queries) for task in tasks) if per_query else 0
         return Results(
-            {name: values[name] for name in self._wanted},
+            {metric.name: values[metric.name] for metric in self._wanted},
             queries=len(rows),
             excluded=asked - len(rows),
             classes=_count_classes(images, gallery),
@@ -237,7 +235,7 @@ class _Evaluation:
 
     def _search(self, tasks: list[Task]) -> tuple[Rows, dict[str, FloatArray]]:
         """Rows of the queries that count, and their metrics."""
-        metrics = [m for name in self._wanted if (m := ranking_metric(name))]
+        metrics = self._wanted_of("ranks")
         if not metrics:
             return np.empty(0, np.int64), {}
         limits = functools.reduce(operator.or_, (m.limits for m in metrics))
@@ -275,9 +273,9 @@ class _Evaluation:
         self, images: Images, gallery: Images | None
     ) -> tuple[dict[str, FloatArray], dict[str, float]]:
         """Clustering metrics for each seed, and those of the space."""
-        wanted, seeds = self._wanted, self._seeds
-        clusterings = [name for name in wanted if name in clustering.METRICS]
-        spaces = [name for name in wanted if name in embedding_space.METRICS]
+        seeds = self._seeds
+        clusterings = self._wanted_of("clusters")
+        spaces = self._wanted_of("embeddings")
         if not clusterings and not spaces:
             return {}, {}
         points, labels = images.embeddings, images.labels
@@ -287,19 +285,19 @@ class _Evaluation:
         if self._distance == "cosine":
             points = unit_rows(points)
         per_seed: dict[str, FloatArray] = {
-            name: np.empty(len(seeds)) for name in clusterings
+            metric.name: np.empty(len(seeds)) for metric in clusterings
         }
         for number, seed in enumerate(seeds if clusterings else ()):
-            clusters = clustering.kmeans(
-                points, len(np.unique(labels)), seed=int(seed)
-            )
-            for name in clusterings:
-                value = clustering.METRICS[name](labels, clusters)
-                per_seed[name][number] = value
+            clusters = kmeans(points, len(np.unique(labels)), seed=int(seed))
+            for metric in clusterings:
+                value = metric.of_whole(labels, clusters)
+                per_seed[metric.name][number] = value
         return per_seed, {
-            name: embedding_space.METRICS[name](points, labels)
-            for name in spaces
+            metric.name: metric.of_whole(points, labels) for metric in spaces
         }
+
+    def _wanted_of(self, kind: str) -> list[Metric]:
+        return [metric for metric in self._wanted if metric.of == kind]
 
 
 def _count_classes(images: Images, others: Images | None) -> int:

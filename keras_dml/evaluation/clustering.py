@@ -1,10 +1,11 @@
-"""K-means and how well its clusters agree with the classes."""
-
-from collections.abc import Callable
+"""Clusters of K-means, and metrics of their agreement with the classes."""
 
 import numpy as np
 
+from keras_dml.evaluation.metrics import METRICS
+from keras_dml.evaluation.ranking import INFORMATION_RETRIEVAL
 from keras_dml.utils.arrays import as_embeddings
+from keras_dml.utils.registry import Paper
 from keras_dml.utils.types import FloatArray, Rows
 
 
@@ -50,6 +51,13 @@ def kmeans(
     return assignments
 
 
+@METRICS.register(
+    "nmi",
+    "2·I(classes; clusters) / (H(classes) + H(clusters)), with as many "
+    "clusters of K-means as classes",
+    INFORMATION_RETRIEVAL,
+    of="clusters",
+)
 def nmi(labels: Rows, clusters: Rows) -> float:
     """Normalized mutual information, 2I(Ω; C) / (H(Ω) + H(C)).
 
@@ -62,6 +70,17 @@ def nmi(labels: Rows, clusters: Rows) -> float:
     return float(normalized_mutual_info_score(labels, clusters))
 
 
+@METRICS.register(
+    "ami",
+    "mutual information of classes and clusters, adjusted for chance",
+    Paper(
+        "Information Theoretic Measures for Clusterings Comparison",
+        "Vinh et al.",
+        "JMLR 2010",
+        "https://jmlr.org/papers/v11/vinh10a.html",
+    ),
+    of="clusters",
+)
 def ami(labels: Rows, clusters: Rows) -> float:
     """Adjusted mutual information, with the arithmetic mean of entropies.
 
@@ -71,29 +90,28 @@ def ami(labels: Rows, clusters: Rows) -> float:
     Args:
         labels: Class of every point, (N,).
         clusters: Cluster of every point, (N,).
-
-    Reference:
-        Vinh et al., "Information Theoretic Measures for Clusterings
-        Comparison", JMLR 2010.
     """
     from sklearn.metrics import adjusted_mutual_info_score
 
     return float(adjusted_mutual_info_score(labels, clusters))
 
 
+@METRICS.register(
+    "f1",
+    "F1 of pairs of images that share a cluster",
+    INFORMATION_RETRIEVAL,
+    of="clusters",
+)
 def f1(labels: Rows, clusters: Rows) -> float:
     """F1 of the decision, for each pair of points, whether they belong.
 
     A pair is positive if its points share a class, and predicted positive
-    if they share a cluster. 0 if there are no pairs of either kind.
+    if they share a cluster. 0 if there are no pairs of either kind
+    (section 16.3).
 
     Args:
         labels: Class of every point, (N,).
         clusters: Cluster of every point, (N,).
-
-    Reference:
-        Manning et al., "Introduction to Information Retrieval", 2008,
-        section 16.3.
     """
     _, class_of = np.unique(labels, return_inverse=True)
     _, cluster_of = np.unique(clusters, return_inverse=True)
@@ -105,10 +123,3 @@ def f1(labels: Rows, clusters: Rows) -> float:
 
 def _pairs(sizes: Rows) -> int:
     return int((sizes * (sizes - 1) // 2).sum())
-
-
-METRICS: dict[str, Callable[[Rows, Rows], float]] = {
-    "nmi": nmi,
-    "ami": ami,
-    "f1": f1,
-}

@@ -1,14 +1,28 @@
-"""How an embedding space is filled: its spectrum and its density."""
-
-from collections.abc import Callable
+"""Metrics of the embedding space: its spectrum and its density."""
 
 import numpy as np
 
+from keras_dml.evaluation.metrics import METRICS
+from keras_dml.utils.registry import Paper
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks
 
+ROTH = Paper(
+    "Revisiting Training Strategies and Generalization Performance in Deep "
+    "Metric Learning",
+    "Roth et al.",
+    "ICML 2020",
+    "https://arxiv.org/abs/2002.08473",
+)
 
-def spectral_decay(embeddings: FloatArray) -> float:
+
+@METRICS.register(
+    "spectral_decay",
+    "KL of the uniform distribution to the singular values",
+    ROTH,
+    of="embeddings",
+)
+def spectral_decay(embeddings: FloatArray, labels: Rows | None = None) -> float:
     """ρ = KL(U ‖ S), with S the singular values, divided by their sum.
 
     0 where all directions are used alike; large where few are. Infinite
@@ -16,11 +30,7 @@ def spectral_decay(embeddings: FloatArray) -> float:
 
     Args:
         embeddings: (N, D), not centred.
-
-    Reference:
-        Roth et al., "Revisiting Training Strategies and Generalization
-        Performance in Deep Metric Learning", ICML 2020, section 5; Milbich
-        et al., "DiVA", ECCV 2020, figure 5.
+        labels: Not needed.
     """
     # The factor R of QR has the same singular values, and is small.
     wide = embeddings.astype(np.float64)
@@ -33,6 +43,12 @@ def spectral_decay(embeddings: FloatArray) -> float:
     return float(-np.log(shares * len(shares)).mean())
 
 
+@METRICS.register(
+    "density",
+    "mean distance within classes / between class means",
+    ROTH,
+    of="embeddings",
+)
 def density(embeddings: FloatArray, labels: Rows) -> float:
     """π = mean distance within classes / mean distance between classes.
 
@@ -46,10 +62,6 @@ def density(embeddings: FloatArray, labels: Rows) -> float:
     Returns:
         The ratio; NaN if there are no two images of one class, or no two
         classes with different means.
-
-    Reference:
-        Roth et al., "Revisiting Training Strategies and Generalization
-        Performance in Deep Metric Learning", ICML 2020, section 5.
     """
     order = np.argsort(labels, kind="stable")
     _, starts = np.unique(labels[order], return_index=True)
@@ -72,9 +84,3 @@ def _pair_distances(points: FloatArray) -> tuple[float, int]:
         for rows in blocks(len(points), 256)
     )
     return total, len(points) * (len(points) - 1)
-
-
-METRICS: dict[str, Callable[[FloatArray, Rows], float]] = {
-    "spectral_decay": lambda embeddings, labels: spectral_decay(embeddings),
-    "density": density,
-}

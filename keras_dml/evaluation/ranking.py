@@ -1,77 +1,90 @@
 """Retrieval metrics, each a function of the ranks of the relevant images."""
 
-import re
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import numpy as np
 
-from keras_dml.evaluation.ranks.ranked_positives import BEYOND, Limits
+from keras_dml.evaluation.metrics import METRICS
+from keras_dml.evaluation.ranks.ranked_positives import UNLIMITED, Limits
 from keras_dml.evaluation.ranks.search import Ranks
+from keras_dml.utils.registry import Paper
 from keras_dml.utils.types import FloatArray, Rows
 
-UNLIMITED = BEYOND - 1
+INFORMATION_RETRIEVAL = Paper(
+    "Introduction to Information Retrieval",
+    "Manning et al.",
+    "Cambridge University Press 2008",
+    "https://nlp.stanford.edu/IR-book/",
+)
 
 
-@dataclass(frozen=True)
-class RankingMetric:
-    """A metric that has a value for every query.
+@METRICS.register(
+    "recall@k",
+    "share of queries with an image of their class among the k nearest",
+    Paper(
+        "Deep Metric Learning via Lifted Structured Feature Embedding",
+        "Song et al.",
+        "CVPR 2016",
+        "https://arxiv.org/abs/1511.06452",
+    ),
+    limits=lambda k: Limits(first=k),
+)
+def recall(ranks: Ranks, k: int) -> FloatArray:
+    """1 if a relevant image is among the k nearest, else 0.
 
-    Attributes:
-        name: As in the results.
-        limits: Ranks that it needs.
-        per_query: From ranks to a value for each query, (Q,) float64.
+    As in all of deep metric learning; in information retrieval this is
+    called the hit rate.
     """
-
-    name: str
-    limits: Limits
-    per_query: Callable[[Ranks], FloatArray]
+    return (ranks.first <= k).astype(np.float64)
 
 
-def recall(k: int) -> RankingMetric:
-    """Recall@k: share of queries with a relevant image among the k nearest.
-
-    As in Jégou et al. (2011) and all of deep metric learning; in
-    information retrieval this is called the hit rate.
-    """
-    return RankingMetric(
-        f"recall@{k}",
-        Limits(first=k),
-        lambda ranks: (_first(ranks) <= k).astype(np.float64),
-    )
+@METRICS.register("precision@1", "the same as recall@1", limits=Limits(first=1))
+def precision_at_1(ranks: Ranks) -> FloatArray:
+    """1 if the nearest image is relevant, else 0."""
+    return recall(ranks, 1)
 
 
-def precision_at_1() -> RankingMetric:
-    """Precision@1, the same number as recall@1."""
-    return RankingMetric("precision@1", Limits(first=1), recall(1).per_query)
+@METRICS.register(
+    "r_precision",
+    "share of hits among the R nearest, R the number of other images of the "
+    "query's class",
+    INFORMATION_RETRIEVAL,
+    limits=Limits(extra=0),
+)
+def r_precision(ranks: Ranks) -> FloatArray:
+    """Hits among the R nearest, divided by R (section 8.4)."""
+    depth = np.repeat(ranks.counts, ranks.counts)
+    return ranks.sum(ranks.ranks <= depth) / ranks.counts
 
 
-def r_precision() -> RankingMetric:
-    """Hits among the R nearest, divided by R."""
-
-    def per_query(ranks: Ranks) -> FloatArray:
-        depth = np.repeat(ranks.counts, ranks.counts)
-        return _sums(ranks, ranks.ranks <= depth) / ranks.counts
-
-    return RankingMetric("r_precision", Limits(extra=0), per_query)
-
-
-def map_at_r() -> RankingMetric:
-    """MAP@R: (1/R) Σ_{i≤R} P(i)·rel(i).
-
-    Reference:
-        Musgrave et al., "A Metric Learning Reality Check", ECCV 2020,
-        equation 5.
-    """
-    return RankingMetric(
-        "map@r",
-        Limits(extra=0),
-        lambda ranks: _average_precision(ranks, ranks.counts, ranks.counts),
-    )
+@METRICS.register(
+    "map@r",
+    "(1/R) Σ_{i≤R} P(i)·rel(i), R the number of other images of the query's "
+    "class",
+    Paper(
+        "A Metric Learning Reality Check",
+        "Musgrave et al.",
+        "ECCV 2020",
+        "https://arxiv.org/abs/2003.08505",
+    ),
+    limits=Limits(extra=0),
+)
+def map_at_r(ranks: Ranks) -> FloatArray:
+    """MAP@R, (1/R) Σ_{i≤R} P(i)·rel(i) (equation 5)."""
+    return _average_precision(ranks, ranks.counts, ranks.counts)
 
 
-def map_at_r_with_self() -> RankingMetric:
-    """What the code of DiVA and DGML prints as "mAP".
+@METRICS.register(
+    "map@r_with_self",
+    "as map@r, with R one larger: a perfect model scores R/(R + 1)",
+    Paper(
+        "DiVA: Diverse Visual Feature Aggregation for Deep Metric Learning",
+        "Milbich et al.",
+        "ECCV 2020",
+        "https://arxiv.org/abs/2004.13458",
+    ),
+    limits=Limits(extra=1),
+)
+def map_at_r_with_self(ranks: Ranks) -> FloatArray:
+    """What the released code of DiVA and DGML prints as "mAP".
 
     R is the size n = R + 1 of the class, the query included, though the
     query is not searched for: perfect retrieval scores (n − 1)/n.
@@ -79,98 +92,62 @@ def map_at_r_with_self() -> RankingMetric:
     Deviations:
         Queries without a relevant image are left out; that code counts
         them as 0.
-
-    Reference:
-        Milbich et al., "DiVA: Diverse Visual Feature Aggregation for Deep
-        Metric Learning", ECCV 2020, released code.
     """
-
-    def per_query(ranks: Ranks) -> FloatArray:
-        size = ranks.counts + 1
-        return _average_precision(ranks, size, size)
-
-    return RankingMetric("map@r_with_self", Limits(extra=1), per_query)
+    size = ranks.counts + 1
+    return _average_precision(ranks, size, size)
 
 
-def mean_average_precision() -> RankingMetric:
-    """MAP over the whole ranking: (1/R) Σ_i P(i)·rel(i)."""
-    return RankingMetric(
-        "map",
-        Limits(every=UNLIMITED),
-        lambda ranks: _average_precision(
-            ranks, np.full_like(ranks.counts, UNLIMITED), ranks.counts
-        ),
-    )
+@METRICS.register(
+    "map", "average precision over the whole ranking", INFORMATION_RETRIEVAL
+)
+def average_precision(ranks: Ranks) -> FloatArray:
+    """Average precision over the whole ranking, (1/R) Σ_i P(i)·rel(i)."""
+    depth = np.full_like(ranks.counts, UNLIMITED)
+    return _average_precision(ranks, depth, ranks.counts)
 
 
-def map_at_k(k: int) -> RankingMetric:
-    """MAP@k: Σ_{i≤k} P(i)·rel(i) / min(k, R)."""
-    return RankingMetric(
-        f"map@{k}",
-        Limits(every=k),
-        lambda ranks: _average_precision(
-            ranks, np.full_like(ranks.counts, k), np.minimum(ranks.counts, k)
-        ),
-    )
+@METRICS.register(
+    "map@k",
+    "average precision of the k nearest, over min(k, R)",
+    limits=lambda k: Limits(every=k),
+)
+def map_at_k(ranks: Ranks, k: int) -> FloatArray:
+    """MAP@k, Σ_{i≤k} P(i)·rel(i) / min(k, R)."""
+    depth = np.full_like(ranks.counts, k)
+    return _average_precision(ranks, depth, np.minimum(ranks.counts, k))
 
 
-def mrr() -> RankingMetric:
-    """Mean reciprocal rank of the nearest relevant image."""
-    return RankingMetric(
-        "mrr", Limits(first=UNLIMITED), lambda ranks: 1.0 / _first(ranks)
-    )
+@METRICS.register(
+    "mrr",
+    "1 / rank of the first hit",
+    Paper(
+        "The TREC-8 Question Answering Track Report",
+        "Voorhees",
+        "TREC 1999",
+        "https://trec.nist.gov/pubs/trec8/papers/qa_report.pdf",
+    ),
+    limits=Limits(first=UNLIMITED),
+)
+def mrr(ranks: Ranks) -> FloatArray:
+    """Reciprocal rank of the nearest relevant image."""
+    return 1.0 / ranks.first
 
 
-def minp() -> RankingMetric:
-    """Mean inverse negative penalty: R / rank of the farthest relevant image.
-
-    Reference:
-        Ye et al., "Deep Learning for Person Re-identification: A Survey
-        and Outlook", TPAMI 2021, equation 9.
-    """
-
-    def per_query(ranks: Ranks) -> FloatArray:
-        last = ranks.ranks[ranks.starts + ranks.counts - 1]
-        values: FloatArray = ranks.counts / last
-        return values
-
-    return RankingMetric("minp", Limits(every=UNLIMITED), per_query)
-
-
-METRICS: dict[str, Callable[[], RankingMetric]] = {
-    "precision@1": precision_at_1,
-    "r_precision": r_precision,
-    "map@r": map_at_r,
-    "map@r_with_self": map_at_r_with_self,
-    "map": mean_average_precision,
-    "mrr": mrr,
-    "minp": minp,
-}
-
-METRICS_AT_K: dict[str, Callable[[int], RankingMetric]] = {
-    "recall": recall,
-    "map": map_at_k,
-}
-
-
-def ranking_metric(name: str) -> RankingMetric | None:
-    """The metric of a name such as "map@r" or "recall@10", if it is one."""
-    if name in METRICS:
-        return METRICS[name]()
-    at_k = re.fullmatch(r"([a-z]+)@([1-9]\d*)", name)
-    if at_k and at_k[1] in METRICS_AT_K:
-        return METRICS_AT_K[at_k[1]](int(at_k[2]))
-    return None
-
-
-def _first(ranks: Ranks) -> Rows:
-    return ranks.ranks[ranks.starts]
-
-
-def _sums(ranks: Ranks, values: np.ndarray) -> FloatArray:
-    # No query is empty, which `reduceat` would get wrong.
-    sums: FloatArray = np.add.reduceat(values.astype(np.float64), ranks.starts)
-    return sums
+@METRICS.register(
+    "minp",
+    "R / rank of the last hit",
+    Paper(
+        "Deep Learning for Person Re-identification: A Survey and Outlook",
+        "Ye et al.",
+        "TPAMI 2021",
+        "https://arxiv.org/abs/2001.04193",
+    ),
+)
+def minp(ranks: Ranks) -> FloatArray:
+    """Inverse negative penalty, R / rank of the farthest hit (equation 9)."""
+    last = ranks.ranks[ranks.starts + ranks.counts - 1]
+    values: FloatArray = ranks.counts / last
+    return values
 
 
 def _average_precision(ranks: Ranks, depth: Rows, divisor: Rows) -> FloatArray:
@@ -178,4 +155,4 @@ def _average_precision(ranks: Ranks, depth: Rows, divisor: Rows) -> FloatArray:
     starts = np.repeat(ranks.starts, ranks.counts)
     hits = np.arange(1, len(starts) + 1) - starts
     within_depth = ranks.ranks <= np.repeat(depth, ranks.counts)
-    return _sums(ranks, hits / ranks.ranks * within_depth) / divisor
+    return ranks.sum(hits / ranks.ranks * within_depth) / divisor

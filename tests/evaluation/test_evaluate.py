@@ -164,7 +164,7 @@ X, LABELS = data()
         (X, LABELS, {"metrics": ["map@R"]}, "Did you mean 'map@r'"),
         (X, LABELS, {"metrics": ["recall"]}, "Did you mean 'recall@"),
         (X, LABELS, {"metrics": ["recall@0"]}, "'recall@0'"),
-        (X, LABELS, {"metrics": ["zzz"]}, "'zzz'. Known: recall@k"),
+        (X, LABELS, {"metrics": ["zzz"]}, "'zzz'. Known: ami, density"),
         (X, LABELS, {"ks": (1, 0)}, r"ks=\(1, 0\)"),
         (X, LABELS, {"ks": ()}, r"ks=\(\)"),
         (X, LABELS, {"seeds": ()}, r"seeds=\(\)"),

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from keras_dml.evaluation.names import KNOWN
-from keras_dml.runs.definitions import PAGE, definition, definitions, section_of
+from keras_dml.evaluation import METRICS
+from keras_dml.runs.definitions import PAGE, definition, definitions
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,20 +20,46 @@ def anchors(page: Path) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("metric", KNOWN)
-def test_every_metric_has_a_section(metric) -> None:
-    page, _, anchor = definition(metric).rpartition("(")[2].partition("#")
+OURS = [
+    name
+    for name, entry in METRICS.items()
+    if entry.value.__module__.startswith("keras_dml.")
+]
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_every_metric_has_a_section(name) -> None:
+    one = name[:-1] + "7" if name.endswith("@k") else name
+    page, _, anchor = definition(one).rpartition("(")[2].partition("#")
     assert page == PAGE
     assert anchor.rstrip(")") in anchors(ROOT / PAGE)
 
 
+def test_the_table_of_the_docs_is_that_of_the_registry() -> None:
+    rows = [
+        f"| [`{name}`](#{re.sub('[^a-z0-9_-]', '', name)}) "
+        f"| {METRICS[name].definition} | {paper(name)} |"
+        for name in OURS
+    ]
+    assert "\n".join(rows) in (ROOT / PAGE).read_text(), "\n".join(rows)
+
+
+def paper(name: str) -> str:
+    found = METRICS[name].paper
+    if found is None:
+        return ""
+    return f"[{found.authors}, {found.venue}]({found.url})"
+
+
 def test_all_k_share_a_section() -> None:
-    assert section_of("recall@10") == "recall@k"
-    assert section_of("precision@1") == "precision@1"
-    assert section_of("map@r") == "map@r"
     assert "#recallk" in definition("recall@1000")
+    assert "#precision1" in definition("precision@1")
     assert "among the 1000 nearest" in definition("recall@1000")
     assert "over min(5, R)" in definition("map@5")
+
+
+def test_metrics_of_others() -> None:
+    assert "not registered here" in definition("zzz@3")
 
 
 def test_a_line_for_each_metric() -> None:

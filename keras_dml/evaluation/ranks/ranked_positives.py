@@ -11,6 +11,8 @@ from keras_dml.utils.types import FloatArray, Rows
 BEYOND = 2**62
 """The rank of a relevant image that is known to be beyond its limit."""
 
+UNLIMITED = BEYOND - 1
+"""The limit of a metric that needs all ranks."""
 
 STRIDE = 4.0
 """Distance between neighbouring queries' scores, all below 1, in `Keys`."""

@@ -59,6 +59,19 @@ class Ranks:
         """Where the ranks of each query start, (Q,)."""
         return np.cumsum(self.counts) - self.counts
 
+    @property
+    def first(self) -> Rows:
+        """Rank of the nearest relevant image of each query, (Q,)."""
+        return self.ranks[self.starts]
+
+    def sum(self, values: np.ndarray) -> FloatArray:
+        """Sums of values for each relevant image, (P,), by query, (Q,)."""
+        # No query is empty, which `reduceat` would get wrong.
+        sums: FloatArray = np.add.reduceat(
+            values.astype(np.float64), self.starts
+        )
+        return sums
+
 
 def search(
     scores: Scores,
