@@ -32,5 +32,4 @@ def divided_data(
                 only_with=only_with,
             ),
         ),
-        figures=("clusters",),
     )  # fmt: skip

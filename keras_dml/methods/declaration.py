@@ -4,6 +4,8 @@ Methods know nothing of data, callbacks and reports. They name what they need
 of them, and those who build a recipe or a report look it up.
 """
 
+import importlib
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
@@ -26,7 +28,9 @@ class Uses:
     """A sampler or a callback that a method trains with.
 
     Attributes:
-        name: Its name in `keras_dml.data` or `keras_dml.callbacks`.
+        what: Its name in `keras_dml.data` or `keras_dml.callbacks`, or
+            itself. A sampler is called with the labels and a callback with
+            the training images and the sampler, both also with `seed`.
         keys: Those of its arguments that recipes of the method may set.
         arguments: `(method, batches) → arguments`: what else it is given,
             from what a recipe says of the method and of its batches.
@@ -34,10 +38,15 @@ class Uses:
             it is used; None: always.
     """
 
-    name: str
+    what: str | Callable[..., Any]
     keys: tuple[str, ...] = ()
     arguments: Callable[[Arguments, Arguments], Arguments] = lambda m, b: {}
     only_with: tuple[str, Any] | None = None
+
+    def given(self, method: Arguments, batches: Arguments) -> Arguments:
+        """What it is given, beside data and seed."""
+        keys = {key: method[key] for key in self.keys}
+        return {**keys, **self.arguments(method, batches)}
 
     def is_used(self, method: Arguments) -> bool:
         """Whether a method with these arguments trains with it."""
@@ -63,8 +72,6 @@ class Traits:
             `ValueError` if it does not go with the others.
         check_labels: `(method, labels, images of a class in a batch) →
             None`, which warns if the training set does not suffice.
-        figures: Figures of its reports, beside those that every model has
-            with the same outputs.
     """
 
     part: str = "learner"
@@ -76,7 +83,16 @@ class Traits:
         default_factory=dict
     )
     check_labels: Callable[[Arguments, IntArray, int], None] | None = None
-    figures: tuple[str, ...] = ()
+
+    @property
+    def uses(self) -> list[Uses]:
+        """The sampler and the callbacks that it declares."""
+        return [x for x in (self.sampler, *self.callbacks) if x is not None]
+
+    @property
+    def extra_keys(self) -> set[str]:
+        """Keys of its recipes that are no arguments of the factory."""
+        return {*self.options, *(key for x in self.uses for key in x.keys)}
 
 
 def declare(
@@ -111,9 +127,51 @@ def declare(
     return METHODS.register(name, definition, paper, traits=traits or Traits())  # type: ignore[return-value]
 
 
-def traits_of(factory: Callable[..., MetricModel]) -> Traits:
-    """What is special about a method; nothing, if it is not declared."""
+def find(name: str) -> tuple[Callable[..., MetricModel], Traits]:
+    """The factory and the traits of a method.
+
+    Args:
+        name: A name in `METHODS`, or "package.module:function" for a
+            factory that is no part of this package, declared or not. Its
+            module is imported.
+
+    Raises:
+        ValueError: If there is no such method.
+    """
+    if ":" not in name:
+        return METHODS[name].value, METHODS[name].details["traits"]
+    module, _, attribute = name.partition(":")
+    try:
+        factory = getattr(importlib.import_module(module), attribute)
+    except ImportError as error:
+        raise ValueError(
+            f"The module {module!r} of the method {name!r} cannot be "
+            f"imported: {error}. Install it, or name the folder that it is "
+            "in in the environment variable PYTHONPATH."
+        ) from error
+    except AttributeError:
+        raise ValueError(
+            f"The module {module!r} has no {attribute!r}. Received: the "
+            f"method {name!r}."
+        ) from None
+    if not _is_factory(factory):
+        raise ValueError(
+            f"The method {name!r} must be a function of a backbone that "
+            "passes **kwargs on to MetricModel. Received: "
+            f"{factory!r}. Write for instance `def {attribute}(backbone, *, "
+            "embedding_dim: int = 128, **kwargs)`."
+        )
     for entry in METHODS.values():
         if entry.value is factory:
-            return entry.details["traits"]
-    return Traits()
+            return factory, entry.details["traits"]
+    return factory, Traits()
+
+
+def _is_factory(value: Any) -> bool:
+    if not callable(value):
+        return False
+    parameters = list(inspect.signature(value).parameters.values())
+    kinds = [parameter.kind for parameter in parameters]
+    return inspect.Parameter.VAR_KEYWORD in kinds and (
+        parameters[0].name == "backbone"
+    )

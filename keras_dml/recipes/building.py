@@ -1,22 +1,21 @@
 """From a recipe to the objects that it describes."""
 
 from collections.abc import Callable
-from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 from keras.optimizers import schedules
 
-from keras_dml import backbones, data, methods
-from keras_dml.callbacks import Recluster
-from keras_dml.methods._diva.tasks import warn_without_triplets
+from keras_dml import backbones, data
+from keras_dml.methods.declaration import find
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.optimizers import COUPLED
 from keras_dml.recipes import num_classes
 from keras_dml.recipes.data_sections import GlyphsData
+from keras_dml.recipes.named_sections import looked_up
 from keras_dml.recipes.optimizer_sections import Schedule, Steps
-from keras_dml.recipes.schema import ABE, Diva, Division, Recipe
+from keras_dml.recipes.schema import Recipe
 from keras_dml.utils.types import Shape
 
 _LOADERS: dict[str, Callable[..., data.DataSplits]] = {
@@ -52,16 +51,15 @@ def model(recipe: Recipe, batches: data.Sampler | None = None) -> MetricModel:
         ValueError: If the recipe needs `batches`, or a loss has fewer
             classes than are trained on.
     """
-    arguments = recipe.method.model_dump(
-        exclude={"name", "pair_batches", *Division.model_fields}
-    )
+    factory, traits = find(recipe.method.name)
+    arguments = recipe.method.model_dump(exclude={"name", *traits.extra_keys})
     if batches is not None:
         count = len(np.unique(batches.labels))
         num_classes.check(arguments, count)
         arguments = num_classes.filled(arguments, count)
     elif num_classes.is_auto(arguments):
         raise ValueError(_needs_batches(recipe, "`num_classes: auto`"))
-    built = methods.METHODS[recipe.method.name].value(
+    built = factory(
         backbones.get(
             recipe.backbone.name,
             **recipe.backbone.model_dump(exclude={"name"}),
@@ -146,29 +144,18 @@ def sampler(recipe: Recipe, train: data.ImageSet) -> data.Sampler:
     Where a loss has a weight for each class, classes are numbered from 0.
     """
     train = _numbered(recipe, train)
-    arguments = recipe.batches.model_dump()
-    method = recipe.method
-    if isinstance(method, Division) and method.clusters:
-        return data.ClusterSampler(
-            train.labels,
-            num_learners=method.clusters,
-            schedule=method.schedule,
-            fill=method.fill,
-            seed=recipe.seed,
-            **arguments,
-        )
-    if isinstance(method, ABE) and method.pair_batches:
-        return data.PairSampler(
-            train.labels,
-            num_pairs=recipe.batches.classes_per_batch
-            * recipe.batches.images_per_class
-            // 2,
-            seed=recipe.seed,
-            steps_per_epoch=recipe.batches.steps_per_epoch,
-        )
-    if isinstance(method, Diva) and "intra" in method.tasks:
-        warn_without_triplets(train.labels, recipe.batches.images_per_class)
-    return data.ClassBalanced(train.labels, seed=recipe.seed, **arguments)
+    traits = find(recipe.method.name)[1]
+    method, sizes = recipe.method.model_dump(), recipe.batches.model_dump()
+    if traits.check_labels is not None:
+        traits.check_labels(method, train.labels, recipe.batches.images_per_class)
+    uses = traits.sampler
+    if uses is None or not uses.is_used(method):
+        return data.ClassBalanced(train.labels, seed=recipe.seed, **sizes)
+    arguments = uses.given(method, sizes)
+    made: data.Sampler = looked_up(uses)(
+        train.labels, seed=recipe.seed, **arguments
+    )
+    return made
 
 
 def pipeline(
@@ -198,24 +185,19 @@ def _numbered(recipe: Recipe, train: data.ImageSet) -> data.ImageSet:
     return train.relabeled() if needed else train
 
 
-def division(
+def callbacks(
     recipe: Recipe, train: data.ImageSet, batches: data.Sampler
-) -> list[Recluster]:
-    """The callback that a method's data division needs, if it has one."""
-    method = recipe.method
-    if not isinstance(method, Division) or not method.clusters:
-        return []
-    if not isinstance(batches, data.ClusterSampler):
-        raise TypeError(f"{method.name} needs a ClusterSampler.")
-    phases: list[Any] | None = method.phases
+) -> list[keras.callbacks.Callback]:
+    """The callbacks that the recipe's method needs.
+
+    Args:
+        recipe: A complete recipe.
+        train: The training images.
+        batches: What `sampler` returns.
+    """
+    method, sizes = recipe.method.model_dump(), recipe.batches.model_dump()
     return [
-        Recluster(
-            train,
-            batches,
-            every=method.every,
-            partition=method.partition,
-            cluster_space=method.cluster_space,
-            phases=phases,
-            seed=recipe.seed,
-        )
+        looked_up(x)(train, batches, seed=recipe.seed, **x.given(method, sizes))
+        for x in find(recipe.method.name)[1].callbacks
+        if x.is_used(method)
     ]

@@ -7,6 +7,7 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from keras_dml.recipes.named_sections import recipe_type
 from keras_dml.recipes.schema import Recipe
 from keras_dml.utils.arguments import did_you_mean
 
@@ -46,12 +47,15 @@ def load(
 def validate(content: dict[str, Any], source: str) -> Recipe:
     """The recipe that a mapping describes; see `load`."""
     try:
-        return Recipe.model_validate(content)
+        schema = recipe_type(content)
+        return schema.model_validate(content)
     except ValidationError as error:
-        problems = [_explain(dict(e)) for e in error.errors()]
-        raise RecipeError(
-            f"The recipe {source} cannot be used:\n  " + "\n  ".join(problems)
-        ) from None
+        problems = [_explain(dict(e), schema) for e in error.errors()]
+    except ValueError as error:
+        problems = [f"`method.name`: {error}"]
+    raise RecipeError(
+        f"The recipe {source} cannot be used:\n  " + "\n  ".join(problems)
+    ) from None
 
 
 def dump(recipe: Recipe) -> str:
@@ -128,10 +132,10 @@ def _read(path: Path, below: tuple[Path, ...]) -> dict[str, Any]:
     return merge(inherited, content)
 
 
-def _explain(error: dict[str, Any]) -> str:
+def _explain(error: dict[str, Any], schema: type[Recipe]) -> str:
     location = tuple(str(key) for key in error["loc"])
     if error["type"] == "extra_forbidden":
-        section, keys = _section_at(location[:-1])
+        section, keys = _section_at(location[:-1], schema)
         known = list(section.model_fields)
         hint = did_you_mean(location[-1], known)
         where = ".".join(keys) or "a recipe"
@@ -139,7 +143,7 @@ def _explain(error: dict[str, Any]) -> str:
             f"`{'.'.join([*keys, location[-1]])}` is not a key of "
             f"{where}.{hint} Known keys: {', '.join(known)}."
         )
-    _, keys = _section_at(location)
+    _, keys = _section_at(location, schema)
     name = ".".join(keys)
     message = error["msg"].removeprefix("Value error, ")
     if error["type"] == "missing":
@@ -152,13 +156,12 @@ def _explain(error: dict[str, Any]) -> str:
 
 
 def _section_at(
-    location: tuple[str, ...],
+    location: tuple[str, ...], section: type[BaseModel]
 ) -> tuple[type[BaseModel], tuple[str, ...]]:
-    """The section that a location of pydantic's is in, and the keys to it.
+    """The section inside `section` at a location, and the keys to it.
 
     Pydantic puts the tag of a union of sections among the keys.
     """
-    section: type[BaseModel] = Recipe
     keys: list[str] = []
     choices: dict[str, type[BaseModel]] = {}
     for key in location:

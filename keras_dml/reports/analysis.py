@@ -10,13 +10,14 @@ import numpy as np
 from keras_dml import runs
 from keras_dml.data import DataSplits, ImageSet, View
 from keras_dml.evaluation import Results
+from keras_dml.methods.declaration import find
 from keras_dml.recipes import Recipe, building
-from keras_dml.runs.folder import METRICS, QUERIES
+from keras_dml.runs.folder import METRICS, QUERIES, load_result
 from keras_dml.runs.queries import read_queries
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.visualization import attention_maps, head_outputs, read_history
 from keras_dml.visualization.curves import History
-from keras_dml.visualization.outputs import output_names
+from keras_dml.visualization.outputs import output_shapes
 
 MOST_TRAINING_IMAGES = 5000
 """More training images than this are not embedded for a figure."""
@@ -99,9 +100,7 @@ class Run:
     @property
     def part(self) -> str:
         """What the method calls a sub-embedding."""
-        if self.recipe.method.name == "attentive_grouping":
-            return "group"
-        return "task" if self._tasks else "learner"
+        return find(self.recipe.method.name)[1].part
 
     @property
     def _tasks(self) -> tuple[str, ...]:
@@ -110,7 +109,18 @@ class Run:
     @property
     def has_attention(self) -> bool:
         """Whether the model's attention can be drawn."""
-        return "attention" in output_names(self.model)
+        return "attention" in output_shapes(self.model)
+
+    @property
+    def has_masks(self) -> bool:
+        """Whether the attention is a mask by learner and channel."""
+        return len(output_shapes(self.model).get("attention", ())) == 5
+
+    @cached_property
+    def num_clusters(self) -> int:
+        """Clusters that the training set was divided into; 0 if it was not."""
+        divisions = load_result(self.folder)["divisions"]
+        return len(divisions[0]["sizes"]) if divisions else 0
 
     @cached_property
     def attention(self) -> FloatArray:

@@ -8,7 +8,6 @@ import numpy as np
 
 from keras_dml import visualization
 from keras_dml.evaluation import embed, kmeans
-from keras_dml.recipes.schema import Division
 from keras_dml.reports.analysis import MOST_TRAINING_IMAGES, Run
 from keras_dml.visualization.ensembles import mean_weights
 
@@ -42,7 +41,7 @@ def figures_of(run: Run, queries: int = 6) -> Iterator[RunFigure]:
     """
     yield from _curves(run)
     yield from _embedding_space(run)
-    yield from _method(run)
+    yield from _ensemble(run)
     yield from _pictures(run, queries)
 
 
@@ -100,7 +99,7 @@ def _embedding_space(run: Run) -> Iterator[RunFigure]:
     )
 
 
-def _method(run: Run) -> Iterator[RunFigure]:
+def _ensemble(run: Run) -> Iterator[RunFigure]:
     some = f"at most {MOST_TRAINING_IMAGES:,} training images"
     if getattr(run.model.objective, "compositor", None) is not None:
         yield RunFigure(
@@ -111,27 +110,26 @@ def _method(run: Run) -> Iterator[RunFigure]:
                 mean_weights(run.model, run.training_images)
             ),
         )
-    method = run.recipe.method
-    if isinstance(method, Division) and method.clusters:
+    if run.num_clusters:
         yield RunFigure(
             "clusters",
             f"Distances of pairs of different classes, {some} in "
-            f"{method.clusters} clusters of K-means. Divide and conquer, "
+            f"{run.num_clusters} clusters of K-means. Divide and conquer, "
             "Figure 8.",
-            lambda: _cluster_distances(run, method.clusters),
+            lambda: _cluster_distances(run),
         )
 
 
-def _cluster_distances(run: Run, clusters: int) -> "DataFigure":
+def _cluster_distances(run: Run) -> "DataFigure":
     images = run.training_images
     points = embed(run.model, images)
     return visualization.cluster_distances(
-        points, images.labels, kmeans(points, clusters)
+        points, images.labels, kmeans(points, run.num_clusters)
     )
 
 
 def _weights(run: Run) -> str:
-    if getattr(run.recipe.method, "grouping", None) == "A":
+    if np.allclose(run.attention.sum(axis=(1, 2)), 1.0, atol=1e-3):
         return "The weights of a map sum to 1."
     return "A weight is the mean of a mask over its channels."
 
@@ -174,7 +172,7 @@ def _pictures(run: Run, queries: int) -> Iterator[RunFigure]:
         ),
         wide=True,
     )
-    if run.recipe.method.name == "abe":
+    if run.has_masks:
         yield RunFigure(
             "masks",
             "Masks of the first three learners in the three channels in "

@@ -129,7 +129,8 @@ def _fit(
     verbose: int | str,
     boards: list[EmbeddingTensorBoard],
 ) -> dict[str, Any]:
-    division = building.division(recipe, splits.train, batches)
+    own = building.callbacks(recipe, splits.train, batches)
+    division = [x for x in own if isinstance(x, Recluster)]
     monitor = recipe.evaluation.monitor
     validation = RetrievalEvaluation(
         splits.validation,
@@ -145,7 +146,7 @@ def _fit(
             building.pipeline(recipe, splits.train, batches, model.input_shape),
             epochs=recipe.epochs,
             callbacks=[
-                *division,
+                *own,
                 validation,
                 checkpoint,
                 LearningRateMonitor(),

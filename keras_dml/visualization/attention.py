@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_dml.utils.progress import tracked
 from keras_dml.utils.types import FloatArray, Rows, Tensor
-from keras_dml.visualization.outputs import output_names
+from keras_dml.visualization.outputs import output_shapes
 
 
 def attention_maps(
@@ -77,7 +77,7 @@ class _Attention(keras.Model):
 
 
 def _check_model(model: keras.Model) -> None:
-    outputs = output_names(model)
+    outputs = output_shapes(model)
     if "attention" not in outputs:
         raise ValueError(
             "`model` of attention_maps must have a head with the output "

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_dml.utils.progress import tracked
-from keras_dml.utils.types import FloatArray, Tensor
+from keras_dml.utils.types import FloatArray, Shape, Tensor
 
 
 def head_outputs(
@@ -40,7 +40,7 @@ def head_outputs(
         raise ValueError(
             "`images` of head_outputs must not be empty. Received: 0 images."
         )
-    outputs = _Outputs(model, set(names) & output_names(model))
+    outputs = _Outputs(model, set(names) & set(output_shapes(model)))
     batches = eval_batches(images, View.of(model), batch_size)
     count = -(-len(images) // batch_size)
     found = [
@@ -53,12 +53,14 @@ def head_outputs(
     }
 
 
-def output_names(model: keras.Model) -> set[str]:
-    """Names of the outputs of a model's head; none if it has no head."""
+def output_shapes(model: keras.Model) -> dict[str, Shape]:
+    """The outputs of a model's head by name; none if it has no head."""
     head = getattr(model, "head", None)
     if head is None:
-        return set()
-    return set(head.compute_output_shape(model.backbone.output_shape))
+        return {}
+    shapes: dict[str, Shape]
+    shapes = head.compute_output_shape(model.backbone.output_shape)
+    return shapes
 
 
 class _Outputs(keras.Model):

@@ -33,7 +33,7 @@ def test_recipe_makes_the_model() -> None:
     images = blobs(64)
     sampler = building.sampler(recipe, images)
     assert type(sampler) is data.ClassBalanced
-    assert building.division(recipe, images, sampler) == []
+    assert building.callbacks(recipe, images, sampler) == []
 
 
 def test_recipe_with_clusters_divides_the_data() -> None:
@@ -42,7 +42,7 @@ def test_recipe_with_clusters_divides_the_data() -> None:
     sampler = building.sampler(recipe, images)
     assert isinstance(sampler, data.ClusterSampler)
     assert sampler.num_learners == 4
-    (recluster,) = building.division(recipe, images, sampler)
+    (recluster,) = building.callbacks(recipe, images, sampler)
     assert isinstance(recluster, callbacks.Recluster)
     assert building.model(recipe).objective.compositor.num_compositors == 4
 

@@ -86,7 +86,7 @@ def test_trains_a_step_and_embeds(path, archives, monkeypatch) -> None:
     history = model.fit(
         building.pipeline(recipe, splits.train, batches, model.input_shape),
         epochs=1,
-        callbacks=building.division(recipe, splits.train, batches),
+        callbacks=building.callbacks(recipe, splits.train, batches),
         verbose=0,
     )
     assert np.isfinite(history.history["loss"]).all()

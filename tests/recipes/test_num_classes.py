@@ -60,7 +60,7 @@ def test_there_is_a_beta_for_each_training_class(
     before = [v.numpy() for v in betas]
     history = model.fit(
         building.pipeline(recipe, splits.train, batches, model.input_shape),
-        callbacks=building.division(recipe, splits.train, batches),
+        callbacks=building.callbacks(recipe, splits.train, batches),
         verbose=0,
     )
     # A class id that is out of range would make it NaN.

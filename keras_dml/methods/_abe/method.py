@@ -123,7 +123,6 @@ def _are_constructed(pairs: str, method: Arguments) -> None:
             only_with=("pair_batches", True),
         ),
         checks={"pairs": _are_constructed},
-        figures=("masks",),
     ),
 )
 def abe(

@@ -1,0 +1,107 @@
+"""Sections of recipes, made from the signatures of what they call."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from operator import or_
+from types import GenericAlias, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    TypeAlias,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from pydantic import AfterValidator
+
+from keras_dml import losses
+from keras_dml.recipes.num_classes import filled
+
+Fields: TypeAlias = dict[str, Any]
+"""Name → (type, default), as `pydantic.create_model` takes them."""
+
+_PLAIN = (bool, int, float, str, type(None), dict, Any)
+
+
+def fields_of(
+    function: Callable[..., Any], wanted: Callable[[str], bool]
+) -> Fields:
+    """What a recipe can say of a function's arguments.
+
+    Types are those of the signature, as far as YAML can express them: an
+    argument that takes a name or a model takes a name. What YAML cannot
+    express at all is left out.
+
+    Args:
+        function: A function, or a class.
+        wanted: Which arguments, by name.
+
+    Raises:
+        ValueError: If an argument has no type, or must be given and has
+            none that YAML can express.
+    """
+    parameters = inspect.signature(function).parameters.values()
+    is_class = inspect.isclass(function)
+    annotated = function.__init__ if is_class else function
+    hints = get_type_hints(annotated, include_extras=True)
+    fields: Fields = {}
+    for parameter in parameters:
+        is_named = parameter.kind is not parameter.VAR_KEYWORD
+        if not is_named or not wanted(parameter.name):
+            continue
+        given = hints.get(parameter.name)
+        plain = None if given is None else _plain(given)
+        is_required = parameter.default is parameter.empty
+        if given is None or (plain is None and is_required):
+            raise ValueError(
+                f"the argument `{parameter.name}` of {function.__name__} "
+                "must have a type that YAML can express, such as int or "
+                f"Literal['a', 'b']. Received: {parameter}"
+            )
+        if plain is not None:
+            default = ... if is_required else parameter.default
+            fields[parameter.name] = (plain, default)
+    return fields
+
+
+def _plain(given: Any) -> Any:
+    """The part of a type that YAML can express; None if there is none."""
+    origin, arguments = get_origin(given), get_args(given)
+    if origin is Annotated:
+        inner = _plain(arguments[0])
+        return inner and Annotated[(inner, *arguments[1:])]
+    if origin in (Union, UnionType):
+        return _plain_union(arguments)
+    if origin is Literal or given in _PLAIN:
+        return given
+    if origin in (dict, Mapping):
+        return GenericAlias(dict, arguments)
+    if origin is tuple:
+        inner = tuple(x if x is ... else _plain(x) for x in arguments)
+        return None if None in inner else GenericAlias(tuple, inner)
+    if origin in (list, Sequence):
+        element = _plain(arguments[0])
+        return element and GenericAlias(tuple, (element, ...))
+    return None
+
+
+def _plain_union(options: tuple[Any, ...]) -> Any:
+    plain = tuple(x for x in map(_plain, options) if x is not None)
+    if all(x is type(None) for x in plain):
+        return None
+    union = reduce(or_, plain)
+    if losses.MetricLoss in options:
+        return Annotated[union, AfterValidator(_known_loss)]
+    return union
+
+
+def _known_loss(loss: Any) -> Any:
+    if loss is not None:
+        # Any number stands for "auto", which is no number until the
+        # training set is known.
+        losses.get(filled(loss, 2))
+    return loss
