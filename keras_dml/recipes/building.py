@@ -147,7 +147,9 @@ def sampler(recipe: Recipe, train: data.ImageSet) -> data.Sampler:
     traits = find(recipe.method.name)[1]
     method, sizes = recipe.method.model_dump(), recipe.batches.model_dump()
     if traits.check_labels is not None:
-        traits.check_labels(method, train.labels, recipe.batches.images_per_class)
+        traits.check_labels(
+            method, train.labels, recipe.batches.images_per_class
+        )
     uses = traits.sampler
     if uses is None or not uses.is_used(method):
         return data.ClassBalanced(train.labels, seed=recipe.seed, **sizes)

@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from keras_dml import backbones, losses, methods
 from keras_dml.export import export_model
-from keras_dml.recipes.schema import AttentiveGrouping
 from tests.methods.test_contract import batch
 
 PER_CLASS = {"name": "margin", "learn_beta": True, "num_classes": 4}
@@ -251,14 +250,6 @@ def test_defaults_are_those_of_the_papers_comparison(tiny_backbone) -> None:
     assert float(given.weighting.weights_by_term["diversity"]) == 0.5
     assert model_of(tiny_backbone).head.num_groups == 4
     assert model_of(tiny_backbone, grouping="N").head.num_groups == 1
-
-
-def test_recipes_default_to_the_functions_defaults() -> None:
-    section = AttentiveGrouping(name="attentive_grouping").model_dump()
-    del section["name"]
-    defaults = methods.attentive_grouping.__kwdefaults__
-    assert section == {key: defaults[key] for key in section}
-    assert set(defaults) - set(section) == {"loss_weights"}
 
 
 def test_what_groups_do_not_divide_is_left_out(tiny_backbone) -> None:

@@ -1,29 +1,13 @@
-import inspect
 from pathlib import Path
 
 import pytest
 
-from keras_dml import callbacks, data, methods
+from keras_dml import callbacks, data
 from keras_dml.recipes import building
 from keras_dml.recipes.files import load, validate
-from keras_dml.recipes.schema import DCML
 from tests.conftest import blobs
 
 GLYPHS = Path(__file__).parents[2] / "recipes" / "glyphs"
-
-
-def test_recipes_can_set_what_the_method_takes() -> None:
-    parameters = inspect.signature(methods.dcml).parameters
-    common = {"backbone", "loss_weights", "kwargs"}
-    division = {
-        "every", "partition", "cluster_space", "schedule", "fill", "phases",
-    }  # fmt: skip
-    assert set(DCML.model_fields) - {"name"} - division == (
-        set(parameters) - common
-    )
-    defaults = DCML(name="dcml")
-    for name in set(parameters) - common:
-        assert getattr(defaults, name) == parameters[name].default
 
 
 def test_recipe_makes_the_model() -> None:

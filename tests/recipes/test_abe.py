@@ -1,23 +1,13 @@
-import inspect
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from keras_dml import data, methods
+from keras_dml import data
 from keras_dml.recipes import RecipeError, building, load
-from keras_dml.recipes.schema import ABE
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "glyphs" / "abe.yaml"
 PAIRS = "method.pair_batches=true"
-
-
-def test_every_argument_is_a_key_with_the_same_default() -> None:
-    parameters = inspect.signature(methods.abe).parameters
-    section = ABE(name="abe").model_dump()
-    for name in set(parameters) - {"backbone", "kwargs"}:
-        assert section.pop(name) == parameters[name].default
-    assert section == {"name": "abe", "pair_batches": False}
 
 
 def test_the_recipe_makes_its_model() -> None:

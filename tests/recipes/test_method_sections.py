@@ -1,0 +1,117 @@
+"""Sections of methods are what their factories' signatures say."""
+
+import inspect
+import textwrap
+from typing import Any, Literal
+
+import keras
+import pytest
+
+from keras_dml import losses, methods
+from keras_dml.methods.declaration import find
+from keras_dml.recipes import Recipe, RecipeError, building, dump
+from keras_dml.recipes.files import validate
+from keras_dml.recipes.signatures import fields_of
+
+
+def recipe_of(method: dict[str, Any], views: int = 1) -> Recipe:
+    content = {
+        "name": "run",
+        "data": {"name": "glyphs"},
+        "method": method,
+        "augmentation": {"views": views},
+    }
+    return validate(content, "recipe.yaml")
+
+
+@pytest.mark.parametrize("name", methods.METHODS)
+def test_every_argument_is_a_key_with_the_same_default(name) -> None:
+    factory, traits = find(name)
+    parameters = inspect.signature(factory).parameters
+    section = recipe_of({"name": name}, views=2).method.model_dump()
+    common = {"backbone", "loss_weights", "kwargs"}
+    assert section.pop("name") == name
+    assert set(section) == set(parameters) - common | traits.extra_keys
+    for key in set(section) - traits.extra_keys:
+        assert section[key] == parameters[key].default
+
+
+def test_types_are_those_that_yaml_has() -> None:
+    def function(
+        a: int,
+        b: str | keras.Model = "b",
+        c: Literal["x", "y"] | keras.Layer = "x",
+        d: keras.Model | None = None,
+        **kwargs: Any,
+    ) -> None: ...
+
+    fields = fields_of(function, lambda name: True)
+    assert fields == {
+        "a": (int, ...), "b": (str, "b"), "c": (Literal["x", "y"], "x"),
+    }  # fmt: skip
+    only = fields_of(function, lambda name: name == "b")
+    assert list(only) == ["b"]
+
+
+@pytest.mark.parametrize("default", ["", " = None"])
+def test_arguments_without_a_type_are_refused(default) -> None:
+    scope: dict[str, Any] = {}
+    exec(f"def function(alpha{default}): ...", scope)
+    with pytest.raises(ValueError, match="`alpha` of function must have a ty"):
+        fields_of(scope["function"], lambda name: True)
+
+
+OWN = """
+from keras_dml import methods
+
+def two(backbone, *, embedding_dim: int = 6, loss: str = "triplet", **kwargs):
+    return methods.baseline(
+        backbone, embedding_dim=embedding_dim, loss=loss, **kwargs
+    )
+
+def bare(backbone, dim=3, **kwargs): ...
+
+def closed(backbone): ...
+
+number = 3
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch) -> str:
+    """The name of a module that is no part of the package."""
+    (tmp_path / "own_methods.py").write_text(textwrap.dedent(OWN))
+    monkeypatch.syspath_prepend(tmp_path)
+    return "own_methods"
+
+
+def test_a_method_of_another_package(own) -> None:
+    recipe = recipe_of({"name": f"{own}:two", "loss": "contrastive"})
+    assert recipe.method.embedding_dim == 6
+    assert recipe_of({"name": f"{own}:two", "loss": "contrastive"}) == recipe
+    assert f"name: {own}:two" in dump(recipe)
+    model = building.model(recipe)
+    assert model.head.embedding_dim == 6
+    assert isinstance(model.objective.metric_loss, losses.ContrastiveLoss)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("own_methds:two", "`method.name`: The module 'own_methds'.*PYTHONPA"),
+        ("own_methods:tow", "has no 'tow'"),
+        ("own_methods:number", "must be a function of a backbone.*: 3"),
+        ("own_methods:closed", "must be a function of a backbone"),
+        ("own_methods:bare", "`dim` of bare must have a type"),
+    ],
+)
+def test_what_is_no_method_of_another_package(own, name, message) -> None:
+    with pytest.raises(RecipeError, match=message):
+        recipe_of({"name": name})
+
+
+def test_keys_of_a_method_of_another_package_are_known(own) -> None:
+    with pytest.raises(RecipeError, match="`method.los` is not.*mean 'loss'"):
+        recipe_of({"name": f"{own}:two", "los": "margin"})
+    with pytest.raises(RecipeError, match="`method.name` must be one of"):
+        recipe_of({"name": "two"})
