@@ -6,7 +6,7 @@ import textwrap
 import pytest
 
 from keras_dml import methods
-from keras_dml.methods.declaration import traits_of
+from keras_dml.methods.declaration import find
 
 
 @pytest.mark.parametrize("name", methods.METHODS)
@@ -43,6 +43,9 @@ def test_unknown_method() -> None:
         _ = methods.METHODS["dclm"]
 
 
-def test_a_factory_that_is_not_declared_has_nothing_special() -> None:
-    assert traits_of(methods.abe).options == {"pair_batches": False}
-    assert traits_of(lambda backbone: None).part == "learner"
+def test_what_is_special_about_a_method() -> None:
+    factory, traits = find("abe")
+    assert factory is methods.abe
+    assert traits.extra_keys == {"pair_batches"}
+    assert find("keras_dml.methods:abe") == (factory, traits)
+    assert find("keras_dml.methods:diva")[1].part == "task"
