@@ -44,9 +44,16 @@ def compiled(loss, mode, dtype="float32", dim=5):
     return tf.function(step, jit_compile=True) if mode == "xla" else step
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("contrastive", "float32")]
+    + [
+        pytest.param(name, dtype, marks=pytest.mark.slow)
+        for name in NAMES
+        for dtype in DTYPES
+        if (name, dtype) != ("contrastive", "float32")
+    ],
+)
 def test_modes_and_precisions_agree(name, dtype):
     labels = np.array(LABELS["unbalanced"])
     x = representable(LABELS["unbalanced"])
@@ -54,7 +61,9 @@ def test_modes_and_precisions_agree(name, dtype):
     expected = compiled(loss, "eager")(labels, x)
     scale = np.abs(expected[1]).max()
     assert scale > 1e-4
-    for mode in ("eager", "graph", "xla"):
+    # What XLA makes of a loss does not hang on the precision.
+    compilers = ("graph", "xla") if dtype == "float32" else ("graph",)
+    for mode in ("eager", *compilers):
         step = compiled(loss, mode, dtype)
         values, gradient = step(labels, tf.cast(x, dtype))
         assert values.dtype == tf.float32

@@ -81,6 +81,14 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 NO_GRADIENT: dict[str, set[str]] = {}
 
 every_method = pytest.mark.parametrize("name", methods.METHODS)
+# What takes long, of one method with the tests that are not slow.
+slow_but_one = pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(x, marks=() if x == "baseline" else pytest.mark.slow)
+        for x in methods.METHODS
+    ],
+)
 
 
 def build(name: str, **changes: Any) -> MetricModel:
@@ -183,13 +191,20 @@ def test_every_variable_gets_a_gradient(name: str, learner: int) -> None:
 
 
 @every_method
-@pytest.mark.parametrize("precision", ["float32", "mixed_float16"])
-@pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
-def test_twenty_steps_lower_the_loss(
+@pytest.mark.parametrize(
+    ("precision", "jit"),
+    [
+        ("float32", False),
+        pytest.param("mixed_float16", True, marks=pytest.mark.slow),
+    ],
+    ids=["float32-graph", "mixed_float16-xla"],
+)
+def test_twenty_steps_lower_the_loss_and_trace_once(
     name: str, precision: str, jit: bool
 ) -> None:
     keras.config.set_dtype_policy(precision)
     model = build(name, loss_weights={})
+    traces = count_calls(model.objective)
     model.compile(keras.optimizers.Adam(5e-3), jit_compile=jit)
     losses = [
         model.train_on_batch(*training_batch(model, -1), return_dict=True)[
@@ -199,14 +214,7 @@ def test_twenty_steps_lower_the_loss(
     ]
     assert np.all(np.isfinite(losses))
     assert np.mean(losses[-3:]) < 0.8 * np.mean(losses[:3])
-
-
-@every_method
-def test_traces_once(name: str) -> None:
-    model = build(name)
-    traces = count_calls(model.objective)
-    model.compile("adam")
-    for learner in (0, 1, -1, 2):
+    for learner in (0, 1, 2):
         model.train_on_batch(*training_batch(model, learner))
     assert len(traces) == 1
 
@@ -223,27 +231,34 @@ def count_calls(layer: keras.layers.Layer) -> list[int]:
     return calls
 
 
-@every_method
-def test_file_round_trip_after_training(name: str, tmp_path) -> None:
+def trained_and_loaded(name: str, folder) -> tuple[Any, Any]:
+    """A model after a step, and what its file gives."""
     model = build(name)
     model.compile("adam")
     model.train_on_batch(*training_batch(model))
-    model.save(tmp_path / "model.keras")
-    again = keras.models.load_model(tmp_path / "model.keras")
+    model.save(folder / "model.keras")
+    return model, keras.models.load_model(folder / "model.keras")
+
+
+@every_method
+def test_file_round_trip_after_training(name: str, tmp_path) -> None:
+    model, again = trained_and_loaded(name, tmp_path)
     x, _ = batch()
-    np.testing.assert_array_equal(
-        again.predict(x, verbose=0), model.predict(x, verbose=0)
-    )
+    np.testing.assert_array_equal(again(x), model(x))
     assert again.head.get_config() == model.head.get_config()
     assert plain(again.objective) == plain(model.objective)
     plain_keys = ("loss_weights", "rate_multipliers", "momentum")
     for key in (*plain_keys, "resize", "resize_mode"):
         assert again.get_config()[key] == model.get_config()[key]
-    # Training goes on where it was.
     for a, b in zip(
         again.optimizer.variables, model.optimizer.variables, strict=True
     ):
         np.testing.assert_array_equal(a, b)
+
+
+@slow_but_one
+def test_training_goes_on_where_it_was(name: str, tmp_path) -> None:
+    model, again = trained_and_loaded(name, tmp_path)
     for a, b in zip(again.variables, model.variables, strict=True):
         if "seed_generator_state" in b.path:  # Keras does not save it.
             a.assign(b)
@@ -263,7 +278,7 @@ def plain(layer: keras.layers.Layer) -> dict[str, Any]:
     }
 
 
-@every_method
+@slow_but_one
 def test_one_seed_gives_two_identical_runs(name: str) -> None:
     runs = []
     for _ in range(2):
@@ -287,7 +302,7 @@ def test_head_says_what_it_was_given(name: str) -> None:
     assert again.get_config() == head.get_config()
 
 
-@every_method
+@slow_but_one
 def test_export_gives_the_same_embeddings(name: str, tmp_path) -> None:
 
     model = build(name)

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_dml import data
+from keras_dml import data, methods
 from keras_dml.evaluation import embed
 from keras_dml.recipes import building, load
 from keras_dml.utils.types import FloatArray
@@ -19,6 +19,8 @@ from tests.recipes import stand_ins
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 FILES = sorted(RECIPES.rglob("[!_]*.yaml"))
+# One with each method is not slow.
+QUICK = [RECIPES / "glyphs" / f"{name}.yaml" for name in methods.METHODS]
 # One with each network that is not ours in its full depth.
 WHOLE = ("cub200/baseline.yaml", "caltech101/abe.yaml")
 
@@ -53,8 +55,17 @@ def stood_in(glyphs, monkeypatch) -> Iterator[None]:
     gc.collect()  # A model and its optimizer refer to each other.
 
 
+def test_every_method_has_a_recipe() -> None:
+    assert set(QUICK) <= set(FILES)
+
+
 @pytest.mark.parametrize(
-    "path", FILES, ids=lambda path: str(path.relative_to(RECIPES))
+    "path",
+    [
+        pytest.param(path, marks=() if path in QUICK else pytest.mark.slow)
+        for path in FILES
+    ],
+    ids=lambda path: str(path.relative_to(RECIPES)),
 )
 def test_trains_a_step_and_embeds(path, archives, monkeypatch) -> None:
     whole = str(path.relative_to(RECIPES)) in WHOLE
