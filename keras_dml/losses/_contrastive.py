@@ -27,7 +27,7 @@ def contrastive(
     distance: str = "squared",
     mining: Any = "all",
     seed: Seed = None,
-    reduction: str = "sum_over_pairs",
+    reduction: str = "mean_nonzero",
 ) -> Tensor:
     """Contrastive loss of every example, (B,); see `ContrastiveLoss`."""
     pairs = compare(
@@ -65,8 +65,9 @@ class ContrastiveLoss(PairLoss):
     [d − m₊]₊ for positive and [m₋ − d]₊ for negative pairs. The forms in
     use:
 
-    - squared (ABE, Eq. 10): the defaults. Sum over all ordered pairs,
-      divided by B.
+    - squared: the defaults, averaged over the pairs that still cost.
+    - ABE, Eq. 10: `reduction="sum_over_pairs"`. Sum over all ordered
+      pairs, divided by B.
     - plain (attentive grouping, Eq. 1): `distance="euclidean"`,
       `reduction="mean"`.
     - Hadsell et al., twice theirs: `distance="euclidean"`, `power=2`.
@@ -106,7 +107,7 @@ class ContrastiveLoss(PairLoss):
         power: int = 1,
         distance: str = "squared",
         mining: Any = "all",
-        reduction: str = "sum_over_pairs",
+        reduction: str = "mean_nonzero",
         **kwargs: Any,
     ) -> None:
         super().__init__(mining, reduction=reduction, **kwargs)

@@ -165,7 +165,8 @@ def pairs_by_loop(embeddings, labels, seen) -> float:
 def test_cross_batch_memory_with_a_pair_loss(jit, tiny_backbone) -> None:
     """Partly filled, full, and wrapped around, always after the step."""
     head = methods.baseline(tiny_backbone, embedding_dim=4).head
-    objective = CrossBatch(losses.ContrastiveLoss(), 30)
+    loss = losses.ContrastiveLoss(reduction="sum_over_pairs")
+    objective = CrossBatch(loss, 30)
     model = MetricModel(tiny_backbone, head, objective)
     model.compile(keras.optimizers.SGD(0.5), jit_compile=jit)
     x, targets = batch()

@@ -51,7 +51,7 @@ def test_normalize_makes_the_scale_irrelevant():
 
 
 def test_references_are_normalized_too():
-    loss = ContrastiveLoss()
+    loss = ContrastiveLoss(reduction="sum_over_pairs")
     np.testing.assert_allclose(
         loss.per_example(LABEL, X, LABEL[:4], 7 * X[:4]),
         loss.per_example(LABEL, X, LABEL[:4], X[:4]),

@@ -40,7 +40,8 @@ def test_squared_form_is_abe_eq_10(labels):
         )
         return (sum(positives) + sum(negatives)) / len(labels)
 
-    check_against_loop(ContrastiveLoss(), loop, labels)
+    loss = ContrastiveLoss(reduction="sum_over_pairs")
+    check_against_loop(loss, loop, labels)
 
 
 @pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
@@ -72,9 +73,7 @@ def test_two_margins_squared_hinges_and_mean_over_nonzero():
             [t for t in negatives if t > 0]
         )
 
-    loss = ContrastiveLoss(
-        0.9, 1.4, power=2, distance="euclidean", reduction="mean_nonzero"
-    )
+    loss = ContrastiveLoss(0.9, 1.4, power=2, distance="euclidean")
     check_against_loop(loss, loop, LABELS["balanced"])
 
 
@@ -88,7 +87,9 @@ def test_similarities_turn_the_inequalities_round():
         )
         return (sum(positives) + sum(negatives)) / len(labels)
 
-    loss = ContrastiveLoss(0.8, 0.1, distance="cosine")
+    loss = ContrastiveLoss(
+        0.8, 0.1, distance="cosine", reduction="sum_over_pairs"
+    )
     check_against_loop(loss, loop, LABELS["unbalanced"])
 
 
@@ -105,7 +106,7 @@ def test_references_replace_the_batch_and_have_no_self_pairs():
         for a in range(3)
     ]
     values, _ = value_and_gradient(
-        ContrastiveLoss(),
+        ContrastiveLoss(reduction="sum_over_pairs"),
         np.array(labels),
         x.astype("float32"),
         ref_labels=np.array(ref_labels),
@@ -120,10 +121,12 @@ def test_constant_example_from_the_docstring_formula():
     x = np.array([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]], "float32")
     assert float(ContrastiveLoss()(np.array([0, 0, 1]), x)) == 0.0
     # The opposite point in the same class: each of its two positives costs
-    # 4 and it costs both of them 4; the mean over 3 is 16/3.
-    assert float(ContrastiveLoss()(np.array([0, 0, 0]), x)) == pytest.approx(
-        16 / 3
-    )
+    # 4 and it costs both of them 4: the mean of the pairs that cost is 4,
+    # and the sum of all over 3 examples is 16/3.
+    one_class = np.array([0, 0, 0])
+    assert float(ContrastiveLoss()(one_class, x)) == pytest.approx(4)
+    total = ContrastiveLoss(reduction="sum_over_pairs")(one_class, x)
+    assert float(total) == pytest.approx(16 / 3)
 
 
 def test_power_is_checked():

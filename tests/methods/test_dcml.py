@@ -18,7 +18,7 @@ def model_of(backbone, **kwargs):
         "embedding_dim": 12,
         "num_learners": 3,
         "num_compositors": 4,
-        "loss": "contrastive",
+        "loss": {"name": "contrastive", "reduction": "sum_over_pairs"},
     }
     return methods.dcml(backbone, **{**arguments, **kwargs})
 

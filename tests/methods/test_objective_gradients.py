@@ -49,6 +49,9 @@ def check(
         )
 
 
+EQ_10 = {"name": "contrastive", "reduction": "sum_over_pairs"}
+
+
 def contrastive(x: Array) -> float:
     """Over ordered pairs i ≠ j, divided by B (ABE, Eq. 10)."""
     total = 0.0
@@ -83,9 +86,7 @@ def test_divergence_of_abe() -> None:
         )
         return total / len(parts)
 
-    objective = DivergentObjective(
-        losses.ContrastiveLoss(), divergence_margin=1.7
-    )
+    objective = DivergentObjective(losses.get(EQ_10), divergence_margin=1.7)
     objective.build({"parts": (None, 3, 4)})
     # Distances of unit vectors are taken from their cosine: the gradient
     # with respect to their directions is the same, and that is compared.
@@ -118,7 +119,7 @@ def test_diversity_of_groups(scales, beta, reduction) -> None:
         return sum(contrastive(parts[:, p]) for p in range(3)) / 3
 
     objective = GroupedObjective(
-        losses.ContrastiveLoss(), scales=scales, diversity_reduction=reduction
+        losses.get(EQ_10), scales=scales, diversity_reduction=reduction
     )
     objective.build({"parts": (None, 3, 4)})
     check(
@@ -171,7 +172,7 @@ def released_weights(queries: Array) -> Array:
 def test_diva() -> None:
     """Eq. 7: its terms, and the reversed gradient of the decorrelation."""
     tasks = diva_tasks(
-        ["discriminative", "dance"], "contrastive",
+        ["discriminative", "dance"], EQ_10,
         queue_size=8, temperature=0.5,
     )  # fmt: skip
     objective = DivaObjective(tasks, psi_units=5, reduction="sum")

@@ -54,17 +54,15 @@ pytestmark = pytest.mark.filterwarnings(
 # name → (our loss, their loss)
 EVERYWHERE = {
     "contrastive": (
-        losses.ContrastiveLoss(distance="euclidean", reduction="mean_nonzero"),
+        losses.ContrastiveLoss(distance="euclidean"),
         their_losses.ContrastiveLoss(),
     ),
     "contrastive, squared, two margins": (
-        losses.ContrastiveLoss(0.3, 1.2, reduction="mean_nonzero"),
+        losses.ContrastiveLoss(0.3, 1.2),
         their_losses.ContrastiveLoss(0.3, 1.2, distance=SQUARED),
     ),
     "contrastive, cosine": (
-        losses.ContrastiveLoss(
-            0.8, 0.2, distance="cosine", reduction="mean_nonzero"
-        ),
+        losses.ContrastiveLoss(0.8, 0.2, distance="cosine"),
         their_losses.ContrastiveLoss(
             0.8, 0.2, distance=their_distances.CosineSimilarity()
         ),

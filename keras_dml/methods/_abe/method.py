@@ -31,6 +31,8 @@ from keras_dml.utils.types import (
 )
 
 Variant: TypeAlias = Literal["abe", "heads", "heads_attention", "tails"]
+# Eq. 10: the sum over all pairs, divided by B.
+PAPER_LOSS = {"name": "contrastive", "reduction": "sum_over_pairs"}
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
 
 
@@ -130,7 +132,7 @@ def abe(
     *,
     embedding_dim: Count = 512,
     num_learners: Count = 8,
-    loss: LossLike = "contrastive",
+    loss: LossLike = PAPER_LOSS,
     branch: str | None = None,
     attention_end: str | None = None,
     variant: Variant = "abe",
