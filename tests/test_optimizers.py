@@ -173,19 +173,17 @@ def test_idle_learners_stay_bit_identical(jit, tiny_backbone) -> None:
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
 @pytest.mark.parametrize("decays", [False, True])
-def test_loss_weights_decay_only_if_asked(
+def test_loss_variables_decay_only_if_asked(
     policy, decays, tiny_backbone
 ) -> None:
     """β without a gradient moves by its decay alone, and then by the rate."""
     keras.config.set_dtype_policy(policy)
     model = methods.baseline(
-        tiny_backbone, embedding_dim=8, decay_loss_weights=decays,
+        tiny_backbone, embedding_dim=8, decay_loss_variables=decays,
         loss={"name": "margin", "learn_beta": True, "num_classes": 9},
     )  # fmt: skip
     model.compile(CoupledSGD(0.5, weight_decay=DECAY))
-    (beta,) = (
-        v for v in model.trainable_variables if "loss_weights_beta" in v.path
-    )
+    (beta,) = (v for v in model.trainable_variables if "/loss/beta" in v.path)
     step(model)  # Classes 0 to 3 of 9.
     expected = 1.2 * (1 - 0.5 * DECAY * decays)
     np.testing.assert_allclose(beta.numpy()[4:], expected, rtol=1e-6)

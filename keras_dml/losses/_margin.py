@@ -13,6 +13,7 @@ from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import Pairs, PairWeights, compare
 from keras_dml.losses.reductions import Terms, reduce_terms, sum_terms
 from keras_dml.losses.weights import (
+    add_loss_variable,
     check_class_ids,
     check_not_built,
     nan_outside,
@@ -188,19 +189,18 @@ class MarginLoss(PairLoss):
         self.beta_weight: keras.Variable | None = None
 
     @property
-    def owns_weights(self) -> bool:
+    def owns_variables(self) -> bool:
         return self.learn_beta
 
     def build(self, owner: keras.layers.Layer, embedding_dim: int) -> None:
         super().build(owner, embedding_dim)
         if self.learn_beta:
             check_not_built("MarginLoss", self.beta_weight is not None)
-            self.beta_weight = owner.add_weight(
+            self.beta_weight = add_loss_variable(
+                owner,
+                "beta",
                 shape=(self.num_classes or 1,),
                 initializer=keras.initializers.Constant(self.beta),
-                dtype="float32",
-                autocast=False,
-                name="loss_weights_beta",
             )
 
     def arguments(self) -> Config:

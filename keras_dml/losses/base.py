@@ -54,7 +54,7 @@ class MetricLoss(keras.losses.Loss):
         self._average = _Average(name=self.name)
 
     @property
-    def owns_weights(self) -> bool:
+    def owns_variables(self) -> bool:
         """Whether the loss has weights of its own that must be trained."""
         return False
 
@@ -62,8 +62,8 @@ class MetricLoss(keras.losses.Loss):
         """Creates the weights of the loss in the layer that will own them.
 
         Args:
-            owner: The layer whose `add_weight` is called, inside its own
-                `build`, so that the weights belong to the model.
+            owner: The layer whose own `build` calls this, so that the
+                weights belong to the model; see `add_loss_variable`.
             embedding_dim: Dimensions of the embeddings, D.
         """
 

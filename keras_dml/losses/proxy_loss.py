@@ -8,6 +8,7 @@ from keras import ops
 from keras_dml.losses.base import MetricLoss
 from keras_dml.losses.pairs import PairWeights
 from keras_dml.losses.weights import (
+    add_loss_variable,
     check_class_ids,
     check_not_built,
     nan_outside,
@@ -47,7 +48,7 @@ class ProxyLoss(MetricLoss):
         self.proxies: keras.Variable | None = None
 
     @property
-    def owns_weights(self) -> bool:
+    def owns_variables(self) -> bool:
         return True
 
     @property
@@ -57,12 +58,11 @@ class ProxyLoss(MetricLoss):
 
     def build(self, owner: keras.layers.Layer, embedding_dim: int) -> None:
         check_not_built(type(self).__name__, self.proxies is not None)
-        self.proxies = owner.add_weight(
+        self.proxies = add_loss_variable(
+            owner,
+            "proxies",
             shape=(self.num_proxies, embedding_dim),
             initializer=self.initializer,
-            dtype="float32",
-            autocast=False,
-            name="loss_weights_proxies",
         )
 
     def call(

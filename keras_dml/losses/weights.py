@@ -1,8 +1,43 @@
 """Weights that belong to a loss: class ids, and where they must live."""
 
+from contextlib import nullcontext
+from typing import Any
+
+import keras
 from keras import ops
 
-from keras_dml.utils.types import Tensor
+from keras_dml.utils.types import Shape, Tensor
+
+
+def add_loss_variable(
+    owner: keras.layers.Layer, name: str, shape: Shape, initializer: Any
+) -> keras.Variable:
+    """A weight that a loss owns, with the path `{owner's}/loss/{name}`.
+
+    By "/loss/" in their paths models find the variables of their losses:
+    their learning rate can be set together, and they have no weight decay.
+
+    Args:
+        owner: The layer that the weight is to belong to, through a child of
+            its own, `owner.loss_variables`.
+        name: Of the variable.
+        shape: Of the variable.
+        initializer: As for `Layer.add_weight`.
+    """
+    if not hasattr(owner, "loss_variables"):
+        owner.loss_variables = keras.layers.Layer(name="loss", dtype="float32")
+        owner.loss_variables.built = True
+    # Keras names a variable after the layers that are being built. An owner
+    # that is not is entered here.
+    is_building = owner.path is not None
+    with nullcontext() if is_building else keras.name_scope(owner.name):
+        return owner.loss_variables.add_weight(
+            shape=shape,
+            initializer=initializer,
+            dtype="float32",
+            autocast=False,
+            name=name,
+        )
 
 
 def not_built_error(owner: str, code: str) -> RuntimeError:

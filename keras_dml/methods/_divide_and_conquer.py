@@ -135,7 +135,7 @@ class AlternatingObjective(Objective):
         self._merged_loss = self.metric_loss
         self._merged_loss.build(self, outputs_shape["embedding"][-1])
         self._part_losses = [self.metric_loss]
-        if self.metric_loss.owns_weights:
+        if self.metric_loss.owns_variables:
             self._part_losses = self.build_part_losses(
                 self.metric_loss, num_learners, part_dim
             )
@@ -175,7 +175,7 @@ class AlternatingObjective(Objective):
         return ops.cast(targets["learner"][0], "int32")
 
     def learner_variables(self) -> list[list[keras.Variable]]:
-        if not self.metric_loss.owns_weights:
+        if not self.metric_loss.owns_variables:
             return []
         return [
             getattr(self, f"learner_{k}").trainable_variables

@@ -11,7 +11,7 @@ from keras_dml.model.head import Head
 from keras_dml.model.loss_weighting import LossWeighting
 from keras_dml.model.momentum import MomentumEncoder
 from keras_dml.model.objective import Objective
-from keras_dml.model.update import RestrictedUpdate, exempt_loss_weights
+from keras_dml.model.update import RestrictedUpdate, exempt_loss_variables
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Config, Shape, Tensor
 
@@ -37,12 +37,13 @@ class MetricModel(keras.Model):
             `LearningRateSchedule`, or "learned"; see `LossWeighting`.
         rate_multipliers: Learning-rate multiplier for every variable
             whose path matches a regular expression, the first match
-            counts: `{"backbone": 0.1, "loss_weights": 100.0}`. Weights
-            that a loss owns match "loss_weights"; they have no weight
-            decay unless `decay_loss_weights` is set. Paths start with
-            "backbone/", "head/", "objective/" or "weighting/".
-        decay_loss_weights: Whether the optimizer's weight decay also
-            applies to the weights that losses own.
+            counts: `{"backbone": 0.1, "/loss/": 100.0}`. Variables that a
+            loss owns match "/loss/" (β is `objective/loss/beta`); they
+            have no weight decay unless `decay_loss_variables` is set.
+            Learned weights of terms are `weighting/loss_weights_{term}`.
+            Other paths start with "backbone/", "head/" or "objective/".
+        decay_loss_variables: Whether the optimizer's weight decay also
+            applies to the variables that losses own.
         resize: Side, in pixels, to which evaluation and export resize an
             image before its centre crop; by default what the input needs.
         resize_mode: Which side that is, see `keras_dml.data.View`.
@@ -68,7 +69,7 @@ class MetricModel(keras.Model):
         objective: Objective,
         loss_weights: dict[str, Any] | None = None,
         rate_multipliers: dict[str, float] | None = None,
-        decay_loss_weights: bool = False,
+        decay_loss_variables: bool = False,
         resize: int | None = None,
         resize_mode: str = "shortest",
         momentum: float | None = None,
@@ -80,7 +81,7 @@ class MetricModel(keras.Model):
         self.head = head
         self.objective = objective
         self.rate_multipliers = dict(rate_multipliers or {})
-        self.decay_loss_weights = decay_loss_weights
+        self.decay_loss_variables = decay_loss_variables
         self.resize = resize
         self.resize_mode = resize_mode
         self.momentum = momentum
@@ -168,8 +169,8 @@ class MetricModel(keras.Model):
                     "`model.compile(optimizer)`."
                 )
         optimizer = keras.optimizers.get(optimizer)
-        if not self.decay_loss_weights and not optimizer.built:
-            exempt_loss_weights(optimizer, self.trainable_variables)
+        if not self.decay_loss_variables and not optimizer.built:
+            exempt_loss_variables(optimizer, self.trainable_variables)
         super().compile(optimizer=optimizer, **kwargs)
         self._update = None
 
@@ -279,7 +280,7 @@ class MetricModel(keras.Model):
             "objective": serialize(self.objective),
             "loss_weights": self.weighting.serialized_weights(),
             "rate_multipliers": self.rate_multipliers,
-            "decay_loss_weights": self.decay_loss_weights,
+            "decay_loss_variables": self.decay_loss_variables,
             "resize": self.resize,
             "resize_mode": self.resize_mode,
             "momentum": self.momentum,

@@ -65,7 +65,7 @@ class Objective(keras.layers.Layer):
         Returns:
             K losses.
         """
-        if not loss.owns_weights:
+        if not loss.owns_variables:
             loss.build(self, dim)
             return [loss] * parts
         copies = []

@@ -5,15 +5,15 @@ from keras import ops
 
 from keras_dml.utils.types import Tensor
 
-LOSS_WEIGHTS = "loss_weights"
-"""What the paths of weights that losses own have in them."""
+LOSS_VARIABLES = "/loss/"
+"""What the paths of variables that losses own have in them."""
 
 
-def exempt_loss_weights(
+def exempt_loss_variables(
     optimizer: keras.Optimizer, variables: list[keras.Variable]
 ) -> None:
-    """Excludes the weights that losses own from weight decay."""
-    owned = [v for v in variables if LOSS_WEIGHTS in v.path]
+    """Excludes the variables that losses own from weight decay."""
+    owned = [v for v in variables if LOSS_VARIABLES in v.path]
     if not (owned and getattr(optimizer, "weight_decay", None)):
         return
     # Keras forgets earlier exclusions at every call, so they are found by

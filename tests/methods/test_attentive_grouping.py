@@ -202,12 +202,12 @@ def test_betas_learn_from_their_own_group(tiny_backbone) -> None:
 
 
 def betas_of(model) -> list[keras.Variable]:
-    return [v for v in model.trainable_variables if "loss_weights" in v.path]
+    return [v for v in model.trainable_variables if "/loss/" in v.path]
 
 
 def test_default_learns_a_beta_for_each_group(tiny_backbone, tmp_path) -> None:
     model = methods.attentive_grouping(
-        tiny_backbone, embedding_dim=12, rate_multipliers={"loss_weights": 5.0}
+        tiny_backbone, embedding_dim=12, rate_multipliers={"/loss/": 5.0}
     )
     betas = betas_of(model)
     assert [tuple(v.shape) for v in betas] == [(1,)] * 4

@@ -240,8 +240,8 @@ def test_every_composite_has_a_loss_of_its_own(tiny_backbone) -> None:
     model = model_of(tiny_backbone, loss=loss)
     owned = [v.path for v in model.objective.weights if "beta" in v.path]
     assert owned == [
-        "objective/metric/loss_weights_beta",
-        *(f"objective/tasks/part_{m}/loss_weights_beta" for m in range(4)),
+        "objective/metric/loss/beta",
+        *(f"objective/tasks/part_{m}/loss/beta" for m in range(4)),
     ]
 
 

@@ -183,7 +183,7 @@ def test_nce_and_dance_weigh_negatives_differently(tiny_backbone) -> None:
 
 
 def test_psi_has_a_rate_of_its_own_and_no_decay(tiny_backbone) -> None:
-    model = model_of(tiny_backbone, rate_multipliers={"loss_weights_psi": 0.0})
+    model = model_of(tiny_backbone, rate_multipliers={"/loss/psi/": 0.0})
     optimizer = keras.optimizers.AdamW(1e-2, weight_decay=0.1)
     model.compile(optimizer)
     psi = [v for v in model.trainable_variables if "psi" in v.path]

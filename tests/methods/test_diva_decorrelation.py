@@ -83,7 +83,7 @@ def test_paths_say_that_psi_is_a_losss() -> None:
     layer, _ = layer_of()
     paths = [v.path for v in layer.trainable_variables]
     assert len(paths) == 4
-    assert all("loss_weights_psi" in path for path in paths)
+    assert all("/loss/psi/" in path for path in paths)
 
 
 def test_works_alone_in_a_functional_model(tmp_path) -> None:

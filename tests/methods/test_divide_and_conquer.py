@@ -68,7 +68,7 @@ def test_unknown_update_is_refused(tiny_backbone) -> None:
         model_of(tiny_backbone, update="some")
 
 
-def test_loss_weights_of_each_learner_are_saved(
+def test_loss_variables_of_each_learner_are_saved(
     tiny_backbone, tmp_path
 ) -> None:
     loss = {"name": "margin", "learn_beta": True}

@@ -138,12 +138,34 @@ def test_refuses_loss_weights(weights, message, tiny_backbone) -> None:
         methods.baseline(tiny_backbone, loss_weights=weights)
 
 
-def test_weights_of_losses_do_not_decay_unless_asked(tiny_backbone) -> None:
+@pytest.mark.parametrize(
+    ("pattern", "moves", "stays"),
+    [("/loss/", "beta", "metric"), ("loss_weights", "metric", "beta")],
+)
+def test_no_pattern_hits_terms_and_variables_of_losses(
+    pattern, moves, stays, tiny_backbone
+) -> None:
+    model = methods.baseline(
+        tiny_backbone, embedding_dim=4, loss_weights={"metric": "learned"},
+        loss={"name": "margin", "learn_beta": True},
+        rate_multipliers={pattern: 3.0},
+    )  # fmt: skip
+    variables = {
+        "beta": model.objective.loss_variables.trainable_variables[0],
+        "metric": model.weighting.weights_by_term["metric"],
+    }
+    assert variables["beta"].path == "objective/loss/beta"
+    assert variables["metric"].path == "weighting/loss_weights_metric"
+    assert model._multiplier(variables[moves]) == 3.0
+    assert model._multiplier(variables[stays]) == 1.0
+
+
+def test_variables_of_losses_do_not_decay_unless_asked(tiny_backbone) -> None:
     def beta_after(decay: bool) -> float:
         model = methods.baseline(
-            tiny_backbone, embedding_dim=4, decay_loss_weights=decay,
+            tiny_backbone, embedding_dim=4, decay_loss_variables=decay,
             loss={"name": "margin", "learn_beta": True},
-            rate_multipliers={"loss_weights": 1.0},
+            rate_multipliers={"/loss/": 1.0},
         )  # fmt: skip
         beta = next(v for v in model.objective.trainable_variables)
         # One class a batch: no negatives and no gradient on β from them.
@@ -172,7 +194,7 @@ def test_earlier_exclusions_from_decay_survive(tiny_backbone) -> None:
     }
     assert not decays["head/dense/bias"]
     assert decays["head/dense/kernel"]
-    assert not any(d for path, d in decays.items() if "loss_weights" in path)
+    assert not any(d for path, d in decays.items() if "/loss/" in path)
 
 
 def test_mixed_precision_scales_the_loss(tiny_backbone) -> None:

@@ -53,9 +53,7 @@ def test_there_is_a_beta_for_each_training_class(
     method, key, count, splits
 ) -> None:
     recipe, batches, model = model_of(method, splits, f"{key}={BETA}")
-    betas = [
-        v for v in model.trainable_variables if "loss_weights_beta" in v.path
-    ]
+    betas = [v for v in model.trainable_variables if "/loss/beta" in v.path]
     assert [v.shape for v in betas] == [(6,)] * count
     before = [v.numpy() for v in betas]
     history = model.fit(

@@ -173,7 +173,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "method.loss.num_classes": "auto", "loss_weights.diversity": 0.02,
         "optimizer.learning_rate": 1e-5, "optimizer.weight_decay": 3e-3,
         "optimizer.decay": "coupled", "optimizer.schedule.epochs": (55,),
-        "rate_multipliers.loss_weights_beta": 5.0, "epochs": 100,
+        "rate_multipliers./loss/beta": 5.0, "epochs": 100,
         "batches.classes_per_batch": 56, "batches.images_per_class": 2,
         "augmentation.resize": None,
     },
@@ -184,23 +184,23 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "sop/attentive_grouping": {
         "optimizer.learning_rate": 9e-6, "optimizer.weight_decay": 3e-4,
         "loss_weights.diversity": 0.03, "optimizer.schedule.epochs": (100,),
-        "rate_multipliers.loss_weights_beta": 1.111, "epochs": 150,
+        "rate_multipliers./loss/beta": 1.111, "epochs": 150,
     },
     "inshop/attentive_grouping": {
         "optimizer.learning_rate": 1e-5, "optimizer.weight_decay": 3e-4,
         "loss_weights.diversity": 0.03, "epochs": 150,
-        "rate_multipliers.loss_weights_beta": 5.0,
+        "rate_multipliers./loss/beta": 5.0,
     },
     "cars196/attentive_grouping_inception": {
         "backbone.name": "torchvision_googlenet", "method.num_groups": 3,
         "backbone.freeze_batch_norm": True, "optimizer.learning_rate": 2e-5,
         "optimizer.weight_decay": 3e-3, "loss_weights.diversity": 0.02,
-        "rate_multipliers.loss_weights_beta": 2.5, "epochs": 200,
+        "rate_multipliers./loss/beta": 2.5, "epochs": 200,
     },
     "sop/attentive_grouping_inception": {
         "optimizer.learning_rate": 2e-5, "optimizer.weight_decay": 3e-3,
         "loss_weights.diversity": 0.02, "epochs": 150,
-        "rate_multipliers.loss_weights_beta": 0.5,
+        "rate_multipliers./loss/beta": 0.5,
     },
     "cub200/attentive_grouping_4": {
         "method.num_groups": 4, "loss_weights.diversity": 0.01,

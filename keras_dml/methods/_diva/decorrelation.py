@@ -21,9 +21,8 @@ class Decorrelation(keras.layers.Layer):
     Whoever minimizes −c trains ψ to find the correlation, and the
     embeddings, behind R, to have none.
 
-    The weights of ψ have "loss_weights_psi" in their paths: no weight
-    decay by default, and a learning rate by
-    `rate_multipliers={"loss_weights_psi": 10.0}`.
+    The weights of ψ have "/loss/psi/" in their paths: no weight decay by
+    default, and a learning rate by `rate_multipliers={"/loss/psi/": 10.0}`.
 
     Args:
         units: Hidden units of ψ.
@@ -71,9 +70,10 @@ class Decorrelation(keras.layers.Layer):
                     target_shape[-1], dtype=dtype, name="output"
                 ),
             ],
-            name="loss_weights_psi",
+            name="psi",
         )
-        self.psi.build((None, target_shape[-1]))
+        with keras.name_scope("loss"):
+            self.psi.build((None, target_shape[-1]))
 
     def call(self, target: Tensor, source: Tensor) -> Tensor:
         mapped = l2_normalize(self.psi(self.reversal(source)))
