@@ -9,7 +9,7 @@ import pytest
 
 from keras_dml.evaluation import evaluate_embeddings
 from keras_dml.evaluation.ranks import counting, search, tile
-from keras_dml.evaluation.ranks import ranked_positives as slots
+from keras_dml.evaluation.ranks.ranked_positives import RankedPositives
 from tests.evaluation import naive
 
 METRICS = ("recall@1", "recall@10", "r_precision", "map@r")
@@ -49,7 +49,7 @@ def ways(
     monkeypatch.setattr(search, "LARGEST_SIDE", 128)
     monkeypatch.setattr(tile, "BAND", 5000)
     gone: set[str] = set()
-    note_best, tile_of = slots.Slots.note_best, search.Tile
+    note_best, tile_of = RankedPositives.note_best, search.Tile
 
     def noted(self, queries, counts):
         gone.update(["counted"] if counts.any() else [])
@@ -62,7 +62,7 @@ def ways(
             gone.add(f"{'few' if few else 'all'}, {made.mirrored}")
         return made
 
-    monkeypatch.setattr(slots.Slots, "note_best", noted)
+    monkeypatch.setattr(RankedPositives, "note_best", noted)
     monkeypatch.setattr(search, "Tile", made)
     gone.add(f"counting {counted < 1}")
     return gone

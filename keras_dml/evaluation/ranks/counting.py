@@ -1,4 +1,4 @@
-"""Counting, for each relevant image, the gallery images that precede it."""
+"""Counter of the gallery images that precede each relevant image."""
 
 import threading
 from dataclasses import replace
@@ -6,7 +6,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from keras_dml.evaluation.ranks.ranked_positives import Keys, Limits, Slots
+from keras_dml.evaluation.ranks.ranked_positives import (
+    Keys,
+    Limits,
+    RankedPositives,
+)
 from keras_dml.evaluation.ranks.relevance import Relevance
 from keras_dml.evaluation.ranks.scores import Scores
 from keras_dml.evaluation.ranks.tile import Pairs, Tile
@@ -49,53 +53,53 @@ class Counter:
         self._gallery_labels = relevance.gallery_labels
         positives = relevance.positives(panel)
         exact = scores.exact(positives.owners + panel.start, positives.items)
-        self.slots = Slots(positives, exact, limits)
+        self.positives = RankedPositives(positives, exact, limits)
         self.left = np.empty((self.size, scores.factor_size), np.float32)
         self.tolerance = np.empty(self.size)
         for rows in blocks(self.size, 4096):
             self.left[rows] = scores.left(within(panel, rows))
             self.tolerance[rows] = scores.tolerance(self.left[rows])
         self._ignored = relevance.ignored(panel)
-        self._lowest = np.empty(self.size)
+        self._cutoffs = np.empty(self.size)
         self._only_best = np.empty(self.size, bool)
         self._update(slice(0, self.size))
 
     def active(self, queries: slice) -> Rows:
         """Queries that need more counting, numbered within `queries`."""
-        return np.flatnonzero(self._lowest[queries] < np.inf)
+        return np.flatnonzero(self._cutoffs[queries] < np.inf)
 
     def count(self, tile: Tile) -> None:
         """Counts a block of float32 scores; several threads may do so."""
-        keys = Keys(self.slots, tile.queries, self._scores.offset)
+        keys = Keys(self.positives, tile.queries, self._scores.offset)
         for band in tile.bands():
             where, above = self._compared(band)
-            slots = self._best_preceded(band, where, keys)
+            places = self._best_preceded(band, where, keys)
             with self._lock:
-                self.slots.note(band.queries, slots)
+                self.positives.note(band.queries, places)
                 if above is not None:
-                    self.slots.note_best(band.rows, above)
+                    self.positives.note_best(band.rows, above)
         with self._lock:
             self._update(tile.queries)
 
     def _update(self, queries: slice) -> None:
-        lowest, matter = self.slots.lowest(queries)
-        self._lowest[queries] = lowest - self._scores.offset
+        cutoffs, matter = self.positives.cutoffs(queries)
+        self._cutoffs[queries] = cutoffs - self._scores.offset
         self._only_best[queries] = matter == 1
 
     def _compared(self, band: Tile) -> tuple[NDArray[np.bool_], Rows | None]:
         """Where to look closer, and how many images certainly precede all.
 
-        Of a query of which only the best slot matters, what is certainly
-        better need not be looked at; that is counted at once where it is
-        much.
+        Of a query of which only the best positive matters, what is
+        certainly better need not be looked at; that is counted at once
+        where it is much.
         """
-        lowest = band.pick(self._lowest)
+        cutoffs = band.pick(self._cutoffs)
         only_best = band.pick(self._only_best)
-        where = band.reaching(lowest)
+        where = band.reaching(cutoffs)
         many = COUNTED_SHARE * where.size
         if not only_best.any() or np.count_nonzero(where) <= many:
             return where, None
-        above = band.exceeding(np.where(only_best, lowest, np.inf))
+        above = band.exceeding(np.where(only_best, cutoffs, np.inf))
         where ^= above
         # Relevant images are no better than the best; others take no rank.
         above[band.find(self._ignored)] = False
@@ -104,30 +108,30 @@ class Counter:
     def _best_preceded(
         self, band: Tile, where: NDArray[np.bool_], keys: Keys
     ) -> Rows:
-        """For each image that precedes any slot, the best that it does."""
+        """For each image that precedes any positive, the best such place."""
         pairs = band.pairs(where)
         others = (
             self._query_labels[pairs.query] != self._gallery_labels[pairs.item]
         )
         pairs = pairs.select(others)
-        slots, unsure = keys.locate(pairs)
+        places, unsure = keys.locate(pairs)
         if len(unsure) > UNDECIDED_SHARE * band.values.size:
             wide = self._in_float64(band, pairs.select(unsure))
-            slots[unsure], still_unsure = keys.locate(wide)
+            places[unsure], still_unsure = keys.locate(wide)
             unsure = unsure[still_unsure]
             undecided = wide.select(still_unsure)
         else:
             undecided = pairs.select(unsure)
-        slots[unsure] = self._decide(undecided, keys)
-        precedes_any = slots > self.slots.starts[pairs.query]
-        return slots[precedes_any] - 1
+        places[unsure] = self._decide(undecided, keys)
+        precedes_any = places > self.positives.starts[pairs.query]
+        return places[precedes_any] - 1
 
     def _decide(self, pairs: Pairs, keys: Keys) -> Rows:
         exact = self._scores.exact(pairs.query + self._panel.start, pairs.item)
-        # A large tolerance may reach back to the slots of other queries.
-        first = self.slots.starts[pairs.query]
-        lowest = np.maximum(keys.locate_lowest(pairs), first)
-        return self.slots.advance(lowest, pairs, exact)
+        # A large tolerance may reach back to the places of other queries.
+        first = self.positives.starts[pairs.query]
+        bounds = np.maximum(keys.lower_bounds(pairs), first)
+        return self.positives.advance(bounds, pairs, exact)
 
     def _in_float64(self, band: Tile, pairs: Pairs) -> Pairs:
         rows = band.rows

@@ -1,4 +1,32 @@
-"""The relevant images of each query, in order, and what precedes them."""
+"""Ranked positives: the relevant images of each query, and what precedes them.
+
+Example: one query with three positives, listed from the worst to the best,
+and five images of other classes.
+
+    place          0     1     2
+    score         .2    .5    .9
+    gallery row    7     2     4
+
+    image          a     b     c     d     e
+    score        .95    .7    .6    .5    .1
+    gallery row    3     8     6     1     5
+
+An image precedes a positive if its score is higher or, where they are equal,
+if it stands earlier in the gallery. Whoever precedes a positive precedes all
+worse ones, so an image is noted only at the best positive that it precedes:
+a at place 2; b, c and d (equal, but row 1 is before row 2) at place 1; e
+nowhere. The numbers noted are 0, 3, 1. The rank of a positive is 1, plus the
+better positives, plus what is noted at it and at better ones:
+
+    place 2:  1 + 0 + 1           = 2
+    place 1:  1 + 1 + (3 + 1)     = 6
+    place 0:  1 + 2 + (0 + 3 + 1) = 7
+
+which are the places of the positives in the ranking a 4 b c d 2 7 e. A metric
+that asks for ranks up to 5 has its answer as soon as four images are noted:
+places 1 and 0 are beyond, only place 2 matters, and of what is yet to come
+images with scores below the cutoff .9 need not be looked at.
+"""
 
 from dataclasses import dataclass
 
@@ -15,7 +43,11 @@ UNLIMITED = BEYOND - 1
 """The limit of a metric that needs all ranks."""
 
 STRIDE = 4.0
-"""Distance between neighbouring queries' scores, all below 1, in `Keys`."""
+"""Distance of two neighbouring queries in `Keys`.
+
+Scores less their offset lie between −1 and 1, so those of one query are at
+least 2 away from those of the next.
+"""
 
 
 @dataclass(frozen=True)
@@ -47,90 +79,102 @@ class Limits:
         return np.maximum(self.every, counts + self.extra)
 
 
-class Slots:
+class RankedPositives:
     """The relevant images of each query, from the worst to the best.
 
-    An image that precedes a slot precedes all slots of the query that are
-    worse, so it is noted only at the best slot that it precedes.
+    All lists stand one after another; a place is a position in that.
 
     Args:
         positives: The relevant images.
         exact: Their exact scores, (P,).
         limits: Ranks up to which they must be exact.
+
+    Attributes:
+        starts: Place where the list of each query starts; one more entry
+            for the end, (Q + 1,).
+        owners: Query of each place, (P,).
+        scores: Exact score at each place, (P,), ascending for each query.
+        items: Gallery image at each place, (P,).
     """
 
     def __init__(
         self, positives: Positives, exact: FloatArray, limits: Limits
     ) -> None:
+        # By query, then by score; of equal ones the later image is worse.
         order = np.lexsort((-positives.items, exact, positives.owners))
         self.starts = positives.starts
         self.owners = positives.owners
         self.scores = exact[order]
         self.items = positives.items[order]
-        self._preceding = np.zeros(len(order), np.int64)
+        self._noted = np.zeros(len(order), np.int64)
         self._limits = limits.of_every(positives.counts)
         self._limits_of_best = np.maximum(self._limits, limits.first)
 
     def of(self, queries: slice) -> slice:
-        """The slots of consecutive queries."""
+        """The places of consecutive queries."""
         return slice(self.starts[queries.start], self.starts[queries.stop])
 
-    def note(self, queries: slice, slots: Rows) -> None:
-        """Notes images at the best slots of `queries` that they precede."""
+    def note(self, queries: slice, places: Rows) -> None:
+        """Notes images at the best places of `queries` that they precede."""
         own = self.of(queries)
-        self._preceding[own] += np.bincount(
-            slots - own.start, minlength=own.stop - own.start
+        self._noted[own] += np.bincount(
+            places - own.start, minlength=own.stop - own.start
         )
 
     def note_best(self, queries: Rows, counts: Rows) -> None:
-        """Notes numbers of images that precede all slots of queries.
+        """Notes numbers of images that precede all positives of queries.
 
         Args:
             queries: Different queries, (n,).
-            counts: (n,), 0 for a query without slots.
+            counts: (n,), 0 for a query without positives.
         """
-        noted = counts > 0
-        self._preceding[self.starts[queries[noted] + 1] - 1] += counts[noted]
+        some = counts > 0
+        self._noted[self.starts[queries[some] + 1] - 1] += counts[some]
 
-    def advance(self, slots: Rows, pairs: Pairs, exact: FloatArray) -> Rows:
-        """Moves each image up to the first slot that it does not precede.
+    def advance(self, places: Rows, pairs: Pairs, exact: FloatArray) -> Rows:
+        """Moves each image up to the first place that it does not precede.
 
         Args:
-            slots: A slot of its query that is no better than that, (n,).
+            places: A place of its query that is no better than that, (n,).
             pairs: The queries and images.
             exact: Their exact scores, (n,).
 
         Returns:
-            (n,), the next query's first slot if it precedes all.
+            (n,), the next query's first place if it precedes all.
         """
-        slots = slots.copy()
+        places = places.copy()
         ends = self.starts[pairs.query + 1]
-        moving = np.flatnonzero(slots < ends)
+        # Those still moving take one step in each round.
+        moving = np.flatnonzero(places < ends)
         while len(moving):
-            at, score = slots[moving], exact[moving]
+            at, score = places[moving], exact[moving]
             precedes = (score > self.scores[at]) | (
                 (score == self.scores[at])
                 & (pairs.item[moving] < self.items[at])
             )
             moving = moving[precedes]
-            slots[moving] += 1
-            moving = moving[slots[moving] < ends[moving]]
-        return slots
+            places[moving] += 1
+            moving = moving[places[moving] < ends[moving]]
+        return places
 
-    def lowest(self, queries: slice) -> tuple[FloatArray, Rows]:
-        """The worst slots whose ranks still matter.
+    def cutoffs(self, queries: slice) -> tuple[FloatArray, Rows]:
+        """Scores below which an image changes no rank that matters.
 
         Returns:
-            Their scores, (n,), infinity where none does: such a query needs
-            no more counting. And the number of slots that matter, (n,).
+            The score of each query's worst positive that matters, (n,),
+            infinity where none does: such a query needs no more counting.
+            And the number of positives that matter, (n,).
         """
         own = self.of(queries)
-        ends = self.starts[queries.start + 1 : queries.stop + 1] - own.start
-        # Better slots have lower ranks, so those that matter are the last.
-        matters = self._ranks(queries) <= self._limits_of_slots(queries)
-        totals = np.concatenate([[0], np.cumsum(matters)])
+        # Where each query's list starts and ends, counted from `own`.
         starts = self.starts[queries] - own.start
+        ends = self.starts[queries.start + 1 : queries.stop + 1] - own.start
+        # Ranks found so far only grow, so what is beyond stays beyond.
+        matters = self._ranks(queries) <= self._limits_of_places(queries)
+        totals = np.concatenate([[0], np.cumsum(matters)])
         count = totals[ends] - totals[starts]
+        # Better positives have lower ranks: those that matter are the last
+        # `count` of the list. Place −1 is the infinity.
         scores = np.append(self.scores[own], np.inf)
         return scores[np.where(count > 0, ends - count, -1)], count
 
@@ -142,19 +186,23 @@ class Slots:
         """
         everyone = slice(0, len(self.starts) - 1)
         ranks = self._ranks(everyone)
-        ranks[ranks > self._limits_of_slots(everyone)] = BEYOND
+        ranks[ranks > self._limits_of_places(everyone)] = BEYOND
+        # The best first: place i of a list from a to b becomes a + b − 1 − i.
         mirrored = self.starts[self.owners] + self.starts[self.owners + 1]
         return ranks[mirrored - 1 - np.arange(len(ranks))]
 
     def _ranks(self, queries: slice) -> Rows:
+        """Ranks by place, as far as images have been noted."""
         own = self.of(queries)
-        totals = np.concatenate([[0], np.cumsum(self._preceding[own])])
+        # totals[i] is what is noted at the places before i.
+        totals = np.concatenate([[0], np.cumsum(self._noted[own])])
         ends = self.starts[self.owners[own] + 1] - own.start
-        slots = np.arange(own.stop - own.start)
-        ranks: Rows = totals[ends] - totals[slots] + ends - slots
+        places = np.arange(own.stop - own.start)
+        # `ends − places` is 1 and the number of better positives.
+        ranks: Rows = totals[ends] - totals[places] + ends - places
         return ranks
 
-    def _limits_of_slots(self, queries: slice) -> Rows:
+    def _limits_of_places(self, queries: slice) -> Rows:
         own = self.of(queries)
         limits = self._limits[self.owners[own]]
         ends = self.starts[queries.start + 1 : queries.stop + 1]
@@ -165,45 +213,59 @@ class Slots:
 
 
 class Keys:
-    """All slots of a block of queries as one ascending list of numbers.
+    """The scores of all positives of a block as one ascending list.
 
-    One search in it finds the place of any score of any query.
+    A key is a score plus `STRIDE` times the number of its query in the
+    block, so one search in one list finds, for images of many queries at
+    once, between which positives of their own query they stand. With
+    positives .2, .5, .9 of query 0 and −.3, .4 of query 1:
+
+        place     0    1    2    3    4
+        key      .2   .5   .9  3.7  4.4
+
+    An image that scores .1 for query 1 has the key 4.1. The first key above
+    it is at place 4, so it precedes place 3 and is worse than place 4. With
+    −.5 its key is 3.5 and the first place above it is 3, where the list of
+    query 1 starts: it precedes none.
 
     Args:
-        slots: The slots of all queries.
+        positives: The positives of all queries.
         queries: The block.
         offset: What scores were lessened by.
     """
 
-    def __init__(self, slots: Slots, queries: slice, offset: float) -> None:
-        own = slots.of(queries)
-        self._first_slot = own.start
+    def __init__(
+        self, positives: RankedPositives, queries: slice, offset: float
+    ) -> None:
+        own = positives.of(queries)
+        self._first_place = own.start
         self._first_query = queries.start
-        shift = STRIDE * (slots.owners[own] - queries.start)
-        keys = slots.scores[own] - offset + shift
+        shift = STRIDE * (positives.owners[own] - queries.start)
+        keys = positives.scores[own] - offset + shift
         # Between infinities, so that every place has two neighbours.
         self._keys = np.concatenate([[-np.inf], keys, [np.inf]])
+        # A key is as large as its query's number: adding that rounds.
         largest = STRIDE * (queries.stop - queries.start + 1)
         self._rounding = 4 * np.spacing(largest)
 
     def locate(self, pairs: Pairs) -> tuple[Rows, Rows]:
-        """The first slot above each score, and which of them are unsure.
+        """The first place above each score, and which of them are unsure.
 
         Returns:
-            Slots, (n,), and the places in it, (m,), where a slot is
-            nearer to the score than its error.
+            Places, (n,), and where in that, (m,), a positive is nearer to
+            the score than its error.
         """
         key = self._key(pairs)
         at = np.searchsorted(self._keys, key)
         tolerance = pairs.tolerance + self._rounding
         unsure = key - self._keys[at - 1] <= tolerance
         unsure |= self._keys[at] - key <= tolerance
-        return at - 1 + self._first_slot, np.flatnonzero(unsure)
+        return at - 1 + self._first_place, np.flatnonzero(unsure)
 
-    def locate_lowest(self, pairs: Pairs) -> Rows:
-        """The first slot that each true score may not exceed, (n,)."""
+    def lower_bounds(self, pairs: Pairs) -> Rows:
+        """The first place that each true score may not exceed, (n,)."""
         key = self._key(pairs) - pairs.tolerance - self._rounding
-        return np.searchsorted(self._keys, key) - 1 + self._first_slot
+        return np.searchsorted(self._keys, key) - 1 + self._first_place
 
     def _key(self, pairs: Pairs) -> FloatArray:
         key: FloatArray = pairs.score + STRIDE * (

@@ -1,4 +1,4 @@
-"""Which gallery images are relevant to which query."""
+"""Relevance: the gallery images of a query's class that it may retrieve."""
 
 from dataclasses import dataclass
 

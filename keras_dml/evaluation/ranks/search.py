@@ -1,4 +1,4 @@
-"""Exact ranks of the relevant images, without N×N memory, without sorting.
+"""Search for exact ranks, without N×N memory and without sorting.
 
 The rank of a relevant image is one more than the number of gallery images
 that precede it: those with a higher score and, among equal scores, those
@@ -182,9 +182,11 @@ def _count(
 
 
 def _ranks(counter: Counter, panel: slice) -> Ranks:
-    counts = np.diff(counter.slots.starts)
+    counts = np.diff(counter.positives.starts)
     queries = np.flatnonzero(counts)
-    return Ranks(queries + panel.start, counts[queries], counter.slots.ranks())
+    return Ranks(
+        queries + panel.start, counts[queries], counter.positives.ranks()
+    )
 
 
 def _threads() -> int:

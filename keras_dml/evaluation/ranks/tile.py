@@ -1,4 +1,4 @@
-"""A block of scores and its error."""
+"""Tile: a block of scores and the bound on their error."""
 
 from dataclasses import dataclass, replace
 
@@ -90,18 +90,18 @@ class Tile:
             self, values=values, tolerance=tolerance, queries=queries
         )
 
-    def reaching(self, lowest: FloatArray) -> NDArray[np.bool_]:
-        """Where a score may be as high as its query's `lowest`.
+    def reaching(self, cutoffs: FloatArray) -> NDArray[np.bool_]:
+        """Where a score may be as high as its query's cutoff.
 
         Args:
-            lowest: A score for each query, (queries,).
+            cutoffs: A score for each query, (queries,).
 
         Returns:
             Of the shape of `values`.
         """
         # The scores are compared in their own precision.
         dtype = self.values.dtype
-        low = (lowest - self.tolerance).astype(dtype)
+        low = (cutoffs - self.tolerance).astype(dtype)
         low = np.nextafter(low, np.array(-np.inf, dtype))
         return self.values >= self._along(low)
 
