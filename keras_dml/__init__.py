@@ -1,27 +1,36 @@
-"""Deep metric learning for Keras 3 on TensorFlow."""
+"""Deep metric learning for Keras 3 on TensorFlow.
 
+In a program, `import keras_dml` imports the parts that register the classes
+of saved models with Keras. The command `keras-dml`, whose help is not to wait
+for TensorFlow, imports them when it runs one of its commands. `recipes`,
+`reports` and `runs` register nothing, and wait until they are used.
+"""
+
+import importlib
 import os
 import sys
+from typing import TYPE_CHECKING, Any
 
-# TensorFlow reads this once, when it is imported. The command has messages
-# of its own; a program that imports the package decides for itself.
-if os.path.basename(sys.argv[0]) in ("keras-dml", "keras-dml.exe"):
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+if TYPE_CHECKING:
+    from keras_dml import recipes, reports, runs
 
-from keras_dml import (
-    backbones,
-    callbacks,
-    data,
-    evaluation,
-    export,
-    layers,
-    losses,
-    methods,
-    optimizers,
-    search,
-    visualization,
-)
-from keras_dml.model import Head, MetricModel, Objective
+_IS_COMMAND = os.path.basename(sys.argv[0]) in ("keras-dml", "keras-dml.exe")
+
+if TYPE_CHECKING or not _IS_COMMAND:
+    from keras_dml import (
+        backbones,
+        callbacks,
+        data,
+        evaluation,
+        export,
+        layers,
+        losses,
+        methods,
+        optimizers,
+        search,
+        visualization,
+    )
+    from keras_dml.model import Head, MetricModel, Objective
 
 __all__ = [
     "Head",
@@ -36,6 +45,33 @@ __all__ = [
     "losses",
     "methods",
     "optimizers",
+    "recipes",
+    "reports",
+    "runs",
     "search",
     "visualization",
 ]
+
+
+def import_parts() -> None:
+    """Imports what a program has after `import keras_dml`."""
+    for name in __all__:
+        if name not in ("recipes", "reports", "runs"):
+            getattr(sys.modules[__name__], name)
+
+
+if not TYPE_CHECKING:  # Type checkers would take any name for known.
+
+    def __getattr__(name: str) -> Any:
+        """A part that is not imported yet."""
+        if name not in __all__:
+            raise AttributeError(
+                f"module {__name__!r} has no attribute {name!r}"
+            )
+        if name[0].isupper():
+            return getattr(importlib.import_module("keras_dml.model"), name)
+        return importlib.import_module(f"keras_dml.{name}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

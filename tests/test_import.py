@@ -13,41 +13,85 @@ import keras_dml
 HEAVY = ("faiss", "pydantic", "rich", "tensorflow_datasets", "yaml", "click")
 
 
-def test_everything_listed_is_there() -> None:
-    for name in keras_dml.__all__:
-        assert hasattr(keras_dml, name)
+COMMAND = "import sys; sys.argv[0] = '/usr/bin/keras-dml'\n"
+"""Makes a program look like the command."""
 
 
-def test_heavy_libraries_wait_until_they_are_used() -> None:
-    code = (
-        "import sys, keras, tensorflow; before = set(sys.modules)\n"
-        "import keras_dml\n"
-        "print(*{m.partition('.')[0] for m in set(sys.modules) - before})"
-    )
-    result = subprocess.run(
+def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs code in a new process."""
+    inherited = dict(os.environ)
+    inherited.pop("TF_CPP_MIN_LOG_LEVEL", None)
+    return subprocess.run(
         [sys.executable, "-c", code],
+        env=inherited | environment,
         capture_output=True,
         text=True,
         check=True,
     )
-    imported = set(result.stdout.split())
+
+
+def test_everything_listed_is_there() -> None:
+    for name in keras_dml.__all__:
+        assert hasattr(keras_dml, name)
+    assert set(keras_dml.__all__) <= set(dir(keras_dml))
+    with pytest.raises(AttributeError, match="no attribute 'lossses'"):
+        keras_dml.lossses  # noqa: B018
+
+
+@pytest.mark.slow
+def test_heavy_libraries_wait_until_they_are_used() -> None:
+    code = (
+        "import sys, keras, tensorflow; before = set(sys.modules)\n"
+        "import keras_dml\n"
+        "print(*{m.partition('.')[0] for m in set(sys.modules) - before})\n"
+        "print(keras_dml.runs.train.__name__, keras_dml.recipes.__name__)"
+    )
+    names, lazy = run(code).stdout.splitlines()
+    imported = set(names.split())
     assert "keras_dml" in imported
     assert not imported & set(HEAVY)
+    assert lazy == "train keras_dml.recipes"
 
 
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"]])
+def test_help_of_the_command_waits_for_nothing(arguments) -> None:
+    code = COMMAND + (
+        "from keras_dml.cli import main\n"
+        f"main({arguments!r}, standalone_mode=False)\n"
+        "print(*{m.partition('.')[0] for m in sys.modules})"
+    )
+    *shown, names = run(code).stdout.splitlines()
+    assert any("measure it before and after" in line for line in shown)
+    assert not set(names.split()) & {"numpy", "keras", "tensorflow"}
+
+
+@pytest.mark.slow
+def test_a_script_of_a_recipe_finds_all_parts_in_the_command() -> None:
+    code = COMMAND + (
+        "import keras_dml as dml\n"
+        "print('tensorflow' in sys.modules)\n"
+        "print(dml.Head.__name__, dml.losses.mining.__name__)"
+    )
+    assert run(code).stdout.split() == [
+        "False",
+        "Head",
+        "keras_dml.losses.mining",
+    ]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("program", "before", "level"),
+    ("start", "before", "level"),
     [
-        ("/usr/bin/keras-dml", {}, "2"),
-        ("/usr/bin/keras-dml", {"TF_CPP_MIN_LOG_LEVEL": "0"}, "0"),
-        ("train.py", {}, "None"),
+        (COMMAND, {}, "2"),
+        (COMMAND, {"TF_CPP_MIN_LOG_LEVEL": "0"}, "0"),
+        ("import keras_dml\n", {}, "None"),
     ],
 )
-def test_only_the_command_quiets_tensorflow(program, before, level) -> None:
+def test_only_the_command_quiets_tensorflow(start, before, level) -> None:
     """And it does so before TensorFlow is imported, which reads it once."""
     code = (
         "import os, sys\n"
-        f"sys.argv = [{program!r}]\n"
         "class Tell:\n"
         "    def find_spec(name, path, target=None):\n"
         "        if name == 'tensorflow':\n"
@@ -55,18 +99,25 @@ def test_only_the_command_quiets_tensorflow(program, before, level) -> None:
         "            print(level, flush=True)\n"
         "            os._exit(0)\n"
         "sys.meta_path.insert(0, Tell)\n"
-        "import keras_dml"
+        f"{start}"
+        "from keras_dml.cli import main\n"
+        "main(['recipes'])"
     )
-    inherited = dict(os.environ)
-    inherited.pop("TF_CPP_MIN_LOG_LEVEL", None)
-    result = subprocess.run(
-        [sys.executable, "-c", code],
-        env=inherited | before,
-        capture_output=True,
-        text=True,
-        check=True,
+    assert run(code, **before).stdout.split() == [level]
+
+
+@pytest.mark.slow
+def test_a_command_prints_no_notes_of_tensorflow() -> None:
+    """And it has all classes that a saved model may name."""
+    code = COMMAND + (
+        "from keras_dml.cli import main\n"
+        "main(['recipes'], standalone_mode=False)\n"
+        "import keras\n"
+        "print(keras.saving.get_registered_object('keras_dml>MetricModel'))"
     )
-    assert result.stdout.split() == [level]
+    result = run(code)
+    assert "MetricModel" in result.stdout.splitlines()[-1]
+    assert result.stderr == ""
 
 
 def packages() -> list[str]:
@@ -77,7 +128,7 @@ def packages() -> list[str]:
             for module in pkgutil.walk_packages(
                 keras_dml.__path__, "keras_dml."
             )
-            if module.ispkg and module.name != "keras_dml.cli"
+            if module.ispkg
         ),
     ]
 

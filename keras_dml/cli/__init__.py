@@ -1,22 +1,36 @@
-"""The `keras-dml` command: one module for each of its commands."""
+"""The `keras-dml` command, which finds its commands in `commands/`."""
 
+import importlib
 import logging
+import pkgutil
 
 import click
 
-from keras_dml.cli.benchmark import benchmark
-from keras_dml.cli.data import data
-from keras_dml.cli.evaluate import evaluate
-from keras_dml.cli.export import export
-from keras_dml.cli.figures import figures
-from keras_dml.cli.index import index
-from keras_dml.cli.recipes import recipes
-from keras_dml.cli.report import report
-from keras_dml.cli.search import search
-from keras_dml.cli.train import train
+from keras_dml.cli import commands
 
 
-@click.group()
+class Commands(click.Group):
+    """A group whose commands are the modules of a package.
+
+    The module `commands/train.py` has the command `train`, with the name of
+    the module. None of them imports TensorFlow before it runs, so --help
+    answers at once.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(x.name for x in pkgutil.iter_modules(commands.__path__))
+
+    def get_command(
+        self, ctx: click.Context, cmd_name: str
+    ) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        module = importlib.import_module(f"{commands.__name__}.{cmd_name}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+
+@click.group(cls=Commands)
 @click.version_option(package_name="keras-dml")
 def main() -> None:
     """Deep metric learning for Keras: train, evaluate, export.
@@ -25,18 +39,3 @@ def main() -> None:
     """
     logging.basicConfig(format="%(levelname)s %(message)s")
     logging.getLogger("keras_dml").setLevel(logging.INFO)
-
-
-for command in (
-    train,
-    benchmark,
-    evaluate,
-    figures,
-    report,
-    index,
-    search,
-    export,
-    recipes,
-    data,
-):
-    main.add_command(command)

@@ -7,18 +7,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from keras_dml.cli.quiet import import_package
+
 if TYPE_CHECKING:
     from keras_dml.runs.outcome import Table
 
-# What users can mend; anything else is a bug and keeps its traceback.
+# What users can fix; anything else is a bug and keeps its traceback.
 USER_ERRORS = (ValueError, OSError, ImportError)
 
 
-def reports_errors(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Prints what a user can mend as one message, without a traceback."""
+def command_body(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorates what a command does.
+
+    The package is imported first: TensorFlow only when a command runs. An
+    error that a user can fix is printed as one message, without a traceback.
+    """
 
     @wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
+        import_package()
         try:
             return command(*args, **kwargs)
         except USER_ERRORS as error:

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from keras_dml import runs
 from keras_dml.cli import main
-from keras_dml.cli.export import SUFFIXES
+from keras_dml.cli.commands.export import SUFFIXES
 from keras_dml.data import image_folder_splits
 from keras_dml.evaluation import embed
 from keras_dml.export._export_model import FORMATS

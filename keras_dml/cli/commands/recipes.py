@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from keras_dml.cli.common import print_table, reports_errors, setting_option
+from keras_dml.cli.common import command_body, print_table, setting_option
 
 
 @click.command()
@@ -17,7 +17,7 @@ from keras_dml.cli.common import print_table, reports_errors, setting_option
     show_default=True,
     help="Where to look for recipes.",
 )
-@reports_errors
+@command_body
 def recipes(recipe: str | None, settings: tuple[str, ...], folder: str) -> None:
     """List the recipes, or print RECIPE with everything filled in."""
     from keras_dml.recipes import dump, load

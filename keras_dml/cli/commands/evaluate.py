@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from keras_dml.cli.common import model_option, print_table, reports_errors
+from keras_dml.cli.common import command_body, model_option, print_table
 
 if TYPE_CHECKING:
     from keras_dml.runs import Changes, Measurement
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Two runs: write the values of every query.",
 )
-@reports_errors
+@command_body
 def evaluate(
     run: str,
     other: str | None,

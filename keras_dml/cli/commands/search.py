@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from keras_dml.cli.common import print_table, reports_errors
+from keras_dml.cli.common import command_body, print_table
 
 if TYPE_CHECKING:
     from keras_dml.search import Hit
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     type=click.Path(dir_okay=False, writable=True),
     help="Also write a page with the images found.",
 )
-@reports_errors
+@command_body
 def search(
     images: tuple[str, ...],
     folder: str,

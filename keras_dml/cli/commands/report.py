@@ -2,7 +2,7 @@
 
 import click
 
-from keras_dml.cli.common import reports_errors
+from keras_dml.cli.common import command_body
 
 
 @click.command()
@@ -19,7 +19,7 @@ from keras_dml.cli.common import reports_errors
     show_default=True,
     help="Test images that can be explored, at most.",
 )
-@reports_errors
+@command_body
 def report(run: str, output: str | None, queries: int) -> None:
     """Write the report of the finished RUN: one page, to open in a browser."""
     from rich.console import Console

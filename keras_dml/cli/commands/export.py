@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from keras_dml.cli.common import model_option, reports_errors
+from keras_dml.cli.common import command_body, model_option
 
 if TYPE_CHECKING:
     import keras
@@ -65,7 +65,7 @@ SUFFIXES = {"saved_model": "", "onnx": ".onnx", "litert": ".tflite"}
     is_flag=True,
     help="Replace a file of --format onnx or litert.",
 )
-@reports_errors
+@command_body
 def export(
     run: str,
     output: str | None,

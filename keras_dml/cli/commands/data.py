@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from keras_dml.cli.common import print_table, reports_errors
+from keras_dml.cli.common import command_body, print_table
 
 if TYPE_CHECKING:
     from keras_dml.data import DataSplits
@@ -26,7 +26,7 @@ preview_option = click.option(
 
 @data.command()
 @preview_option
-@reports_errors
+@command_body
 def glyphs(preview: str | None) -> None:
     """The embedded data set of typeface drawings."""
     from keras_dml.data import glyphs as load_glyphs
@@ -44,7 +44,7 @@ def glyphs(preview: str | None) -> None:
     help="What to do about files that are not images.",
 )
 @preview_option
-@reports_errors
+@command_body
 def folder(path: str, unreadable: str, preview: str | None) -> None:
     """Images in PATH/class/image.jpg."""
     from keras_dml.data import image_folder_splits
@@ -55,7 +55,7 @@ def folder(path: str, unreadable: str, preview: str | None) -> None:
 @data.command()
 @click.argument("path", type=click.Path())
 @preview_option
-@reports_errors
+@command_body
 def check(path: str, preview: str | None) -> None:
     """Say which data set is at PATH, and what is missing."""
     from keras_dml.data import check as look_at

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from keras_dml.cli.common import print_table, reports_errors, setting_option
+from keras_dml.cli.common import command_body, print_table, setting_option
 
 if TYPE_CHECKING:
     from keras_dml.runs.benchmark import Plan
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     help="Measure these instead of what each recipe says.",
 )
 @click.option("--retry", is_flag=True, help="Do runs again that have failed.")
-@reports_errors
+@command_body
 def benchmark(
     recipes: tuple[str, ...],
     seeds: int,

@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from keras_dml.cli.common import print_table, reports_errors, setting_option
+from keras_dml.cli.common import command_body, print_table, setting_option
 
 
 @click.command()
@@ -22,7 +22,7 @@ from keras_dml.cli.common import print_table, reports_errors, setting_option
     is_flag=True,
     help="Log the training for TensorBoard, in tensorboard/ of the run.",
 )
-@reports_errors
+@command_body
 def train(
     recipe: str,
     settings: tuple[str, ...],

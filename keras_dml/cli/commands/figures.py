@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from keras_dml.cli.common import reports_errors
+from keras_dml.cli.common import command_body
 
 
 @click.command()
@@ -29,7 +29,7 @@ from keras_dml.cli.common import reports_errors
     show_default=True,
     help="With OTHERS: the column of metrics.csv to compare.",
 )
-@reports_errors
+@command_body
 def figures(
     run: str,
     others: tuple[str, ...],

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from keras_dml.cli.common import model_option, print_table, reports_errors
+from keras_dml.cli.common import command_body, model_option, print_table
 
 if TYPE_CHECKING:
     from keras_dml.search import Index
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     help="What the threshold is for: eer, f1, or fpr=0.01.",
 )
 @model_option
-@reports_errors
+@command_body
 def index(
     source: str,
     data: tuple[str, ...],

@@ -1,0 +1,1 @@
+"""Commands: one module each, which imports what it needs when it runs."""
