@@ -48,8 +48,15 @@ class Head(keras.layers.Layer):
         """(B, h, w, C) → (B, C); pooled features pass unchanged."""
         if len(features.shape) == 2:
             return features
-        reduce = ops.mean if self.pooling == "avg" else ops.max
-        return reduce(features, axis=(1, 2))
+        if self.pooling == "avg":
+            return ops.mean(features, axis=(1, 2))
+        # The gradient of `ops.max` looks for what equals the maximum, and
+        # divides by their number: XLA may round the two differently, find
+        # none, and give NaN. An index cannot be missed.
+        batch, height, width, channels = ops.shape(features)
+        positions = ops.reshape(features, (batch, height * width, channels))
+        highest = ops.argmax(positions, axis=1)[:, None]
+        return ops.take_along_axis(positions, highest, axis=1)[:, 0]
 
     def embed(self, pooled: Tensor) -> dict[str, Tensor]:
         """The named outputs for pooled features, (B, C)."""
