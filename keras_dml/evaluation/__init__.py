@@ -18,6 +18,7 @@ from keras_dml.evaluation.metrics import METRICS
 from keras_dml.evaluation.ranks.ranked_positives import Limits
 from keras_dml.evaluation.ranks.search import Ranks
 from keras_dml.evaluation.results import Results
+from keras_dml.evaluation.verification import Threshold, calibrate
 from keras_dml.utils.registry import Paper, import_modules
 
 import_modules(__name__)
@@ -32,7 +33,9 @@ __all__ = [
     "Protocol",
     "Ranks",
     "Results",
+    "Threshold",
     "bootstrap",
+    "calibrate",
     "compare",
     "embed",
     "evaluate",

@@ -1,4 +1,4 @@
-"""Embedding a set of images with a model."""
+"""Embeddings of a set of images by a model."""
 
 from typing import Any
 

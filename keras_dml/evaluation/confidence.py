@@ -1,4 +1,4 @@
-"""How sure a result is, and whether one model beats another."""
+"""Confidence intervals of results, and paired comparisons of two models."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class Difference(Interval):
 
     Attributes:
         share_better: Share of resamples in which the second is better;
-            ties count half. Near 0.5 there is no telling.
+            ties count half. Near 0.5 neither is known to be better.
         p_value: Two-sided, of the hypothesis that there is no difference:
             twice the smaller share of resamples on either side of zero,
             the measured one counted among them. It cannot be below

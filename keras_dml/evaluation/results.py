@@ -1,4 +1,4 @@
-"""What an evaluation found."""
+"""Results: metrics by name, and what they were measured on."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,6 +1,6 @@
 """A searchable gallery: the index, and what counts as a match."""
 
-from keras_dml.evaluation.verification.threshold import Threshold, calibrate
+from keras_dml.evaluation.verification import Threshold, calibrate
 from keras_dml.search.hits import Hit, Hits
 from keras_dml.search.index import Index
 from keras_dml.search.recall import Recall

@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from keras_dml.evaluation.verification.threshold import Threshold
+from keras_dml.evaluation.verification import Threshold
 from keras_dml.search.encoder import Encoder
 from keras_dml.search.engine import EXACT
 from keras_dml.search.indexed_rows import IndexedRows

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from keras_dml.data import ImageSet
-from keras_dml.evaluation.verification.threshold import Threshold, calibrate
+from keras_dml.evaluation.verification import Threshold, calibrate
 from keras_dml.search import saving
 from keras_dml.search.contents import Contents
 from keras_dml.search.embeddings import Images, as_image_set, embed_images

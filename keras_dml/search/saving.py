@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_dml.evaluation.verification.threshold import Threshold
+from keras_dml.evaluation.verification import Threshold
 from keras_dml.search import store
 from keras_dml.search.encoder import Encoder
 from keras_dml.search.engine import Engine

@@ -1,17 +1,18 @@
-"""Bootstrap over classes of what thresholds accept."""
-
-from collections.abc import Iterator
+"""Class bootstrap: what thresholds accept in samples of the classes."""
 
 import numpy as np
 
-from keras_dml.evaluation.verification.pairs import CELLS, PairCounts, cells_of
+from keras_dml.evaluation.verification.pair_counts import (
+    CELLS,
+    PairCounts,
+    pair_blocks,
+)
 from keras_dml.utils.types import FloatArray, Rows
-from keras_dml.utils.vectors import blocks
 
 MOST_UNITS = 512
 """With more classes, groups of them are drawn: time grows as the square."""
 
-_EDGES = 128
+_QUANTILES = 128
 _ROWS, _PAIRS = 256, 2**21
 
 
@@ -59,66 +60,50 @@ class ClassBootstrap:
             Pairs of one class and of two, (B, T) each.
         """
         bins = np.searchsorted(positions, np.arange(CELLS), side="right")
-        width = len(positions) + 1
-        resamples = len(self._times)
-        hits = np.zeros((resamples, width))
-        false = np.zeros((resamples, width))
+        shape = len(self._times), len(positions) + 1
+        hits, false = np.zeros(shape), np.zeros(shape)
         for unit in range(self._units):
-            own, own_false, other = self._counts(unit, bins, width)
+            positive, negative = self._counts(unit, bins, shape[1])
             times = self._times[:, unit, None]
-            hits += times * own
-            false += times * own_false
-            false += times * (self._times[:, unit + 1 :] @ other[unit + 1 :])
+            hits += times * positive
+            false += times * negative[unit]
+            # As often as the product says of how often both are drawn.
+            later = slice(unit + 1, None)
+            false += times * (self._times[:, later] @ negative[later])
         return _from_each_on(hits), _from_each_on(false)
 
     def _counts(
         self, unit: int, bins: Rows, width: int
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Pairs of a unit by bin: its positives, negatives, and with others.
+    ) -> tuple[FloatArray, FloatArray]:
+        """Pairs of a unit's images with each other and with later ones.
 
         Returns:
-            (width,), (width,) and, by unit, (units, width).
+            Those of one class, by bin, (width,); and those of two, by the
+            unit of the other image and by bin, (units, width).
         """
-        own, own_false = np.zeros(width), np.zeros(width)
-        other = np.zeros((self._units, width))
-        for rows, columns in self._blocks(unit):
-            scores = self._x[rows] @ self._x[columns].T
-            found = bins[cells_of(scores)]
-            if columns.start >= self._starts[unit + 1]:
-                place = self._unit[columns] * width + found
-                tally = np.bincount(place.reshape(-1), minlength=other.size)
-                other += tally.reshape(other.shape)
-                continue
-            later = np.arange(columns.start, columns.stop) > np.arange(
-                rows.start, rows.stop
-            ).reshape(-1, 1)
+        positive = np.zeros(width)
+        negative = np.zeros((self._units, width))
+        own = slice(*self._starts[unit : unit + 2].tolist())
+        for rows, columns, cells, later in pair_blocks(
+            self._x, own, _ROWS, _PAIRS
+        ):
+            found = bins[cells]
             same = self._classes[rows, None] == self._classes[columns]
-            own += np.bincount(found[later & same], minlength=width)
-            own_false += np.bincount(found[later & ~same], minlength=width)
-        return own, own_false, other
-
-    def _blocks(self, unit: int) -> Iterator[tuple[slice, slice]]:
-        """Blocks of pairs in a unit, then of those with later units."""
-        start, stop = self._starts[unit : unit + 2].tolist()
-        for part in blocks(stop - start, _ROWS):
-            rows = slice(start + part.start, start + part.stop)
-            width = _PAIRS // (rows.stop - rows.start)
-            for first, last in ((start, stop), (stop, len(self._x))):
-                for columns in blocks(last - first, width):
-                    yield (
-                        rows,
-                        slice(first + columns.start, first + columns.stop),
-                    )
+            positive += np.bincount(found[later & same], minlength=width)
+            place = self._unit[columns] * width + found
+            tally = np.bincount(place[later & ~same], minlength=negative.size)
+            negative += tally.reshape(negative.shape)
+        return positive, negative
 
 
-def telling_positions(counts: PairCounts) -> Rows:
+def quantile_positions(counts: PairCounts) -> Rows:
     """Thresholds between which rates change little, ascending.
 
     Quantiles of the pairs of one class, and of those of two by powers, as
     small false positive rates matter as much as large ones.
     """
-    shares = np.linspace(0, 1, _EDGES)
-    powers = np.geomspace(1 / counts.negatives, 1, _EDGES)
+    shares = np.linspace(0, 1, _QUANTILES)
+    powers = np.geomspace(1 / counts.negatives, 1, _QUANTILES)
     found = [
         _reaching(counts.accepted_positive, shares * counts.positives),
         _reaching(counts.accepted_negative, powers * counts.negatives),

@@ -1,10 +1,10 @@
-"""How a threshold is chosen, from the pairs that each would accept."""
+"""Criteria: what a threshold is best at, judged by the pairs it accepts."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from keras_dml.evaluation.verification.pairs import PairCounts
+from keras_dml.evaluation.verification.pair_counts import PairCounts
 from keras_dml.utils.types import FloatArray, Rows
 
 NAMES = ("eer", "f1", "fpr=RATE")

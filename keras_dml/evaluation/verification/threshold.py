@@ -1,4 +1,4 @@
-"""Thresholds: from which similarity on are two images of one class?"""
+"""Thresholds: the similarity from which two images count as of one class."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -7,10 +7,10 @@ import numpy as np
 
 from keras_dml.evaluation.verification.class_bootstrap import (
     ClassBootstrap,
-    telling_positions,
+    quantile_positions,
 )
 from keras_dml.evaluation.verification.criteria import Criterion
-from keras_dml.evaluation.verification.pairs import (
+from keras_dml.evaluation.verification.pair_counts import (
     PairCounts,
     count_pairs,
     threshold_at,
@@ -135,8 +135,8 @@ def calibrate(
     chooses = Criterion.parse(criterion)
     _check(confidence, resamples)
     x = UnitEmbeddings(embeddings, None, "embeddings", "calibrate").array
-    classes = np.unique(as_ids(labels, len(x), "labels", "calibrate"),
-                        return_inverse=True)[1]  # fmt: skip
+    labels = as_ids(labels, len(x), "labels", "calibrate")
+    classes = np.unique(labels, return_inverse=True)[1]
     counts = count_pairs(x, classes)
     _check_pairs(counts, chooses)
     position = chooses.choose(counts)
@@ -170,7 +170,7 @@ def _interval(
     criterion: Criterion,
     confidence: float,
 ) -> tuple[float, float]:
-    positions = telling_positions(counts)
+    positions = quantile_positions(counts)
     thresholds = np.array([threshold_at(x) for x in positions.tolist()])
     chosen: FloatArray = np.array(
         [

@@ -6,58 +6,9 @@ import json
 import numpy as np
 import pytest
 
-from keras_dml.evaluation.verification.class_bootstrap import ClassBootstrap
-from keras_dml.evaluation.verification.pairs import (
-    CELLS,
-    STEP,
-    count_pairs,
-    threshold_at,
-)
-from keras_dml.search import Threshold, calibrate
-
-
-def embeddings(
-    classes: int = 12, images: int = 5, dim: int = 6, signal: float = 1.5
-) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(3)
-    labels = np.repeat(np.arange(classes) * 7, images)
-    centers = rng.normal(size=(classes, dim))
-    x = signal * np.repeat(centers, images, axis=0)
-    x += rng.normal(size=x.shape)
-    x = (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
-    return x, labels
-
-
-def pairs(x, labels) -> tuple[np.ndarray, np.ndarray]:
-    """Scores of the pairs of one class and of two, one at a time."""
-    same, other = [], []
-    for i in range(len(x)):
-        for j in range(i):
-            score = float(x[i].astype(float) @ x[j].astype(float))
-            (same if labels[i] == labels[j] else other).append(score)
-    return np.array(same), np.array(other)
-
-
-def test_counts_are_those_of_a_loop_over_all_pairs() -> None:
-    x, labels = embeddings()
-    same, other = pairs(x, labels)
-    counts = count_pairs(x, labels)
-    assert (counts.positives, counts.negatives) == (len(same), len(other))
-    for position in (0, CELLS // 2, CELLS // 2 + 300_001, CELLS - 7, CELLS):
-        threshold = threshold_at(position)
-        assert counts.accepted_positive[position] == (same >= threshold).sum()
-        assert counts.accepted_negative[position] == (other >= threshold).sum()
-
-
-def test_counts_do_not_depend_on_blocks(monkeypatch) -> None:
-    from keras_dml.evaluation.verification import pairs as module
-
-    x, labels = embeddings()
-    whole = count_pairs(x, labels)
-    monkeypatch.setattr(module, "_SIDE", 7)
-    parts = count_pairs(x, labels)
-    assert np.array_equal(whole.positive, parts.positive)
-    assert np.array_equal(whole.negative, parts.negative)
+from keras_dml.evaluation import Threshold, calibrate
+from keras_dml.evaluation.verification.pair_counts import STEP
+from tests.evaluation.verification.all_pairs import embeddings, pairs
 
 
 def test_equal_error_rate_against_all_thresholds_that_matter() -> None:
@@ -130,41 +81,6 @@ def test_the_middle_of_a_gap(criterion) -> None:
     found = calibrate(x, [0, 0, 1, 1], criterion, resamples=0)
     assert found.value == pytest.approx(0.5, abs=1e-5)
     assert (found.true_positive_rate, found.false_positive_rate) == (1, 0)
-
-
-@pytest.mark.parametrize("most_units", [512, 5])
-def test_bootstrap_counts_are_those_of_drawn_classes(
-    most_units, monkeypatch
-) -> None:
-    """Samples written out image by image, class copies kept apart."""
-    from keras_dml.evaluation.verification import class_bootstrap
-
-    monkeypatch.setattr(class_bootstrap, "MOST_UNITS", most_units)
-    monkeypatch.setattr(class_bootstrap, "_ROWS", 3)
-    monkeypatch.setattr(class_bootstrap, "_PAIRS", 40)
-    x, labels = embeddings(classes=9, images=4)
-    classes = labels // 7
-    bootstrap = ClassBootstrap(x, classes, resamples=6, seed=1)
-    thresholds = np.array([-1.0, 0.1, 0.5, 0.75])
-    positions = np.round((thresholds + 1) / STEP).astype(int)
-    hits, false = bootstrap.accepted(positions)
-    scores = x.astype(float) @ x.astype(float).T
-    # What was drawn: the units of the classes, and how often each.
-    unit_of_row = np.empty(len(x), int)
-    unit_of_class = np.random.default_rng(1).permutation(9) % min(9, most_units)
-    unit_of_row = unit_of_class[classes]
-    for sample, times in enumerate(bootstrap._times):
-        assert times.sum() == min(9, most_units)
-        for column, threshold in enumerate(thresholds):
-            expected = np.zeros(2)
-            for i in range(len(x)):
-                for j in range(i):
-                    a, b = unit_of_row[i], unit_of_row[j]
-                    weight = times[a] if a == b else times[a] * times[b]
-                    if scores[i, j] >= threshold:
-                        expected[int(classes[i] != classes[j])] += weight
-            assert hits[sample, column] == expected[0]
-            assert false[sample, column] == expected[1]
 
 
 @pytest.mark.parametrize("criterion", ["eer", "f1", "fpr=0.05"])
