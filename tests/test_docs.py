@@ -24,6 +24,7 @@ import keras_dml
 from keras_dml.cli import main
 from keras_dml.recipes.files import merge, validate
 from tests.export.rest import serving
+from tests.recipes.stand_ins import stand_in
 from tests.runs.small_run import write_images
 
 ROOT = Path(__file__).parents[1]
@@ -88,6 +89,7 @@ def little() -> keras_dml.data.DataSplits:
 def little_data(little, tmp_path, monkeypatch) -> None:
     """In a folder with the recipes, a few photographs, little of glyphs."""
     monkeypatch.setattr(keras_dml.data, "glyphs", lambda: little)
+    stand_in(monkeypatch, "glyphs", lambda: little)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     write_photographs(tmp_path)

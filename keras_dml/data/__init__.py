@@ -1,4 +1,10 @@
-"""Images: where they come from, and how they reach a model in batches."""
+"""Images: where they come from, and how they reach a model in batches.
+
+A module here or in `archives` that declares a data set needs no line here:
+its loader is `keras_dml.data.<name>` all the same.
+"""
+
+from typing import TYPE_CHECKING
 
 from keras_dml.data._check import Findings, check
 from keras_dml.data._glyphs import glyphs
@@ -7,6 +13,7 @@ from keras_dml.data._preview import preview
 from keras_dml.data._table import table
 from keras_dml.data.archives import cars196, cub200, inshop, sop, vehicleid
 from keras_dml.data.cache.folder import cache_folder
+from keras_dml.data.datasets import DATASETS, dataset
 from keras_dml.data.folder import image_folder, image_folder_splits
 from keras_dml.data.imageset import ImageSet, concatenate
 from keras_dml.data.samplers import (
@@ -19,8 +26,16 @@ from keras_dml.data.samplers import (
 from keras_dml.data.splits import DataSplits, holdout_classes, split_classes
 from keras_dml.data.tfds import tfds_splits
 from keras_dml.data.view import View
+from keras_dml.utils.registry import attributes, import_modules
+
+import_modules(__name__)
+import_modules(f"{__name__}.archives")
+
+if not TYPE_CHECKING:
+    __getattr__ = attributes(__name__, DATASETS)
 
 __all__ = [
+    "DATASETS",
     "ClassBalanced",
     "ClusterSampler",
     "DataSplits",
@@ -34,6 +49,7 @@ __all__ = [
     "check",
     "concatenate",
     "cub200",
+    "dataset",
     "eval_batches",
     "glyphs",
     "holdout_classes",

@@ -9,26 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from keras_dml.data._table import table
-from keras_dml.data.archives import cars196, cub200, inshop, sop, vehicleid
-from keras_dml.data.archives._cars196 import LAYOUTS as CARS196
-from keras_dml.data.archives._cub200 import LAYOUTS as CUB200
-from keras_dml.data.archives._inshop import LAYOUTS as INSHOP
-from keras_dml.data.archives._sop import LAYOUTS as SOP
-from keras_dml.data.archives._vehicleid import LAYOUTS as VEHICLEID
 from keras_dml.data.archives.layout import Layout, closest
+from keras_dml.data.datasets import DATASETS
 from keras_dml.data.folder import image_folder_splits
 from keras_dml.data.splits import DataSplits
 from keras_dml.data.table_reading import FORMATS
-
-Loader = Callable[[Path], DataSplits]
-
-_ARCHIVES: tuple[tuple[Loader, tuple[Layout, ...]], ...] = (
-    (cub200, CUB200),
-    (cars196, CARS196),
-    (sop, SOP),
-    (inshop, INSHOP),
-    (vehicleid, VEHICLEID),
-)
 
 
 @dataclass(frozen=True)
@@ -69,10 +54,12 @@ def check(path: str | os.PathLike[str]) -> Findings:
         )
     if place.suffix.lower() in FORMATS and place.is_file():
         return _load(place, "a table of images", table)
-    for loader, layouts in _ARCHIVES:
-        layout, _, missing = closest(place, layouts)
+    for entry in DATASETS.values():
+        if not entry.details["layouts"]:
+            continue
+        layout, _, missing = closest(place, entry.details["layouts"])
         if _is_likely(layout, missing):
-            return _load(place, f"the data set {layout.title}", loader)
+            return _load(place, f"the data set {layout.title}", entry.value)
     return _load(place, "a folder of images", image_folder_splits)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_dml.data.cache.folder import cache_folder
+from keras_dml.data.datasets import dataset
 from keras_dml.data.glyph_drawing import (
     Drawings,
     draw_characters,
@@ -34,6 +35,11 @@ _DAMAGED = (
 )
 
 
+@dataset(
+    "glyphs",
+    "2,200 characters in 16 typefaces, drawn on this machine",
+    leave_out=["cache"],
+)
 def glyphs(cache: str | os.PathLike[str] | None = None) -> DataSplits:
     """Characters in the typefaces that matplotlib ships; no download.
 

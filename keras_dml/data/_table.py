@@ -8,21 +8,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from keras_dml.data.datasets import dataset
 from keras_dml.data.files import require_files
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.splits import DataSplits, training_mask
 from keras_dml.data.table_reading import read_columns
-from keras_dml.utils.types import Rows
+from keras_dml.utils.types import Count, Fraction, Rows
 
 SPLITS = ("train", "validation", "test", "query", "gallery")
 _TRAINING = ("train", "validation")
 
 
+@dataset("table", "images that a CSV or Parquet file lists")
 def table(
     path: str | os.PathLike[str],
     root: str | os.PathLike[str] | None = None,
-    train_classes: int | float = 0.5,
-    validation: float = 0.2,
+    train_classes: Count | Fraction = 0.5,
+    validation: Fraction = 0.2,
     seed: int = 0,
 ) -> DataSplits:
     """Images that a CSV or Parquet file lists.

@@ -4,13 +4,16 @@ import os
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
+from keras_dml.data.datasets import dataset
 from keras_dml.data.decode import read_image
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.splits import DataSplits
 from keras_dml.utils.progress import track
+from keras_dml.utils.types import Count, Fraction
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
 
@@ -81,12 +84,17 @@ def image_folder(
     return ImageSet(paths, labels, names=list(classes))
 
 
+@dataset(
+    "image_folder",
+    "images in path/class/image.jpg, classes split in byte order",
+    leave_out=["verify"],
+)
 def image_folder_splits(
     path: str | os.PathLike[str],
-    train_classes: int | float = 0.5,
-    validation: float = 0.2,
+    train_classes: Count | Fraction = 0.5,
+    validation: Fraction = 0.2,
     seed: int = 0,
-    unreadable: str = "skip",
+    unreadable: Literal["skip", "raise"] = "skip",
     verify: bool = True,
 ) -> DataSplits:
     """An image folder, split by class.

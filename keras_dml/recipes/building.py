@@ -1,6 +1,6 @@
 """From a recipe to the objects that it describes."""
 
-from collections.abc import Callable
+import inspect
 
 import keras
 import numpy as np
@@ -12,29 +12,19 @@ from keras_dml.methods.declaration import find
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.optimizers import COUPLED
 from keras_dml.recipes import num_classes
-from keras_dml.recipes.data_sections import GlyphsData
 from keras_dml.recipes.named_sections import looked_up
 from keras_dml.recipes.optimizer_sections import Schedule, Steps
 from keras_dml.recipes.schema import Recipe
 from keras_dml.utils.types import Shape
 
-_LOADERS: dict[str, Callable[..., data.DataSplits]] = {
-    "image_folder": data.image_folder_splits,
-    "table": data.table,
-    "cub200": data.cub200,
-    "cars196": data.cars196,
-    "sop": data.sop,
-    "inshop": data.inshop,
-    "vehicleid": data.vehicleid,
-}
-
 
 def splits(recipe: Recipe) -> data.DataSplits:
     """The data of a recipe: train, validation and test classes."""
-    if isinstance(recipe.data, GlyphsData):
-        return data.glyphs()
+    load = data.DATASETS[recipe.data.name].value
     arguments = recipe.data.model_dump(exclude={"name"})
-    return _LOADERS[recipe.data.name](**arguments, seed=recipe.seed)
+    if "seed" in inspect.signature(load).parameters:
+        arguments["seed"] = recipe.seed
+    return load(**arguments)
 
 
 def model(recipe: Recipe, batches: data.Sampler | None = None) -> MetricModel:

@@ -1,4 +1,4 @@
-"""Sections made from what the recipe names: its method."""
+"""Sections made from what a recipe names: its data set and its method."""
 
 from collections.abc import Callable
 from functools import cache, reduce
@@ -23,8 +23,8 @@ from keras_dml.recipes.signatures import Fields, fields_of
 def recipe_type(content: dict[str, Any]) -> type[Recipe]:
     """The schema of a recipe.
 
-    It has every method that is registered, and the one that the recipe
-    names if that is "package.module:function".
+    It has every data set and method that is registered, and the method
+    that the recipe names if that is "package.module:function".
 
     Raises:
         ValueError: If there is no such function, or it is no method.
@@ -32,8 +32,10 @@ def recipe_type(content: dict[str, Any]) -> type[Recipe]:
     method = content.get("method")
     name = method.get("name") if isinstance(method, dict) else None
     own = [name] if isinstance(name, str) and ":" in name else []
-    sections = tuple(_section(x, find(x)[0]) for x in (*METHODS, *own))
-    return _with_methods(sections)
+    return _with_sections(
+        tuple(_data_section(x, e.value) for x, e in data.DATASETS.items()),
+        tuple(_method_section(x, find(x)[0]) for x in (*METHODS, *own)),
+    )
 
 
 def looked_up(uses: Uses) -> Callable[..., Any]:
@@ -46,17 +48,28 @@ def looked_up(uses: Uses) -> Callable[..., Any]:
 
 
 @cache
-def _with_methods(sections: tuple[type[Named], ...]) -> type[Recipe]:
-    choices: Any = reduce(or_, sections)
-    return create_model(
-        "Recipe",
-        __base__=Recipe,
-        method=(choices, Field(discriminator="name")),
-    )
+def _with_sections(
+    datasets: tuple[type[Named], ...], methods: tuple[type[Named], ...]
+) -> type[Recipe]:
+    named: dict[str, Any] = {
+        key: (reduce(or_, sections), Field(discriminator="name"))
+        for key, sections in (("data", datasets), ("method", methods))
+    }
+    made: type[Recipe] = create_model("Recipe", __base__=Recipe, **named)
+    return made
 
 
 @cache
-def _section(name: str, factory: Callable[..., Any]) -> type[Named]:
+def _data_section(name: str, loader: Callable[..., Any]) -> type[Named]:
+    left_out = {"seed", *data.DATASETS[name].details["leave_out"]}
+    fields: Fields = {"name": (Literal[name], ...)}
+    fields |= fields_of(loader, lambda x: x not in left_out)
+    made: type[Named] = create_model(name, __base__=Named, **fields)
+    return made
+
+
+@cache
+def _method_section(name: str, factory: Callable[..., Any]) -> type[Named]:
     """The section of a method.
 
     Its options stand before the arguments that are checked against them.

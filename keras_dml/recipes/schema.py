@@ -1,11 +1,10 @@
 """Recipes: one YAML file says everything about a training run."""
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator
 
 from keras_dml.methods.declaration import find
-from keras_dml.recipes.data_sections import Data
 from keras_dml.recipes.optimizer_sections import Optimizer
 from keras_dml.recipes.section import Named, Section
 
@@ -59,7 +58,7 @@ class Recipe(Section):
 
     name: str
     seed: int = 0
-    data: Annotated[Data, Field(discriminator="name")]
+    data: SerializeAsAny[Named]
     backbone: Backbone = Backbone(name="small_convnet")
     method: SerializeAsAny[Named]
     batches: Batches = Batches()

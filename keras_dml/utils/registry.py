@@ -163,3 +163,19 @@ def import_modules(package: str) -> None:
     found = importlib.import_module(package)
     for module in pkgutil.iter_modules(found.__path__, f"{package}."):
         importlib.import_module(module.name)
+
+
+def attributes(module: str, registry: Registry[T]) -> Callable[[str], T]:
+    """The `__getattr__` of a package whose attributes are also registered.
+
+    Args:
+        module: Name of the package.
+        registry: What is registered by its modules, and by others.
+    """
+
+    def __getattr__(name: str) -> T:
+        if name not in registry:
+            raise AttributeError(f"module {module!r} has no {name!r}")
+        return registry[name].value
+
+    return __getattr__

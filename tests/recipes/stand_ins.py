@@ -1,11 +1,14 @@
 """What recipes name and tests cannot have: archives and pretrained weights."""
 
-from functools import cache, partial
+import dataclasses
+from collections.abc import Callable
+from functools import cache, partial, wraps
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
+import pytest
 from PIL import Image
 from scipy.io import savemat
 
@@ -16,6 +19,20 @@ CLASSES, IMAGES = 10, 4
 LABELS = np.repeat(np.arange(1, CLASSES + 1), IMAGES)
 TRAIN, TEST = LABELS <= CLASSES // 2, LABELS > CLASSES // 2
 ROWS = list(zip(range(1, len(LABELS) + 1), LABELS.tolist(), strict=True))
+
+
+def stand_in(
+    monkeypatch: pytest.MonkeyPatch, name: str, loader: Callable[..., Any]
+) -> None:
+    """Has recipes that name a data set load something else."""
+    entry = data.DATASETS[name]
+
+    @wraps(entry.value)
+    def load(**arguments: Any) -> Any:
+        return loader(**arguments)
+
+    entry = dataclasses.replace(entry, value=load)
+    monkeypatch.setitem(data.DATASETS._entries, name, entry)
 
 
 def write_archive(name: str, folder: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 from keras_dml import data
 from keras_dml.recipes import RecipeError, building
 from keras_dml.recipes.files import validate
+from tests.recipes.stand_ins import stand_in
 
 
 def recipe_of(section: dict[str, Any]) -> Any:
@@ -43,9 +44,9 @@ def test_sections_call_their_loaders(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     name = section["name"]
-    loader = building._LOADERS[name]
+    loader = data.DATASETS[name].value
     assert loader is getattr(data, name, None) or name == "image_folder"
-    monkeypatch.setitem(building._LOADERS, name, lambda **given: given)
+    stand_in(monkeypatch, name, lambda **given: given)
     given = building.splits(recipe_of({**section, "path": "somewhere"}))
     expected = {"path": "somewhere", "validation": 0.2, "seed": 5}
     assert given == {**expected, **arguments}
@@ -63,3 +64,35 @@ def test_sections_call_their_loaders(
 def test_unfit_sections(section: dict[str, Any], message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         recipe_of(section)
+
+
+def test_what_recipes_leave_to_the_loader_is_no_key() -> None:
+    for name, keys in (
+        ("glyphs", set()),
+        ("cub200", {"path", "cropped", "validation"}),
+        ("table", {"path", "root", "train_classes", "validation"}),
+        (
+            "image_folder",
+            {"path", "train_classes", "validation", "unreadable"},
+        ),
+    ):
+        given = {"path": "x"} if keys else {}
+        section = recipe_of({"name": name, **given}).data
+        assert set(section.model_dump()) == {"name", *keys}
+
+
+def test_a_module_of_data_that_declares_a_loader_is_enough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(data.DATASETS, "_entries", dict(data.DATASETS))
+
+    @data.dataset("twos", "pairs of images")
+    def twos(count: int, seed: int = 0) -> data.DataSplits:
+        raise ValueError(f"{count=} {seed=}")
+
+    assert data.twos is twos
+    recipe = recipe_of({"name": "twos", "count": 7})
+    with pytest.raises(ValueError, match="count=7 seed=5"):
+        building.splits(recipe)
+    with pytest.raises(RecipeError, match="`data.count` is missing"):
+        recipe_of({"name": "twos"})

@@ -48,9 +48,9 @@ def glyphs() -> data.DataSplits:
 
 @pytest.fixture(autouse=True)
 def stood_in(glyphs, monkeypatch) -> Iterator[None]:
-    monkeypatch.setattr(data, "glyphs", lambda: glyphs)
-    for name, loader in stand_ins.LOADERS.items():
-        monkeypatch.setitem(building._LOADERS, name, loader)
+    loaders = {"glyphs": lambda: glyphs, **stand_ins.LOADERS}
+    for name, loader in loaders.items():
+        stand_ins.stand_in(monkeypatch, name, loader)
     yield
     gc.collect()  # A model and its optimizer refer to each other.
 

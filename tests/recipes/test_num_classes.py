@@ -9,6 +9,7 @@ from keras_dml import data, runs
 from keras_dml.recipes import RecipeError, building, load
 from keras_dml.recipes.num_classes import filled
 from tests.conftest import blobs
+from tests.recipes.stand_ins import stand_in
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "glyphs"
 BETA = "{name: margin, learn_beta: true, num_classes: auto}"
@@ -90,7 +91,7 @@ def test_losses_with_proxies_train_by_recipe(loss, splits) -> None:
 
 
 def test_a_run_is_measured_again(splits, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(data, "glyphs", lambda: splits)
+    stand_in(monkeypatch, "glyphs", lambda: splits)
     recipe = load(RECIPES / "baseline.yaml", (*SMALL, f"method.loss={BETA}"))
     outcome = runs.train(recipe, tmp_path / "run", verbose=0)
     assert "num_classes: auto" in (tmp_path / "run/recipe.yaml").read_text()

@@ -12,6 +12,7 @@ from keras_dml import data, runs
 from keras_dml.optimizers import CoupledAdam, CoupledSGD
 from keras_dml.recipes import RecipeError, building, load
 from tests.conftest import blobs
+from tests.recipes.stand_ins import stand_in
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "glyphs" / "baseline.yaml"
 DECAY = "optimizer={name: adam, weight_decay: 0.1, decay: coupled}"
@@ -146,7 +147,7 @@ def test_the_rate_of_every_epoch_is_in_metrics_csv(
         ),
         "blobs",
     )
-    monkeypatch.setattr(data, "glyphs", lambda: splits)
+    stand_in(monkeypatch, "glyphs", lambda: splits)
     recipe = load(
         RECIPE,
         (

@@ -1,7 +1,7 @@
 """`keras-dml data`: glyphs, folder, check."""
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -45,7 +45,9 @@ def glyphs(preview: str | None) -> None:
 )
 @preview_option
 @command_body
-def folder(path: str, unreadable: str, preview: str | None) -> None:
+def folder(
+    path: str, unreadable: Literal["skip", "raise"], preview: str | None
+) -> None:
     """Images in PATH/class/image.jpg."""
     from keras_dml.data import image_folder_splits
 

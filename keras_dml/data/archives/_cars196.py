@@ -9,9 +9,12 @@ import numpy as np
 from keras_dml.data.archives.halves import halves
 from keras_dml.data.archives.layout import Layout, locate
 from keras_dml.data.archives.reading import Counts
+from keras_dml.data.datasets import dataset
 from keras_dml.data.files import require_files
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.splits import DataSplits
+from keras_dml.utils.registry import Paper
+from keras_dml.utils.types import Fraction
 
 TITLE = "Cars196"
 MERGED = Layout(TITLE, "cars196", ("cars_annos.mat", "car_ims"))
@@ -36,10 +39,21 @@ COUNTS: Counts = {
 }
 
 
+@dataset(
+    "cars196",
+    "196 models of cars, 16,185 images",
+    Paper(
+        "3D Object Representations for Fine-Grained Categorization",
+        "Krause et al.",
+        "3dRR 2013",
+    ),
+    layouts=LAYOUTS,
+    leave_out=["counts"],
+)
 def cars196(
     path: str | os.PathLike[str],
     cropped: bool = False,
-    validation: float = 0.2,
+    validation: Fraction = 0.2,
     seed: int = 0,
     counts: Counts | None = COUNTS,
 ) -> DataSplits:

@@ -13,10 +13,12 @@ from keras_dml.data.archives.reading import (
     read_by_id,
     read_list,
 )
+from keras_dml.data.datasets import dataset
 from keras_dml.data.files import require_files
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.splits import DataSplits
-from keras_dml.utils.types import Rows
+from keras_dml.utils.registry import Paper
+from keras_dml.utils.types import Fraction, Rows
 
 LAYOUTS = (
     Layout(
@@ -40,10 +42,22 @@ COUNTS: Counts = {
 }
 
 
+@dataset(
+    "cub200",
+    "200 kinds of birds, 11,788 images",
+    Paper(
+        "The Caltech-UCSD Birds-200-2011 Dataset",
+        "Wah et al.",
+        "CNS-TR-2011-001",
+        "https://www.vision.caltech.edu/datasets/cub_200_2011/",
+    ),
+    layouts=LAYOUTS,
+    leave_out=["counts"],
+)
 def cub200(
     path: str | os.PathLike[str],
     cropped: bool = False,
-    validation: float = 0.2,
+    validation: Fraction = 0.2,
     seed: int = 0,
     counts: Counts | None = COUNTS,
 ) -> DataSplits:

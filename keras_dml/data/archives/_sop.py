@@ -11,9 +11,12 @@ from keras_dml.data.archives.reading import (
     counts_of,
     read_list,
 )
+from keras_dml.data.datasets import dataset
 from keras_dml.data.files import require_files
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.splits import DataSplits
+from keras_dml.utils.registry import Paper
+from keras_dml.utils.types import Fraction
 
 LAYOUTS = (
     Layout(
@@ -30,9 +33,21 @@ COUNTS: Counts = {
 }
 
 
+@dataset(
+    "sop",
+    "Stanford Online Products, 22,634 products, 120,053 images",
+    Paper(
+        "Deep Metric Learning via Lifted Structured Feature Embedding",
+        "Song et al.",
+        "CVPR 2016",
+        "https://arxiv.org/abs/1511.06452",
+    ),
+    layouts=LAYOUTS,
+    leave_out=["counts"],
+)
 def sop(
     path: str | os.PathLike[str],
-    validation: float = 0.2,
+    validation: Fraction = 0.2,
     seed: int = 0,
     counts: Counts | None = COUNTS,
 ) -> DataSplits:

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 from types import MappingProxyType
+from typing import Literal
 
 from keras_dml.data.archives.layout import Layout, locate
 from keras_dml.data.archives.reading import (
@@ -12,9 +13,12 @@ from keras_dml.data.archives.reading import (
     counts_of,
     read_list,
 )
+from keras_dml.data.datasets import dataset
 from keras_dml.data.files import require_files
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.splits import DataSplits
+from keras_dml.utils.registry import Paper
+from keras_dml.utils.types import Fraction
 
 _LISTS = "train_test_split"
 TRAIN = f"{_LISTS}/train_list.txt"
@@ -35,10 +39,22 @@ COUNTS: Counts = {
 }
 
 
+@dataset(
+    "vehicleid",
+    "PKU VehicleID, vehicles seen by surveillance cameras",
+    Paper(
+        "Deep Relative Distance Learning: Tell the Difference Between Similar "
+        "Vehicles",
+        "Liu et al.",
+        "CVPR 2016",
+    ),
+    layouts=LAYOUTS,
+    leave_out=["counts"],
+)
 def vehicleid(
     path: str | os.PathLike[str],
-    test: str = "small",
-    validation: float = 0.2,
+    test: Literal["small", "medium", "large"] = "small",
+    validation: Fraction = 0.2,
     seed: int = 0,
     counts: Counts | None = COUNTS,
 ) -> DataSplits:

@@ -1,0 +1,41 @@
+"""Data sets by name, each registered beside the function that loads it."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from keras_dml.data.splits import DataSplits
+from keras_dml.utils.registry import Paper, Registry
+
+if TYPE_CHECKING:
+    from keras_dml.data.archives.layout import Layout
+
+Loader = TypeVar("Loader", bound=Callable[..., DataSplits])
+
+DATASETS: Registry[Callable[..., DataSplits]] = Registry("data set")
+"""Every data set by the name that recipes use."""
+
+
+def dataset(
+    name: str,
+    definition: str,
+    paper: Paper | None = None,
+    *,
+    layouts: Sequence["Layout"] = (),
+    leave_out: Sequence[str] = (),
+) -> Callable[[Loader], Loader]:
+    """A decorator that makes a function a data set, by name.
+
+    A recipe's section has the arguments of the function, with their types,
+    ranges and defaults; `seed` is the recipe's.
+
+    Args:
+        name: What recipes call it.
+        definition: What is in it, in one line.
+        paper: Where it was published.
+        layouts: What its archive looks like, for `data.check`.
+        leave_out: Arguments that recipes do not set.
+    """
+    register: Any = DATASETS.register(
+        name, definition, paper, layouts=layouts, leave_out=leave_out
+    )
+    return register
