@@ -21,6 +21,12 @@ import pytest
 from keras_dml import backbones
 from keras_dml.data import ImageSet
 
+graph_and_xla = pytest.mark.parametrize(
+    "jit",
+    [False, pytest.param(True, marks=pytest.mark.slow)],
+    ids=["graph", "xla"],
+)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(

@@ -7,6 +7,7 @@ import pytest
 from keras_dml import methods
 from keras_dml.model.update import slots_of
 from keras_dml.optimizers import COUPLED, CoupledAdam, CoupledSGD
+from tests.conftest import graph_and_xla
 
 DECAY, STEPS = 0.1, 6
 SHAPES = ((4, 3), (3,))
@@ -146,7 +147,7 @@ def step(model, learner: int | None = None) -> None:
     model.train_on_batch(x, y)
 
 
-@pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
+@graph_and_xla
 def test_idle_learners_stay_bit_identical(jit, tiny_backbone) -> None:
     model = methods.divide_and_conquer(
         tiny_backbone, embedding_dim=9, num_learners=3,

@@ -67,6 +67,7 @@ def test_evaluate_other_splits_and_models(trained) -> None:
     assert "30 images of train classes" in output
 
 
+@pytest.mark.slow
 def test_export_writes_the_next_version(trained, tmp_path) -> None:
     folder, _ = trained
     target = tmp_path / "small"

@@ -41,6 +41,7 @@ def lookup(export: Path, paths: list[str]) -> dict[str, Any]:
     return {name: x.numpy() for name, x in outputs.items()}
 
 
+@pytest.mark.slow
 def test_an_index_is_looked_up_in(trained: Path, tmp_path: Path) -> None:
     index, output = tmp_path / "index", tmp_path / "small"
     run("index", trained / "run", "test", "--output", index)
@@ -51,6 +52,7 @@ def test_an_index_is_looked_up_in(trained: Path, tmp_path: Path) -> None:
     assert found["ids"][:, 0].tolist() == [0, 7]
 
 
+@pytest.mark.slow
 def test_test_images_are_looked_up(trained: Path, tmp_path: Path) -> None:
     output = tmp_path / "models" / "small"
     printed = run("export", trained / "run", "--output", output, "--gallery",
@@ -73,6 +75,7 @@ def test_test_images_are_looked_up(trained: Path, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_folders_are_galleries(trained: Path, tmp_path: Path) -> None:
     images = write_images(tmp_path / "own", classes=2, images=3)
     run("export", trained / "run", "--output", tmp_path / "m", "--gallery",

@@ -24,6 +24,7 @@ from tests.export.serving import (
 # What it holds.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
 @pytest.mark.parametrize("input_dtype", ["float32", "uint8"])
 def test_signatures_whatever_the_model_computes_in(
@@ -50,6 +51,7 @@ def test_signatures_whatever_the_model_computes_in(
     assert_same(served, encoded)
 
 
+@pytest.mark.slow
 def test_encoded_files_take_the_channels_of_the_model(
     model: keras.Model, exported: Path, tmp_path: Path
 ) -> None:
@@ -62,6 +64,7 @@ def test_encoded_files_take_the_channels_of_the_model(
             assert_same(served, predict(x, image[None]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["longest", "squash"])
 def test_images_are_resized_in_the_way_of_the_model(
     mode: str, tmp_path: Path
@@ -81,6 +84,7 @@ def test_images_are_resized_in_the_way_of_the_model(
     assert (np.abs(by_file - other).max(axis=1) > 1e-3).all()
 
 
+@pytest.mark.slow
 def test_plain_keras_model_is_exported_as_it_is(tmp_path: Path) -> None:
     keras.config.set_dtype_policy("mixed_float16")
     backbone = backbones.small_convnet((16, 16, 3), filters=(4, 8))
@@ -114,6 +118,7 @@ def test_only_what_an_embedding_needs_is_exported(
     )
 
 
+@pytest.mark.slow
 def test_gallery_is_no_part_of_the_graph(
     model: keras.Model, tmp_path: Path
 ) -> None:
@@ -130,6 +135,7 @@ def test_gallery_is_no_part_of_the_graph(
 # Refusals.
 
 
+@pytest.mark.slow
 def test_other_weights_than_the_models_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,6 +153,7 @@ def test_other_weights_than_the_models_are_refused(
     assert contents(tmp_path) == {}
 
 
+@pytest.mark.slow
 def test_refusal_names_the_signature_that_differs(
     model: keras.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,6 +166,7 @@ def test_refusal_names_the_signature_that_differs(
     assert contents(tmp_path) == {}
 
 
+@pytest.mark.slow
 def test_searches_that_find_other_rows_are_refused(
     model: keras.Model,
     gallery: Gallery,
@@ -177,6 +185,7 @@ def test_searches_that_find_other_rows_are_refused(
     assert contents(tmp_path) == {}
 
 
+@pytest.mark.slow
 def test_decoders_that_fail_are_refused(
     model: keras.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,6 +195,7 @@ def test_decoders_that_fail_are_refused(
     assert contents(tmp_path) == {}
 
 
+@pytest.mark.slow
 def test_embeddings_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
     model = make_model()
     model.backbone.get_layer("norm_1").beta.assign([float("nan")] * 8)
@@ -194,6 +204,7 @@ def test_embeddings_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
     assert contents(tmp_path) == {}
 
 
+@pytest.mark.slow
 def test_given_images_are_compared_too(
     model: keras.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,7 @@ def file_format(request: Any) -> str:
     return request.param
 
 
+@pytest.mark.slow
 def test_embeddings_are_those_of_the_model(
     file_format: str, model: keras.Model, tmp_path: Path
 ) -> None:
@@ -64,6 +65,7 @@ def test_embeddings_are_those_of_the_model(
     assert set(contents(path.parent)) == {path.name}
 
 
+@pytest.mark.slow
 def test_plain_keras_models(file_format: str, tmp_path: Path) -> None:
     backbone = backbones.small_convnet((16, 16, 3), filters=(4, 8))
     pooled = keras.layers.GlobalAveragePooling2D()(backbone.output)
@@ -87,6 +89,7 @@ def test_other_models_are_refused(
     assert contents(tmp_path) == {}
 
 
+@pytest.mark.slow
 def test_files_are_replaced_only_when_told_to(
     file_format: str, model: keras.Model, tmp_path: Path
 ) -> None:

@@ -19,6 +19,8 @@ from tests.export.serving import (
     request,
 )
 
+pytestmark = pytest.mark.slow
+
 SIZES = ((16, 16), (16, 24), (41, 23), (7, 50))
 GRAYS = [random_images(*size, 1) for size in SIZES]
 COLORS = [random_images(*size, 3) for size in SIZES]

@@ -14,6 +14,7 @@ from keras_dml.export import export_model, parity
 from tests.export.serving import contents
 
 
+@pytest.mark.slow
 def test_next_free_version_is_used(model: keras.Model, tmp_path: Path) -> None:
     folder = tmp_path / "glyphs"
     assert export_model(model, folder) == folder / "1"
@@ -46,6 +47,7 @@ def test_what_exists_is_kept(
                 export_model(model, tmp_path / version)
 
 
+@pytest.mark.slow
 def test_export_of_another_process_is_kept(
     model: keras.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,6 +65,7 @@ def test_export_of_another_process_is_kept(
     assert contents(tmp_path) == {"1": None, "1/saved_model.pb": b"theirs"}
 
 
+@pytest.mark.slow
 def test_full_disk_leaves_what_was_there(
     model: keras.Model, exported: Path, tmp_path: Path
 ) -> None:
@@ -77,6 +80,7 @@ def test_full_disk_leaves_what_was_there(
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+@pytest.mark.slow
 def test_interrupts_leave_what_was_there(
     model: keras.Model, exported: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -243,6 +243,7 @@ def test_embeddings_are_float32_over_a_half_precision_trunk() -> None:
     np.testing.assert_allclose(parts, by_hand(layer, features()), atol=0.02)
 
 
+@pytest.mark.slow
 @every_variant
 def test_compiled_by_xla_it_computes_the_same(variant) -> None:
     layer, x = make(variant)

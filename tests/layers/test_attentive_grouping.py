@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_dml.layers import AttentiveGrouping
+from tests.conftest import graph_and_xla
 
 
 def feature_map(shape=(2, 3, 4, 10), seed: int = 0) -> np.ndarray:
@@ -144,7 +145,7 @@ def test_stays_float32_under_mixed_precision() -> None:
     assert np.all(np.isfinite(groups))
 
 
-@pytest.mark.parametrize("jit", [False, True])
+@graph_and_xla
 def test_compiled_with_a_batch_of_any_size(jit: bool) -> None:
     layer = AttentiveGrouping(8, 2)
     maps = feature_map()

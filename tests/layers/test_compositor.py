@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 from keras_dml.layers import Compositor
+from tests.conftest import graph_and_xla
 
 B, K, D, M = 5, 3, 4, 6
 
@@ -162,7 +163,7 @@ def test_input_norm_keeps_long_inputs_from_saturating() -> None:
     np.testing.assert_allclose(same(y)[1], same(y / 9)[1], rtol=1e-5)
 
 
-@pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
+@graph_and_xla
 def test_compiled_is_as_eager(jit) -> None:
     layer = built()
     y = tf.constant(sub_embeddings())

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_dml.layers import GradientReversal
+from tests.conftest import graph_and_xla
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 INPUTS = [1.0009765625, -65504.0, 3e-8, 0.0]
@@ -20,7 +21,7 @@ def both_ways(layer, x, upstream):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
+@graph_and_xla
 def test_forward_is_the_identity_and_backward_rounds_once(dtype, jit) -> None:
     layer = GradientReversal(scale=0.3)
     x, upstream = tf.cast(INPUTS, dtype), tf.cast(UPSTREAM, dtype)
@@ -49,7 +50,7 @@ def test_mixed_precision_leaves_the_dtype_alone() -> None:
     assert layer(keras.Input((3,), dtype="bfloat16")).dtype == "bfloat16"
 
 
-@pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
+@graph_and_xla
 def test_the_scale_may_change_without_a_new_trace(jit) -> None:
     layer = GradientReversal(scale=2.0)
     x = tf.constant([1.0])

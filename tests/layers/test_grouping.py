@@ -9,6 +9,7 @@ from keras_dml.layers import (
     GateGrouping,
     LinearGrouping,
 )
+from tests.conftest import graph_and_xla
 from tests.layers.test_attentive_grouping import feature_map
 
 EVERY = [AttentiveGrouping, LinearGrouping, GateGrouping, ChannelGrouping]
@@ -147,7 +148,7 @@ def test_attention_that_there_is_not_is_refused(module) -> None:
 
 
 @pytest.mark.parametrize("module", PEERS)
-@pytest.mark.parametrize("jit", [False, True])
+@graph_and_xla
 def test_compiled_under_mixed_precision(module, jit) -> None:
     keras.config.set_dtype_policy("mixed_float16")
     layer = with_biases(module(8, 2))

@@ -13,6 +13,7 @@ from keras_dml import MetricModel, losses, methods
 from keras_dml.export import export_model
 from keras_dml.layers import EmbeddingQueue
 from keras_dml.model.objective import Objective
+from tests.conftest import graph_and_xla
 from tests.methods.test_contract import batch
 
 
@@ -51,7 +52,7 @@ def test_holds_what_a_deque_holds(size, batches) -> None:
     assert queue.filled.numpy().sum() == len(expected)
 
 
-@pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
+@graph_and_xla
 def test_wraps_around_in_a_graph(jit) -> None:
     queue, expected = EmbeddingQueue(5, 2), deque(maxlen=5)
 
@@ -161,7 +162,7 @@ def pairs_by_loop(embeddings, labels, seen) -> float:
     return total / len(labels)
 
 
-@pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
+@graph_and_xla
 def test_cross_batch_memory_with_a_pair_loss(jit, tiny_backbone) -> None:
     """Partly filled, full, and wrapped around, always after the step."""
     head = methods.baseline(tiny_backbone, embedding_dim=4).head
@@ -182,6 +183,7 @@ def test_cross_batch_memory_with_a_pair_loss(jit, tiny_backbone) -> None:
     assert int(model.objective.queue.pointer) == 0
 
 
+@pytest.mark.slow
 def test_the_memory_is_left_out_of_exports(tiny_backbone, tmp_path) -> None:
     head = methods.baseline(tiny_backbone, embedding_dim=4).head
     objective = CrossBatch(losses.ContrastiveLoss(), 30)

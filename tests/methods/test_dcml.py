@@ -263,6 +263,7 @@ def test_a_loaded_model_has_the_same_variables(tiny_backbone, tmp_path) -> None:
         assert again._multiplier(a) == model._multiplier(b)
 
 
+@pytest.mark.slow
 def test_export_leaves_the_compositors_out(tiny_backbone, tmp_path) -> None:
     model = model_of(tiny_backbone)
     folder = export_model(model, tmp_path / "model" / "1")

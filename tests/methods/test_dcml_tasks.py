@@ -11,7 +11,7 @@ from keras_dml.methods._dcml.meta_classes import MetaClasses
 from keras_dml.methods._dcml.tasks import SeparateTasks, SharedTask
 from keras_dml.model.objective import Objective
 from keras_dml.utils.serialization import register
-from tests.conftest import blobs
+from tests.conftest import blobs, graph_and_xla
 from tests.methods.test_contract import batch
 from tests.methods.test_dcml import model_of
 
@@ -277,9 +277,7 @@ def test_keys_teach_the_compositors_nothing(tiny_backbone) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "jit", [False, pytest.param(True, marks=pytest.mark.slow)]
-)
+@graph_and_xla
 def test_sub_tasks_act_after_the_step(jit, tiny_backbone) -> None:
     model = model_with_keys(tiny_backbone)
     model.compile("adam", jit_compile=jit)

@@ -8,6 +8,7 @@ import tensorflow as tf
 from keras_dml import losses, methods
 from keras_dml.export import export_model
 from keras_dml.methods._diva.tasks import TASKS
+from tests.conftest import graph_and_xla
 from tests.losses.oracle import unit
 from tests.methods.test_contract import batch
 
@@ -128,11 +129,7 @@ def test_decorrelation_is_with_the_discriminative_embedding(
     assert (weights["discriminative"], weights["intra"]) == (1.0, 0.3)
 
 
-@pytest.mark.parametrize(
-    "jit",
-    [False, pytest.param(True, marks=pytest.mark.slow)],
-    ids=["graph", "xla"],
-)
+@graph_and_xla
 def test_keys_of_second_views_enter_the_queue_after_the_step(
     jit, tiny_backbone
 ) -> None:
@@ -211,6 +208,7 @@ def test_files_keep_the_queue_and_the_paths_of_weights(
     assert int(again.objective.tasks[1].queue.count) == 24
 
 
+@pytest.mark.slow
 def test_exports_hold_nothing_of_training(tiny_backbone, tmp_path) -> None:
     model = model_of(tiny_backbone)
     folder = export_model(model, tmp_path / "1")

@@ -6,6 +6,7 @@ import tensorflow as tf
 from keras_dml import losses, methods
 from keras_dml.export import export_model
 from keras_dml.methods._baseline import EmbeddingHead
+from tests.conftest import graph_and_xla
 from tests.methods.test_contract import batch
 
 
@@ -97,6 +98,7 @@ TABLE_3 = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TABLE_3)
 def test_trains_with_every_base_loss_of_the_paper(
     name, tiny_backbone, tmp_path
@@ -126,7 +128,7 @@ def test_trains_with_every_base_loss_of_the_paper(
     assert len(held) == len(served)
 
 
-@pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
+@graph_and_xla
 @pytest.mark.parametrize("loss", ["margin", "triplet"])
 def test_mining_in_loops_trains_compiled(loss, jit, tiny_backbone) -> None:
     # A loop within a condition: whose turn it is, and then whose positive.

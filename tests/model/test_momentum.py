@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from keras_dml import MetricModel, methods
 from keras_dml.export import export_model
+from tests.conftest import graph_and_xla
 from tests.methods.test_contract import batch
 
 
@@ -45,7 +46,7 @@ def test_it_starts_as_a_copy_of_its_own(tiny_backbone) -> None:
 
 
 @pytest.mark.parametrize("copy_statistics", [False, True])
-@pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
+@graph_and_xla
 def test_parameters_are_a_running_average(
     copy_statistics, jit, tiny_backbone
 ) -> None:
@@ -115,6 +116,7 @@ def test_no_gradient_reaches_it_and_nothing_of_it_trains(
     assert tape.gradient(outputs["momentum_embedding"], image2) is None
 
 
+@pytest.mark.slow
 def test_it_is_saved_but_not_exported(tiny_backbone, tmp_path) -> None:
     model = model_of(tiny_backbone)
     for step in range(2):

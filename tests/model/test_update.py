@@ -6,6 +6,7 @@ import pytest
 
 from keras_dml import methods
 from keras_dml.model.update import slots_of
+from tests.conftest import graph_and_xla
 
 LEARNERS = 3
 
@@ -49,7 +50,7 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
+@graph_and_xla
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_idle_learners_stay_bit_identical(name, jit, tiny_backbone) -> None:
     model = model_with(OPTIMIZERS[name](), tiny_backbone, jit)

@@ -5,10 +5,9 @@ import pytest
 from keras_dml.reports import report
 from tests.reports.browser import Browser, is_there
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not is_there(), reason="needs chromium, chromedriver"),
-]
+pytestmark = pytest.mark.skipif(
+    not is_there(), reason="needs chromium, chromedriver"
+)
 
 FOCUSED = "return document.activeElement.dataset.row"
 SELECTED = """return [...document.querySelectorAll('[aria-selected=true]')]
@@ -81,6 +80,7 @@ def test_mouse_and_keyboard(browser, page) -> None:
     assert browser.messages() == []
 
 
+@pytest.mark.slow
 def test_every_embedding_has_its_row(browser, page) -> None:
     browser.open(page)
     heads = browser.run(
@@ -105,6 +105,7 @@ def test_every_embedding_has_its_row(browser, page) -> None:
     assert broken == 0
 
 
+@pytest.mark.slow
 def test_queries_with_a_wrong_nearest_image_are_marked(browser, page) -> None:
     browser.open(page)
     missed = browser.run(MISSED)
@@ -120,6 +121,7 @@ def test_queries_with_a_wrong_nearest_image_are_marked(browser, page) -> None:
     assert told == missed
 
 
+@pytest.mark.slow
 def test_focus_does_not_look_like_the_choice(browser, page) -> None:
     browser.open(page)
     browser.run("document.querySelector('[aria-selected=true]').focus()")
@@ -135,6 +137,7 @@ def test_focus_does_not_look_like_the_choice(browser, page) -> None:
     assert chosen != "none" and color not in chosen
 
 
+@pytest.mark.slow
 def test_attention_is_bright_where_it_is_strong(browser, page) -> None:
     """On a black image a dark veil would show nothing."""
     browser.open(page)
@@ -162,6 +165,7 @@ def test_attention_is_bright_where_it_is_strong(browser, page) -> None:
             assert bright >= dark - 3 * 2
 
 
+@pytest.mark.slow
 def test_results_stand_in_columns_where_there_is_room(browser, page) -> None:
     places = (
         "return ['#found', '#worst-list'].map((list) => "
@@ -182,6 +186,7 @@ def test_results_stand_in_columns_where_there_is_room(browser, page) -> None:
         assert browser.run(one_line) == (columns == 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_page_fits_and_has_contrast(width, scheme, browser, page) -> None:
@@ -195,6 +200,7 @@ def test_page_fits_and_has_contrast(width, scheme, browser, page) -> None:
     assert browser.messages() == []
 
 
+@pytest.mark.slow
 def test_hostile_names_do_nothing(browser, hostile_run) -> None:
     page = report(hostile_run)
     browser.look(1280, 900, "light")

@@ -207,6 +207,7 @@ def test_figures_leave_pyplot_alone() -> None:
     assert pyplot.get_fignums() == before
 
 
+@pytest.mark.slow
 def test_figures_wait_with_matplotlib() -> None:
     code = (
         "import sys, keras\n"
