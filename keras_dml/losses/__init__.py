@@ -9,7 +9,7 @@ from keras_dml.losses._binomial_deviance import (
 from keras_dml.losses._circle import CircleLoss, circle
 from keras_dml.losses._contrastive import ContrastiveLoss, contrastive
 from keras_dml.losses._fast_ap import FastAPLoss, fast_ap
-from keras_dml.losses._get import LOSSES, get
+from keras_dml.losses._get import get
 from keras_dml.losses._histogram import HistogramLoss, histogram
 from keras_dml.losses._lifted_structure import (
     LiftedStructureLoss,
@@ -35,10 +35,16 @@ from keras_dml.losses._proxy_nca import ProxyNCALoss, proxy_nca
 from keras_dml.losses._soft_triple import SoftTripleLoss, soft_triple
 from keras_dml.losses._sup_con import SupConLoss, sup_con
 from keras_dml.losses._triplet import TripletLoss, triplet
-from keras_dml.losses.base import MetricLoss
+from keras_dml.losses.base import LOSSES, LossLike, MetricLoss
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import pair_masks
 from keras_dml.losses.proxy_loss import ProxyLoss
+from keras_dml.utils.registry import import_modules
+
+import_modules(__name__)
+
+# A loss that has no line above is an attribute all the same.
+globals().update({e.value.__name__: e.value for e in LOSSES.values()})
 
 __all__ = [
     "AngularLoss",
@@ -51,6 +57,7 @@ __all__ = [
     "HistogramLoss",
     "LOSSES",
     "LiftedStructureLoss",
+    "LossLike",
     "MarginLoss",
     "MetricLoss",
     "MultiSimilarityLoss",

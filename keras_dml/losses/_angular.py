@@ -5,7 +5,7 @@ from typing import Any
 
 from keras import ops
 
-from keras_dml.losses.base import MetricLoss
+from keras_dml.losses.base import LOSSES, MetricLoss
 from keras_dml.losses.distances import inner_product
 from keras_dml.losses.gradients import custom_gradient
 from keras_dml.losses.pairs import PairWeights, fixed, pair_masks
@@ -16,6 +16,7 @@ from keras_dml.losses.reductions import (
     weighted_exponents,
 )
 from keras_dml.losses.turns import entries, next_turn, turns
+from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -186,6 +187,16 @@ class _Walk:
         return tuple(sums)
 
 
+@LOSSES.register(
+    "angular",
+    "the angle at the negative of each triplet is bounded",
+    Paper(
+        "Deep Metric Learning with Angular Loss",
+        "Wang et al.",
+        "ICCV 2017",
+        "https://arxiv.org/abs/1708.01682",
+    ),
+)
 @register
 class AngularLoss(MetricLoss):
     """Angular loss: bounds the angle at the negative of each triplet.

@@ -5,11 +5,13 @@ from typing import Any
 from keras import ops
 
 from keras_dml.losses import distances
+from keras_dml.losses.base import LOSSES
 from keras_dml.losses.mining import Seed
 from keras_dml.losses.mining import get as get_miner
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import PairWeights, compare
 from keras_dml.losses.reductions import reduce_terms, sum_terms
+from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -55,6 +57,15 @@ def binomial_deviance(
     return positive + negative
 
 
+@LOSSES.register(
+    "binomial_deviance",
+    "a soft threshold between positive and negative pairs",
+    Paper(
+        "Deep Metric Learning for Person Re-Identification",
+        "Yi et al.",
+        "ICPR 2014",
+    ),
+)
 @register
 class BinomialDevianceLoss(PairLoss):
     """Binomial deviance: a soft threshold between positives and negatives.

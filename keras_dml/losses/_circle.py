@@ -4,6 +4,7 @@ from typing import Any
 
 from keras import ops
 
+from keras_dml.losses.base import LOSSES
 from keras_dml.losses.mining import Seed
 from keras_dml.losses.mining import get as get_miner
 from keras_dml.losses.pair_loss import PairLoss
@@ -14,6 +15,7 @@ from keras_dml.losses.reductions import (
     sum_terms,
 )
 from keras_dml.utils.arguments import check_positive
+from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -58,6 +60,16 @@ def circle(
     return reduce_terms(sum_terms(terms, has_both), reduction)
 
 
+@LOSSES.register(
+    "circle",
+    "each similarity paced by how far it has to go",
+    Paper(
+        "Circle Loss: A Unified Perspective of Pair Similarity Optimization",
+        "Sun et al.",
+        "CVPR 2020",
+        "https://arxiv.org/abs/2002.10857",
+    ),
+)
 @register
 class CircleLoss(PairLoss):
     """Circle loss for pairs: each similarity paced by how far it has to go.

@@ -5,11 +5,13 @@ from typing import Any
 from keras import ops
 
 from keras_dml.losses import distances
+from keras_dml.losses.base import LOSSES
 from keras_dml.losses.mining import Seed
 from keras_dml.losses.mining import get as get_miner
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import PairWeights, compare
 from keras_dml.losses.reductions import reduce_terms, sum_terms
+from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -58,6 +60,15 @@ def _powered(terms: Tensor, power: int) -> Tensor:
     return terms if power == 1 else terms**power
 
 
+@LOSSES.register(
+    "contrastive",
+    "positive pairs close, negative pairs beyond a margin",
+    Paper(
+        "Dimensionality Reduction by Learning an Invariant Mapping",
+        "Hadsell et al.",
+        "CVPR 2006",
+    ),
+)
 @register
 class ContrastiveLoss(PairLoss):
     """Contrastive loss: positives close, negatives beyond a margin.

@@ -4,11 +4,12 @@ from typing import Any
 
 from keras import ops
 
-from keras_dml.losses.base import MetricLoss
+from keras_dml.losses.base import LOSSES, MetricLoss
 from keras_dml.losses.pairs import PairWeights, compare
 from keras_dml.losses.reductions import reduce_terms, sum_terms
 from keras_dml.losses.soft_histogram import soft_histograms
 from keras_dml.utils.arguments import check_count
+from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -49,6 +50,15 @@ def fast_ap(
     return reduce_terms(sum_terms(1.0 - average_precision, has_both), reduction)
 
 
+@LOSSES.register(
+    "fast_ap",
+    "one minus the average precision of soft distance histograms",
+    Paper(
+        "Deep Metric Learning to Rank",
+        "Cakir et al.",
+        "CVPR 2019",
+    ),
+)
 @register
 class FastAPLoss(MetricLoss):
     """FastAP: one minus the average precision of soft distance histograms.

@@ -4,11 +4,12 @@ from typing import Any
 
 from keras import ops
 
-from keras_dml.losses.base import MetricLoss
+from keras_dml.losses.base import LOSSES, MetricLoss
 from keras_dml.losses.pairs import PairWeights, compare
 from keras_dml.losses.reductions import scale_to_mean
 from keras_dml.losses.soft_histogram import soft_histograms
 from keras_dml.utils.arguments import check_choice, check_count
+from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -44,6 +45,16 @@ def histogram(
     return scale_to_mean(reversals, ops.sum(negative))
 
 
+@LOSSES.register(
+    "histogram",
+    "how often a negative pair looks like a positive one",
+    Paper(
+        "Learning Deep Embeddings with Histogram Loss",
+        "Ustinova and Lempitsky",
+        "NIPS 2016",
+        "https://arxiv.org/abs/1611.00822",
+    ),
+)
 @register
 class HistogramLoss(MetricLoss):
     """Histogram loss: how often a negative pair looks like a positive one.

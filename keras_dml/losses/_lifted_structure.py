@@ -5,6 +5,7 @@ from typing import Any
 from keras import ops
 
 from keras_dml.losses import distances
+from keras_dml.losses.base import LOSSES
 from keras_dml.losses.mining import Seed
 from keras_dml.losses.mining import get as get_miner
 from keras_dml.losses.pair_loss import PairLoss
@@ -15,6 +16,7 @@ from keras_dml.losses.reductions import (
     reduce_terms,
     sum_terms,
 )
+from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -90,6 +92,16 @@ def _generalized(
     return sum_terms(ops.relu(farthest + closest)[:, 0], has_both)
 
 
+@LOSSES.register(
+    "lifted_structure",
+    "each positive pair against all negatives of both its ends",
+    Paper(
+        "Deep Metric Learning via Lifted Structured Feature Embedding",
+        "Song et al.",
+        "CVPR 2016",
+        "https://arxiv.org/abs/1511.06452",
+    ),
+)
 @register
 class LiftedStructureLoss(PairLoss):
     """Lifted structure loss: each positive pair against all negatives.

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_dml.losses import distances
+from keras_dml.losses.base import LOSSES
 from keras_dml.losses.mining import Miner, Seed
 from keras_dml.losses.mining import get as get_miner
 from keras_dml.losses.mining.miner import picked
@@ -21,6 +22,7 @@ from keras_dml.losses.weights import (
     take_rows,
 )
 from keras_dml.utils.arguments import check_choice, check_count
+from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Config, Tensor
 
@@ -107,6 +109,16 @@ def _walk(
     return miner.walk(pairs, step, initial, seed)
 
 
+@LOSSES.register(
+    "margin",
+    "pairs on their side of a boundary, which may be learned",
+    Paper(
+        "Sampling Matters in Deep Embedding Learning",
+        "Wu et al.",
+        "ICCV 2017",
+        "https://arxiv.org/abs/1706.07567",
+    ),
+)
 @register
 class MarginLoss(PairLoss):
     """Margin loss with distance-weighted sampling (Wu et al., 2017).

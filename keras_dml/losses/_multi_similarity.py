@@ -5,6 +5,7 @@ from typing import Any
 from keras import ops
 
 from keras_dml.losses import distances
+from keras_dml.losses.base import LOSSES
 from keras_dml.losses.mining import Seed
 from keras_dml.losses.mining import get as get_miner
 from keras_dml.losses.pair_loss import PairLoss
@@ -15,6 +16,7 @@ from keras_dml.losses.reductions import (
     sum_terms,
 )
 from keras_dml.utils.arguments import check_positive
+from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -61,6 +63,17 @@ def multi_similarity(
     return reduce_terms(sum_terms(terms, ops.ones_like(terms)), reduction)
 
 
+@LOSSES.register(
+    "multi_similarity",
+    "the hard pairs of an anchor, weighted by their similarities",
+    Paper(
+        "Multi-Similarity Loss with General Pair Weighting for Deep Metric "
+        "Learning",
+        "Wang et al.",
+        "CVPR 2019",
+        "https://arxiv.org/abs/1904.06627",
+    ),
+)
 @register
 class MultiSimilarityLoss(PairLoss):
     """Multi-similarity loss, with its own pair mining.

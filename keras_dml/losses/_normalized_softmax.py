@@ -5,10 +5,12 @@ from typing import Any
 
 from keras import ops
 
+from keras_dml.losses.base import LOSSES
 from keras_dml.losses.distances import inner_product, l2_normalize, safe_sqrt
 from keras_dml.losses.proxy_loss import ProxyLoss, class_mask, cross_entropy
 from keras_dml.losses.reductions import reduce_terms, sum_terms
 from keras_dml.utils.arguments import check_positive
+from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -68,6 +70,16 @@ def _reduce(terms: Tensor, reduction: str) -> Tensor:
     return reduce_terms(sum_terms(terms, ops.ones_like(terms)), reduction)
 
 
+@LOSSES.register(
+    "normalized_softmax",
+    "cross entropy of cosine similarities with class vectors",
+    Paper(
+        "Classification is a Strong Baseline for Deep Metric Learning",
+        "Zhai and Wu",
+        "BMVC 2019",
+        "https://arxiv.org/abs/1811.12649",
+    ),
+)
 @register
 class NormalizedSoftmaxLoss(ProxyLoss):
     """Cross entropy of cosine similarities with class vectors.
@@ -102,6 +114,16 @@ class NormalizedSoftmaxLoss(ProxyLoss):
         self.temperature = temperature
 
 
+@LOSSES.register(
+    "cos_face",
+    "normalized softmax with a margin on the own class's cosine",
+    Paper(
+        "CosFace: Large Margin Cosine Loss for Deep Face Recognition",
+        "Wang et al.",
+        "CVPR 2018",
+        "https://arxiv.org/abs/1801.09414",
+    ),
+)
 @register
 class CosFaceLoss(ProxyLoss):
     """CosFace: normalized softmax with a margin on the own class's cosine.
@@ -139,6 +161,16 @@ class CosFaceLoss(ProxyLoss):
         self.scale = scale
 
 
+@LOSSES.register(
+    "arc_face",
+    "normalized softmax with a margin on the own class's angle",
+    Paper(
+        "ArcFace: Additive Angular Margin Loss for Deep Face Recognition",
+        "Deng et al.",
+        "CVPR 2019",
+        "https://arxiv.org/abs/1801.07698",
+    ),
+)
 @register
 class ArcFaceLoss(ProxyLoss):
     """ArcFace: normalized softmax with a margin on the own class's angle.

@@ -5,6 +5,7 @@ from typing import Any
 from keras import ops
 
 from keras_dml.losses import distances
+from keras_dml.losses.base import LOSSES
 from keras_dml.losses.mining import Seed
 from keras_dml.losses.mining import get as get_miner
 from keras_dml.losses.pair_loss import PairLoss
@@ -15,6 +16,7 @@ from keras_dml.losses.reductions import (
     sum_terms,
 )
 from keras_dml.utils.arguments import check_positive
+from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -51,6 +53,16 @@ def nt_xent(
     return reduce_terms(sum_terms(terms, positive, of_positive), reduction)
 
 
+@LOSSES.register(
+    "nt_xent",
+    "each positive against all negatives, by a softmax",
+    Paper(
+        "A Simple Framework for Contrastive Learning of Visual Representations",
+        "Chen et al.",
+        "ICML 2020",
+        "https://arxiv.org/abs/2002.05709",
+    ),
+)
 @register
 class NTXentLoss(PairLoss):
     """Normalized temperature-scaled cross entropy (SimCLR, InfoNCE).
@@ -93,6 +105,15 @@ class NTXentLoss(PairLoss):
         self.temperature = temperature
 
 
+@LOSSES.register(
+    "n_pair",
+    "the same of raw inner products, without temperature",
+    Paper(
+        "Improved Deep Metric Learning with Multi-class N-pair Loss Objective",
+        "Sohn",
+        "NIPS 2016",
+    ),
+)
 @register
 class NPairLoss(NTXentLoss):
     """N-pair loss: NT-Xent of raw inner products, without temperature.

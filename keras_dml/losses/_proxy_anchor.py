@@ -4,10 +4,12 @@ from typing import Any
 
 from keras import ops
 
+from keras_dml.losses.base import LOSSES
 from keras_dml.losses.distances import inner_product, l2_normalize
 from keras_dml.losses.proxy_loss import ProxyLoss, class_mask
 from keras_dml.losses.reductions import masked_logsumexp
 from keras_dml.utils.arguments import check_choice, check_positive
+from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -42,6 +44,16 @@ def _shares(exponents: Tensor, mask: Tensor) -> Tensor:
     return terms * weights / ops.where(count > 0, count, 1.0)
 
 
+@LOSSES.register(
+    "proxy_anchor",
+    "every class proxy is an anchor for the whole batch",
+    Paper(
+        "Proxy Anchor Loss for Deep Metric Learning",
+        "Kim et al.",
+        "CVPR 2020",
+        "https://arxiv.org/abs/2003.13911",
+    ),
+)
 @register
 class ProxyAnchorLoss(ProxyLoss):
     """Proxy-Anchor: every proxy is an anchor for the whole batch.

@@ -4,6 +4,7 @@ from typing import Any
 
 from keras import ops
 
+from keras_dml.losses.base import LOSSES
 from keras_dml.losses.distances import inner_product, l2_normalize
 from keras_dml.losses.proxy_loss import ProxyLoss, class_mask, cross_entropy
 from keras_dml.losses.reductions import (
@@ -12,6 +13,7 @@ from keras_dml.losses.reductions import (
     sum_terms,
 )
 from keras_dml.utils.arguments import check_positive
+from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -40,6 +42,16 @@ def proxy_nca(
     return reduce_terms(sum_terms(terms, ops.ones_like(terms)), reduction)
 
 
+@LOSSES.register(
+    "proxy_nca",
+    "neighborhood component analysis against class proxies",
+    Paper(
+        "No Fuss Distance Metric Learning using Proxies",
+        "Movshovitz-Attias et al.",
+        "ICCV 2017",
+        "https://arxiv.org/abs/1703.07464",
+    ),
+)
 @register
 class ProxyNCALoss(ProxyLoss):
     """Proxy-NCA: neighborhood component analysis against class proxies.

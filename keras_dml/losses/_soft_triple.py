@@ -4,11 +4,13 @@ from typing import Any
 
 from keras import ops
 
+from keras_dml.losses.base import LOSSES
 from keras_dml.losses.distances import inner_product, l2_normalize, safe_sqrt
 from keras_dml.losses.gradients import custom_gradient
 from keras_dml.losses.proxy_loss import ProxyLoss, class_mask, cross_entropy
 from keras_dml.losses.reductions import reduce_terms, sum_terms
 from keras_dml.utils.arguments import check_count, check_positive
+from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -77,6 +79,16 @@ def _spread(centers: Tensor) -> Tensor:
     return ops.sum(distance * upper[None]) / pairs
 
 
+@LOSSES.register(
+    "soft_triple",
+    "softmax over classes that have several centers each",
+    Paper(
+        "SoftTriple Loss: Deep Metric Learning Without Triplet Sampling",
+        "Qian et al.",
+        "ICCV 2019",
+        "https://arxiv.org/abs/1909.05235",
+    ),
+)
 @register
 class SoftTripleLoss(ProxyLoss):
     """SoftTriple: softmax over classes that have several centers each.

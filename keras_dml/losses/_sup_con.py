@@ -5,6 +5,7 @@ from typing import Any
 from keras import ops
 
 from keras_dml.losses import distances
+from keras_dml.losses.base import LOSSES
 from keras_dml.losses.mining import Seed
 from keras_dml.losses.mining import get as get_miner
 from keras_dml.losses.pair_loss import PairLoss
@@ -15,6 +16,7 @@ from keras_dml.losses.reductions import (
     sum_terms,
 )
 from keras_dml.utils.arguments import check_positive
+from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -60,6 +62,16 @@ def sup_con(
     return reduce_terms(sum_terms(terms, count > 0), reduction)
 
 
+@LOSSES.register(
+    "sup_con",
+    "each positive against all others, by a softmax",
+    Paper(
+        "Supervised Contrastive Learning",
+        "Khosla et al.",
+        "NeurIPS 2020",
+        "https://arxiv.org/abs/2004.11362",
+    ),
+)
 @register
 class SupConLoss(PairLoss):
     """Supervised contrastive loss, the sum over positives outside the log.

@@ -5,12 +5,14 @@ from typing import Any
 from keras import ops
 
 from keras_dml.losses import distances
+from keras_dml.losses.base import LOSSES
 from keras_dml.losses.mining import Seed
 from keras_dml.losses.mining import get as get_miner
 from keras_dml.losses.mining.miner import picked
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import PairWeights, compare
 from keras_dml.losses.reductions import Terms, reduce_terms, with_slopes
+from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -79,6 +81,16 @@ def _count(mask: Tensor) -> Tensor:
     return ops.sum(ops.cast(mask, "float32"), axis=1)
 
 
+@LOSSES.register(
+    "triplet",
+    "the positive closer than the negative, by a margin",
+    Paper(
+        "FaceNet: A Unified Embedding for Face Recognition and Clustering",
+        "Schroff et al.",
+        "CVPR 2015",
+        "https://arxiv.org/abs/1503.03832",
+    ),
+)
 @register
 class TripletLoss(PairLoss):
     """Triplet loss: the positive closer than the negative, by a margin.

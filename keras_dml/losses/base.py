@@ -11,6 +11,7 @@ from keras_dml.losses.distances import l2_normalize
 from keras_dml.losses.pairs import PairWeights
 from keras_dml.losses.reductions import REDUCTIONS
 from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.registry import Registry
 from keras_dml.utils.types import Config, Shape, Tensor
 
 
@@ -221,12 +222,12 @@ class MetricLoss(keras.losses.Loss):
         ref_embeddings: Tensor | None,
     ) -> PairWeights:
         name = type(self).__name__
-        parameters = inspect.signature(type(self).function).parameters
-        if "pair_weights" not in parameters:
+        if not _weights_pairs(type(self)):
+            others = [entry.value for entry in LOSSES.values()]
+            can = ", ".join(c.__name__ for c in others if _weights_pairs(c))
             raise ValueError(
                 f"{name} has no pairs of examples that `pair_weights` could "
-                "multiply. Pass None, or use a loss on pairs or triplets of "
-                "examples, such as ContrastiveLoss or TripletLoss."
+                f"multiply. Pass None, or use one of {can}."
             )
         if not isinstance(pair_weights, tuple | list):
             pair_weights = (pair_weights,)
@@ -255,6 +256,9 @@ class _Average(keras.losses.Loss):
         return y_pred
 
 
+LOSSES: Registry[type[MetricLoss]] = Registry("loss")
+"""Every loss by the name that `get` and recipes take."""
+
 LossLike: TypeAlias = MetricLoss | str | Config
 """A loss, its name, or its config, as `losses.get` takes them."""
 
@@ -271,6 +275,10 @@ def argument_names(cls: type[MetricLoss]) -> list[str]:
                 if parameter.kind != parameter.VAR_KEYWORD
             ]
     return list(dict.fromkeys(names))
+
+
+def _weights_pairs(cls: type[MetricLoss]) -> bool:
+    return "pair_weights" in inspect.signature(cls.function).parameters
 
 
 def _match(shape: Shape, expected: Shape) -> bool:

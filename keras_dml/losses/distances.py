@@ -8,8 +8,17 @@ from typing import Any
 from keras import ops
 
 from keras_dml.losses.gradients import custom_gradient
-from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.registry import Registry
 from keras_dml.utils.types import Tensor
+
+DISTANCES: Registry[Callable[..., Tensor]] = Registry("distance")
+"""Every distance by its name: a function of (B, D) and optional (R, D), to
+(B, R) in its own units. Details that it may declare:
+
+- `larger_is_closer`: True for a similarity.
+- `unit_euclidean`: Euclidean distances of unit rows from its own values,
+  negated for a similarity. Mining by distance asks for them.
+"""
 
 
 def l2_normalize(x: Tensor) -> Tensor:
@@ -30,17 +39,40 @@ def l2_normalize(x: Tensor) -> Tensor:
     return normalized(x)
 
 
+def safe_sqrt(x: Tensor) -> Tensor:
+    """√x with gradient 0, and not infinity, at x = 0."""
+    is_zero = x == 0
+    return ops.where(is_zero, 0.0, ops.sqrt(ops.where(is_zero, 1.0, x)))
+
+
+def _from_cosine(oriented: Tensor) -> Tensor:
+    squared = 2.0 + 2.0 * oriented
+    return safe_sqrt(ops.where(squared < 0, 0.0, squared))
+
+
+@DISTANCES.register(
+    "dot", "inner product", larger_is_closer=True, unit_euclidean=_from_cosine
+)
 def inner_product(x: Tensor, refs: Tensor | None = None) -> Tensor:
     """x · r for all rows x of `x` and r of `refs` (`x` if None): (B, R)."""
     return ops.matmul(x, ops.transpose(x if refs is None else refs))
 
 
+@DISTANCES.register(
+    "cosine",
+    "cosine similarity",
+    larger_is_closer=True,
+    unit_euclidean=_from_cosine,
+)
 def cosine_similarity(x: Tensor, refs: Tensor | None = None) -> Tensor:
     """Cosine of the angle between all rows: (B, R), in [−1, 1]."""
     refs = None if refs is None else l2_normalize(refs)
     return inner_product(l2_normalize(x), refs)
 
 
+@DISTANCES.register(
+    "squared", "squared Euclidean distance", unit_euclidean=safe_sqrt
+)
 def squared_distance(x: Tensor, refs: Tensor | None = None) -> Tensor:
     """‖x − r‖² for all rows: (B, R). Exactly 0 on the diagonal of (x, x)."""
 
@@ -50,6 +82,9 @@ def squared_distance(x: Tensor, refs: Tensor | None = None) -> Tensor:
     return _of_differences(lambda squared: squared, gradient, x, refs)
 
 
+@DISTANCES.register(
+    "euclidean", "Euclidean distance", unit_euclidean=lambda value: value
+)
 def euclidean_distance(x: Tensor, refs: Tensor | None = None) -> Tensor:
     """‖x − r‖ for all rows: (B, R). The gradient at distance 0 is 0."""
 
@@ -121,12 +156,6 @@ def _pull(weights: Tensor, x: Tensor, refs: Tensor) -> Tensor:
     return 2.0 * (total * x - ops.matmul(weights, refs))
 
 
-def safe_sqrt(x: Tensor) -> Tensor:
-    """√x with gradient 0, and not infinity, at x = 0."""
-    is_zero = x == 0
-    return ops.where(is_zero, 0.0, ops.sqrt(ops.where(is_zero, 1.0, x)))
-
-
 def diagonal(x: Tensor) -> Tensor:
     """Boolean (B, B) mask of the pairs of a row of `x` with itself."""
     rows = ops.arange(ops.shape(x)[0])
@@ -157,38 +186,29 @@ class Distance:
 
     def unit_euclidean(self, oriented: Tensor) -> Tensor:
         """Euclidean distances of unit rows, from what `between` returns."""
-        if self.name == "euclidean":
-            return oriented
-        if self.name == "squared":
-            return safe_sqrt(oriented)
-        squared = 2.0 + 2.0 * oriented
-        return safe_sqrt(ops.where(squared < 0, 0.0, squared))
-
-
-DISTANCES = {
-    distance.name: distance
-    for distance in (
-        Distance("euclidean", False, euclidean_distance),
-        Distance("squared", False, squared_distance),
-        Distance("cosine", True, cosine_similarity),
-        Distance("dot", True, inner_product),
-    )
-}
-"""Every distance by its name."""
+        details = DISTANCES[self.name].details
+        if "unit_euclidean" not in details:
+            raise ValueError(
+                f"The distance {self.name!r} does not say how Euclidean "
+                "distances follow from it, which distance-weighted mining "
+                "needs. Register it with `unit_euclidean=`, or choose "
+                "another mining."
+            )
+        return details["unit_euclidean"](oriented)
 
 
 def get(name: str) -> Distance:
     """The distance of that name.
 
     Args:
-        name: "euclidean", "squared" (Euclidean), "cosine" (similarity) or
-            "dot" (inner product).
+        name: A name in `DISTANCES`.
 
     Raises:
         ValueError: If there is none of that name.
     """
-    check_choice("a metric loss", "distance", name, DISTANCES)
-    return DISTANCES[name]
+    entry = DISTANCES[name]
+    is_similarity = entry.details.get("larger_is_closer", False)
+    return Distance(name, is_similarity, entry.value)
 
 
 def log_inverse_density(distance: Tensor, dim: int) -> Tensor:

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from keras_dml import losses
-from keras_dml.losses import LOSSES, ProxyLoss
+from keras_dml.losses import ProxyLoss
 from keras_dml.losses.base import argument_names
 from tests.losses.oracle import DEGENERATE, LABELS, batch, value_and_gradient
 
 CLASSES = 6
+LOSSES = {name: entry.value for name, entry in losses.LOSSES.items()}
 # Every constructor argument but `name`, at a value that is not its default.
 OTHER = {
     "reduction": "mean_nonzero",
@@ -38,6 +39,7 @@ CASES = {
         "positive_margin": 0.1,
         "negative_margin": 0.9,
         "power": 2,
+        "reduction": "mean",
     },
     "cos_face": {"scale": 9.0},
     "fast_ap": {"num_bins": 7},

@@ -127,5 +127,5 @@ def test_infinite_weight_is_a_large_finite_number():
 
 
 def test_unknown_distance():
-    with pytest.raises(ValueError, match="`distance` of a metric loss"):
+    with pytest.raises(ValueError, match="no distance 'manhattan'"):
         distances.get("manhattan")

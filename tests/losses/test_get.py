@@ -1,14 +1,18 @@
 """Losses and mining strategies by name and configuration."""
 
+from pathlib import Path
+
 import keras
 import pytest
 
 from keras_dml import losses
 from keras_dml.losses import mining
+from keras_dml.losses.distances import DISTANCES
 
 
 def test_every_name_makes_its_loss():
-    for name, cls in losses.LOSSES.items():
+    for name, entry in losses.LOSSES.items():
+        cls = entry.value
         arguments = {"num_classes": 3} if _needs_classes(cls) else {}
         assert type(losses.get({"name": name, **arguments})) is cls
 
@@ -65,3 +69,37 @@ def test_nonsense(identifier):
 def test_a_loss_of_keras_is_not_one_of_ours():
     with pytest.raises(ValueError, match="`loss` must be"):
         losses.get(keras.losses.MeanSquaredError())
+
+
+DOCS = Path(__file__).parents[2] / "docs/losses.md"
+
+
+def rows():
+    """What the tables of docs/losses.md must say."""
+    for name, entry in losses.LOSSES.items():
+        cells = [name, f"`{entry.value.__name__}`", entry.definition]
+        yield [*cells, cited(entry.paper)]
+    for name, entry in mining.MINING.items():
+        yield [name, entry.definition, cited(entry.paper)]
+    for name, entry in DISTANCES.items():
+        yield [name, entry.definition]
+
+
+def cited(paper):
+    if paper is None:
+        return ""
+    text = f"{paper.authors}, {paper.venue}"
+    return f"[{text}]({paper.url})" if paper.url else text
+
+
+def test_the_docs_list_what_is_registered():
+    written = DOCS.read_text().splitlines()
+    for cells in rows():
+        assert f"| {' | '.join(cells)} |" in written
+
+
+def test_registered_losses_are_attributes_and_have_a_paper():
+    for entry in losses.LOSSES.values():
+        assert getattr(losses, entry.value.__name__) is entry.value
+        assert entry.paper is not None
+        assert entry.definition

@@ -6,8 +6,9 @@ from typing import NamedTuple
 from keras import ops
 
 from keras_dml.losses.distances import log_inverse_density
-from keras_dml.losses.mining.miner import Miner, is_column
+from keras_dml.losses.mining.miner import MINING, Miner, is_column
 from keras_dml.losses.pairs import Pairs
+from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -26,6 +27,16 @@ class _Blocks(NamedTuple):
     upto: Tensor  # (B, blocks) sum of the blocks as far as each
 
 
+@MINING.register(
+    "distance_weighted",
+    "every positive, with a negative drawn by distance",
+    Paper(
+        "Sampling Matters in Deep Embedding Learning",
+        "Wu et al.",
+        "ICCV 2017",
+        "https://arxiv.org/abs/1706.07567",
+    ),
+)
 @register
 @dataclass(frozen=True)
 class DistanceWeighted(Miner):

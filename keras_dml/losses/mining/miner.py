@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_dml.losses.pairs import Pairs
 from keras_dml.losses.turns import next_turn, turns
+from keras_dml.utils.registry import Registry
 from keras_dml.utils.types import Config, Tensor
 
 Seed: TypeAlias = int | keras.random.SeedGenerator | None
@@ -188,6 +189,10 @@ class Miner:
     @classmethod
     def from_config(cls, config: Config) -> "Miner":
         return cls(**config)
+
+
+MINING: Registry[Callable[..., Miner]] = Registry("mining")
+"""Every strategy by the name that `mining=` takes."""
 
 
 def picked(values: Tensor, pick: Tensor) -> Tensor:

@@ -4,12 +4,24 @@ from dataclasses import dataclass
 
 from keras import ops
 
-from keras_dml.losses.mining.miner import Miner, Seed
+from keras_dml.losses.mining.miner import MINING, Miner, Seed
 from keras_dml.losses.pairs import Pairs
+from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
 
+@MINING.register(
+    "multi_similarity",
+    "the pairs that are hard relative to the anchor's others",
+    Paper(
+        "Multi-Similarity Loss with General Pair Weighting for Deep Metric "
+        "Learning",
+        "Wang et al.",
+        "CVPR 2019",
+        "https://arxiv.org/abs/1904.06627",
+    ),
+)
 @register
 @dataclass(frozen=True)
 class MultiSimilarity(Miner):

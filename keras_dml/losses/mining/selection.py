@@ -1,11 +1,13 @@
 """Mining by rank: all, easy, semi-hard and hard examples."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from keras import ops
 
 from keras_dml.losses.mining.miner import (
+    MINING,
     Miner,
     Seed,
     is_column,
@@ -13,6 +15,7 @@ from keras_dml.losses.mining.miner import (
 )
 from keras_dml.losses.pairs import Pairs
 from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -20,6 +23,7 @@ POSITIVES = ("all", "easy", "hard")
 NEGATIVES = ("all", "easy", "semihard", "hard")
 
 
+@MINING.register("all", "all pairs, or all triplets")
 @register
 @dataclass(frozen=True)
 class Selection(Miner):
@@ -89,3 +93,37 @@ class Selection(Miner):
         if self.positive == self.negative == "all":
             return pairs.positive, pairs.negative
         return super().pair_weights(pairs, seed)
+
+
+# An easy negative too, the farthest one, would leave triplets that cost
+# nothing; that is `Selection("easy", "easy")`.
+MINING.register(
+    "easy",
+    "the closest positive, with its semi-hard negative",
+    Paper(
+        "Improved Embeddings with Easy Positive Triplet Mining",
+        "Xuan et al.",
+        "WACV 2020",
+        "https://arxiv.org/abs/1904.04370",
+    ),
+)(partial(Selection, positive="easy", negative="semihard"))
+MINING.register(
+    "semihard",
+    "every positive, with its semi-hard negative",
+    Paper(
+        "FaceNet: A Unified Embedding for Face Recognition and Clustering",
+        "Schroff et al.",
+        "CVPR 2015",
+        "https://arxiv.org/abs/1503.03832",
+    ),
+)(partial(Selection, positive="all", negative="semihard"))
+MINING.register(
+    "hard",
+    'the farthest positive and the closest negative ("batch-hard")',
+    Paper(
+        "In Defense of the Triplet Loss for Person Re-Identification",
+        "Hermans et al.",
+        "2017",
+        "https://arxiv.org/abs/1703.07737",
+    ),
+)(partial(Selection, positive="hard", negative="hard"))
