@@ -145,7 +145,7 @@ def _explain(error: dict[str, Any], schema: type[Recipe]) -> str:
         )
     _, keys = _section_at(location, schema)
     name = ".".join(keys)
-    message = error["msg"].removeprefix("Value error, ")
+    message = error["msg"].removeprefix("Value error, ").rstrip(".")
     if error["type"] == "missing":
         return f"`{name}` is missing."
     if error["type"] == "union_tag_invalid":

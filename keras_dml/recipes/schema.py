@@ -4,6 +4,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator
 
+from keras_dml.evaluation.metrics import expanded
 from keras_dml.methods.declaration import find
 from keras_dml.recipes.optimizer_sections import Optimizer
 from keras_dml.recipes.section import Named, Section
@@ -51,6 +52,12 @@ class Evaluation(Section):
     metrics: tuple[str, ...] = ("recall@1", "map@r", "r_precision", "nmi")
     monitor: str = "map@r"
     every: int = Field(1, ge=1)
+
+    @field_validator("metrics")
+    @classmethod
+    def _known(cls, metrics: tuple[str, ...]) -> tuple[str, ...]:
+        expanded(metrics, (1,), "a recipe")
+        return metrics
 
 
 class Recipe(Section):

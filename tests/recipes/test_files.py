@@ -101,6 +101,8 @@ def test_parse_setting() -> None:
         (("method.embeding_dim=3",), "`method.embeding_dim` is not a key of "
          "method. Did you mean 'embedding_dim'"),
         (("epochs=many",), "`epochs`: .*integer.*'many'"),
+        (("evaluation.metrics=[recal@1]",), "`evaluation.metrics`: .*'recal@1'"
+         ". Did you mean 'recall@1'"),
         (("epochs=0",), "`epochs`: .*greater than or equal to 1"),
         (("method.name=dcmll",), "`method.name` must be one of .*'abe'.* "
          "Received: 'dcmll'. Did you mean 'dcml'?"),
