@@ -1,4 +1,4 @@
-"""What a folder or file is as a data set, and what is missing."""
+"""Check of a folder or file as a data set: what it is, and what is missing."""
 
 import os
 import warnings

@@ -1,4 +1,4 @@
-"""What an `ImageSet` is made of, checked: images, labels, names, boxes."""
+"""Fields of an `ImageSet`, checked: images, labels, names, boxes."""
 
 import os
 from collections.abc import Mapping, Sequence

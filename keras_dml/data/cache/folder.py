@@ -1,4 +1,4 @@
-"""Where data sets that were built once are kept."""
+"""The folder of data sets that were built once."""
 
 import os
 import sys

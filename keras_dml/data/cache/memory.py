@@ -1,4 +1,4 @@
-"""How much memory there is."""
+"""Memory that is available on this machine."""
 
 import os
 from pathlib import Path

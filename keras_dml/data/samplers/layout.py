@@ -1,4 +1,4 @@
-"""From counts to batches: which classes, and which of their images."""
+"""Layout of batches: which classes, and which of their images."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""How often an item is drawn in an epoch."""
+"""Rounds: how often an item is drawn in an epoch."""
 
 import numpy as np
 
