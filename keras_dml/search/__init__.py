@@ -3,8 +3,9 @@
 from keras_dml.evaluation.verification import Threshold, calibrate
 from keras_dml.search.hits import Hit, Hits
 from keras_dml.search.index import Index
+from keras_dml.search.manifest import IndexFileError
 from keras_dml.search.recall import Recall
-from keras_dml.search.store import IndexFileError, is_index
+from keras_dml.search.store import is_index
 
 __all__ = [
     "Hit",

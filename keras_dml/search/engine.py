@@ -5,17 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from keras_dml.search import faiss_types
+from keras_dml.evaluation.ranks import exact
+from keras_dml.search import faiss_kinds
 from keras_dml.search.hits import NONE
-from keras_dml.search.memory import Memory, flat_room, index_in, own_index
-from keras_dml.search.store import Source
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.unit_embeddings import UnitEmbeddings
 
 EXACT = "Flat"
-
-SPARE = 8
-"""Candidates fetched beyond k, to see that none was missed."""
 
 _BYTES = 2**25
 
@@ -28,41 +24,46 @@ class Engine:
     Args:
         index: A trained faiss index.
         factory: The faiss factory string that it was made by.
+        parameters: How thoroughly it searches, as faiss calls it; None for
+            what suits most galleries.
         ids: Ids of the vectors in it, ascending.
-        memory: Where it lies, if that is not memory of faiss's own.
 
     Attributes:
         ids: Ids of the vectors, ascending, (N,).
+        factory: The factory string.
+        parameters: The parameters that are set.
         is_exact: Whether searches are exact.
+
+    Raises:
+        ValueError: If the index does not have the parameters.
     """
 
     def __init__(
-        self,
-        index: Any,
-        factory: str,
-        ids: Rows,
-        memory: Memory | None = None,
+        self, index: Any, factory: str, parameters: str | None, ids: Rows
     ) -> None:
         self.index = index
+        self.factory = factory
+        self.parameters = faiss_kinds.set_parameters(index, parameters)
         self.is_exact = factory == EXACT
         self.ids = ids
-        self._memory = memory
-        self._has_lists = faiss_types.has_lists(index)
+        self._has_lists = faiss_kinds.has_lists(index)
         # Inverted files keep ids themselves; others number their vectors.
-        self._has_ids = faiss_types.keeps_ids(index)
+        self._has_ids = faiss_kinds.keeps_ids(index)
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @classmethod
-    def trained(cls, x: UnitEmbeddings, factory: str) -> "Engine":
+    def trained(
+        cls, x: UnitEmbeddings, factory: str, parameters: str | None
+    ) -> "Engine":
         """An engine without vectors, trained for vectors like `x`, (N, D).
 
         Raises:
             ValueError: If faiss does not know the factory, or cannot train
                 it with so few vectors.
         """
-        index = faiss_types.make(x.shape[1], factory)
+        index = faiss_kinds.make(x.shape[1], factory)
         if not index.is_trained:
             try:
                 index.train(x.array)
@@ -73,26 +74,7 @@ class Engine:
                     f"faiss says: {error}. Use factory={EXACT!r}, or smaller "
                     "numbers."
                 ) from None
-        return cls(index, factory, np.empty(0, np.int64))
-
-    @classmethod
-    def read(cls, memory: Memory, factory: str, ids: Rows) -> "Engine":
-        """An engine from what its `source` is.
-
-        Raises:
-            ValueError: If this version of faiss cannot read it.
-        """
-        import faiss
-
-        try:
-            index = index_in(memory)
-        except RuntimeError as error:
-            raise ValueError(
-                f"The faiss index of an Index cannot be read by faiss "
-                f"{faiss.__version__}: {error}. Use the version that wrote "
-                "it, which index.json names, or build the index again."
-            ) from None
-        return cls(index, factory, ids, memory)
+        return cls(index, factory, parameters, np.empty(0, np.int64))
 
     @property
     def dim(self) -> int:
@@ -104,7 +86,7 @@ class Engine:
         """The vectors of an exact index, (N, D), where faiss has them."""
         import faiss
 
-        count, dim = len(self), self.dim
+        count, dim = self.index.ntotal, self.dim
         flat: FloatArray = faiss.rev_swig_ptr(self.index.get_xb(), count * dim)
         return flat.reshape(count, dim)
 
@@ -116,18 +98,22 @@ class Engine:
                 of index cannot be added to. Then none was added.
         """
         if self.is_exact and not len(self):
-            self._take(x)
+            self._fill(x)
         else:
             self._append(x.array, ids)
         self.ids = np.concatenate([self.ids, ids])
 
-    def _take(self, x: UnitEmbeddings) -> None:
-        memory, vectors = flat_room(*x.shape)
-        x.write(vectors)
-        self.index, self._memory = index_in(memory), memory
+    def _fill(self, x: UnitEmbeddings) -> None:
+        # Written where faiss keeps them: a copy takes as long as the rest.
+        self.index.codes.resize(4 * len(x) * self.dim)
+        self.index.ntotal = len(x)
+        try:
+            x.write(self.vectors)
+        except ValueError:
+            self.index.reset()
+            raise
 
     def _append(self, x: FloatArray, ids: Rows) -> None:
-        self._own()
         try:
             if self._has_ids:
                 self.index.add_with_ids(x, ids)
@@ -144,7 +130,6 @@ class Engine:
         """Removes vectors; False where this kind of index cannot."""
         import faiss
 
-        self._own()
         chosen = ids if self._has_ids else np.searchsorted(self.ids, ids)
         try:
             self.index.remove_ids(faiss.IDSelectorBatch(chosen))
@@ -154,6 +139,15 @@ class Engine:
             raise
         self.ids = self.ids[~np.isin(self.ids, ids)]
         return True
+
+    def write(self, path: Path) -> None:
+        """Writes the faiss index into a file."""
+        faiss = faiss_kinds.library()
+        # By faiss alone, a full disk can go unnoticed, and lists of an IVF
+        # index take three times as long.
+        with path.open("wb", _BUFFER) as file:
+            writer = faiss.PyCallbackIOWriter(file.write, _BUFFER)
+            faiss.write_index(self.index, writer)
 
     def search(
         self, queries: FloatArray, k: int, among: Rows | None = None
@@ -187,36 +181,16 @@ class Engine:
             ids = np.pad(ids, wider, constant_values=NONE)
         return scores, ids
 
-    @property
-    def source(self) -> Source:
-        """What a file of it holds."""
-        if self._memory is not None:
-            return self._memory
-        return self._write
-
-    def _write(self, path: Path) -> None:
-        faiss = faiss_types.library()
-        # By faiss alone, a full disk can go unnoticed, and lists of an IVF
-        # index take three times as long.
-        with path.open("wb", _BUFFER) as file:
-            writer = faiss.PyCallbackIOWriter(file.write, 4 * _BUFFER)
-            faiss.write_index(self.index, writer)
-
-    def _own(self) -> None:
-        """Moves the index to where faiss can change it."""
-        if self._memory is not None:
-            self.index, self._memory = own_index(self._memory), None
-
     def _selecting(self, ids: Rows) -> Any:
         chosen = ids if self._has_ids else np.searchsorted(self.ids, ids)
-        return faiss_types.selecting(self.index, chosen)
+        return faiss_kinds.selecting(self.index, chosen)
 
     def _search(
         self, queries: FloatArray, k: int, limit: int, parameters: Any
     ) -> tuple[FloatArray, Rows]:
         """The nearest vectors that this kind of index finds."""
         if self._has_lists:
-            faiss_types.share_threads(self.index, len(queries))
+            faiss_kinds.share_threads(self.index, len(queries))
         # A NumPy integer would be refused.
         scores, labels = self.index.search(
             queries, min(k, int(limit)), params=parameters
@@ -226,46 +200,29 @@ class Engine:
             is_none = labels < 0
             scores = np.where(is_none, np.float32(-np.inf), scores)
             ids = np.where(is_none, NONE, ids)
-        return ranked(scores, ids)
+        return exact.ranked(scores, ids)
 
     def _search_exactly(
         self, queries: FloatArray, k: int, limit: int, parameters: Any
     ) -> tuple[FloatArray, Rows]:
-        fetch = min(k + SPARE, limit)
-        scores, ids, bound = self._rank(queries, fetch, parameters)
-        scores, ids = scores[:, :k].astype(np.float32), ids[:, :k]
-        # What was not fetched scores `bound` at most.
-        open_rows = np.flatnonzero(bound >= scores[:, -1])
-        while fetch < limit and len(open_rows):
-            fetch = min(4 * fetch, limit)
-            found, found_ids, bound = self._rank(
-                queries[open_rows], fetch, parameters
+        """The nearest vectors, by scores that are computed in float64."""
+
+        def candidates(rows: Rows, count: int) -> tuple[FloatArray, Rows]:
+            found: tuple[FloatArray, Rows] = self.index.search(
+                queries[rows], int(count), params=parameters
             )
-            scores[open_rows], ids[open_rows] = found[:, :k], found_ids[:, :k]
-            open_rows = open_rows[bound >= scores[open_rows, -1]]
-        return scores, ids
+            return found
 
-    def _rank(
-        self, queries: FloatArray, fetch: int, parameters: Any
-    ) -> tuple[FloatArray, Rows, FloatArray]:
-        """Candidates in order, and what the others score at most.
-
-        Returns:
-            Scores, (Q, fetch) float64, ids, (Q, fetch), and a bound, (Q,).
-        """
-        scores, labels = self.index.search(
-            queries, int(fetch), params=parameters
+        # Factors have norm 1; twice the bound, as they are rounded, too.
+        error = exact.product_error(2 * self.dim)
+        scores, labels = exact.nearest(
+            candidates,
+            lambda rows, labels: self._exact_scores(queries[rows], labels),
+            np.full(len(queries), error),
+            k,
+            limit,
         )
-        bound = scores[:, -1].astype(np.float64) + self._rounding
-        scores = self._exact_scores(queries, labels)
-        return *ranked(scores, self.ids[labels]), bound
-
-    @property
-    def _rounding(self) -> float:
-        """Bound on the error of a float32 product of unit vectors."""
-        # Higham, "Accuracy and Stability of Numerical Algorithms", 3.1: D u,
-        # to first order, with u = 2^-24, of factors of norm 1. Twice that.
-        return float(self.dim * 2.0**-23)
+        return scores.astype(np.float32), self.ids[labels]
 
     def _exact_scores(self, queries: FloatArray, labels: Rows) -> FloatArray:
         scores = np.empty(labels.shape)
@@ -273,19 +230,7 @@ class Engine:
         height = max(1, _BYTES // (8 * labels.shape[1] * self.dim))
         for start in range(0, len(queries), height):
             rows = slice(start, start + height)
-            # The order of the sum depends on nothing but D.
-            scores[rows] = np.multiply(
-                vectors[labels[rows]], queries[rows, None], dtype=np.float64
-            ).sum(axis=-1)
+            scores[rows] = exact.products(
+                vectors[labels[rows]], queries[rows, None]
+            )
         return scores
-
-
-def ranked(scores: FloatArray, ids: Rows) -> tuple[FloatArray, Rows]:
-    """Results, (Q, k), by their scores, and by their ids where equal."""
-    if (scores[:, :-1] > scores[:, 1:]).all():
-        return scores, ids
-    order = np.lexsort((ids, -scores), axis=-1)
-    return (
-        np.take_along_axis(scores, order, axis=-1),
-        np.take_along_axis(ids, order, axis=-1),
-    )

@@ -1,8 +1,8 @@
-"""Which model made an index: embeddings of two models do not compare."""
+"""ModelIdentity: which model made an index, as no two models compare."""
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -10,7 +10,6 @@ import numpy as np
 
 from keras_dml.data import View
 from keras_dml.model.metric_model import MetricModel
-from keras_dml.utils.types import Config
 
 TOLERANCE = 0.01
 """By how much numbers of the test embeddings may differ between machines;
@@ -53,22 +52,6 @@ class ModelIdentity:
             resize_mode=view.resize_mode,
             test_embeddings=tuple(map(tuple, _test_embeddings(model, view))),
         )
-
-    @classmethod
-    def from_dict(cls, config: Config) -> "ModelIdentity":
-        """What `to_dict` gave, also after a way through JSON."""
-        return cls(
-            weights=config["weights"],
-            input_shape=tuple(config["input_shape"]),
-            resize=config["resize"],
-            # An index of an earlier version does not have it.
-            resize_mode=config.get("resize_mode", "shortest"),
-            test_embeddings=tuple(map(tuple, config["test_embeddings"])),
-        )
-
-    def to_dict(self) -> Config:
-        """As plain values."""
-        return asdict(self)
 
     def check(self, model: keras.Model) -> None:
         """Checks that a model is this one.

@@ -1,4 +1,7 @@
-"""Index: the embeddings of a gallery, to be searched."""
+"""Index: the embeddings of a gallery, to be searched.
+
+One class in one long file, which is mostly the reference of its methods.
+"""
 
 import os
 from collections.abc import Mapping
@@ -6,24 +9,27 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_dml.data import ImageSet
 from keras_dml.evaluation.verification import Threshold, calibrate
-from keras_dml.search import saving
-from keras_dml.search.contents import Contents
-from keras_dml.search.embeddings import Images, as_image_set, embed_images
-from keras_dml.search.encoder import Encoder
-from keras_dml.search.engine import EXACT
-from keras_dml.search.hits import Hits
-from keras_dml.search.image_columns import image_columns
-from keras_dml.search.indexed_rows import IndexedRows
-from keras_dml.search.rows import Columns
+from keras_dml.search import faiss_kinds, recall, store
+from keras_dml.search.encoder import (
+    Encoder,
+    Images,
+    as_image_set,
+    embed_images,
+    image_columns,
+)
+from keras_dml.search.engine import EXACT, Engine
+from keras_dml.search.hits import NONE, Hits
+from keras_dml.search.rows import Columns, RowTable
 from keras_dml.utils.arguments import check_count
-from keras_dml.utils.types import Rows
+from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.unit_embeddings import UnitEmbeddings
 
 
-class Index(Contents):
+class Index:
     """The unit embeddings of a gallery, searched by cosine similarity.
 
     Every image has a row with columns, such as its path and label, and an
@@ -43,6 +49,10 @@ class Index(Contents):
         model: The model that made the embeddings; without it, there is
             no searching by image.
 
+    Attributes:
+        threshold: From which score on two images are of one class; None
+            before it is calibrated.
+
     Raises:
         ValueError: If embeddings are not finite or zero, if lengths
             differ, or if faiss cannot make such an index.
@@ -58,8 +68,18 @@ class Index(Contents):
         model: keras.Model | None = None,
     ) -> None:
         x = UnitEmbeddings(embeddings, None, "embeddings", "Index")
-        indexed = IndexedRows.of(x, columns or {}, factory, parameters)
-        super().__init__(indexed, Encoder(model))
+        self.threshold: Threshold | None = None
+        self._rows = RowTable()
+        # Before time is spent on training.
+        values = self._rows.check(columns or {}, len(x))
+        self._encoder = Encoder(model)
+        self._engine = Engine.trained(x, factory, parameters)
+        ids = self._insert(x, values)
+        self._recall: recall.Recall | None = None
+        if not self._engine.is_exact:
+            self._recall = recall.measure(self._engine, x.array, ids)
+        # The folder that it was read from or saved in, and as what version.
+        self._origin: tuple[Path | None, str | None] = None, None
 
     @classmethod
     def build(
@@ -125,7 +145,14 @@ class Index(Contents):
         x = self._encoder.units(
             items, self.dim, "items", "Index.add", batch_size
         )
-        return self._indexed.add(x, {**named, **(columns or {})})
+        values = self._rows.check({**named, **(columns or {})}, len(x))
+        return self._insert(x, values)
+
+    def _insert(self, x: UnitEmbeddings, values: dict[str, list[Any]]) -> Rows:
+        next_id = self._rows.next_id
+        # It may refuse, and nothing must have been added then.
+        self._engine.add(x, np.arange(next_id, next_id + len(x)))
+        return self._rows.add(values, len(x))
 
     def remove(self, ids: Any) -> None:
         """Removes rows; their ids are not given again.
@@ -140,7 +167,23 @@ class Index(Contents):
             KeyError: If there is no such row; then nothing was removed.
             ValueError: If this kind of index can do neither.
         """
-        self._indexed.remove(ids)
+        chosen = np.unique(np.atleast_1d(np.asarray(ids, np.int64)))
+        known = np.isin(chosen, self._rows.ids)
+        if not known.all():
+            raise KeyError(
+                "`ids` of Index.remove must be ids of rows. Received: "
+                f"{int(chosen[~known][0])}, which is not there."
+            )
+        if not (
+            self._engine.remove(chosen)
+            or faiss_kinds.can_select(self._engine.index)
+        ):
+            raise ValueError(
+                "`factory` of an Index must allow to remove rows. Received: "
+                f"factory={self.factory!r}, which does not. Build the index "
+                "again without those rows."
+            )
+        self._rows.remove(chosen)
 
     def search(
         self,
@@ -176,13 +219,20 @@ class Index(Contents):
         x = self._encoder.units(
             queries, self.dim, "queries", "Index.search", batch_size
         ).array
+        among = None
+        if where is not None:
+            among = self._rows.where(where)
+        elif len(self._engine) != len(self._rows):
+            among = self._rows.ids
         if exclude is None:
-            scores, ids = self._indexed.search(x, k, where)
+            scores, ids = self._engine.search(x, k, among)
         else:
-            scores, ids = self._indexed.search_others(x, k, where, exclude)
+            own = _as_own(exclude, len(x))
+            found = self._engine.search(x, k + 1, among)
+            scores, ids = _without(own, *found, k)
         if threshold is None and self.threshold is not None:
             threshold = self.threshold.value
-        return Hits(scores, ids, self._indexed.table, threshold)
+        return Hits(scores, ids, self._rows, threshold)
 
     def calibrate(
         self,
@@ -231,22 +281,31 @@ class Index(Contents):
                 then all that searching by image takes.
 
         Raises:
-            FileExistsError: If there is something else at `path`.
+            FileExistsError: If there is anything else at `path`, a link, or
+                an index that cannot be read; then nothing was touched.
             OSError: If it cannot be written; what was there still is.
         """
-        folder = Path(path).resolve()
-        expected = None if overwrite else 0
-        if not overwrite and self._origin and self._origin[0] == folder:
-            expected = self._origin[1]
-        encoder = self._encoder if include_model else None
-        version = saving.save(
-            folder,
-            self._indexed,
-            self._encoder.identity,
-            self.threshold,
-            encoder.model if encoder and encoder.exists else None,
-            expected,
+        folder = store.folder_at(path)
+        engine, rows, encoder = self._engine, self._rows, self._encoder
+        content = store.Content(
+            dim=self.dim,
+            rows=len(rows),
+            next_id=rows.next_id,
+            hidden=tuple(np.setdiff1d(engine.ids, rows.ids).tolist()),
+            factory=engine.factory,
+            parameters=engine.parameters,
+            recall=self._recall,
+            threshold=self.threshold,
+            model=encoder.identity,
+            faiss=faiss_kinds.library().__version__,
         )
+        # Rows, then vectors, then the model.
+        writers = {store.ROWS: rows.write, store.VECTORS: engine.write}
+        if include_model and encoder.exists:
+            writers[store.MODEL] = encoder.model.save
+        origin, version = self._origin
+        version = version if origin == folder else None
+        version = store.save(folder, content, writers, version, overwrite)
         self._origin = (folder, version)
 
     @classmethod
@@ -269,17 +328,123 @@ class Index(Contents):
             ValueError: If it is damaged or of another kind, or the model
                 is another one.
         """
-        folder = Path(path).resolve()
-        content = saving.load(folder, verify)
-        index = cls.__new__(cls)
-        # The arguments of the class are for what is not an index yet.
-        Contents.__init__(
-            index,
-            content.indexed,
-            content.encoder,
-            content.threshold,
-            (folder, content.version),
-        )
+        folder = store.folder_at(path)
+        version, content, engine, rows, file = store.load(folder, verify)
+        index = cls(np.empty((0, engine.dim)))
+        index._engine, index._rows = engine, rows
+        index._encoder = Encoder(identity=content.model, file=file)
+        index._recall, index.threshold = content.recall, content.threshold
+        index._origin = (folder, version)
         if model is not None:
             index._encoder.use(model)
         return index
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __repr__(self) -> str:
+        return f"Index({len(self):,} × {self.dim}, {self.factory})"
+
+    @property
+    def dim(self) -> int:
+        """Dimensions of the embeddings, D."""
+        return self._engine.dim
+
+    @property
+    def factory(self) -> str:
+        """The kind of index."""
+        return self._engine.factory
+
+    @property
+    def parameters(self) -> str:
+        """How thoroughly it searches, as faiss calls it."""
+        return self._engine.parameters
+
+    @property
+    def recall(self) -> recall.Recall | None:
+        """What it missed when it was built; None for exact ones."""
+        return self._recall
+
+    @property
+    def ids(self) -> Rows:
+        """Ids of the rows, ascending, (N,)."""
+        return self._rows.ids.copy()
+
+    @property
+    def columns(self) -> dict[str, list[Any]]:
+        """Values of the rows by column, in the order of the ids."""
+        columns = self._rows.columns
+        return {name: list(values) for name, values in columns.items()}
+
+    @property
+    def embeddings(self) -> FloatArray:
+        """The unit embeddings, (N, D), in the order of the ids.
+
+        Raises:
+            ValueError: If this kind of index does not keep them.
+        """
+        if not self._engine.is_exact:
+            raise ValueError(
+                f"`factory` of an Index must be {EXACT!r} to get its "
+                f"embeddings back. Received: factory={self.factory!r}, which "
+                "does not keep them as they were."
+            )
+        return self._engine.vectors.copy()
+
+    @property
+    def labels(self) -> list[Any]:
+        """What is in each image: its "name", or its "label" without names.
+
+        Raises:
+            ValueError: If there is neither column for every row.
+        """
+        for column in ("name", "label"):
+            values = self._rows.columns.get(column, [None])
+            if None not in values:
+                return list(values)
+        raise ValueError(
+            '`labels` of an Index are its column "name" or "label", and every '
+            f"row must have one. Received: columns {list(self.columns)}."
+        )
+
+    def row(self, row_id: int) -> dict[str, Any]:
+        """The columns of one row.
+
+        Raises:
+            KeyError: If there is no such row.
+        """
+        return self._rows.row(row_id)
+
+    @property
+    def model(self) -> keras.Model:
+        """The model that embeds images for this index.
+
+        Raises:
+            ValueError: If there is none.
+        """
+        return self._encoder.model
+
+
+def _as_own(exclude: Any, count: int) -> Rows:
+    own = np.atleast_1d(np.asarray(exclude))
+    if own.dtype.kind not in "iu" or own.shape != (count,):
+        raise ValueError(
+            "`exclude` of Index.search must be one id for each query. "
+            f"Received: exclude of shape {own.shape} and dtype {own.dtype} "
+            f"for {count} queries."
+        )
+    return own
+
+
+def _without(
+    own: Rows, scores: FloatArray, ids: Rows, k: int
+) -> tuple[FloatArray, Rows]:
+    """The first k of what was found for each query, without its own row."""
+    is_own = ids == own[:, None]
+    scores[is_own], ids[is_own] = -np.inf, NONE
+    # Last, and the others keep their order.
+    order = np.argsort(is_own, axis=1, kind="stable")[:, :k]
+    return (
+        np.take_along_axis(scores, order, 1),
+        np.take_along_axis(ids, order, 1),
+    )

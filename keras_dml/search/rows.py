@@ -108,18 +108,45 @@ class RowTable:
         path.write_text(json.dumps(content, allow_nan=False), encoding="ascii")
 
     @classmethod
-    def read(cls, text: str, next_id: int) -> "RowTable":
-        """The rows that `write` wrote."""
-        content = json.loads(text)
+    def read(cls, path: Path, count: int, next_id: int) -> "RowTable":
+        """The rows that `write` wrote.
+
+        Raises:
+            ValueError: If they are not `count` rows with plain values and
+                ids below `next_id`.
+        """
+        content = json.loads(path.read_text(encoding="ascii"))
+        columns = content.get("columns") if isinstance(content, dict) else None
+        if not isinstance(columns, dict) or not all(
+            isinstance(values, list) for values in columns.values()
+        ):
+            raise ValueError("it has no columns")
+        # Where no row was removed, they are all ids that were given.
+        ids = content.get("ids", range(count) if count == next_id else None)
+        if not isinstance(ids, list | range) or len(ids) != count:
+            raise ValueError(f"it has not the ids of {count} rows")
         table = cls()
-        ids = content.get("ids")
-        if ids is None:
-            table.ids = np.arange(next_id, dtype=np.int64)
-        else:
-            table.ids = np.array(ids, np.int64)
-        table.columns = content["columns"]
+        table.ids = ascending(ids, next_id)
+        table.columns = table.check(columns, count)
         table.next_id = next_id
         return table
+
+
+def ascending(ids: Sequence[int], end: int) -> Rows:
+    """Ids as an array, (N,).
+
+    Raises:
+        ValueError: If they do not ascend from 0 or more to below `end`.
+    """
+    if isinstance(ids, range):
+        return np.arange(ids.start, ids.stop, dtype=np.int64)
+    if set(map(type, ids)) <= {int} and (
+        not ids or (0 <= min(ids) and max(ids) < end)
+    ):
+        array = np.array(ids, np.int64)
+        if (np.diff(array) > 0).all():
+            return array
+    raise ValueError(f"ids do not ascend below {end}")
 
 
 def _as_plain(name: str, values: Iterable[Any], count: int) -> list[Any]:

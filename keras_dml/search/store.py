@@ -1,38 +1,53 @@
-"""The folder of an index: replaced whole, checked when it is read.
+"""Store: the folder of an index, replaced whole and checked when read.
 
-    DIR/index.json     what the index is, and which files it consists of
+    DIR/index.json     the manifest: what the index is, and its files
     DIR/data/…         those files, each under a name that is never reused
+    DIR/.lock          held by the one process that writes
 
-A new version writes new files first and then replaces `index.json`, which is
-atomic. Whoever reads sees the old version or the new one, and a process that
-is killed leaves nothing behind but files that the next one removes.
+A save writes new files first and then replaces the manifest, which is atomic.
+Who reads sees the old version or the new one.
+
+Whatever a writer that is killed can leave behind has a name that the manifest
+lists: files of the version before, and those whose names begin with the token
+that is drawn for the next version. A save removes these and nothing else, and
+refuses a folder in which there is anything else.
 """
 
 import contextlib
-import json
 import mmap
 import os
-import secrets
+import re
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from xxhash import xxh3_128_hexdigest
 
-from keras_dml.search.memory import Memory, room
-from keras_dml.utils.types import Config
+from keras_dml.search import faiss_kinds
+from keras_dml.search.engine import EXACT, Engine
+from keras_dml.search.manifest import (
+    MODEL,
+    ROWS,
+    VECTORS,
+    Content,
+    FileEntry,
+    IndexFileError,
+    Manifest,
+)
+from keras_dml.search.rows import RowTable, ascending
+from keras_dml.utils.files import locked, sync
 
 MANIFEST, DATA, LOCK = "index.json", "data", ".lock"
-FORMAT, FORMAT_VERSION = "keras_dml.search", 2
 
-Source: TypeAlias = Callable[[Path], None] | Memory
-"""What a file is to hold: what a call writes, or bytes that are at hand."""
+Write: TypeAlias = Callable[[Path], object]
+"""Writes a file."""
 
 
-class IndexFileError(ValueError):
-    """A folder that is no index, or a damaged one."""
+def folder_at(path: str | os.PathLike[str]) -> Path:
+    """The folder at a path, which is a link only if its own name is one."""
+    folder = Path(os.path.abspath(path))
+    return folder.parent.resolve() / folder.name
 
 
 def is_index(path: str | os.PathLike[str]) -> bool:
@@ -40,59 +55,69 @@ def is_index(path: str | os.PathLike[str]) -> bool:
     return (Path(path) / MANIFEST).exists()
 
 
-def write(
+def save(
     folder: Path,
-    content: Config,
-    sources: Mapping[str, Source],
-    *,
-    expected: int | None,
-) -> int:
+    content: Content,
+    writers: Mapping[str, Write],
+    version: str | None,
+    overwrite: bool,
+) -> str:
     """Writes a version of an index and makes it the one that counts.
 
     Args:
         folder: Where the index is or will be.
-        content: What the index is, as plain values.
-        sources: What each of its files is to hold, by file names, which
-            tell apart what belongs to one version.
-        expected: The version that is to be replaced; 0 if there must be
-            none, None if any may be.
+        content: What it is.
+        writers: What writes its files, by what they hold.
+        version: The version that may be replaced, if there is one.
+        overwrite: Whether any other may be, too.
 
     Returns:
-        The number of the new version.
+        The new version.
 
     Raises:
-        FileExistsError: If there is something else at `folder`.
+        FileExistsError: If there is anything else.
     """
-    (folder / DATA).mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
-        current = _version(folder)
-        _check_expected(folder, current, expected)
+    _inspect(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder / LOCK):
+        current = _inspect(folder) or _begin(folder)
+        if current.content and not overwrite and current.next != version:
+            raise FileExistsError(
+                "`path` of Index.save must be new, or hold the version that "
+                "this index was loaded from or saved as. Received: "
+                f"path={str(folder)!r}, which holds another version of it, or "
+                "another index. Use overwrite=True to replace that, or "
+                "another path."
+            )
         try:
-            manifest = _write_new(folder, content, sources, current + 1)
-            os.replace(manifest, folder / MANIFEST)
-            _sync(folder)
+            return _replace(folder, current, content, writers).next
         finally:
-            # What a version before left, or a failure now.
-            _remove_unused(folder)
-    return current + 1
+            if _clean(folder).content is None:
+                (folder / MANIFEST).unlink()
 
 
-def check_free(folder: Path) -> None:
-    """Checks that nothing but an index, or nothing at all, is there.
+def load(
+    folder: Path, verify: bool
+) -> tuple[str, Content, Engine, RowTable, Path | None]:
+    """Reads an index; see `Index.load`.
 
-    Raises:
-        FileExistsError: If there is something else at `folder`.
+    Returns:
+        Its version, what it is, its vectors, its rows and its model's file.
     """
-    if folder.is_file() or (folder.is_dir() and not _is_ours(folder)):
-        raise FileExistsError(
-            "`path` of Index.save must be a new folder, or that of an index. "
-            f"Received: path={str(folder)!r}, which is something else. Use "
-            "another path."
-        )
+    manifest = read(folder)
+    while True:
+        try:
+            return manifest.next, *_load(folder, manifest, verify)
+        except FileNotFoundError:
+            # Another process may have replaced the version meanwhile.
+            newer = read(folder)
+            if newer == manifest:
+                raise
+            manifest = newer
 
 
-def read(folder: Path) -> Config:
-    """What an index is: the contents of its manifest.
+def read(folder: Path) -> Manifest:
+    """The manifest of an index.
 
     Raises:
         FileNotFoundError: If there is no index in `folder`.
@@ -100,221 +125,175 @@ def read(folder: Path) -> Config:
     """
     path = folder / MANIFEST
     try:
-        text = path.read_text(encoding="utf-8")
+        manifest = Manifest.from_json(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(
             f"There is no index in {str(folder)!r}: it has no {MANIFEST}. "
             "`keras-dml index` and `Index.save` write one."
         ) from None
-    except UnicodeDecodeError:
-        raise _damaged(path, "it is not text") from None
-    try:
-        manifest = json.loads(text)
-    except ValueError:
-        raise _damaged(path, "it is not JSON") from None
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise IndexFileError(
-            f"{str(path)!r} is not of an index of keras_dml. Received: a file "
-            f"without the format {FORMAT!r}."
-        )
-    if manifest.get("format_version") != FORMAT_VERSION:
-        raise IndexFileError(
-            f"The index {str(folder)!r} must be of format version "
-            f"{FORMAT_VERSION}. Received: format_version="
-            f"{manifest.get('format_version')!r}. Read it with the version of "
-            "keras_dml that wrote it, or build it again."
-        )
-    if manifest.pop("checksum", None) != _checksum(manifest):
-        raise _damaged(path, "its checksum does not fit")
+    except IndexFileError as error:
+        raise IndexFileError(f"{str(path)!r} {error}.") from None
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, error) from None
     return manifest
 
 
-def checked_file(
-    folder: Path, manifest: Config, name: str, verify: bool = True
-) -> Path:
-    """The path of one of the index's files, after a look at it.
+def _replace(
+    folder: Path,
+    current: Manifest,
+    content: Content,
+    writers: Mapping[str, Write],
+) -> Manifest:
+    """Writes a version and makes it the one that counts."""
+    _clean(folder)
+    (folder / DATA).mkdir(exist_ok=True)
+    files = {
+        part: _write_file(folder, f"{current.next}-{part}", write)
+        for part, write in writers.items()
+    }
+    new = Manifest(content, files, tuple(current.used))
+    path = folder / DATA / f"{current.next}-{MANIFEST}"
+    path.write_text(new.to_json(), encoding="utf-8")
+    sync(path)
+    sync(folder / DATA)
+    os.replace(path, folder / MANIFEST)
+    sync(folder)
+    return new
 
-    Args:
-        folder: The folder of the index.
-        manifest: Of `read`.
-        name: The name that `write` was given.
-        verify: Whether to compare its checksum too, not just its size.
+
+def _write_file(folder: Path, name: str, write: Write) -> FileEntry:
+    path = folder / DATA / name
+    write(path)
+    sync(path)
+    return FileEntry(name, path.stat().st_size, _digest(path))
+
+
+def _begin(folder: Path) -> Manifest:
+    """A manifest without an index, which names the files to come."""
+    manifest = Manifest()
+    (folder / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
+    sync(folder / MANIFEST)
+    return manifest
+
+
+def _clean(folder: Path) -> Manifest:
+    """Removes what writers left, as far as the manifest lists it."""
+    manifest = read(folder)
+    for name in manifest.removable - manifest.used:
+        (folder / DATA / name).unlink(missing_ok=True)
+    return manifest
+
+
+def _inspect(folder: Path) -> Manifest | None:
+    """Checks that a save would touch nothing but an index.
+
+    Returns:
+        The manifest of the index that is there; None without one.
 
     Raises:
-        FileNotFoundError: If the file is not there, for instance because
-            another process has written a new version.
-        IndexFileError: If the file is not the one that was written.
+        FileExistsError: If there is anything else, or an index that cannot
+            be read.
     """
-    entry = manifest["files"][name]
-    path = _path(folder, entry)
-    if verify and _digest_of_file(path) != entry["xxh3_128"]:
-        raise _damaged(path, "its checksum does not fit")
-    return path
+    data, manifest = folder / DATA, None
+    for path in (folder, data, folder / MANIFEST, folder / LOCK):
+        if path.is_symlink():
+            raise _refusal(
+                folder, f"and {str(path)!r} is a link, which no save follows"
+            )
+    if not folder.exists():
+        return None
+    if not folder.is_dir() or (data.exists() and not data.is_dir()):
+        raise _refusal(folder, "which is something else")
+    # One that is empty was begun and holds nothing.
+    if (folder / MANIFEST).exists() and (folder / MANIFEST).stat().st_size:
+        try:
+            manifest = read(folder)
+        except (OSError, ValueError) as error:
+            raise _refusal(folder, f"of which is known: {error}") from None
+    known = manifest.used | manifest.removable if manifest else set()
+    foreign = {x.name for x in folder.iterdir()} - {MANIFEST, DATA, LOCK}
+    for path in data.iterdir() if data.exists() else ():
+        if path.name not in known or path.is_symlink() or not path.is_file():
+            foreign.add(f"{DATA}/{path.name}")
+    if foreign:
+        some = ", ".join(sorted(foreign)[:3])
+        raise _refusal(folder, f"which holds something else: {some}")
+    return manifest
 
 
-def read_file(
-    folder: Path, manifest: Config, name: str, verify: bool = True
-) -> Memory:
-    """The content of one of the index's files; see `checked_file`."""
-    entry = manifest["files"][name]
-    path = _path(folder, entry)
-    memory = room(entry["bytes"])
-    with path.open("rb") as file:
-        size = file.readinto(memory.data)
-    if size != entry["bytes"]:
-        raise _damaged(path, f"it has {size} bytes, not {entry['bytes']}")
-    if verify and xxh3_128_hexdigest(memory.data) != entry["xxh3_128"]:
-        raise _damaged(path, "its checksum does not fit")
-    return memory
+def _refusal(folder: Path, reason: str) -> FileExistsError:
+    return FileExistsError(
+        "`path` of Index.save must be a new folder, or that of an index and "
+        f"nothing else. Received: path={str(folder)!r}, {reason}. Nothing was "
+        "written. Use another path, or move away what is there."
+    )
 
 
-def _path(folder: Path, entry: Config) -> Path:
-    """Where a file is, which exists and has its size."""
-    path = folder / DATA / entry["name"]
-    if not path.exists():
+def _load(
+    folder: Path, manifest: Manifest, verify: bool
+) -> tuple[Content, Engine, RowTable, Path | None]:
+    content = manifest.content
+    if content is None:
+        raise FileNotFoundError(
+            f"There is no index in {str(folder)!r}: its first save has not "
+            "ended. Save it again."
+        )
+    paths = {
+        part: _checked_file(folder, entry, verify)
+        for part, entry in manifest.files.items()
+    }
+    # Vectors first: there are no more of them than their file can hold.
+    count = content.rows + len(content.hidden)
+    with _parsing(paths[VECTORS]):
+        vectors = faiss_kinds.read(
+            paths[VECTORS], content.dim, count, content.factory
+        )
+    with _parsing(paths[ROWS]):
+        rows = RowTable.read(paths[ROWS], content.rows, content.next_id)
+    with _parsing(folder / MANIFEST):
+        engine = _engine(vectors, rows, content)
+    return content, engine, rows, paths.get(MODEL)
+
+
+def _engine(vectors: Any, rows: RowTable, content: Content) -> Engine:
+    ids = rows.ids
+    if content.hidden:
+        hidden = ascending(list(content.hidden), content.next_id)
+        ids = np.sort(np.concatenate([ids, hidden]))
+        if content.factory == EXACT or not np.diff(ids).all():
+            raise ValueError("its hidden vectors are not hidden")
+    faiss_kinds.check_ids(vectors, ids)
+    if not re.fullmatch(r"(\w+=\d{1,7}(\.\d+)?(,|$))*", content.parameters):
+        raise ValueError(f"parameters={content.parameters!r}")
+    return Engine(vectors, content.factory, content.parameters, ids)
+
+
+@contextlib.contextmanager
+def _parsing(path: Path) -> Iterator[None]:
+    """A file is plain data, maybe of a stranger: what is wrong is named."""
+    try:
+        yield
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, error) from None
+
+
+def _checked_file(folder: Path, entry: FileEntry, verify: bool) -> Path:
+    """The path of a file that is the one that was written."""
+    path = folder / DATA / entry.name
+    if not path.is_file():
         raise FileNotFoundError(
             f"The index {str(folder)!r} lacks its file {DATA}/{path.name}. "
             "Restore it, or build the index again."
         )
     size = path.stat().st_size
-    if size != entry["bytes"]:
-        raise _damaged(path, f"it has {size} bytes, not {entry['bytes']}")
+    if size != entry.bytes:
+        raise _damaged(path, f"it has {size} bytes, not {entry.bytes}")
+    if verify and _digest(path) != entry.xxh3_128:
+        raise _damaged(path, "its checksum does not fit")
     return path
 
 
-def _damaged(path: Path, how: str) -> IndexFileError:
-    return IndexFileError(
-        f"The index file {str(path)!r} is damaged: {how}. Restore it from a "
-        "copy, or build the index again."
-    )
-
-
-def _is_ours(folder: Path) -> bool:
-    names = {x.name for x in folder.iterdir()}
-    return MANIFEST in names or names <= {DATA, LOCK}
-
-
-def _version(folder: Path) -> int:
-    """The current version; 0 without any that can be read."""
-    try:
-        return int(read(folder)["version"])
-    except (FileNotFoundError, IndexFileError):
-        return 0
-
-
-def _check_expected(folder: Path, current: int, expected: int | None) -> None:
-    if expected is None or current == expected:
-        is_new = expected == 0 and (folder / MANIFEST).exists()
-        if not is_new:
-            return
-    raise FileExistsError(
-        f"`path` of Index.save must hold version {expected or 'none'} of the "
-        f"index. Received: path={str(folder)!r}, which holds version "
-        f"{current or 'unknown'}: it was written by another. Use "
-        "overwrite=True to replace it, or another path."
-    )
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One writer at a time; the system ends the lock of a killed one."""
-    try:
-        import fcntl
-    except ImportError:  # Not a POSIX system: the last writer wins.
-        yield
-        return
-    with (folder / LOCK).open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _write_new(
-    folder: Path, content: Config, sources: Mapping[str, Source], version: int
-) -> Path:
-    """Writes all of a version; returns its manifest, to be put in place."""
-    with ThreadPoolExecutor() as pool:
-        files, syncs = _write_files(folder, sources, pool)
-        manifest = _write_manifest(folder, {**content, "files": files}, version)
-        # Together: to wait for the disk is most of what a small index costs.
-        syncs += [pool.submit(_sync, x) for x in (manifest, folder / DATA)]
-        for sync in syncs:
-            sync.result()
-    return manifest
-
-
-def _write_files(
-    folder: Path, sources: Mapping[str, Source], pool: Executor
-) -> tuple[Config, list[Future[None]]]:
-    """Writes files; while the disk takes one, the next is made.
-
-    Returns:
-        What the manifest says of them, and when they are on the disk.
-    """
-    paths: dict[str, Path] = {}
-    syncs, digests = [], {}
-    for name, source in sources.items():
-        if isinstance(source, np.ndarray):
-            digests[name] = pool.submit(xxh3_128_hexdigest, source.data)
-        path = paths[name] = _write_file(folder, name, source)
-        syncs.append(pool.submit(_sync, path))
-        if name not in digests:
-            digests[name] = pool.submit(_digest_of_file, path)
-    files = {
-        name: {
-            "name": path.name,
-            "bytes": path.stat().st_size,
-            "xxh3_128": digests[name].result(),
-        }
-        for name, path in paths.items()
-    }
-    return files, syncs
-
-
-def _write_file(folder: Path, name: str, source: Source) -> Path:
-    path = folder / DATA / f"{secrets.token_hex(8)}-{name}"
-    if isinstance(source, np.ndarray):
-        path.write_bytes(source.data)
-    else:
-        source(path)
-    return path
-
-
-def _write_manifest(folder: Path, content: Config, version: int) -> Path:
-    manifest = {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
-        "version": version,
-        **content,
-    }
-    manifest["checksum"] = _checksum(manifest)
-    path = folder / DATA / f"{secrets.token_hex(8)}-{MANIFEST}"
-    text = json.dumps(manifest, indent=1, allow_nan=False)
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
-def _remove_unused(folder: Path) -> None:
-    try:
-        used = {x["name"] for x in read(folder)["files"].values()}
-    except FileNotFoundError:
-        used = set()
-    except IndexFileError:
-        return  # There may be something to restore.
-    for path in (folder / DATA).iterdir():
-        if path.name not in used:
-            path.unlink(missing_ok=True)
-
-
-def _sync(path: Path) -> None:
-    """Waits until a file, or the names in a folder, are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _digest_of_file(path: Path) -> str:
+def _digest(path: Path) -> str:
     with (
         path.open("rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
@@ -322,6 +301,8 @@ def _digest_of_file(path: Path) -> str:
         return xxh3_128_hexdigest(content)
 
 
-def _checksum(manifest: Mapping[str, Any]) -> str:
-    text = json.dumps(manifest, sort_keys=True, allow_nan=False)
-    return xxh3_128_hexdigest(text.encode())
+def _damaged(path: Path, how: object) -> IndexFileError:
+    return IndexFileError(
+        f"The index file {str(path)!r} is damaged: {how}. Restore it from a "
+        "copy, or build the index again."
+    )

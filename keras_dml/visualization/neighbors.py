@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from keras_dml.evaluation.ranks import exact
 from keras_dml.evaluation.ranks.scores import Scores
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.types import FloatArray, Rows
@@ -47,9 +48,7 @@ def nearest(
     for block in blocks(len(queries), 64):
         left = scores.left(block)
         rough = left @ right.T
-        tolerance = scores.tolerance(left)
-        for at, query in enumerate(queries[block], block.start):
-            i = at - block.start
+        for i, query in enumerate(queries[block]):
             ignored = rows == query
             if groups is not None and labels is not None:
                 ignored = ignored | (
@@ -57,8 +56,8 @@ def nearest(
                     & (groups[rows] == groups[query])
                 )
             rough[i, ignored] = -np.inf
-            best = _best(scores, at, rough[i], tolerance[i], count)
-            found[at, : len(best)] = rows[best]
+        best, places = _best(scores, block, rough, left, count)
+        found[block] = np.where(np.isneginf(best), -1, rows[places])
     cosines = _cosines(embeddings[queries][:, None], embeddings[found])
     return found, np.where(found < 0, np.nan, cosines)
 
@@ -71,14 +70,24 @@ def _cosines(x: FloatArray, y: FloatArray) -> FloatArray:
 
 
 def _best(
-    scores: Scores, query: int, rough: FloatArray, tolerance: float, count: int
-) -> Rows:
-    """Places in the gallery of the best, the best first."""
-    count = min(count, int(np.isfinite(rough).sum()))
-    if not count:
-        return np.empty(0, np.int64)
-    last = np.partition(rough, len(rough) - count)[len(rough) - count]
-    near = np.flatnonzero(rough >= last - 2 * tolerance)
-    exact = scores.exact(np.full(len(near), query), near)
-    best: Rows = near[np.argsort(-exact, kind="stable")[:count]]
-    return best
+    scores: Scores,
+    block: slice,
+    rough: FloatArray,
+    left: FloatArray,
+    count: int,
+) -> tuple[FloatArray, Rows]:
+    """Scores and places in the gallery of the best for a block of queries."""
+
+    def candidates(some: Rows, size: int) -> tuple[FloatArray, Rows]:
+        places = np.argpartition(rough[some], -size, axis=1)[:, -size:]
+        return np.take_along_axis(rough[some], places, axis=1), places
+
+    def decided(some: Rows, places: Rows) -> FloatArray:
+        pairs = np.broadcast_to(some[:, None], places.shape).ravel()
+        found = scores.exact(pairs + block.start, places.ravel())
+        is_ignored = np.isneginf(rough[pairs, places.ravel()])
+        return np.where(is_ignored, -np.inf, found).reshape(places.shape)
+
+    return exact.nearest(
+        candidates, decided, scores.tolerance(left), count, rough.shape[1]
+    )

@@ -42,7 +42,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import faiss
 import numpy as np
 
-from keras_dml.search import Index, indexed_rows
+from keras_dml.search import Index
+from keras_dml.search import recall as recalls
 from keras_dml.utils.vectors import unit_rows
 
 DIM, DIRECTIONS, K, BATCH, REPEATS = 128, 24, 10, 256, 5
@@ -119,18 +120,18 @@ def raw_build(units: np.ndarray, factory: str) -> Any:
 @contextmanager
 def measured(found: list[float]) -> Iterator[None]:
     """Seconds that indexes take to measure their recall."""
-    measure = indexed_rows.recall.measure
+    measure = recalls.measure
 
     def timed_measure(*arguments):
         result, seconds = clocked(lambda: measure(*arguments))
         found.append(seconds)
         return result
 
-    indexed_rows.recall.measure = timed_measure
+    recalls.measure = timed_measure
     try:
         yield
     finally:
-        indexed_rows.recall.measure = measure
+        recalls.measure = measure
 
 
 def build(

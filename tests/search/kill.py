@@ -9,6 +9,7 @@ load and be one of the two versions. Prints how often it was which.
 
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -56,12 +57,12 @@ def kill_at(call: str, number: int) -> None:
 def kill_in_writing(part: str) -> None:
     """Kills while a file is half written."""
 
-    def half(folder, name, source):
-        path = original(folder, name, source)
+    def half(folder, name, write):
+        entry = original(folder, name, write)
         if part not in name:
-            return path
-        with path.open("r+b") as file:
-            file.truncate(path.stat().st_size // 2)
+            return entry
+        with (folder / store.DATA / name).open("r+b") as file:
+            file.truncate(entry.bytes // 2)
         os.kill(os.getpid(), signal.SIGKILL)
 
     original, store._write_file = store._write_file, half
@@ -81,6 +82,20 @@ def save_in_child(folder: str, index: Index, prepare, seconds=None) -> bool:
     return os.WIFSIGNALED(status)
 
 
+def kill_first_saves(folder: str, index: Index) -> int:
+    """How many saves into a new folder were killed, one after the other."""
+    count = 0
+    for call in CALLS:
+        for number in range(50):
+            prepare = lambda call=call, number=number: kill_at(call, number)  # noqa: E731
+            if not save_in_child(folder, index, prepare):
+                break
+            count += 1
+        check(folder)
+        shutil.rmtree(folder)
+    return count
+
+
 def seconds_to_save(folder: str, index: Index) -> float:
     start = time.perf_counter()
     save_in_child(folder, index, lambda: None)
@@ -90,6 +105,7 @@ def seconds_to_save(folder: str, index: Index) -> float:
 def main(folder: str, seed: int) -> None:
     rng = random.Random(seed)
     versions = index_of(0.0), index_of(1.0)
+    print("first killed", kill_first_saves(folder, versions[0]))
     versions[0].save(folder)
     # Other work may hold up one of them.
     duration = min(seconds_to_save(folder, versions[0]) for _ in range(5))

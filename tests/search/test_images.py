@@ -134,14 +134,6 @@ def test_another_way_to_resize_is_another_model(files, tmp_path) -> None:
         Index.load(tmp_path / "i", small_model())
 
 
-def test_indexes_of_earlier_versions_resized_the_short_side(model) -> None:
-    from keras_dml.search.identity import ModelIdentity
-
-    saved = ModelIdentity.of(model).to_dict()
-    del saved["resize_mode"]
-    ModelIdentity.from_dict(saved).check(model)
-
-
 def test_training_the_objective_leaves_the_identity(files) -> None:
     from keras_dml.search.identity import ModelIdentity
 

@@ -1,16 +1,15 @@
 """Scores of queries against a gallery: fast to filter, exact to decide.
 
-The rank of an image hangs on comparisons of scores. A float32 matrix
-product rounds, and how it rounds depends on the library, its threads and
-the shape of the block. So the product only decides comparisons whose
-outcome its rounding error cannot change; the others are decided by
-`Scores.exact`, in float64 and in a fixed order of summation.
+The rank of an image hangs on comparisons of scores. As in `exact`, a float32
+product only decides those whose outcome its rounding error cannot change; the
+others are decided by `Scores.exact`, in float64.
 """
 
 from typing import Any
 
 import numpy as np
 
+from keras_dml.evaluation.ranks.exact import product_error, products
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import (
     Selection,
@@ -89,17 +88,15 @@ class Scores:
     def tolerance(self, left: FloatArray) -> FloatArray:
         """Bound on the error of `left @ right.T` for each query, (n,).
 
-        |fl(l·r) − l·r| ≤ γ_n |l|·|r| for any order of summation (Higham,
-        "Accuracy and Stability of Numerical Algorithms", 2nd ed., eq.
-        3.5), with room for the rounding of the factors themselves, for
-        that of the exact scores, and for underflow.
+        That of `product_error`, with room for the rounding of the factors
+        themselves, for that of the exact scores, and for underflow.
         """
         wide = left.astype(np.float64)
         norms = np.sqrt(squares(wide[:, :-2]))
         norm, bias = self._largest
         size = norms * norm + np.abs(wide[:, -2]) + wide[:, -1] * bias
         terms = left.shape[1] + 16
-        rounding = terms * float(np.finfo(left.dtype).eps) / 2
+        rounding = product_error(terms, left.dtype)
         # Exact scores err by their size; those of dot, not being centred,
         # by the size of the embeddings, which is at most 1.
         exact_size = 4 * self._unit if self.distance == "dot" else size
@@ -129,7 +126,7 @@ class Scores:
             x = self.queries.rows(query_rows[pairs])
             y = self.gallery.rows(gallery_rows[pairs])
             if self.distance == "dot":
-                result[pairs] = np.multiply(x, y, out=x).sum(axis=1)
+                result[pairs] = products(x, y)
             else:
                 result[pairs] = -0.5 * squares(np.subtract(x, y, out=x))
         if self.distance == "cosine":

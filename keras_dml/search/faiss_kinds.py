@@ -1,5 +1,8 @@
-"""What depends on the kind of a faiss index."""
+"""Kinds of faiss indexes: made, read, and what depends on the kind."""
 
+import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +26,115 @@ def make(dim: int, factory: str) -> Any:
             f"faiss says: {error}. Use for instance 'Flat', 'HNSW32' or "
             "'IVF256,PQ16'; a number after PQ must divide the dimensions."
         ) from None
+
+
+def read(path: Path, dim: int, count: int, factory: str) -> Any:
+    """The index in a file, which may be from a stranger.
+
+    Args:
+        path: A file that faiss wrote.
+        dim: Dimensions that it must have.
+        count: Number of vectors that it must have.
+        factory: The factory string that it must have been made by.
+
+    Raises:
+        ValueError: If it is another index, or faiss cannot read it.
+    """
+    faiss = library()
+    size = path.stat().st_size
+    limit = getattr(faiss, "set_deserialization_vector_byte_limit", None)
+    before = limit and faiss.get_deserialization_vector_byte_limit()
+    try:
+        if limit:
+            limit(size)  # What is in a file is not larger than the file.
+        index = _read(path)
+    except RuntimeError as error:
+        raise ValueError(
+            f"faiss {faiss.__version__} cannot read it ({error}); the version "
+            "that wrote it is in index.json"
+        ) from None
+    finally:
+        if limit:
+            limit(before)
+    if (index.d, index.ntotal) != (dim, count):
+        raise ValueError(
+            f"it has {index.ntotal} vectors of {index.d} dimensions, not "
+            f"{count} of {dim}"
+        )
+    if not _fits(factory, dim, size):
+        raise ValueError(f"{factory!r} is no index of its size")
+    like = make(dim, factory)  # Its parts live as long as it does.
+    expected = [_description(x) for x, _ in _parts(like, count)]
+    found = list(_parts(index, count))
+    if [_description(x) for x, _ in found] != expected or not index.is_trained:
+        raise ValueError(f"it is not a trained index {factory!r}")
+    if any(part.ntotal != its_count for part, its_count in found):
+        raise ValueError("its parts have different numbers of vectors")
+    return index
+
+
+def _read(path: Path) -> Any:
+    faiss = library()
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:  # faiss takes names in UTF-8.
+        with path.open("rb") as file:
+            return faiss.read_index(faiss.PyCallbackIOReader(file.read))
+    return faiss.read_index(str(path))
+
+
+def check_ids(index: Any, ids: Rows) -> None:
+    """Checks the ids that an index keeps itself, if it does.
+
+    Raises:
+        ValueError: If they are others than `ids`, which ascend.
+    """
+    faiss = library()
+    inner = _inner(index)
+    if not isinstance(inner, faiss.IndexIVF):
+        return
+    lists = inner.invlists
+    sizes = [lists.list_size(i) for i in range(lists.nlist)]
+    kept = [
+        faiss.rev_swig_ptr(lists.get_ids(i), size)
+        for i, size in enumerate(sizes)
+        if size
+    ]
+    found = np.concatenate([np.empty(0, np.int64), *kept])
+    expected = ids if keeps_ids(index) else np.arange(len(ids))
+    if not np.array_equal(np.sort(found), expected):
+        raise ValueError("its vectors have the ids of other rows")
+
+
+def _fits(factory: str, dim: int, size: int) -> bool:
+    """Whether an index can be made without more memory than a file of it."""
+    numbers = [int(x) for x in re.findall(r"\d+", factory[:200])]
+    bits = [int(x) for x in re.findall(r"x(\d+)", factory[:200])]
+    return (
+        len(factory) < 200
+        and max(numbers, default=0) <= max(size, 2**16)
+        and max(bits, default=0) <= 24
+        and 4 * dim * 2 ** max(bits, default=8) <= max(size, 2**28)
+    )
+
+
+def _parts(index: Any, count: int) -> Iterator[tuple[Any, int]]:
+    """An index and those that it is made of, and how many vectors each has."""
+    index = library().downcast_index(index)
+    yield index, count
+    for name in ("index", "base_index", "refine_index", "storage"):
+        if hasattr(index, name):
+            yield from _parts(getattr(index, name), count)
+    if hasattr(index, "quantizer"):
+        yield from _parts(index.quantizer, index.nlist)
+
+
+def _description(index: Any) -> tuple[Any, ...]:
+    names = ("d", "metric_type", "nlist", "code_size")
+    return (
+        type(index).__name__.removesuffix("IP"),
+        *(getattr(index, name, None) for name in names),
+    )
 
 
 def keeps_ids(index: Any) -> bool:

@@ -1,0 +1,85 @@
+"""Exact nearest neighbors: float32 rules out, float64 decides.
+
+A float32 product of vectors rounds, and how depends on the library, its
+threads and the shape of the block. So it only rules out images whose scores
+its error cannot lift among the nearest; the scores of all others are computed
+in float64, in an order of summation that only the dimensions decide.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from keras_dml.utils.types import FloatArray, Rows
+
+SPARE = 8
+"""Candidates beyond k, to see that none was missed."""
+
+
+def product_error(terms: int, dtype: Any = np.float32) -> float:
+    """Bound on |fl(x·y) − x·y| / (|x||y|), for any order of summation.
+
+    To first order it is γ_n = n u (Higham, "Accuracy and Stability of
+    Numerical Algorithms", 2nd ed., eq. 3.5).
+
+    Args:
+        terms: Number of products that are summed, n, and of other roundings.
+        dtype: Type of x and y, of unit roundoff u.
+    """
+    return terms * float(np.finfo(dtype).eps) / 2
+
+
+def products(x: FloatArray, y: FloatArray) -> FloatArray:
+    """Dot products along the last axis, in float64."""
+    result: FloatArray = np.multiply(x, y, dtype=np.float64).sum(axis=-1)
+    return result
+
+
+def nearest(
+    candidates: Callable[[Rows, int], tuple[FloatArray, Rows]],
+    exact: Callable[[Rows, Rows], FloatArray],
+    tolerance: FloatArray,
+    k: int,
+    limit: int,
+) -> tuple[FloatArray, Rows]:
+    """The k nearest images of each query, equal ones in their order.
+
+    Args:
+        candidates: From queries, (n,), and a count m to float32 scores of
+            the m images that score highest, and these images, (n, m) each.
+        exact: From queries, (n,), and images, (n, m), to scores, (n, m)
+            float64.
+        tolerance: By how much float32 scores may be off, (Q,).
+        k: How many.
+        limit: How many images there are.
+
+    Returns:
+        Exact scores, (Q, min(k, limit)) float64, descending, and images.
+    """
+    k, count = min(k, limit), len(tolerance)
+    scores, images = np.empty((count, k)), np.empty((count, k), np.int64)
+    fetch, open_queries = min(k + SPARE, limit), np.arange(count)
+    while len(open_queries):
+        rough, found = candidates(open_queries, fetch)
+        decided, found = ranked(exact(open_queries, found), found)
+        scores[open_queries] = decided[:, :k]
+        images[open_queries] = found[:, :k]
+        if fetch == limit:
+            break
+        # What was not fetched scores this at most.
+        bound = rough.min(axis=1) + tolerance[open_queries]
+        open_queries = open_queries[bound >= decided[:, k - 1]]
+        fetch = min(4 * fetch, limit)
+    return scores, images
+
+
+def ranked(scores: FloatArray, images: Rows) -> tuple[FloatArray, Rows]:
+    """Results, (Q, k), by their scores, and by their images where equal."""
+    if (scores[:, :-1] > scores[:, 1:]).all():
+        return scores, images
+    order = np.lexsort((images, -scores), axis=-1)
+    return (
+        np.take_along_axis(scores, order, axis=-1),
+        np.take_along_axis(images, order, axis=-1),
+    )

@@ -1,0 +1,194 @@
+"""Manifest: what an index is and which files it has, checked when read."""
+
+import functools
+import json
+import math
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from xxhash import xxh3_128_hexdigest
+
+from keras_dml.evaluation.verification import Threshold
+from keras_dml.search.identity import ModelIdentity
+from keras_dml.search.recall import Recall
+
+FORMAT, FORMAT_VERSION = "keras_dml.search", 3
+
+VECTORS, ROWS, MODEL = PARTS = ("vectors.faiss", "rows.json", "model.keras")
+
+MOST_DIMENSIONS = 2**18
+
+
+class IndexFileError(ValueError):
+    """A folder that is no index, or a damaged one."""
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """A file of an index: its name in the folder, its size and checksum."""
+
+    name: str
+    bytes: int
+    xxh3_128: str
+
+
+@dataclass(frozen=True)
+class Content:
+    """What an index is, beside its vectors and rows.
+
+    Attributes:
+        dim: Dimensions of the vectors, D.
+        rows: Number of rows, N.
+        next_id: The id of the next row that is added.
+        hidden: Ids of vectors that were to be removed, and could not be.
+        factory: The factory string of the faiss index.
+        parameters: How thoroughly it searches, as faiss calls it.
+        recall: What it misses; None for exact ones.
+        threshold: The calibrated threshold, if there is one.
+        model: Which model made the embeddings, if it is known.
+        faiss: The version of faiss that wrote it.
+    """
+
+    dim: int
+    rows: int
+    next_id: int
+    hidden: tuple[int, ...]
+    factory: str
+    parameters: str
+    recall: Recall | None
+    threshold: Threshold | None
+    model: ModelIdentity | None
+    faiss: str
+
+
+@functools.cache
+def _adapter() -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Manifest)
+
+
+def _token() -> str:
+    return secrets.token_hex(8)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a folder holds, and what a save may have left behind in it.
+
+    Attributes:
+        content: What the index is; None before the first version is whole.
+        files: Its files, by what they hold.
+        replaced: Names of the files of the version before.
+        next: What the names of the next version's files begin with. It is
+            drawn anew for each version, so it also tells versions apart.
+    """
+
+    content: Content | None = None
+    files: Mapping[str, FileEntry] = field(default_factory=dict)
+    replaced: tuple[str, ...] = ()
+    next: str = field(default_factory=_token)
+
+    @property
+    def used(self) -> set[str]:
+        """Names of the files that the index consists of."""
+        return {entry.name for entry in self.files.values()}
+
+    @property
+    def removable(self) -> set[str]:
+        """Names that writers may have left: the only ones to remove."""
+        new = {f"{self.next}-{part}" for part in (*PARTS, "index.json")}
+        return new | set(self.replaced)
+
+    def to_json(self) -> str:
+        """As the text of a file, with a checksum."""
+        head = {"format": FORMAT, "format_version": FORMAT_VERSION}
+        # Keys as they are read: all of JSON's are text.
+        plain = json.loads(json.dumps({**head, **asdict(self)}))
+        plain["checksum"] = _checksum(plain)
+        return json.dumps(plain, indent=1, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Manifest":
+        """What `to_json` wrote.
+
+        Raises:
+            IndexFileError: If it is of another kind or version.
+            ValueError: If it is damaged; the message says how.
+        """
+        from pydantic import ValidationError
+
+        try:
+            plain = json.loads(text)
+        except (ValueError, RecursionError):
+            raise ValueError("it is not JSON") from None
+        if not isinstance(plain, dict) or plain.get("format") != FORMAT:
+            raise IndexFileError(
+                f"is not of an index of keras_dml: it lacks the format "
+                f"{FORMAT!r}"
+            )
+        if plain.get("format_version") != FORMAT_VERSION:
+            raise IndexFileError(
+                f"must be of format version {FORMAT_VERSION}. Received: "
+                f"format_version={plain.get('format_version')!r}. Read it "
+                "with the version of keras_dml that wrote it, or build the "
+                "index again"
+            )
+        if plain.pop("checksum", None) != _checksum(plain):
+            raise ValueError("its checksum does not fit")
+        try:
+            manifest = _adapter().validate_json(text, strict=True)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"]))
+            raise ValueError(f"{place}: {first['msg']}") from None
+        manifest._check()
+        return manifest
+
+    def _check(self) -> None:
+        """Raises ValueError where types are right and values are not."""
+        parts = "|".join(map(re.escape, PARTS))
+        names = [*self.used, *self.replaced]
+        wrong = [
+            *(
+                x
+                for x in names
+                if not re.fullmatch(rf"[0-9a-f]{{16}}-({parts})", x)
+            ),
+            *(x for x in [self.next] if not re.fullmatch("[0-9a-f]{16}", x)),
+        ]
+        if wrong:
+            raise ValueError(f"{wrong[0]!r} is no name that a save gives")
+        content = self.content
+        if any(entry.bytes < 1 for entry in self.files.values()):
+            raise ValueError("one of its files is empty")
+        needed = {VECTORS, ROWS} if content else set()
+        if not needed <= set(self.files) <= needed | {MODEL}:
+            raise ValueError(f"its files are {sorted(self.files)}")
+        if content is None:
+            return
+        if not 0 < content.dim <= MOST_DIMENSIONS:
+            raise ValueError(f"dim={content.dim}")
+        count = content.rows + len(content.hidden)
+        if not 0 <= content.rows <= count <= content.next_id < 2**63:
+            raise ValueError(
+                f"rows={content.rows} with {len(content.hidden)} hidden and "
+                f"next_id={content.next_id}"
+            )
+        if content.threshold and not math.isfinite(content.threshold.value):
+            raise ValueError(f"threshold={content.threshold.value}")
+        identity = content.model
+        if MODEL in self.files and identity is None:
+            raise ValueError("it does not say which model it holds")
+        if identity and [len(x) for x in identity.test_embeddings] != (
+            2 * [content.dim]
+        ):
+            raise ValueError("its model has embeddings of another dimension")
+
+
+def _checksum(plain: Mapping[str, Any]) -> str:
+    text = json.dumps(plain, sort_keys=True, allow_nan=False)
+    return xxh3_128_hexdigest(text.encode())

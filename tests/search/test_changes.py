@@ -1,0 +1,63 @@
+"""Indexes that change after they were loaded or copied."""
+
+import copy
+import gc
+import pickle
+
+import faiss
+import numpy as np
+import pytest
+
+from keras_dml.search import Index
+
+X = np.random.default_rng(0).normal(size=(1000, 16)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Several link the vectors of HNSW in the order they come to them."""
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    yield
+    faiss.omp_set_num_threads(threads)
+
+
+@pytest.mark.parametrize(
+    ("factory", "parameters"),
+    [("Flat", None), ("IVF4,PQ4", "nprobe=3"), ("HNSW8", "efSearch=500")],
+)
+@pytest.mark.parametrize("change", ["add", "remove"])
+def test_a_loaded_index_changes_as_a_built_one(
+    factory, parameters, change, tmp_path
+) -> None:
+    built = Index(X, factory=factory, parameters=parameters)
+    built.save(tmp_path / "i")
+    loaded = Index.load(tmp_path / "i")
+    for index in (built, loaded):
+        if change == "add":
+            index.add(X[::100])
+        else:
+            index.remove(np.arange(0, 1000, 7))
+        index.add(X[:2])
+    found, again = built.search(X[:100], 5), loaded.search(X[:100], 5)
+    assert np.array_equal(found.ids, again.ids)
+    # Graphs differ in how many vectors are compared at a time.
+    np.testing.assert_allclose(found.scores, again.scores, rtol=1e-6)
+    loaded.save(tmp_path / "i")
+    again = Index.load(tmp_path / "i").search(X[:100], 5)
+    assert np.array_equal(found.ids, again.ids)
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))]
+)
+def test_a_copy_outlives_its_original(copied, tmp_path) -> None:
+    original = Index(X)
+    found = original.search(X[:100], 5).ids
+    other = copied(original)
+    original._engine.vectors[:] = 0
+    del original
+    gc.collect()
+    assert np.array_equal(other.search(X[:100], 5).ids, found)
+    other.add(X[:1])
+    assert len(other) == 1001

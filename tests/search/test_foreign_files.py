@@ -1,0 +1,150 @@
+"""A save touches nothing that is not its own index's."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keras_dml.search import Index, is_index
+
+X = np.random.default_rng(0).normal(size=(20, 6))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files at and below a folder, of links what they point to."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def write(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"years of {name}")
+
+
+FOLDERS = {
+    "a file": ["thesis.txt"],
+    "photos": ["data/photo1.jpg", "data/photo2.jpg", "data/labels.csv"],
+    "a folder in data": ["data/a.jpg", "data/photos/b.jpg", "data/z.jpg"],
+    "a foreign index.json": ["index.json", "data/a.csv"],
+    "what looks like ours": [f"data/{'0' * 16}-vectors.faiss"],
+    "a hidden file": [".git/config"],
+}
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("names", FOLDERS.values(), ids=FOLDERS)
+def test_a_folder_that_is_no_index_is_left_alone(
+    names, overwrite, tmp_path
+) -> None:
+    write(tmp_path, *names)
+    before = contents(tmp_path)
+    with pytest.raises(FileExistsError, match="Nothing was written. Use"):
+        Index(X).save(tmp_path, overwrite=overwrite)
+    assert contents(tmp_path) == before
+
+
+def test_the_error_names_what_is_there(tmp_path) -> None:
+    write(tmp_path, "data/photo1.jpg")
+    with pytest.raises(FileExistsError, match="else: data/photo1.jpg"):
+        Index(X).save(tmp_path)
+    write(tmp_path, "index.json")
+    with pytest.raises(FileExistsError, match="index.json' is damaged"):
+        Index(X).save(tmp_path, overwrite=True)
+
+
+def test_an_empty_index_json_is_no_leave_to_remove(tmp_path) -> None:
+    write(tmp_path, "data/photo1.jpg")
+    (tmp_path / "index.json").touch()
+    with pytest.raises(FileExistsError, match="data/photo1.jpg"):
+        Index(X).save(tmp_path, overwrite=True)
+    assert (tmp_path / "data" / "photo1.jpg").exists()
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("name", ["notes.txt", "data/a.csv", "data/b/c.jpg"])
+def test_files_beside_an_index_stop_the_save(name, overwrite, tmp_path) -> None:
+    index = Index(X)
+    index.save(tmp_path)
+    write(tmp_path, name)
+    before = contents(tmp_path)
+    index.remove(0)
+    with pytest.raises(FileExistsError, match=r"notes.txt|data/a.csv|data/b"):
+        index.save(tmp_path, overwrite=overwrite)
+    assert contents(tmp_path) == before
+    assert len(Index.load(tmp_path)) == 20
+
+
+def test_a_damaged_index_is_not_replaced(tmp_path) -> None:
+    Index(X).save(tmp_path)
+    text = (tmp_path / "index.json").read_text()
+    (tmp_path / "index.json").write_text(text.replace('"dim": 6', '"dim": 7'))
+    before = contents(tmp_path)
+    with pytest.raises(FileExistsError, match="checksum does not fit"):
+        Index(X).save(tmp_path, overwrite=True)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["data", "index.json", ".lock"])
+def test_links_are_not_followed(name, tmp_path) -> None:
+    folder, elsewhere = tmp_path / "i", tmp_path / "elsewhere"
+    Index(X).save(folder)
+    (folder / name).rename(elsewhere)
+    (folder / name).symlink_to(elsewhere)
+    before = contents(tmp_path)
+    index = Index.load(folder)
+    index.add(X[:1])
+    with pytest.raises(FileExistsError, match="is a link"):
+        index.save(folder)
+    assert (folder / name).is_symlink()
+    assert contents(tmp_path) == before
+
+
+def test_a_link_to_photos_is_not_followed(tmp_path) -> None:
+    write(tmp_path / "photos", "a.jpg", "b.jpg")
+    (tmp_path / "i").mkdir()
+    (tmp_path / "i" / "data").symlink_to(tmp_path / "photos")
+    for overwrite in (False, True):
+        with pytest.raises(FileExistsError, match="is a link"):
+            Index(X).save(tmp_path / "i", overwrite=overwrite)
+    assert sorted(contents(tmp_path / "photos")) == ["a.jpg", "b.jpg"]
+
+
+def test_a_path_that_is_a_link_is_refused(tmp_path) -> None:
+    Index(X).save(tmp_path / "i")
+    (tmp_path / "link").symlink_to(tmp_path / "i")
+    with pytest.raises(FileExistsError, match="is a link"):
+        Index(X).save(tmp_path / "link", overwrite=True)
+    index = Index.load(tmp_path / "link")
+    index.save(tmp_path / "i", overwrite=True)
+
+
+def test_a_linked_file_in_data_stops_the_save(tmp_path) -> None:
+    index = Index(X)
+    index.save(tmp_path / "i")
+    vectors = next((tmp_path / "i" / "data").glob("*.faiss"))
+    vectors.rename(tmp_path / "mine")
+    vectors.symlink_to(tmp_path / "mine")
+    with pytest.raises(FileExistsError, match="vectors.faiss"):
+        index.save(tmp_path / "i", overwrite=True)
+    assert (tmp_path / "mine").exists()
+
+
+def test_a_first_save_that_fails_leaves_no_index(tmp_path, monkeypatch) -> None:
+    from keras_dml.search.engine import Engine
+
+    def full(self, path):
+        path.write_text("half")
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Engine, "write", full)
+        with pytest.raises(OSError, match="No space"):
+            Index(X).save(tmp_path)
+    assert not is_index(tmp_path)
+    assert list((tmp_path / "data").iterdir()) == []
+    Index(X).save(tmp_path)
+    assert len(Index.load(tmp_path)) == 20

@@ -1,0 +1,201 @@
+"""An index from a stranger: right checksums around wrong numbers."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+import pytest
+from xxhash import xxh3_128_hexdigest
+
+from keras_dml.search import Index, IndexFileError, manifest
+
+COUNT, DIM = 50, 8
+
+X = np.random.default_rng(0).normal(size=(COUNT, DIM))
+
+TOKEN = "0123456789abcdef"
+
+
+def saved(folder: Path, factory: str = "Flat", x: np.ndarray = X) -> Path:
+    index = Index(x, {"n": list(range(len(x)))}, factory=factory)
+    index.calibrate(x, np.arange(len(x)) // 5, resamples=5)
+    index.save(folder)
+    return folder
+
+
+def forge(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Changes a manifest, and makes its checksum fit."""
+    path = folder / "index.json"
+    plain = json.loads(path.read_text())
+    plain.pop("checksum")
+    change(plain)
+    plain["checksum"] = manifest._checksum(plain)
+    path.write_text(json.dumps(plain))
+
+
+def forge_file(folder: Path, part: str, content: bytes) -> None:
+    """Replaces a file, and makes its checksum and size fit."""
+
+    def enter(plain: dict[str, Any]) -> None:
+        entry = plain["files"][part]
+        (folder / "data" / entry["name"]).write_bytes(content)
+        entry["bytes"] = len(content)
+        entry["xxh3_128"] = xxh3_128_hexdigest(content)
+
+    forge(folder, enter)
+
+
+def test_what_is_forged_without_a_change_loads(tmp_path) -> None:
+    forge(saved(tmp_path), lambda plain: None)
+    rows = (tmp_path / "data").glob("*-rows.json")
+    forge_file(tmp_path, "rows.json", next(rows).read_bytes())
+    assert len(Index.load(tmp_path)) == COUNT
+
+
+NUMBERS = {
+    "dim": [4, 0, -8, 10**9, "8", 8.5],
+    "rows": [49, 51, 0, -1, 10**6, 10**12, None],
+    "next_id": [3, 49, 51, 10**5, 10**7, 10**12, 2**63, -1, "50", 50.5, None],
+    "hidden": [[60], [3], [-1], ["a"], 5, list(range(50, 5000)), [10**30]],
+    "factory": ["HNSW8", "SQ8", "IVF4,Flat", "IVF1000000000,Flat", "PQ4x24",
+                "Flatt", "", 5, "9" * 5000, "PCA99999999999,Flat"],
+    "parameters": ["nprobe=4", "efSearch=99999999999", "x", 5],
+    "threshold": [{}, {"value": 1}, 0.5, [None]],
+    "recall": [{}, 1, {"at": {"a": 1}}],
+    "model": [{}, "model"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [(k, v) for k, values in NUMBERS.items() for v in values]
+)
+def test_numbers_that_do_not_fit(key, value, tmp_path) -> None:
+    forge(saved(tmp_path), lambda plain: plain["content"].update({key: value}))
+    with pytest.raises(IndexFileError, match="is damaged: .*Restore it"):
+        Index.load(tmp_path)
+
+
+NAMES = ["../../x", "/etc/passwd", "photo1.jpg", f"{TOKEN}-../rows.json",
+         f"a/{TOKEN}-rows.json", "", f"{TOKEN}-rows.json\n", 5]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_that_no_save_gives(name, tmp_path) -> None:
+    saved(tmp_path)
+    forge(tmp_path, lambda x: x["files"]["rows.json"].update(name=name))
+    with pytest.raises(IndexFileError, match="is damaged"):
+        Index.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_that_no_save_removes(name, tmp_path) -> None:
+    saved(tmp_path / "i")
+    victim = tmp_path / "i" / "data" / "photo1.jpg"
+    victim.write_text("mine")
+    for key, value in (("replaced", [name]), ("next", name)):
+        before = (tmp_path / "i" / "index.json").read_text()
+        forge(tmp_path / "i", lambda x, k=key, v=value: x.update({k: v}))
+        with pytest.raises(FileExistsError):
+            Index(X).save(tmp_path / "i", overwrite=True)
+        (tmp_path / "i" / "index.json").write_text(before)
+    assert victim.read_text() == "mine"
+
+
+@pytest.mark.parametrize("key", ["content", "files", "next", "replaced"])
+@pytest.mark.parametrize("value", [None, 7, {"a": {}}, ["a"]])
+def test_manifests_of_another_shape(key, value, tmp_path) -> None:
+    forge(saved(tmp_path), lambda plain: plain.update({key: value}))
+    with pytest.raises(IndexFileError, match="is damaged"):
+        Index.load(tmp_path)
+
+
+@pytest.mark.parametrize("missing", ["vectors.faiss", "rows.json"])
+def test_missing_entries(missing, tmp_path) -> None:
+    forge(saved(tmp_path), lambda plain: plain["files"].pop(missing))
+    with pytest.raises(IndexFileError, match="its files are"):
+        Index.load(tmp_path)
+
+
+def test_deep_nesting(tmp_path) -> None:
+    deep = "[" * 10**5
+    forge_file(saved(tmp_path), "rows.json", deep.encode())
+    with pytest.raises(IndexFileError, match="rows.json' is damaged"):
+        Index.load(tmp_path)
+    (tmp_path / "index.json").write_text(deep)
+    with pytest.raises(IndexFileError, match="not JSON"):
+        Index.load(tmp_path)
+    with pytest.raises(FileExistsError, match="not JSON"):
+        Index(X).save(tmp_path, overwrite=True)
+
+
+@pytest.mark.parametrize("part", ["vectors.faiss", "rows.json"])
+def test_empty_files(part, tmp_path) -> None:
+    forge_file(saved(tmp_path), part, b"")
+    with pytest.raises(IndexFileError, match="files is empty"):
+        Index.load(tmp_path)
+
+
+ROWS = {
+    "no object": [],
+    "no columns": {},
+    "columns that are no lists": {"columns": {"n": "x" * COUNT}},
+    "a short column": {"columns": {"n": [1, 2]}},
+    "values that are not plain": {"columns": {"n": [{}] * COUNT}},
+    "other ids": {"columns": {}, "ids": list(range(1, COUNT + 1))},
+    "ids that descend": {"columns": {}, "ids": list(range(COUNT))[::-1]},
+    "ids that repeat": {"columns": {}, "ids": [0] * COUNT},
+    "too few ids": {"columns": {}, "ids": [0]},
+    "ids that are not whole": {"columns": {}, "ids": [0.5] * COUNT},
+    "huge ids": {"columns": {}, "ids": [*range(COUNT - 1), 10**30]},
+    "ids that are no list": {"columns": {}, "ids": 7},
+}
+
+
+@pytest.mark.parametrize("content", ROWS.values(), ids=ROWS)
+def test_rows_that_do_not_fit(content, tmp_path) -> None:
+    forge_file(saved(tmp_path), "rows.json", json.dumps(content).encode())
+    with pytest.raises(IndexFileError, match="rows.json' is damaged"):
+        Index.load(tmp_path)
+
+
+KINDS = ("Flat", "IVF4,SQ8", "HNSW8", "IVF4,PQ2x4,RFlat", "PCA4,Flat")
+
+
+def written(x: np.ndarray, factory: str, ids: np.ndarray | None = None):
+    index = faiss.index_factory(x.shape[1], factory, faiss.METRIC_INNER_PRODUCT)
+    x = x.astype(np.float32)
+    index.train(x)
+    index.add(x) if ids is None else index.add_with_ids(x, ids)
+    return faiss.serialize_index(index).tobytes()
+
+
+@pytest.mark.parametrize("factory", KINDS)
+def test_vectors_of_another_index(factory, tmp_path) -> None:
+    saved(tmp_path, factory)
+    others = [written(X[:40], factory), written(np.tile(X, 2), factory)]
+    others += [written(X, other) for other in KINDS if other != factory]
+    for other in (*others, b"IxFI" + bytes(40), b"x" * 1000):
+        forge_file(tmp_path, "vectors.faiss", other)
+        with pytest.raises(IndexFileError, match="vectors.faiss' is damaged"):
+            Index.load(tmp_path)
+    forge_file(tmp_path, "vectors.faiss", written(X, factory))
+    assert len(Index.load(tmp_path).search(X, 3)) == COUNT
+
+
+def test_vectors_with_the_ids_of_other_rows(tmp_path) -> None:
+    saved(tmp_path, "IVF4,SQ8")
+    for ids in (np.arange(1, COUNT + 1), np.full(COUNT, 3), np.full(COUNT, -1)):
+        forge_file(tmp_path, "vectors.faiss", written(X, "IVF4,SQ8", ids))
+        with pytest.raises(IndexFileError, match="ids of other rows"):
+            Index.load(tmp_path)
+
+
+def test_a_size_in_the_vectors_that_no_memory_holds(tmp_path) -> None:
+    content = bytearray(written(X, "Flat"))
+    content[37:45] = np.array([2**37], "<i8").tobytes()
+    forge_file(saved(tmp_path), "vectors.faiss", bytes(content))
+    with pytest.raises(IndexFileError, match="vectors.faiss' is damaged"):
+        Index.load(tmp_path)
