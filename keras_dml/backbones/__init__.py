@@ -1,4 +1,10 @@
-"""Backbones by name, from a file, or any Keras model."""
+"""Backbones by name, from a file, or any Keras model.
+
+A module here that declares a network needs no line here: it is
+`keras_dml.backbones.<name>` all the same.
+"""
+
+from typing import TYPE_CHECKING
 
 from keras_dml.backbones import convert, splitting
 from keras_dml.backbones._bn_inception import bn_inception
@@ -6,13 +12,22 @@ from keras_dml.backbones._get import get
 from keras_dml.backbones._googlenet import googlenet
 from keras_dml.backbones._small_convnet import small_convnet
 from keras_dml.backbones._torchvision_googlenet import torchvision_googlenet
+from keras_dml.backbones.networks import BACKBONES, network
 from keras_dml.backbones.preprocessing import with_preprocessing
+from keras_dml.utils.registry import attributes, import_modules
+
+import_modules(__name__)
+
+if not TYPE_CHECKING:
+    __getattr__ = attributes(__name__, BACKBONES)
 
 __all__ = [
+    "BACKBONES",
     "bn_inception",
     "convert",
     "get",
     "googlenet",
+    "network",
     "small_convnet",
     "splitting",
     "torchvision_googlenet",

@@ -4,6 +4,8 @@ import keras
 from keras import layers
 
 from keras_dml.backbones.caffe import halving_max_pool, image_input
+from keras_dml.backbones.networks import network
+from keras_dml.utils.registry import Paper
 from keras_dml.utils.types import Tensor
 
 MEAN = (104.0, 117.0, 128.0)
@@ -25,6 +27,19 @@ MODULES: dict[str, tuple[int, int, int, int, int, str, int]] = {
 }
 
 
+@network(
+    "bn_inception",
+    "BN-Inception (2015), with biases",
+    Paper(
+        "Batch Normalization: Accelerating Deep Network Training by Reducing "
+        "Internal Covariate Shift",
+        "Ioffe and Szegedy",
+        "ICML 2015",
+        "https://arxiv.org/abs/1502.03167",
+    ),
+    has_weights=True,
+    branches=("inception_3c_output", "inception_4e_output"),
+)
 def bn_inception(
     input_shape: tuple[int, int, int] = (224, 224, 3),
 ) -> keras.Model:

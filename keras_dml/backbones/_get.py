@@ -5,19 +5,9 @@ import os
 import keras
 
 from keras_dml.backbones import applications, freezing, presets
-from keras_dml.backbones._bn_inception import bn_inception
-from keras_dml.backbones._googlenet import googlenet
-from keras_dml.backbones._small_convnet import small_convnet
-from keras_dml.backbones._torchvision_googlenet import torchvision_googlenet
 from keras_dml.backbones.convert import load_weights
+from keras_dml.backbones.networks import BACKBONES, with_weights
 from keras_dml.utils.arguments import did_you_mean
-
-# Networks of ours that have published weights.
-INCEPTIONS = {
-    "bn_inception": bn_inception,
-    "googlenet": googlenet,
-    "torchvision_googlenet": torchvision_googlenet,
-}
 
 
 def get(
@@ -88,32 +78,39 @@ def _find(
     weights: str | None,
 ) -> keras.Model:
     name = backbone.lower() if isinstance(backbone, str) else ""
-    if name in INCEPTIONS:
-        model = INCEPTIONS[name](input_shape or (224, 224, 3))
-        if weights is not None:
-            load_weights(model, weights)
-        return model
+    if name in BACKBONES:
+        return _own(name, input_shape, weights)
     if name in applications.networks():
         return applications.build(name, input_shape, weights)
     _refuse_weights(weights, backbone)
     if isinstance(backbone, str) and presets.is_preset(backbone):
         return presets.build(backbone, input_shape)
-    if name == "small_convnet":
-        return small_convnet(input_shape or (48, 48, 1))
     if isinstance(backbone, keras.Model):
         return backbone
     return _load(os.fspath(backbone))
 
 
+def _own(
+    name: str, input_shape: tuple[int, int, int] | None, weights: str | None
+) -> keras.Model:
+    if name not in with_weights():
+        _refuse_weights(weights, name)
+    build = BACKBONES[name].value
+    model = build() if input_shape is None else build(input_shape)
+    if weights is not None:
+        load_weights(model, weights)
+    return model
+
+
 def _names() -> list[str]:
-    return ["small_convnet", *INCEPTIONS, *applications.networks()]
+    return [*BACKBONES, *applications.networks()]
 
 
 def _refuse_weights(weights: str | None, backbone: object) -> None:
     if weights is not None:
         raise ValueError(
             "`weights` is for backbones of keras.applications and for "
-            f"{tuple(INCEPTIONS)}. Received: weights={weights!r} with "
+            f"{with_weights()}. Received: weights={weights!r} with "
             f"{_describe(backbone)}. Leave it out."
         )
 
@@ -122,8 +119,8 @@ def _load(path: str) -> keras.Model:
     if not path.endswith(".keras"):
         hint = did_you_mean(path.lower(), _names())
         raise ValueError(
-            '`backbone` must be "small_convnet", one of '
-            f"{tuple(INCEPTIONS)}, a network of keras.applications, a preset "
+            f"`backbone` must be one of {tuple(BACKBONES)}, a network of "
+            "keras.applications, a preset "
             '("hf://…", "keras_hub:…", "keras_cv:…"), the path of a .keras '
             f"file, or a Keras model. Received: backbone={path!r}.{hint}"
         )

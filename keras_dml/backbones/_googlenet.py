@@ -4,7 +4,9 @@ import keras
 from keras import layers
 
 from keras_dml.backbones.caffe import halving_max_pool, image_input
+from keras_dml.backbones.networks import network
 from keras_dml.layers import LocalResponseNormalization
+from keras_dml.utils.registry import Paper
 from keras_dml.utils.types import Tensor
 
 MEAN = (104.0, 117.0, 123.0)
@@ -24,6 +26,18 @@ WIDTHS = {
 }
 
 
+@network(
+    "googlenet",
+    "GoogLeNet as released for Caffe: biases, LRN, no batch normalization",
+    Paper(
+        "Going Deeper with Convolutions",
+        "Szegedy et al.",
+        "CVPR 2015",
+        "https://arxiv.org/abs/1409.4842",
+    ),
+    has_weights=True,
+    branches=("pool3_3x3_s2", "inception_4e_output"),
+)
 def googlenet(
     input_shape: tuple[int, int, int] = (224, 224, 3),
 ) -> keras.Model:

@@ -3,7 +3,14 @@
 import keras
 from keras import layers
 
+from keras_dml.backbones.networks import network
 
+
+@network(
+    "small_convnet",
+    "four blocks, 0.1 million weights, for glyphs and laptops",
+    branches=("relu_1", "relu_3"),
+)
 def small_convnet(
     input_shape: tuple[int, int, int] = (48, 48, 1),
     filters: tuple[int, ...] = (16, 32, 64, 128),

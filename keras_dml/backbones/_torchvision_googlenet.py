@@ -5,9 +5,23 @@ from keras import layers
 
 from keras_dml.backbones._googlenet import WIDTHS
 from keras_dml.backbones.caffe import halving_max_pool
+from keras_dml.backbones.networks import network
+from keras_dml.utils.registry import Paper
 from keras_dml.utils.types import Tensor
 
 
+@network(
+    "torchvision_googlenet",
+    "GoogLeNet of torchvision, with batch normalization",
+    Paper(
+        "Going Deeper with Convolutions",
+        "Szegedy et al.",
+        "CVPR 2015",
+        "https://arxiv.org/abs/1409.4842",
+    ),
+    has_weights=True,
+    branches=("maxpool3", "inception4e_output"),
+)
 def torchvision_googlenet(
     input_shape: tuple[int, int, int] = (224, 224, 3),
 ) -> keras.Model:

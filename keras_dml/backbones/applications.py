@@ -28,6 +28,9 @@ FAMILIES = (
     "xception",
 )
 
+BRANCHES = {"resnet50": ("conv3_block4_out", "conv4_block6_out")}
+"""As `branches` of `networks.network`, by name of the network."""
+
 
 def family_module(family: str) -> Any:
     """The module `keras.applications.<family>`."""

@@ -4,16 +4,8 @@ import keras
 from keras import ops
 
 from keras_dml.backbones import splitting
+from keras_dml.backbones.networks import known_branches
 from keras_dml.utils.model_copy import copy_model
-
-BRANCHES = {
-    "bn_inception": ("inception_3c_output", "inception_4e_output"),
-    "googlenet": ("pool3_3x3_s2", "inception_4e_output"),
-    "resnet50": ("conv3_block4_out", "conv4_block6_out"),
-    "torchvision_googlenet": ("maxpool3", "inception4e_output"),
-    "small_convnet": ("relu_1", "relu_3"),
-}
-"""Branching point and end of C, by name of the backbone."""
 
 
 def find_layer(backbone: keras.Model, argument: str, given: str | None) -> str:
@@ -29,15 +21,16 @@ def find_layer(backbone: keras.Model, argument: str, given: str | None) -> str:
     """
     if given is not None:
         return given
-    if backbone.name not in BRANCHES:
+    known = known_branches()
+    if backbone.name not in known:
         raise ValueError(
             f"`{argument}` of abe must name a layer of a backbone other than "
-            f"{tuple(BRANCHES)}. Received: {argument}=None with backbone "
+            f"{tuple(known)}. Received: {argument}=None with backbone "
             f"{backbone.name!r}. Use for instance the output of the second "
             "last stage as `branch` and of the last as `attention_end`; "
             "`[layer.name for layer in backbone.layers]` lists all names."
         )
-    branch, attention_end = BRANCHES[backbone.name]
+    branch, attention_end = known[backbone.name]
     return branch if argument == "branch" else attention_end
 
 

@@ -1,0 +1,50 @@
+"""Networks of this package by name, each registered where it is defined."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import keras
+
+from keras_dml.backbones import applications
+from keras_dml.utils.registry import Paper, Registry
+
+Network = TypeVar("Network", bound=Callable[..., keras.Model])
+
+BACKBONES: Registry[Callable[..., keras.Model]] = Registry("backbone")
+"""Every network of this package by the name that `get` takes."""
+
+
+def network(
+    name: str,
+    definition: str,
+    paper: Paper | None = None,
+    *,
+    has_weights: bool = False,
+    branches: tuple[str, str] | None = None,
+) -> Callable[[Network], Network]:
+    """A decorator that makes a function of `input_shape` a backbone.
+
+    Args:
+        name: What `get` and recipes call it, and the name of the model.
+        definition: What it is, in one line.
+        paper: Where it was published.
+        has_weights: Whether there are published weights, which
+            `convert.load_weights` reads.
+        branches: The layers after which an ensemble of heads branches off
+            and its attention ends; see `methods.abe`.
+    """
+    register: Any = BACKBONES.register(
+        name, definition, paper, has_weights=has_weights, branches=branches
+    )
+    return register
+
+
+def with_weights() -> tuple[str, ...]:
+    """Networks of this package that have published weights."""
+    return tuple(x for x, e in BACKBONES.items() if e.details["has_weights"])
+
+
+def known_branches() -> dict[str, tuple[str, str]]:
+    """Where ensembles branch off, by name of the backbone."""
+    own = {x: e.details["branches"] for x, e in BACKBONES.items()}
+    return applications.BRANCHES | {x: b for x, b in own.items() if b}
