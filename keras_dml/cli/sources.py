@@ -9,9 +9,9 @@ import keras
 import numpy as np
 
 from keras_dml.data import ImageSet, concatenate, image_folder
-from keras_dml.data.data_uri import data_uri
 from keras_dml.data.folder import EXTENSIONS
 from keras_dml.recipes import Recipe
+from keras_dml.reports.pictures import thumbnail
 
 SPLITS = ("train", "validation", "test")
 
@@ -63,7 +63,7 @@ def thumbnails(images: LoadedImages) -> dict[str, list[str]]:
     """A column of small pictures, for images that are in no files."""
     if not isinstance(images, ImageSet) or images.paths is not None:
         return {}
-    pictures = [data_uri(images.read(i), 64) for i in range(len(images))]
+    pictures = [thumbnail(images.read(i), 64) for i in range(len(images))]
     return {"thumbnail": pictures}
 
 

@@ -1,17 +1,15 @@
 """What the explorer of a report shows: queries, neighbors, thumbnails."""
 
 import base64
-import io
 import os
 from typing import Any
 
 import numpy as np
 
 from keras_dml.data import ImageSet
-from keras_dml.data.fields import Pixels
 from keras_dml.data.pictures import seen
 from keras_dml.reports.analysis import Run
-from keras_dml.reports.svg import data_uri
+from keras_dml.reports.pictures import thumbnail
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.visualization import nearest
 
@@ -121,7 +119,7 @@ def _thumbnails(
         new = np.array(sorted(needed - made.keys()), np.int64)
         pictures = seen(run.images, new, run.view) if len(new) else ()
         added = {
-            int(n): thumbnail(picture)
+            int(n): thumbnail(picture, THUMBNAIL, "webp", 75)
             for n, picture in zip(new, pictures, strict=True)
         }
         used += sum(map(len, added.values()))
@@ -129,18 +127,6 @@ def _thumbnails(
             return made, i
         made |= added
     return made, len(rows)
-
-
-def thumbnail(picture: Pixels, longest: int = THUMBNAIL) -> str:
-    """An image as a data URI of WebP, no longer than `longest` pixels."""
-    from PIL import Image
-
-    buffer = io.BytesIO()
-    pixels = picture[..., 0] if picture.shape[2] == 1 else picture
-    image = Image.fromarray(pixels).convert("RGB")
-    image.thumbnail((longest, longest))
-    image.save(buffer, "WEBP", quality=75, method=4)
-    return data_uri(buffer.getvalue(), "image/webp")
 
 
 def _about(images: ImageSet, row: int) -> list[str]:

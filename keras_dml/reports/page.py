@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Iterable
 from html import escape
-from importlib import resources
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,9 @@ from keras_dml.recipes import dump
 from keras_dml.reports.analysis import Run
 from keras_dml.reports.explorer import explorer
 from keras_dml.reports.figures import RunFigure, figures_of
-from keras_dml.reports.svg import data_uri, inline_svg
+from keras_dml.reports.html import asset, document
+from keras_dml.reports.pictures import data_uri
+from keras_dml.reports.svg import inline_svg
 from keras_dml.runs.definitions import definition
 from keras_dml.runs.folder import load_result
 from keras_dml.runs.outcome import divisions_table
@@ -67,10 +68,8 @@ def render(run: Run, queries: int = 60) -> str:
     figures = {figure.name: figure for figure in figures_of(run)}
     rest = [f for name, f in figures.items() if name not in CURVES]
     result = load_result(run.folder)
-    return Template(_asset("page.html")).substitute(
+    body = Template(asset("report.html")).substitute(
         title=escape(run.recipe.name),
-        style=_asset("page.css"),
-        script=_asset("explorer.js"),
         about=_about(run, result),
         metrics=_metrics(run, result),
         definitions=_definitions(run),
@@ -84,11 +83,7 @@ def render(run: Run, queries: int = 60) -> str:
         environment=_environment(result),
         data=_json(shown),
     )
-
-
-def _asset(name: str) -> str:
-    folder = resources.files("keras_dml.reports") / "assets"
-    return (folder / name).read_text(encoding="utf-8")
+    return document(f"{run.recipe.name} – report", body, asset("explorer.js"))
 
 
 def _json(content: Any) -> str:
@@ -147,7 +142,7 @@ def _divisions(result: dict[str, Any]) -> str:
     header, *rows = divisions_table(result["divisions"])
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in header)
     lines = (_row(first, map(escape, cells)) for first, *cells in rows)
-    return Template(_asset("divisions.html")).substitute(
+    return Template(asset("divisions.html")).substitute(
         head=head, rows="\n".join(lines)
     )
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from keras_dml.data.data_uri import data_uri
 from keras_dml.data.decode import read_image
 from keras_dml.reports.html import document
+from keras_dml.reports.pictures import thumbnail
 from keras_dml.search.hits import Hit, Hits
 
 
@@ -21,7 +21,8 @@ def results_page(queries: Sequence[str | os.PathLike[str]], hits: Hits) -> str:
         queries: The files that were searched for, Q.
         hits: What was found, Q lists.
     """
-    parts = [_about(hits)]
+    title = "Search results"
+    parts = [f"<header>\n<h1>{title}</h1>\n{_about(hits)}\n</header>\n<main>"]
     for path, found in zip(queries, hits, strict=True):
         figures = [_query(Path(path), found, hits.threshold)]
         figures += [_hit(rank, hit) for rank, hit in enumerate(found, 1)]
@@ -30,7 +31,7 @@ def results_page(queries: Sequence[str | os.PathLike[str]], hits: Hits) -> str:
             f"<section>\n<h2>{_text(Path(path).name)}</h2>\n"
             f'<ul class="grid">\n{items}\n</ul>\n</section>'
         )
-    return document("Search results", "\n".join(parts))
+    return document(title, "\n".join([*parts, "</main>"]))
 
 
 def caption(row: dict[str, Any]) -> str:
@@ -45,7 +46,7 @@ def _about(hits: Hits) -> str:
     text = "Scores are cosine similarities: 1 is the same direction."
     if hits.threshold is not None:
         text += f" Those of {hits.threshold:.4f} and more are matches."
-    return f'<p class="quiet">{text}</p>'
+    return f'<p class="note">{text}</p>'
 
 
 def _query(path: Path, found: list[Hit], threshold: float | None) -> str:
@@ -77,23 +78,23 @@ def _hit(rank: int, hit: Hit) -> str:
 
 def _verdict(is_match: bool, good: str, bad: str) -> str:
     if is_match:
-        return f'<span class="good">{good}</span>'
-    return f'<span class="bad">{bad}</span>'
+        return f'<span class="right">{good}</span>'
+    return f'<span class="wrong">{bad}</span>'
 
 
 def _picture(row: dict[str, Any], said: str) -> str:
-    thumbnail = str(row.get("thumbnail"))
+    kept = str(row.get("thumbnail"))
     # Another address would make the page ask for something.
-    if thumbnail.startswith("data:image/"):
-        return _image(thumbnail, said)
+    if kept.startswith("data:image/"):
+        return _image(kept, said)
     if not row.get("path"):
-        return '<div class="missing quiet">no file</div>'
+        return '<div class="missing note">no file</div>'
     box = row.get("box")
     try:
         pixels = read_image(row["path"], box and np.array(box))
     except ValueError:
-        return '<div class="missing quiet">file cannot be read</div>'
-    return _image(data_uri(pixels), said)
+        return '<div class="missing note">file cannot be read</div>'
+    return _image(thumbnail(pixels), said)
 
 
 def _image(uri: str, said: str) -> str:

@@ -6,6 +6,8 @@ import re
 from html import escape
 from typing import TYPE_CHECKING
 
+from keras_dml.reports.pictures import picture
+
 if TYPE_CHECKING:
     from keras_dml.visualization.data_figure import DataFigure
 
@@ -65,12 +67,5 @@ def _without_unused_ids(svg: str) -> str:
 def _webp(encoded: str) -> str:
     from PIL import Image
 
-    buffer = io.BytesIO()
     with Image.open(io.BytesIO(base64.b64decode(encoded))) as image:
-        image.save(buffer, "WEBP", quality=80, method=4)
-    return data_uri(buffer.getvalue(), "image/webp")
-
-
-def data_uri(content: bytes, kind: str) -> str:
-    """Content that stands in a page itself."""
-    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+        return picture(image, "webp", quality=80)

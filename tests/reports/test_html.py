@@ -1,9 +1,26 @@
+import base64
+import hashlib
+import re
+
 from keras_dml.reports.html import document
 
 
 def test_titles_are_text() -> None:
-    page = document("</title><script>", "<p>body</p>")
+    page = document("</title><script>", "<p>$body</p>")
     assert "<script>" not in page
-    assert page.count("&lt;/title&gt;&lt;script&gt;") == 2
-    assert "<p>body</p>" in page
-    assert page.startswith("<!DOCTYPE html>")
+    assert page.count("&lt;/title&gt;&lt;script&gt;") == 1
+    assert "<p>$body</p>" in page
+    assert page.startswith("<!doctype html>")
+
+
+def test_nothing_is_fetched_and_only_the_script_is_run() -> None:
+    policy = r'Content-Security-Policy" content="([^"]*)"'
+    (found,) = re.findall(policy, document("A page", ""))
+    assert found.startswith("default-src 'none';")
+    assert "script-src" not in found
+    page = document("A page", "", "const é = 1;\n")
+    (found,) = re.findall(policy, page)
+    (script,) = re.findall("<script>(.*)</script>", page, re.S)
+    digest = hashlib.sha256(script.encode()).digest()
+    allowed = base64.b64encode(digest).decode()
+    assert f"script-src 'sha256-{allowed}'" in found

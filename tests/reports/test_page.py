@@ -12,7 +12,7 @@ from PIL import Image
 
 from keras_dml.evaluation import bootstrap
 from keras_dml.reports import Run, report
-from keras_dml.reports.explorer import explorer, thumbnail
+from keras_dml.reports.explorer import explorer
 from keras_dml.reports.svg import inline_svg
 from keras_dml.visualization import compositor_weights
 from tests.reports.conftest import HOSTILE
@@ -162,13 +162,6 @@ def test_worst_queries_are_never_left_out(run_of) -> None:
         for row in [query, *(n for found in lists for n, _, _ in found)]
     }
     assert set(shown["images"]) == needed
-
-
-def test_thumbnails_are_small() -> None:
-    pixels = np.random.default_rng(0).integers(256, size=(90, 300, 3))
-    encoded = thumbnail(pixels.astype(np.uint8)).partition(",")[2]
-    with Image.open(io.BytesIO(base64.b64decode(encoded))) as image:
-        assert image.size == (72, 22)
 
 
 def test_figures_are_in_the_color_of_the_text() -> None:

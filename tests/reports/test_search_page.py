@@ -59,7 +59,7 @@ def test_names_are_text_and_nothing_else(page) -> None:
     assert {tag for tag, _ in page.tags} <= {
         "html", "head", "meta", "title", "style", "body", "h1", "h2", "p",
         "section", "ul", "li", "figure", "figcaption", "img", "div",
-        "strong", "span", "br",
+        "strong", "span", "br", "link", "header", "main",
     }  # fmt: skip
     assert not any(name.startswith("on") for _, x in page.tags for name in x)
     assert NAME in page.text

@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_dml.data.data_uri import data_uri
+from keras_dml.reports.pictures import thumbnail
 
 
+@pytest.mark.parametrize("kind", ["jpeg", "webp"])
 @pytest.mark.parametrize(
     ("shape", "size", "mode"),
     [
@@ -17,10 +18,11 @@ from keras_dml.data.data_uri import data_uri
         ((1, 5000, 3), (192, 1), "RGB"),
     ],
 )
-def test_small_jpegs(shape, size, mode) -> None:
+def test_small_pictures(shape, size, mode, kind) -> None:
     pixels = np.full(shape, 77, np.uint8)
-    kind, _, content = data_uri(pixels).partition(",")
-    assert kind == "data:image/jpeg;base64"
+    start, _, content = thumbnail(pixels, kind=kind).partition(",")
+    assert start == f"data:image/{kind};base64"
     with Image.open(io.BytesIO(base64.b64decode(content))) as image:
-        assert (image.size, image.mode) == (size, mode)
+        assert image.size == size
+        assert image.mode == (mode if kind == "jpeg" else "RGB")
         assert abs(int(np.asarray(image).mean()) - 77) <= 1
