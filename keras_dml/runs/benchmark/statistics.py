@@ -1,6 +1,7 @@
 """Means over seeds, differences between recipes, and how sure they are."""
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -47,7 +48,7 @@ def mean_interval(
     if count < 2 or not np.isfinite(values).all():
         return Interval(mean, math.nan, math.nan)
     quantile = stats.t.ppf((1 + confidence) / 2, count - 1)
-    half = float(quantile * np.std(values, ddof=1) / math.sqrt(count))
+    half = float(quantile * stats.sem(values))
     return Interval(mean, mean - half, mean + half)
 
 
@@ -73,10 +74,10 @@ def paired_difference(
     interval = mean_interval(gains, confidence)
     p_value = math.nan
     if not math.isnan(interval.low) and gains.any():
-        count = len(gains)
-        error = float(np.std(gains, ddof=1)) / math.sqrt(count)
-        t = abs(interval.estimate) / error if error else math.inf
-        p_value = float(2 * stats.t.sf(t, count - 1))
+        with warnings.catch_warnings():
+            # Of differences that are all alike, whose p value is 0.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            p_value = float(stats.ttest_rel(second, first).pvalue)
     return PairedDifference(
         interval.estimate, interval.low, interval.high, p_value
     )
