@@ -1,7 +1,9 @@
 """Every code block of the README and of docs/ runs, on a bit of the data.
 
-The blocks of a page run in order. Those in Python share their names. Of the
-`sh` blocks, commands of this package run; the two of the README run in CI, as
+The blocks of a page run in order. Those in Python share their names. One that
+begins with the name of a file, "# name.py" or "# name.yaml", is written to that
+file; a program is then for a `sh` block to run. Of the `sh` blocks, commands of
+this package run, and such programs; the two of the README run in CI, as
 printed. A client of a server is answered by one that does as TensorFlow
 Serving. YAML blocks must be recipes.
 """
@@ -11,6 +13,8 @@ import dataclasses
 import io
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,6 +35,9 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 QUICK = ["docs/concepts.md", "docs/losses.md"]
 """The pages whose blocks run with the tests that are not slow."""
+
+
+FILE = re.compile(r"# (\w+\.(?:py|yaml))\n")
 
 
 def name(page: Path) -> str:
@@ -91,6 +98,7 @@ def little_data(little, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(keras_dml.data, "glyphs", lambda: little)
     stand_in(monkeypatch, "glyphs", lambda: little)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     write_photographs(tmp_path)
 
@@ -115,9 +123,14 @@ def server(tmp_path) -> Iterator[str]:
 @pytest.mark.usefixtures("little_data")
 def test_blocks_run(page: Path, server: str) -> None:
     names: dict[str, object] = {"__name__": "docs"}
-    for language, block in blocks(page, "python", "sh"):
+    for language, block in blocks(page, "python", "sh", "yaml"):
         if language == "sh":
             run_commands(block)
+            continue
+        if file := FILE.match(block):
+            Path(file[1]).write_text(block)
+            continue
+        if language == "yaml":
             continue
         block = block.replace("localhost:8501", server)
         with contextlib.redirect_stdout(io.StringIO()):
@@ -131,11 +144,18 @@ def run_commands(block: str) -> None:
         if program == "keras-dml":
             result = CliRunner().invoke(main, arguments)
             assert result.exit_code == 0, f"{line}\n{result.output}"
+        if program == "python" and Path(arguments[0]).is_file():
+            subprocess.run([sys.executable, *arguments], check=True)
 
 
 @with_blocks("yaml")
-def test_recipes_in_docs_are_recipes(page: Path) -> None:
-    for _, block in blocks(page, "yaml"):
+def test_recipes_in_docs_are_recipes(page: Path, tmp_path, monkeypatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    for language, block in blocks(page, "python", "yaml"):
+        if language == "python":
+            if file := FILE.match(block):
+                (tmp_path / file[1]).write_text(block)
+            continue
         content = yaml.safe_load(block)
         base = content.pop("base", None)
         if base:

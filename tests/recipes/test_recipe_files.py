@@ -8,16 +8,13 @@ from typing import Any
 import pytest
 import yaml
 
+from keras_dml.methods import METHODS
 from keras_dml.recipes import load
 from keras_dml.recipes.files import merge
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 ALL = sorted(RECIPES.rglob("*.yaml"))
 DATA_SETS = ("cub200", "cars196", "sop", "inshop", "vehicleid")
-METHODS = (
-    "abe", "attentive_grouping", "baseline", "dcml", "diva",
-    "divide_and_conquer",
-)  # fmt: skip
 PUBLISHED = [
     path
     for path in ALL
