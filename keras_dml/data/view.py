@@ -1,6 +1,6 @@
 """View: what a model sees of an image at test time."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import keras
@@ -14,9 +14,11 @@ from keras_dml.data.resizing import (
     squash,
 )
 from keras_dml.utils.arguments import check_choice
-from keras_dml.utils.types import Rows
+from keras_dml.utils.serialization import register
+from keras_dml.utils.types import Config, Rows
 
 
+@register
 @dataclass(frozen=True)
 class View:
     """The deterministic view: resize, then cut the center out.
@@ -78,9 +80,9 @@ class View:
         """The view that a model takes.
 
         Args:
-            model: A model with one image input of known size; its
-                attributes `resize` and `resize_mode`, where it has them,
-                are those of the view.
+            model: A model with one image input of known size. Its
+                attribute `view`, where it has one, is the view; else
+                images are resized no more than the input needs.
 
         Raises:
             ValueError: If the model's input is not one image.
@@ -94,12 +96,8 @@ class View:
                 f"input_shape={shape}. Build the model with such an input, "
                 "or make the View yourself."
             )
-        return cls(
-            shape[1:3],
-            shape[3],
-            getattr(model, "resize", None),
-            getattr(model, "resize_mode", "shortest"),
-        )
+        own = getattr(model, "view", None)
+        return own if isinstance(own, View) else cls(shape[1:3], shape[3])
 
     def attach_to(self, model: keras.Model) -> keras.Model:
         """Makes a model remember the view, as `of` finds it.
@@ -111,9 +109,15 @@ class View:
         Returns:
             The model.
         """
-        model.resize = self.resize
-        model.resize_mode = self.resize_mode
+        model.view = self
         return model
+
+    def get_config(self) -> Config:
+        return {**asdict(self), "size": list(self.size)}
+
+    @classmethod
+    def from_config(cls, config: Config) -> "View":
+        return cls(**config)
 
     @property
     def frame(self) -> tuple[int, int] | None:

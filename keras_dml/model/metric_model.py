@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_dml.data.view import View
 from keras_dml.model.head import Head
 from keras_dml.model.loss_weighting import LossWeighting
 from keras_dml.model.momentum import MomentumEncoder
@@ -44,10 +45,10 @@ class MetricModel(keras.Model):
             Other paths start with "backbone/", "head/" or "objective/".
         decay_loss_variables: Whether the optimizer's weight decay also
             applies to the variables that losses own.
-        resize: Side, in pixels, to which evaluation and export resize an
-            image before its centre crop; by default what the input needs.
-        resize_mode: Which side that is, see `keras_dml.data.View`.
-        momentum: μ of the `MomentumEncoder` that embeds the second view of
+        view: What evaluation, clustering and export make of an image, a
+            `keras_dml.data.View` of the backbone's input size and
+            channels. By default it is resized no more than they need.
+        ema_momentum: μ of the `MomentumEncoder` that embeds the second view of
             an image, for objectives that compare two. None: there is none.
         copy_statistics: As for `MomentumEncoder`.
         **kwargs: Passed to `keras.Model`.
@@ -59,7 +60,8 @@ class MetricModel(keras.Model):
         Unit embeddings, (B, D), float32.
 
     Raises:
-        ValueError: If a loss weight does not name a term.
+        ValueError: If a loss weight does not name a term, or the view has
+            not the size and channels of the backbone's input.
     """
 
     def __init__(
@@ -70,9 +72,8 @@ class MetricModel(keras.Model):
         loss_weights: dict[str, Any] | None = None,
         rate_multipliers: dict[str, float] | None = None,
         decay_loss_variables: bool = False,
-        resize: int | None = None,
-        resize_mode: str = "shortest",
-        momentum: float | None = None,
+        view: View | None = None,
+        ema_momentum: float | None = None,
         copy_statistics: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -82,9 +83,9 @@ class MetricModel(keras.Model):
         self.objective = objective
         self.rate_multipliers = dict(rate_multipliers or {})
         self.decay_loss_variables = decay_loss_variables
-        self.resize = resize
-        self.resize_mode = resize_mode
-        self.momentum = momentum
+        self.view = view
+        _check_view(view, backbone)
+        self.ema_momentum = ema_momentum
         self.copy_statistics = copy_statistics
         self.momentum_encoder: MomentumEncoder | None = None
         self.weighting = LossWeighting(
@@ -106,9 +107,12 @@ class MetricModel(keras.Model):
         outputs_shape = self.head.compute_output_shape(features_shape)
         if not self.objective.built:
             self.objective.build(outputs_shape)
-        if self.momentum is not None:
+        if self.ema_momentum is not None:
             self.momentum_encoder = MomentumEncoder(
-                self.backbone, self.head, self.momentum, self.copy_statistics
+                self.backbone,
+                self.head,
+                self.ema_momentum,
+                self.copy_statistics,
             )
         self.head.built = self.objective.built = self.built = True
 
@@ -281,9 +285,8 @@ class MetricModel(keras.Model):
             "loss_weights": self.weighting.serialized_weights(),
             "rate_multipliers": self.rate_multipliers,
             "decay_loss_variables": self.decay_loss_variables,
-            "resize": self.resize,
-            "resize_mode": self.resize_mode,
-            "momentum": self.momentum,
+            "view": serialize(self.view),
+            "ema_momentum": self.ema_momentum,
             "copy_statistics": self.copy_statistics,
         }
 
@@ -291,7 +294,9 @@ class MetricModel(keras.Model):
     def from_config(
         cls, config: Config, custom_objects: Any = None
     ) -> "MetricModel":
-        parts = ("dtype", "backbone", "head", "objective", "loss_weights")
+        parts = (
+            "dtype", "backbone", "head", "objective", "loss_weights", "view",
+        )  # fmt: skip
         restored = {
             name: keras.saving.deserialize_keras_object(
                 config[name], custom_objects=custom_objects
@@ -299,3 +304,13 @@ class MetricModel(keras.Model):
             for name in parts
         }
         return cls(**{**config, **restored})
+
+
+def _check_view(view: View | None, backbone: keras.Model) -> None:
+    expected = tuple(backbone.input_shape[1:])
+    if view is not None and (*view.size, view.channels) != expected:
+        raise ValueError(
+            "`view` of MetricModel must have the size and channels of its "
+            f"backbone's input. Received: view={view}, input {expected}. "
+            f"Use View({expected[:2]}, {expected[2]}, …)."
+        )

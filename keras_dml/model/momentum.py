@@ -19,7 +19,7 @@ class MomentumEncoder(keras.layers.Layer):
     Args:
         backbone: The backbone to follow, built.
         head: The head to follow, built.
-        momentum: μ, in [0, 1].
+        ema_momentum: μ, in [0, 1].
         copy_statistics: Whether it also takes over weights that no
             gradient trains, as they are: the moving statistics of batch
             normalization.
@@ -32,7 +32,7 @@ class MomentumEncoder(keras.layers.Layer):
         The outputs of the head, each under its name after "momentum_".
 
     Raises:
-        ValueError: If `momentum` is out of range.
+        ValueError: If `ema_momentum` is out of range.
 
     Reference:
         He et al., "Momentum Contrast for Unsupervised Visual
@@ -43,17 +43,17 @@ class MomentumEncoder(keras.layers.Layer):
         self,
         backbone: keras.Model,
         head: Head,
-        momentum: float,
+        ema_momentum: float,
         copy_statistics: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if not 0 <= momentum <= 1:
+        if not 0 <= ema_momentum <= 1:
             raise ValueError(
-                "`momentum` of MetricModel must lie in [0, 1]. Received: "
-                f"momentum={momentum!r}."
+                "`ema_momentum` of MetricModel must lie in [0, 1]. Received: "
+                f"ema_momentum={ema_momentum!r}."
             )
-        self.momentum = momentum
+        self.ema_momentum = ema_momentum
         self.copy_statistics = copy_statistics
         self.backbone = keras.models.clone_model(backbone)
         self.backbone.set_weights(backbone.get_weights())
@@ -78,7 +78,7 @@ class MomentumEncoder(keras.layers.Layer):
             for average, new in zip(copy.weights, model.weights, strict=True):
                 if new.trainable:
                     # This form leaves equal weights exactly equal.
-                    step = (1 - self.momentum) * (new - average)
+                    step = (1 - self.ema_momentum) * (new - average)
                     average.assign_add(step)
                 elif self.copy_statistics:
                     average.assign(new)

@@ -49,15 +49,16 @@ def model(recipe: Recipe, batches: data.Sampler | None = None) -> MetricModel:
         arguments = num_classes.filled(arguments, count)
     elif num_classes.is_auto(arguments):
         raise ValueError(_needs_batches(recipe, "`num_classes: auto`"))
+    backbone = backbones.get(
+        recipe.backbone.name,
+        **recipe.backbone.model_dump(exclude={"name"}),
+    )
+    _, height, width, channels = backbone.input_shape
     built = factory(
-        backbones.get(
-            recipe.backbone.name,
-            **recipe.backbone.model_dump(exclude={"name"}),
-        ),
+        backbone,
         loss_weights=dict(recipe.loss_weights),
         rate_multipliers=recipe.rate_multipliers,
-        resize=recipe.resize,
-        resize_mode=recipe.resize_mode,
+        view=data.View((height, width), channels, **recipe.view.model_dump()),
         **arguments,
     )
     built.compile(optimizer(recipe, batches), jit_compile=recipe.jit)

@@ -1,6 +1,6 @@
 """Recipes: one YAML file says everything about a training run."""
 
-from typing import Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator
 
@@ -9,6 +9,7 @@ from keras_dml.methods.declaration import find
 from keras_dml.recipes.optimizer_sections import Optimizer
 from keras_dml.recipes.section import Named, Section
 
+Side: TypeAlias = Annotated[int, Field(ge=1)]
 ResizeMode: TypeAlias = Literal["shortest", "longest", "squash"]
 
 
@@ -30,10 +31,25 @@ class Batches(Section):
     steps_per_epoch: int | None = Field(None, ge=1)
 
 
-class Augmentation(Section):
-    """See `keras_dml.data.pipeline`."""
+class View(Section):
+    """What the model sees of an image; see `keras_dml.data.View`.
 
-    resize: int | None = Field(None, ge=1)
+    Training cuts its windows out of images of the same size, where
+    `augmentation` says nothing else.
+    """
+
+    resize: Side | None = None
+    resize_mode: ResizeMode = "shortest"
+
+
+class Augmentation(Section):
+    """See `keras_dml.data.pipeline`.
+
+    `resize` and `resize_mode` are by default those of the recipe's `view`;
+    with `resize: null` windows are cut out of the images as they are.
+    """
+
+    resize: Side | None = None
     resize_mode: ResizeMode = "shortest"
     crop: Literal["random", "random_resized", "center"] = "random"
     flip: bool = False
@@ -69,6 +85,7 @@ class Recipe(Section):
     backbone: Backbone = Backbone(name="small_convnet")
     method: SerializeAsAny[Named]
     batches: Batches = Batches()
+    view: View = View()
     augmentation: Augmentation = Field(Augmentation(), validate_default=True)
     optimizer: Optimizer = Optimizer()
     loss_weights: dict[str, float | Literal["learned"]] = {}
@@ -76,9 +93,19 @@ class Recipe(Section):
     epochs: int = Field(8, ge=1, validate_default=True)
     precision: Literal["float32", "mixed_float16", "mixed_bfloat16"] = "float32"
     jit: bool | Literal["auto"] = "auto"
-    resize: int | None = Field(None, ge=1)
-    resize_mode: ResizeMode = "shortest"
     evaluation: Evaluation = Evaluation()
+
+    @field_validator("augmentation", mode="before")
+    @classmethod
+    def _resized_as_the_view(
+        cls, augmentation: Any, info: ValidationInfo
+    ) -> Any:
+        if isinstance(augmentation, Augmentation):
+            augmentation = augmentation.model_dump(exclude_unset=True)
+        view = info.data.get("view")
+        if view is None or not isinstance(augmentation, dict):
+            return augmentation
+        return {**view.model_dump(), **augmentation}
 
     @field_validator("augmentation")
     @classmethod

@@ -145,7 +145,7 @@ def test_features_space_clusters_pooled_features(tiny_backbone, images) -> None:
 
 def test_features_are_those_of_the_models_view(tiny_backbone) -> None:
     model = methods.divide_and_conquer(
-        tiny_backbone, num_learners=2, resize=20, resize_mode="longest"
+        tiny_backbone, num_learners=2, view=View((16, 16), 1, 20, "longest")
     )
     features = _feature_model(model)
     assert View.of(features) == View.of(model)

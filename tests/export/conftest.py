@@ -15,7 +15,7 @@ from tests.export.serving import make_model, random_images
 @pytest.fixture(scope="package")
 def model() -> keras.Model:
     keras.utils.set_random_seed(0)
-    model = make_model(resize=20)
+    model = make_model(view=View((16, 16), 1, 20))
     model.compile("adam")
     model.optimizer.build(model.trainable_variables)
     return model

@@ -69,7 +69,8 @@ def test_encoded_files_take_the_channels_of_the_model(
 def test_images_are_resized_in_the_way_of_the_model(
     mode: str, tmp_path: Path
 ) -> None:
-    model = make_model(channels=3, resize=20, resize_mode=mode)
+    view = View((16, 16), 3, 20, mode)
+    model = make_model(channels=3, view=view)
     path = export_model(model, tmp_path / "1")
     images = [random_images(*size, 3) for size in ((30, 41), (41, 23), (1, 9))]
     by_file = serve(path, [file_of(x) for x in images])["embedding"]
@@ -79,7 +80,7 @@ def test_images_are_resized_in_the_way_of_the_model(
     ]
     assert_same(by_file, np.concatenate(by_pixels))
     assert_same(by_file, np.concatenate([predict(model, [x]) for x in images]))
-    model.resize_mode = "shortest"
+    model.view = View((16, 16), 3, 20)
     other = np.concatenate([predict(model, [x]) for x in images])
     assert (np.abs(by_file - other).max(axis=1) > 1e-3).all()
 

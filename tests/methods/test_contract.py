@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from keras_dml import MetricModel, backbones, methods
+from keras_dml.data import View
 from keras_dml.export import export_model
 from keras_dml.model.head import Head
 from tests.conftest import blobs
@@ -40,8 +41,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "embedding_dim": 10,
         "loss": {"name": "contrastive"},
         "pooling": "max",
-        "resize": 18,
-        "resize_mode": "squash",
+        "view": View((16, 16), 1, 18, "squash"),
         "loss_weights": {"metric": "learned"},
         "rate_multipliers": {"backbone": 0.5},
     },
@@ -65,7 +65,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "temperature": 0.2,
         "weighting": "paper",
         "limit": 2.0,
-        "momentum": 0.5,
+        "ema_momentum": 0.5,
         "copy_statistics": True,
         "psi_units": 16,
         "reduction": "sum",
@@ -247,8 +247,8 @@ def test_file_round_trip_after_training(name: str, tmp_path) -> None:
     np.testing.assert_array_equal(again(x), model(x))
     assert again.head.get_config() == model.head.get_config()
     assert plain(again.objective) == plain(model.objective)
-    plain_keys = ("loss_weights", "rate_multipliers", "momentum")
-    for key in (*plain_keys, "resize", "resize_mode"):
+    plain_keys = ("loss_weights", "rate_multipliers", "ema_momentum")
+    for key in (*plain_keys, "view"):
         assert again.get_config()[key] == model.get_config()[key]
     for a, b in zip(
         again.optimizer.variables, model.optimizer.variables, strict=True
@@ -311,14 +311,8 @@ def test_export_gives_the_same_embeddings(name: str, tmp_path) -> None:
     images = np.random.default_rng(0).uniform(0, 255, (3, 18, 18, 1))
     images = images.astype("float32")
     # The test view of an 18-pixel image with resize=18: the centre.
-    resized = build_view(model).apply(tf.constant(images))
+    resized = View.of(model).apply(tf.constant(images))
     embedding = next(iter(served(tf.constant(images)).values()))
     np.testing.assert_allclose(
         embedding, model.predict(resized, verbose=0), atol=1e-5
     )
-
-
-def build_view(model: MetricModel) -> Any:
-    from keras_dml.data import View
-
-    return View.of(model)

@@ -25,7 +25,7 @@ def model(tiny_backbone):
         tiny_backbone,
         loss=LOSS,
         tasks=DivaObjective(tasks, psi_units=8),
-        momentum=0.9,
+        ema_momentum=0.9,
         loss_weights={f"task_{name}": 0.3 for name in TASKS[1:]}
         | {"task_decorrelation_intra": 100.0},
     )

@@ -234,7 +234,7 @@ def two_views():
 
 def model_with_keys(backbone):
     return model_of(
-        backbone, num_compositors=2, tasks=KeyObjective(), momentum=0.9
+        backbone, num_compositors=2, tasks=KeyObjective(), ema_momentum=0.9
     )
 
 

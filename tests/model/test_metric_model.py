@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 from keras_dml import MetricModel, methods
+from keras_dml.data import View
 from keras_dml.model.head import Head
 from keras_dml.model.objective import Objective
 from tests.methods.test_contract import batch
@@ -223,10 +224,7 @@ def test_unknown_pooling_is_refused() -> None:
         Head(pooling="sum")
 
 
-def test_files_of_earlier_versions_resized_the_short_side(
-    tiny_backbone,
-) -> None:
-    model = methods.baseline(tiny_backbone, embedding_dim=4, resize=20)
-    config = model.get_config()
-    assert config.pop("resize_mode") == "shortest"
-    assert MetricModel.from_config(config).resize_mode == "shortest"
+def test_a_view_of_another_size_is_refused(tiny_backbone) -> None:
+    for view in (View((16, 18), 1), View((16, 16), 3)):
+        with pytest.raises(ValueError, match=r"input \(16, 16, 1\)\. Use View"):
+            methods.baseline(tiny_backbone, view=view)

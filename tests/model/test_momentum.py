@@ -11,9 +11,9 @@ from tests.conftest import graph_and_xla
 from tests.methods.test_contract import batch
 
 
-def model_of(backbone, momentum=0.75, **kwargs) -> MetricModel:
+def model_of(backbone, ema_momentum=0.75, **kwargs) -> MetricModel:
     model = methods.baseline(
-        backbone, embedding_dim=4, momentum=momentum, **kwargs
+        backbone, embedding_dim=4, ema_momentum=ema_momentum, **kwargs
     )
     model.compile(keras.optimizers.SGD(0.5))
     return model
@@ -75,7 +75,7 @@ def test_parameters_are_a_running_average(
 
 
 def test_without_momentum_it_is_the_model_in_inference(tiny_backbone) -> None:
-    model = model_of(tiny_backbone, momentum=0.0, copy_statistics=True)
+    model = model_of(tiny_backbone, ema_momentum=0.0, copy_statistics=True)
     model.train_on_batch(*views())
     x, _ = batch()
     predicted = model.predict(x, verbose=0)
@@ -133,7 +133,7 @@ def test_it_is_saved_but_not_exported(tiny_backbone, tmp_path) -> None:
 
 
 def test_without_it_a_second_view_changes_nothing(tiny_backbone) -> None:
-    model = model_of(tiny_backbone, momentum=None)
+    model = model_of(tiny_backbone, ema_momentum=None)
     x, targets = views()
     assert set(model.outputs_of(x)) == {"embedding"}
     model.fit(x, targets, batch_size=6, epochs=1, verbose=0)
@@ -141,5 +141,5 @@ def test_without_it_a_second_view_changes_nothing(tiny_backbone) -> None:
 
 @pytest.mark.parametrize("momentum", [-0.1, 1.5])
 def test_momentum_out_of_range_is_refused(momentum, tiny_backbone) -> None:
-    with pytest.raises(ValueError, match=f"Received: momentum={momentum}"):
-        model_of(tiny_backbone, momentum=momentum)
+    with pytest.raises(ValueError, match=f"Received: ema_momentum={momentum}"):
+        model_of(tiny_backbone, ema_momentum=momentum)

@@ -79,11 +79,9 @@ def test_trains_a_step_and_embeds(path, archives, monkeypatch) -> None:
     ]
     if recipe.data.name != "glyphs":
         settings += [f"data.path={archives / recipe.data.name}"]
-        settings += ["backbone.input_shape=[32, 32, 3]", "resize=36"]
+        settings += ["backbone.input_shape=[32, 32, 3]", "view.resize=36"]
         if recipe.data.name == "image_folder":
             settings += ["data.train_classes=0.5"]
-        if recipe.augmentation.resize:
-            settings += ["augmentation.resize=36"]
     if recipe.method.name == "abe":
         settings += ["batches.images_per_class=2"]
     recipe = load(path, tuple(settings))

@@ -119,8 +119,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "batches.images_per_class": 4, "optimizer.learning_rate": 1e-5,
         "optimizer.epsilon": 1e-8, "augmentation.crop": "random",
         "augmentation.flip": True, "augmentation.resize": 256,
-        "backbone.input_shape": (224, 224, 3), "resize": 256,
-        "resize_mode": "shortest", "augmentation.resize_mode": "shortest",
+        "backbone.input_shape": (224, 224, 3), "view.resize": 256,
+        "view.resize_mode": "shortest", "augmentation.resize_mode": "shortest",
         "backbone.freeze_batch_norm": True,
     },
     "sop/baseline": {
@@ -146,7 +146,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "method.num_learners": 4, "method.embedding_dim": 512,
         "method.num_compositors": 8, "loss_weights.task_metric": 1.0,
         "loss_weights.reinforcement": 0.05, "optimizer.learning_rate": 1e-6,
-        "augmentation.crop": "random_resized", "resize_mode": "squash",
+        "augmentation.crop": "random_resized", "view.resize_mode": "squash",
         "augmentation.resize": 256, "augmentation.resize_mode": "squash",
         "batches.classes_per_batch": 28, "batches.images_per_class": 4,
     },
@@ -157,13 +157,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "batches.images_per_class": 2, "optimizer.name": "sgd",
         "optimizer.momentum": 0.9, "backbone.name": "googlenet",
         "augmentation.resize": 256, "augmentation.resize_mode": "longest",
-        "resize": 256, "resize_mode": "longest",
+        "view.resize": 256, "view.resize_mode": "longest",
     },
     "cub200/abe_cropped": {
-        "augmentation.resize_mode": "longest", "resize_mode": "longest",
+        "augmentation.resize_mode": "longest", "view.resize_mode": "longest",
     },
     "cars196/abe_cropped": {
-        "augmentation.resize_mode": "squash", "resize_mode": "squash",
+        "augmentation.resize_mode": "squash", "view.resize_mode": "squash",
     },
     "cub200/attentive_grouping": {
         "method.num_groups": 3, "method.embedding_dim": 512,

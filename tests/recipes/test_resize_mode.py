@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from keras_dml.data import ImageSet, View
-from keras_dml.recipes import RecipeError, building, load
+from keras_dml.recipes import RecipeError, building, dump, load
 from tests.data.small_images import LABELS, noise
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "glyphs" / "baseline.yaml"
@@ -19,8 +19,8 @@ SETTINGS = (
     "backbone.input_shape=[16, 16, 1]",
     "batches.classes_per_batch=3",
     "batches.images_per_class=2",
-    "resize=18",
-    "resize_mode=squash",
+    "view.resize=18",
+    "view.resize_mode=squash",
 )
 
 
@@ -37,9 +37,22 @@ def test_training_and_test_are_resized_as_the_recipe_says() -> None:
         np.testing.assert_array_equal(x, padded[y["index"]])
 
 
-@pytest.mark.parametrize("section", ["", "augmentation."])
+def test_the_view_is_set_once(tmp_path) -> None:
+    """Training resizes as the test does, also by a recipe that was dumped."""
+    recipe = load(RECIPE, ("view={resize: 56, resize_mode: longest}",))
+    seen = recipe.augmentation
+    assert (seen.resize, seen.resize_mode) == (56, "longest")
+    (tmp_path / "dumped.yaml").write_text(dump(recipe))
+    assert load(tmp_path / "dumped.yaml") == recipe
+    settings = ("view.resize=56", "augmentation.resize=null")
+    raw = load(RECIPE, settings)
+    assert (raw.view.resize, raw.augmentation.resize) == (56, None)
+
+
+@pytest.mark.parametrize("section", ["view.", "augmentation."])
 def test_by_default_it_is_the_short_side(section: str) -> None:
     recipe = load(RECIPE)
-    assert recipe.resize_mode == recipe.augmentation.resize_mode == "shortest"
+    view, augmentation = recipe.view, recipe.augmentation
+    assert view.resize_mode == augmentation.resize_mode == "shortest"
     with pytest.raises(RecipeError, match=f"`{section}resize_mode`.*longest"):
         load(RECIPE, (f"{section}resize_mode=pad",))

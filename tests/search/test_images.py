@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from keras_dml import backbones, methods
-from keras_dml.data import ImageSet
+from keras_dml.data import ImageSet, View
 from keras_dml.evaluation import embed
 from keras_dml.losses import MarginLoss
 from keras_dml.search import Index
@@ -127,7 +127,7 @@ def test_other_sizes_are_another_model(model, files, tmp_path) -> None:
 
 def test_another_way_to_resize_is_another_model(files, tmp_path) -> None:
     model = small_model()
-    model.resize_mode = "squash"
+    model.view = View((16, 16), 1, resize_mode="squash")
     Index.build(model, files).save(tmp_path / "i", include_model=False)
     Index.load(tmp_path / "i", model)
     with pytest.raises(ValueError, match="another size.*shortest.*squash"):

@@ -13,7 +13,11 @@ from keras_dml.visualization import (
 
 def model_of(backbone, grouping: str = "A") -> MetricModel:
     return methods.attentive_grouping(
-        backbone, embedding_dim=6, num_groups=3, grouping=grouping, resize=18
+        backbone,
+        embedding_dim=6,
+        num_groups=3,
+        grouping=grouping,
+        view=View((16, 16), 1, 18),
     )
 
 

@@ -59,7 +59,7 @@ def test_refuses_models_without_what_is_analyzed(tiny_backbone, images) -> None:
 
 def test_images_are_seen_as_in_evaluation(tiny_backbone) -> None:
     wide = ImageSet(noise(14, 40), LABELS)
-    model = model_of(tiny_backbone, resize=20, resize_mode="squash")
+    model = model_of(tiny_backbone, view=View((16, 16), 1, 20, "squash"))
     squashed = View((16, 16), 1, 20, "squash").apply(wide.images)
     y = model.outputs_of(squashed)["sub_embeddings"].numpy()
     units = y / np.linalg.norm(y, axis=-1, keepdims=True)

@@ -199,7 +199,7 @@ def diva(
     temperature: Positive = 0.1,
     weighting: Literal["released", "paper"] | None = "released",
     limit: Positive | None = None,
-    momentum: Share = 0.9,
+    ema_momentum: Share = 0.9,
     copy_statistics: bool = False,
     psi_units: Count = 512,
     reduction: Reduction = "mean",
@@ -247,7 +247,7 @@ def diva(
         weighting: "released", "paper", or None for plain NCE; see
             `losses.nce`.
         limit: λ of `weighting="paper"`.
-        momentum: μ of the momentum network.
+        ema_momentum: μ of the momentum network.
         copy_statistics: Whether it takes over the moving statistics of
             batch normalization. In the paper these are frozen. Set it for
             a backbone that normalizes by the batch.
@@ -318,7 +318,7 @@ def diva(
         ),
         objective=objective,
         loss_weights={**weights, **(loss_weights or {})},
-        momentum=momentum if "dance" in tasks else None,
+        ema_momentum=ema_momentum if "dance" in tasks else None,
         copy_statistics=copy_statistics,
         **kwargs,
     )
