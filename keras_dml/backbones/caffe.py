@@ -1,4 +1,4 @@
-"""What networks that were trained in Caffe have in common."""
+"""Networks that were trained in Caffe: what they have in common."""
 
 from typing import Any
 

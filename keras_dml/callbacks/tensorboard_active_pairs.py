@@ -1,4 +1,4 @@
-"""How many pairs of a batch an objective still learns from."""
+"""Active pairs: how many of a batch an objective still learns from."""
 
 from typing import Any
 

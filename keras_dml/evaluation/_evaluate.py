@@ -3,6 +3,7 @@
 import functools
 import operator
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -74,11 +75,8 @@ def evaluate(
     evaluation = _Evaluation(
         "evaluate", metrics, ks, distance, protocol, memory, seeds, progress
     )
-    return evaluation.of(
-        inputs.from_model(
-            model, examples, gallery, exclude, batch_size, progress
-        )
-    )
+    given = model, examples, gallery, exclude, batch_size, progress
+    return evaluation.of(inputs.from_model(*given))
 
 
 def evaluate_embeddings(
@@ -150,70 +148,45 @@ def evaluate_embeddings(
         >>> results = evaluate_embeddings(embeddings, labels, metrics="map@r")
         >>> results["map@r"]
     """
+    owner = "evaluate_embeddings"
     evaluation = _Evaluation(
-        "evaluate_embeddings",
-        metrics,
-        ks,
-        distance,
-        protocol,
-        memory,
-        seeds,
-        progress,
+        owner, metrics, ks, distance, protocol, memory, seeds, progress
     )
-    return evaluation.of(
-        inputs.from_embeddings(
-            embeddings, labels, gallery, gallery_labels, exclude
-        )
-    )
+    given = embeddings, labels, gallery, gallery_labels, exclude
+    return evaluation.of(inputs.from_embeddings(*given))
 
 
+@dataclass
 class _Evaluation:
-    """What to measure and how: the arguments that both functions have.
+    """What to measure and how: the arguments that both functions have."""
 
-    Args:
-        owner: The function that was called, for its messages.
-        metrics: As for `evaluate_embeddings`, as are all that follow.
-        ks: What the letter k stands for.
-        distance: "cosine", "euclidean" or "dot".
-        protocol: Which rows query which.
-        memory: What the search may take.
-        seeds: Seeds of K-means.
-        progress: Whether to show progress.
-    """
+    owner: str
+    metrics: str | Sequence[str]
+    ks: Sequence[int]
+    distance: str
+    protocol: Protocols
+    memory: int | str
+    seeds: Sequence[int]
+    progress: bool | None
 
-    def __init__(
-        self,
-        owner: str,
-        metrics: str | Sequence[str],
-        ks: Sequence[int],
-        distance: str,
-        protocol: Protocols,
-        memory: int | str,
-        seeds: Sequence[int],
-        progress: bool | None,
-    ) -> None:
-        self._owner = owner
-        self._wanted = expanded(metrics, ks, owner)
-        if distance not in DISTANCES:
+    def __post_init__(self) -> None:
+        self._wanted = expanded(self.metrics, self.ks, self.owner)
+        self._memory = as_bytes(self.memory, self.owner)
+        if self.distance not in DISTANCES:
             raise ValueError(
-                f"`distance` of {owner} must be one of {DISTANCES}. "
-                f"Received: distance={distance!r}."
+                f"`distance` of {self.owner} must be one of {DISTANCES}. "
+                f"Received: distance={self.distance!r}."
             )
-        if not len(seeds):
+        if not len(self.seeds):
             raise ValueError(
-                f"`seeds` of {owner} must not be empty. Received: "
-                f"seeds={seeds!r}. Use seeds=(0,)."
+                f"`seeds` of {self.owner} must not be empty. Received: "
+                f"seeds={self.seeds!r}. Use seeds=(0,)."
             )
-        self._distance = distance
-        self._protocol = protocol
-        self._memory = as_bytes(memory, owner)
-        self._seeds = seeds
-        self._progress = progress
 
     def of(self, given: Inputs) -> Results:
         """Measures."""
         images, gallery = given
-        tasks = inputs.tasks_of(images, gallery, self._protocol, self._owner)
+        tasks = inputs.tasks_of(images, gallery, self.protocol, self.owner)
         rows, per_query = self._search(tasks)
         per_seed, values = self._whole_set(images, gallery)
         for name, measured in (per_query | per_seed).items():
@@ -225,7 +198,7 @@ class _Evaluation:
             excluded=asked - len(rows),
             classes=_count_classes(images, gallery),
             gallery=len(tasks[0].gallery),
-            distance=self._distance,
+            distance=self.distance,
             draws=len(tasks),
             per_query=per_query,
             per_seed=per_seed,
@@ -242,25 +215,22 @@ class _Evaluation:
         rows: list[Rows] = []
         values: dict[str, list[FloatArray]] = {m.name: [] for m in metrics}
         for task in tasks:
-            scores = Scores(
-                task.queries.embeddings,
-                task.gallery.embeddings,
-                self._distance,
-            )
+            embeddings = task.queries.embeddings, task.gallery.embeddings
+            scores = Scores(*embeddings, self.distance)
             for ranks in search(
                 scores,
                 task.relevance(),
                 limits,
                 memory=self._memory,
                 symmetric=task.symmetric,
-                progress=self._progress,
+                progress=self.progress,
             ):
                 rows.append(task.query_rows[ranks.queries])
                 for metric in metrics:
                     values[metric.name].append(metric.per_query(ranks))
         if not sum(map(len, rows)):
             raise ValueError(
-                f"The labels that {self._owner} is given must leave at least "
+                f"The labels that {self.owner} is given must leave at least "
                 "one query a relevant image: another image of its class in "
                 f"the gallery. Received: {len(tasks[0].queries)} queries, "
                 f"{len(tasks[0].gallery)} gallery images and no such pair."
@@ -273,7 +243,7 @@ class _Evaluation:
         self, images: Images, gallery: Images | None
     ) -> tuple[dict[str, FloatArray], dict[str, float]]:
         """Clustering metrics for each seed, and those of the space."""
-        seeds = self._seeds
+        seeds = self.seeds
         clusterings = self._wanted_of("clusters")
         spaces = self._wanted_of("embeddings")
         if not clusterings and not spaces:
@@ -282,7 +252,7 @@ class _Evaluation:
         if gallery is not None:
             points = np.concatenate([points, gallery.embeddings])
             labels = np.concatenate([labels, gallery.labels])
-        if self._distance == "cosine":
+        if self.distance == "cosine":
             points = unit_rows(points)
         per_seed: dict[str, FloatArray] = {
             metric.name: np.empty(len(seeds)) for metric in clusterings

@@ -1,4 +1,4 @@
-"""How the terms of an objective are weighted against each other."""
+"""Weights of an objective's terms: numbers, schedules, or learned ones."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the explorer of a report shows: queries, neighbors, thumbnails."""
+"""Explorer of a report: queries, neighbors, thumbnails."""
 
 import base64
 import os

@@ -1,4 +1,4 @@
-"""Which figures belong to a run."""
+"""Figures that belong to a run."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Whether data can be measured, before time is spent on them."""
+"""Checks of data, before time is spent on training."""
 
 import numpy as np
 

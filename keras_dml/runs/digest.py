@@ -1,4 +1,4 @@
-"""Whether two runs were measured on the same images."""
+"""Digest of images: whether two runs were measured on the same ones."""
 
 import hashlib
 import os

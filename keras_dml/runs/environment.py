@@ -1,4 +1,4 @@
-"""What a run ran on."""
+"""Environment: the machine and the software that a run ran on."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""What a run measured, and how it reads on one page."""
+"""Outcome: what a run measured, and how it reads on one page."""
 
 from dataclasses import dataclass
 from typing import Any

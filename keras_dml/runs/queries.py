@@ -1,4 +1,4 @@
-"""What was measured for each query, kept in the folder of a run."""
+"""Queries: what was measured for each, kept in the folder of a run."""
 
 import json
 from pathlib import Path

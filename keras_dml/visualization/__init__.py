@@ -1,4 +1,4 @@
-"""What models look at: the papers' figures, and the arrays behind them.
+"""Figures of the papers, and the arrays behind them.
 
 Every figure is a `matplotlib.figure.Figure` whose attribute `data` holds
 its numbers, and whose `save` writes both.

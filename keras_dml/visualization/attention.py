@@ -1,4 +1,4 @@
-"""What the groups and learners of a model look at, as arrays."""
+"""Attention: what groups and learners of a model look at, as arrays."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the figures have in common: size, colors, marks."""
+"""Canvas: size, colors and marks that all figures share."""
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 

@@ -1,4 +1,4 @@
-"""How hard negatives are within and between clusters."""
+"""Clusters: how hard negatives are within and between them."""
 
 from typing import TYPE_CHECKING
 

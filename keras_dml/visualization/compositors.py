@@ -1,4 +1,4 @@
-"""How compositors weigh learners."""
+"""Compositors: how they weigh learners."""
 
 from typing import TYPE_CHECKING
 

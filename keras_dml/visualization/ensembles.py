@@ -1,4 +1,4 @@
-"""What compositors and learners of a DCML model have come to do."""
+"""Ensembles: what compositors and learners of a DCML model have come to do."""
 
 from typing import Any
 

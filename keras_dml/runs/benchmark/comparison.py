@@ -1,4 +1,4 @@
-"""What the runs of a benchmark say together."""
+"""Comparison: what the runs of a benchmark say together."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

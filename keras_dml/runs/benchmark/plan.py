@@ -1,4 +1,4 @@
-"""What a benchmark trains: some recipes, each with some seeds."""
+"""Plan of a benchmark: some recipes, each trained with some seeds."""
 
 import hashlib
 import os
