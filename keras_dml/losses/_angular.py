@@ -8,6 +8,12 @@ from keras import ops
 from keras_dml.losses.base import LOSSES, MetricLoss
 from keras_dml.losses.distances import inner_product
 from keras_dml.losses.gradients import custom_gradient
+from keras_dml.losses.mining.visits import (
+    State,
+    column_of,
+    for_each_marked,
+    value_in,
+)
 from keras_dml.losses.pairs import PairWeights, fixed, pair_masks
 from keras_dml.losses.reductions import (
     Terms,
@@ -15,7 +21,6 @@ from keras_dml.losses.reductions import (
     reduce_terms,
     weighted_exponents,
 )
-from keras_dml.losses.turns import entries, next_turn, turns
 from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
@@ -38,19 +43,19 @@ def angular(
     has_negative = ops.any(negative, axis=1, keepdims=True)
     positive = ops.logical_and(positive, has_negative)
     count = ops.sum(ops.cast(positive, "float32"), axis=1)
-    walk = _Walk(
+    terms = _Terms(
         positive, negative, ref_embeddings is None, angle, fixed(pair_weights)
     )
     refs = embeddings if ref_embeddings is None else ref_embeddings
-    total = walk.total(inner_product(embeddings, ref_embeddings), refs)
+    total = terms.total(inner_product(embeddings, ref_embeddings), refs)
     # Every term is above 0, so that both counts are the same.
     return reduce_terms(Terms(total, count, count), reduction)
 
 
-class _Walk:
+class _Terms:
     """Sums the terms over all positives, with memory O(B·R).
 
-    Visits the k-th positive of all anchors at once. The gradient is a walk
+    Visits the k-th positive of all anchors at once. The gradient is a loop
     of its own, which makes it work where loops of unknown length have no
     gradient (XLA, JAX).
 
@@ -73,11 +78,9 @@ class _Walk:
     ) -> None:
         tan2 = math.tan(math.radians(angle)) ** 2
         self.push, self.pull = 4.0 * tan2, 2.0 * (1.0 + tan2)
-        self.negative = negative
+        self.positive, self.negative = positive, negative
         self.of_positives, self.of_negatives = weights
         self.among = among
-        self.scores = turns(positive)
-        self.steps = ops.max(ops.sum(ops.cast(positive, "int32"), axis=1))
 
     def total(self, similarity: Tensor, refs: Tensor) -> Tensor:
         """(B,): the terms of each anchor, summed.
@@ -96,7 +99,7 @@ class _Walk:
 
             terms = losses
             if self.of_positives is not None:
-                terms = ops.where(self.scores > 0, self.of_positives, 0.0)
+                terms = ops.where(self.positive, self.of_positives, 0.0)
                 terms *= losses
             return ops.sum(terms, axis=1), gradient
 
@@ -106,14 +109,16 @@ class _Walk:
         """(B, R): log(1 + Σ_n exp f(a, p, n)) of each positive p, else 0."""
         near = self._exponents(similarity)
 
-        def add(best: Tensor, losses: Tensor) -> tuple[Tensor]:
-            index = self._index(best)
-            exponents = near + self._of_positives(index, similarity, refs)
+        def add(
+            k: Any, score: Tensor, visited: Tensor, losses: Tensor
+        ) -> State:
+            column = column_of(score, visited)
+            exponents = near + self._of_positives(column, similarity, refs)
             loss = masked_logsumexp(exponents, self.negative, add_one=True)
-            return (ops.where(self._pick(best), loss, losses),)
+            return (ops.where(visited, loss, losses),)
 
-        (losses,) = self._loop(add, ops.zeros_like(similarity))
-        return losses
+        initial = (ops.zeros_like(similarity),)
+        return for_each_marked(self.positive, add, initial)[0]
 
     def _slopes(
         self, similarity: Tensor, refs: Tensor, losses: Tensor, upstream: Tensor
@@ -121,29 +126,32 @@ class _Walk:
         """Gradient by the similarities and by the references."""
         near = self._exponents(similarity)
 
-        def add(best: Tensor, by_similarity: Tensor, by_refs: Tensor) -> Any:
-            index = self._index(best)
-            of_positives = self._of_positives(index, similarity, refs)
-            offset = of_positives - entries(losses, index)
-            weight = ops.where(best > 0, upstream[:, None], 0.0)
+        def add(k: Any, score: Tensor, visited: Tensor, *sums: Tensor) -> State:
+            by_similarity, by_refs = sums
+            column = column_of(score, visited)
+            of_positives = self._of_positives(column, similarity, refs)
+            offset = of_positives - value_in(losses, column)
+            weight = ops.where(score > 0, upstream[:, None], 0.0)
             if self.of_positives is not None:
-                factor = entries(self.of_positives, index)
-                weight *= ops.where(best > 0, factor, 0.0)
+                factor = value_in(self.of_positives, column)
+                weight *= ops.where(score > 0, factor, 0.0)
             share = ops.exp(near + offset) * weight
             pull = ops.sum(share, axis=1, keepdims=True) * -self.pull
             share = self.push * share
-            by_similarity += ops.where(self._pick(best), pull, share)
+            by_similarity += ops.where(visited, pull, share)
             count = ops.shape(refs)[0]
             if self.among:
-                by_similarity += ops.segment_sum(share, index, count)
+                by_similarity += ops.segment_sum(share, column, count)
             else:
                 by_p = ops.matmul(share, refs)
-                by_refs += ops.segment_sum(by_p, index, count) + ops.matmul(
-                    ops.transpose(share), ops.take(refs, index, axis=0)
+                by_refs += ops.segment_sum(by_p, column, count) + ops.matmul(
+                    ops.transpose(share), ops.take(refs, column, axis=0)
                 )
             return by_similarity, by_refs
 
-        return self._loop(add, ops.zeros_like(similarity), ops.zeros_like(refs))
+        initial = ops.zeros_like(similarity), ops.zeros_like(refs)
+        by_similarity, by_refs = for_each_marked(self.positive, add, initial)
+        return by_similarity, by_refs
 
     def _exponents(self, similarity: Tensor) -> Tensor:
         """(B, R) part of f of anchor and negative alone; −1e30 elsewhere."""
@@ -155,36 +163,14 @@ class _Walk:
         return ops.where(exists, exponents, -1e30)
 
     def _of_positives(
-        self, index: Tensor, similarity: Tensor, refs: Tensor
+        self, column: Tensor, similarity: Tensor, refs: Tensor
     ) -> Tensor:
-        """(B, R) rest of f, for the positives at `index`."""
+        """(B, R) rest of f, for the positives in those columns."""
         if self.among:
-            rows = ops.take(similarity, index, axis=0)
+            rows = ops.take(similarity, column, axis=0)
         else:
-            rows = inner_product(ops.take(refs, index, axis=0), refs)
-        return self.push * rows - self.pull * entries(similarity, index)
-
-    def _pick(self, best: Tensor) -> Tensor:
-        return ops.logical_and(self.scores == best, best > 0)
-
-    def _index(self, best: Tensor) -> Tensor:
-        """(B,) which reference it is; any if there is none."""
-        count = ops.shape(self.scores)[1]
-        index = count - ops.cast(best[:, 0], "int32")
-        return ops.minimum(index, count - 1)
-
-    def _loop(self, add: Any, *initial: Tensor) -> tuple[Tensor, ...]:
-        def body(k: Tensor, last: Tensor, *sums: Tensor) -> tuple[Tensor, ...]:
-            best = next_turn(self.scores, last)
-            return (k + 1, best, *add(best, *sums))
-
-        start = ops.full_like(self.scores[:, :1], float("inf"))
-        _, _, *sums = ops.while_loop(
-            lambda k, *_: k <= self.steps,
-            body,
-            (ops.ones_like(self.steps), start, *initial),
-        )
-        return tuple(sums)
+            rows = inner_product(ops.take(refs, column, axis=0), refs)
+        return self.push * rows - self.pull * value_in(similarity, column)
 
 
 @LOSSES.register(

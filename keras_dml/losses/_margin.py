@@ -9,7 +9,7 @@ from keras_dml.losses import distances
 from keras_dml.losses.base import LOSSES
 from keras_dml.losses.mining import Miner, Seed
 from keras_dml.losses.mining import get as get_miner
-from keras_dml.losses.mining.miner import picked
+from keras_dml.losses.mining.visits import State, value_at
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import Pairs, PairWeights, compare
 from keras_dml.losses.reductions import Terms, reduce_terms, sum_terms
@@ -63,7 +63,9 @@ def margin(
     excess = ops.relu(alpha + pairs.distances - boundary)
     lack = ops.relu(alpha + boundary - pairs.distances)
     if normalize_by == "triplets":
-        *counts, triplets, active = _walk(miner, pairs, excess, lack, seed)
+        *counts, triplets, active = _count_triplets(
+            miner, pairs, excess, lack, seed
+        )
     else:
         counts = list(miner.pair_weights(pairs, seed))
     positive = sum_terms(excess, counts[0], pairs.weights[0])
@@ -80,24 +82,22 @@ def margin(
     return values + nu * anchors * ops.reshape(beta, (-1,))
 
 
-def _walk(
+def _count_triplets(
     miner: Miner, pairs: Pairs, excess: Tensor, lack: Tensor, seed: Seed
-) -> tuple[Tensor, ...]:
+) -> State:
     """Counts of pairs, and (B,) numbers of triplets and active triplets."""
     positive_active = ops.cast(excess > 0, "float32")
     negative_active = lack > 0
 
-    def step(
-        state: tuple[Tensor, ...], pick: Tensor, negatives: Tensor
-    ) -> tuple[Tensor, ...]:
+    def add(state: State, visited: Tensor, negatives: Tensor) -> State:
         positive, negative, triplets, active = state
         negatives = ops.cast(negatives, "float32")
         count = ops.sum(negatives, axis=1, keepdims=True)
         either = ops.logical_or(
-            negative_active, picked(positive_active, pick) > 0
+            negative_active, value_at(positive_active, visited) > 0
         )
         return (
-            ops.where(pick, count, positive),
+            ops.where(visited, count, positive),
             negative + negatives,
             triplets + count[:, 0],
             active + ops.sum(ops.where(either, negatives, 0.0), axis=1),
@@ -106,7 +106,7 @@ def _walk(
     pair_zeros = ops.zeros_like(pairs.distances)
     zeros = ops.zeros_like(pairs.distances[:, 0])
     initial = (pair_zeros, pair_zeros, zeros, zeros)
-    return miner.walk(pairs, step, initial, seed)
+    return miner.for_each_positive(pairs, add, initial, seed)
 
 
 @LOSSES.register(

@@ -6,12 +6,13 @@ from keras import ops
 
 from keras_dml.losses import distances
 from keras_dml.losses.base import LOSSES
+from keras_dml.losses.gradients import with_gradient
 from keras_dml.losses.mining import Seed
 from keras_dml.losses.mining import get as get_miner
-from keras_dml.losses.mining.miner import picked
+from keras_dml.losses.mining.visits import State, value_at
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import PairWeights, compare
-from keras_dml.losses.reductions import Terms, reduce_terms, with_slopes
+from keras_dml.losses.reductions import Terms, reduce_terms
 from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
@@ -42,12 +43,10 @@ def triplet(
     )
     fixed = ops.stop_gradient(pairs.distances)
 
-    def step(
-        state: tuple[Tensor, ...], pick: Tensor, negatives: Tensor
-    ) -> tuple[Tensor, ...]:
+    def add(state: State, positive: Tensor, negatives: Tensor) -> State:
         total, count, nonzero, slopes = state
         negatives = ops.cast(negatives, "bool")
-        gap = (picked(fixed, pick) + margin) - fixed
+        gap = (value_at(fixed, positive) + margin) - fixed
         if soft_margin:
             term = ops.where(negatives, ops.softplus(gap), 0.0)
             slope = ops.where(negatives, ops.sigmoid(gap), 0.0)
@@ -58,7 +57,7 @@ def triplet(
             slope = ops.cast(violated, "float32")
         if pair_weights is not None:
             of_positives, of_negatives = pairs.weights
-            weights = picked(of_positives, pick) * of_negatives
+            weights = value_at(of_positives, positive) * of_negatives
             weights = ops.where(negatives, weights, 0.0)
             term, slope = weights * term, weights * slope
         to_positive = ops.sum(slope, axis=1, keepdims=True)
@@ -66,14 +65,16 @@ def triplet(
             total + ops.sum(term, axis=1),
             count + _count(negatives),
             nonzero + _count(violated),
-            ops.where(pick, to_positive, slopes) - slope,
+            ops.where(positive, to_positive, slopes) - slope,
         )
 
     zeros = ops.zeros_like(fixed[:, 0])
     initial = (zeros, zeros, zeros, ops.zeros_like(fixed))
-    *sums, slopes = get_miner(mining).walk(pairs, step, initial, seed)
+    *sums, slopes = get_miner(mining).for_each_positive(
+        pairs, add, initial, seed
+    )
     terms = Terms(*sums)
-    total = with_slopes(terms.total, slopes, pairs.distances)
+    total = with_gradient(terms.total, slopes, pairs.distances)
     return reduce_terms(terms._replace(total=total), reduction)
 
 

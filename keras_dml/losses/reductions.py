@@ -1,11 +1,10 @@
-"""Named reductions, and sums under a mask."""
+"""Reductions by name, and sums under a mask."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 from keras import ops
 
-from keras_dml.losses.gradients import custom_gradient
 from keras_dml.utils.types import Tensor
 
 REDUCTIONS = ("mean", "mean_nonzero", "sum_over_pairs")
@@ -79,26 +78,6 @@ def scale_to_mean(total: Tensor, count: Tensor) -> Tensor:
     """(B,) values whose mean is Σ `total` / `count`; 0 if `count` is 0."""
     batch = ops.cast(ops.shape(total)[0], "float32")
     return total * (batch / ops.where(count > 0, count, 1.0))
-
-
-def with_slopes(total: Tensor, slopes: Tensor, x: Tensor) -> Tensor:
-    """`total`, with a derivative that is known and not derived.
-
-    Args:
-        total: (B,) values computed from `x` where no gradient passes.
-        slopes: (B, R) derivative of each value by its row of `x`.
-        x: (B, R).
-    """
-
-    @custom_gradient
-    def attached(total: Tensor, slopes: Tensor, x: Tensor) -> Any:
-        def gradient(upstream: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            by_x = upstream[:, None] * slopes
-            return ops.zeros_like(total), ops.zeros_like(slopes), by_x
-
-        return ops.copy(total), gradient
-
-    return attached(total, slopes, x)
 
 
 def masked_logsumexp(

@@ -1,4 +1,4 @@
-"""The contract of mining, and the walk over triplets that it allows."""
+"""Miner: what every mining strategy answers, and the loop over triplets."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -7,21 +7,18 @@ from typing import Any, TypeAlias
 import keras
 from keras import ops
 
+from keras_dml.losses.mining.visits import State, for_each_marked, value_at
 from keras_dml.losses.pairs import Pairs
-from keras_dml.losses.turns import next_turn, turns
 from keras_dml.utils.registry import Registry
 from keras_dml.utils.types import Config, Tensor
 
 Seed: TypeAlias = int | keras.random.SeedGenerator | None
 
+Body: TypeAlias = Callable[[State, Tensor, Tensor], State]
+"""`(state, positive, negatives) -> state`; see `Miner.for_each_positive`."""
 
 DRAWS = 8
 GOLDEN_RATIO = 0.618034
-
-
-Step: TypeAlias = Callable[
-    [tuple[Tensor, ...], Tensor, Tensor], tuple[Tensor, ...]
-]
 
 
 @dataclass(frozen=True)
@@ -29,12 +26,30 @@ class Miner:
     """Base of all mining strategies: pairs → weights of pairs or triplets.
 
     A miner picks positives for every anchor, and for every anchor and
-    positive the negatives that complete a triplet. Triplet losses walk
-    over these triplets; pair losses take each triplet (a, p, n) as the two
-    pairs (a, p) and (a, n), unless the strategy is about pairs.
+    positive the negatives that complete a triplet. Triplet losses go
+    through these triplets; pair losses take each triplet (a, p, n) as the
+    two pairs (a, p) and (a, n), unless the strategy is about pairs.
 
     All of it is masks and weights over (B, R), never a list of indices:
     shapes stay static, and memory O(B·R).
+
+    A strategy of one's own says which `positives` and which `negatives` to
+    use; one about pairs replaces `pair_weights`.
+
+    Example:
+        Labels [0, 0, 0, 1], and the distances of anchor 0 to the four are
+        0, 0.2, 0.9 and 0.6. "semihard" takes every positive, and with it
+        the closest negative beyond it, or else the farthest:
+
+            visit  positive of anchor 0  negatives   [d(a, p) − d(a, n) + 0.1]₊
+            k = 1  [0, 1, 0, 0]  (0.2)   [0, 0, 0, 1]  0.2 − 0.6 + 0.1 → 0
+            k = 2  [0, 0, 1, 0]  (0.9)   [0, 0, 0, 1]  0.9 − 0.6 + 0.1 → 0.4
+
+        A triplet loss sums the last column over the visits. Anchors 1 and
+        2 have their first and second positives visited at the same time;
+        anchor 3 has no positive, and both of its masks are empty. For a
+        loss on pairs the weights of anchor 0 are [0, 1, 1, 0] for
+        positives and [0, 0, 0, 2] for negatives.
 
     Attributes:
         is_random: Whether the strategy draws random numbers.
@@ -86,38 +101,38 @@ class Miner:
             or boolean if no pair counts more than once; without gradient.
         """
 
-        def step(
-            weights: tuple[Tensor, ...], pick: Tensor, negatives: Tensor
-        ) -> tuple[Tensor, ...]:
+        def count(state: State, positive: Tensor, negatives: Tensor) -> State:
             negatives = ops.cast(negatives, "float32")
-            count = ops.sum(negatives, axis=1, keepdims=True)
+            triplets = ops.sum(negatives, axis=1, keepdims=True)
             return (
-                ops.where(pick, count, weights[0]),
-                weights[1] + negatives,
+                ops.where(positive, triplets, state[0]),
+                state[1] + negatives,
             )
 
         zeros = ops.zeros_like(pairs.distances)
-        positive, negative = self.walk(pairs, step, (zeros, zeros), seed)
+        positive, negative = self.for_each_positive(
+            pairs, count, (zeros, zeros), seed
+        )
         return positive, negative
 
-    def walk(
+    def for_each_positive(
         self,
         pairs: Pairs,
-        step: Step,
-        initial: tuple[Tensor, ...],
+        body: Body,
+        initial: State,
         seed: Seed = None,
-    ) -> tuple[Tensor, ...]:
-        """Visits all triplets: the k-th positive of all anchors at once.
+    ) -> State:
+        """Goes through all triplets: the k-th positive of all anchors at once.
 
-        As many steps as the anchor with the most positives has (K − 1 in
+        As many visits as the anchor with the most positives has (K − 1 in
         a batch of P classes × K images), each O(B·R). No gradient passes.
 
         Args:
             pairs: The pairs of the batch.
-            step: `(state, pick, negatives) -> state`, where `pick` is the
-                (B, R) boolean mask with the k-th positive of each anchor,
-                and `negatives` the mask of its negatives, boolean or of
-                zeros and ones; both empty for anchors with fewer
+            body: `(state, positive, negatives) -> state`, where `positive`
+                is the (B, R) boolean mask with the k-th positive of each
+                anchor, and `negatives` the mask of its negatives, boolean
+                or of zeros and ones; both empty for anchors with fewer
                 positives.
             initial: The first state.
             seed: Seed of the strategies that draw.
@@ -125,42 +140,29 @@ class Miner:
         Returns:
             The last state.
         """
+        # What does not change from visit to visit.
         pairs = pairs._replace(distances=ops.stop_gradient(pairs.distances))
         has_negative = ops.any(pairs.negative, axis=1, keepdims=True)
-        positive = ops.logical_and(self.positives(pairs), has_negative)
+        positives = ops.logical_and(self.positives(pairs), has_negative)
         prepared = self.prepare(pairs)
         draw = self._draws(ops.shape(pairs.distances)[0], seed)
 
-        def visit(
-            k: Any, state: tuple[Tensor, ...], pick: Tensor
-        ) -> tuple[Tensor, ...]:
-            to_positive = picked(pairs.distances, pick)
+        # The k-th positive of each anchor, and the negatives that go with it.
+        def visit(k: Any, positive: Tensor, state: State) -> State:
+            to_positive = value_at(pairs.distances, positive)
             negatives = self.negatives(prepared, to_positive, draw(k))
-            exists = ops.any(pick, axis=1, keepdims=True)
-            return step(state, pick, ops.logical_and(negatives, exists))
+            exists = ops.any(positive, axis=1, keepdims=True)
+            return body(state, positive, ops.logical_and(negatives, exists))
 
         if self.one_positive:
-            return visit(1, initial, positive)
-
-        scores = turns(positive)
-
-        def body(k: Tensor, last: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
-            best = next_turn(scores, last)
-            pick = ops.logical_and(scores == best, best > 0)
-            return (k + 1, best, *visit(k, state, pick))
-
-        steps = ops.max(ops.sum(ops.cast(positive, "int32"), axis=1))
-        _, _, *state = ops.while_loop(
-            lambda k, *_: k <= steps,
-            body,
-            (
-                ops.ones_like(steps),
-                ops.full_like(scores[:, :1], float("inf")),
-                *initial,
-            ),
+            return visit(1, positives, initial)
+        state = for_each_marked(
+            positives,
+            lambda k, score, positive, *state: visit(k, positive, state),
+            initial,
         )
         # At the end as well: a gradient that reached the loop would make
-        # TensorFlow record its steps, which XLA cannot within a condition.
+        # TensorFlow record its visits, which XLA cannot within a condition.
         return tuple(ops.stop_gradient(x) for x in state)
 
     def _draws(self, anchors: Any, seed: Seed) -> Callable[[Tensor], Tensor]:
@@ -178,8 +180,8 @@ class Miner:
 
         def draw(k: Tensor) -> Tensor:
             column = ops.take(numbers, [(k - 1) % DRAWS], axis=1)
-            turns = ops.cast((k - 1) // DRAWS, "float32")
-            return (column + GOLDEN_RATIO * turns) % 1.0
+            rounds = ops.cast((k - 1) // DRAWS, "float32")
+            return (column + GOLDEN_RATIO * rounds) % 1.0
 
         return draw
 
@@ -193,11 +195,6 @@ class Miner:
 
 MINING: Registry[Callable[..., Miner]] = Registry("mining")
 """Every strategy by the name that `mining=` takes."""
-
-
-def picked(values: Tensor, pick: Tensor) -> Tensor:
-    """(B, 1): the value each row has where `pick` has its one True."""
-    return ops.sum(ops.where(pick, values, 0.0), axis=1, keepdims=True)
 
 
 def one_of_each_row(scores: Tensor, mask: Tensor) -> Tensor:

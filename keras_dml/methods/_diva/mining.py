@@ -1,6 +1,5 @@
 """The triplets that DiVA's auxiliary tasks learn from."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +8,8 @@ from keras import ops
 
 from keras_dml.losses.mining import DistanceWeighted, Miner, Seed
 from keras_dml.losses.mining import get as get_miner
-from keras_dml.losses.mining.miner import one_of_each_row
+from keras_dml.losses.mining.miner import Body, one_of_each_row
+from keras_dml.losses.mining.visits import State
 from keras_dml.losses.pairs import Pairs
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.serialization import register
@@ -35,15 +35,13 @@ class TripletDraw(Miner):
         """
         raise NotImplementedError
 
-    def walk(
+    def for_each_positive(
         self,
         pairs: Pairs,
-        step: Callable[
-            [tuple[Tensor, ...], Tensor, Tensor], tuple[Tensor, ...]
-        ],
-        initial: tuple[Tensor, ...],
+        body: Body,
+        initial: State,
         seed: Seed = None,
-    ) -> tuple[Tensor, ...]:
+    ) -> State:
         pairs = pairs._replace(distances=ops.stop_gradient(pairs.distances))
         positive, negative = self.draw(pairs, seed)
         complete = ops.logical_and(
@@ -52,7 +50,7 @@ class TripletDraw(Miner):
         )
         positive = ops.logical_and(positive, complete)
         negative = ops.logical_and(negative, complete)
-        return step(initial, positive, ops.cast(negative, "float32"))
+        return body(initial, positive, ops.cast(negative, "float32"))
 
 
 @register
@@ -139,17 +137,16 @@ class PermutedLabels(Miner):
     ) -> tuple[Tensor, Tensor]:
         return get_miner(self.mining).pair_weights(_permute(pairs, seed), seed)
 
-    def walk(
+    def for_each_positive(
         self,
         pairs: Pairs,
-        step: Callable[
-            [tuple[Tensor, ...], Tensor, Tensor], tuple[Tensor, ...]
-        ],
-        initial: tuple[Tensor, ...],
+        body: Body,
+        initial: State,
         seed: Seed = None,
-    ) -> tuple[Tensor, ...]:
+    ) -> State:
         miner = get_miner(self.mining)
-        return miner.walk(_permute(pairs, seed), step, initial, seed)
+        pairs = _permute(pairs, seed)
+        return miner.for_each_positive(pairs, body, initial, seed)
 
     def get_config(self) -> Config:
         if isinstance(self.mining, Miner):
