@@ -12,7 +12,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # a process a core has one thread
     for kind in ("TF_NUM_INTRAOP", "TF_NUM_INTEROP", "OMP_NUM"):
         os.environ.setdefault(f"{kind}_THREADS", "1")
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -82,6 +84,17 @@ def _graphs_of_a_module() -> Iterator[None]:
 def tiny_backbone() -> keras.Model:
     """(B, 16, 16, 1) → (B, 8, 8, 8)."""
     return backbones.small_convnet((16, 16, 1), filters=(4, 8))
+
+
+@pytest.fixture(scope="session")
+def run_of(tmp_path_factory) -> Callable[[str], Path]:
+    """Folders of small runs by method, for all that change nothing there."""
+    from tests.runs.small_run import train_once
+
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:  # which all workers share
+        folder = folder.parent
+    return partial(train_once, folder / "runs")
 
 
 def blobs(classes: int = 6, images: int = 8, seed: int = 0) -> ImageSet:

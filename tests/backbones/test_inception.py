@@ -86,6 +86,7 @@ def dotted(name: str) -> str:
     return f"{module.replace('_', '.')}.{parameter}"
 
 
+@pytest.mark.slow
 def test_names_and_shapes_are_those_of_the_checkpoints() -> None:
     """A few that were looked up."""
     state = state_dict(backbones.googlenet((32, 32, 3)))

@@ -37,6 +37,7 @@ def test_train_prints_before_after_and_divisions(trained) -> None:
         assert text in output
 
 
+@pytest.mark.slow
 def test_train_logs_for_tensorboard(tmp_path, monkeypatch) -> None:
     recipe, folder = str(write_recipe(tmp_path)), tmp_path / "run"
     command = ("train", recipe, "--output", str(folder), "--set", "epochs=1",
@@ -67,7 +68,6 @@ def test_evaluate_other_splits_and_models(trained) -> None:
     assert "30 images of train classes" in output
 
 
-@pytest.mark.slow
 def test_export_writes_the_next_version(trained, tmp_path) -> None:
     folder, _ = trained
     target = tmp_path / "small"
@@ -76,6 +76,7 @@ def test_export_writes_the_next_version(trained, tmp_path) -> None:
         assert (target / version / "saved_model.pb").exists()
 
 
+@pytest.mark.slow
 def test_settings_reach_the_run(tmp_path) -> None:
     recipe = write_recipe(tmp_path)
     folder = tmp_path / "run"

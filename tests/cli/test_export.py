@@ -15,7 +15,7 @@ from keras_dml.cli.commands.export import SUFFIXES
 from keras_dml.data import image_folder_splits
 from keras_dml.evaluation import embed
 from keras_dml.export._export_model import FORMATS
-from tests.runs.small_run import write_images, write_recipe
+from tests.runs.small_run import write_images
 
 
 def run(*arguments: Any, code: int = 0) -> str:
@@ -26,12 +26,8 @@ def run(*arguments: Any, code: int = 0) -> str:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: Any) -> Path:
-    folder = tmp_path_factory.mktemp("cli")
-    recipe = write_recipe(folder)
-    run("train", recipe, "--output", folder / "run", "--set", "epochs=1",
-        "--set", "method={name: baseline, loss: contrastive}")  # fmt: skip
-    return folder
+def trained(run_of: Any) -> Path:
+    return run_of("baseline").parent
 
 
 def lookup(export: Path, paths: list[str]) -> dict[str, Any]:

@@ -1,11 +1,7 @@
 import pytest
 from click.testing import CliRunner
 
-from keras_dml import recipes, runs
 from keras_dml.cli import main
-from tests.runs.small_run import write_recipe
-
-pytestmark = pytest.mark.slow
 
 
 def run(*arguments: str, code: int = 0) -> str:
@@ -15,14 +11,11 @@ def run(*arguments: str, code: int = 0) -> str:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("report")
-    settings = ("epochs=1", "evaluation.metrics=[recall@1, map@r]")
-    recipe = recipes.load(write_recipe(folder), settings)
-    runs.train(recipe, folder / "run", verbose=0)
-    return folder / "run"
+def trained(run_of):
+    return run_of("divide_and_conquer")
 
 
+@pytest.mark.slow
 def test_report_writes_a_page(trained, tmp_path) -> None:
     output = run("report", str(trained), "--queries", "3")
     assert f"Wrote {trained / 'report.html'}" in output

@@ -78,6 +78,7 @@ def test_plain_keras_models(file_format: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(given, plain(seen), rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_other_models_are_refused(
     file_format: str, model: keras.Model, tmp_path: Path
 ) -> None:

@@ -17,6 +17,8 @@ from keras_dml.reports.svg import inline_svg
 from keras_dml.visualization import compositor_weights
 from tests.reports.conftest import HOSTILE
 
+pytestmark = pytest.mark.slow
+
 
 class Page(HTMLParser):
     """What is in a page: elements with attributes, and texts."""
@@ -193,7 +195,6 @@ def test_numbers_can_be_downloaded(text) -> None:
     assert sum(float(row[2]) for row in rows[1:]) == pytest.approx(1)
 
 
-@pytest.mark.slow
 def test_hostile_names_stay_text(hostile_run) -> None:
     text = report(hostile_run).read_text()
     page = Page(text)

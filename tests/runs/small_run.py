@@ -1,9 +1,11 @@
-"""A data folder and a recipe that train in a second."""
+"""A data folder, a recipe that trains in a second, and runs of methods."""
 
 from pathlib import Path
 
 from PIL import Image
 
+from keras_dml import recipes, runs
+from keras_dml.utils.files import locked
 from tests.conftest import blobs
 
 RECIPE = """
@@ -18,6 +20,19 @@ method:
 batches: {{classes_per_batch: 2, images_per_class: 3}}
 epochs: 2
 """
+
+METHODS = {
+    "baseline": "method={name: baseline, loss: contrastive, embedding_dim: 8}",
+    "divide_and_conquer": "name=divided",
+    "attentive_grouping": "method={name: attentive_grouping, embedding_dim: 8, "
+    "num_groups: 2, loss: contrastive}",
+    "abe": "method={name: abe, embedding_dim: 8, num_learners: 2, "
+    "branch: relu_1, attention_end: relu_2}",
+    "dcml": "method={name: dcml, embedding_dim: 8, num_learners: 2, "
+    "num_compositors: 3, loss: contrastive}",
+}
+
+QUICK = ("epochs=1", "evaluation.metrics=[recall@1, map@r]")
 
 
 def write_images(folder: Path, classes: int = 12, images: int = 6) -> Path:
@@ -38,3 +53,15 @@ def write_recipe(folder: Path) -> Path:
     path = folder / "small.yaml"
     path.write_text(RECIPE.format(folder=images))
     return path
+
+
+def train_once(folder: Path, method: str) -> Path:
+    """The run of a method, which the first process that asks for it trains."""
+    run = folder / method / "run"
+    folder.mkdir(exist_ok=True)
+    with locked(folder / f"{method}.lock"):
+        if not run.exists():
+            path = write_recipe(folder / method)
+            recipe = recipes.load(path, (METHODS[method], *QUICK))
+            runs.train(recipe, run, verbose=0)
+    return run
