@@ -1,31 +1,175 @@
-"""Recluster: the data division of divide and conquer."""
+"""Recluster: divides the training set anew every few epochs."""
 
 import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import keras
 import numpy as np
 
-from keras_dml.callbacks.partition import (
-    centroids_of,
-    label_partition,
-    match_learners,
-    merge_unusable,
-    random_partition,
-)
-from keras_dml.callbacks.phases import (
-    Phase,
-    check_phases,
-    default_phases,
-    phase_at,
-)
 from keras_dml.data import ClusterSampler, ImageSet, View, usable_clusters
 from keras_dml.evaluation import embed, kmeans
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.types import Count, FloatArray, Rows
+
+
+def match_learners(new: Rows, old: Rows, num_learners: int) -> Rows:
+    """Relabels clusters so that each learner keeps as much as it can.
+
+    New clusters are matched one to one to old ones by maximum total
+    overlap (Hungarian method) and take the matched old number.
+
+    Args:
+        new: New cluster of every image, (N,), 0 to K − 1.
+        old: Old cluster of every image, (N,), 0 to K − 1.
+        num_learners: Number of clusters, K.
+
+    Returns:
+        The new clusters under the numbers of the old ones, (N,).
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    overlap = np.zeros((num_learners, num_learners), np.int64)
+    np.add.at(overlap, (new, old), 1)
+    rows, columns = linear_sum_assignment(overlap, maximize=True)
+    old_number_of = np.empty(num_learners, np.int64)
+    old_number_of[rows] = columns
+    return old_number_of[new]
+
+
+def merge_unusable(
+    assignments: Rows, centroids: FloatArray, usable: np.ndarray
+) -> Rows:
+    """Gives the images of unusable clusters to the nearest usable one.
+
+    Args:
+        assignments: Cluster of every image, (N,).
+        centroids: (K, D).
+        usable: Which clusters can be trained on, (K,) booleans.
+
+    Returns:
+        Assignments to usable clusters only, (N,). If no cluster is
+        usable, all images go to cluster 0.
+    """
+    if not usable.any():
+        return np.zeros_like(assignments)
+    distances = np.square(centroids[:, None] - centroids[None, usable]).sum(-1)
+    nearest = np.flatnonzero(usable)[distances.argmin(axis=1)]
+    target = np.where(usable, np.arange(len(usable)), nearest)
+    return target[assignments]
+
+
+def random_partition(count: int, num_learners: int, seed: int) -> Rows:
+    """Every image to a learner at random, all learners alike in size."""
+    balanced = np.arange(count, dtype=np.int64) % num_learners
+    return np.random.default_rng(seed).permutation(balanced)
+
+
+def label_partition(labels: Rows, num_learners: int) -> Rows:
+    """Whole classes to learners, in the order of the labels.
+
+    Neighbouring labels go together, which groups by meaning where labels
+    are sorted by meaning. Learners get about as many images each.
+    """
+    _, inverse, counts = np.unique(
+        labels, return_inverse=True, return_counts=True
+    )
+    middle = np.cumsum(counts) - counts / 2
+    learner_of_class = (middle * num_learners / len(labels)).astype(np.int64)
+    return learner_of_class[inverse]
+
+
+def centroids_of(
+    points: FloatArray, assignments: Rows, num_learners: int
+) -> FloatArray:
+    """Mean point of every cluster, (K, D); zeros for an empty one."""
+    sums = np.zeros((num_learners, points.shape[1]), np.float64)
+    np.add.at(sums, assignments, points)
+    counts = np.bincount(assignments, minlength=num_learners)
+    return sums / np.maximum(counts, 1)[:, None]
+
+
+LOSSES = ("sliced", "full")
+SOURCES = ("clusters", "all")
+
+
+class Phase(NamedTuple):
+    """A stretch of epochs that train alike.
+
+    Attributes:
+        until: The epoch before which the phase ends; None for the rest.
+        loss: "sliced", on one learner's slice, or "full", on the merged
+            embedding.
+        source: "clusters", batches from one cluster, or "all" data.
+    """
+
+    until: int | None
+    loss: str
+    source: str
+
+
+def default_phases(epochs: int) -> list[Phase]:
+    """The paper's two: alternate, then fine-tune the merged embedding.
+
+    The paper does not say how long to fine-tune; here it is the last
+    fifth of the epochs, at least one where there are two or more.
+    """
+    fine_tuning = max(1, round(epochs / 5)) if epochs > 1 else 0
+    return [
+        Phase(epochs - fine_tuning, "sliced", "clusters"),
+        Phase(None, "full", "all"),
+    ]
+
+
+def check_phases(phases: Sequence[Any]) -> list[Phase]:
+    """Checks phases given by the user.
+
+    Raises:
+        ValueError: If a phase is not (until, loss, source), or phases do
+            not follow one another.
+    """
+    checked = [_check_phase(phase) for phase in phases]
+    ends = [phase.until for phase in checked]
+    if not ends or ends[-1] is not None or None in ends[:-1]:
+        raise ValueError(
+            "`phases` of Recluster must end with a phase that lasts until "
+            f"None, and only that one may. Received: phases={phases!r}. "
+            'For instance [(8, "sliced", "clusters"), (None, "full", "all")].'
+        )
+    numbers = [end for end in ends if end is not None]
+    if numbers != sorted(set(numbers)):
+        raise ValueError(
+            "`phases` of Recluster must end at increasing epochs. Received: "
+            f"phases={phases!r}."
+        )
+    return checked
+
+
+def _check_phase(phase: Any) -> Phase:
+    fits = (
+        isinstance(phase, list | tuple)
+        and len(phase) == 3
+        and (phase[0] is None or isinstance(phase[0], int))
+        and phase[1] in LOSSES
+        and phase[2] in SOURCES
+    )
+    if not fits:
+        raise ValueError(
+            "`phases` of Recluster must hold triples (until_epoch, loss, "
+            f"source) with loss in {LOSSES} and source in {SOURCES}. "
+            f"Received: {phase!r}."
+        )
+    return Phase(*phase)
+
+
+def phase_at(phases: list[Phase], epoch: int) -> Phase:
+    """The phase that `epoch` belongs to."""
+    return next(
+        phase for phase in phases if phase.until is None or epoch < phase.until
+    )
+
 
 logger = logging.getLogger(__name__)
 

@@ -1,5 +1,6 @@
-"""EmbeddingTensorBoard: what metric learning wants to see of a training."""
+"""The callback for TensorBoard: metrics, retrievals, pairs, the projector."""
 
+import csv
 import os
 import time
 from pathlib import Path
@@ -8,15 +9,191 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from keras import ops
 
-from keras_dml.callbacks.tensorboard_active_pairs import active_pairs
-from keras_dml.callbacks.tensorboard_projector import export_projector
 from keras_dml.data import ImageSet, View
+from keras_dml.data.fields import Pixels
+from keras_dml.data.pictures import seen
 from keras_dml.evaluation import embed
 from keras_dml.evaluation.pairs import negative_pairs, positive_pairs
 from keras_dml.utils.arguments import check_count
-from keras_dml.utils.types import FloatArray
+from keras_dml.utils.types import FloatArray, Tensor
 from keras_dml.visualization import retrieval_grid
+
+
+def active_pairs(
+    model: keras.Model, x: Any, targets: Any, most: int = 64
+) -> dict[str, dict[str, float]]:
+    """The share of pairs that have a gradient, for each term.
+
+    A pair (i, j), i ≠ j, is active in a term if moving what the head gives
+    for image j changes the term of image i. So this holds for every loss
+    and every miner: with a hinge it is the pairs that violate the margin,
+    with triplets those of a violating triplet, with a softmax over pairs
+    all. A term that compares no images of the batch has 0.
+
+    Nothing of the model changes, its random numbers included.
+
+    Args:
+        model: A `MetricModel`.
+        x: Images, (B, H, W, C), or two views of them.
+        targets: (B,) labels, or the dict of the pipeline.
+        most: Images to look at: the first of the batch.
+
+    Returns:
+        For each term the share of "positive" and of "negative" pairs, in
+        0 to 1; a kind of which the batch has no pair is left out.
+    """
+    if not isinstance(targets, dict):
+        targets = {"label": targets}
+    x, targets = tf.nest.map_structure(
+        lambda value: tf.convert_to_tensor(value)[:most], (x, targets)
+    )
+    outputs = model.outputs_of(x, training=False)
+    # What a momentum network gives are targets, and attention is a means.
+    watched = [
+        value
+        for name, value in outputs.items()
+        if name != "attention" and not name.startswith("momentum")
+    ]
+    labels = np.asarray(targets["label"])
+    same = labels[:, None] == labels
+    off_diagonal = ~np.eye(len(labels), dtype=bool)
+    kinds = {"positive": same & off_diagonal, "negative": ~same}
+    found = {}
+    for term, active in _active(model, outputs, targets, watched).items():
+        found[term] = {
+            kind: float(active[pairs].mean())
+            for kind, pairs in kinds.items()
+            if pairs.any()
+        }
+    return found
+
+
+def _active(
+    model: keras.Model,
+    outputs: dict[str, Tensor],
+    targets: dict[str, Tensor],
+    watched: list[Tensor],
+) -> dict[str, Any]:
+    """For each term whether its i-th value depends on image j, (B, B)."""
+    state = [
+        (variable, ops.convert_to_numpy(variable))
+        for variable in model.objective.non_trainable_variables
+    ]
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(watched)
+        terms = model.objective(outputs, targets)
+        values = {name: tf.unstack(term) for name, term in terms.items()}
+    for variable, value in state:
+        variable.assign(value)
+    return {
+        name: np.stack([_depends(tape, value, watched) for value in anchors])
+        for name, anchors in values.items()
+    }
+
+
+def _depends(tape: Any, value: Tensor, watched: list[Tensor]) -> Any:
+    """Whether a value depends on each image, (B,)."""
+    depends = np.zeros(len(watched[0]), bool)
+    for gradient in tape.gradient(value, watched):
+        if gradient is not None:
+            flat = np.asarray(tf.convert_to_tensor(gradient))
+            depends |= (flat.reshape(len(flat), -1) != 0).any(axis=1)
+    return depends
+
+
+LARGEST_SPRITE = 8192
+"""Side of the largest sprite that the projector shows, in pixels."""
+
+CONFIG = """embeddings {{
+  tensor_name: "embedding"
+  tensor_path: "embeddings.tsv"
+  metadata_path: "labels.tsv"
+  sprite {{
+    image_path: "sprite.png"
+    single_image_dim: {side}
+    single_image_dim: {side}
+  }}
+}}
+"""
+
+
+def export_projector(
+    folder: str | os.PathLike[str],
+    model: keras.Model,
+    images: ImageSet,
+    *,
+    most: int = 2000,
+    thumbnail: int = 48,
+    seed: int = 0,
+) -> Path:
+    """Writes embeddings, labels and thumbnails for the projector.
+
+    `tensorboard --logdir FOLDER` shows them under "Projector". The files
+    are `embeddings.tsv`, `labels.tsv` (row of the image, label, name of
+    the class), `sprite.png` and `projector_config.pbtxt`.
+
+    Args:
+        folder: Where to write.
+        model: From images to embeddings.
+        images: The images.
+        most: Images to export; of more, a random selection.
+        thumbnail: Side of a thumbnail, in pixels; less where the sprite
+            would be larger than the projector allows.
+        seed: Seed of the selection.
+
+    Returns:
+        The path of the configuration.
+
+    Raises:
+        ValueError: If `most` or `thumbnail` is not positive.
+    """
+    check_count("export_projector", "most", most)
+    check_count("export_projector", "thumbnail", thumbnail)
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = np.arange(len(images))
+    if len(rows) > most:
+        rng = np.random.default_rng(seed)
+        rows = np.sort(rng.choice(rows, most, replace=False))
+    chosen = images.select(rows)
+    np.savetxt(
+        folder / "embeddings.tsv",
+        embed(model, chosen),
+        fmt="%.6g",
+        delimiter="\t",
+    )
+    _write_labels(folder / "labels.tsv", chosen, rows.tolist())
+    across = int(np.ceil(np.sqrt(len(rows))))
+    side = min(thumbnail, LARGEST_SPRITE // across)
+    pictures = seen(images, rows, View.of(model))
+    _write_sprite(folder / "sprite.png", pictures, across, side)
+    config = folder / "projector_config.pbtxt"
+    config.write_text(CONFIG.format(side=side), encoding="utf-8")
+    return config
+
+
+def _write_labels(path: Path, images: ImageSet, rows: list[int]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, delimiter="\t", lineterminator="\n")
+        writer.writerow(["row", "label", "class"])
+        for row, label in zip(rows, images.labels.tolist(), strict=True):
+            # The projector splits at every tab and end of line.
+            name = " ".join(str(images.names.get(label, label)).split())
+            writer.writerow([row, label, name])
+
+
+def _write_sprite(path: Path, pictures: Pixels, across: int, side: int) -> None:
+    from PIL import Image
+
+    sprite = Image.new("RGB", (across * side, across * side))
+    for number, picture in enumerate(pictures):
+        pixels = picture[..., 0] if picture.shape[2] == 1 else picture
+        image = Image.fromarray(pixels).convert("RGB").resize((side, side))
+        row, column = divmod(number, across)
+        sprite.paste(image, (column * side, row * side))
+    sprite.save(path)
 
 
 class EmbeddingTensorBoard(keras.callbacks.Callback):

@@ -12,7 +12,7 @@ from keras_dml.data._pipeline import eval_batches, pipeline
 from keras_dml.data._preview import preview
 from keras_dml.data._table import table
 from keras_dml.data.archives import cars196, cub200, inshop, sop, vehicleid
-from keras_dml.data.cache.folder import cache_folder
+from keras_dml.data.caching import cache_folder
 from keras_dml.data.datasets import DATASETS, dataset
 from keras_dml.data.folder import image_folder, image_folder_splits
 from keras_dml.data.imageset import ImageSet, concatenate

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_dml.data._table import table
-from keras_dml.data.archives.layout import Layout, closest
+from keras_dml.data._table import FORMATS, table
+from keras_dml.data.archives.reading import Layout, closest
 from keras_dml.data.datasets import DATASETS
 from keras_dml.data.folder import image_folder_splits
 from keras_dml.data.splits import DataSplits
-from keras_dml.data.table_reading import FORMATS
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_dml.data.augment import Augment
-from keras_dml.data.cache.caching import cached
+from keras_dml.data.caching import cached
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.loading import Loader
 from keras_dml.data.samplers import Sampler

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from keras_dml.data.resizing import resize
-from keras_dml.data.view import View, center_crop, to_channels
-from keras_dml.data.windows import (
+from keras_dml.data.resizing import (
     TRIES,
     cut_random_area,
     cut_window,
     cut_windows,
+    resize,
 )
+from keras_dml.data.view import View, center_crop, to_channels
 from keras_dml.utils.arguments import check_choice
 
 CROPS = ("random", "random_resized", "center")

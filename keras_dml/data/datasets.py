@@ -7,7 +7,7 @@ from keras_dml.data.splits import DataSplits
 from keras_dml.utils.registry import Paper, Registry
 
 if TYPE_CHECKING:
-    from keras_dml.data.archives.layout import Layout
+    from keras_dml.data.archives.reading import Layout
 
 Loader = TypeVar("Loader", bound=Callable[..., DataSplits])
 

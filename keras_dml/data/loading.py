@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 import numpy.typing as npt
 import tensorflow as tf
 
-from keras_dml.data.cache.decoded import Decoded
 from keras_dml.data.decode import decode_file, read_image
+from keras_dml.data.decoded import Decoded
 from keras_dml.data.imageset import ImageSet
 from keras_dml.utils.types import Rows
 

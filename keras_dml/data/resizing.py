@@ -1,7 +1,6 @@
-"""Resizing: images of any size, to that which a view is cut out of.
+"""Resizing and cutting: which pixels of an image a view shows."""
 
-The names of the modes are those of OpenCLIP.
-"""
+import math
 
 import tensorflow as tf
 
@@ -92,3 +91,112 @@ def _framed(
     """The same, with the shape that is known."""
     *batch, _, _, channels = images.shape
     return tf.ensure_shape(resized, (*batch, *frame, channels))
+
+
+# Tries to find a window inside the image before its center is taken, as
+# in torchvision.
+TRIES = 10
+
+
+def position(draw: tf.Tensor, room: tf.Tensor) -> tf.Tensor:
+    """A whole number from 0 to `room`, from a draw uniform in [0, 1)."""
+    place = tf.cast(draw * tf.cast(room + 1, tf.float32), tf.int32)
+    return tf.minimum(place, room)
+
+
+def cut_window(
+    image: tf.Tensor, draws: tf.Tensor, size: tuple[int, int]
+) -> tf.Tensor:
+    """One window of one image, faster than a batch of one.
+
+    Args:
+        image: (H, W, C).
+        draws: (2,), uniform in [0, 1): places from top and left.
+        size: (height, width) of the window.
+
+    Returns:
+        (height, width, C), of the image's type.
+    """
+    corner = position(draws, tf.shape(image)[:2] - size)
+    return tf.slice(image, tf.pad(corner, [[0, 1]]), (*size, image.shape[2]))
+
+
+def cut_windows(
+    images: tf.Tensor,
+    draws: tf.Tensor,
+    flip: tf.Tensor,
+    size: tuple[int, int],
+) -> tf.Tensor:
+    """One window of every image, mirrored where asked.
+
+    Args:
+        images: (B, H, W, C).
+        draws: (B, 2), uniform in [0, 1): places from top and left.
+        flip: (B,) booleans.
+        size: (height, width) of the windows.
+
+    Returns:
+        (B, height, width, C), of the images' type.
+    """
+    room = tf.shape(images)[1:3] - size
+    corner = position(draws, room)
+    rows = corner[:, :1] + tf.range(size[0])
+    columns = tf.range(size[1])
+    columns = tf.where(flip[:, None], columns[::-1], columns)
+    columns = corner[:, 1:] + columns
+    cut = tf.gather(images, rows, axis=1, batch_dims=1)
+    return tf.gather(cut, columns, axis=2, batch_dims=1)
+
+
+def cut_random_area(
+    image: tf.Tensor,
+    draws: tf.Tensor,
+    scale: tuple[float, float],
+    ratio: tuple[float, float],
+) -> tf.Tensor:
+    """A window of random area and aspect ratio, as torchvision draws it.
+
+    Area and the logarithm of the aspect ratio are uniform. The first of
+    ten tries that fits into the image counts; where none does, the window
+    is the largest centered one with a permitted aspect ratio.
+
+    Args:
+        image: (H, W, C).
+        draws: (2 + 2 · `TRIES`,), uniform in [0, 1).
+        scale: Smallest and largest area, as fractions of the image's.
+        ratio: Smallest and largest width / height.
+
+    Returns:
+        (h, w, C), of the image's type.
+
+    Reference:
+        Szegedy et al., "Going Deeper with Convolutions", CVPR 2015, Sec. 6.
+    """
+    shape = tf.shape(image)[:2]
+    extent = tf.cast(shape, tf.float32)
+    areas, ratios = tf.split(draws[2:], 2)
+    area = tf.reduce_prod(extent) * (scale[0] + areas * (scale[1] - scale[0]))
+    low, high = map(math.log, ratio)
+    aspect = tf.exp(low + ratios * (high - low))
+    tries = tf.stack([tf.sqrt(area / aspect), tf.sqrt(area * aspect)], -1)
+    tries = tf.cast(tf.round(tries), tf.int32)
+    fits = tf.reduce_all((tries > 0) & (tries <= shape), axis=-1)
+    found = tf.reduce_any(fits)
+    first = tf.argmax(fits)
+    size = tf.where(found, tries[first], _largest(extent, ratio))
+    room = shape - size
+    corner = tf.where(found, position(draws[:2], room), room // 2)
+    top, left = tf.unstack(corner)
+    height, width = tf.unstack(size)
+    return image[top : top + height, left : left + width]
+
+
+def _largest(extent: tf.Tensor, ratio: tuple[float, float]) -> tf.Tensor:
+    height, width = tf.unstack(extent)
+    size = tf.stack(
+        [
+            tf.minimum(height, width / ratio[0]),
+            tf.minimum(width, height * ratio[1]),
+        ]
+    )
+    return tf.cast(tf.maximum(tf.round(size), 1), tf.int32)

@@ -12,9 +12,13 @@ import numpy as np
 from keras_dml.data.archives._cars196 import COUNTS as CARS196
 from keras_dml.data.archives._cub200 import COUNTS as CUB200
 from keras_dml.data.archives._sop import COUNTS as SOP
-from keras_dml.data.archives.halves import halves
-from keras_dml.data.archives.reading import Counts, check_counts, counts_of
-from keras_dml.data.cache.folder import cache_folder
+from keras_dml.data.archives.reading import (
+    Counts,
+    check_counts,
+    counts_of,
+    halves,
+)
+from keras_dml.data.caching import cache_folder
 from keras_dml.data.files import require_files
 from keras_dml.data.imageset import ImageSet, concatenate
 from keras_dml.data.splits import DataSplits

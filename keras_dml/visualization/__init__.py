@@ -11,22 +11,24 @@ from keras_dml.visualization.attention import (
     strongest_images,
 )
 from keras_dml.visualization.attention_figures import (
+    attention_masks,
     attention_overlays,
     strongest_attention,
 )
-from keras_dml.visualization.clusters import cluster_distances
-from keras_dml.visualization.compositors import compositor_weights
 from keras_dml.visualization.curves import (
     loss_curves,
     metric_curves,
     read_history,
     recall_curves,
 )
-from keras_dml.visualization.masks import attention_masks
+from keras_dml.visualization.ensembles import compositor_weights
 from keras_dml.visualization.neighbors import nearest
 from keras_dml.visualization.outputs import head_outputs
 from keras_dml.visualization.retrieval import retrieval_grid
-from keras_dml.visualization.similarities import cosine_histograms
+from keras_dml.visualization.similarities import (
+    cluster_distances,
+    cosine_histograms,
+)
 from keras_dml.visualization.spectrum import singular_value_spectrum
 
 __all__ = [

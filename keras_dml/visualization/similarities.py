@@ -1,4 +1,4 @@
-"""Histograms of similarities and distances of pairs of images."""
+"""Similarities and distances: histograms of pairs of images."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ from keras_dml.utils.vectors import unit_rows
 from keras_dml.visualization.canvas import add_legend, chart, hundredths, look
 
 if TYPE_CHECKING:
-    from keras_dml.visualization.data_figure import DataFigure
+    from keras_dml.visualization.canvas import DataFigure
 
 
 def cosine_histograms(
@@ -128,3 +128,63 @@ def _cosines(unit: FloatArray, first: Rows, second: Rows) -> FloatArray:
             for k in range(unit.shape[1])
         ]
     )
+
+
+def cluster_distances(
+    embeddings: FloatArray,
+    labels: Rows,
+    clusters: Rows,
+    *,
+    bins: int = 60,
+    pairs: int = 200_000,
+    seed: int = 0,
+) -> "DataFigure":
+    """Distances of negative pairs in and between clusters (D&C, Figure 8).
+
+    Args:
+        embeddings: (N, D).
+        labels: Class of every image, (N,).
+        clusters: Cluster of every image, (N,), for instance of
+            `keras_dml.evaluation.kmeans(embeddings, learners)`.
+        bins: Bins from 0 to the largest distance.
+        pairs: Negative pairs, at most; of more, a random selection.
+        seed: Seed of the selection.
+
+    Returns:
+        A figure; its data are the density of the Euclidean distances of
+        "intra-cluster" and "inter-cluster" pairs of images of different
+        classes, by bin.
+
+    Raises:
+        ValueError: If there is no negative pair.
+
+    Reference:
+        Sanakoyeu et al., "Divide and Conquer the Embedding Space for
+        Metric Learning", CVPR 2019, Figure 8.
+    """
+    labels, clusters = np.asarray(labels), np.asarray(clusters)
+    first, second = negative_pairs(labels, pairs, seed)
+    distances = np.concatenate(
+        [
+            np.linalg.norm(
+                embeddings[i].astype(np.float64) - embeddings[j], axis=1
+            )
+            for i, j in zip(_parts(first), _parts(second), strict=True)
+        ]
+    )
+    within = clusters[first] == clusters[second]
+    largest = float(distances.max()) if len(distances) else 0.0
+    return histogram_figure(
+        {
+            "intra-cluster": distances[within],
+            "inter-cluster": distances[~within],
+        },
+        np.linspace(0, largest or 1.0, bins + 1),
+        "Euclidean distance",
+        "Negative pairs within and between clusters",
+    )
+
+
+def _parts(rows: Rows) -> list[Rows]:
+    """Cut so that the embeddings of a part fit into memory."""
+    return np.array_split(rows, max(1, len(rows) // 20_000))

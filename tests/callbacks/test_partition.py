@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_dml.callbacks.partition import (
+from keras_dml.callbacks.recluster import (
     centroids_of,
     label_partition,
     match_learners,

@@ -1,6 +1,6 @@
 import pytest
 
-from keras_dml.callbacks.phases import check_phases, default_phases, phase_at
+from keras_dml.callbacks.recluster import check_phases, default_phases, phase_at
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,11 @@ from PIL import Image
 from tensorflow.core.util import event_pb2
 
 from keras_dml import losses, methods
-from keras_dml.callbacks.tensorboard import EmbeddingTensorBoard
-from keras_dml.callbacks.tensorboard_active_pairs import active_pairs
-from keras_dml.callbacks.tensorboard_projector import export_projector
+from keras_dml.callbacks.tensorboard import (
+    EmbeddingTensorBoard,
+    active_pairs,
+    export_projector,
+)
 from keras_dml.data import ClassBalanced, pipeline
 from keras_dml.evaluation import embed
 

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 
 from keras_dml.data import DataSplits, ImageSet, concatenate, glyphs
-from keras_dml.data.glyph_drawing import Drawings, drawing_digest, typefaces
+from keras_dml.data._glyphs import Drawings, drawing_digest, typefaces
 
 # `keras_dml.data.glyphs` is the function.
 MODULE = importlib.import_module("keras_dml.data._glyphs")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from keras_dml.data import table
-from keras_dml.data.table_reading import read_columns
+from keras_dml.data._table import read_columns
 from tests.data.archives.writing import write_image
 
 CLASSES = ["cat", "ant", "bee", "dog", "eel", "fox"]

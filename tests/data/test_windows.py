@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_dml.data.windows import TRIES, cut_random_area, cut_windows, position
+from keras_dml.data.resizing import (
+    TRIES,
+    cut_random_area,
+    cut_windows,
+    position,
+)
 
 RNG = np.random.default_rng(0)
 

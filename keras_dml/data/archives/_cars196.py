@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_dml.data.archives.halves import halves
-from keras_dml.data.archives.layout import Layout, locate
-from keras_dml.data.archives.reading import Counts
+from keras_dml.data.archives.reading import Counts, Layout, halves, locate
 from keras_dml.data.datasets import dataset
 from keras_dml.data.files import require_files
 from keras_dml.data.imageset import ImageSet

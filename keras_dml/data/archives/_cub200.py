@@ -5,11 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_dml.data.archives.halves import halves
-from keras_dml.data.archives.layout import Layout, locate
 from keras_dml.data.archives.reading import (
     Counts,
+    Layout,
     as_integers,
+    halves,
+    locate,
     read_by_id,
     read_list,
 )

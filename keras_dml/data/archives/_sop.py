@@ -3,12 +3,13 @@
 import os
 from pathlib import Path
 
-from keras_dml.data.archives.layout import Layout, locate
 from keras_dml.data.archives.reading import (
     Counts,
+    Layout,
     as_integers,
     check_counts,
     counts_of,
+    locate,
     read_list,
 )
 from keras_dml.data.datasets import dataset

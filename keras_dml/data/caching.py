@@ -1,9 +1,10 @@
-"""Caching: decoded and resized images, in memory or on disk."""
+"""Caching: where built data are kept, and decoded images among them."""
 
 import hashlib
 import logging
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,18 +12,78 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from keras_dml.data import decoded
 from keras_dml.data.augment import Augment
-from keras_dml.data.cache import decoded
-from keras_dml.data.cache.decoded import Decoded, megabytes, size_of
-from keras_dml.data.cache.folder import cache_folder
-from keras_dml.data.cache.memory import available_memory
 from keras_dml.data.decode import image_size
+from keras_dml.data.decoded import Decoded, megabytes, size_of
 from keras_dml.data.fields import Pixels
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.loading import Loader
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.progress import track
 from keras_dml.utils.types import Rows
+
+
+def cache_folder() -> Path:
+    """The folder for files that can be built again.
+
+    It is `$KERAS_DML_HOME` where that is set. Otherwise it is the folder
+    `keras_dml` in the user's cache folder: `$XDG_CACHE_HOME` or `~/.cache`
+    on Linux, `~/Library/Caches` on macOS, `%LOCALAPPDATA%` on Windows. It
+    may not exist yet.
+    """
+    home = os.environ.get("KERAS_DML_HOME")
+    if home:
+        return Path(home).expanduser()
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "keras_dml"
+    variable = "LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME"
+    parent = os.environ.get(variable)
+    return Path(parent or Path.home() / ".cache") / "keras_dml"
+
+
+_MEMINFO = Path("/proc/meminfo")
+
+# Limit and use of a container's memory, of both kinds of control groups.
+_GROUPS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    (
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+        "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+    ),
+)
+
+
+def available_memory() -> int:
+    """Bytes of memory that can be had without pushing others out.
+
+    Where the system does not say (it does on Linux), a quarter of all
+    memory, and 0 where not even that is known. The limit of a container
+    is respected.
+    """
+    rooms = [_of_system()]
+    for limit, used in _GROUPS:
+        try:
+            most = int(Path(limit).read_text())
+            rooms.append(max(0, most - int(Path(used).read_text())))
+        except (OSError, ValueError):
+            continue  # No such group, or "max".
+    return min(rooms)
+
+
+def _of_system() -> int:
+    try:
+        for line in _MEMINFO.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024 * int(line.split()[1])
+    except OSError:
+        pass
+    try:
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 0
+    return max(0, total // 4)  # -1 pages where their number is not known.
+
 
 logger = logging.getLogger(__name__)
 

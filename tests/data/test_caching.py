@@ -14,10 +14,10 @@ import tensorflow as tf
 from PIL import Image
 
 from keras_dml.data import ClassBalanced, ImageSet, pipeline
+from keras_dml.data import caching as module
 from keras_dml.data.augment import Augment
-from keras_dml.data.cache import caching as module
-from keras_dml.data.cache.decoded import Decoded
 from keras_dml.data.decode import read_image
+from keras_dml.data.decoded import Decoded
 from keras_dml.data.loading import Loader
 from keras_dml.data.view import View
 from tests.data.cached import CACHES, LABELS, check_equal, epochs_of

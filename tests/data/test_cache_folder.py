@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_dml.data.cache.folder import cache_folder
+from keras_dml.data.caching import cache_folder
 
 
 def test_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

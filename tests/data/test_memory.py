@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from keras_dml.data.cache import memory
-from keras_dml.data.cache.memory import available_memory
+from keras_dml.data import caching as memory
+from keras_dml.data.caching import available_memory
 
 MEMINFO = """MemTotal:        16000000 kB
 MemFree:          1000000 kB

@@ -1,1 +1,0 @@
-"""Caches of decoded images, in memory and on disk."""
