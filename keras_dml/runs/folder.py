@@ -133,6 +133,9 @@ def load_model(
     for name in (which, "last"):
         path = Path(folder) / f"{name}.keras"
         if path.exists():
+            # It imports the module of a method that is not of this package,
+            # without which Keras does not know the model's layers.
+            load_recipe(folder)
             return keras.models.load_model(path, compile=False)
     raise FileNotFoundError(
         f"The run {os.fspath(folder)!r} has no {which}.keras: it ended "

@@ -1,13 +1,15 @@
 """Sections of methods are what their factories' signatures say."""
 
 import inspect
+import sys
 import textwrap
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import keras
 import pytest
 
-from keras_dml import losses, methods
+from keras_dml import losses, methods, runs
 from keras_dml.methods.declaration import find
 from keras_dml.recipes import Recipe, RecipeError, building, dump
 from keras_dml.recipes.files import validate
@@ -78,11 +80,12 @@ number = 3
 
 
 @pytest.fixture
-def own(tmp_path, monkeypatch) -> str:
+def own(tmp_path, monkeypatch) -> Iterator[str]:
     """The name of a module that is no part of the package."""
     (tmp_path / "own_methods.py").write_text(textwrap.dedent(OWN))
     monkeypatch.syspath_prepend(tmp_path)
-    return "own_methods"
+    yield "own_methods"
+    sys.modules.pop("own_methods", None)
 
 
 def test_a_method_of_another_package(own) -> None:
@@ -115,3 +118,16 @@ def test_keys_of_a_method_of_another_package_are_known(own) -> None:
         recipe_of({"name": f"{own}:two", "los": "margin"})
     with pytest.raises(RecipeError, match="`method.name` must be one of"):
         recipe_of({"name": "two"})
+
+
+def test_a_run_imports_the_module_of_its_method(
+    own, tmp_path, monkeypatch
+) -> None:
+    recipe = recipe_of({"name": f"{own}:two"})
+    (tmp_path / "recipe.yaml").write_text(dump(recipe))
+    (tmp_path / "best.keras").touch()
+    del sys.modules[own]
+    monkeypatch.setattr(
+        keras.models, "load_model", lambda path, compile: own in sys.modules
+    )
+    assert runs.load_model(tmp_path)
