@@ -45,6 +45,16 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "loss_weights": {"metric": "learned"},
         "rate_multipliers": {"backbone": 0.5},
     },
+    "bier": {
+        "embedding_dim": 10,
+        "group_sizes": [1, 1, 3],
+        "loss": {"name": "contrastive"},
+        "slope": "similarity",
+        "regressor_units": 5,
+        "norm_penalty": 0.5,
+        "pooling": "max",
+        "loss_weights": {"independence": 0.5},
+    },
     "dcml": {
         "embedding_dim": 10,
         "num_learners": 5,

@@ -150,6 +150,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "augmentation.resize": 256, "augmentation.resize_mode": "squash",
         "batches.classes_per_batch": 28, "batches.images_per_class": 4,
     },
+    "sop/bier": {
+        "method.embedding_dim": 512, "method.group_sizes": (96, 160, 256),
+        "method.independence": "adversarial", "method.norm_penalty": 5.0,
+        "loss_weights.independence": 5e-5, "rate_multipliers.head": 10.0,
+        "batches.classes_per_batch": 64, "batches.images_per_class": 2,
+        "optimizer.learning_rate": 1e-5, "optimizer.schedule.factor": 0.5,
+    },
     "cub200/abe": {
         "method.num_learners": 8, "method.embedding_dim": 512,
         "method.divergence_margin": 1.0, "loss_weights.divergence": 1.0,
@@ -239,7 +246,13 @@ def test_published_settings(name: str) -> None:
 
 
 def test_batches_are_as_large_as_published() -> None:
-    sizes = {"dcml": 112, "abe": 64, "attentive_grouping": 112, "diva": 112}
+    sizes = {
+        "abe": 64,
+        "attentive_grouping": 112,
+        "bier": 128,
+        "dcml": 112,
+        "diva": 112,
+    }
     for path in PUBLISHED:
         recipe = load(path)
         size = (

@@ -1,0 +1,481 @@
+"""BIER: groups of growing size, each trained on what those before it miss.
+
+Its head, its objective and its declaration are one topic, and one file.
+"""
+
+from collections.abc import Sequence
+from itertools import accumulate, combinations, pairwise
+from typing import Any, Literal, TypeAlias, get_args
+
+import keras
+from keras import ops
+
+from keras_dml import backbones, losses
+from keras_dml.layers import GradientReversal
+from keras_dml.losses import BinomialDevianceLoss
+from keras_dml.losses.base import LossLike
+from keras_dml.losses.distances import inner_product
+from keras_dml.losses.regularizers import correlation
+from keras_dml.methods.declaration import Traits, declare
+from keras_dml.model.head import Head
+from keras_dml.model.metric_model import MetricModel
+from keras_dml.model.objective import Objective
+from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.registry import Paper
+from keras_dml.utils.serialization import register
+from keras_dml.utils.types import (
+    Config,
+    Count,
+    NonNegative,
+    Pooling,
+    Shape,
+    Tensor,
+)
+
+Slope: TypeAlias = Literal["exponent", "similarity"]
+Independence: TypeAlias = Literal["activation", "adversarial"]
+
+
+def boosting_rates(num_learners: int) -> list[float]:
+    """η_m = 2 / (m + 1), for m = 1, …, M."""
+    return [2 / (m + 1) for m in range(1, num_learners + 1)]
+
+
+def boosting_weights(num_learners: int) -> list[float]:
+    """How much of s^M is each learner's: α_m = 2m / (M (M + 1)).
+
+    s^m = (1 − η_m) s^{m−1} + η_m s_m with s^0 = 0 is the sum of α_m s_m,
+    α_m = η_m Π_{n>m} (1 − η_n), and 1 − η_n = (n − 1) / (n + 1). For three
+    learners 1/6, 1/3 and 1/2. They add up to 1.
+    """
+    total = num_learners * (num_learners + 1)
+    return [2 * m / total for m in range(1, num_learners + 1)]
+
+
+def split_dimensions(embedding_dim: int, sizes: Sequence[int]) -> list[int]:
+    """`embedding_dim` units in groups whose sizes are in proportion.
+
+    Raises:
+        ValueError: If a group would be empty.
+    """
+    total = sum(sizes)
+    ends = [round(embedding_dim * end / total) for end in accumulate(sizes)]
+    groups = [end - start for start, end in pairwise([0, *ends])]
+    if not groups or min(groups) < 1:
+        raise ValueError(
+            "`group_sizes` of bier must leave at least one dimension to "
+            f"every group. Received: group_sizes={list(sizes)}, "
+            f"embedding_dim={embedding_dim} (groups of {groups}). Use fewer "
+            "groups or a larger embedding_dim."
+        )
+    return groups
+
+
+@register
+class UnitRows(keras.regularizers.Regularizer):
+    """Penalty that keeps the rows of a weight matrix W at length 1.
+
+    factor · mean_r (w_r·w_r − 1)², where w_r are the weights of one unit:
+    a column of a Keras kernel.
+
+    Args:
+        factor: λ_w.
+    """
+
+    def __init__(self, factor: float = 1.0) -> None:
+        self.factor = factor
+
+    def __call__(self, kernel: Tensor) -> Tensor:
+        squared = ops.sum(ops.square(kernel), axis=0)
+        return self.factor * ops.mean(ops.square(squared - 1.0))
+
+    def get_config(self) -> Config:
+        return {"factor": self.factor}
+
+
+@register
+class BoostedHead(Head):
+    """Pooled features → `Dense(D)` → unit groups, weighted side by side.
+
+    Args:
+        group_sizes: Dimensions of each group.
+        norm_penalty: λ_w, how strongly the rows of the dense layer's
+            weights are kept at length 1; see `UnitRows`.
+        **kwargs: As for `Head`.
+
+    Call arguments:
+        features: (B, h, w, C) or (B, C).
+
+    Returns:
+        Float32: `"embedding"`, (B, D), the unit groups times √α_m, so that
+        the cosine of two embeddings is s^M; `"parts"`, (B, M, d), the unit
+        groups, padded with zeros to the largest; `"activations"`, (B, D),
+        the dense layer's product without its bias and without gradient to
+        the backbone, for the independence loss.
+    """
+
+    def __init__(
+        self,
+        group_sizes: Sequence[int],
+        norm_penalty: float = 1.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.group_sizes = list(group_sizes)
+        self.norm_penalty = norm_penalty
+        self.embedding_dim = sum(group_sizes)
+        self.dense = keras.layers.Dense(
+            self.embedding_dim,
+            kernel_regularizer=UnitRows(norm_penalty),
+            dtype=self.dtype_policy,
+            name="dense",
+        )
+
+    def build(self, features_shape: Shape) -> None:
+        self.dense.build((None, features_shape[-1]))
+
+    def embed(self, pooled: Tensor) -> dict[str, Tensor]:
+        groups = [
+            ops.normalize(group, axis=-1, epsilon=1e-12)
+            for group in cut(self.dense(pooled), self.group_sizes)
+        ]
+        weighted = [
+            alpha**0.5 * group
+            for alpha, group in zip(
+                boosting_weights(len(groups)), groups, strict=True
+            )
+        ]
+        largest = max(self.group_sizes)
+        padded = [
+            ops.pad(group, ((0, 0), (0, largest - size)))
+            for group, size in zip(groups, self.group_sizes, strict=True)
+        ]
+        return {
+            "embedding": ops.concatenate(weighted, axis=-1),
+            "parts": ops.stack(padded, axis=1),
+            "activations": ops.matmul(
+                ops.stop_gradient(pooled), self.dense.kernel
+            ),
+        }
+
+    def compute_output_shape(self, features_shape: Shape) -> dict[str, Shape]:
+        batch, sizes = features_shape[0], self.group_sizes
+        return {
+            "embedding": (batch, self.embedding_dim),
+            "parts": (batch, len(sizes), max(sizes)),
+            "activations": (batch, self.embedding_dim),
+        }
+
+    def get_config(self) -> Config:
+        config = super().get_config()
+        config.update(
+            group_sizes=self.group_sizes, norm_penalty=self.norm_penalty
+        )
+        return config
+
+
+@register
+class BoostedObjective(Objective):
+    """Gradient boosting over pairs, and independence of the groups.
+
+    Learner m sees every pair of the batch with a weight: 1 for the first
+    learner, and then how steep the binomial deviance is at the similarity
+    s^{m−1} that the learners before it give the pair together. Pairs that
+    they get right weigh next to nothing.
+
+    Args:
+        loss: The loss of every learner, on pairs or triplets. Weights come
+            from a `BinomialDevianceLoss`: this one, or else one with
+            default arguments.
+        group_sizes: Dimensions of each group.
+        slope: What the weight is a derivative by: the "exponent" of the
+            binomial deviance, ±αβ (s − m), as in the released code, or the
+            "similarity" s, which makes it αβ times as large.
+        independence: "activation" or "adversarial"; see `bier`.
+        regressor_units: Hidden units of each adversarial regressor.
+        norm_penalty: λ_w of the regressors' kernels; see `UnitRows`.
+        **kwargs: As for `Objective`.
+
+    Call arguments:
+        outputs: Dict with `"parts"`, (B, M, d), and `"activations"`, (B, D).
+        targets: Dict with `"label"`, (B,).
+
+    Returns:
+        `{"metric": (B,), "independence": (B,)}`: the mean of the learners'
+        losses, and the independence loss.
+
+    Raises:
+        ValueError: If `slope` or `independence` is unknown.
+    """
+
+    terms = ("metric", "independence")
+
+    def __init__(
+        self,
+        loss: losses.MetricLoss,
+        group_sizes: Sequence[int],
+        slope: Slope = "exponent",
+        independence: Independence = "activation",
+        regressor_units: int = 512,
+        norm_penalty: float = 1.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        for name, value, allowed in (
+            ("slope", slope, get_args(Slope)),
+            ("independence", independence, get_args(Independence)),
+        ):
+            check_choice("bier", name, value, allowed)
+        self.metric_loss = loss
+        self.group_sizes = list(group_sizes)
+        self.slope = slope
+        self.independence = independence
+        self.regressor_units = regressor_units
+        self.norm_penalty = norm_penalty
+        self.deviance = (
+            loss
+            if isinstance(loss, BinomialDevianceLoss)
+            else BinomialDevianceLoss()
+        )
+        self.reversal = GradientReversal(name="reversal")
+        # From the later group of each pair to the earlier one.
+        self.pairs = (
+            list(combinations(range(len(group_sizes)), 2))
+            if independence == "adversarial"
+            else []
+        )
+        self.regressors = [
+            keras.Sequential(
+                [
+                    self._dense(regressor_units, "relu"),
+                    self._dense(group_sizes[i], None),
+                ],
+                name=f"regressor_{j}_to_{i}",
+            )
+            for i, j in self.pairs
+        ]
+
+    def _dense(self, units: int, activation: str | None) -> keras.layers.Dense:
+        # Bounded, or products with the regressors' outputs would grow
+        # without the groups having anything in common.
+        return keras.layers.Dense(
+            units,
+            activation=activation,
+            kernel_regularizer=UnitRows(self.norm_penalty),
+            bias_constraint=keras.constraints.MaxNorm(1.0, axis=0),
+            dtype="float32",
+        )
+
+    def build(self, outputs_shape: dict[str, Shape]) -> None:
+        _, learners, dim = outputs_shape["parts"]
+        self.part_losses = self.build_part_losses(
+            self.metric_loss, learners, dim
+        )
+        for regressor, (_, j) in zip(self.regressors, self.pairs, strict=True):
+            regressor.build((None, self.group_sizes[j]))
+
+    def call(
+        self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
+    ) -> dict[str, Tensor]:
+        groups = cut(outputs["activations"], self.group_sizes)
+        compare = (
+            self._adversarial
+            if self.independence == "adversarial"
+            else activation_loss
+        )
+        return {
+            "metric": self._boosted(outputs["parts"], targets["label"]),
+            "independence": compare(groups),
+        }
+
+    def _boosted(self, parts: Tensor, labels: Tensor) -> Tensor:
+        weights = None  # The first learner sees every pair as it is.
+        together: Tensor = 0.0  # s^0
+        values = []
+        rates = boosting_rates(len(self.part_losses))
+        for m, (loss, rate) in enumerate(
+            zip(self.part_losses, rates, strict=True)
+        ):
+            part = parts[:, m]
+            values.append(loss.per_example(labels, part, pair_weights=weights))
+            similarity = inner_product(ops.stop_gradient(part))
+            together = (1 - rate) * together + rate * similarity
+            weights = self.pair_weights(together)
+        return sum(values) / len(values)
+
+    def pair_weights(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
+        """|ℓ′| of the binomial deviance, for any similarity.
+
+        ℓ = log(1 + exp(∓αβ (s − m))) for a positive and for a negative
+        pair: sigmoid(∓αβ (s − m)) by the exponent, αβ times that by s.
+
+        Args:
+            similarity: s, (B, B).
+
+        Returns:
+            Two of (B, B): the weights if all pairs were positive, and if
+            all were negative.
+        """
+        deviance = self.deviance
+        excess = deviance.alpha * (similarity - deviance.threshold)
+        positive, negative = (
+            (deviance.alpha * abs(scale) if self.slope == "similarity" else 1.0)
+            * ops.sigmoid(scale * excess)
+            for scale in (-deviance.positive_scale, deviance.negative_scale)
+        )
+        return positive, negative
+
+    def _adversarial(self, groups: list[Tensor]) -> Tensor:
+        """−Σ_{i<j} mean_k (R(f_i) ∘ g_ji(R(f_j)))²_k, R gradient reversal.
+
+        A regressor learns to raise the correlation, the groups to lower it.
+        """
+        reversed_groups = [self.reversal(group) for group in groups]
+        total = ops.zeros_like(groups[0][:, 0])
+        for regressor, (i, j) in zip(self.regressors, self.pairs, strict=True):
+            estimate = regressor(reversed_groups[j])
+            total -= correlation(reversed_groups[i], estimate)
+        return total
+
+    def get_config(self) -> Config:
+        config: Config = super().get_config()
+        config.update(
+            loss=keras.saving.serialize_keras_object(self.metric_loss),
+            group_sizes=self.group_sizes,
+            slope=self.slope,
+            independence=self.independence,
+            regressor_units=self.regressor_units,
+            norm_penalty=self.norm_penalty,
+        )
+        return config
+
+    @classmethod
+    def from_config(cls, config: Config) -> "BoostedObjective":
+        loss = keras.saving.deserialize_keras_object(config["loss"])
+        return cls(**{**config, "loss": loss})
+
+
+def cut(x: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+    """(B, D) → a (B, d_m) for each of `sizes`, which add up to D."""
+    ends = accumulate(sizes)
+    return [x[:, end - d : end] for end, d in zip(ends, sizes, strict=True)]
+
+
+def activation_loss(groups: list[Tensor]) -> Tensor:
+    """Σ_{i<j} mean_{k,l} (f_ik f_jl)²: groups active on other images.
+
+    The mean of the squared outer product of two groups is the product of
+    their mean squares.
+
+    Args:
+        groups: (B, d_m) activations f_m of M groups.
+
+    Returns:
+        (B,); 0 for a single group.
+    """
+    squares = [ops.mean(ops.square(group), axis=-1) for group in groups]
+    total = ops.zeros_like(squares[0])
+    for a, b in combinations(squares, 2):
+        total += a * b
+    return total
+
+
+@declare(
+    "bier",
+    "groups of growing size, each trained on what those before it miss",
+    Paper(
+        "BIER: Boosting Independent Embeddings Robustly",
+        "Opitz et al.",
+        "ICCV 2017",
+        "https://openaccess.thecvf.com/content_ICCV_2017/papers/"
+        "Opitz_BIER_-_Boosting_ICCV_2017_paper.pdf",
+    ),
+    Traits(part="group"),
+)
+def bier(
+    backbone: str | keras.Model = "small_convnet",
+    *,
+    embedding_dim: Count = 512,
+    group_sizes: tuple[Count, ...] = (96, 160, 256),
+    loss: LossLike = "binomial_deviance",
+    slope: Slope = "exponent",
+    independence: Independence = "activation",
+    regressor_units: Count = 512,
+    norm_penalty: NonNegative = 1.0,
+    pooling: Pooling = "avg",
+    **kwargs: Any,
+) -> MetricModel:
+    """Boosting Independent Embeddings Robustly, BIER (Opitz et al., 2017).
+
+    What it computes: backbone → pooling → `Dense(embedding_dim)`, cut into
+    M groups of growing size. Each is a learner of an online gradient
+    boosting over pairs: its loss weighs a pair by −ℓ′(s^{m−1}), how wrong
+    the learners before it are on that pair together, with
+    s^m = (1 − η_m) s^{m−1} + η_m s_m, η_m = 2 / (m + 1), s^0 = 0. An
+    independence loss keeps the groups from being active together. The
+    embedding is the unit groups side by side, each times the root of its
+    boosting weight, so that the cosine of two embeddings is s^M.
+
+    Args:
+        backbone: A name or path for `backbones.get`, or the Keras model
+            that it returns, from images (B, H, W, C) to features.
+        embedding_dim: Dimensions of the whole embedding, D.
+        group_sizes: Sizes of the groups, in proportion: the default gives
+            groups of 96, 160 and 256 for D = 512.
+        loss: The loss of every learner: a loss of `keras_dml.losses` on
+            pairs or triplets, or its name, or its config.
+        slope: What the pairs' weights are a derivative by, the "exponent"
+            of the loss or the "similarity"; see `BoostedObjective`.
+        independence: "activation" (BIER): activations of two groups shall
+            not be large for the same image. "adversarial" (A-BIER):
+            regressors try to find what two groups have in common, and the
+            groups, behind a gradient reversal, to have nothing. Its weight
+            is `loss_weights["independence"]`, 1 by default.
+        regressor_units: Hidden units of each adversarial regressor.
+        norm_penalty: λ_w, how strongly the weights of every unit of the
+            embedding and of the regressors are kept at length 1, without
+            which small weights would satisfy the independence loss.
+        pooling: "avg" or "max".
+        **kwargs: Passed to `MetricModel`.
+
+    Returns:
+        A `MetricModel` that is built and waits for `compile`.
+
+    Deviations:
+        - The paper does not say by what ℓ is derived. By the similarity,
+          negative pairs would weigh β₋ = 25 times as much as positive
+          ones; by the exponent, as in the released code, all weights are
+          between 0 and 1, like those of the first learner.
+        - The learners' losses are averaged, as in the released code;
+          Algorithm 1 adds them up.
+        - The embedding is weighted by √α_m. The released code weighs the
+          unit groups by their share of the dimensions, which weighs
+          similarities by the square of that.
+        - The independence loss trains the embedding layer and not the
+          backbone, as in the released code.
+        - The paper of 2017 minimizes the activation loss once, to
+          initialize; here it trains along, as in the paper of 2018.
+        - Biases of the regressors are kept at length 1 at most by a
+          constraint; A-BIER has a penalty.
+
+    Reference:
+        Opitz et al., "BIER: Boosting Independent Embeddings Robustly",
+        ICCV 2017; Opitz et al., "Deep Metric Learning with BIER: Boosting
+        Independent Embeddings Robustly", PAMI 2018,
+        https://arxiv.org/abs/1801.04815.
+    """
+    sizes = split_dimensions(embedding_dim, group_sizes)
+    return MetricModel(
+        backbone=backbones.get(backbone),
+        head=BoostedHead(sizes, norm_penalty, pooling=pooling, name="head"),
+        objective=BoostedObjective(
+            losses.get(loss),
+            sizes,
+            slope=slope,
+            independence=independence,
+            regressor_units=regressor_units,
+            norm_penalty=norm_penalty,
+            name="objective",
+        ),
+        **kwargs,
+    )
