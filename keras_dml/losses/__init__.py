@@ -37,8 +37,9 @@ from keras_dml.losses._sup_con import SupConLoss, sup_con
 from keras_dml.losses._triplet import TripletLoss, triplet
 from keras_dml.losses.base import LOSSES, LossLike, MetricLoss
 from keras_dml.losses.pair_loss import PairLoss
-from keras_dml.losses.pairs import pair_masks
+from keras_dml.losses.pairs import Pairs, PairWeights, compare, pair_masks
 from keras_dml.losses.proxy_loss import ProxyLoss
+from keras_dml.losses.reductions import reduce_terms, sum_terms
 from keras_dml.utils.registry import import_modules
 
 import_modules(__name__)
@@ -65,6 +66,8 @@ __all__ = [
     "NTXentLoss",
     "NormalizedSoftmaxLoss",
     "PairLoss",
+    "PairWeights",
+    "Pairs",
     "ProxyAnchorLoss",
     "ProxyLoss",
     "ProxyNCALoss",
@@ -75,6 +78,7 @@ __all__ = [
     "arc_face",
     "binomial_deviance",
     "circle",
+    "compare",
     "contrastive",
     "cos_face",
     "distances",
@@ -91,8 +95,10 @@ __all__ = [
     "pair_masks",
     "proxy_anchor",
     "proxy_nca",
+    "reduce_terms",
     "regularizers",
     "soft_triple",
+    "sum_terms",
     "sup_con",
     "tfa",
     "triplet",

@@ -208,7 +208,7 @@ def get(name: str) -> Distance:
     """
     entry = DISTANCES[name]
     is_similarity = entry.details.get("larger_is_closer", False)
-    return Distance(name, is_similarity, entry.value)
+    return Distance(entry.name, is_similarity, entry.value)
 
 
 def log_inverse_density(distance: Tensor, dim: int) -> Tensor:

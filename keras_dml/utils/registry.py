@@ -97,11 +97,24 @@ class Registry(Mapping[str, Entry[T]]):
         return enter
 
     def __getitem__(self, name: str) -> Entry[T]:
-        """The entry of a name.
+        """The entry of a name, or of "package.module:name".
+
+        The latter imports the module, which registers it, first.
 
         Raises:
             ValueError: If there is none, with the nearest known name.
         """
+        module, colon, own = str(name).rpartition(":")
+        if colon:
+            name = own
+            try:
+                importlib.import_module(module)
+            except ImportError as error:
+                raise ValueError(
+                    f"The {self.kind} {name!r} is looked for in the module "
+                    f"{module!r}, which cannot be imported: {error}. Is its "
+                    "folder in PYTHONPATH?"
+                ) from error
         check_known(self.kind, name, self._entries)
         return self._entries[name]
 

@@ -11,7 +11,7 @@ from keras_dml.losses.distances import DISTANCES
 
 
 def test_every_name_makes_its_loss():
-    for name, entry in losses.LOSSES.items():
+    for name, entry in of_this_package(losses.LOSSES):
         cls = entry.value
         arguments = {"num_classes": 3} if _needs_classes(cls) else {}
         assert type(losses.get({"name": name, **arguments})) is cls
@@ -58,6 +58,29 @@ def test_unknown_argument_names_the_nearest():
         losses.TripletLoss(mining="semi-hard")
 
 
+OWN = """
+from keras_dml.losses import LOSSES, TripletLoss
+
+@LOSSES.register("mine", "a loss of the user's own")
+class MyLoss(TripletLoss): ...
+"""
+
+
+def test_a_loss_of_the_users_own_is_named_with_its_module(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "module_with_a_loss.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(losses.LOSSES, "_entries", dict(losses.LOSSES._entries))
+    loss = losses.get({"name": "module_with_a_loss:mine", "margin": 0.3})
+    assert type(loss).__name__ == "MyLoss"
+    assert losses.get("mine").margin == 0.2
+    with pytest.raises(ValueError, match="'no_such_module'.*PYTHONPATH"):
+        losses.get("no_such_module:mine")
+    with pytest.raises(ValueError, match="Did you mean 'mine'"):
+        losses.get("module_with_a_loss:mime")
+
+
 @pytest.mark.parametrize("identifier", [None, 3, {"beta": 1.0}])
 def test_nonsense(identifier):
     with pytest.raises(ValueError, match="`loss` must be"):
@@ -74,14 +97,22 @@ def test_a_loss_of_keras_is_not_one_of_ours():
 DOCS = Path(__file__).parents[2] / "docs/losses.md"
 
 
+def of_this_package(registry):
+    """Not what a page of the docs has registered in this process."""
+    for name, entry in registry.items():
+        value = getattr(entry.value, "func", entry.value)  # of a partial
+        if value.__module__.startswith("keras_dml."):
+            yield name, entry
+
+
 def rows():
     """What the tables of docs/losses.md must say."""
-    for name, entry in losses.LOSSES.items():
+    for name, entry in of_this_package(losses.LOSSES):
         cells = [name, f"`{entry.value.__name__}`", entry.definition]
         yield [*cells, cited(entry.paper)]
-    for name, entry in mining.MINING.items():
+    for name, entry in of_this_package(mining.MINING):
         yield [name, entry.definition, cited(entry.paper)]
-    for name, entry in DISTANCES.items():
+    for name, entry in of_this_package(DISTANCES):
         yield [name, entry.definition]
 
 
@@ -99,7 +130,7 @@ def test_the_docs_list_what_is_registered():
 
 
 def test_registered_losses_are_attributes_and_have_a_paper():
-    for entry in losses.LOSSES.values():
+    for _, entry in of_this_package(losses.LOSSES):
         assert getattr(losses, entry.value.__name__) is entry.value
         assert entry.paper is not None
         assert entry.definition
