@@ -13,8 +13,6 @@ from keras_dml.utils.unit_embeddings import UnitEmbeddings
 
 EXACT = "Flat"
 
-_BYTES = 2**25
-
 _BUFFER = 2**20
 
 
@@ -23,16 +21,9 @@ class Engine:
 
     Args:
         index: A trained faiss index.
-        factory: The faiss factory string that it was made by.
-        parameters: How thoroughly it searches, as faiss calls it; None for
-            what suits most galleries.
-        ids: Ids of the vectors in it, ascending.
-
-    Attributes:
-        ids: Ids of the vectors, ascending, (N,).
-        factory: The factory string.
-        parameters: The parameters that are set.
-        is_exact: Whether searches are exact.
+        factory: The factory string that it was made by; an attribute.
+        parameters: How thoroughly it searches, see `Index`; an attribute.
+        ids: Ids of the vectors in it, ascending, (N,); an attribute.
 
     Raises:
         ValueError: If the index does not have the parameters.
@@ -46,7 +37,7 @@ class Engine:
         self.parameters = faiss_kinds.set_parameters(index, parameters)
         self.is_exact = factory == EXACT
         self.ids = ids
-        self._has_lists = faiss_kinds.has_lists(index)
+        self._has_lists = faiss_kinds.lists_of(index) is not None
         # Inverted files keep ids themselves; others number their vectors.
         self._has_ids = faiss_kinds.keeps_ids(index)
 
@@ -57,12 +48,7 @@ class Engine:
     def trained(
         cls, x: UnitEmbeddings, factory: str, parameters: str | None
     ) -> "Engine":
-        """An engine without vectors, trained for vectors like `x`, (N, D).
-
-        Raises:
-            ValueError: If faiss does not know the factory, or cannot train
-                it with so few vectors.
-        """
+        """An engine without vectors, trained for vectors like `x`, (N, D)."""
         index = faiss_kinds.make(x.shape[1], factory)
         if not index.is_trained:
             try:
@@ -70,9 +56,8 @@ class Engine:
             except RuntimeError as error:
                 raise ValueError(
                     f"`factory` of an Index must fit the gallery. Received: "
-                    f"factory={factory!r} for {len(x)} vectors, of which "
-                    f"faiss says: {error}. Use factory={EXACT!r}, or smaller "
-                    "numbers."
+                    f"{factory!r} for {len(x)} vectors, of which faiss says: "
+                    f"{error}. Use {EXACT!r}, or smaller numbers."
                 ) from None
         return cls(index, factory, parameters, np.empty(0, np.int64))
 
@@ -91,54 +76,45 @@ class Engine:
         return flat.reshape(count, dim)
 
     def add(self, x: UnitEmbeddings, ids: Rows) -> None:
-        """Adds vectors, (N, D), by ids greater than those before.
-
-        Raises:
-            ValueError: If a vector is not finite or zero, or if this kind
-                of index cannot be added to. Then none was added.
-        """
-        if self.is_exact and not len(self):
-            self._fill(x)
-        else:
-            self._append(x.array, ids)
-        self.ids = np.concatenate([self.ids, ids])
-
-    def _fill(self, x: UnitEmbeddings) -> None:
-        # Written where faiss keeps them: a copy takes as long as the rest.
-        self.index.codes.resize(4 * len(x) * self.dim)
-        self.index.ntotal = len(x)
-        try:
-            x.write(self.vectors)
-        except ValueError:
-            self.index.reset()
-            raise
-
-    def _append(self, x: FloatArray, ids: Rows) -> None:
+        """Adds vectors, (N, D), by ids greater than before, or raises."""
+        index = self.index
         try:
             if self._has_ids:
-                self.index.add_with_ids(x, ids)
+                index.add_with_ids(x.array, ids)
+            elif len(self) or not self.is_exact:
+                index.add(x.array)
             else:
-                self.index.add(x)
+                # Where faiss keeps them: a copy takes as long as the rest.
+                index.codes.resize(4 * len(x) * self.dim)
+                index.ntotal = len(x)
+                x.write(self.vectors)
+        except ValueError:
+            if not len(self):
+                index.reset()
+            raise
         except RuntimeError as error:
             raise ValueError(
                 "`factory` of an Index must allow to add rows. Received: an "
                 f"index of which faiss says: {error}. Build it again, with "
                 "all rows or another factory."
             ) from None
+        self.ids = np.concatenate([self.ids, ids])
 
-    def remove(self, ids: Rows) -> bool:
-        """Removes vectors; False where this kind of index cannot."""
-        import faiss
+    def remove(self, ids: Rows) -> None:
+        """Removes vectors, or leaves them to be hidden where faiss cannot.
 
-        chosen = ids if self._has_ids else np.searchsorted(self.ids, ids)
+        Raises:
+            ValueError: If this kind of index can do neither.
+        """
+        selector = faiss_kinds.library().IDSelectorBatch(self._labels(ids))
         try:
-            self.index.remove_ids(faiss.IDSelectorBatch(chosen))
+            self.index.remove_ids(selector)
         except RuntimeError as error:
-            if "not implemented" in str(error):
-                return False
-            raise
-        self.ids = self.ids[~np.isin(self.ids, ids)]
-        return True
+            if "not implemented" not in str(error):
+                raise
+            faiss_kinds.selecting(self.index, ids)
+        else:
+            self.ids = self.ids[~np.isin(self.ids, ids)]
 
     def write(self, path: Path) -> None:
         """Writes the faiss index into a file."""
@@ -154,25 +130,25 @@ class Engine:
     ) -> tuple[FloatArray, Rows]:
         """The k nearest vectors of each query.
 
-        Equal scores come in the order of the ids. Exact indexes compare
-        scores that were computed in float64, so results do not depend on
-        how many queries are searched for together; and where only some of
-        the equal ones are among the k nearest, those are the first.
+        Equal scores come in the order of the ids. Scores of exact indexes
+        are compared in float64, so results do not depend on how many queries
+        there are; and of equal ones the first are among the k nearest.
 
         Args:
             queries: Unit vectors, (Q, D) float32.
-            k: How many.
+            k: How many; where there are fewer, scores are -inf and ids -1.
             among: Ids to search among; by default all.
 
         Returns:
-            Scores, (Q, k) float32, and ids, (Q, k); -inf and -1 where
-            there are fewer.
+            Scores, (Q, k) float32, and ids, (Q, k).
         """
         limit = len(self) if among is None else len(among)
         if not (limit and len(queries)):
             shape = (len(queries), k)
             return np.full(shape, -np.inf, np.float32), np.full(shape, NONE)
-        parameters = None if among is None else self._selecting(among)
+        parameters = None
+        if among is not None:
+            parameters = faiss_kinds.selecting(self.index, self._labels(among))
         search = self._search_exactly if self.is_exact else self._search
         scores, ids = search(queries, k, limit, parameters)
         if limit < k:
@@ -181,9 +157,9 @@ class Engine:
             ids = np.pad(ids, wider, constant_values=NONE)
         return scores, ids
 
-    def _selecting(self, ids: Rows) -> Any:
-        chosen = ids if self._has_ids else np.searchsorted(self.ids, ids)
-        return faiss_kinds.selecting(self.index, chosen)
+    def _labels(self, ids: Rows) -> Rows:
+        """What faiss calls the vectors with these ids."""
+        return ids if self._has_ids else np.searchsorted(self.ids, ids)
 
     def _search(
         self, queries: FloatArray, k: int, limit: int, parameters: Any
@@ -205,32 +181,18 @@ class Engine:
     def _search_exactly(
         self, queries: FloatArray, k: int, limit: int, parameters: Any
     ) -> tuple[FloatArray, Rows]:
-        """The nearest vectors, by scores that are computed in float64."""
-
-        def candidates(rows: Rows, count: int) -> tuple[FloatArray, Rows]:
-            found: tuple[FloatArray, Rows] = self.index.search(
-                queries[rows], int(count), params=parameters
-            )
-            return found
-
+        vectors = self.vectors
         # Factors have norm 1; twice the bound, as they are rounded, too.
         error = exact.product_error(2 * self.dim)
         scores, labels = exact.nearest(
-            candidates,
-            lambda rows, labels: self._exact_scores(queries[rows], labels),
+            lambda rows, count: self.index.search(
+                queries[rows], int(count), params=parameters
+            ),
+            lambda rows, labels: exact.paired_products(
+                queries[rows], vectors, labels
+            ),
             np.full(len(queries), error),
             k,
             limit,
         )
         return scores.astype(np.float32), self.ids[labels]
-
-    def _exact_scores(self, queries: FloatArray, labels: Rows) -> FloatArray:
-        scores = np.empty(labels.shape)
-        vectors = self.vectors
-        height = max(1, _BYTES // (8 * labels.shape[1] * self.dim))
-        for start in range(0, len(queries), height):
-            rows = slice(start, start + height)
-            scores[rows] = exact.products(
-                vectors[labels[rows]], queries[rows, None]
-            )
-        return scores

@@ -1,5 +1,6 @@
 """Kinds of faiss indexes: made, read, and what depends on the kind."""
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +12,7 @@ from keras_dml.utils.types import Rows
 
 
 def make(dim: int, factory: str) -> Any:
-    """An index by its factory string, for inner products.
-
-    Raises:
-        ValueError: If faiss cannot make one.
-    """
+    """An index by its factory string, for inner products."""
     faiss = library()
     try:
         return faiss.index_factory(dim, factory, faiss.METRIC_INNER_PRODUCT)
@@ -31,14 +28,9 @@ def make(dim: int, factory: str) -> Any:
 def read(path: Path, dim: int, count: int, factory: str) -> Any:
     """The index in a file, which may be from a stranger.
 
-    Args:
-        path: A file that faiss wrote.
-        dim: Dimensions that it must have.
-        count: Number of vectors that it must have.
-        factory: The factory string that it must have been made by.
-
     Raises:
-        ValueError: If it is another index, or faiss cannot read it.
+        ValueError: If it has not `count` vectors of `dim` dimensions, was not
+            made by this factory string, or cannot be read.
     """
     faiss = library()
     size = path.stat().st_size
@@ -47,20 +39,20 @@ def read(path: Path, dim: int, count: int, factory: str) -> Any:
     try:
         if limit:
             limit(size)  # What is in a file is not larger than the file.
-        index = _read(path)
+        index = faiss.read_index(os.fspath(path))
+    except TypeError:  # faiss opens only what has a name in UTF-8.
+        with path.open("rb") as file:
+            index = faiss.read_index(faiss.PyCallbackIOReader(file.read))
     except RuntimeError as error:
-        raise ValueError(
-            f"faiss {faiss.__version__} cannot read it ({error}); the version "
-            "that wrote it is in index.json"
-        ) from None
+        # Of which version it is says the manifest.
+        mine = faiss.__version__
+        raise ValueError(f"faiss {mine} cannot read it ({error})") from None
     finally:
         if limit:
             limit(before)
-    if (index.d, index.ntotal) != (dim, count):
-        raise ValueError(
-            f"it has {index.ntotal} vectors of {index.d} dimensions, not "
-            f"{count} of {dim}"
-        )
+    shape = (index.ntotal, index.d)
+    if shape != (count, dim):
+        raise ValueError(f"it has vectors of shape {shape}, not {count, dim}")
     if not _fits(factory, dim, size):
         raise ValueError(f"{factory!r} is no index of its size")
     like = make(dim, factory)  # Its parts live as long as it does.
@@ -73,32 +65,17 @@ def read(path: Path, dim: int, count: int, factory: str) -> Any:
     return index
 
 
-def _read(path: Path) -> Any:
-    faiss = library()
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:  # faiss takes names in UTF-8.
-        with path.open("rb") as file:
-            return faiss.read_index(faiss.PyCallbackIOReader(file.read))
-    return faiss.read_index(str(path))
-
-
 def check_ids(index: Any, ids: Rows) -> None:
-    """Checks the ids that an index keeps itself, if it does.
-
-    Raises:
-        ValueError: If they are others than `ids`, which ascend.
-    """
+    """ValueError if an index itself keeps other ids than `ids`, ascending."""
     faiss = library()
-    inner = _inner(index)
-    if not isinstance(inner, faiss.IndexIVF):
+    inner = lists_of(index)
+    if inner is None:
         return
     lists = inner.invlists
-    sizes = [lists.list_size(i) for i in range(lists.nlist)]
     kept = [
-        faiss.rev_swig_ptr(lists.get_ids(i), size)
-        for i, size in enumerate(sizes)
-        if size
+        faiss.rev_swig_ptr(lists.get_ids(i), lists.list_size(i))
+        for i in range(lists.nlist)
+        if lists.list_size(i)
     ]
     found = np.concatenate([np.empty(0, np.int64), *kept])
     expected = ids if keeps_ids(index) else np.arange(len(ids))
@@ -147,20 +124,7 @@ def keeps_ids(index: Any) -> bool:
 
 
 def set_parameters(index: Any, parameters: str | None) -> str:
-    """Sets how thoroughly an index searches.
-
-    Args:
-        index: A faiss index.
-        parameters: Of faiss, as "nprobe=32"; None for those that suit most
-            galleries: the square root of the number of lists, or 64
-            candidates of a graph.
-
-    Returns:
-        The parameters that are set now.
-
-    Raises:
-        ValueError: If the index does not have them.
-    """
+    """Sets how thoroughly an index searches, see `Index`; says what is set."""
     faiss = library()
     text = _default(index) if parameters is None else parameters
     if not text:
@@ -177,50 +141,27 @@ def set_parameters(index: Any, parameters: str | None) -> str:
     return text
 
 
-def has_lists(index: Any) -> bool:
-    """Whether an index searches inverted files."""
-    return isinstance(_inner(index), library().IndexIVF)
+def lists_of(index: Any) -> Any:
+    """What searches inverted files in an index; None without them."""
+    inner = _inner(index)
+    return inner if isinstance(inner, library().IndexIVF) else None
 
 
 def share_threads(index: Any, queries: int) -> None:
-    """Lets all threads work on fewer queries than there are threads.
-
-    faiss gives each query one thread, and leaves the others idle.
-
-    Args:
-        index: An index that searches inverted files.
-        queries: How many it is about to search for.
-    """
-    # Mode 1 divides the lists of a query, mode 0 the queries.
+    """Lets all threads work on fewer queries than there are threads."""
+    # faiss gives each query one thread, and leaves the others idle. Mode 1
+    # divides the lists of a query, mode 0 the queries.
     is_few = queries < library().omp_get_max_threads()
-    _inner(index).parallel_mode = int(is_few)
+    lists_of(index).parallel_mode = int(is_few)
 
 
 def selecting(index: Any, chosen: Rows) -> Any:
-    """Search parameters that restrict a search.
-
-    Args:
-        index: A faiss index.
-        chosen: What to search among: ids where the index keeps them,
-            numbers of vectors otherwise.
-
-    Raises:
-        ValueError: If the index cannot be restricted.
-    """
+    """Search parameters that restrict a search to the vectors `chosen`."""
     faiss = library()
     bits = np.zeros(int(chosen.max(initial=-1)) + 1, bool)
     bits[chosen] = True
     packed = np.packbits(bits, bitorder="little")
     return _parameters(index, faiss.IDSelectorBitmap(packed))
-
-
-def can_select(index: Any) -> bool:
-    """Whether searches of an index can be restricted."""
-    try:
-        selecting(index, np.empty(0, np.int64))
-    except ValueError:
-        return False
-    return True
 
 
 def _default(index: Any) -> str:
@@ -270,9 +211,9 @@ def _parameters(index: Any, selector: Any) -> Any:
     if isinstance(index, faiss.IndexFlat | faiss.IndexScalarQuantizer):
         return faiss.SearchParameters(sel=selector)
     raise ValueError(
-        "An index must be one of Flat, SQ, IVF or HNSW to be searched in "
-        f"part. Received: a faiss {type(index).__name__}. Search without "
-        "`where`, or build it with another `factory`."
+        "`factory` of an Index must be one of Flat, SQ, IVF or HNSW to search "
+        f"in part or hide rows. Received: a faiss {type(index).__name__}. "
+        "Build it with another one, or without those rows."
     )
 
 

@@ -1,6 +1,6 @@
 """Hits: what a search found."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,26 +60,22 @@ class Hits(Sequence[list[Hit]]):
     def __getitem__(self, query: Any) -> Any:
         if isinstance(query, slice):
             return [self[i] for i in range(*query.indices(len(self)))]
+        ids, scores = self.ids[query].tolist(), self.scores[query].tolist()
+        least = self.threshold
         return [
-            Hit(row_id, score, self._reaches(score), self._table.row(row_id))
-            for row_id, score in zip(
-                self.ids[query].tolist(),
-                self.scores[query].tolist(),
-                strict=True,
+            Hit(
+                id=i,
+                score=score,
+                is_match=None if least is None else score >= least,
+                row=self._table.row(i),
             )
-            if row_id != NONE
+            for i, score in zip(ids, scores, strict=True)
+            if i != NONE
         ]
-
-    def __iter__(self) -> Iterator[list[Hit]]:
-        return (self[i] for i in range(len(self)))
 
     @property
     def matches(self) -> list[Hit | None]:
-        """The nearest image of each query, or None for no match.
-
-        Raises:
-            ValueError: If the search had no threshold.
-        """
+        """The nearest image of each query, or None for no match."""
         if self.threshold is None:
             raise ValueError(
                 "`matches` of Hits need a threshold. Received: a search "
@@ -87,6 +83,3 @@ class Hits(Sequence[list[Hit]]):
                 "`threshold`."
             )
         return [hits[0] if hits and hits[0].is_match else None for hits in self]
-
-    def _reaches(self, score: float) -> bool | None:
-        return None if self.threshold is None else score >= self.threshold

@@ -11,16 +11,15 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_dml.data import ImageSet
-from keras_dml.evaluation.verification import Threshold, calibrate
-from keras_dml.search import faiss_kinds, recall, store
-from keras_dml.search.encoder import (
-    Encoder,
-    Images,
+from keras_dml.data.given_images import (
+    GivenImages,
+    ImageSet,
     as_image_set,
-    embed_images,
     image_columns,
 )
+from keras_dml.evaluation.verification import Threshold, calibrate
+from keras_dml.search import faiss_kinds, recall, store
+from keras_dml.search.encoder import Encoder, embed_images
 from keras_dml.search.engine import EXACT, Engine
 from keras_dml.search.hits import NONE, Hits
 from keras_dml.search.rows import Columns, RowTable
@@ -85,7 +84,7 @@ class Index:
     def build(
         cls,
         model: keras.Model,
-        images: Images,
+        images: GivenImages,
         columns: Columns | None = None,
         *,
         factory: str = EXACT,
@@ -174,15 +173,7 @@ class Index:
                 "`ids` of Index.remove must be ids of rows. Received: "
                 f"{int(chosen[~known][0])}, which is not there."
             )
-        if not (
-            self._engine.remove(chosen)
-            or faiss_kinds.can_select(self._engine.index)
-        ):
-            raise ValueError(
-                "`factory` of an Index must allow to remove rows. Received: "
-                f"factory={self.factory!r}, which does not. Build the index "
-                "again without those rows."
-            )
+        self._engine.remove(chosen)
         self._rows.remove(chosen)
 
     def search(
@@ -224,12 +215,10 @@ class Index:
             among = self._rows.where(where)
         elif len(self._engine) != len(self._rows):
             among = self._rows.ids
-        if exclude is None:
-            scores, ids = self._engine.search(x, k, among)
-        else:
-            own = _as_own(exclude, len(x))
-            found = self._engine.search(x, k + 1, among)
-            scores, ids = _without(own, *found, k)
+        has_own = exclude is not None
+        scores, ids = self._engine.search(x, k + has_own, among)
+        if has_own:
+            scores, ids = _without(exclude, scores, ids)
         if threshold is None and self.threshold is not None:
             threshold = self.threshold.value
         return Hits(scores, ids, self._rows, threshold)
@@ -292,8 +281,8 @@ class Index:
             rows=len(rows),
             next_id=rows.next_id,
             hidden=tuple(np.setdiff1d(engine.ids, rows.ids).tolist()),
-            factory=engine.factory,
-            parameters=engine.parameters,
+            factory=self.factory,
+            parameters=self.parameters,
             recall=self._recall,
             threshold=self.threshold,
             model=encoder.identity,
@@ -378,11 +367,7 @@ class Index:
 
     @property
     def embeddings(self) -> FloatArray:
-        """The unit embeddings, (N, D), in the order of the ids.
-
-        Raises:
-            ValueError: If this kind of index does not keep them.
-        """
+        """The unit embeddings, (N, D), in the order of the ids."""
         if not self._engine.is_exact:
             raise ValueError(
                 f"`factory` of an Index must be {EXACT!r} to get its "
@@ -408,43 +393,29 @@ class Index:
         )
 
     def row(self, row_id: int) -> dict[str, Any]:
-        """The columns of one row.
-
-        Raises:
-            KeyError: If there is no such row.
-        """
+        """The columns of one row; KeyError if there is no such row."""
         return self._rows.row(row_id)
 
     @property
     def model(self) -> keras.Model:
-        """The model that embeds images for this index.
-
-        Raises:
-            ValueError: If there is none.
-        """
+        """The model that embeds images; ValueError if there is none."""
         return self._encoder.model
 
 
-def _as_own(exclude: Any, count: int) -> Rows:
-    own = np.atleast_1d(np.asarray(exclude))
-    if own.dtype.kind not in "iu" or own.shape != (count,):
+def _without(
+    own: Any, scores: FloatArray, ids: Rows
+) -> tuple[FloatArray, Rows]:
+    """What was found for each query, less one, without its own row."""
+    own = np.atleast_1d(np.asarray(own))
+    if own.dtype.kind not in "iu" or own.shape != (len(ids),):
         raise ValueError(
             "`exclude` of Index.search must be one id for each query. "
             f"Received: exclude of shape {own.shape} and dtype {own.dtype} "
-            f"for {count} queries."
+            f"for {len(ids)} queries."
         )
-    return own
-
-
-def _without(
-    own: Rows, scores: FloatArray, ids: Rows, k: int
-) -> tuple[FloatArray, Rows]:
-    """The first k of what was found for each query, without its own row."""
     is_own = ids == own[:, None]
     scores[is_own], ids[is_own] = -np.inf, NONE
     # Last, and the others keep their order.
-    order = np.argsort(is_own, axis=1, kind="stable")[:, :k]
-    return (
-        np.take_along_axis(scores, order, 1),
-        np.take_along_axis(ids, order, 1),
-    )
+    order = np.argsort(is_own, axis=1, kind="stable")[:, :-1]
+    rows = np.arange(len(ids))[:, None]
+    return scores[rows, order], ids[rows, order]

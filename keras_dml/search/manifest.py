@@ -12,7 +12,7 @@ from typing import Any
 from xxhash import xxh3_128_hexdigest
 
 from keras_dml.evaluation.verification import Threshold
-from keras_dml.search.identity import ModelIdentity
+from keras_dml.model.identity import ModelIdentity
 from keras_dml.search.recall import Recall
 
 FORMAT, FORMAT_VERSION = "keras_dml.search", 3
@@ -37,17 +37,12 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class Content:
-    """What an index is, beside its vectors and rows.
+    """What an index is, beside its vectors and rows; see `Index`.
 
     Attributes:
-        dim: Dimensions of the vectors, D.
         rows: Number of rows, N.
         next_id: The id of the next row that is added.
         hidden: Ids of vectors that were to be removed, and could not be.
-        factory: The factory string of the faiss index.
-        parameters: How thoroughly it searches, as faiss calls it.
-        recall: What it misses; None for exact ones.
-        threshold: The calibrated threshold, if there is one.
         model: Which model made the embeddings, if it is known.
         faiss: The version of faiss that wrote it.
     """
@@ -63,16 +58,24 @@ class Content:
     model: ModelIdentity | None
     faiss: str
 
-
-@functools.cache
-def _adapter() -> Any:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(Manifest)
-
-
-def _token() -> str:
-    return secrets.token_hex(8)
+    def check(self, has_model: bool) -> None:
+        """Raises ValueError where types are right and values are not."""
+        count = self.rows + len(self.hidden)
+        identity, threshold = self.model, self.threshold
+        shape = [len(x) for x in identity.test_embeddings] if identity else []
+        for fits, what in (
+            (0 < self.dim <= MOST_DIMENSIONS, f"dim={self.dim}"),
+            (
+                0 <= self.rows <= count <= self.next_id < 2**63,
+                f"rows={self.rows} with {len(self.hidden)} hidden and "
+                f"next_id={self.next_id}",
+            ),
+            (not threshold or math.isfinite(threshold.value), f"{threshold}"),
+            (identity or not has_model, "it does not say which model it has"),
+            (shape in ([], 2 * [self.dim]), "its model is of another size"),
+        ):
+            if not fits:
+                raise ValueError(what)
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,7 @@ class Manifest:
     content: Content | None = None
     files: Mapping[str, FileEntry] = field(default_factory=dict)
     replaced: tuple[str, ...] = ()
-    next: str = field(default_factory=_token)
+    next: str = field(default_factory=lambda: secrets.token_hex(8))
 
     @property
     def used(self) -> set[str]:
@@ -113,80 +116,56 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: str) -> "Manifest":
-        """What `to_json` wrote.
-
-        Raises:
-            IndexFileError: If it is of another kind or version.
-            ValueError: If it is damaged; the message says how.
-        """
-        from pydantic import ValidationError
-
+        """What `to_json` wrote; ValueError if it is not, or is damaged."""
         try:
             plain = json.loads(text)
         except (ValueError, RecursionError):
             raise ValueError("it is not JSON") from None
         if not isinstance(plain, dict) or plain.get("format") != FORMAT:
-            raise IndexFileError(
-                f"is not of an index of keras_dml: it lacks the format "
-                f"{FORMAT!r}"
-            )
+            raise IndexFileError("is not of an index of keras_dml")
         if plain.get("format_version") != FORMAT_VERSION:
             raise IndexFileError(
                 f"must be of format version {FORMAT_VERSION}. Received: "
                 f"format_version={plain.get('format_version')!r}. Read it "
-                "with the version of keras_dml that wrote it, or build the "
-                "index again"
+                "with the keras_dml that wrote it, or build the index again"
             )
         if plain.pop("checksum", None) != _checksum(plain):
             raise ValueError("its checksum does not fit")
-        try:
-            manifest = _adapter().validate_json(text, strict=True)
-        except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(map(str, first["loc"]))
-            raise ValueError(f"{place}: {first['msg']}") from None
+        manifest = _typed(text)
         manifest._check()
         return manifest
 
     def _check(self) -> None:
         """Raises ValueError where types are right and values are not."""
         parts = "|".join(map(re.escape, PARTS))
-        names = [*self.used, *self.replaced]
-        wrong = [
-            *(
-                x
-                for x in names
-                if not re.fullmatch(rf"[0-9a-f]{{16}}-({parts})", x)
-            ),
-            *(x for x in [self.next] if not re.fullmatch("[0-9a-f]{16}", x)),
-        ]
-        if wrong:
-            raise ValueError(f"{wrong[0]!r} is no name that a save gives")
-        content = self.content
-        if any(entry.bytes < 1 for entry in self.files.values()):
-            raise ValueError("one of its files is empty")
-        needed = {VECTORS, ROWS} if content else set()
+        for name in (*self.used, *self.replaced, f"{self.next}-{ROWS}"):
+            if not re.fullmatch(f"[0-9a-f]{{16}}-({parts})", name):
+                raise ValueError(f"{name!r} is no name that a save gives")
+        if any(name.startswith(self.next) for name in self.used):
+            raise ValueError("the next version has the names of this one")
+        needed = {VECTORS, ROWS} if self.content else set()
         if not needed <= set(self.files) <= needed | {MODEL}:
             raise ValueError(f"its files are {sorted(self.files)}")
-        if content is None:
-            return
-        if not 0 < content.dim <= MOST_DIMENSIONS:
-            raise ValueError(f"dim={content.dim}")
-        count = content.rows + len(content.hidden)
-        if not 0 <= content.rows <= count <= content.next_id < 2**63:
-            raise ValueError(
-                f"rows={content.rows} with {len(content.hidden)} hidden and "
-                f"next_id={content.next_id}"
-            )
-        if content.threshold and not math.isfinite(content.threshold.value):
-            raise ValueError(f"threshold={content.threshold.value}")
-        identity = content.model
-        if MODEL in self.files and identity is None:
-            raise ValueError("it does not say which model it holds")
-        if identity and [len(x) for x in identity.test_embeddings] != (
-            2 * [content.dim]
-        ):
-            raise ValueError("its model has embeddings of another dimension")
+        if any(entry.bytes < 1 for entry in self.files.values()):
+            raise ValueError("one of its files is empty")
+        if self.content:
+            self.content.check(MODEL in self.files)
+
+
+@functools.cache
+def _adapter() -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Manifest)
+
+
+def _typed(text: str) -> Manifest:
+    try:
+        manifest: Manifest = _adapter().validate_json(text, strict=True)
+    except ValueError as error:
+        # Of pydantic's lines the first error is the second and third.
+        raise ValueError(" ".join(str(error).split("\n")[1:3])) from None
+    return manifest
 
 
 def _checksum(plain: Mapping[str, Any]) -> str:

@@ -36,22 +36,14 @@ class RowTable:
         return len(self.ids)
 
     def check(self, columns: Columns, count: int) -> dict[str, list[Any]]:
-        """The columns of rows to be added, as lists of plain values.
-
-        Raises:
-            ValueError: If lengths differ, or a value is not plain.
-        """
+        """The columns of rows to be added, as lists of plain values."""
         return {
             name: _as_plain(name, values, count)
             for name, values in columns.items()
         }
 
     def add(self, columns: dict[str, list[Any]], count: int) -> Rows:
-        """Adds rows; a column that they or the others lack is None there.
-
-        Returns:
-            The ids of the rows.
-        """
+        """Adds rows; says their ids. Columns that rows lack are None there."""
         for name in columns:
             self.columns.setdefault(name, [None] * len(self))
         for name, values in self.columns.items():
@@ -77,15 +69,7 @@ class RowTable:
         return {name: x[position] for name, x in self.columns.items()}
 
     def where(self, conditions: Mapping[str, Any]) -> Rows:
-        """Ids of the rows whose columns have certain values.
-
-        Args:
-            conditions: A value, or a list of values of which any will do,
-                for each column; rows must fulfil all of them.
-
-        Raises:
-            ValueError: If there is no such column.
-        """
+        """Ids of the rows whose columns have values; see `Index.search`."""
         kept = np.ones(len(self), bool)
         for name, wanted in conditions.items():
             if name not in self.columns:
@@ -109,40 +93,30 @@ class RowTable:
 
     @classmethod
     def read(cls, path: Path, count: int, next_id: int) -> "RowTable":
-        """The rows that `write` wrote.
-
-        Raises:
-            ValueError: If they are not `count` rows with plain values and
-                ids below `next_id`.
-        """
+        """The rows that `write` wrote; ValueError if they do not fit."""
         content = json.loads(path.read_text(encoding="ascii"))
         columns = content.get("columns") if isinstance(content, dict) else None
         if not isinstance(columns, dict) or not all(
             isinstance(values, list) for values in columns.values()
         ):
             raise ValueError("it has no columns")
-        # Where no row was removed, they are all ids that were given.
-        ids = content.get("ids", range(count) if count == next_id else None)
-        if not isinstance(ids, list | range) or len(ids) != count:
-            raise ValueError(f"it has not the ids of {count} rows")
         table = cls()
-        table.ids = ascending(ids, next_id)
+        ids = content.get("ids")
+        if isinstance(ids, list) and len(ids) == count:
+            table.ids = ascending(ids, next_id)
+        elif ids is None and count == next_id:
+            table.ids = np.arange(count, dtype=np.int64)
+        else:
+            raise ValueError(f"it has not the ids of {count} rows")
         table.columns = table.check(columns, count)
         table.next_id = next_id
         return table
 
 
 def ascending(ids: Sequence[int], end: int) -> Rows:
-    """Ids as an array, (N,).
-
-    Raises:
-        ValueError: If they do not ascend from 0 or more to below `end`.
-    """
-    if isinstance(ids, range):
-        return np.arange(ids.start, ids.stop, dtype=np.int64)
-    if set(map(type, ids)) <= {int} and (
-        not ids or (0 <= min(ids) and max(ids) < end)
-    ):
+    """Ids as an array, (N,); ValueError if they do not ascend below `end`."""
+    is_whole = set(map(type, ids)) <= {int}
+    if is_whole and (not ids or (min(ids) >= 0 and max(ids) < end)):
         array = np.array(ids, np.int64)
         if (np.diff(array) > 0).all():
             return array

@@ -14,15 +14,13 @@ refuses a folder in which there is anything else.
 """
 
 import contextlib
-import mmap
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from xxhash import xxh3_128_hexdigest
 
 from keras_dml.search import faiss_kinds
 from keras_dml.search.engine import EXACT, Engine
@@ -36,12 +34,11 @@ from keras_dml.search.manifest import (
     Manifest,
 )
 from keras_dml.search.rows import RowTable, ascending
-from keras_dml.utils.files import locked, sync
+from keras_dml.utils.files import digest, locked, sync
 
 MANIFEST, DATA, LOCK = "index.json", "data", ".lock"
 
-Write: TypeAlias = Callable[[Path], object]
-"""Writes a file."""
+Write = Callable[[Path], object]
 
 
 def folder_at(path: str | os.PathLike[str]) -> Path:
@@ -62,20 +59,17 @@ def save(
     version: str | None,
     overwrite: bool,
 ) -> str:
-    """Writes a version of an index and makes it the one that counts.
+    """Writes an index and makes it the one that counts; see `Index.save`.
 
     Args:
-        folder: Where the index is or will be.
+        folder: Where it is or will be.
         content: What it is.
         writers: What writes its files, by what they hold.
-        version: The version that may be replaced, if there is one.
-        overwrite: Whether any other may be, too.
+        version: The version that may be replaced; any if `overwrite`.
+        overwrite: Whether to replace another version, too.
 
     Returns:
         The new version.
-
-    Raises:
-        FileExistsError: If there is anything else.
     """
     _inspect(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -99,11 +93,7 @@ def save(
 def load(
     folder: Path, verify: bool
 ) -> tuple[str, Content, Engine, RowTable, Path | None]:
-    """Reads an index; see `Index.load`.
-
-    Returns:
-        Its version, what it is, its vectors, its rows and its model's file.
-    """
+    """Version, content, vectors, rows and the model's file of an index."""
     manifest = read(folder)
     while True:
         try:
@@ -117,15 +107,10 @@ def load(
 
 
 def read(folder: Path) -> Manifest:
-    """The manifest of an index.
-
-    Raises:
-        FileNotFoundError: If there is no index in `folder`.
-        IndexFileError: If it is damaged, of another kind or newer.
-    """
+    """The manifest of an index; IndexFileError if it is damaged."""
     path = folder / MANIFEST
     try:
-        manifest = Manifest.from_json(path.read_text(encoding="utf-8"))
+        return Manifest.from_json(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(
             f"There is no index in {str(folder)!r}: it has no {MANIFEST}. "
@@ -135,7 +120,6 @@ def read(folder: Path) -> Manifest:
         raise IndexFileError(f"{str(path)!r} {error}.") from None
     except (ValueError, RecursionError) as error:
         raise _damaged(path, error) from None
-    return manifest
 
 
 def _replace(
@@ -153,8 +137,7 @@ def _replace(
     }
     new = Manifest(content, files, tuple(current.used))
     path = folder / DATA / f"{current.next}-{MANIFEST}"
-    path.write_text(new.to_json(), encoding="utf-8")
-    sync(path)
+    _write_text(path, new.to_json())
     sync(folder / DATA)
     os.replace(path, folder / MANIFEST)
     sync(folder)
@@ -165,15 +148,19 @@ def _write_file(folder: Path, name: str, write: Write) -> FileEntry:
     path = folder / DATA / name
     write(path)
     sync(path)
-    return FileEntry(name, path.stat().st_size, _digest(path))
+    return FileEntry(name, path.stat().st_size, digest(path))
 
 
 def _begin(folder: Path) -> Manifest:
-    """A manifest without an index, which names the files to come."""
+    """A manifest without an index, which lists the files to come."""
     manifest = Manifest()
-    (folder / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
-    sync(folder / MANIFEST)
+    _write_text(folder / MANIFEST, manifest.to_json())
     return manifest
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+    sync(path)
 
 
 def _clean(folder: Path) -> Manifest:
@@ -185,48 +172,35 @@ def _clean(folder: Path) -> Manifest:
 
 
 def _inspect(folder: Path) -> Manifest | None:
-    """Checks that a save would touch nothing but an index.
+    """The manifest of an index beside which there is nothing else, or None."""
+    try:
+        return _inspected(folder, folder / DATA, folder / MANIFEST)
+    except (OSError, ValueError) as error:
+        raise FileExistsError(
+            "`path` of Index.save must be a new folder, or that of an index "
+            f"and nothing else. Received: path={str(folder)!r}, where {error}. "
+            "Nothing was written. Use another path, or move away what is "
+            "there."
+        ) from None
 
-    Returns:
-        The manifest of the index that is there; None without one.
 
-    Raises:
-        FileExistsError: If there is anything else, or an index that cannot
-            be read.
-    """
-    data, manifest = folder / DATA, None
-    for path in (folder, data, folder / MANIFEST, folder / LOCK):
-        if path.is_symlink():
-            raise _refusal(
-                folder, f"and {str(path)!r} is a link, which no save follows"
-            )
+def _inspected(folder: Path, data: Path, path: Path) -> Manifest | None:
+    for own in (folder, data, path, folder / LOCK):
+        if own.is_symlink():
+            raise ValueError(f"{str(own)!r} is a link, which no save follows")
     if not folder.exists():
         return None
-    if not folder.is_dir() or (data.exists() and not data.is_dir()):
-        raise _refusal(folder, "which is something else")
-    # One that is empty was begun and holds nothing.
-    if (folder / MANIFEST).exists() and (folder / MANIFEST).stat().st_size:
-        try:
-            manifest = read(folder)
-        except (OSError, ValueError) as error:
-            raise _refusal(folder, f"of which is known: {error}") from None
+    # A manifest that is empty was begun, and nothing else was.
+    manifest = read(folder) if path.exists() and path.stat().st_size else None
     known = manifest.used | manifest.removable if manifest else set()
     foreign = {x.name for x in folder.iterdir()} - {MANIFEST, DATA, LOCK}
-    for path in data.iterdir() if data.exists() else ():
-        if path.name not in known or path.is_symlink() or not path.is_file():
-            foreign.add(f"{DATA}/{path.name}")
+    for file in data.iterdir() if data.exists() else ():
+        if file.name not in known or file.is_symlink() or not file.is_file():
+            foreign.add(f"{DATA}/{file.name}")
     if foreign:
         some = ", ".join(sorted(foreign)[:3])
-        raise _refusal(folder, f"which holds something else: {some}")
+        raise ValueError(f"there is something else: {some}")
     return manifest
-
-
-def _refusal(folder: Path, reason: str) -> FileExistsError:
-    return FileExistsError(
-        "`path` of Index.save must be a new folder, or that of an index and "
-        f"nothing else. Received: path={str(folder)!r}, {reason}. Nothing was "
-        "written. Use another path, or move away what is there."
-    )
 
 
 def _load(
@@ -234,22 +208,17 @@ def _load(
 ) -> tuple[Content, Engine, RowTable, Path | None]:
     content = manifest.content
     if content is None:
-        raise FileNotFoundError(
-            f"There is no index in {str(folder)!r}: its first save has not "
-            "ended. Save it again."
-        )
+        raise FileNotFoundError(f"No save to {str(folder)!r} was finished.")
     paths = {
         part: _checked_file(folder, entry, verify)
         for part, entry in manifest.files.items()
     }
     # Vectors first: there are no more of them than their file can hold.
     count = content.rows + len(content.hidden)
-    with _parsing(paths[VECTORS]):
-        vectors = faiss_kinds.read(
-            paths[VECTORS], content.dim, count, content.factory
-        )
-    with _parsing(paths[ROWS]):
-        rows = RowTable.read(paths[ROWS], content.rows, content.next_id)
+    with _parsing(path := paths[VECTORS]):
+        vectors = faiss_kinds.read(path, content.dim, count, content.factory)
+    with _parsing(path := paths[ROWS]):
+        rows = RowTable.read(path, content.rows, content.next_id)
     with _parsing(folder / MANIFEST):
         engine = _engine(vectors, rows, content)
     return content, engine, rows, paths.get(MODEL)
@@ -288,17 +257,9 @@ def _checked_file(folder: Path, entry: FileEntry, verify: bool) -> Path:
     size = path.stat().st_size
     if size != entry.bytes:
         raise _damaged(path, f"it has {size} bytes, not {entry.bytes}")
-    if verify and _digest(path) != entry.xxh3_128:
+    if verify and digest(path) != entry.xxh3_128:
         raise _damaged(path, "its checksum does not fit")
     return path
-
-
-def _digest(path: Path) -> str:
-    with (
-        path.open("rb") as file,
-        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
-    ):
-        return xxh3_128_hexdigest(content)
 
 
 def _damaged(path: Path, how: object) -> IndexFileError:

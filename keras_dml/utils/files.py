@@ -1,10 +1,13 @@
 """Files: written whole or not at all, and locked for one writer at a time."""
 
 import contextlib
+import mmap
 import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
+
+from xxhash import xxh3_128_hexdigest
 
 
 @contextlib.contextmanager
@@ -86,3 +89,12 @@ def locked(path: str | os.PathLike[str], wait: bool = True) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def digest(path: Path) -> str:
+    """Checksum of a file that is not empty: XXH3, 128 bits."""
+    with (
+        path.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
+        return xxh3_128_hexdigest(content)

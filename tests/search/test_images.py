@@ -10,7 +10,6 @@ from PIL import Image
 from keras_dml import backbones, methods
 from keras_dml.data import ImageSet, View
 from keras_dml.evaluation import embed
-from keras_dml.losses import MarginLoss
 from keras_dml.search import Index
 from tests.conftest import blobs
 from tests.runs.small_run import write_images
@@ -132,22 +131,6 @@ def test_another_way_to_resize_is_another_model(files, tmp_path) -> None:
     Index.load(tmp_path / "i", model)
     with pytest.raises(ValueError, match="another size.*shortest.*squash"):
         Index.load(tmp_path / "i", small_model())
-
-
-def test_training_the_objective_leaves_the_identity(files) -> None:
-    from keras_dml.search.identity import ModelIdentity
-
-    loss = MarginLoss(learn_beta=True)
-    backbone = backbones.small_convnet((16, 16, 1), filters=(4, 8))
-    model = methods.baseline(backbone, embedding_dim=6, loss=loss)
-    identity = ModelIdentity.of(model)
-    weights = model.objective.weights
-    assert weights
-    weights[0].assign(weights[0] + 1)
-    identity.check(model)
-    model.head.weights[0].assign(model.head.weights[0] * 1.001)
-    with pytest.raises(ValueError, match="other weights"):
-        identity.check(model)
 
 
 def test_calibration_by_images(model) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.vectors import blocks
 
 SPARE = 8
 """Candidates beyond k, to see that none was missed."""
@@ -33,6 +34,27 @@ def product_error(terms: int, dtype: Any = np.float32) -> float:
 def products(x: FloatArray, y: FloatArray) -> FloatArray:
     """Dot products along the last axis, in float64."""
     result: FloatArray = np.multiply(x, y, dtype=np.float64).sum(axis=-1)
+    return result
+
+
+def paired_products(
+    queries: FloatArray, gallery: FloatArray, images: Rows
+) -> FloatArray:
+    """Dot products of each query with images of its own, in float64.
+
+    Args:
+        queries: (Q, D).
+        gallery: (N, D).
+        images: Rows of the gallery, (Q, m).
+
+    Returns:
+        (Q, m).
+    """
+    result = np.empty(images.shape)
+    # Products of a block, in float64, take 32 MiB.
+    size = max(1, 2**22 // (images.shape[1] * gallery.shape[1]))
+    for block in blocks(len(queries), size):
+        result[block] = products(gallery[images[block]], queries[block, None])
     return result
 
 
