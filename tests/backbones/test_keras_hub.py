@@ -63,6 +63,7 @@ def test_a_preset_takes_raw_pixels(folder, network) -> None:
     np.testing.assert_allclose(model(pixels()), expected, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_frozen_it_can_be_cut_for_abe(folder) -> None:
     backbone = backbones.get(
         f"keras_hub:{folder}", input_shape=SHAPE, freeze_batch_norm=True
@@ -90,6 +91,7 @@ def test_frozen_it_can_be_cut_for_abe(folder) -> None:
     assert model.outputs_of(x)["attention"].shape == (2, 2, 8, 8, 64)
 
 
+@pytest.mark.slow
 def test_saved_it_is_loaded_without_keras_hub(
     folder, tmp_path, monkeypatch
 ) -> None:

@@ -91,6 +91,7 @@ def test_a_training_is_logged(tiny_backbone, images, tmp_path) -> None:
         assert buckets[-1, 1] == pytest.approx(distances[mask].max(), rel=1e-5)
 
 
+@pytest.mark.slow
 @needs_tensorboard
 def test_training_is_the_same_with_and_without(images, tmp_path) -> None:
     from keras_dml import backbones
@@ -142,6 +143,7 @@ def test_active_pairs_see_the_parts_of_an_ensemble(
     assert found["diversity"] == {"positive": 0.0, "negative": 0.0}
 
 
+@pytest.mark.slow
 @needs_tensorboard
 def test_weights_of_terms_that_are_learned_or_scheduled(
     tiny_backbone, images, tmp_path

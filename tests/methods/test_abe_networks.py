@@ -158,6 +158,7 @@ def test_backbone_is_s_and_the_rest_is_head(variant, tiny_backbone) -> None:
     assert len({id(copy.kernel) for copy in copies}) == len(copies)
 
 
+@pytest.mark.slow
 def test_tails_without_noise_stay_equal(tiny_backbone) -> None:
     """Why there is noise: equal tails get equal gradients."""
     apart = {}

@@ -148,6 +148,7 @@ def test_keys_of_second_views_enter_the_queue_after_the_step(
     np.testing.assert_allclose(held, expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_beta_is_learned_per_class_in_every_task(tiny_backbone) -> None:
     """As in the released code."""
     loss = {"name": "margin", "learn_beta": True, "num_classes": 4}
@@ -179,6 +180,7 @@ def test_nce_and_dance_weigh_negatives_differently(tiny_backbone) -> None:
     assert np.all(np.abs(values[None] - values["released"]) > 1e-3)
 
 
+@pytest.mark.slow
 def test_psi_has_a_rate_of_its_own_and_no_decay(tiny_backbone) -> None:
     model = model_of(tiny_backbone, rate_multipliers={"/loss/psi/": 0.0})
     optimizer = keras.optimizers.AdamW(1e-2, weight_decay=0.1)

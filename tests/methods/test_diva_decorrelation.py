@@ -55,6 +55,7 @@ def test_value_and_gradients(reduction) -> None:
         np.testing.assert_allclose(gradient, expected, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_training_finds_a_correlation_and_removes_it() -> None:
     """The game of ψ and the embeddings, each for itself."""
     layer, _ = layer_of(reduction="sum")
