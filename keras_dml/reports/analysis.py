@@ -12,8 +12,7 @@ from keras_dml.data import DataSplits, ImageSet, View
 from keras_dml.evaluation import Results
 from keras_dml.methods.declaration import find
 from keras_dml.recipes import Recipe, building
-from keras_dml.runs.folder import METRICS, QUERIES, load_result
-from keras_dml.runs.queries import read_queries
+from keras_dml.runs.folder import METRICS, QUERIES, load_result, read_queries
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.visualization import attention_maps, head_outputs, read_history
 from keras_dml.visualization.curves import History

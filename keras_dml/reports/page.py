@@ -148,10 +148,16 @@ def _divisions(result: dict[str, Any]) -> str:
 
 
 def _definitions(run: Run) -> str:
+    return _pairs(
+        {name: definition(name).rpartition(" (")[0] for name in run.results}
+    )
+
+
+def _pairs(texts: dict[str, str]) -> str:
+    """The lines of a list of terms and what is said of each."""
     return "\n".join(
-        f"<dt>{escape(name)}</dt>"
-        f"<dd>{escape(definition(name).rpartition(' (')[0])}</dd>"
-        for name in run.results
+        f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>"
+        for name, text in texts.items()
     )
 
 
@@ -207,8 +213,6 @@ def _worst(shown: dict[str, Any]) -> str:
 
 
 def _environment(result: dict[str, Any]) -> str:
-    rows = {**result["environment"], "test set (SHA-256)": result["test_set"]}
-    return "\n".join(
-        f"<dt>{escape(str(name))}</dt><dd>{escape(str(value))}</dd>"
-        for name, value in rows.items()
+    return _pairs(
+        {**result["environment"], "test set (SHA-256)": result["test_set"]}
     )

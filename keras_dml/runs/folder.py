@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
+from keras_dml.evaluation import Results
 from keras_dml.recipes import Recipe, RecipeError, dump, load
 from keras_dml.runs.outcome import Outcome
-from keras_dml.runs.queries import write_queries
-from keras_dml.utils.files import write_atomically
+from keras_dml.utils.files import atomic_file, write_atomically
 
 RECIPE = "recipe.yaml"
 METRICS = "metrics.csv"
@@ -19,6 +20,8 @@ RESULT = "result.json"
 SUMMARY = "summary.md"
 QUERIES = "queries.npz"
 TENSORBOARD = "tensorboard"
+
+_PER_QUERY = "query/"
 
 
 def create_folder(
@@ -140,4 +143,48 @@ def load_model(
     raise FileNotFoundError(
         f"The run {os.fspath(folder)!r} has no {which}.keras: it ended "
         "before a model was saved. Train it again with --overwrite."
+    )
+
+
+def write_queries(path: Path, results: Results) -> None:
+    """Writes results with their values for each query, whole or not at all.
+
+    Values are kept as float32, which is what a bootstrap needs.
+    """
+    arrays: dict[str, Any] = {
+        _PER_QUERY + name: value.astype(np.float32)
+        for name, value in results.per_query.items()
+    }
+    with atomic_file(path) as partial:
+        np.savez_compressed(
+            partial,
+            rows=results.query_rows,
+            labels=results.query_labels,
+            about=np.array(json.dumps(results.to_dict())),
+            **arrays,
+        )
+
+
+def read_queries(path: Path) -> Results:
+    """The results that `write_queries` wrote.
+
+    Raises:
+        FileNotFoundError: If the run kept none.
+    """
+    with np.load(path, allow_pickle=False) as file:
+        about = json.loads(str(file["about"]))
+        values = {
+            name.removeprefix(_PER_QUERY): file[name].astype(np.float64)
+            for name in file.files
+            if name.startswith(_PER_QUERY)
+        }
+        rows, labels = file["rows"], file["labels"]
+    per_seed = {k: np.array(v) for k, v in about.pop("per_seed").items()}
+    return Results(
+        about.pop("metrics"),
+        per_query=values,
+        per_seed=per_seed,
+        query_rows=rows,
+        query_labels=labels,
+        **about,
     )

@@ -6,9 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_dml.utils.progress import tracked
 from keras_dml.utils.types import FloatArray, Rows, Tensor
-from keras_dml.visualization.outputs import output_shapes
+from keras_dml.visualization.outputs import output_shapes, predict
 
 
 def attention_maps(
@@ -42,38 +41,17 @@ def attention_maps(
         Xu et al., "Towards Improved and Interpretable Deep Metric Learning
         via Attentive Grouping", 2020, Sec. 3.3.
     """
-    from keras_dml.data import View, eval_batches
-
     _check_model(model)
-    if not len(images):
-        raise ValueError(
-            "`images` of attention_maps must not be empty. Received: 0 images."
-        )
-    attention = _Attention(model)
-    batches = eval_batches(images, View.of(model), batch_size)
-    count = -(-len(images) // batch_size)
-    return np.concatenate(
-        [
-            np.asarray(attention.predict_on_batch(batch))
-            for batch in tracked(batches, count, "Attention", progress)
-        ]
-    )
+    found = predict(model, images, _maps, batch_size, progress)
+    return found["maps"]
 
 
-class _Attention(keras.Model):
-    """A model's attention as the output of a model."""
-
-    def __init__(self, model: keras.Model) -> None:
-        super().__init__(name="attention")
-        self.model = model
-
-    def call(self, images: Tensor) -> Tensor:
-        attention = self.model.outputs_of(images)["attention"]
-        attention = ops.cast(attention, "float32")
-        if len(attention.shape) == 4:
-            return attention
+def _maps(outputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    attention = ops.cast(outputs["attention"], "float32")
+    if len(attention.shape) == 5:
         masks = ops.mean(attention, axis=-1)  # (B, P, h, w)
-        return ops.transpose(masks, (0, 2, 3, 1))
+        attention = ops.transpose(masks, (0, 2, 3, 1))
+    return {"maps": attention}
 
 
 def _check_model(model: keras.Model) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
+from keras_dml.data import View
 from keras_dml.data.fields import Pixels
 from keras_dml.data.pictures import class_name, seen
 from keras_dml.utils.arguments import check_count
@@ -237,7 +238,7 @@ def attention_masks(
         for learner in learners
     }
     shown["mean", "all"] = masks.mean(axis=(1, 4))
-    return _draw(images, rows, shown, _view(model))
+    return _draw(images, rows, shown, View.of(model))
 
 
 def most_different_channels(masks: FloatArray, count: int = 3) -> list[int]:
@@ -254,12 +255,6 @@ def most_different_channels(masks: FloatArray, count: int = 3) -> list[int]:
     spread = masks.std(axis=1).mean(axis=(0, 1, 2))
     order = np.argsort(-spread, kind="stable")[:count]
     return [int(channel) for channel in order]
-
-
-def _view(model: keras.Model) -> Any:
-    from keras_dml.data import View
-
-    return View.of(model)
 
 
 def _draw(

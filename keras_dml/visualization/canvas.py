@@ -69,22 +69,21 @@ class Look(NamedTuple):
     color: str
     marker: str
     line: str
-    hatch: str
 
 
 # Of Okabe and Ito, "Color Universal Design", those that have contrast to
 # white and to near-black alike.
 LOOKS = (
-    Look("#0072B2", "o", "-", "///"),
-    Look("#D55E00", "s", "--", "\\\\\\"),
-    Look("#009E73", "^", ":", "..."),
-    Look("#B66A97", "D", "-.", "xxx"),
-    Look("#8A7200", "v", (0, (5, 1)), "+++"),  # type: ignore[arg-type]
-    Look("#6B6B6B", "P", (0, (1, 3)), "ooo"),  # type: ignore[arg-type]
+    Look("#0072B2", "o", "-"),
+    Look("#D55E00", "s", "--"),
+    Look("#009E73", "^", ":"),
+    Look("#B66A97", "D", "-."),
+    Look("#8A7200", "v", (0, (5, 1))),  # type: ignore[arg-type]
+    Look("#6B6B6B", "P", (0, (1, 3))),  # type: ignore[arg-type]
 )
 
-RIGHT = Look("#009E73", "✓", "-", "")
-WRONG = Look("#D55E00", "✗", (0, (2.2, 1.1)), "")  # type: ignore[arg-type]
+RIGHT = Look("#009E73", "✓", "-")
+WRONG = Look("#D55E00", "✗", (0, (2.2, 1.1)))  # type: ignore[arg-type]
 
 
 def look(number: int) -> Look:

@@ -112,7 +112,7 @@ def compositor_weights(weights: FloatArray) -> "DataFigure":
         raise ValueError(
             "`weights` of compositor_weights must be (M, K). Received: an "
             f"array of shape {weights.shape}. Use for instance "
-            "dcml_analysis.mean_weights(model, images)."
+            "visualization.ensembles.mean_weights(model, images)."
         )
     compositors, learners = weights.shape
     m, k = np.indices(weights.shape)

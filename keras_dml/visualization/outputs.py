@@ -1,12 +1,13 @@
 """All outputs of a model's head, for whole sets of images."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_dml.data import View, eval_batches
 from keras_dml.utils.progress import tracked
 from keras_dml.utils.types import FloatArray, Shape, Tensor
 
@@ -34,13 +35,30 @@ def head_outputs(
     Raises:
         ValueError: If there are no images.
     """
-    from keras_dml.data import View, eval_batches
+    known = sorted(set(names) & set(output_shapes(model)))
+    return predict(
+        model,
+        images,
+        lambda outputs: {name: outputs[name] for name in known},
+        batch_size,
+        progress,
+    )
 
+
+def predict(
+    model: keras.Model,
+    images: Any,
+    chosen: Callable[[dict[str, Tensor]], dict[str, Tensor]],
+    batch_size: int,
+    progress: bool | None,
+) -> dict[str, FloatArray]:
+    """What a function makes of the outputs of a head; see `head_outputs`."""
     if not len(images):
         raise ValueError(
-            "`images` of head_outputs must not be empty. Received: 0 images."
+            "`images` of a model's outputs must not be empty. Received: 0 "
+            "images."
         )
-    outputs = _Outputs(model, set(names) & set(output_shapes(model)))
+    outputs = _Outputs(model, chosen)
     batches = eval_batches(images, View.of(model), batch_size)
     count = -(-len(images) // batch_size)
     found = [
@@ -64,13 +82,13 @@ def output_shapes(model: keras.Model) -> dict[str, Shape]:
 
 
 class _Outputs(keras.Model):
-    """Some of a model's outputs as the outputs of a model."""
+    """What a function makes of a model's outputs, as outputs of a model."""
 
-    def __init__(self, model: keras.Model, names: set[str]) -> None:
+    def __init__(self, model: keras.Model, chosen: Callable[..., Any]) -> None:
         super().__init__(name="outputs")
         self.model = model
-        self.names = sorted(names)
+        self.chosen = chosen
 
     def call(self, images: Tensor) -> dict[str, Tensor]:
-        outputs = self.model.outputs_of(images)
-        return {name: ops.cast(outputs[name], "float32") for name in self.names}
+        found = self.chosen(self.model.outputs_of(images))
+        return {name: ops.cast(x, "float32") for name, x in found.items()}

@@ -4,7 +4,7 @@ import pytest
 from keras_dml.evaluation import kmeans
 from keras_dml.recipes import RecipeError
 from keras_dml.reports import Run, comparisons, figures_of
-from keras_dml.runs.queries import read_queries
+from keras_dml.runs.folder import read_queries
 
 ALWAYS = {"validation", "losses", "cosines", "spectrum", "map", "retrieval"}
 OWN = {

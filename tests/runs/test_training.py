@@ -9,8 +9,7 @@ import pytest
 
 from keras_dml import evaluation, recipes, runs
 from keras_dml.callbacks import RetrievalEvaluation
-from keras_dml.runs.folder import METRICS
-from keras_dml.runs.queries import read_queries
+from keras_dml.runs.folder import METRICS, read_queries
 from tests.callbacks.test_tensorboard import needs_tensorboard
 from tests.callbacks.test_tensorboard import read as read_events
 from tests.runs.small_run import write_recipe

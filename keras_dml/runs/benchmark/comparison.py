@@ -18,8 +18,7 @@ from keras_dml.runs.benchmark.statistics import (
     mean_interval,
     paired_difference,
 )
-from keras_dml.runs.folder import QUERIES
-from keras_dml.runs.queries import read_queries
+from keras_dml.runs.folder import QUERIES, read_queries
 
 Done = dict[tuple[str, int], Entry]
 

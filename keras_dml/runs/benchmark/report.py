@@ -1,11 +1,12 @@
 """The tables of a benchmark, as Markdown and CSV."""
 
+import csv
+import io
 import math
 
 from keras_dml.evaluation import Interval
 from keras_dml.runs.benchmark.comparison import Done, Gain, Line, lines
 from keras_dml.runs.benchmark.plan import Plan
-from keras_dml.runs.benchmark.values import values
 from keras_dml.runs.definitions import definitions
 from keras_dml.runs.environment import CODE
 from keras_dml.runs.outcome import Table, markdown
@@ -25,7 +26,7 @@ def write_report(plan: Plan, done: Done, command: str) -> list[Line]:
     found = lines(plan, done)
     text = _report(plan, done, found, command)
     write_atomically(plan.output / REPORT, text)
-    write_atomically(plan.output / VALUES, values(plan, found))
+    write_atomically(plan.output / VALUES, _values(plan, found))
     return found
 
 
@@ -190,3 +191,48 @@ mean of these very models would vary with other queries. Differences to
 {plan.baseline} are paired: by seed (paired t test), and by query (paired
 bootstrap). p values are two-sided and not adjusted for the number of
 comparisons."""
+
+
+def _values(plan: Plan, found: list[Line]) -> str:
+    """One row for each recipe and metric, as CSV."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(
+        [
+            "recipe", "metric", "seeds", "mean", "seeds_low", "seeds_high",
+            "queries_low", "queries_high", "baseline", "shared_seeds",
+            "difference", "difference_seeds_low", "difference_seeds_high",
+            "p_seeds", "difference_queries_low", "difference_queries_high",
+            "p_queries", "training_seconds", "images_per_second",
+        ]
+    )  # fmt: skip
+    for line in found:
+        for name in line.measured:
+            writer.writerow(_csv_row(plan, line, name))
+    return file.getvalue()
+
+
+def _csv_row(plan: Plan, line: Line, name: str) -> list[object]:
+    measured, gain = line.measured[name], line.gains.get(name)
+    row: list[object] = [line.recipe, name, len(line.entries)]
+    row += [measured.over_seeds.estimate, *_csv_ends(measured.over_seeds)]
+    row += _csv_ends(measured.over_queries)
+    row += [plan.baseline, line.shared_seeds]
+    if gain is None:
+        row += [""] * 7
+    else:
+        over_seeds, over_queries = gain.over_seeds, gain.over_queries
+        row += [over_seeds.estimate, *_csv_ends(over_seeds)]
+        row += [_number(over_seeds.p_value), *_csv_ends(over_queries)]
+        row += ["" if over_queries is None else over_queries.p_value]
+    return [*row, line.seconds, line.images_per_second]
+
+
+def _csv_ends(interval: Interval | None) -> list[object]:
+    if interval is None:
+        return ["", ""]
+    return [_number(interval.low), _number(interval.high)]
+
+
+def _number(value: float) -> object:
+    return "" if math.isnan(value) else value
