@@ -113,6 +113,7 @@ def test_a_command_prints_no_notes_of_tensorflow() -> None:
         "from keras_dml.cli import main\n"
         "main(['recipes'], standalone_mode=False)\n"
         "import keras\n"
+        "keras.ops.zeros(1)\n"
         "print(keras.saving.get_registered_object('keras_dml>MetricModel'))"
     )
     result = run(code)

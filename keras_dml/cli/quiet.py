@@ -16,7 +16,11 @@ def import_package() -> None:
     level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if level in ("2", "3") and "tensorflow" not in sys.modules:
         with _silent_unless_it_fails():
-            import tensorflow  # noqa: F401
+            import tensorflow as tf
+
+            if not os.path.exists("/dev/nvidiactl"):
+                # It would note later, as an error, that there is no GPU.
+                tf.config.list_physical_devices("GPU")
     import keras_dml
 
     keras_dml.import_parts()
