@@ -8,8 +8,6 @@ that says so. Datasets are operations of TensorFlow's runtime, and run
 wherever a SavedModel does.
 """
 
-from collections.abc import Callable
-
 import tensorflow as tf
 
 from keras_dml.data import View
@@ -116,20 +114,10 @@ def _sides(contents: Tensor) -> Tensor:
     def of_gif() -> Tensor:
         return read(6, 4, "uint16", little_endian=True)
 
-    return _first_of(
-        contents, [(_JPEG, of_jpeg), (_PNG, of_png)], otherwise=of_gif
-    )
-
-
-def _first_of(
-    contents: Tensor,
-    cases: list[tuple[bytes, Callable[[], Tensor]]],
-    otherwise: Callable[[], Tensor],
-) -> Tensor:
-    """What the first case gives whose bytes the contents start with."""
+    cases = ((_JPEG, of_jpeg), (_PNG, of_png))
     return tf.case(
         [(_starts_with(contents, start), read) for start, read in cases],
-        default=otherwise,
+        default=of_gif,
     )
 
 

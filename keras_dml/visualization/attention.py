@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_dml.utils.arguments import check_count
 from keras_dml.utils.types import FloatArray, Rows, Tensor
 from keras_dml.visualization.outputs import output_shapes, predict
 
@@ -107,11 +108,7 @@ def strongest_images(maps: FloatArray, count: int = 12) -> Rows:
         ValueError: If `maps` has another rank or `count` is below 1.
     """
     _check_maps("strongest_images", maps)
-    if count < 1:
-        raise ValueError(
-            "`count` of strongest_images must be at least 1. Received: "
-            f"count={count}."
-        )
+    check_count("strongest_images", "count", count)
     strongest = np.asarray(maps).max(axis=(1, 2))  # (N, P)
     order = np.argsort(-strongest, axis=0, kind="stable")
     return order[:count].T.astype(np.int64)
