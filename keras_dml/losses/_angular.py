@@ -189,7 +189,8 @@ class AngularLoss(MetricLoss):
 
     log(1 + Σ_n exp(4 tan²α (x_a + x_p)ᵀ x_n − 2 (1 + tan²α) x_aᵀ x_p)) for
     each positive pair, n over the negatives of the anchor. Terms are
-    positive pairs.
+    positive pairs. `pair_weights` multiply a positive pair's term and a
+    negative pair's exponential.
 
     Args:
         angle: α, in degrees, between 0 and 90.

@@ -34,12 +34,7 @@ def binomial_deviance(
 ) -> Tensor:
     """Binomial deviance loss, (B,); see `BinomialDevianceLoss`."""
     pairs = compare(
-        labels,
-        embeddings,
-        ref_labels,
-        ref_embeddings,
-        distance,
-        pair_weights,
+        labels, embeddings, ref_labels, ref_embeddings, distance, pair_weights
     )
     counts = get_miner(mining).pair_weights(pairs, seed)
     excess = alpha * (pairs.distances - pairs.metric.orient(threshold))
@@ -73,8 +68,8 @@ class BinomialDevianceLoss(PairLoss):
     log(1 + exp(−α β₊ (s − m))) for positive pairs,
     log(1 + exp(α β₋ (s − m))) for negative pairs.
 
-    Terms are pairs; "mean" averages positive and negative pairs
-    separately, and adds the two.
+    Terms are pairs, which `pair_weights` multiply; "mean" averages
+    positive and negative pairs separately, and adds the two.
 
     Args:
         alpha: α.

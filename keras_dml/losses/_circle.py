@@ -35,12 +35,7 @@ def circle(
 ) -> Tensor:
     """Circle loss of every example, (B,); see `CircleLoss`."""
     pairs = compare(
-        labels,
-        embeddings,
-        ref_labels,
-        ref_embeddings,
-        "cosine",
-        pair_weights,
+        labels, embeddings, ref_labels, ref_embeddings, "cosine", pair_weights
     )
     positive, negative = (
         ops.cast(counts, "bool")
@@ -77,7 +72,8 @@ class CircleLoss(PairLoss):
     softplus(log Σ₊ exp(−γ α₊ (s − Δ₊)) + log Σ₋ exp(γ α₋ (s − Δ₋))) for
     each anchor, α₊ = [1 + m − s]₊, α₋ = [s + m]₊, Δ₊ = 1 − m, Δ₋ = m, in
     cosine similarities; no gradient passes α. Terms are the anchors that
-    have positives and negatives.
+    have positives and negatives; `pair_weights` multiply each pair's
+    exponential.
 
     Args:
         margin: m, the radius of the decision boundary; the default is the

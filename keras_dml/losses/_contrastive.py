@@ -33,12 +33,7 @@ def contrastive(
 ) -> Tensor:
     """Contrastive loss of every example, (B,); see `ContrastiveLoss`."""
     pairs = compare(
-        labels,
-        embeddings,
-        ref_labels,
-        ref_embeddings,
-        distance,
-        pair_weights,
+        labels, embeddings, ref_labels, ref_embeddings, distance, pair_weights
     )
     counts = get_miner(mining).pair_weights(pairs, seed)
     orient = pairs.metric.orient
@@ -84,8 +79,9 @@ class ContrastiveLoss(PairLoss):
     - Hadsell et al., twice theirs: `distance="euclidean"`, `power=2`.
     - two margins: `positive_margin` > 0.
 
-    Terms are pairs; "mean" and "mean_nonzero" average positive and
-    negative pairs separately, and add the two.
+    Terms are pairs, which `pair_weights` multiply; "mean" and
+    "mean_nonzero" average positive and negative pairs separately, and add
+    the two.
 
     Args:
         positive_margin: m₊, in units of `distance`: positives closer than

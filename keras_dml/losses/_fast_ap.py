@@ -26,12 +26,7 @@ def fast_ap(
 ) -> Tensor:
     """FastAP loss of every example, (B,); see `FastAPLoss`."""
     pairs = compare(
-        labels,
-        embeddings,
-        ref_labels,
-        ref_embeddings,
-        "squared",
-        pair_weights,
+        labels, embeddings, ref_labels, ref_embeddings, "squared", pair_weights
     )
     counts = pairs.counts()
     positive, negative = soft_histograms(
@@ -65,7 +60,8 @@ class FastAPLoss(MetricLoss):
 
     Squared distances of unit vectors lie in [0, 4]; histograms over that
     range give precision and recall with a gradient. Terms are the anchors
-    that have positives and negatives.
+    that have positives and negatives; `pair_weights` multiply each pair's
+    counts in the histograms.
 
     Args:
         num_bins: Number of intervals of the histogram, L.

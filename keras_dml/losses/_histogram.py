@@ -25,12 +25,7 @@ def histogram(
 ) -> Tensor:
     """Histogram loss, an anchor's share of it, (B,); see `HistogramLoss`."""
     pairs = compare(
-        labels,
-        embeddings,
-        ref_labels,
-        ref_embeddings,
-        "cosine",
-        pair_weights,
+        labels, embeddings, ref_labels, ref_embeddings, "cosine", pair_weights
     )
     positive, negative = soft_histograms(
         -pairs.distances,
@@ -63,7 +58,8 @@ class HistogramLoss(MetricLoss):
     cosine similarities of all positive and all negative pairs: the
     probability that a random negative pair is more similar than a random
     positive one. It belongs to the batch; an anchor's value is the share
-    of its negative pairs, and their mean is the loss.
+    of its negative pairs, and their mean is the loss. `pair_weights`
+    multiply each pair's count in its histogram.
 
     Args:
         num_bins: Number of intervals of the histogram over [−1, 1].

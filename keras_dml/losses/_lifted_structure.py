@@ -37,12 +37,7 @@ def lifted_structure(
 ) -> Tensor:
     """Lifted structure loss, (B,); see `LiftedStructureLoss`."""
     pairs = compare(
-        labels,
-        embeddings,
-        ref_labels,
-        ref_embeddings,
-        distance,
-        pair_weights,
+        labels, embeddings, ref_labels, ref_embeddings, distance, pair_weights
     )
     positive, negative = get_miner(mining).pair_weights(pairs, seed)
     form = _generalized if generalized else _original
@@ -113,7 +108,9 @@ class LiftedStructureLoss(PairLoss):
       [log Σ_p exp d(a, p) + log Σ_n exp(m − d(a, n))]₊.
 
     With references, the negatives of a positive p are the anchors of the
-    batch that are negative to p.
+    batch that are negative to p. `pair_weights` multiply the terms of
+    positive pairs (generalized: their exponentials) and the exponentials
+    of negative pairs, those of p as they stand in its column.
 
     Args:
         margin: m, in units of `distance`.

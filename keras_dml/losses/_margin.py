@@ -50,12 +50,7 @@ def margin(
     `beta` may be a tensor that broadcasts to (B, 1): the β of each anchor.
     """
     pairs = compare(
-        labels,
-        embeddings,
-        ref_labels,
-        ref_embeddings,
-        distance,
-        pair_weights,
+        labels, embeddings, ref_labels, ref_embeddings, distance, pair_weights
     )
     miner = get_miner(mining)
     beta = ops.convert_to_tensor(beta, dtype="float32")
@@ -129,7 +124,8 @@ class MarginLoss(PairLoss):
     Mining yields triplets (a, p, n), one drawn negative for each positive
     by default; each counts as the pairs (a, p) and (a, n). Terms are
     pairs, or triplets with `normalize_by="triplets"`. The default,
-    "mean_nonzero", divides by the number of active pairs.
+    "mean_nonzero", divides by the number of active pairs. `pair_weights`
+    multiply the hinges of pairs, also within triplets.
 
     Args:
         alpha: Half-width α of the hinge, in units of `distance`.

@@ -38,12 +38,7 @@ def multi_similarity(
 ) -> Tensor:
     """Multi-similarity loss, (B,); see `MultiSimilarityLoss`."""
     pairs = compare(
-        labels,
-        embeddings,
-        ref_labels,
-        ref_embeddings,
-        distance,
-        pair_weights,
+        labels, embeddings, ref_labels, ref_embeddings, distance, pair_weights
     )
     positive, negative = (
         ops.cast(counts, "bool")
@@ -81,7 +76,8 @@ class MultiSimilarityLoss(PairLoss):
     (1/α) log(1 + Σ₊ exp(−α(s − λ))) + (1/β) log(1 + Σ₋ exp(β(s − λ))),
     the sums over the positives and the negatives that mining keeps.
 
-    Terms are anchors, all B of them ("mean" is the paper's 1/m Σ).
+    Terms are anchors, all B of them ("mean" is the paper's 1/m Σ);
+    `pair_weights` multiply each pair's exponential.
 
     Args:
         alpha: Scale α of the positives.

@@ -36,12 +36,7 @@ def nt_xent(
 ) -> Tensor:
     """NT-Xent loss of every example, (B,); see `NTXentLoss`."""
     pairs = compare(
-        labels,
-        embeddings,
-        ref_labels,
-        ref_embeddings,
-        distance,
-        pair_weights,
+        labels, embeddings, ref_labels, ref_embeddings, distance, pair_weights
     )
     positive, negative = get_miner(mining).pair_weights(pairs, seed)
     logits = -pairs.distances / temperature
@@ -68,7 +63,8 @@ class NTXentLoss(PairLoss):
     """Normalized temperature-scaled cross entropy (SimCLR, InfoNCE).
 
     −log(exp(s(a, p)/τ) / (exp(s(a, p)/τ) + Σ_n exp(s(a, n)/τ))) for each
-    positive pair. Terms are positive pairs.
+    positive pair. Terms are positive pairs; `pair_weights` multiply them,
+    and the exponentials of negative pairs.
 
     Args:
         temperature: τ.

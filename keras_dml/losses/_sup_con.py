@@ -36,12 +36,7 @@ def sup_con(
 ) -> Tensor:
     """Supervised contrastive loss, (B,); see `SupConLoss`."""
     pairs = compare(
-        labels,
-        embeddings,
-        ref_labels,
-        ref_embeddings,
-        distance,
-        pair_weights,
+        labels, embeddings, ref_labels, ref_embeddings, distance, pair_weights
     )
     positive, negative = get_miner(mining).pair_weights(pairs, seed)
     logits = -pairs.distances / temperature
@@ -78,7 +73,8 @@ class SupConLoss(PairLoss):
 
     −1/|P(a)| Σ_p log(exp(s(a, p)/τ) / Σ_k exp(s(a, k)/τ)), k over all
     other examples, positives included. Terms are the anchors that have a
-    positive.
+    positive. `pair_weights` multiply the part of each p, and the
+    exponential of each k.
 
     Args:
         temperature: τ.

@@ -34,12 +34,7 @@ def triplet(
 ) -> Tensor:
     """Triplet loss of every example, (B,); see `TripletLoss`."""
     pairs = compare(
-        labels,
-        embeddings,
-        ref_labels,
-        ref_embeddings,
-        distance,
-        pair_weights,
+        labels, embeddings, ref_labels, ref_embeddings, distance, pair_weights
     )
     fixed = ops.stop_gradient(pairs.distances)
 
@@ -104,7 +99,8 @@ class TripletLoss(PairLoss):
       `mining="hard"`, and with `soft_margin=True`, `margin=0`.
     - batch-all: `mining="all"`, `reduction="mean_nonzero"`.
 
-    Terms are triplets.
+    Terms are triplets; each is multiplied by the product of the
+    `pair_weights` of (a, p) and (a, n).
 
     Args:
         margin: m, in units of `distance`.

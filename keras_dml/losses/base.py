@@ -1,4 +1,4 @@
-"""The contract of a metric loss."""
+"""MetricLoss: base of all losses on embeddings, and their registry."""
 
 import inspect
 from collections.abc import Callable

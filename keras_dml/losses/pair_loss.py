@@ -1,4 +1,4 @@
-"""What losses on mined pairs and triplets have in common."""
+"""PairLoss: base of the losses on mined pairs and triplets."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which pairs are positive, which negative, and how far apart they are."""
+"""Pairs: which are positive, which negative, and how far apart they are."""
 
 from typing import NamedTuple, TypeAlias
 

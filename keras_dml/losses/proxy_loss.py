@@ -1,4 +1,4 @@
-"""What losses with a learned vector a class have in common."""
+"""ProxyLoss: base of the losses with a learned vector for each class."""
 
 from typing import Any
 
