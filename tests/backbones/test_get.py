@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from keras_dml import backbones, methods
+from keras_dml.backbones.networks import known_branches
 from keras_dml.layers import FrozenBatchNormalization
 
 
@@ -162,3 +163,25 @@ def test_a_model_that_is_no_backbone(tmp_path) -> None:
 def test_weights_where_they_mean_nothing() -> None:
     with pytest.raises(ValueError, match="`weights` is for backbones of"):
         backbones.get("small_convnet", weights="imagenet")
+
+
+def test_a_network_that_is_declared_has_its_name(monkeypatch) -> None:
+    monkeypatch.setattr(
+        backbones.BACKBONES, "_entries", dict(backbones.BACKBONES)
+    )
+
+    @backbones.network("flat", "nothing but pixels", branches=("a", "b"))
+    def flat(input_shape: tuple[int, int, int] = (8, 8, 1)) -> keras.Model:
+        inputs = keras.Input(input_shape)
+        return keras.Model(inputs, keras.layers.Flatten()(inputs), name="flat")
+
+    assert backbones.flat is flat
+    assert backbones.get("flat").output_shape == (None, 64)
+    assert backbones.get("flat", input_shape=(4, 4, 1)).output_shape[1] == 16
+    assert known_branches()["flat"] == ("a", "b")
+    with pytest.raises(ValueError, match="`weights` is for backbones of"):
+        backbones.get("flat", weights="flat.h5")
+    with pytest.raises(ValueError, match="Did you mean 'flat'"):
+        backbones.get("flatt")
+    with pytest.raises(AttributeError, match="has no 'flatt'"):
+        _ = backbones.flatt
