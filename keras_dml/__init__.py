@@ -30,10 +30,11 @@ if TYPE_CHECKING or not _IS_COMMAND:
         search,
         visualization,
     )
-    from keras_dml.model import Head, MetricModel, Objective
+    from keras_dml.model import Head, LossObjective, MetricModel, Objective
 
 __all__ = [
     "Head",
+    "LossObjective",
     "MetricModel",
     "Objective",
     "backbones",

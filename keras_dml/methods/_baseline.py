@@ -10,7 +10,7 @@ from keras_dml.losses.base import LossLike
 from keras_dml.methods.declaration import declare
 from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel
-from keras_dml.model.objective import Objective
+from keras_dml.model.objective import LossObjective
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Config, Count, Pooling, Shape, Tensor
 
@@ -54,7 +54,7 @@ class EmbeddingHead(Head):
 
 
 @register
-class EmbeddingObjective(Objective):
+class EmbeddingObjective(LossObjective):
     """One metric loss on the embedding.
 
     Args:
@@ -69,12 +69,6 @@ class EmbeddingObjective(Objective):
         `{"metric": (B,)}`.
     """
 
-    terms = ("metric",)
-
-    def __init__(self, loss: losses.MetricLoss, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.metric_loss = loss
-
     def build(self, outputs_shape: dict[str, Shape]) -> None:
         dim = outputs_shape["embedding"][-1]
         self.metric_loss.build(self, dim)
@@ -86,16 +80,6 @@ class EmbeddingObjective(Objective):
             targets["label"], outputs["embedding"]
         )
         return {"metric": loss}
-
-    def get_config(self) -> Config:
-        config: Config = super().get_config()
-        config["loss"] = keras.saving.serialize_keras_object(self.metric_loss)
-        return config
-
-    @classmethod
-    def from_config(cls, config: Config) -> "EmbeddingObjective":
-        loss = keras.saving.deserialize_keras_object(config["loss"])
-        return cls(**{**config, "loss": loss})
 
 
 @declare("baseline", "one embedding, one loss")

@@ -1,6 +1,7 @@
 """Divide and conquer: one learner a cluster, one slice a learner."""
 
 import logging
+from functools import partial
 from typing import Any, Literal
 
 import keras
@@ -14,7 +15,7 @@ from keras_dml.methods._division import divided_data
 from keras_dml.methods.declaration import declare
 from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel
-from keras_dml.model.objective import Objective
+from keras_dml.model.objective import LossObjective
 from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Config, Count, Pooling, Shape, Tensor
@@ -80,7 +81,7 @@ class SlicedHead(Head):
 
 
 @register
-class AlternatingObjective(Objective):
+class AlternatingObjective(LossObjective):
     """A metric loss on the slice of the learner whose turn it is (Eq. 3).
 
     The sampler says in `targets["learner"]` whose turn it is; −1 stands
@@ -112,88 +113,91 @@ class AlternatingObjective(Objective):
         ValueError: If `update` is unknown.
     """
 
-    terms = ("metric",)
-
     def __init__(
         self,
         loss: losses.MetricLoss,
         update: str = "active",
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(loss, **kwargs)
         if update not in ("active", "all"):
             raise ValueError(
                 '`update` of divide_and_conquer must be "active" (the '
                 'paper) or "all" (the released code). Received: '
                 f"update={update!r}."
             )
-        self.metric_loss = loss
         self.update = update
 
     def build(self, outputs_shape: dict[str, Shape]) -> None:
-        _, num_learners, part_dim = outputs_shape["parts"]
-        self._merged_loss = self.metric_loss
-        self._merged_loss.build(self, outputs_shape["embedding"][-1])
-        self._part_losses = [self.metric_loss]
-        if self.metric_loss.owns_variables:
-            self._part_losses = self.build_part_losses(
-                self.metric_loss, num_learners, part_dim
-            )
+        # For the merged embedding; the slices have copies of their own.
+        self.metric_loss.build(self, outputs_shape["embedding"][-1])
+        self.build_parts(outputs_shape)
 
     def call(
         self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
     ) -> dict[str, Tensor]:
-        labels = targets["label"]
-
-        def merged() -> Tensor:
-            return self._merged_loss.per_example(labels, outputs["embedding"])
-
         if "learner" not in targets:
             logger.warning(
                 "divide_and_conquer trains the merged embedding only, since "
                 "its batches do not say whose turn it is. Use batches of a "
                 "ClusterSampler and the callback Recluster."
             )
-            return {"metric": merged()}
-        learner = ops.cast(targets["learner"][0], "int32")
+            return {"metric": self._merged(outputs, targets)}
+        learner = _learner_of(targets)
+        # Decided in the graph: the same compiled step serves all learners.
+        metric = ops.cond(
+            learner < 0,
+            partial(self._merged, outputs, targets),
+            partial(self._sliced, outputs, targets, learner),
+        )
+        return {"metric": metric}
 
-        def sliced(loss: losses.MetricLoss) -> Tensor:
-            part = ops.take(outputs["parts"], learner, axis=1)
-            return loss.per_example(labels, part)
+    def _merged(
+        self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
+    ) -> Tensor:
+        """The loss of the merged embedding, (B,)."""
+        return self.metric_loss.per_example(
+            targets["label"], outputs["embedding"]
+        )
 
-        def alternating() -> Tensor:
-            branches = [lambda x=x: sliced(x) for x in self._part_losses]
-            if len(branches) == 1:
-                return branches[0]()
-            return ops.switch(learner, branches)
-
-        return {"metric": ops.cond(learner < 0, merged, alternating)}
+    def _sliced(
+        self,
+        outputs: dict[str, Tensor],
+        targets: dict[str, Tensor],
+        learner: Tensor,
+    ) -> Tensor:
+        """The loss of one learner's slice, (B,)."""
+        part = ops.take(outputs["parts"], learner, axis=1)  # (B, d)
+        if not self.metric_loss.owns_variables:
+            return self.metric_loss.per_example(targets["label"], part)
+        # Learners differ in the variables of their losses: a branch each.
+        return ops.switch(
+            learner,
+            [
+                partial(loss.per_example, targets["label"], part)
+                for loss in self.part_losses
+            ],
+        )
 
     def active_learner(self, targets: dict[str, Tensor]) -> Tensor | None:
         if self.update == "all" or "learner" not in targets:
             return None
-        return ops.cast(targets["learner"][0], "int32")
+        return _learner_of(targets)
 
     def learner_variables(self) -> list[list[keras.Variable]]:
         if not self.metric_loss.owns_variables:
             return []
-        return [
-            getattr(self, f"learner_{k}").trainable_variables
-            for k in range(len(self._part_losses))
-        ]
+        return [layer.trainable_variables for layer in self.part_layers]
 
     def get_config(self) -> Config:
         config: Config = super().get_config()
-        config.update(
-            loss=keras.saving.serialize_keras_object(self.metric_loss),
-            update=self.update,
-        )
+        config["update"] = self.update
         return config
 
-    @classmethod
-    def from_config(cls, config: Config) -> "AlternatingObjective":
-        loss = keras.saving.deserialize_keras_object(config["loss"])
-        return cls(**{**config, "loss": loss})
+
+def _learner_of(targets: dict[str, Tensor]) -> Tensor:
+    """The learner whose turn it is, a scalar; −1 for all together."""
+    return ops.cast(targets["learner"][0], "int32")
 
 
 @declare(

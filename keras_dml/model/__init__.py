@@ -2,6 +2,6 @@
 
 from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel
-from keras_dml.model.objective import Objective
+from keras_dml.model.objective import LossObjective, Objective
 
-__all__ = ["Head", "MetricModel", "Objective"]
+__all__ = ["Head", "LossObjective", "MetricModel", "Objective"]

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 from keras_dml.losses import MetricLoss
-from keras_dml.utils.types import Shape, Tensor
+from keras_dml.utils.types import Config, Shape, Tensor
 
 
 class Objective(keras.layers.Layer):
@@ -52,8 +52,9 @@ class Objective(keras.layers.Layer):
         """The loss of each part of an ensemble, ready to be called.
 
         A loss without weights serves all parts. One that owns weights is
-        copied for each part and built in a child layer, `{name}_{k}`, so
-        that one part's weights can be told from another's.
+        copied for each part and built in a child layer, `part_layers[k]`
+        with the name `{name}_{k}`, so that one part's weights can be told
+        from another's.
 
         Args:
             loss: The loss of every part. One that owns weights is left as
@@ -69,12 +70,13 @@ class Objective(keras.layers.Layer):
             loss.build(self, dim)
             return [loss] * parts
         copies = []
+        self.part_layers = []
         for k in range(parts):
             owner = keras.layers.Layer(dtype="float32", name=f"{name}_{k}")
             copy = loss.from_config(loss.get_config())
             copy.build(owner, dim)
             owner.built = True
-            setattr(self, owner.name, owner)
+            self.part_layers.append(owner)
             copies.append(copy)
         return copies
 
@@ -95,3 +97,60 @@ class Objective(keras.layers.Layer):
         self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
     ) -> None:
         """Called after the update, with what the step saw: queues."""
+
+
+class LossObjective(Objective):
+    """Base of objectives that train with a metric loss.
+
+    The loss is saved and restored with the objective. `build_parts` and
+    `part_values` are the loss of every part of an ensemble.
+
+    Args:
+        loss: A loss of `keras_dml.losses`.
+        **kwargs: As for `Objective`.
+
+    Attributes:
+        metric_loss: The loss as it was given.
+        part_losses: That of each part, after `build_parts`.
+    """
+
+    terms: tuple[str, ...] = ("metric",)
+
+    def __init__(self, loss: MetricLoss, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.metric_loss = loss
+        self.part_losses: list[MetricLoss] = []
+
+    def build_parts(
+        self, outputs_shape: dict[str, Shape], name: str = "learner"
+    ) -> None:
+        """Builds the loss of every part, as `build_part_losses` does."""
+        _, parts, dim = outputs_shape["parts"]
+        self.part_losses = self.build_part_losses(
+            self.metric_loss, parts, dim, name
+        )
+
+    def part_values(self, labels: Tensor, parts: Tensor) -> list[Tensor]:
+        """The loss of every part.
+
+        Args:
+            labels: As for `MetricLoss.per_example`.
+            parts: (B, K, d) unit sub-embeddings.
+
+        Returns:
+            K tensors, (B,).
+        """
+        return [
+            loss.per_example(labels, parts[:, k])
+            for k, loss in enumerate(self.part_losses)
+        ]
+
+    def get_config(self) -> Config:
+        config: Config = super().get_config()
+        config["loss"] = keras.saving.serialize_keras_object(self.metric_loss)
+        return config
+
+    @classmethod
+    def from_config(cls, config: Config) -> "LossObjective":
+        loss = keras.saving.deserialize_keras_object(config["loss"])
+        return cls(**{**config, "loss": loss})

@@ -2,13 +2,12 @@
 
 from typing import Any, Literal, TypeAlias, get_args
 
-import keras
 from keras import ops
 
 from keras_dml import losses
 from keras_dml.losses.pairs import IGNORE
 from keras_dml.losses.regularizers import divergence
-from keras_dml.model.objective import Objective
+from keras_dml.model.objective import LossObjective
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Config, Shape, Tensor
@@ -17,7 +16,7 @@ Pairs: TypeAlias = Literal["all", "constructed"]
 
 
 @register
-class DivergentObjective(Objective):
+class DivergentObjective(LossObjective):
     """The learners' losses, and a term that keeps them apart (Eq. 8).
 
     "metric" is Σ_m L_metric,(m); "divergence" is Eq. 9, whose weight λ_div
@@ -57,19 +56,15 @@ class DivergentObjective(Objective):
         pairs: str = "all",
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(loss, **kwargs)
         check_choice("abe", "pairs", pairs, get_args(Pairs))
-        self.metric_loss = loss
         self.diverge = diverge
         self.divergence_margin = divergence_margin
         self.pairs = pairs
         self.terms = ("metric", "divergence") if diverge else ("metric",)
 
     def build(self, outputs_shape: dict[str, Shape]) -> None:
-        _, num_learners, dim = outputs_shape["parts"]
-        self._part_losses = self.build_part_losses(
-            self.metric_loss, num_learners, dim
-        )
+        self.build_parts(outputs_shape)
 
     def call(
         self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
@@ -78,10 +73,7 @@ class DivergentObjective(Objective):
         labels = targets["label"]
         if self.pairs == "constructed":
             labels = constructed_pairs(labels)
-        metric = sum(
-            loss.per_example(labels, parts[:, m])
-            for m, loss in enumerate(self._part_losses)
-        )
+        metric = sum(self.part_values(labels, parts))
         if not self.diverge:
             return {"metric": metric}
         apart = divergence(parts, self.divergence_margin)
@@ -90,17 +82,11 @@ class DivergentObjective(Objective):
     def get_config(self) -> Config:
         config: Config = super().get_config()
         config.update(
-            loss=keras.saving.serialize_keras_object(self.metric_loss),
             diverge=self.diverge,
             divergence_margin=self.divergence_margin,
             pairs=self.pairs,
         )
         return config
-
-    @classmethod
-    def from_config(cls, config: Config) -> "DivergentObjective":
-        loss = keras.saving.deserialize_keras_object(config["loss"])
-        return cls(**{**config, "loss": loss})
 
 
 def constructed_pairs(labels: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from keras_dml.losses.regularizers import diversity
 from keras_dml.methods._attentive_grouping.head import GroupedHead
 from keras_dml.methods.declaration import Traits, declare
 from keras_dml.model.metric_model import MetricModel
-from keras_dml.model.objective import Objective
+from keras_dml.model.objective import LossObjective
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
@@ -31,7 +31,7 @@ LEARNED_MARGIN = {"name": "margin", "learn_beta": True}
 
 
 @register
-class GroupedObjective(Objective):
+class GroupedObjective(LossObjective):
     """A metric loss on every group, and the diversity of groups (Eq. 14).
 
     A loss that owns weights is built once for each group, so that a
@@ -66,30 +66,23 @@ class GroupedObjective(Objective):
         diversity_reduction: str = "mean",
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(loss, **kwargs)
         for name, value, allowed in (
             ("scales", scales, SCALES),
             ("diversity_reduction", diversity_reduction, ("mean", "sum")),
         ):
             check_choice("attentive_grouping", name, value, allowed)
-        self.metric_loss = loss
         self.scales = scales
         self.diversity_reduction = diversity_reduction
 
     def build(self, outputs_shape: dict[str, Shape]) -> None:
-        _, num_groups, dim = outputs_shape["parts"]
-        self.group_losses = self.build_part_losses(
-            self.metric_loss, num_groups, dim, name="group"
-        )
+        self.build_parts(outputs_shape, name="group")
 
     def call(
         self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
     ) -> dict[str, Tensor]:
         parts = outputs["parts"]
-        values = [
-            loss.per_example(targets["label"], parts[:, p])
-            for p, loss in enumerate(self.group_losses)
-        ]
+        values = self.part_values(targets["label"], parts)
         return {
             "metric": ops.mean(ops.stack(values), axis=0),
             "diversity": diversity(
@@ -102,16 +95,10 @@ class GroupedObjective(Objective):
     def get_config(self) -> Config:
         config: Config = super().get_config()
         config.update(
-            loss=keras.saving.serialize_keras_object(self.metric_loss),
             scales=self.scales,
             diversity_reduction=self.diversity_reduction,
         )
         return config
-
-    @classmethod
-    def from_config(cls, config: Config) -> "GroupedObjective":
-        loss = keras.saving.deserialize_keras_object(config["loss"])
-        return cls(**{**config, "loss": loss})
 
 
 @declare(

@@ -10,14 +10,13 @@ from typing import Any
 
 import keras
 
-from keras_dml import losses
-from keras_dml.model.objective import Objective
+from keras_dml.model.objective import LossObjective, Objective
 from keras_dml.utils.serialization import register, serialized
 from keras_dml.utils.types import Config, Shape, Tensor
 
 
 @register
-class SharedTask(Objective):
+class SharedTask(LossObjective):
     """One metric loss on every part: Σ_m J(z_m).
 
     A loss that owns weights is built once for each part.
@@ -34,37 +33,14 @@ class SharedTask(Objective):
         `{"metric": (B,)}`, the sum over parts.
     """
 
-    terms = ("metric",)
-
-    def __init__(self, loss: losses.MetricLoss, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.metric_loss = loss
-
     def build(self, outputs_shape: dict[str, Shape]) -> None:
-        _, parts, dim = outputs_shape["parts"]
-        self._part_losses = self.build_part_losses(
-            self.metric_loss, parts, dim, name="part"
-        )
+        self.build_parts(outputs_shape, name="part")
 
     def call(
         self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
     ) -> dict[str, Tensor]:
-        parts = outputs["parts"]
-        values = [
-            loss.per_example(targets["label"], parts[:, m])
-            for m, loss in enumerate(self._part_losses)
-        ]
+        values = self.part_values(targets["label"], outputs["parts"])
         return {"metric": sum(values)}
-
-    def get_config(self) -> Config:
-        config: Config = super().get_config()
-        config["loss"] = keras.saving.serialize_keras_object(self.metric_loss)
-        return config
-
-    @classmethod
-    def from_config(cls, config: Config) -> "SharedTask":
-        loss = keras.saving.deserialize_keras_object(config["loss"])
-        return cls(**{**config, "loss": loss})
 
 
 @register
