@@ -22,6 +22,9 @@ from keras_dml.utils.types import Config, Count, Pooling, Shape, Tensor
 
 logger = logging.getLogger(__name__)
 
+NUM_LEARNERS = 4
+"""K where none is given, as for CUB-200-2011 and Cars196."""
+
 
 @register
 class SlicedHead(Head):
@@ -209,16 +212,23 @@ def _learner_of(targets: dict[str, Tensor]) -> Tensor:
         "CVPR 2019",
         "https://arxiv.org/abs/1906.05990",
     ),
-    divided_data(lambda method: method["num_learners"]),
+    divided_data(
+        lambda method: method["num_learners"] or NUM_LEARNERS,
+        # Not split, the model has no learners: their number is that of the
+        # clusters, which is the sampler's.
+        left_out=lambda method: (
+            () if method["split_embedding"] else ("num_learners",)
+        ),
+    ),
 )
 def divide_and_conquer(
     backbone: str | keras.Model = "small_convnet",
     *,
     embedding_dim: Count = 128,
-    num_learners: Count = 4,
+    num_learners: Count | None = None,
     loss: LossLike = "margin",
     split_embedding: bool = True,
-    update: Literal["active", "all"] = "active",
+    update: Literal["active", "all"] | None = None,
     pooling: Pooling = "avg",
     **kwargs: Any,
 ) -> MetricModel:
@@ -240,18 +250,24 @@ def divide_and_conquer(
         backbone: A name or path for `backbones.get`, or the Keras model
             that it returns, from images (B, H, W, C) to features.
         embedding_dim: Dimensions of the whole embedding, D.
-        num_learners: Number of slices and clusters, K.
+        num_learners: Number of slices and clusters, K; by default 4.
         loss: The base loss of every learner: a loss of
             `keras_dml.losses`, or its name, or its config.
         split_embedding: False trains the whole embedding on batches from
-            one cluster at a time (Table 6, "no embedding splitting").
-        update: "active" (paper) or "all" (released code), see
+            one cluster at a time (Table 6, "no embedding splitting"). The
+            model is then the baseline, without learners: their number is
+            that of the clusters, for the sampler alone.
+        update: "active" (paper, by default) or "all" (released code), see
             `AlternatingObjective`.
         pooling: "avg" or "max".
         **kwargs: Passed to `MetricModel`.
 
     Returns:
         A `MetricModel` that is built and waits for `compile`.
+
+    Raises:
+        ValueError: If the embedding is not split, and `num_learners` or
+            `update` is given.
 
     Deviations:
         - The paper does not say how long the fine-tuning lasts;
@@ -265,6 +281,7 @@ def divide_and_conquer(
         Metric Learning", CVPR 2019.
     """
     if not split_embedding:
+        _check_no_learners(num_learners=num_learners, update=update)
         return baseline(
             backbone,
             embedding_dim=embedding_dim,
@@ -275,10 +292,25 @@ def divide_and_conquer(
     return MetricModel(
         backbone=backbones.get(backbone),
         head=SlicedHead(
-            embedding_dim, num_learners, pooling=pooling, name="head"
+            embedding_dim,
+            NUM_LEARNERS if num_learners is None else num_learners,
+            pooling=pooling,
+            name="head",
         ),
         objective=AlternatingObjective(
-            losses.get(loss), update=update, name="objective"
+            losses.get(loss), update=update or "active", name="objective"
         ),
         **kwargs,
     )
+
+
+def _check_no_learners(**arguments: Any) -> None:
+    given = [name for name, x in arguments.items() if x is not None]
+    if given:
+        received = ", ".join(f"{name}={arguments[name]!r}" for name in given)
+        raise ValueError(
+            "divide_and_conquer(split_embedding=False) has one embedding and "
+            f"no learners. Received: {received}. Leave out "
+            f"{' and '.join(f'`{name}`' for name in given)}; the number of "
+            "clusters is the `num_learners` of the ClusterSampler."
+        )

@@ -9,12 +9,14 @@ from keras_dml.methods.declaration import Arguments, Traits, Uses
 def divided_data(
     num_clusters: Callable[[Arguments], int],
     only_with: tuple[str, Any] | None = None,
+    left_out: Callable[[Arguments], tuple[str, ...]] = lambda method: (),
 ) -> Traits:
     """The traits of a method that trains on clusters of the data in turn.
 
     Args:
         num_clusters: The number of clusters, from the method's arguments.
         only_with: As for `Uses`.
+        left_out: As for `Traits`.
     """
     return Traits(
         sampler=Uses(
@@ -32,4 +34,5 @@ def divided_data(
                 only_with=only_with,
             ),
         ),
+        left_out=left_out,
     )  # fmt: skip

@@ -72,6 +72,8 @@ class Traits:
             `ValueError` if it does not go with the others.
         check_labels: `(method, labels, images of a class in a batch) →
             None`, which warns if the training set does not suffice.
+        left_out: `method → keys`: arguments of the factory that, with these
+            others, are for the sampler or a callback alone.
     """
 
     part: str = "learner"
@@ -83,6 +85,7 @@ class Traits:
         default_factory=dict
     )
     check_labels: Callable[[Arguments, IntArray, int], None] | None = None
+    left_out: Callable[[Arguments], tuple[str, ...]] = lambda method: ()
 
     @property
     def uses(self) -> list[Uses]:

@@ -42,7 +42,10 @@ def model(recipe: Recipe, batches: data.Sampler | None = None) -> MetricModel:
             classes than are trained on.
     """
     factory, traits = find(recipe.method.name)
-    arguments = recipe.method.model_dump(exclude={"name", *traits.extra_keys})
+    left_out = traits.left_out(recipe.method.model_dump())
+    arguments = recipe.method.model_dump(
+        exclude={"name", *traits.extra_keys, *left_out}
+    )
     if batches is not None:
         count = len(np.unique(batches.labels))
         num_classes.check(arguments, count)

@@ -58,10 +58,27 @@ def test_other_slices_get_no_gradient(learner, tiny_backbone) -> None:
 
 
 def test_without_splitting_it_is_one_embedding(tiny_backbone) -> None:
-    model = model_of(tiny_backbone, split_embedding=False)
+    model = methods.divide_and_conquer(tiny_backbone, split_embedding=False)
     assert isinstance(model.head, EmbeddingHead)
     model.compile("adam")
     model.train_on_batch(*batch(1))  # The learner is of no consequence.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_learners": 4}, "Received: num_learners=4. Leave out `num_le"),
+        ({"update": "active"}, "Received: update='active'. Leave out `update`"),
+        ({"num_learners": 2, "update": "all"}, "`num_learners` and `update`;"),
+    ],
+)
+def test_without_splitting_learners_are_refused(
+    arguments, message, tiny_backbone
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        methods.divide_and_conquer(
+            tiny_backbone, split_embedding=False, **arguments
+        )
 
 
 def test_unknown_update_is_refused(tiny_backbone) -> None:

@@ -14,6 +14,7 @@ from keras_dml.methods.declaration import find
 from keras_dml.recipes import Recipe, RecipeError, building, dump
 from keras_dml.recipes.files import validate
 from keras_dml.recipes.signatures import fields_of
+from tests.conftest import blobs
 
 
 def recipe_of(method: dict[str, Any], views: int = 1) -> Recipe:
@@ -131,3 +132,16 @@ def test_a_run_imports_the_module_of_its_method(
         keras.models, "load_model", lambda path, compile: own in sys.modules
     )
     assert runs.load_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("given", "clusters"), [({}, 4), ({"num_learners": 3}, 3)]
+)
+def test_clusters_without_splitting_the_embedding(given, clusters) -> None:
+    """Table 6 of divide and conquer: the sampler's number, not the model's."""
+    method = {"name": "divide_and_conquer", "split_embedding": False, **given}
+    recipe = recipe_of(method)
+    sampler = building.sampler(recipe, blobs(32))
+    assert sampler.num_learners == clusters
+    model = building.model(recipe, sampler)
+    assert isinstance(model.head, methods.EmbeddingHead)
