@@ -145,7 +145,8 @@ def test_a_batch_of_cluster_m_trains_composite_m(
     model = model_of(tiny_backbone, tasks="clusters")
     x, targets = batch(learner)
     z = composites_of(model, x)[:, learner]
-    expected = losses.get("contrastive").per_example(targets["label"], z)
+    loss = losses.ContrastiveLoss(reduction="sum_over_pairs")
+    expected = loss.per_example(targets["label"], z)
     np.testing.assert_allclose(
         values_of(model, x, targets)["task_metric"], expected, rtol=1e-3
     )

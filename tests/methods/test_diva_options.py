@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from keras_dml import evaluation
+from keras_dml.methods._diva.method import DivaObjective, term_weights
 from keras_dml.methods._diva.mining import (
     IntraClass,
     PermutedLabels,
     SharedClasses,
 )
-from keras_dml.methods._diva.tasks import TASKS
+from keras_dml.methods._diva.tasks import TASKS, diva_tasks
 from tests.methods.test_contract import batch
 from tests.methods.test_diva import model_of, views
 
@@ -134,3 +135,15 @@ def test_refuses(arguments, message, tiny_backbone) -> None:
     with pytest.raises(ValueError, match=message):
         model = model_of(tiny_backbone, **arguments)
         model.objective(model.outputs_of(views()[0]), views()[1])
+
+
+def test_weights_of_the_terms_by_an_example() -> None:
+    """That of `term_weights`: −2.5."""
+    objective = DivaObjective(diva_tasks())
+    weights = term_weights(objective, alpha=0.3, rho=1500.0)
+    terms = {"discriminative": 0.8, "dance": 2, "shared": 1, "intra": 1}
+    for name in ("dance", "shared", "intra"):
+        terms[f"decorrelation_{name}"] = -0.001
+    assert set(weights) == set(terms) == set(objective.terms)
+    total = sum(weights[name] * terms[name] for name in terms)
+    assert total == pytest.approx(-2.5)

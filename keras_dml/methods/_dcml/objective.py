@@ -16,12 +16,11 @@ from keras_dml.utils.types import Config, Shape, Tensor
 class CompositionObjective(Objective):
     """A discriminative task on the embedding, sub-tasks on composites.
 
-    The terms of Eq. 8. They are composed of objectives: sub-tasks see what
-    they would see of an ensemble whose learners are the compositors, with
-    the unit composites for `"parts"`, (B, M, d), and all of them side by
-    side, divided by √M, for `"embedding"`, (B, M · d). Any objective that
-    is content with these is a sub-task; other outputs of the head pass
-    through.
+    The terms of Eq. 8, from two objectives. `metric` reads the outputs of
+    the head. `tasks` reads the same with composites in place of the
+    learners' embeddings: `"parts"`, (B, M, d), are the unit composites, and
+    `"embedding"`, (B, M · d), is all of them side by side, divided by √M.
+    Whatever objective reads these two can be a sub-task.
 
     The compositors live here and not in the head, since the test embedding
     does without them. Every step updates everything, whatever a sub-task

@@ -86,20 +86,18 @@ class DivaObjective(Objective):
                 dtype=self.dtype_policy,
                 name=f"decorrelation_{task.name}",
             )
-            for task in self._others()
+            for i, task in enumerate(self.tasks)
+            if decorrelate and i != self.main
         ]
-        self.terms = tuple(layer.name for layer in self._layers_by_term())
+        # A term has the name of the layer that computes it.
+        self.terms = tuple(layer.name for layer in self._term_layers())
 
-    def _others(self) -> list[Task]:
-        main = self.tasks[self.main]
-        return [x for x in self.tasks if x is not main and self.decorrelate]
-
-    def _layers_by_term(self) -> list[keras.layers.Layer]:
+    def _term_layers(self) -> list[keras.layers.Layer]:
         return [*self.tasks, *self.decorrelations]
 
     def build(self, outputs_shape: dict[str, Shape]) -> None:
         shape = (None, outputs_shape["parts"][-1])
-        for layer in self._layers_by_term():
+        for layer in self._term_layers():
             layer.build(shape)
 
     def call(
@@ -115,11 +113,11 @@ class DivaObjective(Objective):
             )
             for i, task in enumerate(self.tasks)
         }
-        for task, layer in zip(
-            self._others(), self.decorrelations, strict=True
-        ):
-            source = parts[:, self.tasks.index(task)]
-            terms[layer.name] = -layer(parts[:, self.main], source)
+        # The embedding of the main task against that of each other one.
+        others = [i for i in range(len(self.tasks)) if i != self.main]
+        if self.decorrelate:
+            for i, layer in zip(others, self.decorrelations, strict=True):
+                terms[layer.name] = -layer(parts[:, self.main], parts[:, i])
         return terms
 
     def _keys(self, outputs: dict[str, Tensor]) -> Tensor:
@@ -158,6 +156,29 @@ class DivaObjective(Objective):
         restore = keras.saving.deserialize_keras_object
         tasks = [restore(task) for task in config["tasks"]]
         return cls(**{**config, "tasks": tasks})
+
+
+def term_weights(
+    objective: DivaObjective, alpha: float, rho: float
+) -> dict[str, float]:
+    """The weight of every term in Eq. 7.
+
+    With all four tasks, α = 0.3 and ρ = 1500 they are
+
+        discriminative                       1       the main task
+        dance, shared, intra                 0.3     α
+        decorrelation_dance, _shared, _intra 1500    ρ
+
+    The terms of decorrelation are −c, so that ρ has a positive sign here.
+    Where the tasks' terms are 0.8, 2, 1 and 1, and each c is 0.001, the
+    loss is 0.8 + 0.3 · (2 + 1 + 1) + 1500 · (−0.003) = −2.5.
+    """
+    weights = {}
+    for i, task in enumerate(objective.tasks):
+        weights[task.name] = 1.0 if i == objective.main else alpha
+    for layer in objective.decorrelations:
+        weights[layer.name] = rho
+    return weights
 
 
 def _needs_two_views(method: Arguments) -> str | None:
@@ -304,9 +325,7 @@ def diva(
         name="objective",
     )
     names = [layer.name for layer in layers]
-    weights = {name: rho for name in objective.terms}
-    weights |= {name: alpha for name in names}
-    weights[names[objective.main]] = 1.0
+    weights = term_weights(objective, alpha, rho)
     return MetricModel(
         backbone=backbones.get(backbone),
         head=TaskHead(
