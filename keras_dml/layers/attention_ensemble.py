@@ -2,16 +2,15 @@
 
 import copy
 import math
-from typing import Any
+from typing import Any, get_args
 
 import keras
 from keras import layers, ops
 
+from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.model_copy import ModelTemplate
 from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Config, Shape, Tensor
-
-POOLINGS = {"avg": ops.mean, "max": ops.max}
+from keras_dml.utils.types import Config, Pooling, Shape, Tensor
 
 
 @register
@@ -188,7 +187,8 @@ class AttentionEnsemble(layers.Layer):
         features = ops.cast(self.trunks[k](maps), self.compute_dtype)
         positions = tuple(range(1, len(features.shape) - 1))
         if positions:
-            features = POOLINGS[self.pooling](features, axis=positions)
+            pool = ops.mean if self.pooling == "avg" else ops.max
+            features = pool(features, axis=positions)
         return self.projections[k](features)
 
     def merge(self, parts: Tensor) -> Tensor:
@@ -272,8 +272,4 @@ def _check(
             "`stacked` ones are not. Received: stacked=True, "
             f"attention={attention!r}. Use attention=None."
         )
-    if pooling not in POOLINGS:
-        raise ValueError(
-            "`pooling` of AttentionEnsemble must be one of "
-            f"{tuple(POOLINGS)}. Received: pooling={pooling!r}."
-        )
+    check_choice("AttentionEnsemble", "pooling", pooling, get_args(Pooling))

@@ -1,18 +1,13 @@
 """Grouping: one feature map → several sub-embeddings; the peer modules."""
 
-from typing import Any
+from typing import Any, get_args
 
 import keras
 from keras import layers, ops
 
 from keras_dml.utils.arguments import check_choice, check_count
 from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Config, Shape, Tensor
-
-POOLINGS = {
-    "avg": layers.GlobalAveragePooling2D,
-    "max": layers.GlobalMaxPooling2D,
-}
+from keras_dml.utils.types import Config, Pooling, Shape, Tensor
 
 
 class Grouping(layers.Layer):
@@ -144,9 +139,15 @@ class PooledGrouping(Grouping):
         **kwargs: Any,
     ) -> None:
         super().__init__(embedding_dim, num_groups, **kwargs)
-        check_choice(type(self).__name__, "pooling", pooling, POOLINGS)
+        owner = type(self).__name__
+        check_choice(owner, "pooling", pooling, get_args(Pooling))
         self.pooling = pooling
-        self.pool = POOLINGS[pooling](
+        pool = (
+            layers.GlobalAveragePooling2D
+            if pooling == "avg"
+            else layers.GlobalMaxPooling2D
+        )
+        self.pool = pool(
             data_format="channels_last", dtype=self.dtype_policy, name="pool"
         )
 

@@ -1,14 +1,12 @@
 """The contract of a head: from backbone features to named outputs."""
 
-from typing import Any
+from typing import Any, get_args
 
 import keras
 from keras import ops
 
 from keras_dml.utils.arguments import check_choice
-from keras_dml.utils.types import Config, Tensor
-
-POOLINGS = ("avg", "max")
+from keras_dml.utils.types import Config, Pooling, Tensor
 
 
 class Head(keras.layers.Layer):
@@ -38,7 +36,8 @@ class Head(keras.layers.Layer):
     def __init__(self, pooling: str = "avg", **kwargs: Any) -> None:
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
-        check_choice(type(self).__name__, "pooling", pooling, POOLINGS)
+        owner = type(self).__name__
+        check_choice(owner, "pooling", pooling, get_args(Pooling))
         self.pooling = pooling
 
     def call(self, features: Tensor) -> dict[str, Tensor]:
