@@ -20,13 +20,25 @@ pytestmark = pytest.mark.usefixtures("home")
     [
         {"flip": True},
         {"flip": True, "pad": 3, "resize": 20, "channels": 1},
-        {"crop": "center", "flip": True, "resize": 24},
+        pytest.param(
+            {"crop": "center", "flip": True, "resize": 24},
+            marks=pytest.mark.slow,
+        ),
         {"crop": "random_resized", "flip": True},
-        {"crop": "random_resized", "resize": 20, "channels": 1},
-        {"views": 2, "size": (12, 16)},
-        {"resize_mode": "longest", "resize": 20, "flip": True},
+        pytest.param(
+            {"crop": "random_resized", "resize": 20, "channels": 1},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param({"views": 2, "size": (12, 16)}, marks=pytest.mark.slow),
+        pytest.param(
+            {"resize_mode": "longest", "resize": 20, "flip": True},
+            marks=pytest.mark.slow,
+        ),
         {"resize_mode": "squash", "size": (12, 16), "channels": 1},
-        {"resize_mode": "squash", "resize": 20, "crop": "random_resized"},
+        pytest.param(
+            {"resize_mode": "squash", "resize": 20, "crop": "random_resized"},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_no_pixel_changes(

@@ -98,3 +98,11 @@ def test_names_are_taken_once(register) -> None:
 )
 def test_what_is_no_metric(name) -> None:
     assert metric(name) is None
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_every_metric_has_a_value(name) -> None:
+    x, labels = data()
+    results = evaluate_embeddings(x, labels, metrics=[name], ks=(2,))
+    assert len(results) == 1
+    assert np.isfinite(list(results.values())).all()
