@@ -451,6 +451,29 @@ def test_weights_where_there_is_no_such_pair_mean_nothing(case):
         np.testing.assert_array_equal(left, right)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_weights_in_a_graph_and_compiled_by_xla(case):
+    labels, x = LABELS["unbalanced"], batch(LABELS["unbalanced"])
+    x, w = tf.constant(x, "float32"), weights(labels)
+    loss = make(case, "semihard")
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            values = loss.per_example(
+                tf.constant(labels), x, pair_weights=(w[0], w[1])
+            )
+            mean = tf.reduce_mean(values)
+        return values, tape.gradient(mean, x)
+
+    expected = step(x)
+    for jit in (False, True):
+        actual = tf.function(step, jit_compile=jit)(x)
+        for one, other in zip(actual, expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("wrong", "received"),
     [
