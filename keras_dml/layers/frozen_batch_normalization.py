@@ -1,4 +1,4 @@
-"""Batch normalization with frozen statistics and trainable scale."""
+"""FrozenBatchNormalization: frozen statistics and trainable scale."""
 
 from typing import Any
 

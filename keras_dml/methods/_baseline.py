@@ -1,4 +1,4 @@
-"""The baseline: one embedding, one loss."""
+"""Baseline: one embedding, one loss."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The contract of a head: from backbone features to named outputs."""
+"""Head: the contract of heads, from backbone features to named outputs."""
 
 from typing import Any, get_args
 

@@ -1,4 +1,4 @@
-"""Weights of an objective's terms: numbers, schedules, or learned ones."""
+"""LossWeighting: how an objective's terms are weighted against each other."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The momentum network: a running average of a backbone and a head."""
+"""MomentumEncoder: a running average of a backbone and a head."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The contract of an objective: from named outputs to named losses."""
+"""Objective: the contract of objectives, from outputs to named losses."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""One optimizer update, restricted to what may move in this step."""
+"""RestrictedUpdate: an update of what may move in this step."""
 
 import keras
 from keras import ops

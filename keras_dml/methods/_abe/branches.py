@@ -1,4 +1,4 @@
-"""Where ABE cuts a backbone, and what it makes of the pieces."""
+"""Branches of ABE: where it cuts a backbone, and what the pieces become."""
 
 import keras
 from keras import ops

@@ -1,4 +1,4 @@
-"""What ABE optimizes: the learners' losses, and their divergence."""
+"""Objective of ABE: the learners' losses, and their divergence."""
 
 from typing import Any, Literal, TypeAlias, get_args
 

@@ -1,4 +1,4 @@
-"""The head of attentive grouping: a grouping module and its unit groups."""
+"""Head of attentive grouping: a grouping module and its unit groups."""
 
 import math
 from typing import Any

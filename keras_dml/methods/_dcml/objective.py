@@ -1,4 +1,4 @@
-"""The objective of DCML: sub-tasks on composites, and the compositors."""
+"""Objective of DCML: sub-tasks on composites, and the compositors."""
 
 from typing import Any
 

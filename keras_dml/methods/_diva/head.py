@@ -1,4 +1,4 @@
-"""The head of DiVA: one embedding a task, weighted into a whole."""
+"""Head of DiVA: one embedding a task, weighted into a whole."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""The triplets that DiVA's auxiliary tasks learn from."""
+"""Triplets that DiVA's auxiliary tasks learn from."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,4 +1,4 @@
-"""DiVA's tasks: small layers, each the training signal of one embedding."""
+"""Tasks of DiVA: small layers, each the training signal of one embedding."""
 
 import logging
 from collections.abc import Sequence
