@@ -66,6 +66,7 @@ def test_centers_are_the_test_view(
         np.testing.assert_array_equal(x, expected[y["index"]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cache", CACHES)
 def test_boxes(mixed: ImageSet, cache: str) -> None:
     boxes = np.tile([3, 4, 50, 20], (len(mixed), 1))
@@ -76,6 +77,7 @@ def test_boxes(mixed: ImageSet, cache: str) -> None:
         check_equal(epochs_of(mixed, cache=cache), epochs_of(images))
 
 
+@pytest.mark.slow
 def test_ways_to_resize_do_not_mix(mixed: ImageSet, home: Path) -> None:
     modes: list[dict[str, Any]] = [
         {"resize_mode": mode, "resize": 20} for mode in RESIZE_MODES

@@ -141,6 +141,7 @@ def test_who_trains_with_divergence(
     assert tuple(terms) == model.objective.terms
 
 
+@pytest.mark.slow
 def test_divergence_drives_equal_learners_apart(tiny_backbone) -> None:
     """And nothing but divergence does so here: the metric loss has no say."""
     apart = {}
@@ -206,6 +207,7 @@ def test_constructed_pairs_of_an_odd_batch(tiny_backbone) -> None:
         model.objective(outputs, odd)
 
 
+@pytest.mark.slow
 @every_variant
 def test_trains_on_pair_batches(variant, images, tiny_backbone) -> None:
     from keras_dml import data

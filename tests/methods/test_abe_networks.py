@@ -198,6 +198,7 @@ def moved_by_a_step(model) -> set[int]:
     }
 
 
+@pytest.mark.slow
 @every_variant
 def test_trains_and_is_saved(variant, tiny_backbone, tmp_path) -> None:
     loss = {"name": "margin", "learn_beta": True}

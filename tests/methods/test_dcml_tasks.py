@@ -176,6 +176,7 @@ def test_a_cluster_step_moves_every_learner(tiny_backbone) -> None:
     assert np.all(np.abs(after - before).max(axis=(0, 2)) > 0)
 
 
+@pytest.mark.slow
 def test_trains_on_clusters_of_its_embedding() -> None:
     images = blobs()
     sampler = data.ClusterSampler(

@@ -39,6 +39,7 @@ def model_of(name: str, splits: data.DataSplits, *settings: str):
     return recipe, batches, building.model(recipe, batches)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "key", "count"),
     [
