@@ -19,7 +19,7 @@ from keras_dml.losses.regularizers import correlation
 from keras_dml.methods.declaration import Traits, declare
 from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel
-from keras_dml.model.objective import Objective
+from keras_dml.model.objective import LossObjective
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
@@ -175,7 +175,7 @@ class BoostedHead(Head):
 
 
 @register
-class BoostedObjective(Objective):
+class BoostedObjective(LossObjective):
     """Gradient boosting over pairs, and independence of the groups.
 
     Learner m sees every pair of the batch with a weight: 1 for the first
@@ -194,7 +194,7 @@ class BoostedObjective(Objective):
         independence: "activation" or "adversarial"; see `bier`.
         regressor_units: Hidden units of each adversarial regressor.
         norm_penalty: λ_w of the regressors' kernels; see `UnitRows`.
-        **kwargs: As for `Objective`.
+        **kwargs: As for `LossObjective`.
 
     Call arguments:
         outputs: Dict with `"parts"`, (B, M, d), and `"activations"`, (B, D).
@@ -220,13 +220,12 @@ class BoostedObjective(Objective):
         norm_penalty: float = 1.0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(loss, **kwargs)
         for name, value, allowed in (
             ("slope", slope, get_args(Slope)),
             ("independence", independence, get_args(Independence)),
         ):
             check_choice("bier", name, value, allowed)
-        self.metric_loss = loss
         self.group_sizes = list(group_sizes)
         self.slope = slope
         self.independence = independence
@@ -267,10 +266,7 @@ class BoostedObjective(Objective):
         )
 
     def build(self, outputs_shape: dict[str, Shape]) -> None:
-        _, learners, dim = outputs_shape["parts"]
-        self.part_losses = self.build_part_losses(
-            self.metric_loss, learners, dim
-        )
+        self.build_parts(outputs_shape, name="group")
         for regressor, (_, j) in zip(self.regressors, self.pairs, strict=True):
             regressor.build((None, self.group_sizes[j]))
 
@@ -340,7 +336,6 @@ class BoostedObjective(Objective):
     def get_config(self) -> Config:
         config: Config = super().get_config()
         config.update(
-            loss=keras.saving.serialize_keras_object(self.metric_loss),
             group_sizes=self.group_sizes,
             slope=self.slope,
             independence=self.independence,
@@ -348,11 +343,6 @@ class BoostedObjective(Objective):
             norm_penalty=self.norm_penalty,
         )
         return config
-
-    @classmethod
-    def from_config(cls, config: Config) -> "BoostedObjective":
-        loss = keras.saving.deserialize_keras_object(config["loss"])
-        return cls(**{**config, "loss": loss})
 
 
 def cut(x: Tensor, sizes: Sequence[int]) -> list[Tensor]:
