@@ -5,7 +5,6 @@ from keras import layers
 
 from keras_dml.backbones.caffe import halving_max_pool, image_input
 from keras_dml.backbones.networks import network
-from keras_dml.utils.registry import Paper
 from keras_dml.utils.types import Tensor
 
 MEAN = (104.0, 117.0, 128.0)
@@ -30,13 +29,6 @@ MODULES: dict[str, tuple[int, int, int, int, int, str, int]] = {
 @network(
     "bn_inception",
     "BN-Inception (2015), with biases",
-    Paper(
-        "Batch Normalization: Accelerating Deep Network Training by Reducing "
-        "Internal Covariate Shift",
-        "Ioffe and Szegedy",
-        "ICML 2015",
-        "https://arxiv.org/abs/1502.03167",
-    ),
     has_weights=True,
     branches=("inception_3c_output", "inception_4e_output"),
 )
@@ -60,7 +52,8 @@ def bn_inception(
 
     Reference:
         Ioffe and Szegedy, "Batch Normalization: Accelerating Deep Network
-        Training by Reducing Internal Covariate Shift", ICML 2015.
+        Training by Reducing Internal Covariate Shift", ICML 2015,
+        https://arxiv.org/abs/1502.03167.
     """
     inputs, x = image_input(input_shape, MEAN)
     x = _conv(x, 64, 7, "conv1_7x7_s2", strides=2)

@@ -6,7 +6,6 @@ from keras import layers
 from keras_dml.backbones.caffe import halving_max_pool, image_input
 from keras_dml.backbones.networks import network
 from keras_dml.layers import LocalResponseNormalization
-from keras_dml.utils.registry import Paper
 from keras_dml.utils.types import Tensor
 
 MEAN = (104.0, 117.0, 123.0)
@@ -29,12 +28,6 @@ WIDTHS = {
 @network(
     "googlenet",
     "GoogLeNet as released for Caffe: biases, LRN, no batch normalization",
-    Paper(
-        "Going Deeper with Convolutions",
-        "Szegedy et al.",
-        "CVPR 2015",
-        "https://arxiv.org/abs/1409.4842",
-    ),
     has_weights=True,
     branches=("pool3_3x3_s2", "inception_4e_output"),
 )
@@ -59,8 +52,8 @@ def googlenet(
         weights. Preprocessing (BGR, mean 104, 117, 123) is its first layer.
 
     Reference:
-        Szegedy et al., "Going Deeper with Convolutions", CVPR 2015; the
-        model `bvlc_googlenet` of Caffe.
+        Szegedy et al., "Going Deeper with Convolutions", CVPR 2015,
+        https://arxiv.org/abs/1409.4842; the model `bvlc_googlenet` of Caffe.
     """
     inputs, x = image_input(input_shape, MEAN)
     # Caffe pads both sides alike, "same" in Keras does not.

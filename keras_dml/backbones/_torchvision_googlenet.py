@@ -6,19 +6,12 @@ from keras import layers
 from keras_dml.backbones._googlenet import WIDTHS
 from keras_dml.backbones.caffe import halving_max_pool
 from keras_dml.backbones.networks import network
-from keras_dml.utils.registry import Paper
 from keras_dml.utils.types import Tensor
 
 
 @network(
     "torchvision_googlenet",
     "GoogLeNet of torchvision, with batch normalization",
-    Paper(
-        "Going Deeper with Convolutions",
-        "Szegedy et al.",
-        "CVPR 2015",
-        "https://arxiv.org/abs/1409.4842",
-    ),
     has_weights=True,
     branches=("maxpool3", "inception4e_output"),
 )
@@ -44,7 +37,8 @@ def torchvision_googlenet(
         normalization and its `transform_input` make of an image together.
 
     Reference:
-        Szegedy et al., "Going Deeper with Convolutions", CVPR 2015.
+        Szegedy et al., "Going Deeper with Convolutions", CVPR 2015,
+        https://arxiv.org/abs/1409.4842.
     """
     inputs = keras.Input(input_shape, name="image")
     x = layers.Rescaling(1 / 127.5, offset=-1.0, name="preprocessing")(inputs)

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import keras
 
 from keras_dml.backbones import applications
-from keras_dml.utils.registry import Paper, Registry
+from keras_dml.utils.registry import Registry
 
 Network = TypeVar("Network", bound=Callable[..., keras.Model])
 
@@ -17,7 +17,6 @@ BACKBONES: Registry[Callable[..., keras.Model]] = Registry("backbone")
 def network(
     name: str,
     definition: str,
-    paper: Paper | None = None,
     *,
     has_weights: bool = False,
     branches: tuple[str, str] | None = None,
@@ -27,14 +26,13 @@ def network(
     Args:
         name: What `get` and recipes call it, and the name of the model.
         definition: What it is, in one line.
-        paper: Where it was published.
         has_weights: Whether there are published weights, which
             `convert.load_weights` reads.
         branches: The layers after which an ensemble of heads branches off
             and its attention ends; see `methods.abe`.
     """
     register: Any = BACKBONES.register(
-        name, definition, paper, has_weights=has_weights, branches=branches
+        name, definition, has_weights=has_weights, branches=branches
     )
     return register
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from keras_dml.data.splits import DataSplits
-from keras_dml.utils.registry import Paper, Registry
+from keras_dml.utils.registry import Registry
 
 if TYPE_CHECKING:
     from keras_dml.data.archives.reading import Layout
@@ -18,7 +18,6 @@ DATASETS: Registry[Callable[..., DataSplits]] = Registry("data set")
 def dataset(
     name: str,
     definition: str,
-    paper: Paper | None = None,
     *,
     layouts: Sequence["Layout"] = (),
     leave_out: Sequence[str] = (),
@@ -31,11 +30,10 @@ def dataset(
     Args:
         name: What recipes call it.
         definition: What is in it, in one line.
-        paper: Where it was published.
         layouts: What its archive looks like, for `data.check`.
         leave_out: Arguments that recipes do not set.
     """
     register: Any = DATASETS.register(
-        name, definition, paper, layouts=layouts, leave_out=leave_out
+        name, definition, layouts=layouts, leave_out=leave_out
     )
     return register

@@ -21,7 +21,6 @@ from keras_dml.losses.reductions import (
     reduce_terms,
     weighted_exponents,
 )
-from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -174,14 +173,7 @@ class _Terms:
 
 
 @LOSSES.register(
-    "angular",
-    "the angle at the negative of each triplet is bounded",
-    Paper(
-        "Deep Metric Learning with Angular Loss",
-        "Wang et al.",
-        "ICCV 2017",
-        "https://arxiv.org/abs/1708.01682",
-    ),
+    "angular", "the angle at the negative of each triplet is bounded"
 )
 @register
 class AngularLoss(MetricLoss):
@@ -201,8 +193,9 @@ class AngularLoss(MetricLoss):
         ValueError: If `angle` is out of range.
 
     Reference:
-        Wang et al., "Deep Metric Learning with Angular Loss", ICCV 2017,
-        Eq. 7; α = 45° is the paper's choice for Stanford Online Products.
+        Wang et al., "Deep Metric Learning with Angular Loss", ICCV 2017, Eq. 7,
+        https://arxiv.org/abs/1708.01682; α = 45° is the paper's choice for
+        Stanford Online Products.
     """
 
     function = staticmethod(angular)

@@ -11,7 +11,6 @@ from keras_dml.losses.mining import get as get_miner
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import PairWeights, compare
 from keras_dml.losses.reductions import reduce_terms, sum_terms
-from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -53,13 +52,7 @@ def binomial_deviance(
 
 
 @LOSSES.register(
-    "binomial_deviance",
-    "a soft threshold between positive and negative pairs",
-    Paper(
-        "Deep Metric Learning for Person Re-Identification",
-        "Yi et al.",
-        "ICPR 2014",
-    ),
+    "binomial_deviance", "a soft threshold between positive and negative pairs"
 )
 @register
 class BinomialDevianceLoss(PairLoss):
@@ -89,9 +82,9 @@ class BinomialDevianceLoss(PairLoss):
           balances the many negatives.
 
     Reference:
-        Yi et al., "Deep Metric Learning for Person Re-Identification",
-        ICPR 2014; Xu et al., "Towards Improved and Interpretable Deep
-        Metric Learning via Attentive Grouping", 2020, Eq. 2.
+        Yi et al., "Deep Metric Learning for Person Re-Identification", ICPR
+        2014; Xu et al., "Towards Improved and Interpretable Deep Metric
+        Learning via Attentive Grouping", 2020, Eq. 2.
     """
 
     function = staticmethod(binomial_deviance)

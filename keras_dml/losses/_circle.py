@@ -15,7 +15,6 @@ from keras_dml.losses.reductions import (
     sum_terms,
 )
 from keras_dml.utils.arguments import check_positive
-from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -55,16 +54,7 @@ def circle(
     return reduce_terms(sum_terms(terms, has_both), reduction)
 
 
-@LOSSES.register(
-    "circle",
-    "each similarity paced by how far it has to go",
-    Paper(
-        "Circle Loss: A Unified Perspective of Pair Similarity Optimization",
-        "Sun et al.",
-        "CVPR 2020",
-        "https://arxiv.org/abs/2002.10857",
-    ),
-)
+@LOSSES.register("circle", "each similarity paced by how far it has to go")
 @register
 class CircleLoss(PairLoss):
     """Circle loss for pairs: each similarity paced by how far it has to go.
@@ -88,7 +78,7 @@ class CircleLoss(PairLoss):
 
     Reference:
         Sun et al., "Circle Loss: A Unified Perspective of Pair Similarity
-        Optimization", CVPR 2020, Eq. 4 to 8.
+        Optimization", CVPR 2020, Eq. 4 to 8, https://arxiv.org/abs/2002.10857.
     """
 
     function = staticmethod(circle)

@@ -11,7 +11,6 @@ from keras_dml.losses.mining import get as get_miner
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import PairWeights, compare
 from keras_dml.losses.reductions import reduce_terms, sum_terms
-from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -56,13 +55,7 @@ def _powered(terms: Tensor, power: int) -> Tensor:
 
 
 @LOSSES.register(
-    "contrastive",
-    "positive pairs close, negative pairs beyond a margin",
-    Paper(
-        "Dimensionality Reduction by Learning an Invariant Mapping",
-        "Hadsell et al.",
-        "CVPR 2006",
-    ),
+    "contrastive", "positive pairs close, negative pairs beyond a margin"
 )
 @register
 class ContrastiveLoss(PairLoss):

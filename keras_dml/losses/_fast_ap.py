@@ -9,7 +9,6 @@ from keras_dml.losses.pairs import PairWeights, compare
 from keras_dml.losses.reductions import reduce_terms, sum_terms
 from keras_dml.losses.soft_histogram import soft_histograms
 from keras_dml.utils.arguments import check_count
-from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -46,13 +45,7 @@ def fast_ap(
 
 
 @LOSSES.register(
-    "fast_ap",
-    "one minus the average precision of soft distance histograms",
-    Paper(
-        "Deep Metric Learning to Rank",
-        "Cakir et al.",
-        "CVPR 2019",
-    ),
+    "fast_ap", "one minus the average precision of soft distance histograms"
 )
 @register
 class FastAPLoss(MetricLoss):

@@ -9,7 +9,6 @@ from keras_dml.losses.pairs import PairWeights, compare
 from keras_dml.losses.reductions import scale_to_mean
 from keras_dml.losses.soft_histogram import soft_histograms
 from keras_dml.utils.arguments import check_choice, check_count
-from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -41,14 +40,7 @@ def histogram(
 
 
 @LOSSES.register(
-    "histogram",
-    "how often a negative pair looks like a positive one",
-    Paper(
-        "Learning Deep Embeddings with Histogram Loss",
-        "Ustinova and Lempitsky",
-        "NIPS 2016",
-        "https://arxiv.org/abs/1611.00822",
-    ),
+    "histogram", "how often a negative pair looks like a positive one"
 )
 @register
 class HistogramLoss(MetricLoss):
@@ -71,8 +63,8 @@ class HistogramLoss(MetricLoss):
             reduction.
 
     Reference:
-        Ustinova and Lempitsky, "Learning Deep Embeddings with Histogram
-        Loss", NIPS 2016, Eq. 1 to 5.
+        Ustinova and Lempitsky, "Learning Deep Embeddings with Histogram Loss",
+        NIPS 2016, Eq. 1 to 5, https://arxiv.org/abs/1611.00822.
     """
 
     function = staticmethod(histogram)

@@ -16,7 +16,6 @@ from keras_dml.losses.reductions import (
     reduce_terms,
     sum_terms,
 )
-from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -90,12 +89,6 @@ def _generalized(
 @LOSSES.register(
     "lifted_structure",
     "each positive pair against all negatives of both its ends",
-    Paper(
-        "Deep Metric Learning via Lifted Structured Feature Embedding",
-        "Song et al.",
-        "CVPR 2016",
-        "https://arxiv.org/abs/1511.06452",
-    ),
 )
 @register
 class LiftedStructureLoss(PairLoss):
@@ -122,8 +115,9 @@ class LiftedStructureLoss(PairLoss):
 
     Reference:
         Song et al., "Deep Metric Learning via Lifted Structured Feature
-        Embedding", CVPR 2016, Eq. 4; Hermans et al., "In Defense of the
-        Triplet Loss for Person Re-Identification", 2017, Eq. 8.
+        Embedding", CVPR 2016, Eq. 4, https://arxiv.org/abs/1511.06452; Hermans
+        et al., "In Defense of the Triplet Loss for Person Re-Identification",
+        2017, Eq. 8.
     """
 
     function = staticmethod(lifted_structure)

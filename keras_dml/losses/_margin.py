@@ -22,7 +22,6 @@ from keras_dml.losses.weights import (
     take_rows,
 )
 from keras_dml.utils.arguments import check_choice, check_count
-from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Config, Tensor
 
@@ -105,14 +104,7 @@ def _count_triplets(
 
 
 @LOSSES.register(
-    "margin",
-    "pairs on their side of a boundary, which may be learned",
-    Paper(
-        "Sampling Matters in Deep Embedding Learning",
-        "Wu et al.",
-        "ICCV 2017",
-        "https://arxiv.org/abs/1706.07567",
-    ),
+    "margin", "pairs on their side of a boundary, which may be learned"
 )
 @register
 class MarginLoss(PairLoss):
@@ -157,8 +149,8 @@ class MarginLoss(PairLoss):
         - The paper's per-image β is left out.
 
     Reference:
-        Wu et al., "Sampling Matters in Deep Embedding Learning", ICCV
-        2017, Eq. 6 and 7.
+        Wu et al., "Sampling Matters in Deep Embedding Learning", ICCV 2017, Eq.
+        6 and 7, https://arxiv.org/abs/1706.07567.
     """
 
     function = staticmethod(margin)

@@ -16,7 +16,6 @@ from keras_dml.losses.reductions import (
     sum_terms,
 )
 from keras_dml.utils.arguments import check_positive
-from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -61,13 +60,6 @@ def multi_similarity(
 @LOSSES.register(
     "multi_similarity",
     "the hard pairs of an anchor, weighted by their similarities",
-    Paper(
-        "Multi-Similarity Loss with General Pair Weighting for Deep Metric "
-        "Learning",
-        "Wang et al.",
-        "CVPR 2019",
-        "https://arxiv.org/abs/1904.06627",
-    ),
 )
 @register
 class MultiSimilarityLoss(PairLoss):
@@ -98,8 +90,8 @@ class MultiSimilarityLoss(PairLoss):
           a similarity that no pair can exceed.
 
     Reference:
-        Wang et al., "Multi-Similarity Loss with General Pair Weighting
-        for Deep Metric Learning", CVPR 2019, Eq. 15.
+        Wang et al., "Multi-Similarity Loss with General Pair Weighting for Deep
+        Metric Learning", CVPR 2019, Eq. 15, https://arxiv.org/abs/1904.06627.
     """
 
     function = staticmethod(multi_similarity)

@@ -10,7 +10,6 @@ from keras_dml.losses.distances import inner_product, l2_normalize, safe_sqrt
 from keras_dml.losses.proxy_loss import ProxyLoss, class_mask, cross_entropy
 from keras_dml.losses.reductions import reduce_terms, sum_terms
 from keras_dml.utils.arguments import check_positive
-from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -73,12 +72,6 @@ def _reduce(terms: Tensor, reduction: str) -> Tensor:
 @LOSSES.register(
     "normalized_softmax",
     "cross entropy of cosine similarities with class vectors",
-    Paper(
-        "Classification is a Strong Baseline for Deep Metric Learning",
-        "Zhai and Wu",
-        "BMVC 2019",
-        "https://arxiv.org/abs/1811.12649",
-    ),
 )
 @register
 class NormalizedSoftmaxLoss(ProxyLoss):
@@ -97,7 +90,7 @@ class NormalizedSoftmaxLoss(ProxyLoss):
 
     Reference:
         Zhai and Wu, "Classification is a Strong Baseline for Deep Metric
-        Learning", BMVC 2019, Eq. 3.
+        Learning", BMVC 2019, Eq. 3, https://arxiv.org/abs/1811.12649.
     """
 
     function = staticmethod(normalized_softmax)
@@ -115,14 +108,7 @@ class NormalizedSoftmaxLoss(ProxyLoss):
 
 
 @LOSSES.register(
-    "cos_face",
-    "normalized softmax with a margin on the own class's cosine",
-    Paper(
-        "CosFace: Large Margin Cosine Loss for Deep Face Recognition",
-        "Wang et al.",
-        "CVPR 2018",
-        "https://arxiv.org/abs/1801.09414",
-    ),
+    "cos_face", "normalized softmax with a margin on the own class's cosine"
 )
 @register
 class CosFaceLoss(ProxyLoss):
@@ -142,7 +128,7 @@ class CosFaceLoss(ProxyLoss):
 
     Reference:
         Wang et al., "CosFace: Large Margin Cosine Loss for Deep Face
-        Recognition", CVPR 2018, Eq. 4.
+        Recognition", CVPR 2018, Eq. 4, https://arxiv.org/abs/1801.09414.
     """
 
     function = staticmethod(cos_face)
@@ -162,14 +148,7 @@ class CosFaceLoss(ProxyLoss):
 
 
 @LOSSES.register(
-    "arc_face",
-    "normalized softmax with a margin on the own class's angle",
-    Paper(
-        "ArcFace: Additive Angular Margin Loss for Deep Face Recognition",
-        "Deng et al.",
-        "CVPR 2019",
-        "https://arxiv.org/abs/1801.07698",
-    ),
+    "arc_face", "normalized softmax with a margin on the own class's angle"
 )
 @register
 class ArcFaceLoss(ProxyLoss):
@@ -193,7 +172,7 @@ class ArcFaceLoss(ProxyLoss):
 
     Reference:
         Deng et al., "ArcFace: Additive Angular Margin Loss for Deep Face
-        Recognition", CVPR 2019, Eq. 3.
+        Recognition", CVPR 2019, Eq. 3, https://arxiv.org/abs/1801.07698.
     """
 
     function = staticmethod(arc_face)

@@ -16,7 +16,6 @@ from keras_dml.losses.reductions import (
     sum_terms,
 )
 from keras_dml.utils.arguments import check_positive
-from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -48,16 +47,7 @@ def nt_xent(
     return reduce_terms(sum_terms(terms, positive, of_positive), reduction)
 
 
-@LOSSES.register(
-    "nt_xent",
-    "each positive against all negatives, by a softmax",
-    Paper(
-        "A Simple Framework for Contrastive Learning of Visual Representations",
-        "Chen et al.",
-        "ICML 2020",
-        "https://arxiv.org/abs/2002.05709",
-    ),
-)
+@LOSSES.register("nt_xent", "each positive against all negatives, by a softmax")
 @register
 class NTXentLoss(PairLoss):
     """Normalized temperature-scaled cross entropy (SimCLR, InfoNCE).
@@ -82,7 +72,7 @@ class NTXentLoss(PairLoss):
 
     Reference:
         Chen et al., "A Simple Framework for Contrastive Learning of Visual
-        Representations", ICML 2020, Eq. 1.
+        Representations", ICML 2020, Eq. 1, https://arxiv.org/abs/2002.05709.
     """
 
     function = staticmethod(nt_xent)
@@ -102,13 +92,7 @@ class NTXentLoss(PairLoss):
 
 
 @LOSSES.register(
-    "n_pair",
-    "the same of raw inner products, without temperature",
-    Paper(
-        "Improved Deep Metric Learning with Multi-class N-pair Loss Objective",
-        "Sohn",
-        "NIPS 2016",
-    ),
+    "n_pair", "the same of raw inner products, without temperature"
 )
 @register
 class NPairLoss(NTXentLoss):

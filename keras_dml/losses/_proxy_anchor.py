@@ -9,7 +9,6 @@ from keras_dml.losses.distances import inner_product, l2_normalize
 from keras_dml.losses.proxy_loss import ProxyLoss, class_mask
 from keras_dml.losses.reductions import masked_logsumexp
 from keras_dml.utils.arguments import check_choice, check_positive
-from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -45,14 +44,7 @@ def _shares(exponents: Tensor, mask: Tensor) -> Tensor:
 
 
 @LOSSES.register(
-    "proxy_anchor",
-    "every class proxy is an anchor for the whole batch",
-    Paper(
-        "Proxy Anchor Loss for Deep Metric Learning",
-        "Kim et al.",
-        "CVPR 2020",
-        "https://arxiv.org/abs/2003.13911",
-    ),
+    "proxy_anchor", "every class proxy is an anchor for the whole batch"
 )
 @register
 class ProxyAnchorLoss(ProxyLoss):
@@ -78,8 +70,8 @@ class ProxyAnchorLoss(ProxyLoss):
         ValueError: If `alpha` is not positive, or for another reduction.
 
     Reference:
-        Kim et al., "Proxy Anchor Loss for Deep Metric Learning", CVPR
-        2020, Eq. 4.
+        Kim et al., "Proxy Anchor Loss for Deep Metric Learning", CVPR 2020, Eq.
+        4, https://arxiv.org/abs/2003.13911.
     """
 
     function = staticmethod(proxy_anchor)

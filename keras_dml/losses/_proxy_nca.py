@@ -13,7 +13,6 @@ from keras_dml.losses.reductions import (
     sum_terms,
 )
 from keras_dml.utils.arguments import check_positive
-from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -43,14 +42,7 @@ def proxy_nca(
 
 
 @LOSSES.register(
-    "proxy_nca",
-    "neighborhood component analysis against class proxies",
-    Paper(
-        "No Fuss Distance Metric Learning using Proxies",
-        "Movshovitz-Attias et al.",
-        "ICCV 2017",
-        "https://arxiv.org/abs/1703.07464",
-    ),
+    "proxy_nca", "neighborhood component analysis against class proxies"
 )
 @register
 class ProxyNCALoss(ProxyLoss):
@@ -76,8 +68,8 @@ class ProxyNCALoss(ProxyLoss):
 
     Reference:
         Movshovitz-Attias et al., "No Fuss Distance Metric Learning using
-        Proxies", ICCV 2017, Eq. 4; Teh et al., "ProxyNCA++", ECCV 2020,
-        Eq. 7.
+        Proxies", ICCV 2017, Eq. 4, https://arxiv.org/abs/1703.07464; Teh et
+        al., "ProxyNCA++", ECCV 2020, Eq. 7.
     """
 
     function = staticmethod(proxy_nca)

@@ -10,7 +10,6 @@ from keras_dml.losses.gradients import custom_gradient
 from keras_dml.losses.proxy_loss import ProxyLoss, class_mask, cross_entropy
 from keras_dml.losses.reductions import reduce_terms, sum_terms
 from keras_dml.utils.arguments import check_count, check_positive
-from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -80,14 +79,7 @@ def _spread(centers: Tensor) -> Tensor:
 
 
 @LOSSES.register(
-    "soft_triple",
-    "softmax over classes that have several centers each",
-    Paper(
-        "SoftTriple Loss: Deep Metric Learning Without Triplet Sampling",
-        "Qian et al.",
-        "ICCV 2019",
-        "https://arxiv.org/abs/1909.05235",
-    ),
+    "soft_triple", "softmax over classes that have several centers each"
 )
 @register
 class SoftTripleLoss(ProxyLoss):
@@ -115,7 +107,7 @@ class SoftTripleLoss(ProxyLoss):
 
     Reference:
         Qian et al., "SoftTriple Loss: Deep Metric Learning Without Triplet
-        Sampling", ICCV 2019, Eq. 9 and 11.
+        Sampling", ICCV 2019, Eq. 9 and 11, https://arxiv.org/abs/1909.05235.
     """
 
     function = staticmethod(soft_triple)

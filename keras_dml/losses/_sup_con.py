@@ -16,7 +16,6 @@ from keras_dml.losses.reductions import (
     sum_terms,
 )
 from keras_dml.utils.arguments import check_positive
-from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -57,16 +56,7 @@ def sup_con(
     return reduce_terms(sum_terms(terms, count > 0), reduction)
 
 
-@LOSSES.register(
-    "sup_con",
-    "each positive against all others, by a softmax",
-    Paper(
-        "Supervised Contrastive Learning",
-        "Khosla et al.",
-        "NeurIPS 2020",
-        "https://arxiv.org/abs/2004.11362",
-    ),
-)
+@LOSSES.register("sup_con", "each positive against all others, by a softmax")
 @register
 class SupConLoss(PairLoss):
     """Supervised contrastive loss, the sum over positives outside the log.
@@ -87,8 +77,8 @@ class SupConLoss(PairLoss):
         ValueError: If `temperature` is not positive.
 
     Reference:
-        Khosla et al., "Supervised Contrastive Learning", NeurIPS 2020,
-        Eq. 2.
+        Khosla et al., "Supervised Contrastive Learning", NeurIPS 2020, Eq. 2,
+        https://arxiv.org/abs/2004.11362.
     """
 
     function = staticmethod(sup_con)

@@ -13,7 +13,6 @@ from keras_dml.losses.mining.visits import State, value_at
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import PairWeights, compare
 from keras_dml.losses.reductions import Terms, reduce_terms
-from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -78,14 +77,7 @@ def _count(mask: Tensor) -> Tensor:
 
 
 @LOSSES.register(
-    "triplet",
-    "the positive closer than the negative, by a margin",
-    Paper(
-        "FaceNet: A Unified Embedding for Face Recognition and Clustering",
-        "Schroff et al.",
-        "CVPR 2015",
-        "https://arxiv.org/abs/1503.03832",
-    ),
+    "triplet", "the positive closer than the negative, by a margin"
 )
 @register
 class TripletLoss(PairLoss):
@@ -117,8 +109,10 @@ class TripletLoss(PairLoss):
     anchor has: no list of triplets is ever made.
 
     Reference:
-        Schroff et al., "FaceNet", CVPR 2015, Eq. 1; Hermans et al., "In
-        Defense of the Triplet Loss for Person Re-Identification", 2017.
+        Schroff et al., "FaceNet: A Unified Embedding for Face Recognition and
+        Clustering", CVPR 2015, Eq. 1, https://arxiv.org/abs/1503.03832; Hermans
+        et al., "In Defense of the Triplet Loss for Person Re-Identification",
+        2017.
     """
 
     function = staticmethod(triplet)

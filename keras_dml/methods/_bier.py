@@ -21,7 +21,6 @@ from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import LossObjective
 from keras_dml.utils.arguments import check_choice
-from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import (
     Config,
@@ -373,13 +372,6 @@ def activation_loss(groups: list[Tensor]) -> Tensor:
 @declare(
     "bier",
     "groups of growing size, each trained on what those before it miss",
-    Paper(
-        "BIER: Boosting Independent Embeddings Robustly",
-        "Opitz et al.",
-        "ICCV 2017",
-        "https://openaccess.thecvf.com/content_ICCV_2017/papers/"
-        "Opitz_BIER_-_Boosting_ICCV_2017_paper.pdf",
-    ),
     Traits(part="group"),
 )
 def bier(
@@ -449,10 +441,11 @@ def bier(
           constraint; A-BIER has a penalty.
 
     Reference:
-        Opitz et al., "BIER: Boosting Independent Embeddings Robustly",
-        ICCV 2017; Opitz et al., "Deep Metric Learning with BIER: Boosting
-        Independent Embeddings Robustly", PAMI 2018,
-        https://arxiv.org/abs/1801.04815.
+        Opitz et al., "BIER: Boosting Independent Embeddings Robustly", ICCV
+        2017,
+        https://openaccess.thecvf.com/content_ICCV_2017/papers/Opitz_BIER_-_Boosting_ICCV_2017_paper.pdf;
+        Opitz et al., "Deep Metric Learning with BIER: Boosting Independent
+        Embeddings Robustly", PAMI 2018, https://arxiv.org/abs/1801.04815.
     """
     sizes = split_dimensions(embedding_dim, group_sizes)
     return MetricModel(

@@ -16,7 +16,6 @@ from keras_dml.methods.declaration import declare
 from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import LossObjective
-from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Config, Count, Pooling, Shape, Tensor
 
@@ -206,16 +205,8 @@ def _learner_of(targets: dict[str, Tensor]) -> Tensor:
 @declare(
     "divide_and_conquer",
     "one slice of the embedding for each cluster of the data",
-    Paper(
-        "Divide and Conquer the Embedding Space for Metric Learning",
-        "Sanakoyeu et al.",
-        "CVPR 2019",
-        "https://arxiv.org/abs/1906.05990",
-    ),
     divided_data(
         lambda method: method["num_learners"] or NUM_LEARNERS,
-        # Not split, the model has no learners: their number is that of the
-        # clusters, which is the sampler's.
         left_out=lambda method: (
             () if method["split_embedding"] else ("num_learners",)
         ),
@@ -277,8 +268,8 @@ def divide_and_conquer(
           released code applies the inverse of that permutation.
 
     Reference:
-        Sanakoyeu et al., "Divide and Conquer the Embedding Space for
-        Metric Learning", CVPR 2019.
+        Sanakoyeu et al., "Divide and Conquer the Embedding Space for Metric
+        Learning", CVPR 2019, https://arxiv.org/abs/1906.05990.
     """
     if not split_embedding:
         _check_no_learners(num_learners=num_learners, update=update)

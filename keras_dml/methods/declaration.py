@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 from keras_dml.model.metric_model import MetricModel
-from keras_dml.utils.registry import Paper, Registry
+from keras_dml.utils.registry import Registry
 from keras_dml.utils.types import IntArray
 
 Arguments: TypeAlias = Mapping[str, Any]
@@ -101,19 +101,18 @@ class Traits:
 def declare(
     name: str,
     definition: str,
-    paper: Paper | None = None,
     traits: Traits | None = None,
 ) -> Callable[[Factory], Factory]:
     """A decorator that makes a factory a method, by name.
 
     Recipes, the tables of the docs, reports and `keras_dml.methods` then
     have it. Its recipe section has the arguments of the factory, with their
-    types, ranges and defaults.
+    types, ranges and defaults; its paper is the first under "Reference:" in
+    the docstring.
 
     Args:
         name: What recipes and messages call it.
         definition: What it is, in one line.
-        paper: Where it was published.
         traits: What is special about it, if anything.
 
     Example:
@@ -127,7 +126,7 @@ def declare(
         ) -> MetricModel: ...
         ```
     """
-    return METHODS.register(name, definition, paper, traits=traits or Traits())  # type: ignore[return-value]
+    return METHODS.register(name, definition, traits=traits or Traits())  # type: ignore[return-value]
 
 
 def find(name: str) -> tuple[Callable[..., MetricModel], Traits]:

@@ -1,7 +1,9 @@
 """Registries: things found by name, each declared once, where it is defined."""
 
 import importlib
+import inspect
 import pkgutil
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -79,6 +81,13 @@ class Registry(Mapping[str, Entry[T]]):
     ) -> Callable[[T], T]:
         """A decorator that enters what it decorates, and leaves it as it is.
 
+        Args:
+            name: What recipes, commands and messages call it.
+            definition: What it is, in one line.
+            paper: Where it was published; by default the first paper under
+                "Reference:" in its docstring.
+            **details: What else its kind declares.
+
         Raises:
             ValueError: If the name is taken by something else.
         """
@@ -91,7 +100,10 @@ class Registry(Mapping[str, Entry[T]]):
                     f"{taken.value!r}. Received: {value!r}. Choose another "
                     "name."
                 )
-            self._entries[name] = Entry(name, value, definition, paper, details)
+            source = paper or cited_paper(value)
+            self._entries[name] = Entry(
+                name, value, definition, source, details
+            )
             return value
 
         return enter
@@ -153,6 +165,27 @@ def _is_again(old: Any, new: Any) -> bool:
     # A module that is run again (a notebook's cell) defines its things anew.
     names = ("__module__", "__qualname__")
     return all(getattr(old, n, None) == getattr(new, n, 0) for n in names)
+
+
+_CITATION = re.compile(
+    r'(?P<authors>[^"]+), "(?P<title>[^"]+)", (?P<venue>[^,;.]+)'
+)
+
+
+def cited_paper(value: Any) -> Paper | None:
+    """The first paper under "Reference:" in a docstring, if there is one.
+
+    It reads `Authors, "Title", Venue Year, where in it, https://address.`
+    """
+    _, _, section = (inspect.getdoc(value) or "").partition("\nReference:\n")
+    text = " ".join(section.partition("\n\n")[0].split())
+    found = _CITATION.match(text)
+    if found is None:
+        return None
+    address = re.search(r"https?://[^\s;]+", text.partition("; ")[0])
+    return Paper(
+        **found.groupdict(), url=address[0].rstrip(".,") if address else ""
+    )
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -11,7 +11,6 @@ from keras_dml.data.datasets import dataset
 from keras_dml.data.files import require_files
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.splits import DataSplits
-from keras_dml.utils.registry import Paper
 from keras_dml.utils.types import Fraction
 
 TITLE = "Cars196"
@@ -40,11 +39,6 @@ COUNTS: Counts = {
 @dataset(
     "cars196",
     "196 models of cars, 16,185 images",
-    Paper(
-        "3D Object Representations for Fine-Grained Categorization",
-        "Krause et al.",
-        "3dRR 2013",
-    ),
     layouts=LAYOUTS,
     leave_out=["counts"],
 )
@@ -80,8 +74,8 @@ def cars196(
 
     Reference:
         Krause et al., "3D Object Representations for Fine-Grained
-        Categorization", 3dRR 2013; split: Song et al., "Deep Metric
-        Learning via Lifted Structured Feature Embedding", CVPR 2016.
+        Categorization", 3dRR 2013; split: Song et al., "Deep Metric Learning
+        via Lifted Structured Feature Embedding", CVPR 2016.
     """
     folder, _ = locate(path, LAYOUTS, "cars196")
     if MERGED.missing_in(folder):

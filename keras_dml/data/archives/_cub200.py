@@ -18,7 +18,6 @@ from keras_dml.data.datasets import dataset
 from keras_dml.data.files import require_files
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.splits import DataSplits
-from keras_dml.utils.registry import Paper
 from keras_dml.utils.types import Fraction, Rows
 
 LAYOUTS = (
@@ -46,12 +45,6 @@ COUNTS: Counts = {
 @dataset(
     "cub200",
     "200 kinds of birds, 11,788 images",
-    Paper(
-        "The Caltech-UCSD Birds-200-2011 Dataset",
-        "Wah et al.",
-        "CNS-TR-2011-001",
-        "https://www.vision.caltech.edu/datasets/cub_200_2011/",
-    ),
     layouts=LAYOUTS,
     leave_out=["counts"],
 )
@@ -84,9 +77,10 @@ def cub200(
         ValueError: If a list is damaged, or a count differs.
 
     Reference:
-        Wah et al., "The Caltech-UCSD Birds-200-2011 Dataset", CNS-TR-2011-001;
-        split: Song et al., "Deep Metric Learning via Lifted Structured
-        Feature Embedding", CVPR 2016.
+        Wah et al., "The Caltech-UCSD Birds-200-2011 Dataset", CNS-TR-2011-001,
+        https://www.vision.caltech.edu/datasets/cub_200_2011/; split: Song et
+        al., "Deep Metric Learning via Lifted Structured Feature Embedding",
+        CVPR 2016.
     """
     folder, root = locate(path, LAYOUTS, "cub200")
     ids, names = read_list(folder / "images.txt", 2)

@@ -18,7 +18,6 @@ from keras_dml.data.datasets import dataset
 from keras_dml.data.files import require_files
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.splits import DataSplits
-from keras_dml.utils.registry import Paper
 from keras_dml.utils.types import Fraction
 
 PARTITION = "Eval/list_eval_partition.txt"
@@ -42,12 +41,6 @@ _STATUSES = ("train", "query", "gallery")
 @dataset(
     "inshop",
     "In-Shop Clothes Retrieval, 7,982 pieces of clothing, 52,712 images",
-    Paper(
-        "DeepFashion: Powering Robust Clothes Recognition and Retrieval with "
-        "Rich Annotations",
-        "Liu et al.",
-        "CVPR 2016",
-    ),
     layouts=LAYOUTS,
     leave_out=["counts"],
 )

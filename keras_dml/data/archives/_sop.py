@@ -16,7 +16,6 @@ from keras_dml.data.datasets import dataset
 from keras_dml.data.files import require_files
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.splits import DataSplits
-from keras_dml.utils.registry import Paper
 from keras_dml.utils.types import Fraction
 
 LAYOUTS = (
@@ -37,12 +36,6 @@ COUNTS: Counts = {
 @dataset(
     "sop",
     "Stanford Online Products, 22,634 products, 120,053 images",
-    Paper(
-        "Deep Metric Learning via Lifted Structured Feature Embedding",
-        "Song et al.",
-        "CVPR 2016",
-        "https://arxiv.org/abs/1511.06452",
-    ),
     layouts=LAYOUTS,
     leave_out=["counts"],
 )
@@ -72,7 +65,7 @@ def sop(
 
     Reference:
         Song et al., "Deep Metric Learning via Lifted Structured Feature
-        Embedding", CVPR 2016.
+        Embedding", CVPR 2016, https://arxiv.org/abs/1511.06452.
     """
     folder, _ = locate(path, LAYOUTS, "sop")
     trainval = _read(folder / "Ebay_train.txt")

@@ -18,7 +18,6 @@ from keras_dml.data.datasets import dataset
 from keras_dml.data.files import require_files
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.splits import DataSplits
-from keras_dml.utils.registry import Paper
 from keras_dml.utils.types import Fraction
 
 _LISTS = "train_test_split"
@@ -43,12 +42,6 @@ COUNTS: Counts = {
 @dataset(
     "vehicleid",
     "PKU VehicleID, vehicles seen by surveillance cameras",
-    Paper(
-        "Deep Relative Distance Learning: Tell the Difference Between Similar "
-        "Vehicles",
-        "Liu et al.",
-        "CVPR 2016",
-    ),
     layouts=LAYOUTS,
     leave_out=["counts"],
 )

@@ -8,7 +8,6 @@ from keras import ops
 from keras_dml.losses.distances import log_inverse_density
 from keras_dml.losses.mining.miner import MINING, Miner, is_column
 from keras_dml.losses.pairs import Pairs
-from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -28,14 +27,7 @@ class _Blocks(NamedTuple):
 
 
 @MINING.register(
-    "distance_weighted",
-    "every positive, with a negative drawn by distance",
-    Paper(
-        "Sampling Matters in Deep Embedding Learning",
-        "Wu et al.",
-        "ICCV 2017",
-        "https://arxiv.org/abs/1706.07567",
-    ),
+    "distance_weighted", "every positive, with a negative drawn by distance"
 )
 @register
 @dataclass(frozen=True)
@@ -67,8 +59,8 @@ class DistanceWeighted(Miner):
           are rotations of these with the same distribution.
 
     Reference:
-        Wu et al., "Sampling Matters in Deep Embedding Learning", ICCV
-        2017, Eq. 3 and Sec. 3.2.
+        Wu et al., "Sampling Matters in Deep Embedding Learning", ICCV 2017, Eq.
+        3 and Sec. 3.2, https://arxiv.org/abs/1706.07567.
     """
 
     cutoff: float = 0.5

@@ -6,7 +6,6 @@ from keras import ops
 
 from keras_dml.losses.mining.miner import MINING, Miner, Seed
 from keras_dml.losses.pairs import Pairs
-from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -14,13 +13,6 @@ from keras_dml.utils.types import Tensor
 @MINING.register(
     "multi_similarity",
     "the pairs that are hard relative to the anchor's others",
-    Paper(
-        "Multi-Similarity Loss with General Pair Weighting for Deep Metric "
-        "Learning",
-        "Wang et al.",
-        "CVPR 2019",
-        "https://arxiv.org/abs/1904.06627",
-    ),
 )
 @register
 @dataclass(frozen=True)
@@ -35,8 +27,9 @@ class MultiSimilarity(Miner):
         epsilon: Slack ε, in units of the loss's distance.
 
     Reference:
-        Wang et al., "Multi-Similarity Loss with General Pair Weighting
-        for Deep Metric Learning", CVPR 2019, Eq. 11 and 13, ε = 0.1.
+        Wang et al., "Multi-Similarity Loss with General Pair Weighting for Deep
+        Metric Learning", CVPR 2019, Eq. 11 and 13, ε = 0.1,
+        https://arxiv.org/abs/1904.06627.
     """
 
     epsilon: float = 0.1

@@ -18,7 +18,6 @@ from keras_dml.methods.declaration import Arguments, Traits, Uses, declare
 from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.utils.arguments import check_choice
-from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import (
     Config,
@@ -111,18 +110,10 @@ def _are_constructed(pairs: str, method: Arguments) -> None:
 @declare(
     "abe",
     "one network, learners that each see the image through a mask of their own",
-    Paper(
-        "Attention-based Ensemble for Deep Metric Learning",
-        "Kim et al.",
-        "ECCV 2018",
-        "https://arxiv.org/abs/1804.00382",
-    ),
     Traits(
         options={"pair_batches": False},
         sampler=Uses(
-            "PairSampler",
-            arguments=_pairs,
-            only_with=("pair_batches", True),
+            "PairSampler", arguments=_pairs, only_with=("pair_batches", True)
         ),
         checks={"pairs": _are_constructed},
     ),
@@ -209,8 +200,8 @@ def abe(
           precision; inside C and G every layer keeps its policy.
 
     Reference:
-        Kim et al., "Attention-based Ensemble for Deep Metric Learning",
-        ECCV 2018.
+        Kim et al., "Attention-based Ensemble for Deep Metric Learning", ECCV
+        2018, https://arxiv.org/abs/1804.00382.
     """
     check_choice("abe", "variant", variant, VARIANTS)
     whole = backbones.get(backbone)

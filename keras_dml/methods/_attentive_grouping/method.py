@@ -13,7 +13,6 @@ from keras_dml.methods.declaration import Traits, declare
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import LossObjective
 from keras_dml.utils.arguments import check_choice
-from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import (
     Config,
@@ -104,13 +103,6 @@ class GroupedObjective(LossObjective):
 @declare(
     "attentive_grouping",
     "groups of features that each attend to their own places in the image",
-    Paper(
-        "Towards Improved and Interpretable Deep Metric Learning via "
-        "Attentive Grouping",
-        "Xu et al.",
-        "2020",
-        "https://arxiv.org/abs/2011.08877",
-    ),
     Traits(part="group"),
 )
 def attentive_grouping(
@@ -171,8 +163,8 @@ def attentive_grouping(
           released code, no two groups share one.
 
     Reference:
-        Xu et al., "Towards Improved and Interpretable Deep Metric Learning
-        via Attentive Grouping", 2020.
+        Xu et al., "Towards Improved and Interpretable Deep Metric Learning via
+        Attentive Grouping", 2020, https://arxiv.org/abs/2011.08877.
     """
     if num_groups is None:
         num_groups = 1 if grouping == "N" else 4

@@ -19,7 +19,6 @@ from keras_dml.methods._division import divided_data
 from keras_dml.methods.declaration import declare
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import Objective
-from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Config, Count, Pooling, Shape, Tensor
 
@@ -88,13 +87,6 @@ class LearnersHead(EmbeddingHead):
 @declare(
     "dcml",
     "sub-tasks on learned, signed sums of the learners' embeddings",
-    Paper(
-        "Deep Compositional Metric Learning",
-        "Zheng et al.",
-        "CVPR 2021",
-        "https://openaccess.thecvf.com/content/CVPR2021/html/"
-        "Zheng_Deep_Compositional_Metric_Learning_CVPR_2021_paper.html",
-    ),
     divided_data(
         lambda method: method["num_compositors"] or method["num_learners"],
         only_with=("tasks", "clusters"),
@@ -181,7 +173,8 @@ def dcml(
           and tests on composites; this is the paper's method.
 
     Reference:
-        Zheng et al., "Deep Compositional Metric Learning", CVPR 2021.
+        Zheng et al., "Deep Compositional Metric Learning", CVPR 2021,
+        https://openaccess.thecvf.com/content/CVPR2021/html/Zheng_Deep_Compositional_Metric_Learning_CVPR_2021_paper.html.
     """
     compositor = None
     if num_compositors != 0:

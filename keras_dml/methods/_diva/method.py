@@ -22,7 +22,6 @@ from keras_dml.methods.declaration import Arguments, Traits, declare
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import Objective
 from keras_dml.utils.arguments import check_count
-from keras_dml.utils.registry import Paper
 from keras_dml.utils.serialization import register, serialized
 from keras_dml.utils.types import (
     Config,
@@ -198,12 +197,6 @@ def _check_labels(method: Arguments, labels: IntArray, images: int) -> None:
 @declare(
     "diva",
     "four tasks with an embedding each, kept from saying the same",
-    Paper(
-        "DiVA: Diverse Visual Feature Aggregation for Deep Metric Learning",
-        "Milbich et al.",
-        "ECCV 2020",
-        "https://arxiv.org/abs/2004.13458",
-    ),
     Traits(part="task", two_views=_needs_two_views, check_labels=_check_labels),
 )
 def diva(
@@ -304,7 +297,7 @@ def diva(
 
     Reference:
         Milbich et al., "DiVA: Diverse Visual Feature Aggregation for Deep
-        Metric Learning", ECCV 2020.
+        Metric Learning", ECCV 2020, https://arxiv.org/abs/2004.13458.
     """
     check_count("diva", "embedding_dim", embedding_dim, least=len(tasks))
     layers = diva_tasks(
