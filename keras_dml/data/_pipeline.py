@@ -32,7 +32,7 @@ def pipeline(
     pad_mode: str = "constant",
     scale: tuple[float, float] = (0.08, 1.0),
     ratio: tuple[float, float] = (3 / 4, 4 / 3),
-    views: int = 1,
+    num_views: int = 1,
     seed: int = 0,
     prefetch: int = tf.data.AUTOTUNE,
     cache: str = "none",
@@ -65,7 +65,7 @@ def pipeline(
         scale: Smallest and largest area of a "random_resized" window, as
             fractions of the image's.
         ratio: Smallest and largest width / height of such a window.
-        views: 1, or 2 for two independent views of every image.
+        num_views: 1, or 2 for two independent views of every image.
         seed: Seed of the views.
         prefetch: Batches made ahead.
         cache: Where files are kept decoded and resized, as uint8, which
@@ -85,7 +85,7 @@ def pipeline(
         ValueError: If the sampler is for other labels, or an argument is
             not as described; with a cache, if a file cannot be decoded.
     """
-    _check(images, sampler, views)
+    _check(images, sampler, num_views)
     height, width = (size, size) if isinstance(size, int) else size
     channels = channels or images.channels or 3
     view = View((height, width), channels, resize, resize_mode)
@@ -101,7 +101,7 @@ def pipeline(
         rows, targets, steps = _plan(sampler)
         draws = tf.map_fn(
             lambda step: tf.random.stateless_uniform(
-                (sampler.batch_size, views, augment.draws),
+                (sampler.batch_size, num_views, augment.draws),
                 [seed, step],
                 alg="philox",
             ),
@@ -243,14 +243,15 @@ def _each_view(
     return views[0] if len(views) == 1 else dict(zip(VIEWS, views, strict=True))
 
 
-def _check(images: ImageSet, sampler: Sampler, views: int) -> None:
+def _check(images: ImageSet, sampler: Sampler, num_views: int) -> None:
     if not np.array_equal(sampler.labels, images.labels):
         raise ValueError(
             "`sampler` of pipeline must be made from the labels of "
             f"`images`. Received: {sampler!r} for {images!r}. Use for "
             "instance ClassBalanced(images.labels, classes_per_batch=32)."
         )
-    if not 1 <= views <= len(VIEWS):
+    if not 1 <= num_views <= len(VIEWS):
         raise ValueError(
-            f"`views` of pipeline must be 1 or 2. Received: views={views!r}."
+            "`num_views` of pipeline must be 1 or 2. Received: "
+            f"num_views={num_views!r}."
         )

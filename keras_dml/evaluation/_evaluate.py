@@ -194,12 +194,12 @@ class _Evaluation:
         asked = sum(len(task.queries) for task in tasks) if per_query else 0
         return Results(
             {metric.name: values[metric.name] for metric in self._wanted},
-            queries=len(rows),
-            excluded=asked - len(rows),
-            classes=_count_classes(images, gallery),
-            gallery=len(tasks[0].gallery),
+            num_queries=len(rows),
+            num_excluded=asked - len(rows),
+            num_classes=_count_classes(images, gallery),
+            gallery_size=len(tasks[0].gallery),
             distance=self.distance,
-            draws=len(tasks),
+            num_draws=len(tasks),
             per_query=per_query,
             per_seed=per_seed,
             query_rows=rows,

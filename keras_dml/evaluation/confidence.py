@@ -39,7 +39,7 @@ class Difference(Interval):
         p_value: Two-sided, of the hypothesis that there is no difference:
             twice the smaller share of resamples on either side of zero,
             the measured one counted among them. It cannot be below
-            2 / (resamples + 1).
+            2 / (num_resamples + 1).
     """
 
     share_better: float
@@ -50,7 +50,7 @@ def bootstrap(
     results: Results,
     *,
     confidence: float = 0.95,
-    resamples: int = 1000,
+    num_resamples: int = 1000,
     units: str = "queries",
     seed: int = 0,
 ) -> dict[str, Interval]:
@@ -59,7 +59,7 @@ def bootstrap(
     Args:
         results: Of `evaluate`.
         confidence: Probability mass of the intervals.
-        resamples: Number of bootstrap samples.
+        num_resamples: Number of bootstrap samples.
         units: What is drawn with replacement: "queries", for which the
             classes are given; or "classes" with all their queries, which
             asks how the metric varies with the classes in the test set,
@@ -76,7 +76,7 @@ def bootstrap(
         Efron and Tibshirani, "An Introduction to the Bootstrap", 1993,
         sections 13.3 and 8.3.
     """
-    _check("bootstrap", confidence, resamples, units)
+    _check("bootstrap", confidence, num_resamples, units)
     names = list(results.per_query)
     if not names:
         raise ValueError(
@@ -84,7 +84,7 @@ def bootstrap(
             f"{tuple(results)}. Add one to `metrics` of evaluate."
         )
     values = _table(results, names)
-    means = _resampled(values, results, resamples, units, seed)
+    means = _resampled(values, results, num_resamples, units, seed)
     low, high = _percentiles(means, confidence)
     estimates = values.mean(axis=0)
     return {
@@ -141,7 +141,7 @@ def compare(
     second: Results,
     *,
     confidence: float = 0.95,
-    resamples: int = 1000,
+    num_resamples: int = 1000,
     units: str = "queries",
     seed: int = 0,
 ) -> Comparison:
@@ -154,7 +154,7 @@ def compare(
         first: Results of the first model.
         second: Results of the second.
         confidence: Probability mass of the intervals.
-        resamples: Number of bootstrap samples.
+        num_resamples: Number of bootstrap samples.
         units: "queries" or "classes"; see `bootstrap`.
         seed: Seed of the draws.
 
@@ -171,12 +171,12 @@ def compare(
         and Hinkley, "Bootstrap Methods and their Application", 1997,
         section 4.4.
     """
-    _check("compare", confidence, resamples, units)
+    _check("compare", confidence, num_resamples, units)
     same = np.array_equal(first.query_rows, second.query_rows)
     if not same or not np.array_equal(first.query_labels, second.query_labels):
         raise ValueError(
             "`first` and `second` of compare must have the same queries. "
-            f"Received: {first.queries} and {second.queries} queries, "
+            f"Received: {first.num_queries} and {second.num_queries} queries, "
             f"{'the same rows' if same else 'different rows'}. Evaluate "
             "both on the same images and protocol."
         )
@@ -187,7 +187,7 @@ def compare(
             f"metric. Received: {tuple(first)} and {tuple(second)}."
         )
     gains = _table(second, names) - _table(first, names)
-    means = _resampled(gains, first, resamples, units, seed)
+    means = _resampled(gains, first, num_resamples, units, seed)
     low, high = _percentiles(means, confidence)
     share = (means > 0).mean(axis=0) + 0.5 * (means == 0).mean(axis=0)
     rows = zip(
@@ -200,16 +200,18 @@ def compare(
     return Comparison(first, second, differences)
 
 
-def _check(owner: str, confidence: float, resamples: int, units: str) -> None:
+def _check(
+    owner: str, confidence: float, num_resamples: int, units: str
+) -> None:
     if not 0 < confidence < 1:
         raise ValueError(
             f"`confidence` of {owner} must lie between 0 and 1. Received: "
             f"confidence={confidence}. Use 0.95."
         )
-    if resamples < 1:
+    if num_resamples < 1:
         raise ValueError(
-            f"`resamples` of {owner} must be positive. Received: "
-            f"resamples={resamples}. Use 1000."
+            f"`num_resamples` of {owner} must be positive. Received: "
+            f"num_resamples={num_resamples}. Use 1000."
         )
     if units not in UNITS:
         raise ValueError(
@@ -223,9 +225,13 @@ def _table(results: Results, names: list[str]) -> FloatArray:
 
 
 def _resampled(
-    values: FloatArray, results: Results, resamples: int, units: str, seed: int
+    values: FloatArray,
+    results: Results,
+    num_resamples: int,
+    units: str,
+    seed: int,
 ) -> FloatArray:
-    """Means of the metrics in each resample, (resamples, metrics)."""
+    """Means of the metrics in each resample, (num_resamples, metrics)."""
     unit_of_query = np.arange(len(values))
     if units == "classes":
         unit_of_query = np.unique(results.query_labels, return_inverse=True)[1]
@@ -239,17 +245,17 @@ def _resampled(
     sizes = np.bincount(unit_of_query, minlength=count).astype(np.float64)
     parts = [
         (weights @ sums) / (weights @ sizes)[:, None]
-        for weights in _weights(count, resamples, seed)
+        for weights in _weights(count, num_resamples, seed)
     ]
     return np.concatenate(parts)
 
 
-def _weights(count: int, resamples: int, seed: int) -> Iterator[FloatArray]:
+def _weights(count: int, num_resamples: int, seed: int) -> Iterator[FloatArray]:
     """How often each unit is drawn, (chunk, count), chunk by chunk."""
     rng = np.random.default_rng(seed)
     chunk = max(1, 2**21 // count)
-    for start in range(0, resamples, chunk):
-        size = min(chunk, resamples - start)
+    for start in range(0, num_resamples, chunk):
+        size = min(chunk, num_resamples - start)
         drawn = rng.integers(0, count, (size, count))
         drawn += count * np.arange(size)[:, None]
         counts = np.bincount(drawn.ravel(), minlength=size * count)

@@ -12,13 +12,13 @@ class Results(Mapping[str, float]):
     """Metrics by name, and what they were measured on.
 
     Attributes:
-        queries: Number of queries that count (over all draws).
-        excluded: Number of queries left out because their class has no
+        num_queries: Number of queries that count (over all draws).
+        num_excluded: Number of queries left out because their class has no
             other image in the gallery (over all draws).
-        classes: Number of classes.
-        gallery: Number of images searched among.
+        num_classes: Number of classes.
+        gallery_size: Number of images searched among.
         distance: "cosine", "euclidean" or "dot".
-        draws: Number of protocols averaged over.
+        num_draws: Number of protocols averaged over.
         per_query: For each retrieval metric its value for each query,
             (Q,); the draws one after another.
         per_seed: For each clustering metric its value for each seed, (S,).
@@ -34,24 +34,24 @@ class Results(Mapping[str, float]):
         self,
         values: Mapping[str, float],
         *,
-        queries: int,
-        excluded: int,
-        classes: int,
-        gallery: int,
+        num_queries: int,
+        num_excluded: int,
+        num_classes: int,
+        gallery_size: int,
         distance: str,
-        draws: int,
+        num_draws: int,
         per_query: Mapping[str, FloatArray],
         per_seed: Mapping[str, FloatArray],
         query_rows: Rows,
         query_labels: Rows,
     ) -> None:
         self._values = dict(values)
-        self.queries = queries
-        self.excluded = excluded
-        self.classes = classes
-        self.gallery = gallery
+        self.num_queries = num_queries
+        self.num_excluded = num_excluded
+        self.num_classes = num_classes
+        self.gallery_size = gallery_size
         self.distance = distance
-        self.draws = draws
+        self.num_draws = num_draws
         self.per_query = dict(per_query)
         self.per_seed = dict(per_seed)
         self.query_rows = query_rows
@@ -75,12 +75,12 @@ class Results(Mapping[str, float]):
         """Everything but the values of single queries, ready for JSON."""
         return {
             "metrics": dict(self._values),
-            "queries": self.queries,
-            "excluded": self.excluded,
-            "classes": self.classes,
-            "gallery": self.gallery,
+            "num_queries": self.num_queries,
+            "num_excluded": self.num_excluded,
+            "num_classes": self.num_classes,
+            "gallery_size": self.gallery_size,
             "distance": self.distance,
-            "draws": self.draws,
+            "num_draws": self.num_draws,
             "per_seed": {k: v.tolist() for k, v in self.per_seed.items()},
         }
 
@@ -94,15 +94,16 @@ class Results(Mapping[str, float]):
             f"{name:<{width}}  {value:8.4f}{self._spread(name)}"
             for name, value in self.items()
         ]
-        draws = f", {self.draws} draws" if self.draws > 1 else ""
+        draws = f", {self.num_draws} draws" if self.num_draws > 1 else ""
         excluded = (
-            f" ({self.excluded} more without a relevant image)"
-            if self.excluded
+            f" ({self.num_excluded} more without a relevant image)"
+            if self.num_excluded
             else ""
         )
         about = (
-            f"{self.queries} queries{excluded}, gallery of {self.gallery}, "
-            f"{self.classes} classes, {self.distance}{draws}"
+            f"{self.num_queries} queries{excluded}, "
+            f"gallery of {self.gallery_size}, "
+            f"{self.num_classes} classes, {self.distance}{draws}"
         )
         return "\n".join([*lines, about])
 

@@ -54,7 +54,7 @@ class Augmentation(Section):
     crop: Literal["random", "random_resized", "center"] = "random"
     flip: bool = False
     pad: int = Field(0, ge=0)
-    views: Literal[1, 2] = 1
+    num_views: Literal[1, 2] = 1
     cache: Literal["none", "auto", "memory", "disk"] = "none"
 
 
@@ -113,7 +113,7 @@ class Recipe(Section):
         cls, augmentation: Augmentation, info: ValidationInfo
     ) -> Augmentation:
         method = info.data.get("method")
-        if method is not None and augmentation.views != 2:
+        if method is not None and augmentation.num_views != 2:
             why = find(method.name)[1].two_views(method.model_dump())
             if why is not None:
                 raise ValueError(why)

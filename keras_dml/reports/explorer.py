@@ -19,18 +19,18 @@ THUMBNAIL = 72
 
 def explorer(
     run: Run,
-    queries: int = 60,
-    worst: int = 12,
-    neighbors: int = 6,
+    num_queries: int = 60,
+    num_worst: int = 12,
+    num_neighbors: int = 6,
     budget: int = 4_000_000,
 ) -> dict[str, Any]:
     """All that the explorer needs, ready for JSON.
 
     Args:
         run: The run.
-        queries: Random queries that can be explored.
-        worst: Worst queries, which can be explored too.
-        neighbors: Images shown for each query and embedding.
+        num_queries: Random queries that can be explored.
+        num_worst: Worst queries, which can be explored too.
+        num_neighbors: Images shown for each query and embedding.
         budget: Bytes of thumbnails. There are fewer random queries where
             theirs would take more.
 
@@ -43,15 +43,15 @@ def explorer(
         "attention", for each query the maps' shape and bytes, or nothing;
         "total", the number of test images.
     """
-    metric, worst_rows, values = run.worst_queries(worst)
-    random = run.queries(queries)
+    metric, worst_rows, values = run.worst_queries(num_worst)
+    random = run.queries(num_queries)
     # The worst come first, so that a budget never leaves them out.
     rows = np.concatenate([worst_rows, random[~np.isin(random, worst_rows)]])
     found = [
         nearest(
             embeddings,
             rows,
-            neighbors,
+            num_neighbors,
             gallery=run.splits.gallery_rows,
             labels=run.images.labels,
             groups=run.splits.cameras,

@@ -32,17 +32,17 @@ class RunFigure:
     wide: bool = False
 
 
-def figures_of(run: Run, queries: int = 6) -> Iterator[RunFigure]:
+def figures_of(run: Run, num_queries: int = 6) -> Iterator[RunFigure]:
     """The figures that say something about a run, none of them drawn yet.
 
     Args:
         run: The run.
-        queries: Images in figures that show some.
+        num_queries: Images in figures that show some.
     """
     yield from _curves(run)
     yield from _embedding_space(run)
     yield from _ensemble(run)
-    yield from _pictures(run, queries)
+    yield from _pictures(run, num_queries)
 
 
 def _curves(run: Run) -> Iterator[RunFigure]:
@@ -134,8 +134,8 @@ def _weights(run: Run) -> str:
     return "A weight is the mean of a mask over its channels."
 
 
-def _pictures(run: Run, queries: int) -> Iterator[RunFigure]:
-    rows = run.queries(queries)
+def _pictures(run: Run, num_queries: int) -> Iterator[RunFigure]:
+    rows = run.queries(num_queries)
     yield RunFigure(
         "retrieval",
         "Random test queries and their nearest images: ✓ and a solid frame "

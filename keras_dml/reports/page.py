@@ -31,7 +31,7 @@ CURVES = ("validation", "losses")
 def report(
     folder: str | os.PathLike[str],
     output: str | os.PathLike[str] | None = None,
-    queries: int = 60,
+    num_queries: int = 60,
 ) -> Path:
     """Writes the report of a finished run: one HTML page.
 
@@ -43,7 +43,7 @@ def report(
     Args:
         folder: The folder of the run.
         output: The page; `report.html` in the run's folder by default.
-        queries: Test images that can be explored, chosen at random with a
+        num_queries: Test images that can be explored, chosen at random with a
             fixed seed; fewer where their thumbnails would take more than
             4 MB.
 
@@ -56,15 +56,15 @@ def report(
     """
     run = Run(folder)
     path = Path(output) if output else run.folder / "report.html"
-    text = render(run, queries)
+    text = render(run, num_queries)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return path
 
 
-def render(run: Run, queries: int = 60) -> str:
+def render(run: Run, num_queries: int = 60) -> str:
     """The text of the page."""
-    shown = explorer(run, queries)
+    shown = explorer(run, num_queries)
     figures = {figure.name: figure for figure in figures_of(run)}
     rest = [f for name, f in figures.items() if name not in CURVES]
     result = load_result(run.folder)

@@ -85,7 +85,7 @@ class Changes:
     def counts(self, metric: str) -> tuple[int, int, int]:
         """Numbers of queries that are better, worse and equal."""
         better, worse = (len(rows) for rows in self._rows(metric))
-        return better, worse, self.first.queries - better - worse
+        return better, worse, self.first.num_queries - better - worse
 
     def table(self, metric: str, better: bool, top: int) -> Table:
         """Header and rows of the queries that changed most."""

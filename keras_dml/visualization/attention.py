@@ -91,7 +91,7 @@ def resize_maps(maps: FloatArray, size: tuple[int, int]) -> FloatArray:
     return ops.convert_to_numpy(resized)
 
 
-def strongest_images(maps: FloatArray, count: int = 12) -> Rows:
+def strongest_images(maps: FloatArray, num_images: int = 12) -> Rows:
     """The images to which each group attends most (Figures 3 and 4).
 
     Images are ranked by the largest weight in the group's map, equals in
@@ -99,19 +99,19 @@ def strongest_images(maps: FloatArray, count: int = 12) -> Rows:
 
     Args:
         maps: (N, h, w, P) attention maps of N images.
-        count: Images to pick for each group; all if there are fewer.
+        num_images: Images of each group; all if there are fewer.
 
     Returns:
-        (P, count) rows, the strongest first.
+        (P, num_images) rows, the strongest first.
 
     Raises:
-        ValueError: If `maps` has another rank or `count` is below 1.
+        ValueError: If `maps` has another rank or `num_images` is below 1.
     """
     _check_maps("strongest_images", maps)
-    check_count("strongest_images", "count", count)
+    check_count("strongest_images", "num_images", num_images)
     strongest = np.asarray(maps).max(axis=(1, 2))  # (N, P)
     order = np.argsort(-strongest, axis=0, kind="stable")
-    return order[:count].T.astype(np.int64)
+    return order[:num_images].T.astype(np.int64)
 
 
 def _check_maps(owner: str, maps: FloatArray) -> None:

@@ -96,7 +96,7 @@ def strongest_attention(
     maps: FloatArray,
     view: Any,
     *,
-    count: int = 12,
+    num_images: int = 12,
     part: str = "group",
 ) -> "DataFigure":
     """The images to which each group attends most (Figures 3 and 4).
@@ -107,7 +107,7 @@ def strongest_attention(
         images: An `ImageSet` of N images.
         maps: (N, h, w, P) of `attention_maps`.
         view: A `keras_dml.data.View`, as `View.of(model)`.
-        count: Images of each group.
+        num_images: Images of each group.
         part: What the method calls a group.
 
     Returns:
@@ -115,13 +115,13 @@ def strongest_attention(
         largest weight in the map.
 
     Raises:
-        ValueError: If `count` is not a positive integer.
+        ValueError: If `num_images` is not a positive integer.
 
     Reference:
         As `attention_overlays`, Figures 3 and 4.
     """
-    check_count("strongest_attention", "count", count)
-    strongest = strongest_images(maps, count)  # (P, count)
+    check_count("strongest_attention", "num_images", num_images)
+    strongest = strongest_images(maps, num_images)  # (P, count)
     groups, count = strongest.shape
     group, place = (x.ravel() for x in np.indices(strongest.shape))
     flat = strongest.ravel()
@@ -241,19 +241,21 @@ def attention_masks(
     return _draw(images, rows, shown, View.of(model))
 
 
-def most_different_channels(masks: FloatArray, count: int = 3) -> list[int]:
+def most_different_channels(
+    masks: FloatArray, num_channels: int = 3
+) -> list[int]:
     """The channels whose masks differ most between learners.
 
     Args:
         masks: (n, M, h, w, C).
-        count: How many channels.
+        num_channels: How many.
 
     Returns:
         Channels by the standard deviation over learners, averaged over
         images and positions, the largest first.
     """
     spread = masks.std(axis=1).mean(axis=(0, 1, 2))
-    order = np.argsort(-spread, kind="stable")[:count]
+    order = np.argsort(-spread, kind="stable")[:num_channels]
     return [int(channel) for channel in order]
 
 

@@ -12,7 +12,7 @@ from keras_dml.utils.vectors import blocks
 def nearest(
     embeddings: FloatArray,
     queries: Rows,
-    count: int = 8,
+    num_neighbors: int = 8,
     *,
     gallery: Rows | None = None,
     labels: Rows | None = None,
@@ -27,24 +27,25 @@ def nearest(
     Args:
         embeddings: (N, D).
         queries: (Q,) rows.
-        count: Neighbors of each query; fewer where the gallery has fewer.
+        num_neighbors: Neighbors of each query; fewer where the gallery
+            has fewer.
         gallery: (G,) rows to search among; all by default.
         labels: Class of every row, (N,), where there are `groups`.
         groups: Group of every row, (N,): a query ignores the images of its
             class in its group, as with `exclude` of `evaluate`.
 
     Returns:
-        Rows of the neighbors, the nearest first, (Q, count), −1 where
-        there is none; and their cosines, (Q, count) float64, NaN there.
+        Rows of the neighbors, the nearest first, (Q, num_neighbors), −1 where
+        there is none; and their cosines, (Q, num_neighbors) float64, NaN there.
 
     Raises:
-        ValueError: If `count` is not a positive integer.
+        ValueError: If `num_neighbors` is not a positive integer.
     """
-    check_count("nearest", "count", count)
+    check_count("nearest", "num_neighbors", num_neighbors)
     rows = np.arange(len(embeddings)) if gallery is None else gallery
     scores = Scores(embeddings[queries], embeddings[rows], "cosine")
     right = scores.right(slice(None))
-    found = np.full((len(queries), min(count, len(rows))), -1, np.int64)
+    found = np.full((len(queries), min(num_neighbors, len(rows))), -1, np.int64)
     for block in blocks(len(queries), 64):
         left = scores.left(block)
         rough = left @ right.T
@@ -56,7 +57,7 @@ def nearest(
                     & (groups[rows] == groups[query])
                 )
             rough[i, ignored] = -np.inf
-        best, places = _best(scores, block, rough, left, count)
+        best, places = _best(scores, block, rough, left, num_neighbors)
         found[block] = np.where(np.isneginf(best), -1, rows[places])
     cosines = _cosines(embeddings[queries][:, None], embeddings[found])
     return found, np.where(found < 0, np.nan, cosines)
@@ -74,7 +75,7 @@ def _best(
     block: slice,
     rough: FloatArray,
     left: FloatArray,
-    count: int,
+    num_neighbors: int,
 ) -> tuple[FloatArray, Rows]:
     """Scores and places in the gallery of the best for a block of queries."""
 
@@ -89,5 +90,9 @@ def _best(
         return np.where(is_ignored, -np.inf, found).reshape(places.shape)
 
     return exact.nearest(
-        candidates, decided, scores.tolerance(left), count, rough.shape[1]
+        candidates,
+        decided,
+        scores.tolerance(left),
+        num_neighbors,
+        rough.shape[1],
     )

@@ -29,7 +29,7 @@ def retrieval_grid(
     queries: Rows,
     view: Any,
     *,
-    count: int = 6,
+    num_neighbors: int = 6,
     gallery: Rows | None = None,
     groups: Rows | None = None,
 ) -> "DataFigure":
@@ -43,7 +43,7 @@ def retrieval_grid(
         embeddings: (N, D).
         queries: (Q,) rows; each is a row of the grid.
         view: A `keras_dml.data.View`, as `View.of(model)`.
-        count: Neighbors of each query.
+        num_neighbors: Neighbors of each query.
         gallery: As for `nearest`.
         groups: As for `nearest`.
 
@@ -59,11 +59,11 @@ def retrieval_grid(
         raise ValueError(
             "`queries` of retrieval_grid must not be empty. Received: none."
         )
-    check_count("retrieval_grid", "count", count)
+    check_count("retrieval_grid", "num_neighbors", num_neighbors)
     found, cosines = nearest(
         embeddings,
         queries,
-        count,
+        num_neighbors,
         gallery=gallery,
         labels=images.labels,
         groups=groups,

@@ -17,8 +17,8 @@ def cosine_histograms(
     parts: FloatArray,
     labels: Rows,
     *,
-    bins: int = 60,
-    pairs: int = 100_000,
+    num_bins: int = 60,
+    num_pairs: int = 100_000,
     seed: int = 0,
 ) -> "DataFigure":
     """Cosines of positive, negative and self pairs (ABE, Figure 5).
@@ -31,8 +31,8 @@ def cosine_histograms(
         parts: Sub-embeddings, (N, K, d); or embeddings, (N, D), which
             have no self pairs.
         labels: Class of every image, (N,).
-        bins: Bins from −1 to 1.
-        pairs: Positive and negative pairs of images, at most so many of
+        num_bins: Bins from −1 to 1.
+        num_pairs: Positive and negative pairs of images, at most so many of
             each; of more, a random selection.
         seed: Seed of the selection.
 
@@ -52,8 +52,8 @@ def cosine_histograms(
         parts = parts[:, None]
     count, learners, dim = parts.shape
     unit = unit_rows(parts.reshape(-1, dim)).reshape(count, learners, dim)
-    i, j = positive_pairs(labels, pairs, seed)
-    k, n = negative_pairs(labels, pairs, seed)
+    i, j = positive_pairs(labels, num_pairs, seed)
+    k, n = negative_pairs(labels, num_pairs, seed)
     kinds = {
         "positive": _cosines(unit, i, j),
         "negative": _cosines(unit, k, n),
@@ -66,7 +66,7 @@ def cosine_histograms(
                 for a, b in zip(one, other, strict=True)
             ]
         )
-    edges = np.linspace(-1, 1, bins + 1)
+    edges = np.linspace(-1, 1, num_bins + 1)
     return histogram_figure(
         kinds,
         edges,
@@ -135,8 +135,8 @@ def cluster_distances(
     labels: Rows,
     clusters: Rows,
     *,
-    bins: int = 60,
-    pairs: int = 200_000,
+    num_bins: int = 60,
+    num_pairs: int = 200_000,
     seed: int = 0,
 ) -> "DataFigure":
     """Distances of negative pairs in and between clusters (D&C, Figure 8).
@@ -146,8 +146,8 @@ def cluster_distances(
         labels: Class of every image, (N,).
         clusters: Cluster of every image, (N,), for instance of
             `keras_dml.evaluation.kmeans(embeddings, learners)`.
-        bins: Bins from 0 to the largest distance.
-        pairs: Negative pairs, at most; of more, a random selection.
+        num_bins: Bins from 0 to the largest distance.
+        num_pairs: Negative pairs, at most; of more, a random selection.
         seed: Seed of the selection.
 
     Returns:
@@ -163,7 +163,7 @@ def cluster_distances(
         Metric Learning", CVPR 2019, Figure 8.
     """
     labels, clusters = np.asarray(labels), np.asarray(clusters)
-    first, second = negative_pairs(labels, pairs, seed)
+    first, second = negative_pairs(labels, num_pairs, seed)
     distances = np.concatenate(
         [
             np.linalg.norm(
@@ -179,7 +179,7 @@ def cluster_distances(
             "intra-cluster": distances[within],
             "inter-cluster": distances[~within],
         },
-        np.linspace(0, largest or 1.0, bins + 1),
+        np.linspace(0, largest or 1.0, num_bins + 1),
         "Euclidean distance",
         "Negative pairs within and between clusters",
     )

@@ -94,7 +94,7 @@ def test_runs_are_equal_and_can_be_resumed(images: ImageSet, crop: str) -> None:
         {"crop": "center", "flip": True},
         {"crop": "random", "flip": True, "pad": 2, "pad_mode": "reflect"},
         {"crop": "random_resized", "flip": True},
-        {"crop": "random", "resize": 14, "views": 2},
+        {"crop": "random", "resize": 14, "num_views": 2},
     ],
 )
 def test_files_and_pixels_give_the_same(
@@ -133,7 +133,7 @@ def test_random_crops_are_windows_of_the_padded_image(
 
 
 def test_two_views(images: ImageSet) -> None:
-    dataset = pipeline(images, sampler_of(images), 8, views=2)
+    dataset = pipeline(images, sampler_of(images), 8, num_views=2)
     single = pipeline(images, sampler_of(images), 8)
     for (x, y), (_, same) in zip(
         epoch_of(dataset), epoch_of(single), strict=True
@@ -260,7 +260,7 @@ def test_unfit_arguments(images: ImageSet) -> None:
     others = images.select(np.arange(20))
     with pytest.raises(ValueError, match="made from the labels of `images`"):
         pipeline(images, sampler_of(others), 8)
-    with pytest.raises(ValueError, match="`views` of pipeline"):
-        pipeline(images, sampler_of(images), 8, views=3)
+    with pytest.raises(ValueError, match="`num_views` of pipeline"):
+        pipeline(images, sampler_of(images), 8, num_views=3)
     with pytest.raises(ValueError, match="`size` of View"):
         pipeline(images, sampler_of(images), 0)

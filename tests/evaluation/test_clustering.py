@@ -110,7 +110,7 @@ def test_evaluate_averages_over_seeds():
         expected = [function(labels, c) for c in clusters]
         np.testing.assert_allclose(results.per_seed[name], expected)
         assert results[name] == pytest.approx(np.mean(expected))
-    assert results.queries == 0 and not results.per_query
+    assert results.num_queries == 0 and not results.per_query
 
 
 def test_clusters_are_those_of_the_union_with_the_gallery():
@@ -127,4 +127,4 @@ def test_clusters_are_those_of_the_union_with_the_gallery():
         points, labels, metrics="nmi", distance="euclidean"
     )
     assert split["nmi"] == whole["nmi"]
-    assert split.classes == 8
+    assert split.num_classes == 8

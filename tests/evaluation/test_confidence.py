@@ -19,7 +19,7 @@ def results_of(noise: float, seed: int = 0, **options):
 
 def test_interval_is_that_of_the_normal_approximation():
     results = results_of(1.0)
-    intervals = bootstrap(results, confidence=0.9, resamples=4000)
+    intervals = bootstrap(results, confidence=0.9, num_resamples=4000)
     assert list(intervals) == list(results)
     for name, interval in intervals.items():
         values = results.per_query[name]
@@ -31,7 +31,7 @@ def test_interval_is_that_of_the_normal_approximation():
 
 def test_interval_over_classes_is_that_of_the_class_means():
     results = results_of(1.0)
-    interval = bootstrap(results, resamples=4000, units="classes")["map@r"]
+    interval = bootstrap(results, num_resamples=4000, units="classes")["map@r"]
     means = results.per_query["map@r"].reshape(60, 8).mean(axis=1)
     error = 1.96 * means.std() / np.sqrt(60)
     assert interval.low == pytest.approx(means.mean() - error, abs=0.006)
@@ -42,9 +42,9 @@ def test_interval_over_classes_is_that_of_the_class_means():
 
 def test_intervals_are_seeded_and_not_cut_into_chunks(monkeypatch):
     results = results_of(1.0)
-    first = bootstrap(results, resamples=50, seed=1)
-    assert first == bootstrap(results, resamples=50, seed=1)
-    assert first != bootstrap(results, resamples=50, seed=2)
+    first = bootstrap(results, num_resamples=50, seed=1)
+    assert first == bootstrap(results, num_resamples=50, seed=1)
+    assert first != bootstrap(results, num_resamples=50, seed=2)
 
 
 def test_paired_comparison_is_sharper_than_two_intervals():
@@ -76,18 +76,18 @@ def test_p_value_is_that_of_the_normal_approximation():
         evaluate_embeddings(x, labels),
         evaluate_embeddings(x + 0.1 * noise, labels),
     )
-    found = compare(first, second, resamples=20000)["map@r"]
+    found = compare(first, second, num_resamples=20000)["map@r"]
     gains = second.per_query["map@r"] - first.per_query["map@r"]
     z = abs(gains.mean()) / (gains.std() / np.sqrt(len(gains)))
     assert found.p_value == pytest.approx(2 * stats.norm.sf(z), abs=0.02)
     assert (
         found.p_value
-        == compare(second, first, resamples=20000)["map@r"].p_value
+        == compare(second, first, num_resamples=20000)["map@r"].p_value
     )
 
 
 def test_p_value_is_never_zero():
-    far = compare(results_of(1.0), results_of(3.0), resamples=99)["map@r"]
+    far = compare(results_of(1.0), results_of(3.0), num_resamples=99)["map@r"]
     assert far.p_value == pytest.approx(2 / 100)
 
 
@@ -125,7 +125,7 @@ def test_rows_of_better_queries_are_rows_of_the_images():
 
 def test_texts():
     first, second = results_of(1.0), results_of(1.5)
-    text = str(compare(first, second, resamples=20))
+    text = str(compare(first, second, num_resamples=20))
     assert len(text.splitlines()) == len(first)
     assert "better in 0.0% of resamples" in text
     interval = str(bootstrap(first)["map@r"])
@@ -155,7 +155,7 @@ def test_results_must_share_a_metric():
     "options, message",
     [
         ({"confidence": 1.0}, "confidence=1.0"),
-        ({"resamples": 0}, "resamples=0"),
+        ({"num_resamples": 0}, "num_resamples=0"),
         ({"units": "images"}, "units='images'"),
     ],
 )

@@ -25,7 +25,11 @@ def test_default_metrics():
         "map@r",
     ]
     assert results["recall@1"] <= results["recall@2"] <= results["recall@4"]
-    assert (results.queries, results.gallery, results.classes) == (60, 60, 8)
+    assert (results.num_queries, results.gallery_size, results.num_classes) == (
+        60,
+        60,
+        8,
+    )
 
 
 def test_names_keep_their_order_and_come_once():
@@ -97,7 +101,7 @@ def test_excluded_queries_are_counted():
     x, labels = data()
     labels[:3] = [100, 101, 102]
     results = evaluate_embeddings(x, labels)
-    assert (results.queries, results.excluded) == (57, 3)
+    assert (results.num_queries, results.num_excluded) == (57, 3)
     np.testing.assert_array_equal(results.query_rows, np.arange(3, 60))
     np.testing.assert_array_equal(results.query_labels, labels[3:])
     assert "57 queries (3 more without a relevant image)" in str(results)
@@ -243,7 +247,7 @@ def test_results_as_json():
     )
     loaded = json.loads(json.dumps(results.to_dict()))
     assert loaded["metrics"] == dict(results)
-    assert loaded["queries"] == 60
+    assert loaded["num_queries"] == 60
     assert len(loaded["per_seed"]["nmi"]) == 2
 
 

@@ -36,9 +36,9 @@ def test_official_is_the_mean_over_ten_draws():
     official = evaluate_embeddings(x, LABELS, protocol="official")
     draws = one_per_class(LABELS)
     alone = [evaluate_embeddings(x, LABELS, protocol=draw) for draw in draws]
-    assert official.draws == 10
-    assert official.queries == 10 * (14 - 4)
-    assert official.gallery == 4
+    assert official.num_draws == 10
+    assert official.num_queries == 10 * (14 - 4)
+    assert official.gallery_size == 4
     for name in official:
         expected = np.mean([results[name] for results in alone])
         assert official[name] == pytest.approx(expected, rel=1e-12)
@@ -50,7 +50,7 @@ def test_all_vs_all_by_name():
     x = np.random.default_rng(0).standard_normal((14, 3))
     named = evaluate_embeddings(x, LABELS, protocol="all_vs_all")
     assert dict(named) == dict(evaluate_embeddings(x, LABELS))
-    assert named.excluded == 1
+    assert named.num_excluded == 1
 
 
 def test_gallery_order_breaks_ties():

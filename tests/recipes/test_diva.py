@@ -20,17 +20,17 @@ def test_two_views_reach_the_pipeline() -> None:
     assert set(dataset.element_spec[0]) == {"image", "image2"}
 
 
-@pytest.mark.parametrize("setting", ["views=1", "views=3"])
+@pytest.mark.parametrize("setting", ["num_views=1", "num_views=3"])
 def test_dance_needs_two_views(setting) -> None:
     with pytest.raises(RecipeError, match="`augmentation"):
         load(RECIPE, (f"augmentation.{setting}",))
-    load(RECIPE, ("augmentation.views=1", "method.tasks=[shared, intra]"))
+    load(RECIPE, ("augmentation.num_views=1", "method.tasks=[shared, intra]"))
 
 
 def test_views_by_default_are_one_and_checked(tmp_path) -> None:
     path = tmp_path / "recipe.yaml"
     path.write_text("name: x\ndata: {name: glyphs}\nmethod: {name: diva}\n")
-    with pytest.raises(RecipeError, match="views: 2"):
+    with pytest.raises(RecipeError, match="num_views: 2"):
         load(path)
 
 

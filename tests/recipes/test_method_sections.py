@@ -17,12 +17,12 @@ from keras_dml.recipes.signatures import fields_of
 from tests.conftest import blobs
 
 
-def recipe_of(method: dict[str, Any], views: int = 1) -> Recipe:
+def recipe_of(method: dict[str, Any], num_views: int = 1) -> Recipe:
     content = {
         "name": "run",
         "data": {"name": "glyphs"},
         "method": method,
-        "augmentation": {"views": views},
+        "augmentation": {"num_views": num_views},
     }
     return validate(content, "recipe.yaml")
 
@@ -31,7 +31,7 @@ def recipe_of(method: dict[str, Any], views: int = 1) -> Recipe:
 def test_every_argument_is_a_key_with_the_same_default(name) -> None:
     factory, traits = find(name)
     parameters = inspect.signature(factory).parameters
-    section = recipe_of({"name": name}, views=2).method.model_dump()
+    section = recipe_of({"name": name}, num_views=2).method.model_dump()
     common = {"backbone", "loss_weights", "kwargs"}
     assert section.pop("name") == name
     assert set(section) == set(parameters) - common | traits.extra_keys

@@ -215,7 +215,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "method.test_weights": (0.5, 1, 1, 1), "method.queue_size": 3360,
         "method.temperature": 0.1, "optimizer.weight_decay": 5e-4,
         "optimizer.decay": "coupled", "optimizer.learning_rate": 1e-5,
-        "epochs": 150, "augmentation.views": 2, "method.loss.alpha": 0.2,
+        "epochs": 150, "augmentation.num_views": 2, "method.loss.alpha": 0.2,
         "method.loss.beta": 1.2,
     },
     "cars196/diva": {

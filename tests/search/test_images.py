@@ -135,8 +135,8 @@ def test_another_way_to_resize_is_another_model(files, tmp_path) -> None:
 
 def test_calibration_by_images(model) -> None:
     index = Index.build(model, blobs(seed=1))
-    threshold = index.calibrate(blobs(seed=2), resamples=20)
-    assert (threshold.images, threshold.classes) == (48, 6)
+    threshold = index.calibrate(blobs(seed=2), num_resamples=20)
+    assert (threshold.num_images, threshold.num_classes) == (48, 6)
     assert index.search(blobs().pixels[0]).threshold == threshold.value
 
 

@@ -21,7 +21,7 @@ TOKEN = "0123456789abcdef"
 
 def saved(folder: Path, factory: str = "Flat", x: np.ndarray = X) -> Path:
     index = Index(x, {"n": list(range(len(x)))}, factory=factory)
-    index.calibrate(x, np.arange(len(x)) // 5, resamples=5)
+    index.calibrate(x, np.arange(len(x)) // 5, num_resamples=5)
     index.save(folder)
     return folder
 

@@ -38,7 +38,7 @@ def same(a: Index, b: Index) -> bool:
 def test_round_trip(factory, tmp_path) -> None:
     index = saved(tmp_path / "i", factory=factory)
     index.remove([3, 49])
-    index.calibrate(X, np.arange(50) // 5, resamples=5)
+    index.calibrate(X, np.arange(50) // 5, num_resamples=5)
     index.save(tmp_path / "i")
     again = Index.load(tmp_path / "i")
     assert same(index, again)

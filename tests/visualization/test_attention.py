@@ -137,5 +137,5 @@ def test_other_shapes_are_refused(function) -> None:
 
 
 def test_count_must_be_positive() -> None:
-    with pytest.raises(ValueError, match="`count`.*count=0"):
+    with pytest.raises(ValueError, match="`num_images`.*num_images=0"):
         strongest_images(np.zeros((2, 2, 2, 1)), 0)

@@ -36,7 +36,7 @@ def parts_and_labels():
 
 def test_cosines_of_positive_negative_and_self_pairs() -> None:
     parts, labels = parts_and_labels()
-    figure = visualization.cosine_histograms(parts, labels, bins=7)
+    figure = visualization.cosine_histograms(parts, labels, num_bins=7)
     assert isinstance(figure, Figure)
     expected = {"positive": [], "negative": [], "self": []}
 
@@ -81,7 +81,7 @@ def test_distances_of_negatives_within_and_between_clusters() -> None:
     parts, labels = parts_and_labels()
     x = parts[:, 0]
     clusters = np.arange(12) % 2
-    figure = visualization.cluster_distances(x, labels, clusters, bins=5)
+    figure = visualization.cluster_distances(x, labels, clusters, num_bins=5)
     within, between = [], []
     for i, j in combinations(range(12), 2):
         if labels[i] != labels[j]:

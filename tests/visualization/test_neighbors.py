@@ -64,5 +64,7 @@ def test_first_neighbors_agree_with_the_evaluation() -> None:
 
 
 def test_count_must_be_positive() -> None:
-    with pytest.raises(ValueError, match="`count` of nearest.*count=0"):
+    with pytest.raises(
+        ValueError, match="`num_neighbors` of nearest.*num_neighbors=0"
+    ):
         nearest(np.eye(3), np.array([0]), 0)

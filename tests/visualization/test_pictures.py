@@ -41,7 +41,7 @@ def abe(backbone):
 def test_retrieval_grid_marks_right_and_wrong(images) -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(48, 5)).astype(np.float32)
-    figure = retrieval_grid(images, x, np.array([3, 40]), VIEW, count=4)
+    figure = retrieval_grid(images, x, np.array([3, 40]), VIEW, num_neighbors=4)
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
     data = {name: np.asarray(column) for name, column in figure.data.items()}
     assert data["query"].tolist() == [3] * 4 + [40] * 4
@@ -69,7 +69,7 @@ def test_names_stand_below_their_images_and_frames_around_them(
 ) -> None:
     """Between two rows, a title would seem to be of the image above it."""
     x = np.random.default_rng(1).normal(size=(48, 5)).astype(np.float32)
-    figure = retrieval_grid(images, x, np.array([3, 40]), VIEW, count=4)
+    figure = retrieval_grid(images, x, np.array([3, 40]), VIEW, num_neighbors=4)
     figure.draw_without_rendering()
     names = {str(label) for label in images.labels}
     for axes in figure.axes:
@@ -86,7 +86,7 @@ def test_names_stand_below_their_images_and_frames_around_them(
 
 def test_dashes_of_a_frame_have_gaps(images) -> None:
     x = np.random.default_rng(0).normal(size=(48, 5)).astype(np.float32)
-    figure = retrieval_grid(images, x, np.array([3]), VIEW, count=5)
+    figure = retrieval_grid(images, x, np.array([3]), VIEW, num_neighbors=5)
     wrong = [a for a in figure.axes if a.get_xlabel().startswith("✗")]
     assert wrong
     for axes in wrong:
@@ -99,7 +99,12 @@ def test_retrieval_grid_has_holes_where_there_is_nothing(images) -> None:
     few = images.select(np.array([0, 1, 8]))
     x = np.eye(3, dtype=np.float32)
     figure = retrieval_grid(
-        few, x, np.array([0, 2]), VIEW, count=5, gallery=np.array([1, 2])
+        few,
+        x,
+        np.array([0, 2]),
+        VIEW,
+        num_neighbors=5,
+        gallery=np.array([1, 2]),
     )
     assert list(figure.data["query"]) == [0, 0, 2]
     assert list(figure.data["row"]) == [1, 2, 1]
@@ -148,7 +153,9 @@ def test_overlays_have_the_weights_of_the_maps(tiny_backbone, images) -> None:
 
 def test_strongest_images_of_each_group(images) -> None:
     maps = np.random.default_rng(1).random((48, 3, 3, 2)).astype(np.float32)
-    figure = strongest_attention(images, maps, VIEW, count=3, part="learner")
+    figure = strongest_attention(
+        images, maps, VIEW, num_images=3, part="learner"
+    )
     peaks = maps.reshape(48, 9, 2).max(axis=1)
     expected = [
         (group + 1, place + 1, row, images.labels[row], peaks[row, group])

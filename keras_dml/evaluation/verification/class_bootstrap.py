@@ -27,12 +27,12 @@ class ClassBootstrap:
     Args:
         x: Unit embeddings, (N, D).
         classes: Classes, numbered from 0, (N,).
-        resamples: Number of samples, B.
+        num_resamples: Number of samples, B.
         seed: Seed of the draws.
     """
 
     def __init__(
-        self, x: FloatArray, classes: Rows, resamples: int, seed: int
+        self, x: FloatArray, classes: Rows, num_resamples: int, seed: int
     ) -> None:
         rng = np.random.default_rng(seed)
         count = int(classes.max()) + 1
@@ -43,11 +43,13 @@ class ClassBootstrap:
         self._classes = classes[order]
         self._unit = unit[order]
         self._starts = np.searchsorted(self._unit, np.arange(self._units + 1))
-        drawn = rng.integers(0, self._units, (resamples, self._units))
-        offsets = self._units * np.arange(resamples)[:, None]
-        size = resamples * self._units
+        drawn = rng.integers(0, self._units, (num_resamples, self._units))
+        offsets = self._units * np.arange(num_resamples)[:, None]
+        size = num_resamples * self._units
         times = np.bincount((drawn + offsets).reshape(-1), minlength=size)
-        self._times = times.reshape(resamples, self._units).astype(np.float64)
+        self._times = times.reshape(num_resamples, self._units).astype(
+            np.float64
+        )
 
     def accepted(self, positions: Rows) -> tuple[FloatArray, FloatArray]:
         """Pairs that each sample accepts.

@@ -36,11 +36,11 @@ class Threshold:
         precision: Share of pairs of one class among those that reach it.
             Unlike the rates it depends on how many of each there are.
         confidence: Probability mass of the interval.
-        resamples: Bootstrap samples of the interval.
-        images: Number of images.
-        classes: Number of classes.
-        positive_pairs: Number of pairs of one class.
-        negative_pairs: Number of pairs of two classes.
+        num_resamples: Bootstrap samples of the interval.
+        num_images: Number of images.
+        num_classes: Number of classes.
+        num_positive_pairs: Number of pairs of one class.
+        num_negative_pairs: Number of pairs of two classes.
     """
 
     value: float
@@ -51,11 +51,11 @@ class Threshold:
     false_positive_rate: float
     precision: float
     confidence: float
-    resamples: int
-    images: int
-    classes: int
-    positive_pairs: int
-    negative_pairs: int
+    num_resamples: int
+    num_images: int
+    num_classes: int
+    num_positive_pairs: int
+    num_negative_pairs: int
 
     def to_dict(self) -> Config:
         """As plain values, which fit JSON."""
@@ -88,7 +88,7 @@ def calibrate(
     criterion: str = "eer",
     *,
     confidence: float = 0.95,
-    resamples: int = 1000,
+    num_resamples: int = 1000,
     seed: int = 0,
 ) -> Threshold:
     """The threshold that a criterion chooses on all pairs of images.
@@ -119,7 +119,7 @@ def calibrate(
             mean of precision and recall of the pairs is largest. The last
             depends on how many images a class has, the others do not.
         confidence: Probability mass of the interval.
-        resamples: Bootstrap samples; 0 for no interval.
+        num_resamples: Bootstrap samples; 0 for no interval.
         seed: Seed of the draws.
 
     Raises:
@@ -133,7 +133,7 @@ def calibrate(
         tasks", IJCV 2024, section 3.
     """
     chooses = Criterion.parse(criterion)
-    _check(confidence, resamples)
+    _check(confidence, num_resamples)
     x = UnitEmbeddings(embeddings, None, "embeddings", "calibrate").array
     labels = as_ids(labels, len(x), "labels", "calibrate")
     classes = np.unique(labels, return_inverse=True)[1]
@@ -142,8 +142,8 @@ def calibrate(
     position = chooses.choose(counts)
     value = threshold_at(position)
     low, high = None, None
-    if resamples:
-        bootstrap = ClassBootstrap(x, classes, resamples, seed)
+    if num_resamples:
+        bootstrap = ClassBootstrap(x, classes, num_resamples, seed)
         low, high = _interval(bootstrap, counts, chooses, confidence)
     hits = int(counts.accepted_positive[position])
     false = int(counts.accepted_negative[position])
@@ -156,11 +156,11 @@ def calibrate(
         false_positive_rate=false / counts.negatives,
         precision=hits / (hits + false) if hits + false else 1.0,
         confidence=confidence,
-        resamples=resamples,
-        images=len(x),
-        classes=int(classes.max()) + 1,
-        positive_pairs=counts.positives,
-        negative_pairs=counts.negatives,
+        num_resamples=num_resamples,
+        num_images=len(x),
+        num_classes=int(classes.max()) + 1,
+        num_positive_pairs=counts.positives,
+        num_negative_pairs=counts.negatives,
     )
 
 
@@ -184,8 +184,8 @@ def _interval(
     return float(low), float(high)
 
 
-def _check(confidence: float, resamples: int) -> None:
-    check_count("calibrate", "resamples", resamples, least=0)
+def _check(confidence: float, num_resamples: int) -> None:
+    check_count("calibrate", "num_resamples", num_resamples, least=0)
     if not 0 < confidence < 1:
         raise ValueError(
             "`confidence` of calibrate must lie between 0 and 1. Received: "

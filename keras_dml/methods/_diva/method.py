@@ -128,7 +128,7 @@ class DivaObjective(Objective):
                 "of which a momentum network sees the second. Received: "
                 f"outputs {sorted(outputs)}, without momentum_parts. Train "
                 'on batches `{"image": ..., "image2": ...}`, which '
-                "`keras_dml.data.pipeline(..., views=2)` makes, or leave "
+                "`keras_dml.data.pipeline(..., num_views=2)` makes, or leave "
                 '"dance" out of `tasks`.'
             )
         return keys
@@ -185,7 +185,7 @@ def _needs_two_views(method: Arguments) -> str | None:
         return None
     return (
         'the task "dance" of diva compares two views of an image: set '
-        "`augmentation: {views: 2}`, or leave it out of `tasks`"
+        "`augmentation: {num_views: 2}`, or leave it out of `tasks`"
     )
 
 
@@ -236,7 +236,7 @@ def diva(
     L = L_disc + α (L_dance + L_shared + L_intra) − ρ Σ c(φ_disc, φ_x)
 
     With "dance" among the tasks, train it with two views,
-    `data.pipeline(..., views=2)`. With "intra", have three images of a
+    `data.pipeline(..., num_views=2)`. With "intra", have three images of a
     class in a batch, with "shared" three classes.
 
     Args:

@@ -100,17 +100,17 @@ def averaged(results: Sequence[Results]) -> Results:
         if not np.array_equal(first.query_rows, other.query_rows):
             raise ValueError(
                 "`results` of averaged must have the same queries. "
-                f"Received: {first.queries} and {other.queries} queries in "
-                "different rows. Measure all on the same images."
+                f"Received: {first.num_queries} and {other.num_queries} "
+                "queries in different rows. Measure all on the same images."
             )
     return Results(
         {name: float(np.mean([r[name] for r in results])) for name in first},
-        queries=first.queries,
-        excluded=first.excluded,
-        classes=first.classes,
-        gallery=first.gallery,
+        num_queries=first.num_queries,
+        num_excluded=first.num_excluded,
+        num_classes=first.num_classes,
+        gallery_size=first.gallery_size,
         distance=first.distance,
-        draws=first.draws,
+        num_draws=first.num_draws,
         per_query={
             name: np.mean([r.per_query[name] for r in results], axis=0)
             for name in first.per_query

@@ -138,7 +138,7 @@ def test_all_the_same(ways: set[str]) -> None:
 def check(results, order, query_labels, gallery_labels) -> None:
     for name in METRICS:
         expected = naive.per_query(name, order, query_labels, gallery_labels)
-        assert len(expected) == results.queries
+        assert len(expected) == results.num_queries
         np.testing.assert_allclose(
             results.per_query[name], expected, rtol=1e-12, err_msg=name
         )

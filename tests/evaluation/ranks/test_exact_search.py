@@ -37,7 +37,7 @@ def lattice(
 def assert_same_as_naive(results, order, query_labels, gallery_labels):
     for name in results:
         expected = naive.per_query(name, order, query_labels, gallery_labels)
-        assert results.queries == len(expected)
+        assert results.num_queries == len(expected)
         np.testing.assert_allclose(
             results.per_query[name], expected, rtol=1e-12, err_msg=name
         )
@@ -51,8 +51,8 @@ def test_ties_duplicates_and_singletons(distance):
     order = naive.rankings(x, x, distance, lambda i, j: i == j)
     results = evaluate_embeddings(x, labels, metrics=METRICS, distance=distance)
     assert_same_as_naive(results, order, labels, labels)
-    assert results.excluded >= 4
-    assert results.queries + results.excluded == 150
+    assert results.num_excluded >= 4
+    assert results.num_queries + results.num_excluded == 150
 
 
 @pytest.mark.parametrize("distance", DISTANCES)
@@ -116,7 +116,7 @@ def test_ids_beyond_float32():
     results = evaluate_embeddings(
         x, labels, metrics=("recall@1",), distance="euclidean"
     )
-    assert results.classes == 2
+    assert results.num_classes == 2
     assert results["recall@1"] == 0.0
 
 

@@ -19,7 +19,7 @@ def test_bootstrap_counts_are_those_of_drawn_classes(
     monkeypatch.setattr(class_bootstrap, "_PAIRS", 40)
     x, labels = embeddings(classes=9, images=4)
     classes = labels // 7
-    bootstrap = ClassBootstrap(x, classes, resamples=6, seed=1)
+    bootstrap = ClassBootstrap(x, classes, num_resamples=6, seed=1)
     thresholds = np.array([-1.0, 0.1, 0.5, 0.75])
     positions = np.round((thresholds + 1) / STEP).astype(int)
     hits, false = bootstrap.accepted(positions)

@@ -14,7 +14,7 @@ from tests.evaluation.verification.all_pairs import embeddings, pairs
 def test_equal_error_rate_against_all_thresholds_that_matter() -> None:
     x, labels = embeddings()
     same, other = pairs(x, labels)
-    found = calibrate(x, labels, "eer", resamples=0)
+    found = calibrate(x, labels, "eer", num_resamples=0)
     candidates = np.concatenate([same, other])
     gaps = [abs((same < t).mean() - (other >= t).mean()) for t in candidates]
     gap = abs((same < found.value).mean() - (other >= found.value).mean())
@@ -32,13 +32,13 @@ def test_equal_error_rate_against_scikit_learn() -> None:
     truth = np.repeat([1, 0], [len(same), len(other)])
     fpr, tpr, _ = roc_curve(truth, np.concatenate([same, other]))
     crossing = np.interp(0, fpr + tpr - 1, fpr)
-    found = calibrate(x, labels, resamples=0)
+    found = calibrate(x, labels, num_resamples=0)
     assert found.false_positive_rate == pytest.approx(crossing, abs=0.005)
 
 
 def test_rates_are_written_with_three_digits_however_small() -> None:
     x, labels = embeddings()
-    found = calibrate(x, labels, resamples=0)
+    found = calibrate(x, labels, num_resamples=0)
     written = dataclasses.replace(
         found,
         value=0.5,
@@ -53,7 +53,7 @@ def test_rates_are_written_with_three_digits_however_small() -> None:
 def test_lowest_threshold_of_a_false_positive_rate() -> None:
     x, labels = embeddings()
     same, other = pairs(x, labels)
-    found = calibrate(x, labels, "fpr=0.05", resamples=0)
+    found = calibrate(x, labels, "fpr=0.05", num_resamples=0)
     assert (other >= found.value).mean() <= 0.05
     assert (other >= found.value - STEP).mean() > 0.05
     assert found.true_positive_rate == (same >= found.value).mean()
@@ -69,7 +69,7 @@ def test_largest_f1() -> None:
     precision, recall, _ = precision_recall_curve(truth, scores)
     total = np.maximum(precision + recall, 1e-12)
     best = (2 * precision * recall / total).max()
-    found = calibrate(x, labels, "f1", resamples=0)
+    found = calibrate(x, labels, "f1", num_resamples=0)
     assert f1_score(truth, scores >= found.value) == pytest.approx(best)
     accepted = scores >= found.value
     assert found.precision == truth[accepted].mean()
@@ -78,7 +78,7 @@ def test_largest_f1() -> None:
 @pytest.mark.parametrize("criterion", ["eer", "f1"])
 def test_the_middle_of_a_gap(criterion) -> None:
     x = np.array([[1, 0], [1, 0], [0, 1], [0, 1]])
-    found = calibrate(x, [0, 0, 1, 1], criterion, resamples=0)
+    found = calibrate(x, [0, 0, 1, 1], criterion, num_resamples=0)
     assert found.value == pytest.approx(0.5, abs=1e-5)
     assert (found.true_positive_rate, found.false_positive_rate) == (1, 0)
 
@@ -86,11 +86,11 @@ def test_the_middle_of_a_gap(criterion) -> None:
 @pytest.mark.parametrize("criterion", ["eer", "f1", "fpr=0.05"])
 def test_interval_is_around_the_threshold(criterion) -> None:
     x, labels = embeddings(classes=40, images=4)
-    found = calibrate(x, labels, criterion, resamples=200)
+    found = calibrate(x, labels, criterion, num_resamples=200)
     assert found.low < found.value < found.high
-    again = calibrate(x, labels, criterion, resamples=200)
+    again = calibrate(x, labels, criterion, num_resamples=200)
     assert again == found
-    narrow = calibrate(x, labels, criterion, resamples=200, confidence=0.5)
+    narrow = calibrate(x, labels, criterion, num_resamples=200, confidence=0.5)
     assert narrow.high - narrow.low < found.high - found.low
 
 
@@ -106,17 +106,17 @@ def test_intervals_cover_as_often_as_they_say() -> None:
         x = centers + spread * rng.normal(size=centers.shape)
         return x, np.repeat(np.arange(classes), 4)
 
-    true = calibrate(*draw(1000, 1500), resamples=0).value
+    true = calibrate(*draw(1000, 1500), num_resamples=0).value
     inside = 0
     for seed in range(60):
-        found = calibrate(*draw(seed, 40), resamples=200, confidence=0.9)
+        found = calibrate(*draw(seed, 40), num_resamples=200, confidence=0.9)
         inside += found.low <= true <= found.high
     # 90% of 60 is 54; below 46 or above 59 with a chance of 0.5% each.
     assert 46 <= inside
 
 
 def test_a_threshold_through_json() -> None:
-    found = calibrate(*embeddings(), resamples=20)
+    found = calibrate(*embeddings(), num_resamples=20)
     assert Threshold.from_dict(json.loads(json.dumps(found.to_dict()))) == found
     assert f"{found.value:.4f} [" in str(found)
 
@@ -131,7 +131,7 @@ def test_a_threshold_through_json() -> None:
         ({"labels": np.zeros(60, int)}, "0 of two"),
         ({"labels": [1, 2]}, "one id for each embedding"),
         ({"confidence": 1.0}, "confidence=1.0"),
-        ({"resamples": -1}, "resamples=-1"),
+        ({"num_resamples": -1}, "num_resamples=-1"),
     ],
 )
 def test_refused(change, message) -> None:
