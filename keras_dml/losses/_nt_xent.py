@@ -91,9 +91,7 @@ class NTXentLoss(PairLoss):
         self.temperature = temperature
 
 
-@LOSSES.register(
-    "n_pair", "the same of raw inner products, without temperature"
-)
+@LOSSES.register("n_pair", "as nt_xent, of raw inner products")
 @register
 class NPairLoss(NTXentLoss):
     """N-pair loss: NT-Xent of raw inner products, without temperature.

@@ -166,6 +166,15 @@ class MetricLoss(keras.losses.Loss):
             for name in argument_names(type(self))
         }
 
+    def copy(self, **changes: Any) -> "MetricLoss":
+        """A loss with the same arguments, and variables of its own.
+
+        Args:
+            **changes: Arguments that are others.
+        """
+        config: Config = {**self.get_config(), **changes}
+        return type(self).from_config(config)
+
     def _check_call(
         self,
         labels: Tensor,

@@ -68,7 +68,7 @@ def check_not_built(owner: str, is_built: bool) -> None:
         raise RuntimeError(
             f"The weights of this {owner} already belong to a layer, and "
             "building it again would leave them to nobody. Give every model "
-            "a loss of its own: `type(loss).from_config(loss.get_config())`."
+            "a loss of its own: `loss.copy()`."
         )
 
 

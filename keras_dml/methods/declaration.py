@@ -148,8 +148,8 @@ def find(name: str) -> tuple[Callable[..., MetricModel], Traits]:
     except ImportError as error:
         raise ValueError(
             f"The module {module!r} of the method {name!r} cannot be "
-            f"imported: {error}. Install it, or name the folder that it is "
-            "in in the environment variable PYTHONPATH."
+            f"imported: {error}. Install it, or add its folder to the "
+            "environment variable PYTHONPATH."
         ) from error
     except AttributeError:
         raise ValueError(

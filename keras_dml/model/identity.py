@@ -119,5 +119,5 @@ def _test_embeddings(model: keras.Model, view: View) -> list[list[float]]:
     images = blocks[:, rows][:, :, columns // width].astype("float32")
     output = np.asarray(model.predict_on_batch(images), np.float64)
     norms = np.linalg.norm(output, axis=1, keepdims=True)
-    units: list[list[float]] = (output / np.maximum(norms, 1e-12)).tolist()
-    return units
+    unit: list[list[float]] = (output / np.maximum(norms, 1e-12)).tolist()
+    return unit

@@ -73,7 +73,7 @@ class Objective(keras.layers.Layer):
         self.part_layers = []
         for k in range(parts):
             owner = keras.layers.Layer(dtype="float32", name=f"{name}_{k}")
-            copy = loss.from_config(loss.get_config())
+            copy = loss.copy()
             copy.build(owner, dim)
             owner.built = True
             self.part_layers.append(owner)

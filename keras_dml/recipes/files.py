@@ -132,6 +132,15 @@ def _read(path: Path, below: tuple[Path, ...]) -> dict[str, Any]:
     return merge(inherited, content)
 
 
+_SECTION = "a section, with keys and values"
+_SHAPES = {
+    "model_type": _SECTION,
+    "model_attributes_type": _SECTION,
+    "tuple_type": "a list",
+}
+"""What YAML's users call what pydantic has other words for."""
+
+
 def _explain(error: dict[str, Any], schema: type[Recipe]) -> str:
     location = tuple(str(key) for key in error["loc"])
     if error["type"] == "extra_forbidden":
@@ -152,7 +161,11 @@ def _explain(error: dict[str, Any], schema: type[Recipe]) -> str:
         tag, known = error["ctx"]["tag"], error["ctx"]["expected_tags"]
         hint = did_you_mean(tag, known.replace("'", "").split(", "))
         return f"`{name}.name` must be one of {known}. Received: {tag!r}.{hint}"
-    return f"`{name}`: {message}. Received: {error['input']!r}."
+    if error["type"] in _SHAPES:
+        shape = _SHAPES[error["type"]]
+        return f"`{name}` must be {shape}. Received: {error['input']!r}."
+    stop = "" if message.endswith("?") else "."
+    return f"`{name}`: {message}{stop} Received: {error['input']!r}."
 
 
 def _section_at(

@@ -40,7 +40,7 @@ def _alone(recipe: Recipe, role: str, images: int) -> str:
     return (
         f"`data` of the recipe {recipe.name!r} must have two images of some "
         f"{role} class, one to be searched for and one to be found. "
-        f"Received: {where}, with {images} images of {role} classes and no "
-        "two of one class to find each other. Put the images of one class "
+        f"Received: {where}, where no two of the images of {role} classes "
+        f"({images}) are of one class. Put the images of one class "
         "into one folder, or give them one label."
     )

@@ -63,7 +63,7 @@ def benchmark(
     command = _command(recipes, plan, settings, metrics)
     try:
         entries, found = benchmarks.benchmark(
-            plan, command, retry=retry, tell=click.echo
+            plan, command, retry=retry, echo=click.echo
         )
     except KeyboardInterrupt:
         click.echo(

@@ -93,8 +93,8 @@ class Counter:
         certainly better need not be looked at; that is counted at once
         where it is much.
         """
-        cutoffs = band.pick(self._cutoffs)
-        only_best = band.pick(self._only_best)
+        cutoffs = band.of_queries(self._cutoffs)
+        only_best = band.of_queries(self._only_best)
         where = band.reaching(cutoffs)
         many = COUNTED_SHARE * where.size
         if not only_best.any() or np.count_nonzero(where) <= many:

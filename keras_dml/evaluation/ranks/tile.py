@@ -60,7 +60,7 @@ class Tile:
     mirrored: bool = False
     chosen: Rows | None = None
 
-    def pick(self, values: np.ndarray) -> np.ndarray:
+    def of_queries(self, values: np.ndarray) -> np.ndarray:
         """Of values for a panel's queries, those for the tile's."""
         values = values[self.queries]
         return values if self.chosen is None else values[self.chosen]
@@ -68,7 +68,7 @@ class Tile:
     @property
     def rows(self) -> Rows:
         """The tile's queries, numbered within their panel."""
-        return self.pick(np.arange(self.queries.stop))
+        return self.of_queries(np.arange(self.queries.stop))
 
     def bands(self) -> "list[Tile]":
         """The same, in bands of consecutive rows."""

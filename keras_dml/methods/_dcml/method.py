@@ -213,7 +213,7 @@ def _sub_tasks(
     if not isinstance(tasks, str):
         return SeparateTasks(tasks, name="tasks")
     # A loss belongs to one objective: it may own weights.
-    copy = loss.from_config(loss.get_config())
+    copy = loss.copy()
     if tasks == "metric":
         return SharedTask(copy, name="tasks")
     if tasks == "clusters":

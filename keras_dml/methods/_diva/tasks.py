@@ -200,11 +200,11 @@ def diva_tasks(
         if kind == "dance":
             tasks.append(DaNCETask(name=name, **dance))
         elif kind == "discriminative":
-            tasks.append(LossTask(_copy(losses.get(loss)), name=name))
+            tasks.append(LossTask(losses.get(loss).copy(), name=name))
         else:
             base = losses.get(auxiliary)
             mining = _mining(kind, shared, base)
-            tasks.append(LossTask(_copy(base, mining=mining), name=name))
+            tasks.append(LossTask(base.copy(mining=mining), name=name))
     return tasks
 
 
@@ -231,11 +231,6 @@ def _mining(kind: str, shared: str, loss: losses.MetricLoss) -> Miner:
             positive, loss.miner.cutoff, loss.miner.max_distance
         )
     return SharedClasses(positive)
-
-
-def _copy(loss: losses.MetricLoss, **changes: Any) -> losses.MetricLoss:
-    """A loss with the same arguments, and weights and draws of its own."""
-    return type(loss).from_config({**loss.get_config(), **changes})
 
 
 def warn_without_triplets(labels: IntArray, images: int) -> None:

@@ -22,7 +22,7 @@ def benchmark(
     command: str,
     *,
     retry: bool = False,
-    tell: Callable[[str], None] = lambda line: None,
+    echo: Callable[[str], None] = lambda line: None,
     execute: Execute = execute,
 ) -> tuple[list[Entry], list[Line]]:
     """Does the runs of a plan that are not done, and writes the tables.
@@ -35,7 +35,7 @@ def benchmark(
         plan: See `read_plan`.
         command: The command line, for the head of the report.
         retry: Whether runs that have failed are done again.
-        tell: Receives a line when a run starts and when it ends.
+        echo: Receives a line when a run starts and when it ends.
         execute: Trains a run in its folder; returns why it failed.
 
     Returns:
@@ -54,11 +54,11 @@ def benchmark(
         waiting = [run for run in plan.runs() if run.key not in done]
         try:
             for number, run in enumerate(waiting, 1):
-                tell(f"[{number}/{len(waiting)}] {_title(run)}")
+                echo(f"[{number}/{len(waiting)}] {_title(run)}")
                 entry = _ended(run, execute(run))
                 journal.append(entry)
                 done[run.key] = entry
-                tell(f"    {_outcome(entry)}")
+                echo(f"    {_outcome(entry)}")
                 is_last_of_seed = run.recipe.name == plan.recipes[-1].name
                 if is_last_of_seed and number < len(waiting):
                     write_report(plan, done, command)
