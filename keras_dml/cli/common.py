@@ -1,4 +1,4 @@
-"""What all commands have in common: options, errors, tables."""
+"""Options, errors and tables that all commands share."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What the commands read: models and galleries."""
+"""Models and galleries that commands read."""
 
 import os
 from collections.abc import Sequence

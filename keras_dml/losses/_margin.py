@@ -13,7 +13,7 @@ from keras_dml.losses.mining.visits import State, value_at
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import Pairs, PairWeights, compare
 from keras_dml.losses.reductions import Terms, reduce_terms, sum_terms
-from keras_dml.losses.weights import (
+from keras_dml.losses.variables import (
     add_loss_variable,
     check_class_ids,
     check_not_built,

@@ -56,15 +56,15 @@ class MetricLoss(keras.losses.Loss):
 
     @property
     def owns_variables(self) -> bool:
-        """Whether the loss has weights of its own that must be trained."""
+        """Whether the loss has variables of its own that must be trained."""
         return False
 
     def build(self, owner: keras.layers.Layer, embedding_dim: int) -> None:
-        """Creates the weights of the loss in the layer that will own them.
+        """Creates the variables of the loss in the layer that will own them.
 
         Args:
             owner: The layer whose own `build` calls this, so that the
-                weights belong to the model; see `add_loss_variable`.
+                variables belong to the model; see `add_loss_variable`.
             embedding_dim: Dimensions of the embeddings, D.
         """
 

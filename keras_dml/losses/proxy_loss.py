@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_dml.losses.base import MetricLoss
 from keras_dml.losses.pairs import PairWeights
-from keras_dml.losses.weights import (
+from keras_dml.losses.variables import (
     add_loss_variable,
     check_class_ids,
     check_not_built,

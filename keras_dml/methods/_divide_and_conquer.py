@@ -91,7 +91,7 @@ class AlternatingObjective(LossObjective):
     Without that target the merged embedding trains, always, and a warning
     is logged.
 
-    A loss that owns weights is built once for each learner and once for
+    A loss that owns variables is built once for each learner and once for
     the merged embedding, because their dimensions differ and because one
     learner's step may not move another's weights.
 

@@ -11,7 +11,7 @@ from keras_dml.utils.types import Config, Shape, Tensor
 class Objective(keras.layers.Layer):
     """Base of all objectives: (outputs, targets) → {term: (B,)}.
 
-    A layer, because it may own weights: β of the margin loss, proxies, a
+    A layer, because it may own variables: β of the margin loss, proxies, a
     queue. Subclasses name their terms in `terms`, create their weights in
     `build`, and compute the terms in `call`.
 
@@ -51,13 +51,13 @@ class Objective(keras.layers.Layer):
     ) -> list[MetricLoss]:
         """The loss of each part of an ensemble, ready to be called.
 
-        A loss without weights serves all parts. One that owns weights is
+        A loss without weights serves all parts. One that owns variables is
         copied for each part and built in a child layer, `part_layers[k]`
         with the name `{name}_{k}`, so that one part's weights can be told
         from another's.
 
         Args:
-            loss: The loss of every part. One that owns weights is left as
+            loss: The loss of every part. One that owns variables is left as
                 it is.
             parts: Number of parts, K.
             dim: Dimensions of each part.
@@ -90,7 +90,7 @@ class Objective(keras.layers.Layer):
         return None
 
     def learner_variables(self) -> list[list[keras.Variable]]:
-        """Loss weights that belong to one learner alone."""
+        """Variables of a loss that belong to one learner alone."""
         return []
 
     def after_step(

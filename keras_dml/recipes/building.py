@@ -1,4 +1,4 @@
-"""From a recipe to the objects that it describes."""
+"""Objects that a recipe describes: data, model, optimizer, callbacks."""
 
 import inspect
 

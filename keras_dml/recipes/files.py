@@ -1,4 +1,4 @@
-"""Reading recipes: inheritance, command-line settings, clear errors."""
+"""Files of recipes, read: inheritance, settings, clear errors."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Measuring finished runs again, and two of them against each other."""
+"""Measurements of finished runs, made again, and compared by pairs."""
 
 import os
 from dataclasses import dataclass

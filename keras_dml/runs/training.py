@@ -1,4 +1,4 @@
-"""Training what a recipe describes."""
+"""Training of what a recipe describes."""
 
 import os
 import time

@@ -75,7 +75,7 @@ def configured(name):
 
 
 def default(name, dim=5):
-    """The loss with its default arguments, built where it owns weights."""
+    """The loss with its default arguments, built where it owns variables."""
     arguments = {"num_classes": CLASSES} if name not in PAIRWISE else {}
     loss = losses.get({"name": name, **arguments})
     loss.build(keras.layers.Layer(), dim)

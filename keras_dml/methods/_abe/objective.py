@@ -24,7 +24,7 @@ class DivergentObjective(LossObjective):
 
     Args:
         loss: The loss of every learner, a loss of `keras_dml.losses`.
-            Where it owns weights, every learner has its own.
+            Where it owns variables, every learner has its own.
         diverge: Whether there is a divergence term.
         divergence_margin: m_div, a squared distance.
         pairs: "all" pairs of a batch, or those "constructed" by

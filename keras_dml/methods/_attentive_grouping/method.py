@@ -33,7 +33,7 @@ LEARNED_MARGIN = {"name": "margin", "learn_beta": True}
 class GroupedObjective(LossObjective):
     """A metric loss on every group, and the diversity of groups (Eq. 14).
 
-    A loss that owns weights is built once for each group, so that a
+    A loss that owns variables is built once for each group, so that a
     learned β is one per group, or one per group and class.
 
     Args:

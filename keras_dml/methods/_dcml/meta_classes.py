@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_dml.losses.weights import check_class_ids, nan_outside, take_rows
+from keras_dml.losses.variables import check_class_ids, nan_outside, take_rows
 from keras_dml.model.objective import Objective
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.serialization import register, serialized

@@ -212,7 +212,7 @@ def _sub_tasks(
         return tasks
     if not isinstance(tasks, str):
         return SeparateTasks(tasks, name="tasks")
-    # A loss belongs to one objective: it may own weights.
+    # A loss belongs to one objective: it may own variables.
     copy = loss.copy()
     if tasks == "metric":
         return SharedTask(copy, name="tasks")

@@ -19,7 +19,7 @@ from keras_dml.utils.types import Config, Shape, Tensor
 class SharedTask(LossObjective):
     """One metric loss on every part: Σ_m J(z_m).
 
-    A loss that owns weights is built once for each part.
+    A loss that owns variables is built once for each part.
 
     Args:
         loss: A loss of `keras_dml.losses`.
@@ -50,7 +50,7 @@ class SeparateTasks(Objective):
     Args:
         objectives: Objectives that read `outputs["embedding"]`, such as
             `EmbeddingObjective`; the m-th is given part m. An objective
-            belongs to one part: it may own weights.
+            belongs to one part: it may own variables.
         **kwargs: As for `Objective`.
 
     Call arguments:
@@ -72,7 +72,7 @@ class SeparateTasks(Objective):
         if len({id(task) for task in objectives}) < len(objectives):
             raise ValueError(
                 "`objectives` of SeparateTasks must be different objects, "
-                "since each may own weights. Received: one objective twice."
+                "since each may own variables. Received: one objective twice."
             )
         self.objectives = list(objectives)
         self.terms = tuple(

@@ -67,7 +67,7 @@ class Task(keras.layers.Layer):
 
 @register
 class LossTask(Task):
-    """A metric loss as a task, which owns the weights of the loss.
+    """A metric loss as a task, which owns the variables of the loss.
 
     Args:
         loss: A loss of `keras_dml.losses`, its name, or its config.

@@ -1,4 +1,4 @@
-"""Training several recipes with several seeds, and resuming that."""
+"""Training of several recipes with several seeds, resumed where it ended."""
 
 import json
 from collections.abc import Callable, Iterator

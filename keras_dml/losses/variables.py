@@ -1,4 +1,4 @@
-"""Weights that belong to a loss: class ids, and where they must live."""
+"""Variables that belong to a loss: class ids, and where they must live."""
 
 from contextlib import nullcontext
 from typing import Any
@@ -12,13 +12,13 @@ from keras_dml.utils.types import Shape, Tensor
 def add_loss_variable(
     owner: keras.layers.Layer, name: str, shape: Shape, initializer: Any
 ) -> keras.Variable:
-    """A weight that a loss owns, with the path `{owner's}/loss/{name}`.
+    """A variable that a loss owns, with the path `{owner's}/loss/{name}`.
 
     By "/loss/" in their paths models find the variables of their losses:
     their learning rate can be set together, and they have no weight decay.
 
     Args:
-        owner: The layer that the weight is to belong to, through a child of
+        owner: The layer that the variable is to belong to, through a child of
             its own, `owner.loss_variables`.
         name: Of the variable.
         shape: Of the variable.
@@ -41,16 +41,16 @@ def add_loss_variable(
 
 
 def not_built_error(owner: str, code: str) -> RuntimeError:
-    """The error of a loss whose weights nobody would train.
+    """The error of a loss whose variables nobody would train.
 
     Args:
         owner: Name of the loss class.
         code: How the user writes the loss.
     """
     return RuntimeError(
-        f"{owner} owns weights that must belong to a model to be trained, "
+        f"{owner} owns variables that must belong to a model to be trained, "
         "and it was called before any model had created them. A loss given "
-        "to `compile` cannot own weights:\n\n"
+        "to `compile` cannot own variables:\n\n"
         f"    model.compile(optimizer, loss={code})  # not trained\n\n"
         "Build the model around the loss instead:\n\n"
         "    model = keras_dml.methods.baseline(\n"
@@ -63,10 +63,10 @@ def not_built_error(owner: str, code: str) -> RuntimeError:
 
 
 def check_not_built(owner: str, is_built: bool) -> None:
-    """Raises `RuntimeError` if the weights of a loss exist already."""
+    """Raises `RuntimeError` if the variables of a loss exist already."""
     if is_built:
         raise RuntimeError(
-            f"The weights of this {owner} already belong to a layer, and "
+            f"The variables of this {owner} already belong to a layer, and "
             "building it again would leave them to nobody. Give every model "
             "a loss of its own: `loss.copy()`."
         )
