@@ -16,12 +16,21 @@ from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from pathlib import Path
 
+import hypothesis
 import keras
 import numpy as np
 import pytest
 
 from keras_dml import backbones
 from keras_dml.data import ImageSet
+
+# How fast examples are made says more of the machine than of a test.
+hypothesis.settings.register_profile(
+    "any machine",
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    deadline=None,
+)
+hypothesis.settings.load_profile("any machine")
 
 graph_and_xla = pytest.mark.parametrize(
     "jit",

@@ -33,6 +33,13 @@ from tests.runs.small_run import write_images
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+REGISTRIES = (
+    keras_dml.losses.LOSSES,
+    keras_dml.losses.mining.MINING,
+    keras_dml.losses.distances.DISTANCES,
+    keras_dml.evaluation.METRICS,
+    keras_dml.methods.METHODS,
+)
 QUICK = ["docs/concepts.md", "docs/losses.md"]
 """The pages whose blocks run with the tests that are not slow."""
 
@@ -104,6 +111,13 @@ def little_data(little, tmp_path, monkeypatch) -> None:
 
 
 @pytest.fixture
+def own_registries(monkeypatch) -> None:
+    """What a page registers is forgotten after it."""
+    for registry in REGISTRIES:
+        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+
+
+@pytest.fixture
 def server(tmp_path) -> Iterator[str]:
     with serving(tmp_path / "saved_models") as address:
         yield address
@@ -120,7 +134,7 @@ def server(tmp_path) -> Iterator[str]:
     ],
     ids=name,
 )
-@pytest.mark.usefixtures("little_data")
+@pytest.mark.usefixtures("little_data", "own_registries")
 def test_blocks_run(page: Path, server: str) -> None:
     names: dict[str, object] = {"__name__": "docs"}
     for language, block in blocks(page, "python", "sh", "yaml"):
@@ -149,6 +163,7 @@ def run_commands(block: str) -> None:
 
 
 @with_blocks("yaml")
+@pytest.mark.usefixtures("own_registries")
 def test_recipes_in_docs_are_recipes(page: Path, tmp_path, monkeypatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     for language, block in blocks(page, "python", "yaml"):

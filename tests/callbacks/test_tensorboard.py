@@ -134,7 +134,7 @@ def test_active_pairs_see_the_parts_of_an_ensemble(
     tiny_backbone, images
 ) -> None:
     model = methods.attentive_grouping(
-        tiny_backbone, embedding_dim=4, groups=2, loss="multi_similarity"
+        tiny_backbone, embedding_dim=4, num_groups=2, loss="multi_similarity"
     )
     x, targets = next(iter(train_on(images)))
     found = active_pairs(model, x, targets["label"], most=7)
@@ -151,7 +151,7 @@ def test_weights_of_terms_that_are_learned_or_scheduled(
     schedules = keras.optimizers.schedules
     schedule = schedules.PiecewiseConstantDecay([4], [2.0, 0.5])
     model = methods.attentive_grouping(
-        tiny_backbone, embedding_dim=4, groups=2,
+        tiny_backbone, embedding_dim=4, num_groups=2,
         loss="multi_similarity",
         loss_weights={"metric": "learned", "diversity": schedule},
     )  # fmt: skip

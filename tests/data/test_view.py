@@ -193,9 +193,7 @@ def test_the_view_of_a_model() -> None:
     inputs = keras.Input((24, 32, 3))
     model = keras.Model(inputs, keras.layers.Flatten()(inputs))
     assert View.of(model) == View((24, 32), 3)
-    model.resize = 40
-    assert View.of(model) == View((24, 32), 3, 40, "shortest")
-    model.resize_mode = "squash"
+    model.view = View((24, 32), 3, 40, "squash")
     assert View.of(model) == View((24, 32), 3, 40, "squash")
     other = keras.Model(inputs, keras.layers.Rescaling(2.0)(inputs))
     assert View.of(model).attach_to(other) is other

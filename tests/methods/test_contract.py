@@ -14,13 +14,15 @@ from keras_dml.export import export_model
 from keras_dml.model.head import Head
 from tests.conftest import blobs
 
+SUMMED = {"name": "contrastive", "reduction": "sum_over_pairs"}
+
 # Non-default arguments for every method, and variables that are not meant
 # to get a gradient.
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "abe": {
         "embedding_dim": 10,
         "num_learners": 2,
-        "loss": {"name": "contrastive"},
+        "loss": SUMMED,
         "branch": "relu_0",
         "attention_end": "relu_1",
         "divergence_margin": 1.5,
@@ -32,14 +34,14 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "embedding_dim": 10,
         "num_groups": 2,
         "key_dim": 3,
-        "loss": {"name": "contrastive"},
+        "loss": SUMMED,
         "scales": "paper_table",
         "diversity_reduction": "sum",
         "loss_weights": {"diversity": 0.5},
     },
     "baseline": {
         "embedding_dim": 10,
-        "loss": {"name": "contrastive"},
+        "loss": SUMMED,
         "pooling": "max",
         "view": View((16, 16), 1, 18, "squash"),
         "loss_weights": {"metric": "learned"},
@@ -48,7 +50,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "bier": {
         "embedding_dim": 10,
         "group_sizes": [1, 1, 3],
-        "loss": {"name": "contrastive"},
+        "loss": SUMMED,
         "slope": "similarity",
         "regressor_units": 5,
         "norm_penalty": 0.5,
@@ -59,14 +61,14 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "embedding_dim": 10,
         "num_learners": 5,
         "num_compositors": 3,
-        "loss": {"name": "contrastive"},
+        "loss": SUMMED,
         "input_norm": True,
         "compositor_initializer": "glorot_normal",
         "loss_weights": {"task_metric": 0.5},
     },
     "diva": {
         "embedding_dim": 12,
-        "loss": {"name": "contrastive"},
+        "loss": SUMMED,
         "auxiliary_loss": {"name": "triplet", "margin": 0.3},
         "alpha": 0.2,
         "rho": 0.1,
@@ -84,7 +86,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "divide_and_conquer": {
         "embedding_dim": 10,
         "num_learners": 3,
-        "loss": {"name": "contrastive"},
+        "loss": SUMMED,
         "update": "all",
     },
 }

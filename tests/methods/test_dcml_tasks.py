@@ -158,7 +158,8 @@ def test_merged_phase_trains_all_composites_side_by_side(
     model = model_of(tiny_backbone, tasks="clusters")
     x, targets = batch(-1)
     merged = composites_of(model, x).reshape(12, -1) / 2
-    expected = losses.get("contrastive").per_example(targets["label"], merged)
+    loss = losses.ContrastiveLoss(reduction="sum_over_pairs")
+    expected = loss.per_example(targets["label"], merged)
     np.testing.assert_allclose(
         values_of(model, x, targets)["task_metric"], expected, rtol=1e-3
     )
