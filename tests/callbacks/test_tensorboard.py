@@ -58,6 +58,7 @@ def read(folder) -> dict[str, dict[int, object]]:
     return found
 
 
+@pytest.mark.slow
 @needs_tensorboard
 def test_a_training_is_logged(tiny_backbone, images, tmp_path) -> None:
     model = model_of(tiny_backbone)

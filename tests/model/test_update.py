@@ -56,14 +56,13 @@ def test_idle_learners_stay_bit_identical(name, jit, tiny_backbone) -> None:
     model = model_with(OPTIMIZERS[name](), tiny_backbone, jit)
     for k in [-1, 0, 1, 2]:
         step(model, k)  # Momentum that would move an idle learner.
-    shared = tiny_backbone.get_weights()
-    before = [state_of(model, k) for k in range(LEARNERS)]
-    step(model, 1)
-    after = [state_of(model, k) for k in range(LEARNERS)]
-    assert [same(before[k], after[k]) for k in range(LEARNERS)] == [
-        True, False, True,
-    ]  # fmt: skip
-    assert not same(shared, tiny_backbone.get_weights())
+    for active in (0, 1):
+        shared = tiny_backbone.get_weights()
+        before = [state_of(model, k) for k in range(LEARNERS)]
+        step(model, active)
+        for k in range(LEARNERS):
+            assert same(before[k], state_of(model, k)) == (k != active)
+        assert not same(shared, tiny_backbone.get_weights())
 
 
 def test_merged_step_moves_every_learner(tiny_backbone) -> None:

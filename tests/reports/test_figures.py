@@ -30,6 +30,7 @@ def test_each_method_has_its_figures(method, run_of, tmp_path) -> None:
         assert figure.caption.endswith(".")
 
 
+@pytest.mark.slow
 def test_clusters_are_those_of_the_training_images(run_of) -> None:
     run = Run(run_of("divide_and_conquer"))
     clusters = next(x for x in figures_of(run) if x.name == "clusters").draw()

@@ -157,6 +157,7 @@ def test_an_output_that_exists_is_refused_before_data_are_read(
         runs.train(recipe, folder, verbose=0)
 
 
+@pytest.mark.slow
 def test_one_recipe_gives_one_result(finished, tmp_path) -> None:
     outcome, _ = finished
     recipe, folder = start(tmp_path)
@@ -215,6 +216,7 @@ def test_ctrl_c_leaves_a_whole_log(tmp_path, monkeypatch) -> None:
     assert (folder / "tensorboard" / "projector_config.pbtxt").exists()
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_a_loadable_model(tmp_path, monkeypatch) -> None:
     recipe, folder = start(tmp_path, "epochs=5")
     measure = RetrievalEvaluation._measure

@@ -43,6 +43,14 @@ def test_equal_scores_are_in_the_order_of_the_rows() -> None:
     assert found.ids[1].tolist() == list(range(1, 150, 5))
 
 
+def test_scores_that_float32_cannot_order_are_in_order() -> None:
+    x = gallery(1, 64) + 1e-7 * gallery(500, 64)
+    found = Index(x).search(x[:20], 5)
+    stored = Index(x).embeddings.astype(float)
+    order = np.argsort(-(stored[:20] @ stored.T), axis=1, kind="stable")
+    assert np.array_equal(found.ids, order[:, :5])
+
+
 def test_results_do_not_depend_on_batches() -> None:
     index, queries = Index(gallery(2000, 64)), gallery(60, 64, seed=1)
     together = index.search(queries, 20)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from keras_dml.evaluation import Threshold, calibrate
-from keras_dml.evaluation.verification.pair_counts import STEP
+from keras_dml.evaluation.verification.criteria import Criterion
+from keras_dml.evaluation.verification.pair_counts import STEP, PairCounts
 from tests.evaluation.verification.all_pairs import embeddings, pairs
 
 
@@ -22,6 +23,11 @@ def test_equal_error_rate_against_all_thresholds_that_matter() -> None:
     assert found.true_positive_rate == (same >= found.value).mean()
     assert found.false_positive_rate == (other >= found.value).mean()
     assert found.low is None
+
+
+def test_the_rate_that_is_allowed_may_be_reached() -> None:
+    counts = PairCounts(np.array([4, 3, 0]), np.array([20, 1, 0]))
+    assert Criterion("fpr", 0.05).choose(counts) == 1
 
 
 def test_equal_error_rate_against_scikit_learn() -> None:
