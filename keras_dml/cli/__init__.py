@@ -1,5 +1,6 @@
 """The `keras-dml` command, which finds its commands in `commands/`."""
 
+import difflib
 import importlib
 import logging
 import pkgutil
@@ -20,11 +21,12 @@ class Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(x.name for x in pkgutil.iter_modules(commands.__path__))
 
-    def get_command(
-        self, ctx: click.Context, cmd_name: str
-    ) -> click.Command | None:
-        if cmd_name not in self.list_commands(ctx):
-            return None
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
+        known = self.list_commands(ctx)
+        if cmd_name not in known:
+            near = difflib.get_close_matches(cmd_name, known, n=1, cutoff=0.4)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            ctx.fail(f"There is no command {cmd_name!r}.{hint}")
         module = importlib.import_module(f"{commands.__name__}.{cmd_name}")
         command: click.Command = getattr(module, cmd_name)
         return command

@@ -102,8 +102,8 @@ def _of_differences(
 ) -> Tensor:
     """f(‖x − r‖²) for all rows: (B, R).
 
-    The gradient, Σ_r 2 f'(‖x − r‖²)(x − r), is written out: derived step
-    by step it passes every (B, R) matrix on the way, and that is where
+    The gradient, Σ_r 2 f'(‖x − r‖²)(x − r), is written out: automatic
+    differentiation passes every (B, R) matrix on the way, and that is where
     the time of most losses would go.
 
     Args:

@@ -424,10 +424,11 @@ def bier(
         A `MetricModel` that is built and waits for `compile`.
 
     Deviations:
-        - The paper does not say by what ℓ is derived. By the similarity,
-          negative pairs would weigh β₋ = 25 times as much as positive
-          ones; by the exponent, as in the released code, all weights are
-          between 0 and 1, like those of the first learner.
+        - The paper does not say with respect to what ℓ is
+          differentiated. If to the similarity, negative pairs would weigh
+          β₋ = 25 times as much as positive ones; if to the exponent, as
+          in the released code, all weights are between 0 and 1, like
+          those of the first learner.
         - The learners' losses are averaged, as in the released code;
           Algorithm 1 adds them up.
         - The embedding is weighted by √α_m. The released code weighs the
