@@ -6,8 +6,8 @@ from typing import Any
 
 import keras
 
-from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Config, Shape, Tensor
+from keras_dml.utils.serialization import SerializableLayer, register
+from keras_dml.utils.types import Shape, Tensor
 
 # keras.applications keeps networks in modules by family, each beside the
 # `preprocess_input` that its weights expect.
@@ -53,7 +53,7 @@ def networks() -> dict[str, str]:
 
 
 @register
-class ApplicationsPreprocessing(keras.layers.Layer):
+class ApplicationsPreprocessing(SerializableLayer):
     """The `preprocess_input` of a family of `keras.applications`.
 
     Args:
@@ -78,11 +78,6 @@ class ApplicationsPreprocessing(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape
-
-    def get_config(self) -> Config:
-        config: Config = super().get_config()
-        config["family"] = self.family
-        return config
 
 
 def build(

@@ -5,12 +5,12 @@ from typing import Any
 import keras
 from keras import layers, ops
 
-from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Config, Shape, Tensor
+from keras_dml.utils.serialization import SerializableLayer, register
+from keras_dml.utils.types import Shape, Tensor
 
 
 @register
-class CaffePreprocessing(layers.Layer):
+class CaffePreprocessing(SerializableLayer):
     """RGB to BGR, less a mean of each channel.
 
     Args:
@@ -35,11 +35,6 @@ class CaffePreprocessing(layers.Layer):
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape
-
-    def get_config(self) -> Config:
-        config: Config = super().get_config()
-        config["mean"] = self.mean
-        return config
 
 
 def image_input(

@@ -9,7 +9,7 @@ from keras import ops
 from keras_dml.layers.grouping import Grouping
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Config, Shape, Tensor
+from keras_dml.utils.types import Shape, Tensor
 
 
 @register
@@ -113,13 +113,3 @@ class AttentiveGrouping(Grouping):
         )
         attended = ops.einsum("bhwp,bhwc->bpc", attention, inputs)
         return ops.matmul(attended, self.value_kernel), attention
-
-    def get_config(self) -> Config:
-        config = super().get_config()
-        config.update(
-            key_dim=self.key_dim,
-            query_initializer=keras.initializers.serialize(
-                self.query_initializer
-            ),
-        )
-        return config

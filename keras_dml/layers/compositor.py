@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_dml.utils.arguments import check_count
-from keras_dml.utils.serialization import register
+from keras_dml.utils.serialization import SerializableLayer, register
 from keras_dml.utils.types import Config, Shape, Tensor
 
 STANDARD_NORMAL: Config = {
@@ -16,7 +16,7 @@ STANDARD_NORMAL: Config = {
 
 
 @register
-class Compositor(keras.layers.Layer):
+class Compositor(SerializableLayer):
     """M compositors: each weighs the learners anew for every image.
 
     Compositor m looks at all sub-embeddings of an image, gives each of the
@@ -169,18 +169,6 @@ class Compositor(keras.layers.Layer):
             (batch, self.num_compositors, dim),
             (batch, self.num_compositors, num_learners),
         )
-
-    def get_config(self) -> Config:
-        config: Config = super().get_config()
-        config.update(
-            num_compositors=self.num_compositors,
-            softmax=self.softmax,
-            signs=self.signs,
-            input_norm=self.input_norm,
-            train_on_composites=self.train_on_composites,
-            initializer=keras.initializers.serialize(self.initializer),
-        )
-        return config
 
 
 def _sign(x: Tensor) -> Tensor:

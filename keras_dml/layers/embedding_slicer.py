@@ -6,8 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Config, Shape, Tensor
+from keras_dml.utils.serialization import SerializableLayer, register
+from keras_dml.utils.types import Shape, Tensor
 
 
 def slice_sizes(embedding_dim: int, num_slices: int) -> list[int]:
@@ -34,7 +34,7 @@ def slice_sizes(embedding_dim: int, num_slices: int) -> list[int]:
 
 
 @register
-class EmbeddingSlicer(keras.layers.Layer):
+class EmbeddingSlicer(SerializableLayer):
     """A dense embedding cut into consecutive unit slices, one per learner.
 
     The paper calls this "splitting the embedding" (Sec. 3.2): a linear
@@ -197,24 +197,6 @@ class EmbeddingSlicer(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (*input_shape[:-1], self.embedding_dim)
-
-    def get_config(self) -> Config:
-        config: Config = super().get_config()
-        config.update(
-            embedding_dim=self.embedding_dim,
-            num_slices=self.num_slices,
-            use_bias=self.use_bias,
-            kernel_initializer=keras.initializers.serialize(
-                self.kernel_initializer
-            ),
-            bias_initializer=keras.initializers.serialize(
-                self.bias_initializer
-            ),
-            kernel_regularizer=keras.regularizers.serialize(
-                self.kernel_regularizer
-            ),
-        )
-        return config
 
 
 def _columns(initializer: Any, shape: tuple[int, ...], columns: slice) -> Any:

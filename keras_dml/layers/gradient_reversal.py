@@ -5,12 +5,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Config, Shape, Tensor
+from keras_dml.utils.serialization import SerializableLayer, register
+from keras_dml.utils.types import Shape, Tensor
 
 
 @register
-class GradientReversal(keras.layers.Layer):
+class GradientReversal(SerializableLayer):
     """Identity forward, −scale times the gradient backward.
 
     R of DiVA (Eq. 7) and of domain-adversarial training: what follows it
@@ -77,11 +77,6 @@ class GradientReversal(keras.layers.Layer):
 
     def compute_output_spec(self, inputs: Tensor) -> keras.KerasTensor:
         return keras.KerasTensor(inputs.shape, dtype=inputs.dtype)
-
-    def get_config(self) -> Config:
-        config: Config = super().get_config()
-        config["scale"] = self.scale
-        return config
 
 
 @ops.custom_gradient

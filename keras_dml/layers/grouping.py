@@ -6,11 +6,11 @@ import keras
 from keras import layers, ops
 
 from keras_dml.utils.arguments import check_choice, check_count
-from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Config, Pooling, Shape, Tensor
+from keras_dml.utils.serialization import SerializableLayer, register
+from keras_dml.utils.types import Pooling, Shape, Tensor
 
 
-class Grouping(layers.Layer):
+class Grouping(SerializableLayer):
     """Base of all grouping modules: (B, h, w, C) → (B, P, d).
 
     A subclass creates its weights in `build`, and computes the groups in
@@ -110,13 +110,6 @@ class Grouping(layers.Layer):
         shape = (*inputs.shape[:3], self.num_groups)
         return groups, keras.KerasTensor(shape, dtype=self.compute_dtype)
 
-    def get_config(self) -> Config:
-        config: Config = super().get_config()
-        config.update(
-            embedding_dim=self.embedding_dim, num_groups=self.num_groups
-        )
-        return config
-
 
 class PooledGrouping(Grouping):
     """Base of the peers of attentive grouping, which pool over positions.
@@ -165,11 +158,6 @@ class PooledGrouping(Grouping):
         )
         layer.build((None, inputs))
         return layer
-
-    def get_config(self) -> Config:
-        config = super().get_config()
-        config["pooling"] = self.pooling
-        return config
 
 
 @register

@@ -2,15 +2,14 @@
 
 from typing import Any
 
-import keras
 from keras import ops
 
-from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Config, Shape, Tensor
+from keras_dml.utils.serialization import SerializableLayer, register
+from keras_dml.utils.types import Shape, Tensor
 
 
 @register
-class LocalResponseNormalization(keras.layers.Layer):
+class LocalResponseNormalization(SerializableLayer):
     """Divides each activation by the energy of neighboring channels.
 
     y_c = x_c / (k + α/n · Σ x_j²)^β, the sum over the n channels around c
@@ -72,10 +71,3 @@ class LocalResponseNormalization(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape
-
-    def get_config(self) -> Config:
-        config: Config = super().get_config()
-        config.update(
-            size=self.size, alpha=self.alpha, beta=self.beta, bias=self.bias
-        )
-        return config

@@ -5,12 +5,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Config, Shape, Tensor
+from keras_dml.utils.serialization import SerializableLayer, register
+from keras_dml.utils.types import Shape, Tensor
 
 
 @register
-class EmbeddingQueue(keras.layers.Layer):
+class EmbeddingQueue(SerializableLayer):
     """A first-in-first-out queue of embeddings and their labels.
 
     The memory queue of DiVA and MoCo (keys of a momentum network) and the
@@ -160,8 +160,3 @@ class EmbeddingQueue(keras.layers.Layer):
             keras.KerasTensor(memory, dtype="float32"),
             keras.KerasTensor(relation, dtype="int32"),
         )
-
-    def get_config(self) -> Config:
-        config: Config = super().get_config()
-        config.update(size=self.size, embedding_dim=self.embedding_dim)
-        return config

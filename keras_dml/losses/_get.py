@@ -4,7 +4,8 @@ from typing import Any
 
 import keras
 
-from keras_dml.losses.base import LOSSES, MetricLoss, argument_names
+from keras_dml.losses.base import LOSSES, MetricLoss
+from keras_dml.utils.serialization import argument_names
 
 
 def get(identifier: Any) -> MetricLoss:

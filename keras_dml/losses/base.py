@@ -12,10 +12,11 @@ from keras_dml.losses.pairs import PairWeights
 from keras_dml.losses.reductions import REDUCTIONS
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.registry import Registry
+from keras_dml.utils.serialization import Serializable
 from keras_dml.utils.types import Config, Shape, Tensor
 
 
-class MetricLoss(keras.losses.Loss):
+class MetricLoss(Serializable, keras.losses.Loss):
     """Base of all losses on embeddings.
 
     A loss is called in two ways. Plain Keras calls `loss(labels,
@@ -159,13 +160,6 @@ class MetricLoss(keras.losses.Loss):
         values = self.per_example(labels, y_pred)
         return self._average(values, values, sample_weight)
 
-    def get_config(self) -> Config:
-        """Every constructor argument, read from the attribute of its name."""
-        return {
-            name: _serialize(getattr(self, name))
-            for name in argument_names(type(self))
-        }
-
     def copy(self, **changes: Any) -> "MetricLoss":
         """A loss with the same arguments, and variables of its own.
 
@@ -272,20 +266,6 @@ LossLike: TypeAlias = MetricLoss | str | Config
 """A loss, its name, or its config, as `losses.get` takes them."""
 
 
-def argument_names(cls: type[MetricLoss]) -> list[str]:
-    """Names of all constructor arguments of a loss class."""
-    names = []
-    for base in cls.__mro__:
-        if issubclass(base, MetricLoss) and "__init__" in vars(base):
-            parameters = inspect.signature(base.__init__).parameters.values()
-            names += [
-                parameter.name
-                for parameter in list(parameters)[1:]
-                if parameter.kind != parameter.VAR_KEYWORD
-            ]
-    return list(dict.fromkeys(names))
-
-
 def _weights_pairs(cls: type[MetricLoss]) -> bool:
     return "pair_weights" in inspect.signature(cls.function).parameters
 
@@ -296,12 +276,6 @@ def _match(shape: Shape, expected: Shape) -> bool:
         None in pair or pair[0] == pair[1]
         for pair in zip(shape, expected, strict=True)
     )
-
-
-def _serialize(value: Any) -> Any:
-    if hasattr(value, "get_config"):
-        return keras.saving.serialize_keras_object(value)
-    return value
 
 
 def _to_float32(x: Tensor) -> Tensor:

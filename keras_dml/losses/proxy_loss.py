@@ -15,7 +15,7 @@ from keras_dml.losses.variables import (
     not_built_error,
 )
 from keras_dml.utils.arguments import check_count
-from keras_dml.utils.types import Config, Tensor
+from keras_dml.utils.types import Tensor
 
 
 class ProxyLoss(MetricLoss):
@@ -88,11 +88,6 @@ class ProxyLoss(MetricLoss):
             labels, embeddings, proxies, **self.arguments()
         )
         return nan_outside(values, labels, self.num_classes)
-
-    def get_config(self) -> Config:
-        config = super().get_config()
-        config["initializer"] = keras.initializers.serialize(self.initializer)
-        return config
 
 
 def class_mask(labels: Tensor, num_classes: int) -> Tensor:

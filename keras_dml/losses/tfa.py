@@ -17,7 +17,8 @@ from keras_dml.losses._triplet import triplet
 from keras_dml.losses.base import MetricLoss
 from keras_dml.losses.pairs import pair_masks
 from keras_dml.utils.arguments import check_choice
-from keras_dml.utils.types import Config, Tensor
+from keras_dml.utils.serialization import Serializable
+from keras_dml.utils.types import Tensor
 
 DISTANCE_METRICS = {
     "L2": "euclidean",
@@ -221,7 +222,7 @@ class NpairsLoss(_AddonsLoss):
 
 
 @_register
-class ContrastiveLoss(keras.losses.Loss):
+class ContrastiveLoss(Serializable, keras.losses.Loss):
     """`tfa.losses.ContrastiveLoss`: of given pairs and their distances.
 
     y d² + (1 − y) [m − d]₊². Called with y, 1 for a positive pair and 0
@@ -245,11 +246,6 @@ class ContrastiveLoss(keras.losses.Loss):
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         lack = ops.relu(self.margin - y_pred)
         return y_true * y_pred**2 + (1.0 - y_true) * lack**2
-
-    def get_config(self) -> Config:
-        config: Config = super().get_config()
-        config["margin"] = self.margin
-        return config
 
 
 def _check_metric(owner: str, distance_metric: Any) -> None:

@@ -12,7 +12,7 @@ from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import LossObjective
 from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Config, Count, Pooling, Shape, Tensor
+from keras_dml.utils.types import Count, Pooling, Shape, Tensor
 
 
 @register
@@ -47,11 +47,6 @@ class EmbeddingHead(Head):
     def compute_output_shape(self, features_shape: Shape) -> dict[str, Shape]:
         return {"embedding": (features_shape[0], self.embedding_dim)}
 
-    def get_config(self) -> Config:
-        config = super().get_config()
-        config["embedding_dim"] = self.embedding_dim
-        return config
-
 
 @register
 class EmbeddingObjective(LossObjective):
@@ -71,14 +66,12 @@ class EmbeddingObjective(LossObjective):
 
     def build(self, outputs_shape: dict[str, Shape]) -> None:
         dim = outputs_shape["embedding"][-1]
-        self.metric_loss.build(self, dim)
+        self.loss.build(self, dim)
 
     def call(
         self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
     ) -> dict[str, Tensor]:
-        loss = self.metric_loss.per_example(
-            targets["label"], outputs["embedding"]
-        )
+        loss = self.loss.per_example(targets["label"], outputs["embedding"])
         return {"metric": loss}
 
 

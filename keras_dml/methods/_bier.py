@@ -21,9 +21,8 @@ from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import LossObjective
 from keras_dml.utils.arguments import check_choice
-from keras_dml.utils.serialization import register
+from keras_dml.utils.serialization import Serializable, register
 from keras_dml.utils.types import (
-    Config,
     Count,
     NonNegative,
     Pooling,
@@ -71,7 +70,7 @@ def split_dimensions(embedding_dim: int, sizes: Sequence[int]) -> list[int]:
 
 
 @register
-class UnitRows(keras.regularizers.Regularizer):
+class UnitRows(Serializable, keras.regularizers.Regularizer):
     """Penalty that keeps the rows of a weight matrix W at length 1.
 
     factor · mean_r (w_r·w_r − 1)², where w_r are the weights of one unit:
@@ -87,9 +86,6 @@ class UnitRows(keras.regularizers.Regularizer):
     def __call__(self, kernel: Tensor) -> Tensor:
         squared = ops.sum(ops.square(kernel), axis=0)
         return self.factor * ops.mean(ops.square(squared - 1.0))
-
-    def get_config(self) -> Config:
-        return {"factor": self.factor}
 
 
 @register
@@ -164,13 +160,6 @@ class BoostedHead(Head):
             "parts": (batch, len(sizes), max(sizes)),
             "activations": (batch, self.embedding_dim),
         }
-
-    def get_config(self) -> Config:
-        config = super().get_config()
-        config.update(
-            group_sizes=self.group_sizes, norm_penalty=self.norm_penalty
-        )
-        return config
 
 
 @register
@@ -331,17 +320,6 @@ class BoostedObjective(LossObjective):
             estimate = regressor(reversed_groups[j])
             total -= correlation(reversed_groups[i], estimate)
         return total
-
-    def get_config(self) -> Config:
-        config: Config = super().get_config()
-        config.update(
-            group_sizes=self.group_sizes,
-            slope=self.slope,
-            independence=self.independence,
-            regressor_units=self.regressor_units,
-            norm_penalty=self.norm_penalty,
-        )
-        return config
 
 
 def cut(x: Tensor, sizes: Sequence[int]) -> list[Tensor]:

@@ -17,7 +17,7 @@ from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import LossObjective
 from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Config, Count, Pooling, Shape, Tensor
+from keras_dml.utils.types import Count, Pooling, Shape, Tensor
 
 logger = logging.getLogger(__name__)
 
@@ -74,13 +74,6 @@ class SlicedHead(Head):
             "parts": (batch, self.num_learners, self.slicer.sizes[0]),
         }
 
-    def get_config(self) -> Config:
-        config = super().get_config()
-        config.update(
-            embedding_dim=self.embedding_dim, num_learners=self.num_learners
-        )
-        return config
-
 
 @register
 class AlternatingObjective(LossObjective):
@@ -132,7 +125,7 @@ class AlternatingObjective(LossObjective):
 
     def build(self, outputs_shape: dict[str, Shape]) -> None:
         # For the merged embedding; the slices have copies of their own.
-        self.metric_loss.build(self, outputs_shape["embedding"][-1])
+        self.loss.build(self, outputs_shape["embedding"][-1])
         self.build_parts(outputs_shape)
 
     def call(
@@ -158,9 +151,7 @@ class AlternatingObjective(LossObjective):
         self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
     ) -> Tensor:
         """The loss of the merged embedding, (B,)."""
-        return self.metric_loss.per_example(
-            targets["label"], outputs["embedding"]
-        )
+        return self.loss.per_example(targets["label"], outputs["embedding"])
 
     def _sliced(
         self,
@@ -170,8 +161,8 @@ class AlternatingObjective(LossObjective):
     ) -> Tensor:
         """The loss of one learner's slice, (B,)."""
         part = ops.take(outputs["parts"], learner, axis=1)  # (B, d)
-        if not self.metric_loss.owns_variables:
-            return self.metric_loss.per_example(targets["label"], part)
+        if not self.loss.owns_variables:
+            return self.loss.per_example(targets["label"], part)
         # Learners differ in the variables of their losses: a branch each.
         return ops.switch(
             learner,
@@ -187,14 +178,9 @@ class AlternatingObjective(LossObjective):
         return _learner_of(targets)
 
     def learner_variables(self) -> list[list[keras.Variable]]:
-        if not self.metric_loss.owns_variables:
+        if not self.loss.owns_variables:
             return []
         return [layer.trainable_variables for layer in self.part_layers]
-
-    def get_config(self) -> Config:
-        config: Config = super().get_config()
-        config["update"] = self.update
-        return config
 
 
 def _learner_of(targets: dict[str, Tensor]) -> Tensor:

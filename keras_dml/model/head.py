@@ -6,10 +6,11 @@ import keras
 from keras import ops
 
 from keras_dml.utils.arguments import check_choice
-from keras_dml.utils.types import Config, Pooling, Tensor
+from keras_dml.utils.serialization import SerializableLayer
+from keras_dml.utils.types import Pooling, Tensor
 
 
-class Head(keras.layers.Layer):
+class Head(SerializableLayer):
     """Base of all heads: backbone features → dict of named outputs.
 
     Subclasses implement `embed`, and `build` for `(B, C)` features. The
@@ -67,8 +68,3 @@ class Head(keras.layers.Layer):
         Empty where all learners always train together.
         """
         return []
-
-    def get_config(self) -> Config:
-        config: Config = super().get_config()
-        config["pooling"] = self.pooling
-        return config

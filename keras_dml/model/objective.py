@@ -5,10 +5,11 @@ from typing import Any
 import keras
 
 from keras_dml.losses import MetricLoss
-from keras_dml.utils.types import Config, Shape, Tensor
+from keras_dml.utils.serialization import SerializableLayer
+from keras_dml.utils.types import Shape, Tensor
 
 
-class Objective(keras.layers.Layer):
+class Objective(SerializableLayer):
     """Base of all objectives: (outputs, targets) → {term: (B,)}.
 
     A layer, because it may own variables: β of the margin loss, proxies, a
@@ -110,7 +111,7 @@ class LossObjective(Objective):
         **kwargs: As for `Objective`.
 
     Attributes:
-        metric_loss: The loss as it was given.
+        loss: The loss as it was given.
         part_losses: That of each part, after `build_parts`.
     """
 
@@ -118,7 +119,7 @@ class LossObjective(Objective):
 
     def __init__(self, loss: MetricLoss, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.metric_loss = loss
+        self.loss = loss
         self.part_losses: list[MetricLoss] = []
 
     def build_parts(
@@ -126,9 +127,7 @@ class LossObjective(Objective):
     ) -> None:
         """Builds the loss of every part, as `build_part_losses` does."""
         _, parts, dim = outputs_shape["parts"]
-        self.part_losses = self.build_part_losses(
-            self.metric_loss, parts, dim, name
-        )
+        self.part_losses = self.build_part_losses(self.loss, parts, dim, name)
 
     def part_values(self, labels: Tensor, parts: Tensor) -> list[Tensor]:
         """The loss of every part.
@@ -144,13 +143,3 @@ class LossObjective(Objective):
             loss.per_example(labels, parts[:, k])
             for k, loss in enumerate(self.part_losses)
         ]
-
-    def get_config(self) -> Config:
-        config: Config = super().get_config()
-        config["loss"] = keras.saving.serialize_keras_object(self.metric_loss)
-        return config
-
-    @classmethod
-    def from_config(cls, config: Config) -> "LossObjective":
-        loss = keras.saving.deserialize_keras_object(config["loss"])
-        return cls(**{**config, "loss": loss})

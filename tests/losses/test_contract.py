@@ -8,7 +8,7 @@ import pytest
 
 from keras_dml import losses
 from keras_dml.losses import ProxyLoss
-from keras_dml.losses.base import argument_names
+from keras_dml.utils.serialization import argument_names
 from tests.losses.oracle import DEGENERATE, LABELS, batch, value_and_gradient
 
 CLASSES = 6

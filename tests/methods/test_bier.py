@@ -225,7 +225,7 @@ def test_a_single_group_is_the_plain_loss() -> None:
     x, targets = batch()
     outputs = model.outputs_of(x)
     terms = model.objective(outputs, targets)
-    loss = model.objective.metric_loss
+    loss = model.objective.loss
     expected = loss.per_example(targets["label"], outputs["embedding"])
     np.testing.assert_allclose(terms["metric"], expected, rtol=1e-5)
     assert not np.any(terms["independence"])
@@ -247,7 +247,7 @@ def test_another_loss_is_weighted_alike() -> None:
     outputs = {"parts": parts, "activations": tf.zeros((8, 16))}
     targets = {"label": tf.constant(LABELS)}
     objective = model_of(loss="triplet").objective
-    loss = objective.metric_loss
+    loss = objective.loss
     similarity = parts[:, 0] @ tf.transpose(parts[:, 0])
     expected = loss.per_example(LABELS, parts[:, 0])
     for m in (1, 2):

@@ -155,7 +155,7 @@ def test_beta_is_learned_per_class_in_every_task(tiny_backbone) -> None:
     model = model_of(tiny_backbone, loss=loss, auxiliary_loss=None)
     model.compile(keras.optimizers.SGD(0.1))
     betas = {
-        task.name: task.metric_loss.beta_weight
+        task.name: task.loss.beta_weight
         for task in model.objective.tasks
         if task.name != "dance"
     }

@@ -98,15 +98,15 @@ def test_shared_triplets_follow_the_base_losss_distances(
     loss = {"name": "margin", "mining": mining}
     model = model_of(tiny_backbone, shared=shared, auxiliary_loss=loss)
     _, _, shared_task, intra = model.objective.tasks
-    assert shared_task.metric_loss.miner == miner
-    assert intra.metric_loss.miner == IntraClass()
+    assert shared_task.loss.miner == miner
+    assert intra.loss.miner == IntraClass()
 
 
 def test_permuted_shared_task_keeps_the_base_losss_mining(
     tiny_backbone,
 ) -> None:
     model = model_of(tiny_backbone, shared="permuted")
-    miner = model.objective.tasks[2].metric_loss.miner
+    miner = model.objective.tasks[2].loss.miner
     assert miner == PermutedLabels("semihard")
 
 

@@ -39,7 +39,7 @@ def test_every_task_has_a_loss_and_weights_of_its_own() -> None:
     tasks = diva_tasks(["discriminative", "shared", "intra"], loss)
     for task in tasks:
         task.build((None, 4))
-    assert len({id(task.metric_loss) for task in tasks}) == 3
+    assert len({id(task.loss) for task in tasks}) == 3
     assert [len(task.trainable_variables) for task in tasks] == [1, 1, 1]
     assert loss.beta_weight is None  # The given one is left alone.
 

@@ -96,7 +96,7 @@ def test_a_method_of_another_package(own) -> None:
     assert f"name: {own}:two" in dump(recipe)
     model = building.model(recipe)
     assert model.head.embedding_dim == 6
-    assert isinstance(model.objective.metric_loss, losses.ContrastiveLoss)
+    assert isinstance(model.objective.loss, losses.ContrastiveLoss)
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_there_is_a_beta_for_each_training_class(
 def test_losses_with_proxies_train_by_recipe(loss, splits) -> None:
     setting = f"method.loss={{name: {loss}, num_classes: auto}}"
     recipe, batches, model = model_of("baseline", splits, setting)
-    assert model.objective.metric_loss.num_classes == 6
+    assert model.objective.loss.num_classes == 6
     dataset = building.pipeline(
         recipe, splits.train, batches, model.input_shape
     )

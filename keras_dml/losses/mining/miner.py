@@ -1,7 +1,7 @@
 """Miner: what every mining strategy answers, and the loop over triplets."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import keras
@@ -10,7 +10,8 @@ from keras import ops
 from keras_dml.losses.mining.visits import State, for_each_marked, value_at
 from keras_dml.losses.pairs import Pairs
 from keras_dml.utils.registry import Registry
-from keras_dml.utils.types import Config, Tensor
+from keras_dml.utils.serialization import Serializable
+from keras_dml.utils.types import Tensor
 
 Seed: TypeAlias = int | keras.random.SeedGenerator | None
 
@@ -22,7 +23,7 @@ GOLDEN_RATIO = 0.618034
 
 
 @dataclass(frozen=True)
-class Miner:
+class Miner(Serializable):
     """Base of all mining strategies: pairs → weights of pairs or triplets.
 
     A miner picks positives for every anchor, and for every anchor and
@@ -184,13 +185,6 @@ class Miner:
             return (column + GOLDEN_RATIO * rounds) % 1.0
 
         return draw
-
-    def get_config(self) -> Config:
-        return asdict(self)
-
-    @classmethod
-    def from_config(cls, config: Config) -> "Miner":
-        return cls(**config)
 
 
 MINING: Registry[Callable[..., Miner]] = Registry("mining")

@@ -10,7 +10,7 @@ from keras_dml.losses.regularizers import divergence
 from keras_dml.model.objective import LossObjective
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Config, Shape, Tensor
+from keras_dml.utils.types import Shape, Tensor
 
 Pairs: TypeAlias = Literal["all", "constructed"]
 
@@ -78,15 +78,6 @@ class DivergentObjective(LossObjective):
             return {"metric": metric}
         apart = divergence(parts, self.divergence_margin)
         return {"metric": metric, "divergence": apart}
-
-    def get_config(self) -> Config:
-        config: Config = super().get_config()
-        config.update(
-            diverge=self.diverge,
-            divergence_margin=self.divergence_margin,
-            pairs=self.pairs,
-        )
-        return config
 
 
 def constructed_pairs(labels: Tensor) -> Tensor:

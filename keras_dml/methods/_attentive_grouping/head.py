@@ -101,16 +101,6 @@ class GroupedHead(Head):
             shapes["attention"] = (*features_shape[:3], self.num_groups)
         return shapes
 
-    def get_config(self) -> Config:
-        config = super().get_config()
-        config.update(
-            embedding_dim=self.embedding_dim,
-            num_groups=self.num_groups,
-            grouping=self.grouping,
-            key_dim=self.key_dim,
-        )
-        return config
-
 
 def _check_grouping(
     grouping: str, num_groups: int, key_dim: int | None

@@ -15,7 +15,6 @@ from keras_dml.model.objective import LossObjective
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import (
-    Config,
     Count,
     Pooling,
     Reduction,
@@ -90,14 +89,6 @@ class GroupedObjective(LossObjective):
                 reduction=self.diversity_reduction,
             ),
         }
-
-    def get_config(self) -> Config:
-        config: Config = super().get_config()
-        config.update(
-            scales=self.scales,
-            diversity_reduction=self.diversity_reduction,
-        )
-        return config
 
 
 @declare(

@@ -2,15 +2,14 @@
 
 from typing import Any
 
-import keras
 import numpy as np
 from keras import ops
 
 from keras_dml.losses.variables import check_class_ids, nan_outside, take_rows
 from keras_dml.model.objective import Objective
 from keras_dml.utils.arguments import check_count
-from keras_dml.utils.serialization import register, serialized
-from keras_dml.utils.types import Config, Shape, Tensor
+from keras_dml.utils.serialization import register
+from keras_dml.utils.types import Shape, Tensor
 
 
 @register
@@ -98,18 +97,3 @@ class MetaClasses(Objective):
     def _relabeled(self, targets: dict[str, Tensor]) -> dict[str, Tensor]:
         labels = ops.convert_to_tensor(targets["label"])
         return {**targets, "label": take_rows(self.meta_class, labels)}
-
-    def get_config(self) -> Config:
-        config: Config = super().get_config()
-        config.update(
-            objective=serialized(self.objective),
-            num_classes=self.num_classes,
-            num_meta_classes=self.num_meta_classes,
-            seed=self.seed,
-        )
-        return config
-
-    @classmethod
-    def from_config(cls, config: Config) -> "MetaClasses":
-        objective = keras.saving.deserialize_keras_object(config["objective"])
-        return cls(**{**config, "objective": objective})

@@ -78,11 +78,6 @@ class LearnersHead(EmbeddingHead):
             "sub_embeddings": parts,
         }
 
-    def get_config(self) -> Config:
-        config = super().get_config()
-        config["num_learners"] = self.num_learners
-        return config
-
 
 @declare(
     "dcml",

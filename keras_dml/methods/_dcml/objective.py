@@ -2,14 +2,13 @@
 
 from typing import Any
 
-import keras
 from keras import ops
 
 from keras_dml.layers import Compositor
 from keras_dml.losses.regularizers import self_reinforcement
 from keras_dml.model.objective import Objective
-from keras_dml.utils.serialization import register, serialized
-from keras_dml.utils.types import Config, Shape, Tensor
+from keras_dml.utils.serialization import register
+from keras_dml.utils.types import Shape, Tensor
 
 
 @register
@@ -94,23 +93,6 @@ class CompositionObjective(Objective):
         if self.compositor is not None:
             outputs, _ = _compose(self.compositor, outputs)
         self.tasks.after_step(outputs, targets)
-
-    def get_config(self) -> Config:
-        config: Config = super().get_config()
-        config.update(
-            metric=serialized(self.metric),
-            tasks=serialized(self.tasks),
-            compositor=self.compositor and serialized(self.compositor),
-        )
-        return config
-
-    @classmethod
-    def from_config(cls, config: Config) -> "CompositionObjective":
-        restored = {
-            name: keras.saving.deserialize_keras_object(config[name])
-            for name in ("metric", "tasks", "compositor")
-        }
-        return cls(**{**config, **restored})
 
 
 def _compose(

@@ -8,11 +8,9 @@ that the objectives of other ensembles are sub-tasks as they are.
 from collections.abc import Sequence
 from typing import Any
 
-import keras
-
 from keras_dml.model.objective import LossObjective, Objective
-from keras_dml.utils.serialization import register, serialized
-from keras_dml.utils.types import Config, Shape, Tensor
+from keras_dml.utils.serialization import register
+from keras_dml.utils.types import Shape, Tensor
 
 
 @register
@@ -106,19 +104,6 @@ class SeparateTasks(Objective):
     ) -> None:
         for m, task in enumerate(self.objectives):
             task.after_step(_part(outputs, m), targets)
-
-    def get_config(self) -> Config:
-        config: Config = super().get_config()
-        config["objectives"] = [serialized(task) for task in self.objectives]
-        return config
-
-    @classmethod
-    def from_config(cls, config: Config) -> "SeparateTasks":
-        restored = [
-            keras.saving.deserialize_keras_object(task)
-            for task in config["objectives"]
-        ]
-        return cls(**{**config, "objectives": restored})
 
 
 def _part(outputs: dict[str, Tensor], m: int) -> dict[str, Tensor]:

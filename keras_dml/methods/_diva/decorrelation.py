@@ -8,12 +8,12 @@ from keras_dml.layers import GradientReversal
 from keras_dml.losses.distances import l2_normalize
 from keras_dml.losses.regularizers import correlation
 from keras_dml.utils.arguments import check_choice, check_count
-from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Config, Shape, Tensor
+from keras_dml.utils.serialization import SerializableLayer, register
+from keras_dml.utils.types import Shape, Tensor
 
 
 @register
-class Decorrelation(keras.layers.Layer):
+class Decorrelation(SerializableLayer):
     """The correlation that a small network finds between two embeddings.
 
     c(φ_a, φ_b) = ‖R(φ_a) ∘ ψ(R(φ_b))‖², with the gradient reversal R and
@@ -83,8 +83,3 @@ class Decorrelation(keras.layers.Layer):
         self, target_shape: Shape, source_shape: Shape
     ) -> Shape:
         return (target_shape[0],)
-
-    def get_config(self) -> Config:
-        config: Config = super().get_config()
-        config.update(units=self.units, reduction=self.reduction)
-        return config

@@ -9,7 +9,7 @@ from keras import ops
 from keras_dml.losses.distances import l2_normalize
 from keras_dml.model.head import Head
 from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Config, Shape, Tensor
+from keras_dml.utils.types import Shape, Tensor
 
 
 @register
@@ -79,12 +79,3 @@ class TaskHead(Head):
             "embedding": (batch, count * self.task_dim),
             "parts": (batch, count, self.task_dim),
         }
-
-    def get_config(self) -> Config:
-        config = super().get_config()
-        config.update(
-            tasks=self.tasks,
-            task_dim=self.task_dim,
-            test_weights=self.test_weights,
-        )
-        return config

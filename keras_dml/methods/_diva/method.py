@@ -22,9 +22,8 @@ from keras_dml.methods.declaration import Arguments, Traits, declare
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import Objective
 from keras_dml.utils.arguments import check_count
-from keras_dml.utils.serialization import register, serialized
+from keras_dml.utils.serialization import register
 from keras_dml.utils.types import (
-    Config,
     Count,
     IntArray,
     Pooling,
@@ -139,22 +138,6 @@ class DivaObjective(Objective):
         for i, task in enumerate(self.tasks):
             if task.needs_keys:
                 task.after_step(outputs["momentum_parts"][:, i])
-
-    def get_config(self) -> Config:
-        config: Config = super().get_config()
-        config.update(
-            tasks=[serialized(task) for task in self.tasks],
-            decorrelate=self.decorrelate,
-            psi_units=self.psi_units,
-            reduction=self.reduction,
-        )
-        return config
-
-    @classmethod
-    def from_config(cls, config: Config) -> "DivaObjective":
-        restore = keras.saving.deserialize_keras_object
-        tasks = [restore(task) for task in config["tasks"]]
-        return cls(**{**config, "tasks": tasks})
 
 
 def term_weights(

@@ -13,7 +13,7 @@ from keras_dml.losses.mining.visits import State
 from keras_dml.losses.pairs import Pairs
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Config, Tensor
+from keras_dml.utils.types import Tensor
 
 POSITIVES = ("distance", "uniform")
 
@@ -147,11 +147,6 @@ class PermutedLabels(Miner):
         miner = get_miner(self.mining)
         pairs = _permute(pairs, seed)
         return miner.for_each_positive(pairs, body, initial, seed)
-
-    def get_config(self) -> Config:
-        if isinstance(self.mining, Miner):
-            return {"mining": keras.saving.serialize_keras_object(self.mining)}
-        return {"mining": self.mining}
 
 
 def _draw(weights: Tensor, seed: Seed) -> Tensor:

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
-import keras
 import numpy as np
 
 from keras_dml import losses
@@ -16,8 +15,8 @@ from keras_dml.methods._diva.mining import (
     SharedClasses,
 )
 from keras_dml.utils.arguments import check_choice
-from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Config, IntArray, Shape, Tensor
+from keras_dml.utils.serialization import SerializableLayer, register
+from keras_dml.utils.types import IntArray, Shape, Tensor
 
 TaskName: TypeAlias = Literal["discriminative", "dance", "shared", "intra"]
 Shared: TypeAlias = Literal["strict", "negative_only", "permuted"]
@@ -28,7 +27,7 @@ TASKS: tuple[TaskName, ...] = get_args(TaskName)
 logger = logging.getLogger(__name__)
 
 
-class Task(keras.layers.Layer):
+class Task(SerializableLayer):
     """Base of the tasks: what trains one (B, D) embedding.
 
     A task does not know which embedding it trains: a head of DiVA, a
@@ -76,20 +75,15 @@ class LossTask(Task):
 
     def __init__(self, loss: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.metric_loss = losses.get(loss)
+        self.loss = losses.get(loss)
 
     def build(self, embeddings_shape: Shape) -> None:
-        self.metric_loss.build(self, embeddings_shape[-1])
+        self.loss.build(self, embeddings_shape[-1])
 
     def call(
         self, embeddings: Tensor, labels: Tensor, keys: Tensor | None = None
     ) -> Tensor:
-        return self.metric_loss.per_example(labels, embeddings)
-
-    def get_config(self) -> Config:
-        config: Config = super().get_config()
-        config["loss"] = keras.saving.serialize_keras_object(self.metric_loss)
-        return config
+        return self.loss.per_example(labels, embeddings)
 
 
 @register
@@ -141,16 +135,6 @@ class DaNCETask(Task):
 
     def after_step(self, keys: Tensor) -> None:
         self.queue.enqueue(keys)
-
-    def get_config(self) -> Config:
-        config: Config = super().get_config()
-        config.update(
-            queue_size=self.queue_size,
-            temperature=self.temperature,
-            weighting=self.weighting,
-            limit=self.limit,
-        )
-        return config
 
 
 def diva_tasks(
