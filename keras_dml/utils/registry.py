@@ -130,6 +130,10 @@ class Registry(Mapping[str, Entry[T]]):
         check_known(self.kind, name, self._entries)
         return self._entries[name]
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """The entry of a name, or `default`."""
+        return self._entries.get(name, default)
+
     def __contains__(self, name: object) -> bool:
         return name in self._entries
 
