@@ -12,7 +12,7 @@ from keras_dml.reports.analysis import MOST_TRAINING_IMAGES, Run
 from keras_dml.visualization.ensembles import mean_weights
 
 if TYPE_CHECKING:
-    from keras_dml.visualization.canvas import DataFigure
+    from keras_dml.visualization.data_figure import DataFigure
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from keras_dml.runs.folder import load_result
 from keras_dml.runs.outcome import divisions_table
 
 if TYPE_CHECKING:
-    from keras_dml.visualization.canvas import DataFigure
+    from keras_dml.visualization.data_figure import DataFigure
 
 CURVES = ("validation", "losses")
 

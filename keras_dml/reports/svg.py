@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from keras_dml.reports.pictures import picture
 
 if TYPE_CHECKING:
-    from keras_dml.visualization.canvas import DataFigure
+    from keras_dml.visualization.data_figure import DataFigure
 
 _PNG = re.compile(r"data:image/png;base64,([A-Za-z0-9+/=\s]+)")
 

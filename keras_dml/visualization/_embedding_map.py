@@ -13,7 +13,7 @@ from keras_dml.visualization.canvas import LOOKS, WIDTH, add_legend, new_figure
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from keras_dml.visualization.canvas import DataFigure
+    from keras_dml.visualization.data_figure import DataFigure
 
 AXES = {"tsne": "t-SNE axis {} (no unit)", "pca": "principal component {}"}
 """What the axes of each projection are called."""

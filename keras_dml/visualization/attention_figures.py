@@ -23,7 +23,7 @@ from keras_dml.visualization.outputs import head_outputs
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from keras_dml.visualization.canvas import DataFigure
+    from keras_dml.visualization.data_figure import DataFigure
 
 
 CELL = 0.95

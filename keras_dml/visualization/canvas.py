@@ -1,62 +1,13 @@
-"""Canvas: figures that carry their numbers; sizes, colors, marks."""
+"""Canvas: what the figures have in common: size, colors, marks."""
 
-import csv
-import os
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from matplotlib.figure import Figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-
-Columns: TypeAlias = Mapping[str, Any]
-"""A table: for each column its values, equally many."""
-
-
-class DataFigure(Figure):
-    """A `matplotlib.figure.Figure` with its numbers beside it.
-
-    It belongs to no window and to no global state of matplotlib.
-
-    Args:
-        data: The numbers, by column.
-        **kwargs: As for `matplotlib.figure.Figure`.
-
-    Attributes:
-        data: The numbers.
-    """
-
-    def __init__(self, data: Columns, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.data = dict(data)
-
-    def save(self, path: str | os.PathLike[str], dpi: int = 200) -> Path:
-        """Writes the figure, and its numbers beside it as CSV.
-
-        Args:
-            path: Where to; the suffix says the format, such as ".png",
-                ".svg" or ".pdf". The CSV has the same name otherwise.
-            dpi: Dots per inch, where the format has dots.
-
-        Returns:
-            The path of the CSV.
-        """
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.savefig(path, dpi=dpi)
-        table = path.with_suffix(".csv")
-        with table.open("w", newline="", encoding="utf-8") as file:
-            self.write_csv(csv.writer(file))
-        return table
-
-    def write_csv(self, writer: Any) -> None:
-        """Writes the numbers with a `csv.writer`, a header first."""
-        writer.writerow(self.data)
-        writer.writerows(zip(*self.data.values(), strict=True))
+    from keras_dml.visualization.data_figure import Columns, DataFigure
 
 
 WIDTH, HEIGHT = 4.2, 3.0
@@ -104,7 +55,7 @@ def new_figure(
     **kwargs: Any,
 ) -> "DataFigure":
     """A figure without axes, its parts laid out so as not to overlap."""
-    from keras_dml.visualization.canvas import DataFigure
+    from keras_dml.visualization.data_figure import DataFigure
 
     kwargs.setdefault("layout", "constrained")
     return DataFigure(data, figsize=(width, height), **kwargs)

@@ -22,7 +22,7 @@ from keras_dml.visualization.canvas import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from keras_dml.visualization.canvas import DataFigure
+    from keras_dml.visualization.data_figure import DataFigure
 
 History = dict[str, FloatArray]
 

@@ -13,7 +13,7 @@ from keras_dml.utils.types import FloatArray
 from keras_dml.visualization.canvas import new_figure
 
 if TYPE_CHECKING:
-    from keras_dml.visualization.canvas import DataFigure
+    from keras_dml.visualization.data_figure import DataFigure
 
 
 def mean_weights(

@@ -20,7 +20,7 @@ from keras_dml.visualization.canvas import (
 from keras_dml.visualization.neighbors import nearest
 
 if TYPE_CHECKING:
-    from keras_dml.visualization.canvas import DataFigure
+    from keras_dml.visualization.data_figure import DataFigure
 
 
 def retrieval_grid(

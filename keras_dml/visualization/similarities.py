@@ -10,7 +10,7 @@ from keras_dml.utils.vectors import unit_rows
 from keras_dml.visualization.canvas import add_legend, chart, hundredths, look
 
 if TYPE_CHECKING:
-    from keras_dml.visualization.canvas import DataFigure
+    from keras_dml.visualization.data_figure import DataFigure
 
 
 def cosine_histograms(

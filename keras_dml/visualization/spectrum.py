@@ -15,7 +15,7 @@ from keras_dml.visualization.canvas import (
 )
 
 if TYPE_CHECKING:
-    from keras_dml.visualization.canvas import DataFigure
+    from keras_dml.visualization.data_figure import DataFigure
 
 
 def singular_value_spectrum(

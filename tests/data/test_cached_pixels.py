@@ -29,7 +29,9 @@ pytestmark = pytest.mark.usefixtures("home")
             {"crop": "random_resized", "resize": 20, "channels": 1},
             marks=pytest.mark.slow,
         ),
-        pytest.param({"views": 2, "size": (12, 16)}, marks=pytest.mark.slow),
+        pytest.param(
+            {"num_views": 2, "size": (12, 16)}, marks=pytest.mark.slow
+        ),
         pytest.param(
             {"resize_mode": "longest", "resize": 20, "flip": True},
             marks=pytest.mark.slow,

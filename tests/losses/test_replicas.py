@@ -77,7 +77,7 @@ np.savez(
 @pytest.mark.parametrize(
     ("loss", "jit"),
     [
-        ({"name": "contrastive"}, False),
+        ({"name": "contrastive", "reduction": "sum_over_pairs"}, False),
         ({"name": "triplet", "mining": "hard"}, False),
         ({"name": "proxy_anchor", "num_classes": 4}, False),
     ],

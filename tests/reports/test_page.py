@@ -152,11 +152,11 @@ def test_explorer_has_attention_from_0_to_255(text, run_of) -> None:
 
 def test_worst_queries_are_never_left_out(run_of) -> None:
     run = Run(run_of("baseline"))
-    shown = explorer(run, worst=3, budget=1)
+    shown = explorer(run, num_worst=3, budget=1)
     assert shown["worst"]["rows"] == run.worst_queries(3)[1].tolist()
     for row in shown["worst"]["rows"]:
         assert str(row) in shown["neighbors"]
-    everything = explorer(run, worst=3)
+    everything = explorer(run, num_worst=3)
     assert len(shown["queries"]) < len(everything["queries"])
     needed = {
         str(row)
