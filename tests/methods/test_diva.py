@@ -193,6 +193,7 @@ def test_psi_has_a_rate_of_its_own_and_no_decay(tiny_backbone) -> None:
         np.testing.assert_array_equal(v, old)
 
 
+@pytest.mark.slow
 def test_files_keep_the_queue_and_the_paths_of_weights(
     tiny_backbone, tmp_path
 ) -> None:

@@ -198,6 +198,7 @@ def test_earlier_exclusions_from_decay_survive(tiny_backbone) -> None:
     assert not any(d for path, d in decays.items() if "/loss/" in path)
 
 
+@pytest.mark.slow
 def test_mixed_precision_scales_the_loss(tiny_backbone) -> None:
     keras.config.set_dtype_policy("mixed_float16")
     model = methods.baseline("small_convnet", embedding_dim=4)

@@ -84,6 +84,7 @@ def test_update_all_lets_the_optimizer_move_idle_learners(
     assert not same(before, state_of(model, 0))
 
 
+@pytest.mark.slow
 def test_a_loss_that_owns_variables_has_them_by_learner(tiny_backbone) -> None:
     loss = {"name": "margin", "learn_beta": True}
     model = model_with("adam", tiny_backbone, False, loss=loss)

@@ -91,6 +91,7 @@ def test_losses_with_proxies_train_by_recipe(loss, splits) -> None:
     assert np.isfinite(history.history["loss"]).all()
 
 
+@pytest.mark.slow
 def test_a_run_is_measured_again(splits, tmp_path, monkeypatch) -> None:
     stand_in(monkeypatch, "glyphs", lambda: splits)
     recipe = load(RECIPES / "baseline.yaml", (*SMALL, f"method.loss={BETA}"))

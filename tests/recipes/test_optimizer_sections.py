@@ -136,6 +136,7 @@ def test_decay_is_decoupled_unless_coupled() -> None:
     assert type(building.optimizer(load(RECIPE, (sgd,)))) is CoupledSGD
 
 
+@pytest.mark.slow
 def test_the_rate_of_every_epoch_is_in_metrics_csv(
     tmp_path, monkeypatch
 ) -> None:

@@ -86,6 +86,7 @@ def test_worst_queries_are_the_worst_of_their_classes(run_of) -> None:
     assert list(zip(values.tolist(), rows.tolist(), strict=True)) == expected
 
 
+@pytest.mark.slow
 def test_runs_are_compared_by_epoch_and_spectrum(run_of) -> None:
     runs = [Run(run_of("baseline")), Run(run_of("divide_and_conquer"))]
     curves, spectra = (figure.draw() for figure in comparisons(runs))

@@ -235,6 +235,7 @@ def test_ctrl_c_leaves_a_loadable_model(tmp_path, monkeypatch) -> None:
     assert "Interrupted" in (folder / "summary.md").read_text()
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_the_first_epoch(tmp_path, monkeypatch) -> None:
     recipe, folder = start(tmp_path)
 
