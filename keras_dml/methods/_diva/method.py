@@ -115,7 +115,8 @@ class DivaObjective(Objective):
         others = [i for i in range(len(self.tasks)) if i != self.main]
         if self.decorrelate:
             for i, layer in zip(others, self.decorrelations, strict=True):
-                terms[layer.name] = -layer(parts[:, self.main], parts[:, i])
+                other = parts[:, i]
+                terms[layer.name] = -layer(parts[:, self.main], other)
         return terms
 
     def _keys(self, outputs: dict[str, Tensor]) -> Tensor:
