@@ -4,16 +4,13 @@ Every figure is a `matplotlib.figure.Figure` whose attribute `data` holds
 its numbers, and whose `save` writes both.
 """
 
-from keras_dml.visualization._embedding_map import embedding_map
 from keras_dml.visualization.attention import (
     attention_maps,
-    resize_maps,
-    strongest_images,
-)
-from keras_dml.visualization.attention_figures import (
     attention_masks,
     attention_overlays,
+    resize_maps,
     strongest_attention,
+    strongest_images,
 )
 from keras_dml.visualization.curves import (
     loss_curves,
@@ -21,15 +18,15 @@ from keras_dml.visualization.curves import (
     read_history,
     recall_curves,
 )
-from keras_dml.visualization.ensembles import compositor_weights
-from keras_dml.visualization.neighbors import nearest
-from keras_dml.visualization.outputs import head_outputs
-from keras_dml.visualization.retrieval import retrieval_grid
-from keras_dml.visualization.similarities import (
+from keras_dml.visualization.embeddings import (
     cluster_distances,
     cosine_histograms,
+    embedding_map,
+    singular_value_spectrum,
 )
-from keras_dml.visualization.spectrum import singular_value_spectrum
+from keras_dml.visualization.ensembles import compositor_weights
+from keras_dml.visualization.outputs import head_outputs
+from keras_dml.visualization.retrieval import nearest, retrieval_grid
 
 __all__ = [
     "attention_maps",

@@ -1,14 +1,28 @@
-"""Attention: what groups and learners of a model look at, as arrays."""
+"""Attention: what groups and learners look at, as arrays and as figures."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_dml.data import View
+from keras_dml.data.fields import Pixels
+from keras_dml.data.pictures import class_name, seen
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.types import FloatArray, Rows, Tensor
-from keras_dml.visualization.outputs import output_shapes, predict
+from keras_dml.visualization.canvas import head, new_figure, show_image
+from keras_dml.visualization.outputs import (
+    head_outputs,
+    output_shapes,
+    predict,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from keras_dml.visualization.data_figure import DataFigure
 
 
 def attention_maps(
@@ -42,20 +56,6 @@ def attention_maps(
         Xu et al., "Towards Improved and Interpretable Deep Metric Learning
         via Attentive Grouping", 2020, Sec. 3.3.
     """
-    _check_model(model)
-    found = predict(model, images, _maps, batch_size, progress)
-    return found["maps"]
-
-
-def _maps(outputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    attention = ops.cast(outputs["attention"], "float32")
-    if len(attention.shape) == 5:
-        masks = ops.mean(attention, axis=-1)  # (B, P, h, w)
-        attention = ops.transpose(masks, (0, 2, 3, 1))
-    return {"maps": attention}
-
-
-def _check_model(model: keras.Model) -> None:
     outputs = output_shapes(model)
     if "attention" not in outputs:
         raise ValueError(
@@ -64,6 +64,15 @@ def _check_model(model: keras.Model) -> None:
             f"{sorted(outputs)}. Use for instance "
             'methods.attentive_grouping(backbone, grouping="A").'
         )
+    return predict(model, images, _maps, batch_size, progress)["maps"]
+
+
+def _maps(outputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    attention = ops.cast(outputs["attention"], "float32")
+    if len(attention.shape) == 5:
+        masks = ops.mean(attention, axis=-1)  # (B, P, h, w)
+        attention = ops.transpose(masks, (0, 2, 3, 1))
+    return {"maps": attention}
 
 
 def resize_maps(maps: FloatArray, size: tuple[int, int]) -> FloatArray:
@@ -120,3 +129,263 @@ def _check_maps(owner: str, maps: FloatArray) -> None:
             f"`maps` of {owner} must be attention maps, (N, h, w, P). "
             f"Received: an array of shape {np.shape(maps)}."
         )
+
+
+CELL = 0.95
+"""Inches of an image."""
+
+
+def attention_overlays(
+    images: Any,
+    maps: FloatArray,
+    rows: Rows,
+    view: Any,
+    *,
+    part: str = "group",
+) -> "DataFigure":
+    """Images, and the attention of every group on them (Figures 2 and 5).
+
+    A row of the figure is an image: as it is, then once for each group,
+    bright where the group attends. Each map has its own scale, from its
+    smallest weight to its largest, which are printed below it.
+
+    Args:
+        images: An `ImageSet` of N images.
+        maps: (N, h, w, P) of `attention_maps`.
+        rows: (n,) images to show.
+        view: A `keras_dml.data.View`, as `View.of(model)`.
+        part: What the method calls a group.
+
+    Returns:
+        A figure; its data are row, group from 1, position in the map (y
+        and x, from 0) and weight.
+
+    Raises:
+        ValueError: If there are no images to show.
+
+    Reference:
+        Xu et al., "Towards Improved and Interpretable Deep Metric Learning
+        via Attentive Grouping", 2020, Figures 2 and 5.
+    """
+    rows = np.asarray(rows, np.int64)
+    if not len(rows):
+        raise ValueError(
+            "`rows` of attention_overlays must not be empty. Received: none."
+        )
+    groups = maps.shape[3]
+    pictures = seen(images, rows, view)
+    overlays = resize_maps(maps[rows], pictures.shape[1:3])
+    image, y, x, group = (i.ravel() for i in np.indices(maps[rows].shape))
+    figure = new_figure(
+        {
+            "row": rows[image],
+            part: group + 1,
+            "y": y,
+            "x": x,
+            "weight": maps[rows].ravel(),
+        },
+        width=CELL * (groups + 1) + 0.2,
+        height=1.2 * len(rows) + 0.6,
+    )
+    grid = figure.subplots(len(rows), groups + 1, squeeze=False)
+    for i, row in enumerate(rows.tolist()):
+        show_image(grid[i, 0], pictures[i])
+        grid[i, 0].set_xlabel(class_name(images, row, 12), fontsize=9)
+        for k in range(groups):
+            draw_overlay(grid[i, k + 1], pictures[i], overlays[i, ..., k])
+            weights = maps[row, ..., k]
+            ends = f"{weights.min():.2f} – {weights.max():.2f}"
+            grid[i, k + 1].set_xlabel(ends, fontsize=9)
+    for k in range(groups):
+        grid[0, k + 1].set_title(f"{part} {k + 1}", fontsize=9)
+    head(figure, f"Attention of each {part}")
+    return figure
+
+
+def strongest_attention(
+    images: Any,
+    maps: FloatArray,
+    view: Any,
+    *,
+    num_images: int = 12,
+    part: str = "group",
+) -> "DataFigure":
+    """The images to which each group attends most (Figures 3 and 4).
+
+    For each group two rows: the images and, below them, its attention.
+
+    Args:
+        images: An `ImageSet` of N images.
+        maps: (N, h, w, P) of `attention_maps`.
+        view: A `keras_dml.data.View`, as `View.of(model)`.
+        num_images: Images of each group.
+        part: What the method calls a group.
+
+    Returns:
+        A figure; its data are group and place from 1, row, class and the
+        largest weight in the map.
+
+    Raises:
+        ValueError: If `num_images` is not a positive integer.
+
+    Reference:
+        As `attention_overlays`, Figures 3 and 4.
+    """
+    check_count("strongest_attention", "num_images", num_images)
+    strongest = strongest_images(maps, num_images)  # (P, count)
+    groups, count = strongest.shape
+    group, place = (x.ravel() for x in np.indices(strongest.shape))
+    flat = strongest.ravel()
+    figure = new_figure(
+        {
+            part: group + 1,
+            "place": place + 1,
+            "row": flat,
+            "class": images.labels[flat],
+            "largest weight": maps[flat, ..., group].max(axis=(1, 2)),
+        },
+        width=0.72 * count + 0.4,
+        height=1.62 * groups + 0.5,
+    )
+    head(figure, f"The {count} images to which each {part} attends most")
+    strips = figure.subfigures(groups, 1, squeeze=False)[:, 0]
+    for number, strip in enumerate(strips):
+        rows = strongest[number]
+        pictures = seen(images, rows, view)
+        overlays = resize_maps(maps[rows], pictures.shape[1:3])[..., number]
+        strip.supylabel(f"{part} {number + 1}", fontsize=10)
+        grid = strip.subplots(2, count, squeeze=False)
+        for at in range(count):
+            show_image(grid[0, at], pictures[at])
+            draw_overlay(grid[1, at], pictures[at], overlays[at])
+    return figure
+
+
+def draw_overlay(axes: "Axes", picture: Pixels, weights: FloatArray) -> None:
+    """Draws an image in gray, and on it attention by color and height.
+
+    The contour at half of the height shows the same without color.
+    """
+    show_image(axes, picture.mean(axis=2))
+    low, high = float(weights.min()), float(weights.max())
+    scaled = (weights - low) / (high - low if high > low else 1.0)
+    axes.imshow(
+        scaled, cmap="magma", vmin=0, vmax=1, alpha=0.55, interpolation="none"
+    )
+    if high > low:
+        axes.contour(scaled, levels=[0.5], colors="white", linewidths=0.9)
+
+
+def attention_masks(
+    model: keras.Model,
+    images: Any,
+    rows: Rows,
+    *,
+    learners: Sequence[int] | None = None,
+    channels: Sequence[int] | None = None,
+) -> "DataFigure":
+    """Masks by learner and channel (ABE, Figure 6).
+
+    A column is an image. Below it, for each channel, the masks of the
+    learners, one below the other; and at the bottom the mean of all
+    learners' masks over all channels.
+
+    Args:
+        model: A `MetricModel` whose head gives `"attention"`,
+            (B, M, h, w, C), as of `methods.abe`.
+        images: An `ImageSet`.
+        rows: (n,) images to show.
+        learners: Learners to show, from 0; the first three by default, as
+            in the paper.
+        channels: Channels to show, from 0; by default the three whose
+            masks differ most between the learners on these images.
+
+    Returns:
+        A figure; its data are row, channel ("mean" at the bottom),
+        learner from 1 ("all" at the bottom), position in the mask (y and
+        x, from 0) and value.
+
+    Raises:
+        ValueError: If the model has no such masks.
+
+    Reference:
+        Kim et al., "Attention-based Ensemble for Deep Metric Learning",
+        ECCV 2018, Figure 6.
+    """
+    rows = np.asarray(rows, np.int64)
+    found = head_outputs(model, images.select(rows), ["attention"])
+    masks = found.get("attention", np.empty(0))
+    if masks.ndim != 5:
+        raise ValueError(
+            "`model` of attention_masks must give masks by learner and "
+            f"channel. Received: {model!r}. Use a model of `methods.abe`."
+        )
+    if learners is None:
+        learners = range(min(3, masks.shape[1]))
+    if channels is None:
+        channels = most_different_channels(masks)
+    shown = {
+        (str(channel), str(learner + 1)): masks[:, learner, :, :, channel]
+        for channel in channels
+        for learner in learners
+    }
+    shown["mean", "all"] = masks.mean(axis=(1, 4))
+    return _draw_masks(images, rows, shown, View.of(model))
+
+
+def most_different_channels(
+    masks: FloatArray, num_channels: int = 3
+) -> list[int]:
+    """The channels of (n, M, h, w, C) masks that differ most by learner.
+
+    Returns:
+        Channels by the standard deviation over learners, averaged over
+        images and positions, the largest first.
+    """
+    spread = masks.std(axis=1).mean(axis=(0, 1, 2))
+    order: Rows = np.argsort(-spread, kind="stable")[:num_channels]
+    return order.tolist()
+
+
+def _draw_masks(
+    images: Any,
+    rows: Rows,
+    shown: dict[tuple[str, str], FloatArray],
+    view: View,
+) -> "DataFigure":
+    """Draws masks, (n, h, w), by channel and learner."""
+    pictures = seen(images, rows, view)
+    stacked = np.stack(list(shown.values()))  # (masks, n, h, w)
+    mask, image, y, x = (i.ravel() for i in np.indices(stacked.shape))
+    channels, learners = np.array(list(shown)).T
+    figure = new_figure(
+        {
+            "row": rows[image],
+            "channel": channels[mask],
+            "learner": learners[mask],
+            "y": y,
+            "x": x,
+            "value": stacked.ravel(),
+        },
+        width=CELL * len(rows) + 1.3,
+        height=CELL * (len(shown) + 1) + 0.6,
+    )
+    grid = figure.subplots(len(shown) + 1, len(rows), squeeze=False)
+    for i, row in enumerate(rows.tolist()):
+        show_image(grid[0, i], pictures[i])
+        grid[0, i].set_title(class_name(images, row, 12), fontsize=9)
+    for (channel, learner), axes in zip(shown, grid[1:], strict=True):
+        values = shown[channel, learner]
+        overlays = resize_maps(values[..., None], pictures.shape[1:3])
+        for i, cell in enumerate(axes):
+            draw_overlay(cell, pictures[i], overlays[i, ..., 0])
+        name = f"channel {channel}\nlearner {learner}"
+        axes[0].set_ylabel(
+            "mean of all" if channel == "mean" else name,
+            fontsize=9,
+            rotation=0,
+            ha="right",
+            va="center",
+        )
+    head(figure, "Attention masks")
+    return figure

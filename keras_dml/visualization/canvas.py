@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from keras_dml.utils.types import FloatArray, IntArray
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -49,28 +51,26 @@ def look(number: int) -> Look:
 
 
 def new_figure(
-    data: "Columns",
-    width: float = WIDTH,
-    height: float = HEIGHT,
-    **kwargs: Any,
+    data: "Columns", width: float = WIDTH, height: float = HEIGHT
 ) -> "DataFigure":
     """A figure without axes, its parts laid out so as not to overlap."""
     from keras_dml.visualization.data_figure import DataFigure
 
-    kwargs.setdefault("layout", "constrained")
-    return DataFigure(data, figsize=(width, height), **kwargs)
+    return DataFigure(data, figsize=(width, height), layout="constrained")
 
 
 def chart(
-    data: "Columns", xlabel: str, ylabel: str, title: str
+    data: "Columns",
+    xlabel: str,
+    ylabel: str,
+    title: str,
+    width: float = WIDTH,
+    height: float = HEIGHT,
 ) -> tuple["DataFigure", "Axes"]:
     """A figure with one pair of axes that have names."""
-    figure = new_figure(data)
-    axes = figure.add_subplot()
-    axes.set_xlabel(xlabel)
-    axes.set_ylabel(ylabel)
+    figure = new_figure(data, width, height)
+    axes = figure.add_subplot(xlabel=xlabel, ylabel=ylabel)
     axes.set_title(title, fontsize=11)
-    add_grid(axes)
     return figure, axes
 
 
@@ -106,6 +106,30 @@ def add_legend(figure: "DataFigure", most: int = 3, **kwargs: Any) -> None:
     figure.set_figheight(figure.get_figheight() + size.height / figure.dpi)
 
 
+def draw_curve(
+    axes: "Axes",
+    number: int,
+    x: FloatArray | IntArray,
+    y: FloatArray,
+    label: str,
+    *,
+    marks: int = 20,
+    size: float = 5,
+) -> None:
+    """Draws the n-th series, with at most about so many marks of a size."""
+    style = look(number)
+    axes.plot(
+        x,
+        y,
+        color=style.color,
+        linestyle=style.line,
+        marker=style.marker,
+        markersize=size,
+        markevery=max(1, len(x) // marks),
+        label=label,
+    )
+
+
 def head(figure: "DataFigure", title: str) -> None:
     """A title at the left, where a narrow window begins."""
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
@@ -113,21 +137,19 @@ def head(figure: "DataFigure", title: str) -> None:
 
 def make_logarithmic(axes: "Axes") -> None:
     """A logarithmic vertical axis for what is drawn, its numbers plain."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import LogLocator
 
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     steps = (1, 2, 5) if high / low < 100 else (1,)
     axes.yaxis.set_major_locator(LogLocator(subs=steps))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda x, _: _plain(x)))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-
-
-def _plain(value: float) -> str:
     # Steps of 1, 2 and 5 have one digit that counts.
-    return np.format_float_positional(
-        value, precision=1, unique=False, fractional=False, trim="-"
+    axes.yaxis.set_major_formatter(
+        lambda x, _: np.format_float_positional(
+            x, precision=1, unique=False, fractional=False, trim="-"
+        )
     )
+    axes.yaxis.set_minor_formatter("")
 
 
 def hundredths(value: float) -> str:
@@ -135,27 +157,21 @@ def hundredths(value: float) -> str:
     return f"{value:.2f}".replace("-", "\N{MINUS SIGN}")
 
 
-def show_image(axes: "Axes", pixels: Any, **kwargs: Any) -> None:
-    """Draws an image without ticks, (H, W), (H, W, 1) or (H, W, 3)."""
-    if pixels.ndim == 3 and pixels.shape[2] == 1:
-        pixels = pixels[..., 0]
-    if pixels.ndim == 2:
-        kwargs = {"cmap": "gray", "vmin": 0, "vmax": 255, **kwargs}
-    axes.imshow(pixels, interpolation="none", **kwargs)
-    axes.set_xticks([])
-    axes.set_yticks([])
+def show_image(axes: "Axes", pixels: Any, mark: Look | None = None) -> None:
+    """Draws an image without ticks, (H, W), (H, W, 1) or (H, W, 3).
 
-
-def frame(axes: "Axes", mark: Look) -> None:
-    """Frames an image by color and by kind of line, just outside of it."""
-    width = 2.5
-    for spine in axes.spines.values():
-        spine.set(color=mark.color, linestyle=mark.line, linewidth=width)
-        # Corners are to be closed, and gaps open.
-        spine.set_capstyle("projecting" if mark.line == "-" else "butt")
-        spine.set_position(("outward", width / 2))
-
-
-def no_frame(axes: "Axes") -> None:
-    """Takes the frame of an image away."""
-    axes.spines[:].set_visible(False)
+    A mark frames it by color and by kind of line, just outside of it.
+    """
+    axes.imshow(pixels, cmap="gray", vmin=0, vmax=255, interpolation="none")
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set_visible(mark is not None)
+    if mark is not None:
+        width = 2.5
+        axes.spines[:].set(
+            color=mark.color,
+            linestyle=mark.line,
+            linewidth=width,
+            # Corners are to be closed, and gaps open.
+            capstyle="projecting" if mark.line == "-" else "butt",
+            position=("outward", width / 2),
+        )

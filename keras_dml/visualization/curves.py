@@ -4,7 +4,7 @@ import csv
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from keras_dml.visualization.canvas import (
     add_grid,
     add_legend,
     chart,
-    look,
+    draw_curve,
     new_figure,
 )
 
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
     from keras_dml.visualization.data_figure import DataFigure
 
-History = dict[str, FloatArray]
+History: TypeAlias = dict[str, FloatArray]
+Series: TypeAlias = Mapping[str, tuple[FloatArray, FloatArray]]
+"""Epochs, from 0, and values, by name."""
 
 
 def read_history(path: str | os.PathLike[str]) -> History:
@@ -78,12 +80,8 @@ def recall_curves(
             )
     label = metric.removeprefix("val_")
     where = ", validation classes" if metric.startswith("val_") else ""
-    return _curves(
-        {name: (x["epoch"], x[metric]) for name, x in histories.items()},
-        "run",
-        label,
-        f"{label} while training{where}",
-    )
+    series = {name: (x["epoch"], x[metric]) for name, x in histories.items()}
+    return _curves(series, "run", label, f"{label} while training{where}")
 
 
 def metric_curves(
@@ -125,10 +123,9 @@ def loss_curves(history: History, losses: Sequence[str]) -> "DataFigure":
     rows = -(-len(series) // columns)
     figure = new_figure(table, height=max(HEIGHT, 1.3 * rows + 0.5))
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axes, (name, (epochs, values)) in zip(
-        grid, series.items(), strict=False
-    ):
-        _draw(axes, 0, name, epochs, values)
+    for axes, name in zip(grid, series, strict=False):
+        epochs, values = series[name]
+        draw_curve(axes, 0, epochs + 1, values, short_name(name, 40))
         add_grid(axes)
         # A long name reaches over the numbers of the axis, not off the page.
         axes.set_title(short_name(name, 30), fontsize=9, loc="right")
@@ -143,18 +140,14 @@ def loss_curves(history: History, losses: Sequence[str]) -> "DataFigure":
     return figure
 
 
-def _series(
-    history: History, names: Sequence[str]
-) -> dict[str, tuple[FloatArray, FloatArray]]:
+def _series(history: History, names: Sequence[str]) -> Series:
     return {
         name.removeprefix("val_"): (history["epoch"], history[name])
         for name in names
     }
 
 
-def _table(
-    series: Mapping[str, tuple[FloatArray, FloatArray]], kind: str
-) -> dict[str, Any]:
+def _table(series: Series, kind: str) -> dict[str, Any]:
     if not series:
         raise ValueError("Curves need a series to draw. Received: none.")
     epochs = np.concatenate([x + 1 for x, _ in series.values()])
@@ -165,35 +158,15 @@ def _table(
     }
 
 
-def _curves(
-    series: Mapping[str, tuple[FloatArray, FloatArray]],
-    kind: str,
-    ylabel: str,
-    title: str,
-) -> "DataFigure":
+def _curves(series: Series, kind: str, ylabel: str, title: str) -> "DataFigure":
     figure, axes = chart(_table(series, kind), "epoch", ylabel, title)
+    add_grid(axes)
     for number, (name, (epochs, values)) in enumerate(series.items()):
-        _draw(axes, number, name, epochs, values)
+        draw_curve(axes, number, epochs + 1, values, short_name(name, 40))
     _number_epochs(axes, [epochs for epochs, _ in series.values()])
     if len(series) > 1:
         add_legend(figure)
     return figure
-
-
-def _draw(
-    axes: "Axes", number: int, name: str, epochs: FloatArray, values: FloatArray
-) -> None:
-    style = look(number)
-    axes.plot(
-        epochs + 1,
-        values,
-        color=style.color,
-        linestyle=style.line,
-        marker=style.marker,
-        markersize=5,
-        markevery=max(1, len(epochs) // 20),
-        label=short_name(name, 40),
-    )
 
 
 def _number_epochs(

@@ -2,15 +2,13 @@
 
 from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
 from keras import ops
 
-from keras_dml.data import View
-from keras_dml.evaluation import embed
 from keras_dml.model.metric_model import MetricModel
-from keras_dml.utils.types import FloatArray
-from keras_dml.visualization.canvas import new_figure
+from keras_dml.utils.types import FloatArray, Tensor
+from keras_dml.visualization.canvas import chart
+from keras_dml.visualization.outputs import head_outputs, predict
 
 if TYPE_CHECKING:
     from keras_dml.visualization.data_figure import DataFigure
@@ -39,10 +37,12 @@ def mean_weights(
             f"{model!r}, whose objective is {model.objective!r}. Use a model "
             "of `methods.dcml` with num_compositors=1 or more."
         )
-    outputs = model.head(model.backbone.output)
-    _, weights = compositor(outputs["sub_embeddings"])
-    rows = _outputs_for(model, ops.abs(weights), images, batch_size)
-    return rows.mean(axis=0, dtype=np.float64)
+
+    def weights(outputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {"weights": ops.abs(compositor(outputs["sub_embeddings"])[1])}
+
+    found = predict(model, images, weights, batch_size)["weights"]
+    return found.mean(axis=0, dtype=np.float64)
 
 
 def part_distance(
@@ -66,8 +66,7 @@ def part_distance(
     Raises:
         ValueError: If there is a single learner.
     """
-    outputs = model.head(model.backbone.output)
-    parts = _outputs_for(model, outputs["parts"], images, batch_size)
+    parts = head_outputs(model, images, ["parts"], batch_size)["parts"]
     learners = parts.shape[1]
     if learners < 2:
         raise ValueError(
@@ -77,17 +76,6 @@ def part_distance(
     first, second = np.triu_indices(learners, k=1)
     differences = parts[:, first] - parts[:, second]
     return float(np.linalg.norm(differences, axis=-1).mean(dtype=np.float64))
-
-
-def _outputs_for(
-    model: MetricModel, output: Any, images: Any, batch_size: int
-) -> FloatArray:
-    """(N, P, Q) values of a symbolic (B, P, Q) output of the model."""
-    _, *shape = output.shape
-    flat = ops.reshape(output, (-1, int(np.prod(shape))))
-    outputs = keras.Model(model.backbone.input, flat)
-    View.of(model).attach_to(outputs)
-    return embed(outputs, images, batch_size).reshape(-1, *shape)
 
 
 def compositor_weights(weights: FloatArray) -> "DataFigure":
@@ -116,26 +104,25 @@ def compositor_weights(weights: FloatArray) -> "DataFigure":
         )
     compositors, learners = weights.shape
     m, k = np.indices(weights.shape)
-    figure = new_figure(
-        {
-            "compositor": m.ravel() + 1,
-            "learner": k.ravel() + 1,
-            "weight": weights.ravel(),
-        },
+    table = {
+        "compositor": m.ravel() + 1,
+        "learner": k.ravel() + 1,
+        "weight": weights.ravel(),
+    }
+    figure, axes = chart(
+        table,
+        "learner",
+        "compositor",
+        "Mean absolute weights",
         width=max(3.4, 0.55 * learners + 1.9),
         height=max(2.4, 0.36 * compositors + 1.2),
     )
-    axes = figure.add_subplot()
     picture = axes.imshow(weights, cmap="Blues", vmin=0, aspect="auto")
     axes.set_xticks(range(learners), [str(x + 1) for x in range(learners)])
     axes.set_yticks(
         range(compositors), [str(x + 1) for x in range(compositors)]
     )
-    axes.set_xlabel("learner")
-    axes.set_ylabel("compositor")
-    axes.set_title("Mean absolute weights", fontsize=11)
-    for row, column in np.ndindex(weights.shape):
-        value = weights[row, column]
+    for (row, column), value in np.ndenumerate(weights):
         dark = value > 0.55 * weights.max()
         axes.text(
             column,

@@ -36,13 +36,11 @@ def head_outputs(
         ValueError: If there are no images.
     """
     known = sorted(set(names) & set(output_shapes(model)))
-    return predict(
-        model,
-        images,
-        lambda outputs: {name: outputs[name] for name in known},
-        batch_size,
-        progress,
-    )
+
+    def chosen(outputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {name: outputs[name] for name in known}
+
+    return predict(model, images, chosen, batch_size, progress)
 
 
 def predict(
@@ -50,7 +48,7 @@ def predict(
     images: Any,
     chosen: Callable[[dict[str, Tensor]], dict[str, Tensor]],
     batch_size: int,
-    progress: bool | None,
+    progress: bool | None = None,
 ) -> dict[str, FloatArray]:
     """What a function makes of the outputs of a head; see `head_outputs`."""
     if not len(images):
@@ -66,7 +64,7 @@ def predict(
         for batch in tracked(batches, count, "Embedding", progress)
     ]
     return {
-        name: np.concatenate([np.asarray(part[name]) for part in found])
+        name: np.concatenate([part[name] for part in found])
         for name in found[0]
     }
 
@@ -76,8 +74,8 @@ def output_shapes(model: keras.Model) -> dict[str, Shape]:
     head = getattr(model, "head", None)
     if head is None:
         return {}
-    shapes: dict[str, Shape]
-    shapes = head.compute_output_shape(model.backbone.output_shape)
+    features = model.backbone.output_shape
+    shapes: dict[str, Shape] = head.compute_output_shape(features)
     return shapes
 
 

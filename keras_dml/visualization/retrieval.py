@@ -1,26 +1,114 @@
-"""Retrieval grids: queries and what is found for them."""
+"""Retrieval: the nearest images of some queries, and a figure of them."""
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from keras_dml.data.pictures import class_name, seen
+from keras_dml.evaluation.ranks import exact
+from keras_dml.evaluation.ranks.scores import Scores
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.vectors import blocks
 from keras_dml.visualization.canvas import (
     RIGHT,
     WRONG,
-    frame,
     head,
     hundredths,
     new_figure,
-    no_frame,
     show_image,
 )
-from keras_dml.visualization.neighbors import nearest
 
 if TYPE_CHECKING:
     from keras_dml.visualization.data_figure import DataFigure
+
+
+def nearest(
+    embeddings: FloatArray,
+    queries: Rows,
+    num_neighbors: int = 8,
+    *,
+    gallery: Rows | None = None,
+    labels: Rows | None = None,
+    groups: Rows | None = None,
+) -> tuple[Rows, FloatArray]:
+    """The images that are nearest to some of the images, by their cosine.
+
+    The ranking is that of `keras_dml.evaluation.evaluate`: a query does
+    not find itself, equal scores rank in the order of the gallery, and
+    what float32 cannot decide is decided in float64.
+
+    Args:
+        embeddings: (N, D).
+        queries: (Q,) rows.
+        num_neighbors: Neighbors of each query; fewer where the gallery
+            has fewer.
+        gallery: (G,) rows to search among; all by default.
+        labels: Class of every row, (N,), where there are `groups`.
+        groups: Group of every row, (N,): a query ignores the images of its
+            class in its group, as with `exclude` of `evaluate`.
+
+    Returns:
+        Rows of the neighbors, the nearest first, (Q, num_neighbors), −1 where
+        there is none; and their cosines, (Q, num_neighbors) float64, NaN there.
+
+    Raises:
+        ValueError: If `num_neighbors` is below 1.
+    """
+    check_count("nearest", "num_neighbors", num_neighbors)
+    rows = np.arange(len(embeddings)) if gallery is None else gallery
+    scores = Scores(embeddings[queries], embeddings[rows], "cosine")
+    right = scores.right(slice(None))
+    found = np.full((len(queries), min(num_neighbors, len(rows))), -1, np.int64)
+    for block in blocks(len(queries), 64):
+        left = scores.left(block)
+        rough = left @ right.T
+        asked = np.asarray(queries[block])[:, None]
+        ignored = rows == asked
+        if groups is not None and labels is not None:
+            ignored |= (labels[rows] == labels[asked]) & (
+                groups[rows] == groups[asked]
+            )
+        rough[ignored] = -np.inf
+        best, places = _best(scores, block, rough, left, num_neighbors)
+        found[block] = np.where(np.isneginf(best), -1, rows[places])
+    cosines = _cosines(embeddings[queries][:, None], embeddings[found])
+    return found, np.where(found < 0, np.nan, cosines)
+
+
+def _cosines(x: FloatArray, y: FloatArray) -> FloatArray:
+    x, y = x.astype(np.float64), y.astype(np.float64)
+    norms = np.linalg.norm(x, axis=-1) * np.linalg.norm(y, axis=-1)
+    cosines: FloatArray = (x * y).sum(axis=-1) / np.where(norms > 0, norms, 1)
+    return cosines
+
+
+def _best(
+    scores: Scores,
+    block: slice,
+    rough: FloatArray,
+    left: FloatArray,
+    num_neighbors: int,
+) -> tuple[FloatArray, Rows]:
+    """Scores and places in the gallery of the best for a block of queries."""
+
+    def candidates(some: Rows, size: int) -> tuple[FloatArray, Rows]:
+        places = np.argpartition(rough[some], -size, axis=1)[:, -size:]
+        return np.take_along_axis(rough[some], places, axis=1), places
+
+    def decided(some: Rows, places: Rows) -> FloatArray:
+        pairs = np.broadcast_to(some[:, None], places.shape).ravel()
+        found = scores.exact(pairs + block.start, places.ravel())
+        is_ignored = np.isneginf(rough[pairs, places.ravel()])
+        return np.where(is_ignored, -np.inf, found).reshape(places.shape)
+
+    return exact.nearest(
+        candidates,
+        decided,
+        scores.tolerance(left),
+        num_neighbors,
+        rough.shape[1],
+    )
 
 
 def retrieval_grid(
@@ -68,58 +156,48 @@ def retrieval_grid(
         labels=images.labels,
         groups=groups,
     )
+    at, rank = np.nonzero(found >= 0)
+    query, row = queries[at], found[at, rank]
+    labels, query_labels = images.labels[row], images.labels[query]
     figure = new_figure(
-        _table(images.labels, queries, found, cosines),
+        {
+            "query": query,
+            "query class": query_labels,
+            "rank": rank + 1,
+            "row": row,
+            "class": labels,
+            "cosine": cosines[at, rank],
+            "right": (labels == query_labels).astype(int),
+        },
         width=0.95 * (found.shape[1] + 1) + 0.2,
         height=1.35 * len(queries) + 0.35,
     )
     grid = figure.subplots(len(queries), found.shape[1] + 1, squeeze=False)
-    for axes, query, neighbors, values in zip(
-        grid, queries, found, cosines, strict=True
-    ):
-        _draw_row(axes, images, int(query), neighbors, values, view)
+    for i, axes in enumerate(grid):
+        _draw_row(axes, images, queries[i], found[i], cosines[i], view)
     head(figure, "Query, and the nearest images by their cosine")
     return figure
 
 
 def _draw_row(
-    axes: Any,
+    grid: Any,
     images: Any,
     query: int,
     neighbors: Rows,
     cosines: FloatArray,
     view: Any,
 ) -> None:
-    known = neighbors[neighbors >= 0]
-    pictures = seen(images, np.append(query, known), view)
-    show_image(axes[0], pictures[0])
-    name = class_name(images, query, 12)
-    axes[0].set_xlabel(f"query\n{name}", fontsize=9)
-    for at, cell in enumerate(axes[1:]):
-        if at >= len(known):
-            cell.axis("off")
+    rows = np.append(query, neighbors[neighbors >= 0])
+    pictures = seen(images, rows, view)
+    names = [class_name(images, row, 12) for row in rows]
+    show_image(grid[0], pictures[0])
+    grid[0].set_xlabel(f"query\n{names[0]}", fontsize=9)
+    for at, axes in enumerate(grid[1:], start=1):
+        if at >= len(rows):
+            axes.axis("off")
             continue
-        right = images.labels[known[at]] == images.labels[query]
+        right = images.labels[rows[at]] == images.labels[query]
         mark = RIGHT if right else WRONG
-        show_image(cell, pictures[at + 1])
-        frame(cell, mark)
-        name = class_name(images, known[at], 12)
-        cosine = hundredths(cosines[at])
-        cell.set_xlabel(f"{mark.marker} {cosine}\n{name}", fontsize=9)
-    no_frame(axes[0])
-
-
-def _table(
-    labels: Rows, queries: Rows, found: Rows, cosines: FloatArray
-) -> dict[str, Any]:
-    at, rank = np.nonzero(found >= 0)
-    query, row = queries[at], found[at, rank]
-    return {
-        "query": query,
-        "query class": labels[query],
-        "rank": rank + 1,
-        "row": row,
-        "class": labels[row],
-        "cosine": cosines[at, rank],
-        "right": (labels[row] == labels[query]).astype(int),
-    }
+        show_image(axes, pictures[at], mark)
+        cosine = hundredths(cosines[at - 1])
+        axes.set_xlabel(f"{mark.marker} {cosine}\n{names[at]}", fontsize=9)

@@ -19,7 +19,7 @@ from keras_dml.visualization import (
     retrieval_grid,
     strongest_attention,
 )
-from keras_dml.visualization.attention_figures import most_different_channels
+from keras_dml.visualization.attention import most_different_channels
 
 VIEW = View((16, 16), 1)
 

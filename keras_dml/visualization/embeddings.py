@@ -1,0 +1,368 @@
+"""Charts of embeddings: pairs, singular values, and a map of the images."""
+
+from collections.abc import Mapping
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from keras_dml.data.pictures import short_name
+from keras_dml.evaluation.embedding_space import spectral_decay
+from keras_dml.evaluation.pairs import negative_pairs, positive_pairs
+from keras_dml.utils.arguments import check_choice, check_count
+from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.vectors import blocks, unit_rows
+from keras_dml.visualization.canvas import (
+    LOOKS,
+    WIDTH,
+    add_grid,
+    add_legend,
+    chart,
+    draw_curve,
+    hundredths,
+    look,
+    make_logarithmic,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from keras_dml.visualization.data_figure import DataFigure
+
+
+def cosine_histograms(
+    parts: FloatArray,
+    labels: Rows,
+    *,
+    num_bins: int = 60,
+    num_pairs: int = 100_000,
+    seed: int = 0,
+) -> "DataFigure":
+    """Cosines of positive, negative and self pairs (ABE, Figure 5).
+
+    Positive and negative pairs are two images, of one class or of two,
+    embedded by the same learner; all learners count alike. A self pair is
+    one image, embedded by two learners.
+
+    Args:
+        parts: Sub-embeddings, (N, K, d); or embeddings, (N, D), which
+            have no self pairs.
+        labels: Class of every image, (N,).
+        num_bins: Bins from −1 to 1.
+        num_pairs: Positive and negative pairs of images, at most so many of
+            each; of more, a random selection.
+        seed: Seed of the selection.
+
+    Returns:
+        A figure; its data are the density of each kind of pair, by bin.
+        The densities of a kind integrate to 1.
+
+    Raises:
+        ValueError: If there is no pair of any kind.
+
+    Reference:
+        Kim et al., "Attention-based Ensemble for Deep Metric Learning",
+        ECCV 2018, Figure 5.
+    """
+    labels = np.asarray(labels)
+    if parts.ndim == 2:
+        parts = parts[:, None]
+    count, learners, dim = parts.shape
+    unit = unit_rows(parts.reshape(-1, dim)).reshape(count, learners, dim)
+
+    def cosines(first: Rows, second: Rows) -> FloatArray:
+        """Of all learners, one after the other, (n · K,)."""
+        return np.concatenate(
+            [
+                np.einsum("nd,nd->n", unit[first, k], unit[second, k])
+                for k in range(learners)
+            ]
+        )
+
+    kinds = {
+        "positive": cosines(*positive_pairs(labels, num_pairs, seed)),
+        "negative": cosines(*negative_pairs(labels, num_pairs, seed)),
+    }
+    if learners > 1:
+        kinds["self"] = np.concatenate(
+            [
+                np.einsum("nd,nd->n", unit[:, a], unit[:, b])
+                for a, b in combinations(range(learners), 2)
+            ]
+        )
+    return _histograms(
+        kinds,
+        np.linspace(-1, 1, num_bins + 1),
+        "cosine of the two embeddings",
+        "Cosines of pairs" + (" of sub-embeddings" if learners > 1 else ""),
+    )
+
+
+def cluster_distances(
+    embeddings: FloatArray,
+    labels: Rows,
+    clusters: Rows,
+    *,
+    num_bins: int = 60,
+    num_pairs: int = 200_000,
+    seed: int = 0,
+) -> "DataFigure":
+    """Distances of negative pairs in and between clusters (D&C, Figure 8).
+
+    Args:
+        embeddings: (N, D).
+        labels: Class of every image, (N,).
+        clusters: Cluster of every image, (N,), for instance of
+            `keras_dml.evaluation.kmeans(embeddings, learners)`.
+        num_bins: Bins from 0 to the largest distance.
+        num_pairs: Negative pairs, at most; of more, a random selection.
+        seed: Seed of the selection.
+
+    Returns:
+        A figure; its data are the density of the Euclidean distances of
+        "intra-cluster" and "inter-cluster" pairs of images of different
+        classes, by bin.
+
+    Raises:
+        ValueError: If there is no negative pair.
+
+    Reference:
+        Sanakoyeu et al., "Divide and Conquer the Embedding Space for
+        Metric Learning", CVPR 2019, Figure 8.
+    """
+    clusters = np.asarray(clusters)
+    first, second = negative_pairs(np.asarray(labels), num_pairs, seed)
+    distances = np.empty(len(first))
+    for some in blocks(len(first), 20_000):
+        x = embeddings[first[some]].astype(np.float64)
+        distances[some] = np.linalg.norm(x - embeddings[second[some]], axis=1)
+    within = clusters[first] == clusters[second]
+    return _histograms(
+        {
+            "intra-cluster": distances[within],
+            "inter-cluster": distances[~within],
+        },
+        np.linspace(0, distances.max(initial=0.0) or 1.0, num_bins + 1),
+        "Euclidean distance",
+        "Negative pairs within and between clusters",
+    )
+
+
+def _histograms(
+    kinds: dict[str, FloatArray], edges: FloatArray, xlabel: str, title: str
+) -> "DataFigure":
+    """Densities of several kinds of values in one chart."""
+    densities = {
+        name: np.histogram(values.clip(*edges[[0, -1]]), edges, density=True)[0]
+        for name, values in kinds.items()
+        if len(values)
+    }
+    if not densities:
+        raise ValueError(
+            "`labels` of a histogram of pairs must give a pair to draw. "
+            "Received: labels with no pair of images."
+        )
+    table = {"from": edges[:-1], "to": edges[1:], **densities}
+    figure, axes = chart(table, xlabel, "density", title)
+    add_grid(axes)
+    for number, (name, density) in enumerate(densities.items()):
+        style = look(number)
+        axes.stairs(
+            density,
+            edges,
+            color=style.color,
+            linestyle=style.line,
+            linewidth=1.8,
+            label=f"{name} (mean {hundredths(kinds[name].mean())})",
+        )
+        axes.stairs(density, edges, fill=True, color=style.color, alpha=0.15)
+    axes.set_ylim(bottom=0)
+    axes.locator_params("x", nbins=6)
+    add_legend(figure)
+    return figure
+
+
+def singular_value_spectrum(
+    embeddings: Mapping[str, FloatArray],
+) -> "DataFigure":
+    """Singular values of embeddings, divided by their sum (DiVA, Figure 5).
+
+    A flat line means that all directions are used alike. The legend gives
+    the spectral decay ρ, see
+    `keras_dml.evaluation.embedding_space.spectral_decay`.
+
+    Args:
+        embeddings: (N, D) each, by name of the model. Not centered.
+
+    Returns:
+        A figure; its data are the model, the number of the singular value
+        from 1, and its share of the sum.
+
+    Raises:
+        ValueError: If there are no embeddings.
+
+    Reference:
+        Milbich et al., "DiVA: Diverse Visual Feature Aggregation for Deep
+        Metric Learning", ECCV 2020, Figure 5.
+    """
+    if not embeddings:
+        raise ValueError(
+            "`embeddings` of singular_value_spectrum must hold those of one "
+            "model or more, by name. Received: none."
+        )
+    shares = {name: _shares(x) for name, x in embeddings.items()}
+    numbers = {name: np.arange(len(x)) + 1 for name, x in shares.items()}
+    figure, axes = chart(
+        {
+            "model": [name for name, x in shares.items() for _ in x],
+            "number": np.concatenate(list(numbers.values())),
+            "share": np.concatenate(list(shares.values())),
+        },
+        "number of the singular value, by size",
+        "share of their sum (log)",
+        "Singular values of the embeddings",
+    )
+    add_grid(axes)
+    for i, (name, values) in enumerate(shares.items()):
+        positive = np.where(values > 0, values, np.nan)
+        label = f"{name} (ρ = {spectral_decay(embeddings[name]):.2f})"
+        draw_curve(axes, i, numbers[name], positive, label, marks=12, size=4)
+    make_logarithmic(axes)
+    add_legend(figure)
+    return figure
+
+
+def _shares(embeddings: FloatArray) -> FloatArray:
+    # The factor R of QR has the same singular values, and is small.
+    factor = np.linalg.qr(embeddings.astype(np.float64), mode="r")
+    values = np.linalg.svd(factor, compute_uv=False)
+    shares: FloatArray = values / values.sum()
+    return shares
+
+
+AXES = {"tsne": "t-SNE axis {} (no unit)", "pca": "principal component {}"}
+"""What the axes of each projection are called."""
+
+
+def embedding_map(
+    embeddings: FloatArray,
+    labels: Rows,
+    names: Mapping[int, str] | None = None,
+    *,
+    projection: str = "tsne",
+    most: int = 1000,
+    highlight: int = 10,
+    seed: int = 0,
+) -> "DataFigure":
+    """Images as points in the plane, some classes marked.
+
+    Args:
+        embeddings: (N, D).
+        labels: Class of every image, (N,).
+        names: Names of classes.
+        projection: "tsne" (t-SNE of cosines, which keeps neighbors
+            together and says nothing about large distances), or "pca"
+            (the two directions of most variance).
+        most: Images to draw; of more, whole classes are drawn at random
+            until there are so many.
+        highlight: Classes to mark: those with most images; among equals,
+            the lowest labels.
+        seed: Seed of the draw and of t-SNE.
+
+    Returns:
+        A figure; its data are row, class, x and y.
+
+    Raises:
+        ValueError: If `projection` is unknown, or there are fewer than
+            three images.
+    """
+    check_choice("embedding_map", "projection", projection, AXES)
+    check_count("embedding_map", "most", most, least=3)
+    labels = np.asarray(labels)
+    rows = _some_classes(labels, most, seed)
+    if len(rows) < 3:
+        raise ValueError(
+            "`embeddings` of embedding_map must be of three images or more. "
+            f"Received: {len(rows)} images."
+        )
+    points = _project(embeddings[rows], projection, seed)
+    shown = labels[rows]
+    classes, counts = np.unique(shown, return_counts=True)
+    marked = classes[np.argsort(-counts, kind="stable")[:highlight]]
+    x, y = points.T
+    figure, axes = chart(
+        {"row": rows, "class": shown, "x": x, "y": y},
+        AXES[projection].format(1),
+        AXES[projection].format(2),
+        "Map of the embeddings",
+        height=WIDTH,
+    )
+    rest = ~np.isin(shown, marked)
+    axes.scatter(x[rest], y[rest], s=6, color="#8f8f8f", alpha=0.45, lw=0)
+    for number, label in enumerate(marked.tolist()):
+        name = short_name((names or {}).get(label, f"class {label}"))
+        _mark(axes, points[shown == label], number, name)
+    axes.set(xticks=[], yticks=[])
+    axes.set_aspect("equal", "datalim")
+    if len(marked):
+        add_legend(figure, 2, handletextpad=0.2)
+    return figure
+
+
+def _mark(axes: "Axes", points: FloatArray, number: int, name: str) -> None:
+    """Draws a class, with its number beside it and in the legend."""
+    style = LOOKS[number % 5]
+    axes.scatter(
+        points[:, 0],
+        points[:, 1],
+        s=26,
+        color=style.color,
+        # Colors repeat after five, and with them another row of shapes.
+        marker=style.marker if number < 5 else "*X<>p"[number % 5],
+        lw=0,
+        label=f"{number + 1}: {name}",
+    )
+    # A class in one spot hides the shape of its marks.
+    x, y = np.median(points, axis=0).tolist()
+    axes.annotate(
+        str(number + 1),
+        (x, y),
+        (5, 3),
+        textcoords="offset points",
+        fontsize=9,
+    )
+
+
+def _some_classes(labels: Rows, most: int, seed: int) -> Rows:
+    if len(labels) <= most:
+        return np.arange(len(labels))
+    rng = np.random.default_rng(seed)
+    classes, inverse, counts = np.unique(
+        labels, return_inverse=True, return_counts=True
+    )
+    order = rng.permutation(len(classes))
+    # The first class always, and cut where it is too large by itself.
+    taken = np.cumsum(counts[order]) <= most
+    taken[0] = True
+    rows: Rows = np.flatnonzero(np.isin(inverse, order[taken]))
+    return rows[:most]
+
+
+def _project(x: FloatArray, projection: str, seed: int) -> FloatArray:
+    from sklearn.decomposition import PCA
+    from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits
+
+    method = PCA(2, random_state=seed)
+    if projection == "tsne":
+        method = TSNE(
+            2,
+            perplexity=min(30.0, (len(x) - 1) / 3),
+            metric="cosine",
+            init="random",
+            random_state=seed,
+        )
+    # Its threads would wait for each other on a machine with other work.
+    with threadpool_limits(1):
+        found: FloatArray = method.fit_transform(x)
+    return found
