@@ -7,6 +7,8 @@ import keras
 
 from keras_dml.data import ImageSet
 from keras_dml.evaluation import evaluate
+from keras_dml.utils.arguments import check_count
+from keras_dml.utils.types import Count
 
 
 class RetrievalEvaluation(keras.callbacks.Callback):
@@ -35,19 +37,14 @@ class RetrievalEvaluation(keras.callbacks.Callback):
     def __init__(
         self,
         images: ImageSet,
-        every: int = 1,
+        every: Count = 1,
         metrics: tuple[str, ...] = ("recall@1", "map@r"),
         prefix: str = "val_",
         batch_size: int = 256,
     ) -> None:
         super().__init__()
-        if not isinstance(every, int) or every < 1:
-            raise ValueError(
-                "`every` of RetrievalEvaluation must be a positive number "
-                f"of epochs. Received: every={every!r}."
-            )
         self.images = images
-        self.every = every
+        self.every = check_count("RetrievalEvaluation", "every", every)
         self.metrics = tuple(metrics)
         self.prefix = prefix
         self.batch_size = batch_size

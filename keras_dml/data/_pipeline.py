@@ -1,17 +1,20 @@
 """Pipelines of tf.data: batches for training and for evaluation."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import tensorflow as tf
+from annotated_types import Ge
 
-from keras_dml.data.augment import Augment
-from keras_dml.data.caching import cached
+from keras_dml.data.augment import Augment, Crop
+from keras_dml.data.caching import Cache, cached
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.loading import Loader
+from keras_dml.data.resizing import ResizeMode
 from keras_dml.data.samplers import Sampler
 from keras_dml.data.view import View
+from keras_dml.utils.types import Count
 
 VIEWS = ("image", "image2")
 
@@ -24,18 +27,18 @@ def pipeline(
     sampler: Sampler,
     size: int | tuple[int, int],
     channels: int | None = None,
-    resize: int | None = None,
-    resize_mode: str = "shortest",
-    crop: str = "random",
+    resize: Count | None = None,
+    resize_mode: ResizeMode = "shortest",
+    crop: Crop = "random",
     flip: bool = False,
-    pad: int = 0,
+    pad: Annotated[int, Ge(0)] = 0,
     pad_mode: str = "constant",
     scale: tuple[float, float] = (0.08, 1.0),
     ratio: tuple[float, float] = (3 / 4, 4 / 3),
-    num_views: int = 1,
+    num_views: Literal[1, 2] = 1,
     seed: int = 0,
     prefetch: int = tf.data.AUTOTUNE,
-    cache: str = "none",
+    cache: Cache = "none",
 ) -> tf.data.Dataset:
     """Training batches as a sampler plans them.
 

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
 
 import tensorflow as tf
 
@@ -15,7 +16,7 @@ from keras_dml.data.resizing import (
 from keras_dml.data.view import View, center_crop, to_channels
 from keras_dml.utils.arguments import check_choice
 
-CROPS = ("random", "random_resized", "center")
+Crop: TypeAlias = Literal["random", "random_resized", "center"]
 PADDINGS = ("constant", "reflect")
 
 
@@ -45,7 +46,7 @@ class Augment:
     """
 
     view: View
-    crop: str = "random"
+    crop: Crop = "random"
     flip: bool = False
     pad: int = 0
     pad_mode: str = "constant"
@@ -53,7 +54,7 @@ class Augment:
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
 
     def __post_init__(self) -> None:
-        check_choice("Augment", "crop", self.crop, CROPS)
+        check_choice("Augment", "crop", self.crop, get_args(Crop))
         check_choice("Augment", "pad_mode", self.pad_mode, PADDINGS)
         _check_range("scale", self.scale, 1.0)
         _check_range("ratio", self.ratio, math.inf)

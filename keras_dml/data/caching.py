@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 import tensorflow as tf
@@ -87,7 +88,7 @@ def _of_system() -> int:
 
 logger = logging.getLogger(__name__)
 
-CACHES = ("none", "auto", "memory", "disk")
+Cache: TypeAlias = Literal["none", "auto", "memory", "disk"]
 
 MEMORY_SHARE = 0.5
 """Of the memory that is available, what "auto" takes at most."""
@@ -96,7 +97,7 @@ MEMORY_SHARE = 0.5
 _VERSION = "1"
 
 
-def cached(images: ImageSet, augment: Augment, cache: str) -> Decoded | None:
+def cached(images: ImageSet, augment: Augment, cache: Cache) -> Decoded | None:
     """The images as `augment.prepare` leaves them, if they shall be kept.
 
     Args:
@@ -109,7 +110,7 @@ def cached(images: ImageSet, augment: Augment, cache: str) -> Decoded | None:
             "memory", or if a file cannot be decoded.
         OSError: If there is no room for "disk".
     """
-    check_choice("pipeline", "cache", cache, CACHES)
+    check_choice("pipeline", "cache", cache, get_args(Cache))
     if cache == "none" or images.paths is None:
         return None
     file = _file(images, augment)

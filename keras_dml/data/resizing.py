@@ -1,10 +1,12 @@
 """Resizing and cutting: which pixels of an image a view shows."""
 
 import math
+from typing import Literal, TypeAlias, get_args
 
 import tensorflow as tf
 
-RESIZE_MODES = ("shortest", "longest", "squash")
+ResizeMode: TypeAlias = Literal["shortest", "longest", "squash"]
+RESIZE_MODES = get_args(ResizeMode)
 
 
 def resize_shortest(images: tf.Tensor, side: int) -> tf.Tensor:

@@ -9,13 +9,14 @@ import tensorflow as tf
 
 from keras_dml.data.resizing import (
     RESIZE_MODES,
+    ResizeMode,
     resize_longest,
     resize_shortest,
     squash,
 )
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Config, Rows
+from keras_dml.utils.types import Config, Count, Rows
 
 
 @register
@@ -48,8 +49,8 @@ class View:
 
     size: tuple[int, int]
     channels: int
-    resize: int | None = None
-    resize_mode: str = "shortest"
+    resize: Count | None = None
+    resize_mode: ResizeMode = "shortest"
 
     def __post_init__(self) -> None:
         # Recipes and configs bring lists.

@@ -1,6 +1,7 @@
 """Objects that a recipe describes: data, model, optimizer, callbacks."""
 
 import inspect
+from collections.abc import Callable
 
 import keras
 import numpy as np
@@ -8,13 +9,12 @@ import tensorflow as tf
 from keras.optimizers import schedules
 
 from keras_dml import backbones, data
-from keras_dml.methods.declaration import find
+from keras_dml.methods.declaration import Arguments, find
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.optimizers import COUPLED
 from keras_dml.recipes import num_classes
 from keras_dml.recipes.named_sections import looked_up
-from keras_dml.recipes.optimizer_sections import Schedule, Steps
-from keras_dml.recipes.schema import Recipe
+from keras_dml.recipes.schema import Recipe, Schedule, Steps
 from keras_dml.utils.types import Shape
 
 
@@ -79,11 +79,8 @@ def optimizer(
     if section.schedule is not None:
         if batches is None:
             raise ValueError(_needs_batches(recipe, "`optimizer.schedule`"))
-        arguments["learning_rate"] = learning_rate(
-            section.schedule,
-            section.learning_rate,
-            recipe.epochs,
-            batches.steps,
+        arguments["learning_rate"] = _learning_rate(
+            recipe, section.schedule, batches.steps
         )
     if section.decay == "coupled":
         return COUPLED[section.name.lower()](**arguments)
@@ -92,20 +89,12 @@ def optimizer(
     )
 
 
-def learning_rate(
-    schedule: Schedule, rate: float, epochs: int, steps: int
+def _learning_rate(
+    recipe: Recipe, schedule: Schedule, steps: int
 ) -> schedules.LearningRateSchedule:
-    """The learning rate of every step.
-
-    It is a function of the number of updates, which a `.keras` file keeps
-    with the optimizer.
-
-    Args:
-        schedule: The recipe's section.
-        rate: The learning rate that it starts from or warms up to.
-        epochs: Length of the run.
-        steps: Steps of an epoch.
-    """
+    # A function of the number of updates, which a `.keras` file keeps with
+    # the optimizer.
+    rate = recipe.optimizer.learning_rate
     if isinstance(schedule, Steps):
         # Keras changes the rate in the step after a boundary.
         return schedules.PiecewiseConstantDecay(
@@ -118,7 +107,7 @@ def learning_rate(
     warmup = schedule.warmup * steps
     return schedules.CosineDecay(
         initial_learning_rate=0.0 if warmup else rate,
-        decay_steps=epochs * steps - warmup,
+        decay_steps=recipe.epochs * steps - warmup,
         warmup_target=rate if warmup else None,
         warmup_steps=warmup,
     )
@@ -139,19 +128,17 @@ def sampler(recipe: Recipe, train: data.ImageSet) -> data.Sampler:
     """
     train = _numbered(recipe, train)
     traits = find(recipe.method.name)[1]
-    method, sizes = recipe.method.model_dump(), recipe.batches.model_dump()
+    method = recipe.method.model_dump()
+    arguments: Arguments = recipe.batches.model_dump()
     if traits.check_labels is not None:
         traits.check_labels(
             method, train.labels, recipe.batches.images_per_class
         )
-    uses = traits.sampler
-    if uses is None or not uses.is_used(method):
-        return data.ClassBalanced(train.labels, seed=recipe.seed, **sizes)
-    arguments = uses.given(method, sizes)
-    made: data.Sampler = looked_up(uses)(
-        train.labels, seed=recipe.seed, **arguments
-    )
-    return made
+    make: Callable[..., data.Sampler] = data.ClassBalanced
+    if traits.sampler is not None and traits.sampler.is_used(method):
+        make = looked_up(traits.sampler)
+        arguments = traits.sampler.given(method, arguments)
+    return make(train.labels, seed=recipe.seed, **arguments)
 
 
 def pipeline(

@@ -142,63 +142,54 @@ _SHAPES = {
 
 
 def _explain(error: dict[str, Any], schema: type[Recipe]) -> str:
-    location = tuple(str(key) for key in error["loc"])
-    if error["type"] == "extra_forbidden":
-        section, keys = _section_at(location[:-1], schema)
+    section, keys = _section_at(error["loc"], schema)
+    kind, name, given = error["type"], ".".join(keys), error["input"]
+    if kind == "extra_forbidden":
+        *above, key = keys
         known = list(section.model_fields)
-        hint = did_you_mean(location[-1], known)
-        where = ".".join(keys) or "a recipe"
         return (
-            f"`{'.'.join([*keys, location[-1]])}` is not a key of "
-            f"{where}.{hint} Known keys: {', '.join(known)}."
+            f"`{name}` is not a key of {'.'.join(above) or 'a recipe'}."
+            f"{did_you_mean(key, known)} Known keys: {', '.join(known)}."
         )
-    _, keys = _section_at(location, schema)
-    name = ".".join(keys)
-    message = error["msg"].removeprefix("Value error, ").rstrip(".")
-    if error["type"] == "missing":
+    if kind == "missing":
         return f"`{name}` is missing."
-    if error["type"] == "union_tag_invalid":
-        tag, known = error["ctx"]["tag"], error["ctx"]["expected_tags"]
-        hint = did_you_mean(tag, known.replace("'", "").split(", "))
-        return f"`{name}.name` must be one of {known}. Received: {tag!r}.{hint}"
-    if error["type"] in _SHAPES:
-        shape = _SHAPES[error["type"]]
-        return f"`{name}` must be {shape}. Received: {error['input']!r}."
+    if kind == "union_tag_invalid":
+        tag, tags = error["ctx"]["tag"], error["ctx"]["expected_tags"]
+        hint = did_you_mean(tag, tags.replace("'", "").split(", "))
+        return f"`{name}.name` must be one of {tags}. Received: {tag!r}.{hint}"
+    if kind in _SHAPES:
+        return f"`{name}` must be {_SHAPES[kind]}. Received: {given!r}."
+    message = error["msg"].removeprefix("Value error, ").rstrip(".")
     stop = "" if message.endswith("?") else "."
-    return f"`{name}`: {message}{stop} Received: {error['input']!r}."
+    return f"`{name}`: {message}{stop} Received: {given!r}."
 
 
 def _section_at(
-    location: tuple[str, ...], section: type[BaseModel]
-) -> tuple[type[BaseModel], tuple[str, ...]]:
-    """The section inside `section` at a location, and the keys to it.
+    location: tuple[int | str, ...], section: type[BaseModel]
+) -> tuple[type[BaseModel], list[str]]:
+    """The section inside `section` that has a key, and the keys to it.
 
     Pydantic puts the tag of a union of sections among the keys.
     """
     keys: list[str] = []
-    choices: dict[str, type[BaseModel]] = {}
-    for key in location:
-        if key in choices:
-            section, choices = choices[key], {}
+    tagged: dict[Any, type[BaseModel]] = {}
+    for key in map(str, location):
+        if key in tagged:
+            section, tagged = tagged[key], {}
             continue
         keys.append(key)
         if key in section.model_fields:
             annotation = section.model_fields[key].annotation
-            choices = _sections_by_tag(annotation)
-            if isinstance(annotation, type) and issubclass(
-                annotation, BaseModel
-            ):
-                section = annotation
-    return section, tuple(keys)
-
-
-def _sections_by_tag(annotation: Any) -> dict[str, type[BaseModel]]:
-    sections = [
-        option
-        for option in get_args(annotation)
-        if isinstance(option, type) and issubclass(option, BaseModel)
-    ]
-    return {
-        get_args(option.model_fields["name"].annotation)[0]: option
-        for option in sections
-    }
+            sections = [
+                x
+                for x in (annotation, *get_args(annotation))
+                if isinstance(x, type) and issubclass(x, BaseModel)
+            ]
+            if len(sections) == 1:
+                (section,) = sections
+            else:
+                tagged = {
+                    get_args(x.model_fields["name"].annotation)[0]: x
+                    for x in sections
+                }
+    return section, keys

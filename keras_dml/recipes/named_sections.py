@@ -15,8 +15,7 @@ from pydantic import (
 
 from keras_dml import callbacks, data
 from keras_dml.methods.declaration import METHODS, Arguments, Uses, find
-from keras_dml.recipes.schema import Recipe
-from keras_dml.recipes.section import Named
+from keras_dml.recipes.schema import Named, Recipe
 from keras_dml.recipes.signatures import Fields, fields_of
 
 

@@ -1,36 +1,59 @@
-"""Recipes: one YAML file says everything about a training run."""
+"""Schema: the sections of a recipe, and what they hold by default.
 
-from typing import Annotated, Any, Literal, TypeAlias
+Keys that are arguments of a function have its types, ranges and defaults.
+"""
 
-from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    ValidationInfo,
+    field_validator,
+)
+
+from keras_dml import backbones, callbacks, data
 from keras_dml.evaluation.metrics import expanded
 from keras_dml.methods.declaration import find
-from keras_dml.recipes.optimizer_sections import Optimizer
-from keras_dml.recipes.section import Named, Section
-
-Side: TypeAlias = Annotated[int, Field(ge=1)]
-ResizeMode: TypeAlias = Literal["shortest", "longest", "squash"]
+from keras_dml.optimizers import COUPLED
+from keras_dml.recipes.signatures import keys_of
+from keras_dml.utils.types import Count, Fraction, NonNegative, Positive
 
 
-class Backbone(Section):
-    """See `keras_dml.backbones.get`."""
+class Section(BaseModel):
+    """A part of a recipe; a key that it does not know is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    if TYPE_CHECKING:
+        # Type checkers do not know the keys that are made from signatures.
+        def __getattr__(self, key: str) -> Any: ...
+
+
+class Named(Section):
+    """A part of a recipe whose other keys depend on its `name`."""
 
     name: str
-    input_shape: tuple[int, int, int] | None = None
-    weights: str | None = None
-    freeze_batch_norm: bool = False
-    freeze_until: str | None = None
 
 
+@keys_of(
+    backbones.get,
+    ("input_shape", "weights", "freeze_batch_norm", "freeze_until"),
+)
+class Backbone(Named):
+    """See `keras_dml.backbones.get`."""
+
+
+@keys_of(data.ClassBalanced, ("images_per_class", "steps_per_epoch"))
 class Batches(Section):
     """A batch has `images_per_class` images of each of `classes_per_batch`."""
 
-    classes_per_batch: int = Field(32, ge=1)
-    images_per_class: int = Field(4, ge=1)
-    steps_per_epoch: int | None = Field(None, ge=1)
+    classes_per_batch: Count = 32
 
 
+@keys_of(data.View, ("resize", "resize_mode"))
 class View(Section):
     """What the model sees of an image; see `keras_dml.data.View`.
 
@@ -38,10 +61,11 @@ class View(Section):
     `augmentation` says nothing else.
     """
 
-    resize: Side | None = None
-    resize_mode: ResizeMode = "shortest"
 
-
+@keys_of(
+    data.pipeline,
+    ("resize", "resize_mode", "crop", "flip", "pad", "num_views", "cache"),
+)
 class Augmentation(Section):
     """See `keras_dml.data.pipeline`.
 
@@ -49,15 +73,84 @@ class Augmentation(Section):
     with `resize: null` windows are cut out of the images as they are.
     """
 
-    resize: Side | None = None
-    resize_mode: ResizeMode = "shortest"
-    crop: Literal["random", "random_resized", "center"] = "random"
-    flip: bool = False
-    pad: int = Field(0, ge=0)
-    num_views: Literal[1, 2] = 1
-    cache: Literal["none", "auto", "memory", "disk"] = "none"
+
+class Steps(Section):
+    """The learning rate times `factor` from the end of each of `epochs`."""
+
+    name: Literal["steps"]
+    epochs: tuple[Count, ...] = Field(min_length=1)
+    factor: Fraction = 0.1
+
+    @field_validator("epochs")
+    @classmethod
+    def _ascend(cls, epochs: tuple[int, ...]) -> tuple[int, ...]:
+        if list(epochs) != sorted(set(epochs)):
+            raise ValueError("must ascend, each epoch once")
+        return epochs
+
+    @property
+    def last_change(self) -> int:
+        """Epochs that are over when the schedule has its last say."""
+        return self.epochs[-1]
 
 
+class Cosine(Section):
+    """To 0 at the end of the run along half a cosine (SGDR, Eq. 5).
+
+    Before that, `warmup` epochs from 0 up to the learning rate, in a line.
+    """
+
+    name: Literal["cosine"]
+    warmup: int = Field(0, ge=0)
+
+    @property
+    def last_change(self) -> int:
+        """Epochs that are over when the cosine starts."""
+        return self.warmup
+
+
+Schedule: TypeAlias = Steps | Cosine
+
+
+class Optimizer(Section):
+    """A Keras optimizer and those of its arguments that are not None.
+
+    `decay` says how `weight_decay` acts: "decoupled", as Keras has it, or
+    "coupled", as PyTorch's Adam and SGD have it; see
+    `keras_dml.optimizers.CoupledDecay`.
+    """
+
+    name: str = "adam"
+    learning_rate: Positive = 1e-3
+    schedule: Schedule | None = Field(None, discriminator="name")
+    weight_decay: NonNegative | None = None
+    decay: Literal["coupled", "decoupled"] = "decoupled"
+    epsilon: float | None = None
+    momentum: float | None = None
+    clipnorm: float | None = None
+    global_clipnorm: float | None = None
+
+    @field_validator("decay")
+    @classmethod
+    def _has_coupled_decay(cls, decay: str, info: ValidationInfo) -> str:
+        if decay == "decoupled":
+            return decay
+        name = info.data.get("name", "")
+        if name.lower() not in COUPLED:
+            raise ValueError(
+                f"there is no {name!r} with coupled decay, only "
+                f"{', '.join(COUPLED)}; use one of these or `decay: "
+                "decoupled`"
+            )
+        if info.data.get("weight_decay", 0) is None:
+            raise ValueError(
+                "says how `weight_decay` acts, and there is none; set it, "
+                "or leave `decay` out"
+            )
+        return decay
+
+
+@keys_of(callbacks.RetrievalEvaluation, ("every",))
 class Evaluation(Section):
     """What is measured on test, and how the best epoch is chosen.
 
@@ -67,7 +160,6 @@ class Evaluation(Section):
 
     metrics: tuple[str, ...] = ("recall@1", "map@r", "r_precision", "nmi")
     monitor: str = "map@r"
-    every: int = Field(1, ge=1)
 
     @field_validator("metrics")
     @classmethod
@@ -94,6 +186,12 @@ class Recipe(Section):
     precision: Literal["float32", "mixed_float16", "mixed_bfloat16"] = "float32"
     jit: bool | Literal["auto"] = "auto"
     evaluation: Evaluation = Evaluation()
+
+    @property
+    def source(self) -> str:
+        """Name of the data set, and where it is."""
+        path = getattr(self.data, "path", None)
+        return f"{self.data.name} at {path}" if path else self.data.name
 
     @field_validator("augmentation", mode="before")
     @classmethod

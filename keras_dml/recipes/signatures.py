@@ -10,13 +10,14 @@ from typing import (
     Any,
     Literal,
     TypeAlias,
+    TypeVar,
     Union,
     get_args,
     get_origin,
     get_type_hints,
 )
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, BaseModel, create_model
 
 from keras_dml import losses
 from keras_dml.recipes.num_classes import filled
@@ -24,7 +25,26 @@ from keras_dml.recipes.num_classes import filled
 Fields: TypeAlias = dict[str, Any]
 """Name → (type, default), as `pydantic.create_model` takes them."""
 
+S = TypeVar("S", bound=BaseModel)
+
 _PLAIN = (bool, int, float, str, type(None), dict, Any)
+
+
+def keys_of(
+    function: Callable[..., Any], keys: Sequence[str]
+) -> Callable[[type[S]], type[S]]:
+    """A decorator: a section gets arguments of a function as keys."""
+
+    def extended(section: type[S]) -> type[S]:
+        return create_model(
+            section.__name__,
+            __base__=section,
+            __doc__=section.__doc__,
+            __module__=section.__module__,
+            **fields_of(function, keys.__contains__),
+        )
+
+    return extended
 
 
 def fields_of(

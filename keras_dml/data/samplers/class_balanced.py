@@ -18,7 +18,7 @@ from keras_dml.data.samplers.rounds import (
     random_counts,
 )
 from keras_dml.utils.arguments import check_choice, check_count
-from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.types import Count, FloatArray, Rows
 
 logger = logging.getLogger(__name__)
 
@@ -76,11 +76,11 @@ class ClassBalanced(Sampler):
         self,
         labels: npt.ArrayLike,
         classes_per_batch: int | None = None,
-        images_per_class: int = 4,
+        images_per_class: Count = 4,
         weighting: str = "balanced",
         batch_size: int | None = None,
         seed: int = 0,
-        steps_per_epoch: int | None = None,
+        steps_per_epoch: Count | None = None,
     ) -> None:
         if (classes_per_batch is None) == (batch_size is None):
             raise ValueError(
