@@ -18,9 +18,8 @@ from keras_dml.reports.figures import RunFigure, figures_of
 from keras_dml.reports.html import asset, document
 from keras_dml.reports.pictures import data_uri
 from keras_dml.reports.svg import inline_svg
-from keras_dml.runs.definitions import definition
 from keras_dml.runs.folder import load_result
-from keras_dml.runs.outcome import divisions_table
+from keras_dml.runs.outcome import definition, divisions_table
 
 if TYPE_CHECKING:
     from keras_dml.visualization.data_figure import DataFigure

@@ -40,7 +40,12 @@ def create_folder(
     folder = Path(path)
     check_output(folder, overwrite)
     folder.mkdir(parents=True, exist_ok=True)
-    _clear(folder)
+    for path in folder.iterdir():
+        # All but the recipe, so that what is left still is a run.
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != RECIPE:
+            path.unlink()
     (folder / RECIPE).write_text(dump(recipe), encoding="utf-8")
     return folder
 
@@ -64,25 +69,13 @@ def check_output(path: str | os.PathLike[str], overwrite: bool = False) -> None:
     """
     folder = Path(path)
     is_run = (folder / RECIPE).exists()
-    if _is_taken(folder) and not (is_run and overwrite):
+    is_taken = folder.is_file() or (folder.is_dir() and any(folder.iterdir()))
+    if is_taken and not (is_run and overwrite):
         way_out = "--overwrite to replace it, or " if is_run else ""
         raise FileExistsError(
             f"The output {folder} exists already. Use {way_out}another "
             "--output."
         )
-
-
-def _clear(folder: Path) -> None:
-    """Removes all but the recipe, so that what is left still is a run."""
-    for path in folder.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif path.name != RECIPE:
-            path.unlink()
-
-
-def _is_taken(folder: Path) -> bool:
-    return folder.is_file() or (folder.is_dir() and any(folder.iterdir()))
 
 
 def write_outcome(folder: Path, outcome: Outcome) -> None:

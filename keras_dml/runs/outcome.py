@@ -1,13 +1,19 @@
 """Outcome: what a run measured, and how it reads on one page."""
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from keras_dml.evaluation import Results
+from keras_dml.evaluation.metrics import metric
 from keras_dml.recipes import Recipe, dump
-from keras_dml.runs.definitions import definitions
 
-Table = list[list[str]]
+PAGE = "docs/evaluation.md"
+"""The page that defines the metrics of this package."""
+
+Table: TypeAlias = list[list[str]]
+"""A header and rows."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +34,8 @@ class Outcome:
         images_per_second: Training images a second, without these three;
             None if no epoch was completed.
         interrupted: Whether Ctrl-C ended the training.
-        test_set: Digest of the test images, see `digest`.
-        environment: Hardware and versions, see `environment`.
+        test_set: Digest of the test images, see `provenance.digest`.
+        environment: Hardware and versions, see `provenance.environment`.
     """
 
     recipe: Recipe
@@ -47,19 +53,17 @@ class Outcome:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the recipe, as plain values."""
-        content = dict(vars(self))
+        content = {**vars(self), "after": dict(self.after)}
         del content["recipe"]
-        content["after"] = dict(self.after)
         return content
 
     def metrics_table(self) -> Table:
-        """Metrics on the test classes: header and rows."""
-        header = ["metric", "before", "after"]
+        """Metrics on the test classes."""
         rows = [
             [name, f"{self.before[name]:.4f}", f"{value:.4f}"]
             for name, value in self.after.items()
         ]
-        return [header, *rows]
+        return [["metric", "before", "after"], *rows]
 
     def cost_lines(self) -> list[str]:
         """How long the run took, and where the time went."""
@@ -106,24 +110,41 @@ class Outcome:
 
 
 def divisions_table(divisions: list[dict[str, Any]]) -> Table:
-    """One row for every division of the training set: header and rows."""
-    header = ["before epoch", "images of each cluster", "kept", "seconds"]
-    return [header, *(_division_row(d) for d in divisions)]
+    """One row for every division of the training set."""
+    rows = [
+        [
+            str(x["epoch"] + 1),
+            ", ".join(map(str, x["sizes"])),
+            "–" if x["kept"] is None else f"{x['kept']:.0%}",
+            f"{x['seconds_embedding']:.1f} embedding + "
+            f"{x['seconds_clustering']:.1f} clustering",
+        ]
+        for x in divisions
+    ]
+    return [
+        ["before epoch", "images of each cluster", "kept", "seconds"],
+        *rows,
+    ]
 
 
 def markdown(table: Table) -> str:
-    """A Markdown table from a header and rows."""
+    """A table in Markdown."""
     header, *rows = table
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _division_row(division: dict[str, Any]) -> list[str]:
-    kept = division["kept"]
-    seconds = division["seconds_embedding"], division["seconds_clustering"]
-    return [
-        str(division["epoch"] + 1),
-        ", ".join(str(size) for size in division["sizes"]),
-        "–" if kept is None else f"{kept:.0%}",
-        f"{seconds[0]:.1f} embedding + {seconds[1]:.1f} clustering",
-    ]
+def definitions(metrics: Iterable[str]) -> list[str]:
+    """A line for each metric, with the section that defines it."""
+    return [f"{name}: {definition(name)}" for name in metrics]
+
+
+def definition(name: str) -> str:
+    """What a metric is, and the section that says it exactly."""
+    found = metric(name)
+    if found is None:
+        return "a metric that is not registered here"
+    if not found.entry.value.__module__.startswith("keras_dml."):
+        return found.definition
+    anchor = re.sub(r"[^a-z0-9_-]", "", found.entry.name)
+    return f"{found.definition} ({PAGE}#{anchor})"

@@ -8,9 +8,9 @@ import keras
 from keras_dml.data import ImageSet
 from keras_dml.evaluation import Results, compare
 from keras_dml.recipes import Recipe, building
-from keras_dml.runs.digest import digest
 from keras_dml.runs.folder import load_model, load_recipe
 from keras_dml.runs.outcome import Table
+from keras_dml.runs.provenance import digest
 from keras_dml.runs.training import measure
 from keras_dml.utils.types import Rows
 
@@ -28,6 +28,11 @@ class Measurement:
     recipe: Recipe
     images: ImageSet
     results: Results
+
+    def __str__(self) -> str:
+        return (
+            f"{self.recipe.source} (seed {self.recipe.seed}: {self.images!r})"
+        )
 
 
 def remeasure(
@@ -73,9 +78,9 @@ class Changes:
         if digest(first.images) != digest(second.images):
             raise ValueError(
                 "Two runs can be compared only on the same images, in the "
-                f"same order and classes. Received: {_data(first)} and "
-                f"{_data(second)}. Train both recipes on the same `data`; "
-                "validation and training images also hang on `seed`."
+                f"same order and classes. Received: {first} and {second}. "
+                "Train both recipes on the same `data`; validation and "
+                "training images also hang on `seed`."
             )
         self.first = first.results
         self.second = second.results
@@ -84,38 +89,39 @@ class Changes:
 
     def counts(self, metric: str) -> tuple[int, int, int]:
         """Numbers of queries that are better, worse and equal."""
-        better, worse = (len(rows) for rows in self._rows(metric))
+        better, worse = (len(self._changed(metric, x)) for x in (True, False))
         return better, worse, self.first.num_queries - better - worse
 
     def table(self, metric: str, better: bool, top: int) -> Table:
         """Header and rows of the queries that changed most."""
-        header = ["row", "image", "class", "first", "second"]
-        rows = self._rows(metric)[0 if better else 1][:top]
-        return [
-            header,
-            *([*self._named(r), *self._values(metric, r)] for r in rows),
-        ]
+        rows = []
+        for row in self._changed(metric, better)[:top].tolist():
+            position = int((self.first.query_rows == row).argmax())
+            values = self._values(metric, position)
+            rows.append([*self._named(row), *(f"{x:.4f}" for x in values)])
+        return [["row", "image", "class", "first", "second"], *rows]
 
     def every_query(self) -> Table:
         """Header and rows of all queries, for all metrics."""
-        header = ["row", "image", "class"]
-        for metric in self.comparison:
-            header += [f"{metric} {which}" for which in ("first", "second")]
+        columns = [
+            f"{x} {w}" for x in self.comparison for w in ("first", "second")
+        ]
         rows = [
             [
                 *self._named(row),
                 *(
-                    repr(float(results.per_query[metric][position]))
+                    repr(value)
                     for metric in self.comparison
-                    for results in (self.first, self.second)
+                    for value in self._values(metric, position)
                 ),
             ]
             for position, row in enumerate(self.first.query_rows.tolist())
         ]
-        return [header, *rows]
+        return [["row", "image", "class", *columns], *rows]
 
-    def _rows(self, metric: str) -> tuple[Rows, Rows]:
-        return self.comparison.better(metric), self.comparison.worse(metric)
+    def _changed(self, metric: str, better: bool) -> Rows:
+        found = self.comparison
+        return found.better(metric) if better else found.worse(metric)
 
     def _named(self, row: int) -> list[str]:
         images = self._images
@@ -125,16 +131,6 @@ class Changes:
             image = images.ids[row]
         return [str(row), image, images.names.get(label, str(label))]
 
-    def _values(self, metric: str, row: int) -> list[str]:
-        position = int((self.first.query_rows == row).argmax())
-        return [
-            f"{results.per_query[metric][position]:.4f}"
-            for results in (self.first, self.second)
-        ]
-
-
-def _data(measurement: Measurement) -> str:
-    data = measurement.recipe.data
-    path = getattr(data, "path", None)
-    name = f"{data.name} at {path}" if path else data.name
-    return f"{name} (seed {measurement.recipe.seed}: {measurement.images!r})"
+    def _values(self, metric: str, position: int) -> list[float]:
+        both = (self.first, self.second)
+        return [float(x.per_query[metric][position]) for x in both]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_dml import data, evaluation
 from keras_dml.callbacks import (
@@ -17,9 +18,6 @@ from keras_dml.callbacks import (
 )
 from keras_dml.callbacks.tensorboard import check_installed
 from keras_dml.recipes import Recipe, building
-from keras_dml.runs.checks import check_splits
-from keras_dml.runs.digest import digest
-from keras_dml.runs.environment import environment
 from keras_dml.runs.folder import (
     METRICS,
     TENSORBOARD,
@@ -29,7 +27,9 @@ from keras_dml.runs.folder import (
     write_outcome,
 )
 from keras_dml.runs.outcome import Outcome
+from keras_dml.runs.provenance import digest, environment
 from keras_dml.utils.files import atomic_file
+from keras_dml.utils.types import Rows
 
 
 def train(
@@ -52,7 +52,7 @@ def train(
             the model is built, so that a mistake in either leaves nothing
             behind and replaces nothing. It receives the recipe, the
             metrics of every epoch, the best and the last model, the
-            result, its value for each query and a one-page summary.
+            result, its values for each query and a one-page summary.
         verbose: As for `keras.Model.fit`.
         overwrite: Whether a run that is in the folder is replaced.
         tensorboard: Whether to log the training into `tensorboard` in the
@@ -82,9 +82,8 @@ def train(
     outcome = Outcome(
         recipe=recipe,
         images={
-            "train": len(splits.train),
-            "validation": len(splits.validation),
-            "test": len(splits.test),
+            role: len(getattr(splits, role))
+            for role in ("train", "validation", "test")
         },
         before=dict(before),
         after=measure(recipe, load_model(folder), splits),
@@ -120,6 +119,42 @@ def measure(
     )
 
 
+def check_splits(recipe: Recipe, splits: data.DataSplits) -> None:
+    """Checks that some query has something to find, on both sides.
+
+    Raises:
+        ValueError: If no image of the validation or of the test classes
+            has another one of its class to be found.
+    """
+    _check_pairs(recipe, splits.validation, "validation")
+    _check_pairs(
+        recipe, splits.test, "test", splits.query_rows, splits.gallery_rows
+    )
+
+
+def _check_pairs(
+    recipe: Recipe,
+    images: data.ImageSet,
+    role: str,
+    queries: Rows | None = None,
+    gallery: Rows | None = None,
+) -> None:
+    rows = np.arange(len(images))
+    queries = rows if queries is None else queries
+    gallery = rows if gallery is None else gallery
+    classes, codes = np.unique(images.labels, return_inverse=True)
+    found = np.bincount(codes[gallery], minlength=len(classes))[codes[queries]]
+    itself = np.isin(queries, gallery)
+    if not np.any(found > itself):
+        raise ValueError(
+            f"`data` of the recipe {recipe.name!r} must have two images of "
+            f"some {role} class, one to be searched for and one to be found. "
+            f"Received: {recipe.source}, where no two of the images of "
+            f"{role} classes ({len(rows)}) are of one class. Put the images "
+            "of one class into one folder, or give them one label."
+        )
+
+
 def _fit(
     recipe: Recipe,
     folder: Path,
@@ -130,7 +165,6 @@ def _fit(
     boards: list[EmbeddingTensorBoard],
 ) -> dict[str, Any]:
     own = building.callbacks(recipe, splits.train, batches)
-    division = [x for x in own if isinstance(x, Recluster)]
     monitor = recipe.evaluation.monitor
     validation = RetrievalEvaluation(
         splits.validation,
@@ -138,6 +172,7 @@ def _fit(
         metrics=tuple(dict.fromkeys(("recall@1", "map@r", monitor))),
     )
     checkpoint = Checkpoint(folder, monitor=f"val_{monitor}")
+    rates = LearningRateMonitor()
     log = keras.callbacks.CSVLogger(str(folder / METRICS))
     start = time.perf_counter()
     interrupted = False
@@ -145,14 +180,7 @@ def _fit(
         model.fit(
             building.pipeline(recipe, splits.train, batches, model.input_shape),
             epochs=recipe.epochs,
-            callbacks=[
-                *own,
-                validation,
-                checkpoint,
-                LearningRateMonitor(),
-                log,
-                *boards,
-            ],
+            callbacks=[*own, validation, checkpoint, rates, log, *boards],
             verbose=verbose,
         )
     except KeyboardInterrupt:
@@ -161,30 +189,25 @@ def _fit(
             model.save(partial)
         for writer in (log, *boards):
             writer.on_train_end()  # Closes the file.
+    divided = [x.divisions for x in own if isinstance(x, Recluster)]
+    divisions = [x for each in divided for x in each]
     seconds = {
         "training": time.perf_counter() - start,
         "evaluation": validation.seconds,
-        "division": sum(d.seconds for c in division for d in c.divisions),
+        "division": sum(x.seconds for x in divisions),
         "tensorboard": sum(board.seconds for board in boards),
     }
-    steps = len(model.history.epoch) * batches.steps
+    images = len(model.history.epoch) * batches.steps * batches.batch_size
+    other = sum(seconds.values()) - seconds["training"]
+    rate = images / (seconds["training"] - other) if images else None
     return {
         "best_epoch": checkpoint.best_epoch,
         "monitored": checkpoint.best,
-        "divisions": _reports(division),
+        "divisions": [vars(x) for x in divisions],
         "seconds": seconds,
-        "images_per_second": _speed(steps * batches.batch_size, seconds),
+        "images_per_second": rate,
         "interrupted": interrupted,
     }
-
-
-def _reports(division: list[Recluster]) -> list[dict[str, Any]]:
-    return [vars(d) for callback in division for d in callback.divisions]
-
-
-def _speed(images: int, seconds: dict[str, float]) -> float | None:
-    other = sum(seconds.values()) - seconds["training"]
-    return images / (seconds["training"] - other) if images else None
 
 
 def _board(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from keras_dml.evaluation import METRICS
-from keras_dml.runs.definitions import PAGE, definition, definitions
+from keras_dml.runs.outcome import PAGE, definition, definitions
 
 ROOT = Path(__file__).parents[2]
 

@@ -161,7 +161,7 @@ def _show_differences(changes: "Changes", title: str, units: str) -> None:
 
 
 def _show_definitions(metrics: list[str]) -> None:
-    from keras_dml.runs.definitions import definitions
+    from keras_dml.runs.outcome import definitions
 
     for line in definitions(metrics):
         click.echo(line)

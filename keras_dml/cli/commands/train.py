@@ -33,8 +33,7 @@ def train(
     """Train what RECIPE describes, and measure it before and after."""
     from keras_dml import recipes, runs
     from keras_dml.callbacks.tensorboard import check_installed
-    from keras_dml.runs.definitions import definitions
-    from keras_dml.runs.outcome import divisions_table
+    from keras_dml.runs.outcome import definitions, divisions_table
 
     if tensorboard:
         check_installed("--tensorboard")

@@ -1,7 +1,10 @@
 """Comparison: what the runs of a benchmark say together."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
 
 from keras_dml.evaluation import (
     Difference,
@@ -20,7 +23,9 @@ from keras_dml.runs.benchmark.statistics import (
 )
 from keras_dml.runs.folder import QUERIES, read_queries
 
-Done = dict[tuple[str, int], Entry]
+Done: TypeAlias = dict[tuple[str, int], Entry]
+Entries: TypeAlias = dict[int, Entry]
+"""Runs of one recipe that did not fail, by seed."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ class Line:
     """
 
     recipe: str
-    entries: dict[int, Entry]
+    entries: Entries
     seconds: float | None = None
     images_per_second: float | None = None
     measured: dict[str, Measured] = field(default_factory=dict)
@@ -79,75 +84,68 @@ class Line:
 
 def lines(plan: Plan, done: Done) -> list[Line]:
     """A line for each recipe of a plan, in its order."""
-    baseline = _entries(plan, done, plan.baseline)
-    return [
-        _line(plan, _entries(plan, done, recipe.name), recipe.name, baseline)
+    entries: dict[str, Entries] = {
+        recipe.name: {
+            seed: entry
+            for seed in range(plan.seeds)
+            if (entry := done.get((recipe.name, seed))) and entry.error is None
+        }
         for recipe in plan.recipes
-    ]
-
-
-def _entries(plan: Plan, done: Done, recipe: str) -> dict[int, Entry]:
-    return {
-        seed: entry
-        for seed in range(plan.seeds)
-        if (entry := done.get((recipe, seed))) and entry.error is None
     }
+    baseline = entries[plan.baseline]
+    return [_line(plan, name, own, baseline) for name, own in entries.items()]
 
 
-def _line(
-    plan: Plan,
-    entries: dict[int, Entry],
-    recipe: str,
-    baseline: dict[int, Entry],
-) -> Line:
+def _line(plan: Plan, recipe: str, entries: Entries, baseline: Entries) -> Line:
     if not entries:
         return Line(recipe, entries)
     shared = [seed for seed in entries if seed in baseline]
     same = _test_sets(entries) == _test_sets(baseline)
-    compared = recipe != plan.baseline and same and shared
+    gains: dict[str, Gain] = {}
+    if recipe != plan.baseline and same and shared:
+        gains = _gains(plan, recipe, entries, baseline, shared)
     return Line(
         recipe,
         entries,
-        _mean([entry.seconds for entry in entries.values()]),
-        _mean([entry.images_per_second for entry in entries.values()]),
+        _mean(entry.seconds for entry in entries.values()),
+        _mean(entry.images_per_second for entry in entries.values()),
         _measured(plan, recipe, entries),
-        _gains(plan, recipe, entries, baseline, shared) if compared else {},
+        gains,
         len(shared),
         bool(baseline) and not same,
     )
 
 
-def _test_sets(entries: dict[int, Entry]) -> set[str | None]:
+def _test_sets(entries: Entries) -> set[str | None]:
     return {entry.test_set for entry in entries.values()}
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
+def _mean(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
-    return mean_interval(known).estimate if known else None
+    return float(np.mean(known)) if known else None
 
 
-def _measured(
-    plan: Plan, recipe: str, entries: dict[int, Entry]
-) -> dict[str, Measured]:
+def _measured(plan: Plan, recipe: str, entries: Entries) -> dict[str, Measured]:
     over_queries: dict[str, Interval] = {}
     if len(_test_sets(entries)) == 1:
-        results = _averaged(plan, recipe, list(entries))
+        results = _averaged(plan, recipe, entries)
         if results and results.per_query:
             over_queries = bootstrap(results)
+    metrics = _metrics(entries, entries)
     return {
         name: Measured(
-            mean_interval([metrics[name] for metrics in _metrics(entries)]),
+            mean_interval([each[name] for each in metrics]),
             over_queries.get(name),
         )
-        for name in _metrics(entries)[0]
+        for name in metrics[0]
     }
 
 
 def _gains(
     plan: Plan,
     recipe: str,
-    entries: dict[int, Entry],
-    baseline: dict[int, Entry],
+    entries: Entries,
+    baseline: Entries,
     shared: list[int],
 ) -> dict[str, Gain]:
     first = _averaged(plan, plan.baseline, shared)
@@ -155,13 +153,11 @@ def _gains(
     over_queries: dict[str, Difference] = {}
     if first and second and set(first.per_query) & set(second.per_query):
         over_queries = compare(first, second)
-    mine = _metrics({seed: entries[seed] for seed in shared})
-    theirs = _metrics({seed: baseline[seed] for seed in shared})
+    mine, theirs = _metrics(entries, shared), _metrics(baseline, shared)
     return {
         name: Gain(
             paired_difference(
-                [metrics[name] for metrics in theirs],
-                [metrics[name] for metrics in mine],
+                [each[name] for each in theirs], [each[name] for each in mine]
             ),
             over_queries.get(name),
         )
@@ -170,14 +166,13 @@ def _gains(
     }
 
 
-def _metrics(entries: dict[int, Entry]) -> list[dict[str, float]]:
-    return [entry.metrics or {} for entry in entries.values()]
+def _metrics(entries: Entries, seeds: Iterable[int]) -> list[dict[str, float]]:
+    return [entries[seed].metrics or {} for seed in seeds]
 
 
-def _averaged(plan: Plan, recipe: str, seeds: Sequence[int]) -> Results | None:
+def _averaged(plan: Plan, recipe: str, seeds: Iterable[int]) -> Results | None:
     """Results by query, averaged; None if some were removed since."""
-    folders = {run.key: run.folder for run in plan.runs()}
-    paths = [folders[recipe, seed] / QUERIES for seed in seeds]
+    paths = [plan.folder(recipe, seed) / QUERIES for seed in seeds]
     if not all(path.exists() for path in paths):
         return None
     return averaged([read_queries(path) for path in paths])

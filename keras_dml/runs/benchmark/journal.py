@@ -75,14 +75,11 @@ class Journal:
         """Adds an entry."""
         line = json.dumps(asdict(entry), ensure_ascii=False) + "\n"
         with self.path.open("ab+") as file:
-            file.truncate(self._complete())
+            # Without a last line that has no end.
+            file.truncate(self.path.read_bytes().rfind(b"\n") + 1)
             file.write(line.encode())
             file.flush()
             os.fsync(file.fileno())
-
-    def _complete(self) -> int:
-        """Size of the file without a last line that has no end."""
-        return self.path.read_bytes().rfind(b"\n") + 1
 
     def _parsed(self, number: int, line: bytes) -> Entry:
         try:

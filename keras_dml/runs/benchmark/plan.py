@@ -62,11 +62,15 @@ class Plan:
         return [
             Run(
                 recipe.model_copy(update={"seed": seed}),
-                self.output / recipe.name / f"seed-{seed}",
+                self.folder(recipe.name, seed),
             )
             for seed in range(self.seeds)
             for recipe in self.recipes
         ]
+
+    def folder(self, recipe: str, seed: int) -> Path:
+        """Where the run of a recipe with a seed goes."""
+        return self.output / recipe / f"seed-{seed}"
 
 
 def read_plan(
@@ -102,8 +106,7 @@ def read_plan(
             f"base. Received: {list(recipes)}."
         )
     _check_names(names, texts)
-    if baseline is None:
-        baseline = names[0]
+    baseline = names[0] if baseline is None else baseline
     if baseline not in names:
         raise ValueError(
             "`baseline` of benchmark must be the name of one of its recipes. "
@@ -129,14 +132,13 @@ def _load(text: str, settings: Sequence[str]) -> Recipe:
 
 
 def _check_names(names: list[str], texts: list[str]) -> None:
-    for name in names:
+    for position, name in enumerate(names):
         if not re.fullmatch(r"\w[\w.+-]*", name):
             raise RecipeError(
                 "`name` of a recipe in a benchmark must be fit for a folder: "
                 "letters, digits, `_`, and after the first of them also `.`, "
                 f"`+`, `-`. Received: name={name!r}."
             )
-    for position, name in enumerate(names):
         first = names.index(name)
         if first < position:
             raise RecipeError(

@@ -3,18 +3,27 @@
 import csv
 import io
 import math
+from collections import Counter
+from typing import Any
 
 from keras_dml.evaluation import Interval
-from keras_dml.runs.benchmark.comparison import Done, Gain, Line, lines
+from keras_dml.runs.benchmark.comparison import Done, Line, lines
 from keras_dml.runs.benchmark.plan import Plan
-from keras_dml.runs.definitions import definitions
-from keras_dml.runs.environment import CODE
-from keras_dml.runs.outcome import Table, markdown
+from keras_dml.runs.outcome import Table, definitions, markdown
+from keras_dml.runs.provenance import CODE
 from keras_dml.utils.files import write_atomically
 
 REPORT = "results.md"
 VALUES = "results.csv"
 NOTHING = "–"
+
+COLUMNS = (
+    "recipe", "metric", "seeds", "mean", "seeds_low", "seeds_high",
+    "queries_low", "queries_high", "baseline", "shared_seeds",
+    "difference", "difference_seeds_low", "difference_seeds_high",
+    "p_seeds", "difference_queries_low", "difference_queries_high",
+    "p_queries", "training_seconds", "images_per_second",
+)  # fmt: skip
 
 
 def write_report(plan: Plan, done: Done, command: str) -> list[Line]:
@@ -32,30 +41,27 @@ def write_report(plan: Plan, done: Done, command: str) -> list[Line]:
 
 def overview(plan: Plan, found: list[Line]) -> Table:
     """One row for each recipe: its metrics and what it costs."""
-    names = metric_names(found)
+    names = _metric_names(found)
     header = ["recipe", "seeds", *names, "training, s", "images/s"]
     return [header, *(_overview_row(plan, names, line) for line in found)]
 
 
-def metric_names(found: list[Line]) -> list[str]:
-    """All metrics of all recipes, in order."""
+def _metric_names(found: list[Line]) -> list[str]:
     return list(dict.fromkeys(name for x in found for name in x.measured))
 
 
 def _overview_row(plan: Plan, names: list[str], line: Line) -> list[str]:
     measured = [line.measured.get(name) for name in names]
+    costs = line.seconds, line.images_per_second
     return [
         line.recipe,
         f"{len(line.entries)} of {plan.seeds}",
-        *(plus_minus(m.over_seeds) if m else NOTHING for m in measured),
-        NOTHING if line.seconds is None else f"{line.seconds:.0f}",
-        NOTHING
-        if line.images_per_second is None
-        else f"{line.images_per_second:.0f}",
+        *(_plus_minus(m.over_seeds) if m else NOTHING for m in measured),
+        *(NOTHING if x is None else f"{x:.0f}" for x in costs),
     ]
 
 
-def plus_minus(interval: Interval) -> str:
+def _plus_minus(interval: Interval) -> str:
     """The estimate ± half the length of its interval, if it has one."""
     text = f"{interval.estimate:.4f}"
     half = interval.high - interval.estimate
@@ -63,7 +69,7 @@ def plus_minus(interval: Interval) -> str:
 
 
 def _report(plan: Plan, done: Done, found: list[Line], command: str) -> str:
-    names = metric_names(found)
+    names = _metric_names(found)
     parts = [
         "# Benchmark",
         f"```console\n$ {command}\n```",
@@ -83,12 +89,11 @@ def _report(plan: Plan, done: Done, found: list[Line], command: str) -> str:
 def _environments(done: Done) -> str:
     known = [dict(e.environment) for e in done.values() if e.environment]
     codes = {environment.pop(CODE, "") for environment in known}
-    texts = [
+    counts = Counter(
         ", ".join(v if k == "hardware" else f"{k} {v}" for k, v in e.items())
         for e in known
-    ]
-    different = list(dict.fromkeys(texts))
-    lines = [f"On {text} ({texts.count(text)} runs)." for text in different]
+    )
+    lines = [f"On {text} ({count} runs)." for text, count in counts.items()]
     if len(codes) > 1:
         lines.append(
             "The code of keras-dml was changed between runs: "
@@ -100,10 +105,9 @@ def _environments(done: Done) -> str:
 def _state(plan: Plan, done: Done) -> str:
     failed = sum(entry.error is not None for entry in done.values())
     wanted = len(plan.runs())
-    open_ = wanted - len(done)
     text = f"{len(done) - failed} of {wanted} runs finished"
     text += f", {failed} failed" if failed else ""
-    text += f", {open_} still to do" if open_ else ""
+    text += f", {wanted - len(done)} still to do" if wanted > len(done) else ""
     return text + "."
 
 
@@ -113,37 +117,32 @@ def _metric_section(plan: Plan, found: list[Line], name: str) -> str:
         f"− {plan.baseline}", "over seeds", "p", "over queries", "p",
     ]  # fmt: skip
     rows = [_metric_row(line, name) for line in found if name in line.measured]
+    parts = [f"## {name}", markdown([header, *rows])]
     others = [line.recipe for line in found if line.on_other_images]
-    note = (
-        f"\n\nNot compared, as their test images are not those of "
-        f"{plan.baseline}: {', '.join(others)}."
-        if others
-        else ""
-    )
-    return f"## {name}\n\n{markdown([header, *rows])}{note}"
+    if others:
+        parts.append(
+            "Not compared, as their test images are not those of "
+            f"{plan.baseline}: {', '.join(others)}."
+        )
+    return "\n\n".join(parts)
 
 
 def _metric_row(line: Line, name: str) -> list[str]:
-    measured = line.measured[name]
-    return [
+    measured, gain = line.measured[name], line.gains.get(name)
+    row = [
         line.recipe,
         f"{measured.over_seeds.estimate:.4f}",
         ends(measured.over_seeds),
         ends(measured.over_queries),
-        *_gain_cells(line.gains.get(name)),
     ]
-
-
-def _gain_cells(gain: Gain | None) -> list[str]:
     if gain is None:
-        return [NOTHING] * 5
+        return row + [NOTHING] * 5
     seeds, queries = gain.over_seeds, gain.over_queries
     return [
+        *row,
         f"{seeds.estimate:+.4f}",
-        ends(seeds, "+"),
-        p_value(seeds.p_value),
-        ends(queries, "+"),
-        NOTHING if queries is None else p_value(queries.p_value),
+        *(ends(seeds, "+"), p_value(seeds.p_value)),
+        *(ends(queries, "+"), p_value(queries.p_value if queries else None)),
     ]
 
 
@@ -154,9 +153,9 @@ def ends(interval: Interval | None, sign: str = "") -> str:
     return f"[{interval.low:{sign}.4f}, {interval.high:{sign}.4f}]"
 
 
-def p_value(value: float) -> str:
-    """A p value to three digits."""
-    if math.isnan(value):
+def p_value(value: float | None) -> str:
+    """A p value to three digits, if there is one."""
+    if value is None or math.isnan(value):
         return NOTHING
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
@@ -196,43 +195,40 @@ comparisons."""
 def _values(plan: Plan, found: list[Line]) -> str:
     """One row for each recipe and metric, as CSV."""
     file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(
-        [
-            "recipe", "metric", "seeds", "mean", "seeds_low", "seeds_high",
-            "queries_low", "queries_high", "baseline", "shared_seeds",
-            "difference", "difference_seeds_low", "difference_seeds_high",
-            "p_seeds", "difference_queries_low", "difference_queries_high",
-            "p_queries", "training_seconds", "images_per_second",
-        ]
-    )  # fmt: skip
+    writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+    writer.writeheader()
     for line in found:
         for name in line.measured:
-            writer.writerow(_csv_row(plan, line, name))
+            row = _csv_row(plan, line, name)
+            # NaN, which is nothing's equal, is an empty cell.
+            writer.writerow({k: v for k, v in row.items() if v == v})
     return file.getvalue()
 
 
-def _csv_row(plan: Plan, line: Line, name: str) -> list[object]:
+def _csv_row(plan: Plan, line: Line, name: str) -> dict[str, Any]:
     measured, gain = line.measured[name], line.gains.get(name)
-    row: list[object] = [line.recipe, name, len(line.entries)]
-    row += [measured.over_seeds.estimate, *_csv_ends(measured.over_seeds)]
-    row += _csv_ends(measured.over_queries)
-    row += [plan.baseline, line.shared_seeds]
-    if gain is None:
-        row += [""] * 7
-    else:
-        over_seeds, over_queries = gain.over_seeds, gain.over_queries
-        row += [over_seeds.estimate, *_csv_ends(over_seeds)]
-        row += [_number(over_seeds.p_value), *_csv_ends(over_queries)]
-        row += ["" if over_queries is None else over_queries.p_value]
-    return [*row, line.seconds, line.images_per_second]
+    row: dict[str, Any] = {
+        "recipe": line.recipe,
+        "metric": name,
+        "seeds": len(line.entries),
+        "mean": measured.over_seeds.estimate,
+        **_csv_ends("seeds", measured.over_seeds),
+        **_csv_ends("queries", measured.over_queries),
+        "baseline": plan.baseline,
+        "shared_seeds": line.shared_seeds,
+        "training_seconds": line.seconds,
+        "images_per_second": line.images_per_second,
+    }
+    if gain is not None:
+        row |= _csv_ends("difference_seeds", gain.over_seeds)
+        row |= _csv_ends("difference_queries", gain.over_queries)
+        row["difference"] = gain.over_seeds.estimate
+        row["p_seeds"] = gain.over_seeds.p_value
+        row["p_queries"] = gain.over_queries and gain.over_queries.p_value
+    return row
 
 
-def _csv_ends(interval: Interval | None) -> list[object]:
+def _csv_ends(name: str, interval: Interval | None) -> dict[str, float]:
     if interval is None:
-        return ["", ""]
-    return [_number(interval.low), _number(interval.high)]
-
-
-def _number(value: float) -> object:
-    return "" if math.isnan(value) else value
+        return {}
+    return {f"{name}_low": interval.low, f"{name}_high": interval.high}

@@ -10,8 +10,6 @@ import numpy as np
 from keras_dml.evaluation import Interval, Results
 from keras_dml.utils.types import FloatArray
 
-CONFIDENCE = 0.95
-
 
 @dataclass(frozen=True)
 class PairedDifference(Interval):
@@ -26,7 +24,7 @@ class PairedDifference(Interval):
 
 
 def mean_interval(
-    values: Sequence[float] | FloatArray, confidence: float = CONFIDENCE
+    values: Sequence[float] | FloatArray, confidence: float = 0.95
 ) -> Interval:
     """The mean of independent values and its confidence interval.
 
@@ -53,9 +51,7 @@ def mean_interval(
 
 
 def paired_difference(
-    first: Sequence[float],
-    second: Sequence[float],
-    confidence: float = CONFIDENCE,
+    first: Sequence[float], second: Sequence[float]
 ) -> PairedDifference:
     """How much greater the second of two paired samples is.
 
@@ -65,22 +61,15 @@ def paired_difference(
     Args:
         first: One value for each seed.
         second: The other recipe's, for the same seeds.
-        confidence: Probability mass of the interval.
     """
     from scipy import stats
 
-    with np.errstate(invalid="ignore"):  # ∞ − ∞ is NaN, and stays so.
-        gains = np.subtract(second, first)
-    interval = mean_interval(gains, confidence)
-    p_value = math.nan
-    if not math.isnan(interval.low) and gains.any():
-        with warnings.catch_warnings():
-            # Of differences that are all alike, whose p value is 0.
-            warnings.simplefilter("ignore", RuntimeWarning)
-            p_value = float(stats.ttest_rel(second, first).pvalue)
-    return PairedDifference(
-        interval.estimate, interval.low, interval.high, p_value
-    )
+    with warnings.catch_warnings():
+        # Of one pair, and of differences that are all alike or not finite.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        interval = mean_interval(np.subtract(second, first))
+        p_value = float(stats.ttest_rel(second, first).pvalue)
+    return PairedDifference(**vars(interval), p_value=p_value)
 
 
 def averaged(results: Sequence[Results]) -> Results:
@@ -103,19 +92,15 @@ def averaged(results: Sequence[Results]) -> Results:
                 f"Received: {first.num_queries} and {other.num_queries} "
                 "queries in different rows. Measure all on the same images."
             )
+    about = first.to_dict()
+    del about["metrics"]
     return Results(
         {name: float(np.mean([r[name] for r in results])) for name in first},
-        num_queries=first.num_queries,
-        num_excluded=first.num_excluded,
-        num_classes=first.num_classes,
-        gallery_size=first.gallery_size,
-        distance=first.distance,
-        num_draws=first.num_draws,
+        **{**about, "per_seed": {}},
         per_query={
             name: np.mean([r.per_query[name] for r in results], axis=0)
             for name in first.per_query
         },
-        per_seed={},
         query_rows=first.query_rows,
         query_labels=first.query_labels,
     )

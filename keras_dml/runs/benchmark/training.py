@@ -1,13 +1,13 @@
 """Training of several recipes with several seeds, resumed where it ended."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import yaml
 
-from keras_dml.recipes import RecipeError, dump, load
-from keras_dml.runs.benchmark.comparison import Line
+from keras_dml.recipes import RecipeError, load
+from keras_dml.runs.benchmark.comparison import Done, Line
 from keras_dml.runs.benchmark.execution import execute
 from keras_dml.runs.benchmark.journal import Entry, Journal, locked
 from keras_dml.runs.benchmark.plan import SEPARATOR, Plan, Run
@@ -54,7 +54,10 @@ def benchmark(
         waiting = [run for run in plan.runs() if run.key not in done]
         try:
             for number, run in enumerate(waiting, 1):
-                echo(f"[{number}/{len(waiting)}] {_title(run)}")
+                name, seed = run.key
+                echo(
+                    f"[{number}/{len(waiting)}] {name}, seed {seed} ({run.log})"
+                )
                 entry = _ended(run, execute(run))
                 journal.append(entry)
                 done[run.key] = entry
@@ -67,9 +70,7 @@ def benchmark(
     return list(done.values()), found
 
 
-def _done(
-    plan: Plan, journal: Journal, retry: bool
-) -> dict[tuple[str, int], Entry]:
+def _done(plan: Plan, journal: Journal, retry: bool) -> Done:
     """Entries of the runs of the plan that need not be done again."""
     entries = journal.entries()
     done = {}
@@ -100,8 +101,10 @@ def _same_recipe(run: Run, entry: Entry) -> bool:
 
 def _changed(run: Run) -> str:
     path = run.folder / RECIPE
-    before = _settings(path.read_text("utf-8")) if path.exists() else {}
-    after = _settings(dump(run.recipe))
+    before: dict[str, str] = {}
+    if path.exists():
+        before = _settings(yaml.safe_load(path.read_text("utf-8")))
+    after = _settings(run.recipe.model_dump(mode="json"))
     changes = [
         f"{key}: {before.get(key, 'nothing')} → {after.get(key, 'nothing')}"
         for key in {**before, **after}
@@ -112,23 +115,19 @@ def _changed(run: Run) -> str:
         f"trained: its result for seed {run.recipe.seed} is in {run.folder}, "
         "and these settings have changed:\n  "
         + "\n  ".join(changes)
-        + "\nGive "
-        f"it another name (RECIPE{SEPARATOR}name=NAME), or use another "
-        "--output."
+        + f"\nGive it another name (RECIPE{SEPARATOR}name=NAME), or use "
+        "another --output."
     )
 
 
-def _settings(recipe: str) -> dict[str, str]:
-    """A recipe's settings as "key.key": "value"."""
-    return dict(_flat(yaml.safe_load(recipe), ()))
-
-
-def _flat(value: Any, keys: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+def _settings(value: Any, *keys: str) -> dict[str, str]:
+    """Settings inside a recipe as "key.key": "value"."""
     if not isinstance(value, dict) or not value:
-        yield ".".join(keys), json.dumps(value)
-        return
+        return {".".join(keys): json.dumps(value)}
+    found: dict[str, str] = {}
     for key, below in value.items():
-        yield from _flat(below, (*keys, str(key)))
+        found |= _settings(below, *keys, str(key))
+    return found
 
 
 def _ended(run: Run, error: str | None) -> Entry:
@@ -136,19 +135,13 @@ def _ended(run: Run, error: str | None) -> Entry:
     if error is not None:
         return Entry(*head, error=error)
     result = load_result(run.folder)
+    same = ("best_epoch", "images_per_second", "test_set", "environment")
     return Entry(
         *head,
         metrics=result["after"],
-        best_epoch=result["best_epoch"],
         seconds=result["seconds"]["training"],
-        images_per_second=result["images_per_second"],
-        test_set=result["test_set"],
-        environment=result["environment"],
+        **{key: result[key] for key in same},
     )
-
-
-def _title(run: Run) -> str:
-    return f"{run.recipe.name}, seed {run.recipe.seed} ({run.log})"
 
 
 def _outcome(entry: Entry) -> str:
