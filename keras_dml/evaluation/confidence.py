@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from keras_dml.evaluation.results import Results
+from keras_dml.utils.arguments import check_choice, check_count, check_fraction
 from keras_dml.utils.types import FloatArray, Rows
 
 UNITS = ("queries", "classes")
@@ -85,22 +86,15 @@ def bootstrap(
         )
     values = _table(results, names)
     means = _resampled(values, results, num_resamples, units, seed)
-    low, high = _percentiles(means, confidence)
-    estimates = values.mean(axis=0)
+    rows = zip(values.mean(axis=0), *_ends(means, confidence), strict=True)
     return {
-        name: Interval(float(estimates[i]), float(low[i]), float(high[i]))
-        for i, name in enumerate(names)
+        name: Interval(*map(float, row))
+        for name, row in zip(names, rows, strict=True)
     }
 
 
 class Comparison(dict[str, Difference]):
-    """Differences of two results on the same queries, by metric.
-
-    Args:
-        first: Results of the first model.
-        second: Results of the second.
-        differences: By metric.
-    """
+    """Differences of two results on the same queries, by metric."""
 
     def __init__(
         self,
@@ -153,10 +147,7 @@ def compare(
     Args:
         first: Results of the first model.
         second: Results of the second.
-        confidence: Probability mass of the intervals.
-        num_resamples: Number of bootstrap samples.
-        units: "queries" or "classes"; see `bootstrap`.
-        seed: Seed of the draws.
+        confidence, num_resamples, units, seed: As for `bootstrap`.
 
     Returns:
         Second less first for each retrieval metric that both have.
@@ -188,10 +179,14 @@ def compare(
         )
     gains = _table(second, names) - _table(first, names)
     means = _resampled(gains, first, num_resamples, units, seed)
-    low, high = _percentiles(means, confidence)
-    share = (means > 0).mean(axis=0) + 0.5 * (means == 0).mean(axis=0)
+    # Of all resamples and the measured one, those on either side of zero.
+    on_a_side = [(means <= 0).sum(axis=0) + 1, (means >= 0).sum(axis=0) + 1]
     rows = zip(
-        gains.mean(axis=0), low, high, share, _p_values(means), strict=True
+        gains.mean(axis=0),
+        *_ends(means, confidence),
+        (means > 0).mean(axis=0) + 0.5 * (means == 0).mean(axis=0),
+        np.minimum(1, 2 * np.minimum(*on_a_side) / (len(means) + 1)),
+        strict=True,
     )
     differences = {
         name: Difference(*map(float, row))
@@ -203,21 +198,9 @@ def compare(
 def _check(
     owner: str, confidence: float, num_resamples: int, units: str
 ) -> None:
-    if not 0 < confidence < 1:
-        raise ValueError(
-            f"`confidence` of {owner} must lie between 0 and 1. Received: "
-            f"confidence={confidence}. Use 0.95."
-        )
-    if num_resamples < 1:
-        raise ValueError(
-            f"`num_resamples` of {owner} must be positive. Received: "
-            f"num_resamples={num_resamples}. Use 1000."
-        )
-    if units not in UNITS:
-        raise ValueError(
-            f"`units` of {owner} must be one of {UNITS}. Received: "
-            f"units={units!r}."
-        )
+    check_fraction(owner, "confidence", confidence)
+    check_count(owner, "num_resamples", num_resamples)
+    check_choice(owner, "units", units, UNITS)
 
 
 def _table(results: Results, names: list[str]) -> FloatArray:
@@ -262,18 +245,8 @@ def _weights(count: int, num_resamples: int, seed: int) -> Iterator[FloatArray]:
         yield counts.reshape(size, count).astype(np.float64)
 
 
-def _p_values(means: FloatArray) -> FloatArray:
-    """Two-sided p values of no difference, (metrics,)."""
-    not_above = (means <= 0).sum(axis=0)
-    not_below = (means >= 0).sum(axis=0)
-    smaller = np.minimum(not_above, not_below)
-    p_values: FloatArray = np.minimum(1, 2 * (smaller + 1) / (len(means) + 1))
-    return p_values
-
-
-def _percentiles(
-    means: FloatArray, confidence: float
-) -> tuple[FloatArray, FloatArray]:
+def _ends(means: FloatArray, confidence: float) -> FloatArray:
+    """Lower and upper ends of the intervals, (2, metrics)."""
     tail = (1 - confidence) / 2
-    low, high = np.quantile(means, [tail, 1 - tail], axis=0)
-    return low, high
+    ends: FloatArray = np.quantile(means, [tail, 1 - tail], axis=0)
+    return ends

@@ -38,6 +38,15 @@ def check_positive(owner: str, name: str, value: float) -> None:
         )
 
 
+def check_fraction(owner: str, name: str, value: float) -> None:
+    """Raises `ValueError` unless `value` is between 0 and 1, and neither."""
+    if not 0 < value < 1:
+        raise ValueError(
+            f"`{name}` of {owner} must lie between 0 and 1. "
+            f"Received: {name}={value!r}."
+        )
+
+
 def check_count(owner: str, name: str, value: Any, least: int = 1) -> int:
     """`value` as an int; raises `ValueError` unless it is one >= `least`.
 

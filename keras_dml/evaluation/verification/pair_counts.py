@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,8 +100,8 @@ def pair_blocks(
             yield rows, columns, _cells(left @ right.T), later
 
 
-def threshold_at(position: int) -> float:
-    """The threshold at a position of `accepted_positive`."""
+def threshold_at(position: Any) -> Any:
+    """The threshold, or thresholds, at a position of `accepted_positive`."""
     return -1.0 + position * STEP
 
 

@@ -1,5 +1,6 @@
 """Thresholds: the similarity from which two images count as of one class."""
 
+import contextlib
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -9,15 +10,14 @@ from keras_dml.evaluation.verification.class_bootstrap import (
     ClassBootstrap,
     quantile_positions,
 )
-from keras_dml.evaluation.verification.criteria import Criterion
 from keras_dml.evaluation.verification.pair_counts import (
     PairCounts,
     count_pairs,
     threshold_at,
 )
-from keras_dml.utils.arguments import check_count
+from keras_dml.utils.arguments import check_count, check_fraction
 from keras_dml.utils.arrays import as_ids
-from keras_dml.utils.types import Config, FloatArray
+from keras_dml.utils.types import Config, FloatArray, Rows
 from keras_dml.utils.unit_embeddings import UnitEmbeddings
 
 
@@ -82,6 +82,66 @@ def _percent(rate: float) -> str:
     return f"{100 * rate:.3g}%"
 
 
+@dataclass(frozen=True)
+class Criterion:
+    """What a threshold has to be best at.
+
+    Attributes:
+        name: "eer", "f1" or "fpr".
+        rate: The false positive rate that "fpr" allows.
+    """
+
+    name: str
+    rate: float = 0.0
+
+    @classmethod
+    def parse(cls, text: str) -> "Criterion":
+        """A criterion from "eer", "f1" or "fpr=0.01"."""
+        if text in ("eer", "f1"):
+            return cls(text)
+        if text.startswith("fpr="):
+            with contextlib.suppress(ValueError):
+                if 0 < (rate := float(text.removeprefix("fpr="))) < 1:
+                    return cls("fpr", rate)
+        raise ValueError(
+            "`criterion` of calibrate must be 'eer', 'f1' or 'fpr=RATE', the "
+            f"rate between 0 and 1. Received: criterion={text!r}. Use for "
+            "instance 'eer' or 'fpr=0.01'."
+        )
+
+    def choose(self, counts: PairCounts) -> int:
+        """The position of the best threshold among all of them."""
+        hits, false = counts.accepted_positive, counts.accepted_negative
+        if self.name == "fpr":
+            return int(np.argmax(false <= self.rate * counts.negatives))
+        if self.name == "f1":
+            return _best(_f1(hits, false))
+        # The shares, times both totals, to be exact.
+        missed = (counts.positives - hits) * counts.negatives
+        return _best(-np.abs(missed - false * counts.positives))
+
+    def choose_between(
+        self, thresholds: FloatArray, hits: FloatArray, false: FloatArray
+    ) -> float:
+        """The best threshold, from what some of them accept.
+
+        Args:
+            thresholds: Ascending, (T,).
+            hits: Pairs of one class from each on, (T,); the first accepts
+                all, the last none.
+            false: Pairs of two classes from each on, (T,).
+
+        Returns:
+            A threshold, interpolated linearly; NaN without pairs.
+        """
+        if not (hits[0] and false[0]):
+            return np.nan
+        if self.name == "f1":
+            return float(thresholds[_best(_f1(hits, false))])
+        allowed = self.rate if self.name == "fpr" else 1 - hits / hits[0]
+        return _crossing(thresholds, allowed - false / false[0])
+
+
 def calibrate(
     embeddings: Any,
     labels: Any,
@@ -133,22 +193,30 @@ def calibrate(
         tasks", IJCV 2024, section 3.
     """
     chooses = Criterion.parse(criterion)
-    _check(confidence, num_resamples)
+    check_fraction("calibrate", "confidence", confidence)
+    check_count("calibrate", "num_resamples", num_resamples, least=0)
     x = UnitEmbeddings(embeddings, None, "embeddings", "calibrate").array
     labels = as_ids(labels, len(x), "labels", "calibrate")
     classes = np.unique(labels, return_inverse=True)[1]
     counts = count_pairs(x, classes)
     _check_pairs(counts, chooses)
     position = chooses.choose(counts)
-    value = threshold_at(position)
     low, high = None, None
     if num_resamples:
         bootstrap = ClassBootstrap(x, classes, num_resamples, seed)
-        low, high = _interval(bootstrap, counts, chooses, confidence)
+        positions = quantile_positions(counts)
+        thresholds = threshold_at(positions)
+        chosen = [
+            chooses.choose_between(thresholds, *accepted)
+            for accepted in zip(*bootstrap.accepted(positions), strict=True)
+        ]
+        tail = (1 - confidence) / 2
+        # Samples without pairs of both kinds choose nothing.
+        low, high = np.nanquantile(chosen, [tail, 1 - tail]).tolist()
     hits = int(counts.accepted_positive[position])
     false = int(counts.accepted_negative[position])
     return Threshold(
-        value=value,
+        value=threshold_at(position),
         low=low,
         high=high,
         criterion=criterion,
@@ -162,35 +230,6 @@ def calibrate(
         num_positive_pairs=counts.positives,
         num_negative_pairs=counts.negatives,
     )
-
-
-def _interval(
-    bootstrap: ClassBootstrap,
-    counts: PairCounts,
-    criterion: Criterion,
-    confidence: float,
-) -> tuple[float, float]:
-    positions = quantile_positions(counts)
-    thresholds = np.array([threshold_at(x) for x in positions.tolist()])
-    chosen: FloatArray = np.array(
-        [
-            criterion.choose_between(thresholds, hits, false)
-            for hits, false in zip(*bootstrap.accepted(positions), strict=True)
-        ]
-    )
-    tail = (1 - confidence) / 2
-    # Samples without pairs of both kinds choose nothing.
-    low, high = np.nanquantile(chosen, [tail, 1 - tail])
-    return float(low), float(high)
-
-
-def _check(confidence: float, num_resamples: int) -> None:
-    check_count("calibrate", "num_resamples", num_resamples, least=0)
-    if not 0 < confidence < 1:
-        raise ValueError(
-            "`confidence` of calibrate must lie between 0 and 1. Received: "
-            f"confidence={confidence}. Use 0.95."
-        )
 
 
 def _check_pairs(counts: PairCounts, criterion: Criterion) -> None:
@@ -208,3 +247,32 @@ def _check_pairs(counts: PairCounts, criterion: Criterion) -> None:
             f"and {counts.negatives} such pairs. Use more images, or a rate "
             f"of at least {1 / counts.negatives:.2g}."
         )
+
+
+def _f1(hits: FloatArray | Rows, false: FloatArray | Rows) -> FloatArray:
+    f1: FloatArray = 2 * hits / (hits[0] + hits + false)
+    return f1
+
+
+def _best(score: FloatArray | Rows) -> int:
+    """The middle of the first run of places that score highest."""
+    best = score == score.max()
+    first = int(np.argmax(best))
+    others = np.flatnonzero(~best[first:])
+    length = int(others[0]) if len(others) else len(best) - first
+    return first + (length - 1) // 2
+
+
+def _crossing(thresholds: FloatArray, rising: FloatArray) -> float:
+    """Where a function that rises from below zero to above it is zero."""
+    last_below = int(np.flatnonzero(rising < 0)[-1])
+    first_above = int(np.flatnonzero(rising > 0)[0])
+    if first_above > last_below + 1:  # Zero on a plateau: its middle.
+        return float(thresholds[last_below + 1 : first_above].mean())
+    return float(
+        np.interp(
+            0.0,
+            rising[last_below : first_above + 1],
+            thresholds[last_below : first_above + 1],
+        )
+    )

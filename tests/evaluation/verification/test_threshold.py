@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from keras_dml.evaluation import Threshold, calibrate
-from keras_dml.evaluation.verification.criteria import Criterion
 from keras_dml.evaluation.verification.pair_counts import STEP, PairCounts
+from keras_dml.evaluation.verification.threshold import Criterion
 from tests.evaluation.verification.all_pairs import embeddings, pairs
 
 
