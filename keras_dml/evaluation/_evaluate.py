@@ -10,11 +10,13 @@ import numpy as np
 
 from keras_dml.evaluation import inputs
 from keras_dml.evaluation.clustering import kmeans
-from keras_dml.evaluation.inputs import Images, Inputs, Protocols, Task
+from keras_dml.evaluation.inputs import Inputs, Protocols
 from keras_dml.evaluation.metrics import Metric, expanded
-from keras_dml.evaluation.ranks.scores import DISTANCES, Scores
+from keras_dml.evaluation.ranks.relevance import Images
+from keras_dml.evaluation.ranks.scores import DISTANCES
 from keras_dml.evaluation.ranks.search import search
 from keras_dml.evaluation.results import Results
+from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.arrays import as_bytes
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import unit_rows
@@ -39,26 +41,21 @@ def evaluate(
 ) -> Results:
     """Measures how well a model's embeddings retrieve and cluster classes.
 
-    The examples are embedded in the test view; see `evaluate_embeddings`
-    for what is computed of the embeddings, and how.
+    The examples are embedded in the test view; `evaluate_embeddings` says
+    what is computed of the embeddings, and how.
 
     Args:
         model: A Keras model whose output is the embedding, (B, D).
         examples: An `ImageSet`.
-        metrics: As for `evaluate_embeddings`, as are all arguments that
-            are not described here.
-        ks: What the letter k stands for.
-        distance: "cosine", "euclidean" or "dot".
+        metrics, ks, distance, memory, seeds, progress: As for
+            `evaluate_embeddings`.
         gallery: An `ImageSet` to search among, if the examples are not to
             be searched among themselves.
-        protocol: Without `gallery`: which examples query which.
+        protocol: Without `gallery`: which examples query which; as for
+            `evaluate_embeddings`.
         exclude: Group of every example, (N,), or a pair of those of
-            examples and gallery.
-        memory: What the search may take beside the embeddings.
-        seeds: Seeds of K-means.
+            examples and gallery; as for `evaluate_embeddings`.
         batch_size: Images embedded at a time.
-        progress: Whether to show progress, after two seconds; None shows
-            it in a terminal.
 
     Returns:
         The metrics by name, the number of queries and more; see
@@ -172,11 +169,7 @@ class _Evaluation:
     def __post_init__(self) -> None:
         self._wanted = expanded(self.metrics, self.ks, self.owner)
         self._memory = as_bytes(self.memory, self.owner)
-        if self.distance not in DISTANCES:
-            raise ValueError(
-                f"`distance` of {self.owner} must be one of {DISTANCES}. "
-                f"Received: distance={self.distance!r}."
-            )
+        check_choice(self.owner, "distance", self.distance, DISTANCES)
         if not len(self.seeds):
             raise ValueError(
                 f"`seeds` of {self.owner} must not be empty. Received: "
@@ -185,28 +178,30 @@ class _Evaluation:
 
     def of(self, given: Inputs) -> Results:
         """Measures."""
-        images, gallery = given
-        tasks = inputs.tasks_of(images, gallery, self.protocol, self.owner)
-        rows, per_query = self._search(tasks)
-        per_seed, values = self._whole_set(images, gallery)
+        searches = inputs.searches(given, self.protocol, self.owner)
+        found, per_query = self._search(searches)
+        per_seed, values = self._whole_set(given)
         for name, measured in (per_query | per_seed).items():
             values[name] = float(measured.mean())
-        asked = sum(len(task.queries) for task in tasks) if per_query else 0
+        asked = sum(len(queries) for queries, _ in searches) if per_query else 0
+        labels = np.concatenate([images.labels for images in given])
         return Results(
             {metric.name: values[metric.name] for metric in self._wanted},
-            num_queries=len(rows),
-            num_excluded=asked - len(rows),
-            num_classes=_count_classes(images, gallery),
-            gallery_size=len(tasks[0].gallery),
+            num_queries=len(found),
+            num_excluded=asked - len(found),
+            num_classes=len(np.unique(labels)),
+            gallery_size=len(searches[0][1]),
             distance=self.distance,
-            num_draws=len(tasks),
+            num_draws=len(searches),
             per_query=per_query,
             per_seed=per_seed,
-            query_rows=rows,
-            query_labels=images.labels[rows],
+            query_rows=found,
+            query_labels=labels[found],
         )
 
-    def _search(self, tasks: list[Task]) -> tuple[Rows, dict[str, FloatArray]]:
+    def _search(
+        self, searches: list[tuple[Images, Images]]
+    ) -> tuple[Rows, dict[str, FloatArray]]:
         """Rows of the queries that count, and their metrics."""
         metrics = self._wanted_of("ranks")
         if not metrics:
@@ -214,64 +209,57 @@ class _Evaluation:
         limits = functools.reduce(operator.or_, (m.limits for m in metrics))
         rows: list[Rows] = []
         values: dict[str, list[FloatArray]] = {m.name: [] for m in metrics}
-        for task in tasks:
-            embeddings = task.queries.embeddings, task.gallery.embeddings
-            scores = Scores(*embeddings, self.distance)
+        for queries, gallery in searches:
             for ranks in search(
-                scores,
-                task.relevance(),
+                queries,
+                gallery,
+                self.distance,
                 limits,
                 memory=self._memory,
-                symmetric=task.symmetric,
                 progress=self.progress,
             ):
-                rows.append(task.query_rows[ranks.queries])
+                rows.append(queries.rows[ranks.queries])
                 for metric in metrics:
                     values[metric.name].append(metric.per_query(ranks))
         if not sum(map(len, rows)):
+            queries, gallery = searches[0]
             raise ValueError(
                 f"The labels that {self.owner} is given must leave at least "
                 "one query a relevant image: another image of its class in "
-                f"the gallery. Received: {len(tasks[0].queries)} queries, "
-                f"{len(tasks[0].gallery)} gallery images and no such pair."
+                f"the gallery. Received: {len(queries)} queries, "
+                f"{len(gallery)} gallery images and no such pair."
             )
         return np.concatenate(rows), {
             name: np.concatenate(parts) for name, parts in values.items()
         }
 
     def _whole_set(
-        self, images: Images, gallery: Images | None
+        self, given: Inputs
     ) -> tuple[dict[str, FloatArray], dict[str, float]]:
         """Clustering metrics for each seed, and those of the space."""
-        seeds = self.seeds
         clusterings = self._wanted_of("clusters")
         spaces = self._wanted_of("embeddings")
         if not clusterings and not spaces:
             return {}, {}
-        points, labels = images.embeddings, images.labels
-        if gallery is not None:
-            points = np.concatenate([points, gallery.embeddings])
-            labels = np.concatenate([labels, gallery.labels])
+        parts = [images.embeddings for images in given]
         if self.distance == "cosine":
-            points = unit_rows(points)
-        per_seed: dict[str, FloatArray] = {
-            metric.name: np.empty(len(seeds)) for metric in clusterings
+            parts = [unit_rows(x) for x in parts]
+        points = np.concatenate(parts) if len(parts) > 1 else parts[0]
+        labels = np.concatenate([images.labels for images in given])
+        classes = len(np.unique(labels))
+        clusters = [
+            kmeans(points, classes, seed=int(seed))
+            for seed in (self.seeds if clusterings else ())
+        ]
+        per_seed = {
+            metric.name: np.array(
+                [metric.of_whole(labels, x) for x in clusters]
+            )
+            for metric in clusterings
         }
-        for number, seed in enumerate(seeds if clusterings else ()):
-            clusters = kmeans(points, len(np.unique(labels)), seed=int(seed))
-            for metric in clusterings:
-                value = metric.of_whole(labels, clusters)
-                per_seed[metric.name][number] = value
         return per_seed, {
             metric.name: metric.of_whole(points, labels) for metric in spaces
         }
 
     def _wanted_of(self, kind: str) -> list[Metric]:
         return [metric for metric in self._wanted if metric.of == kind]
-
-
-def _count_classes(images: Images, others: Images | None) -> int:
-    labels = np.unique(images.labels)
-    if others is not None:
-        labels = np.union1d(labels, others.labels)
-    return len(labels)

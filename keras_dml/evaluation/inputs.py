@@ -9,43 +9,15 @@ import numpy as np
 
 from keras_dml.data import ImageSet
 from keras_dml.evaluation._embed import embed
-from keras_dml.evaluation.ranks.relevance import Relevance
+from keras_dml.evaluation.ranks.relevance import Images
+from keras_dml.utils.arguments import check_count
 from keras_dml.utils.arrays import as_embeddings, as_ids
 from keras_dml.utils.types import FloatArray, Rows
 
 PROTOCOLS = ("all_vs_all", "official")
 
-
-@dataclass(frozen=True)
-class Images:
-    """Embedded images.
-
-    Attributes:
-        embeddings: (N, D).
-        labels: Class of every row, (N,).
-        groups: Group of every row, (N,), or None.
-    """
-
-    embeddings: FloatArray
-    labels: Rows
-    groups: Rows | None = None
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def select(self, rows: Rows) -> "Images":
-        """The images in some rows; the same object if in all."""
-        if np.array_equal(rows, np.arange(len(self))):
-            return self
-        return Images(
-            self.embeddings[rows],
-            self.labels[rows],
-            None if self.groups is None else self.groups[rows],
-        )
-
-
-Inputs = tuple[Images, Images | None]
-"""The queries, and the gallery if they are not searched among themselves."""
+Inputs = list[Images]
+"""The images; or the queries, and the gallery they are searched for in."""
 
 
 def from_model(
@@ -56,37 +28,34 @@ def from_model(
     batch_size: int,
     progress: bool | None,
 ) -> Inputs:
-    """What `evaluate` is given, embedded.
-
-    Raises:
-        ValueError: If an argument is not as `evaluate` describes it.
-    """
+    """What `evaluate` is given, checked and embedded."""
     if not isinstance(model, keras.Model):
         raise ValueError(
             "`model` of evaluate must be a Keras model. Received: model of "
             f"type {type(model).__name__}. Use `evaluate_embeddings("
             "embeddings, labels)` for embeddings."
         )
-    _check_image_set("examples", examples)
+    given = {"examples": examples}
     if gallery is not None:
-        _check_image_set("gallery", gallery)
-    groups = _groups(exclude, examples, gallery, "evaluate")
-
-    def embedded(images: ImageSet, groups: Rows | None) -> Images:
-        x = embed(model, images, batch_size, progress)
-        x = as_embeddings(x, "model(examples)", "evaluate")
-        return Images(x, images.labels, groups)
-
-    queries = embedded(examples, groups[0])
-    return queries, None if gallery is None else embedded(gallery, groups[1])
-
-
-def _check_image_set(name: str, value: Any) -> None:
-    if not isinstance(value, ImageSet):
-        raise ValueError(
-            f"`{name}` of evaluate must be an ImageSet. Received: {name} of "
-            f"type {type(value).__name__}. Use `ImageSet(pixels, labels)`."
+        given["gallery"] = gallery
+    for name, value in given.items():
+        if not isinstance(value, ImageSet):
+            raise ValueError(
+                f"`{name}` of evaluate must be an ImageSet. Received: {name} "
+                f"of type {type(value).__name__}. Use `ImageSet(pixels, "
+                "labels)`."
+            )
+    labels = [images.labels for images in given.values()]
+    groups = _groups(exclude, labels, "evaluate")
+    embeddings = [
+        as_embeddings(
+            embed(model, images, batch_size, progress),
+            f"model({name})",
+            "evaluate",
         )
+        for name, images in given.items()
+    ]
+    return _numbered(embeddings, labels, groups)
 
 
 def from_embeddings(
@@ -96,37 +65,30 @@ def from_embeddings(
     gallery_labels: Any,
     exclude: Any,
 ) -> Inputs:
-    """What `evaluate_embeddings` is given, checked.
-
-    Raises:
-        ValueError: If an argument is not as `evaluate_embeddings`
-            describes it.
-    """
+    """What `evaluate_embeddings` is given, checked."""
     owner = "evaluate_embeddings"
     if isinstance(embeddings, keras.Model):
         raise ValueError(
             "`embeddings` of evaluate_embeddings must be an array. Received: "
             f"a model, {embeddings.name!r}. Use `evaluate(model, examples)`."
         )
-    x = as_embeddings(embeddings, "embeddings", owner)
-    labels = _labels(labels, len(x), "labels")
-    if gallery is None:
-        if gallery_labels is not None:
+    x = [as_embeddings(embeddings, "embeddings", owner)]
+    y = [_labels(labels, len(x[0]), "labels")]
+    if gallery is not None:
+        x.append(as_embeddings(gallery, "gallery", owner))
+        if x[1].shape[1] != x[0].shape[1]:
             raise ValueError(
-                "`gallery_labels` of evaluate_embeddings needs `gallery`. "
-                "Received: gallery=None."
+                "`gallery` of evaluate_embeddings must have as many "
+                "dimensions as `embeddings`. Received: embeddings.shape="
+                f"{x[0].shape}, gallery.shape={x[1].shape}."
             )
-        return Images(x, labels, _groups(exclude, x, None, owner)[0]), None
-    y = as_embeddings(gallery, "gallery", owner)
-    if y.shape[1] != x.shape[1]:
+        y.append(_labels(gallery_labels, len(x[1]), "gallery_labels"))
+    elif gallery_labels is not None:
         raise ValueError(
-            "`gallery` of evaluate_embeddings must have as many dimensions "
-            f"as `embeddings`. Received: embeddings.shape={x.shape}, "
-            f"gallery.shape={y.shape}."
+            "`gallery_labels` of evaluate_embeddings needs `gallery`. "
+            "Received: gallery=None."
         )
-    gallery_labels = _labels(gallery_labels, len(y), "gallery_labels")
-    groups = _groups(exclude, x, y, owner)
-    return Images(x, labels, groups[0]), Images(y, gallery_labels, groups[1])
+    return _numbered(x, y, _groups(exclude, y, owner))
 
 
 def _labels(labels: Any, count: int, name: str) -> Rows:
@@ -140,23 +102,36 @@ def _labels(labels: Any, count: int, name: str) -> Rows:
 
 
 def _groups(
-    exclude: Any, queries: Any, gallery: Any, owner: str
-) -> tuple[Rows | None, Rows | None]:
-    """Groups of the queries and of the gallery."""
+    exclude: Any, labels: Sequence[Rows], owner: str
+) -> Sequence[Rows | None]:
+    """Groups of the images, or of the queries and of the gallery."""
     if exclude is None:
-        return None, None
-    if gallery is None:
-        return as_ids(exclude, len(queries), "exclude", owner), None
+        return [None] * len(labels)
+    if len(labels) == 1:
+        return [as_ids(exclude, len(labels[0]), "exclude", owner)]
     if not isinstance(exclude, tuple) or len(exclude) != 2:
         raise ValueError(
             f"`exclude` of {owner} must be a pair (groups of the queries, "
             "groups of the gallery) where there is a gallery. Received: "
             f"exclude of type {type(exclude).__name__}."
         )
-    return (
-        as_ids(exclude[0], len(queries), "exclude[0]", owner),
-        as_ids(exclude[1], len(gallery), "exclude[1]", owner),
-    )
+    return [
+        as_ids(groups, len(labels[i]), f"exclude[{i}]", owner)
+        for i, groups in enumerate(exclude)
+    ]
+
+
+def _numbered(
+    embeddings: Sequence[FloatArray],
+    labels: Sequence[Rows],
+    groups: Sequence[Rows | None],
+) -> Inputs:
+    counts = [len(x) for x in labels]
+    rows = np.split(np.arange(sum(counts)), np.cumsum(counts)[:-1])
+    return [
+        Images(*given)
+        for given in zip(embeddings, labels, rows, groups, strict=True)
+    ]
 
 
 @dataclass(frozen=True)
@@ -175,15 +150,15 @@ class Protocol:
     queries: Rows | None = None
     gallery: Rows | None = None
 
-    def rows(self, count: int) -> tuple[Rows, Rows]:
-        """The rows of queries and gallery among `count` embeddings.
+    def of(self, images: Images) -> tuple[Images, Images]:
+        """Queries and gallery among some images.
 
         Raises:
-            ValueError: If they are no rows, or a gallery row comes twice.
+            ValueError: If these have no such rows, or a row comes twice.
         """
         return (
-            _checked_rows(self.queries, count, "queries"),
-            _checked_rows(self.gallery, count, "gallery"),
+            images.select(_checked(self.queries, len(images), "queries")),
+            images.select(_checked(self.gallery, len(images), "gallery")),
         )
 
 
@@ -211,11 +186,7 @@ def one_per_class(
         Liu et al., "Deep Relative Distance Learning: Tell the Difference
         Between Similar Vehicles", CVPR 2016, section 5.1.
     """
-    if draws < 1:
-        raise ValueError(
-            "`draws` of one_per_class must be positive. Received: "
-            f"draws={draws}. VehicleID uses 10."
-        )
+    check_count("one_per_class", "draws", draws)
     labels = as_ids(labels, len(labels), "labels", "one_per_class")
     rng = np.random.default_rng(seed)
     protocols = []
@@ -228,7 +199,7 @@ def one_per_class(
     return tuple(protocols)
 
 
-def _checked_rows(rows: Rows | None, count: int, name: str) -> Rows:
+def _checked(rows: Rows | None, count: int, name: str) -> Rows:
     if rows is None:
         return np.arange(count)
     rows = np.asarray(rows)
@@ -251,90 +222,45 @@ def _checked_rows(rows: Rows | None, count: int, name: str) -> Rows:
     return rows.astype(np.int64, copy=False)
 
 
-@dataclass(frozen=True)
-class Task:
-    """Queries and the gallery that they are searched for in.
-
-    Attributes:
-        queries: (Q,)
-        gallery: (G,)
-        query_rows: Identity of each query, (Q,).
-        gallery_rows: Identity of each gallery image, (G,); a query never
-            retrieves its own.
-    """
-
-    queries: Images
-    gallery: Images
-    query_rows: Rows
-    gallery_rows: Rows
-
-    @property
-    def symmetric(self) -> bool:
-        """Whether queries and gallery are the same."""
-        return self.queries is self.gallery
-
-    def relevance(self) -> Relevance:
-        """Who is relevant to whom."""
-        return Relevance(
-            self.queries.labels,
-            self.gallery.labels,
-            self.query_rows,
-            self.gallery_rows,
-            self.queries.groups,
-            self.gallery.groups,
-        )
-
-
 Protocols = str | Protocol | Sequence[Protocol] | None
 
 
-def tasks_of(
-    images: Images, gallery: Images | None, protocol: Protocols, owner: str
-) -> list[Task]:
-    """The searches to make, one for each draw of the protocol.
+def searches(
+    given: Inputs, protocol: Protocols, owner: str
+) -> list[tuple[Images, Images]]:
+    """Queries and gallery, for each draw of the protocol.
 
     Args:
-        images: The queries; with no `gallery`, all images.
-        gallery: Other images to search among, or None.
+        given: The images, or queries and gallery.
         protocol: A protocol, several to average over, a name, or None.
-        owner: The function whose arguments they are.
+        owner: The function whose argument it is.
 
     Raises:
         ValueError: If the name is unknown, there is no protocol, or there
             is one beside a gallery.
     """
-    if gallery is None:
-        draws = _draws(images, protocol, owner)
-        return [_task(images, draw) for draw in draws]
-    if protocol is not None:
-        raise ValueError(
-            f"`protocol` of {owner} says which rows are the gallery. "
-            f"Received: protocol={protocol!r} and a gallery. Leave out one."
-        )
-    rows = np.arange(len(images) + len(gallery))
-    return [Task(images, gallery, rows[: len(images)], rows[len(images) :])]
-
-
-def _task(images: Images, protocol: Protocol) -> Task:
-    queries, gallery = protocol.rows(len(images))
-    return Task(
-        images.select(queries), images.select(gallery), queries, gallery
-    )
-
-
-def _draws(
-    images: Images, protocol: Protocols, owner: str
-) -> Sequence[Protocol]:
-    if isinstance(protocol, Protocol):
-        return [protocol]
-    if protocol is None or protocol == "all_vs_all":
-        return [Protocol()]
-    if protocol == "official":
-        return one_per_class(images.labels)
-    if isinstance(protocol, str) or not len(protocol):
+    images, *galleries = given
+    if galleries:
+        if protocol is not None:
+            raise ValueError(
+                f"`protocol` of {owner} says which rows are the gallery. "
+                f"Received: protocol={protocol!r} and a gallery. Leave out "
+                "one."
+            )
+        return [(images, galleries[0])]
+    draws: Sequence[Protocol]
+    if protocol in (None, "all_vs_all"):
+        draws = [Protocol()]
+    elif isinstance(protocol, Protocol):
+        draws = [protocol]
+    elif protocol == "official":
+        draws = one_per_class(images.labels)
+    elif isinstance(protocol, str) or not protocol:
         raise ValueError(
             f"`protocol` of {owner} must be one of {PROTOCOLS}, a "
             "`Protocol` or a sequence of them. Received: "
             f"protocol={protocol!r}."
         )
-    return protocol
+    else:
+        draws = protocol
+    return [draw.of(images) for draw in draws]

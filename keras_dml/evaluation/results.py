@@ -1,6 +1,7 @@
 """Results: metrics by name, and what they were measured on."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -8,8 +9,12 @@ import numpy as np
 from keras_dml.utils.types import FloatArray, Rows
 
 
+@dataclass(eq=False, repr=False)
 class Results(Mapping[str, float]):
     """Metrics by name, and what they were measured on.
+
+    Args:
+        values: The metrics, in the order asked for; the rest by keyword.
 
     Attributes:
         num_queries: Number of queries that count (over all draws).
@@ -24,38 +29,20 @@ class Results(Mapping[str, float]):
         per_seed: For each clustering metric its value for each seed, (S,).
         query_rows: Row of each query, (Q,).
         query_labels: Class of each query, (Q,).
-
-    Args:
-        values: The metrics, in the order asked for.
-        **details: The attributes.
     """
 
-    def __init__(
-        self,
-        values: Mapping[str, float],
-        *,
-        num_queries: int,
-        num_excluded: int,
-        num_classes: int,
-        gallery_size: int,
-        distance: str,
-        num_draws: int,
-        per_query: Mapping[str, FloatArray],
-        per_seed: Mapping[str, FloatArray],
-        query_rows: Rows,
-        query_labels: Rows,
-    ) -> None:
-        self._values = dict(values)
-        self.num_queries = num_queries
-        self.num_excluded = num_excluded
-        self.num_classes = num_classes
-        self.gallery_size = gallery_size
-        self.distance = distance
-        self.num_draws = num_draws
-        self.per_query = dict(per_query)
-        self.per_seed = dict(per_seed)
-        self.query_rows = query_rows
-        self.query_labels = query_labels
+    _values: dict[str, float]
+    _: KW_ONLY
+    num_queries: int
+    num_excluded: int
+    num_classes: int
+    gallery_size: int
+    distance: str
+    num_draws: int
+    per_query: dict[str, FloatArray]
+    per_seed: dict[str, FloatArray]
+    query_rows: Rows
+    query_labels: Rows
 
     def __getitem__(self, name: str) -> float:
         if name not in self._values:
@@ -95,11 +82,9 @@ class Results(Mapping[str, float]):
             for name, value in self.items()
         ]
         draws = f", {self.num_draws} draws" if self.num_draws > 1 else ""
-        excluded = (
-            f" ({self.num_excluded} more without a relevant image)"
-            if self.num_excluded
-            else ""
-        )
+        excluded = ""
+        if self.num_excluded:
+            excluded = f" ({self.num_excluded} more without a relevant image)"
         about = (
             f"{self.num_queries} queries{excluded}, "
             f"gallery of {self.gallery_size}, "

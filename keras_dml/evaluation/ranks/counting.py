@@ -14,7 +14,7 @@ from keras_dml.evaluation.ranks.ranked_positives import (
 from keras_dml.evaluation.ranks.relevance import Relevance
 from keras_dml.evaluation.ranks.scores import Scores
 from keras_dml.evaluation.ranks.tile import Pairs, Tile
-from keras_dml.utils.types import Rows
+from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks, within
 
 UNDECIDED_SHARE = 1 / 16
@@ -49,37 +49,44 @@ class Counter:
         self._panel = panel
         self._scores = scores
         self._lock = threading.Lock()
-        self._query_labels = relevance.query_labels[panel]
-        self._gallery_labels = relevance.gallery_labels
-        positives = relevance.positives(panel)
+        self._query_labels = relevance.queries.labels[panel]
+        self._gallery_labels = relevance.gallery.labels
+        positives, self._ignored = relevance.of(panel)
         exact = scores.exact(positives.owners + panel.start, positives.items)
         self.positives = RankedPositives(positives, exact, limits)
         self.left = np.empty((self.size, scores.factor_size), np.float32)
-        self.tolerance = np.empty(self.size)
+        self._tolerance = np.empty(self.size)
         for rows in blocks(self.size, 4096):
             self.left[rows] = scores.left(within(panel, rows))
-            self.tolerance[rows] = scores.tolerance(self.left[rows])
-        self._ignored = relevance.ignored(panel)
+            self._tolerance[rows] = scores.tolerance(self.left[rows])
         self._cutoffs = np.empty(self.size)
         self._only_best = np.empty(self.size, bool)
         self._update(slice(0, self.size))
 
     def active(self, queries: slice) -> Rows:
-        """Queries that need more counting, numbered within `queries`."""
-        return np.flatnonzero(self._cutoffs[queries] < np.inf)
+        """Those of some queries that need more counting."""
+        needed = self._cutoffs[queries] < np.inf
+        return np.flatnonzero(needed) + queries.start
 
-    def count(self, tile: Tile) -> None:
-        """Counts a block of float32 scores; several threads may do so."""
-        keys = Keys(self.positives, tile.queries, self._scores.offset)
+    def count(
+        self,
+        values: FloatArray,
+        rows: Rows,
+        items: slice,
+        mirrored: bool = False,
+    ) -> None:
+        """Counts the scores of a `Tile`; several threads may do so."""
+        tile = Tile(values, self._tolerance[rows], rows, items, mirrored)
+        keys = Keys(self.positives, tile.span, self._scores.offset)
         for band in tile.bands():
             where, above = self._compared(band)
             places = self._best_preceded(band, where, keys)
             with self._lock:
-                self.positives.note(band.queries, places)
+                self.positives.note(band.span, places)
                 if above is not None:
                     self.positives.note_best(band.rows, above)
         with self._lock:
-            self._update(tile.queries)
+            self._update(tile.span)
 
     def _update(self, queries: slice) -> None:
         cutoffs, matter = self.positives.cutoffs(queries)
@@ -93,8 +100,8 @@ class Counter:
         certainly better need not be looked at; that is counted at once
         where it is much.
         """
-        cutoffs = band.of_queries(self._cutoffs)
-        only_best = band.of_queries(self._only_best)
+        cutoffs = self._cutoffs[band.rows]
+        only_best = self._only_best[band.rows]
         where = band.reaching(cutoffs)
         many = COUNTED_SHARE * where.size
         if not only_best.any() or np.count_nonzero(where) <= many:

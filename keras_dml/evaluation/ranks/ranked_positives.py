@@ -107,8 +107,11 @@ class RankedPositives:
         self.scores = exact[order]
         self.items = positives.items[order]
         self._noted = np.zeros(len(order), np.int64)
-        self._limits = limits.of_every(positives.counts)
-        self._limits_of_best = np.maximum(self._limits, limits.first)
+        counts = positives.counts
+        self._limits = np.repeat(limits.of_every(counts), counts)
+        # The last place of a list is the best.
+        best = self.starts[1:][counts > 0] - 1
+        self._limits[best] = np.maximum(self._limits[best], limits.first)
 
     def of(self, queries: slice) -> slice:
         """The places of consecutive queries."""
@@ -170,7 +173,7 @@ class RankedPositives:
         starts = self.starts[queries] - own.start
         ends = self.starts[queries.start + 1 : queries.stop + 1] - own.start
         # Ranks found so far only grow, so what is beyond stays beyond.
-        matters = self._ranks(queries) <= self._limits_of_places(queries)
+        matters = self._ranks(queries) <= self._limits[own]
         totals = np.concatenate([[0], np.cumsum(matters)])
         count = totals[ends] - totals[starts]
         # Better positives have lower ranks: those that matter are the last
@@ -184,9 +187,8 @@ class RankedPositives:
         Those beyond their limit are `BEYOND`: what precedes them has not
         been counted to the end.
         """
-        everyone = slice(0, len(self.starts) - 1)
-        ranks = self._ranks(everyone)
-        ranks[ranks > self._limits_of_places(everyone)] = BEYOND
+        ranks = self._ranks(slice(0, len(self.starts) - 1))
+        ranks[ranks > self._limits] = BEYOND
         # The best first: place i of a list from a to b becomes a + b − 1 − i.
         mirrored = self.starts[self.owners] + self.starts[self.owners + 1]
         return ranks[mirrored - 1 - np.arange(len(ranks))]
@@ -201,15 +203,6 @@ class RankedPositives:
         # `ends − places` is 1 and the number of better positives.
         ranks: Rows = totals[ends] - totals[places] + ends - places
         return ranks
-
-    def _limits_of_places(self, queries: slice) -> Rows:
-        own = self.of(queries)
-        limits = self._limits[self.owners[own]]
-        ends = self.starts[queries.start + 1 : queries.stop + 1]
-        filled = ends > self.starts[queries]
-        best = ends[filled] - 1 - own.start
-        limits[best] = self._limits_of_best[queries][filled]
-        return limits
 
 
 class Keys:

@@ -4,7 +4,38 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keras_dml.utils.types import Rows
+from keras_dml.utils.types import FloatArray, Rows
+
+
+@dataclass(frozen=True)
+class Images:
+    """Embedded images.
+
+    Attributes:
+        embeddings: (N, D).
+        labels: Class of every image, (N,).
+        rows: Identity of every image, (N,); a query never retrieves its own.
+        groups: Group of every image, (N,), or None where nothing is excluded.
+    """
+
+    embeddings: FloatArray
+    labels: Rows
+    rows: Rows
+    groups: Rows | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def select(self, places: Rows) -> "Images":
+        """The images at some places; the same object if at all of them."""
+        if np.array_equal(places, np.arange(len(self))):
+            return self
+        return Images(
+            self.embeddings[places],
+            self.labels[places],
+            self.rows[places],
+            None if self.groups is None else self.groups[places],
+        )
 
 
 @dataclass(frozen=True)
@@ -35,44 +66,25 @@ class Relevance:
     """Same class, but not the same row and not the same group.
 
     Args:
-        query_labels: (Q,) class of every query.
-        gallery_labels: (G,) class of every gallery image.
-        query_ids: (Q,) identity of every query: its row.
-        gallery_ids: (G,) identity of every gallery image.
-        query_groups: (Q,), or None where nothing is excluded.
-        gallery_groups: (G,), or None.
+        queries: Images that are searched for. An attribute.
+        gallery: Images to search among. An attribute.
+
+    Attributes:
+        upper_counts: At most so many relevant images has each query, (Q,).
     """
 
-    def __init__(
-        self,
-        query_labels: Rows,
-        gallery_labels: Rows,
-        query_ids: Rows,
-        gallery_ids: Rows,
-        query_groups: Rows | None = None,
-        gallery_groups: Rows | None = None,
-    ) -> None:
-        self.query_labels = query_labels
-        self.gallery_labels = gallery_labels
-        self._own = [(query_ids, gallery_ids)]
-        if query_groups is not None and gallery_groups is not None:
-            self._own.append((query_groups, gallery_groups))
-        self._by_label = np.argsort(gallery_labels, kind="stable")
-        ordered = gallery_labels[self._by_label]
-        self._first = np.searchsorted(ordered, query_labels, side="left")
-        last = np.searchsorted(ordered, query_labels, side="right")
-        self.upper_counts = last - self._first
-        """At most so many relevant images has each query, (Q,)."""
+    def __init__(self, queries: Images, gallery: Images) -> None:
+        self.queries, self.gallery = queries, gallery
+        self._own = [(queries.rows, gallery.rows)]
+        if queries.groups is not None and gallery.groups is not None:
+            self._own.append((queries.groups, gallery.groups))
+        self._by_label = np.argsort(gallery.labels, kind="stable")
+        ordered = gallery.labels[self._by_label]
+        self._first = np.searchsorted(ordered, queries.labels, side="left")
+        last = np.searchsorted(ordered, queries.labels, side="right")
+        self.upper_counts: Rows = last - self._first
 
-    def positives(self, queries: slice) -> Positives:
-        """The relevant images of consecutive queries."""
-        return self._members(queries)[0]
-
-    def ignored(self, queries: slice) -> Positives:
-        """Images of their classes that are not relevant, such as themselves."""
-        return self._members(queries)[1]
-
-    def _members(self, queries: slice) -> tuple[Positives, Positives]:
+    def of(self, queries: slice) -> tuple[Positives, Positives]:
         """The images of the queries' classes: relevant ones, and others."""
         counts = self.upper_counts[queries]
         ends = np.cumsum(counts)

@@ -1,11 +1,4 @@
-"""Search for exact ranks, without N×N memory and without sorting.
-
-The rank of a relevant image is one more than the number of gallery images
-that precede it: those with a higher score and, among equal scores, those
-that stand earlier in the gallery. So a block of scores is neither sorted
-nor kept: it is compared to the scores of each query's relevant images, and
-what exceeds them is counted.
-"""
+"""Search for exact ranks: queries and gallery, block by block, in threads."""
 
 import functools
 import os
@@ -18,9 +11,8 @@ import numpy as np
 
 from keras_dml.evaluation.ranks.counting import Counter
 from keras_dml.evaluation.ranks.ranked_positives import Limits
-from keras_dml.evaluation.ranks.relevance import Relevance
+from keras_dml.evaluation.ranks.relevance import Images, Relevance
 from keras_dml.evaluation.ranks.scores import Scores
-from keras_dml.evaluation.ranks.tile import Tile
 from keras_dml.utils.progress import tracked
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks
@@ -74,24 +66,23 @@ class Ranks:
 
 
 def search(
-    scores: Scores,
-    relevance: Relevance,
+    queries: Images,
+    gallery: Images,
+    distance: str,
     limits: Limits,
     *,
     memory: int,
-    symmetric: bool = False,
     progress: bool | None = None,
 ) -> Iterator[Ranks]:
     """Ranks of all relevant images, panel of queries by panel.
 
     Args:
-        scores: Scores of queries against the gallery.
-        relevance: Who is relevant to whom.
+        queries: Images that are searched for.
+        gallery: Images to search among. If they are the same object, half
+            the products suffice, provided all queries make one panel.
+        distance: "cosine", "euclidean" or "dot".
         limits: Ranks up to which they must be exact.
         memory: Bytes to work in.
-        symmetric: Whether queries and gallery are the same images in the
-            same order: half the products then suffice, if all queries
-            make one panel.
         progress: Whether to show progress; None shows it in a terminal.
 
     Yields:
@@ -100,25 +91,26 @@ def search(
     """
     from threadpoolctl import threadpool_limits
 
+    scores = Scores(queries.embeddings, gallery.embeddings, distance)
+    relevance = Relevance(queries, gallery)
     threads = _threads()
     panels = _panels(scores, relevance, memory // 2)
     side = _side(scores, memory // 4, threads)
-    columns = _growing_blocks(len(scores.gallery), side)
-    symmetric = symmetric and len(panels) == 1
+    columns = _growing_blocks(len(gallery), side)
+    symmetric = queries is gallery and len(panels) == 1
     # One thread a product, and products side by side: threads that share
     # a product wait for each other, long if the machine has other work.
     with threadpool_limits(1, "blas"), ThreadPoolExecutor(threads) as pool:
         for panel in panels:
             counter = Counter(scores, relevance, panel, limits)
-            gallery = tracked(
-                columns,
-                len(columns),
-                f"Searching for {panel.stop} of {len(scores.queries)}",
-                progress,
-            )
-            jobs = _jobs(counter, scores, gallery, side, symmetric)
+            about = f"Searching for {panel.stop} of {len(queries)}"
+            gallery_blocks = tracked(columns, len(columns), about, progress)
+            jobs = _jobs(counter, scores, gallery_blocks, side, symmetric)
             _run(pool, jobs, 2 * threads)
-            yield _ranks(counter, panel)
+            counts = np.diff(counter.positives.starts)
+            found = np.flatnonzero(counts)
+            ranks = counter.positives.ranks()
+            yield Ranks(found + panel.start, counts[found], ranks)
 
 
 def _run(pool: Executor, jobs: Iterator[Job], most: int) -> None:
@@ -146,8 +138,9 @@ def _jobs(
             queries.append(items)
         right = scores.right(items)
         for rows in queries:
+            mirrored = symmetric and rows != items
             yield functools.partial(
-                _count, counter, rows, items, right, symmetric
+                _count, counter, rows, items, right, mirrored
             )
 
 
@@ -156,37 +149,25 @@ def _count(
     queries: slice,
     items: slice,
     right: FloatArray,
-    symmetric: bool,
+    mirrored: bool,
 ) -> None:
-    mirrored = symmetric and queries != items
-    active = counter.active(queries)
-    others = counter.active(items) if mirrored else active[:0]
+    """Counts a block, and if `mirrored` also its items as queries."""
+    rows = counter.active(queries)
+    others = counter.active(items) if mirrored else rows[:0]
     height, width = queries.stop - queries.start, items.stop - items.start
-    needed = len(active) * width + len(others) * height
+    needed = len(rows) * width + len(others) * height
     if needed > SHARED_PRODUCT * height * width:
         values = counter.left[queries] @ right.T
-        counter.count(Tile(values, counter.tolerance[queries], queries, items))
+        counter.count(values, np.arange(queries.start, queries.stop), items)
         if mirrored:
-            tolerance = counter.tolerance[items]
-            counter.count(Tile(values, tolerance, items, queries, True))
+            others = np.arange(items.start, items.stop)
+            counter.count(values, others, queries, mirrored=True)
         return
-    if len(active):
-        rows = active + queries.start
-        values = counter.left[rows] @ right.T
-        tolerance = counter.tolerance[rows]
-        counter.count(Tile(values, tolerance, queries, items, chosen=active))
+    if len(rows):
+        counter.count(counter.left[rows] @ right.T, rows, items)
     if len(others):
-        values = counter.left[queries] @ right[others].T
-        tolerance = counter.tolerance[others + items.start]
-        counter.count(Tile(values, tolerance, items, queries, True, others))
-
-
-def _ranks(counter: Counter, panel: slice) -> Ranks:
-    counts = np.diff(counter.positives.starts)
-    queries = np.flatnonzero(counts)
-    return Ranks(
-        queries + panel.start, counts[queries], counter.positives.ranks()
-    )
+        values = counter.left[queries] @ right[others - items.start].T
+        counter.count(values, others, queries, mirrored=True)
 
 
 def _threads() -> int:

@@ -1,5 +1,6 @@
 """Tile: a block of scores and the bound on their error."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -46,59 +47,38 @@ class Tile:
     Attributes:
         values: (queries, items), or (items, queries) if `mirrored`.
         tolerance: Bound on the error of each query's scores, (queries,).
-        queries: Queries, numbered within their panel.
+        rows: The queries, numbered within their panel, ascending, (queries,).
         items: Images of the gallery.
         mirrored: Whether queries are the second axis.
-        chosen: The queries that are there, numbered within `queries`,
-            ascending; None if all are.
     """
 
     values: FloatArray
     tolerance: FloatArray
-    queries: slice
+    rows: Rows
     items: slice
     mirrored: bool = False
-    chosen: Rows | None = None
-
-    def of_queries(self, values: np.ndarray) -> np.ndarray:
-        """Of values for a panel's queries, those for the tile's."""
-        values = values[self.queries]
-        return values if self.chosen is None else values[self.chosen]
 
     @property
-    def rows(self) -> Rows:
-        """The tile's queries, numbered within their panel."""
-        return self.of_queries(np.arange(self.queries.stop))
+    def span(self) -> slice:
+        """The consecutive queries from the first to the last of `rows`."""
+        return slice(int(self.rows[0]), int(self.rows[-1]) + 1)
 
-    def bands(self) -> "list[Tile]":
-        """The same, in bands of consecutive rows."""
+    def bands(self) -> "Iterator[Tile]":
+        """The same, in bands of consecutive rows of `values`."""
         height = max(1, BAND // self.values.shape[1])
-        return [self._band(rows) for rows in blocks(len(self.values), height)]
-
-    def _band(self, rows: slice) -> "Tile":
-        values = self.values[rows]
-        if self.mirrored:
-            return replace(self, values=values, items=within(self.items, rows))
-        tolerance = self.tolerance[rows]
-        if self.chosen is not None:
-            chosen = self.chosen[rows]
-            return replace(
-                self, values=values, tolerance=tolerance, chosen=chosen
-            )
-        queries = within(self.queries, rows)
-        return replace(
-            self, values=values, tolerance=tolerance, queries=queries
-        )
+        for part in blocks(len(self.values), height):
+            values = self.values[part]
+            if self.mirrored:
+                items = within(self.items, part)
+                yield replace(self, values=values, items=items)
+            else:
+                tolerance, rows = self.tolerance[part], self.rows[part]
+                yield replace(
+                    self, values=values, tolerance=tolerance, rows=rows
+                )
 
     def reaching(self, cutoffs: FloatArray) -> NDArray[np.bool_]:
-        """Where a score may be as high as its query's cutoff.
-
-        Args:
-            cutoffs: A score for each query, (queries,).
-
-        Returns:
-            Of the shape of `values`.
-        """
+        """Where a score may be as high as its query's cutoff, (queries,)."""
         # The scores are compared in their own precision.
         dtype = self.values.dtype
         low = (cutoffs - self.tolerance).astype(dtype)
@@ -127,29 +107,21 @@ class Tile:
         first = found // self.values.shape[1]
         second = found - first * self.values.shape[1]
         query, item = (second, first) if self.mirrored else (first, second)
-        tolerance = self.tolerance[query]
-        if self.chosen is not None:
-            query = self.chosen[query]
         return Pairs(
-            query + self.queries.start,
+            self.rows[query],
             item + self.items.start,
             self.values.reshape(-1)[found],
-            tolerance,
+            self.tolerance[query],
         )
 
     def find(self, lists: Positives) -> tuple[Rows, Rows]:
-        """Where the images of queries' lists are, as first and second axis.
-
-        Args:
-            lists: Of all queries of the panel.
-        """
-        rows = self.rows
-        counts = lists.counts[rows]
-        query = np.repeat(np.arange(len(rows)), counts)
+        """Where images of lists of the panel are, as first and second axis."""
+        counts = lists.counts[self.rows]
+        query = np.repeat(np.arange(len(self.rows)), counts)
         within_list = np.arange(len(query)) - np.repeat(
             np.cumsum(counts) - counts, counts
         )
-        item = lists.items[lists.starts[rows][query] + within_list]
+        item = lists.items[lists.starts[self.rows][query] + within_list]
         there = (item >= self.items.start) & (item < self.items.stop)
         query, item = query[there], item[there] - self.items.start
         return (item, query) if self.mirrored else (query, item)

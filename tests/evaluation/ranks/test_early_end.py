@@ -49,7 +49,7 @@ def ways(
     monkeypatch.setattr(search, "LARGEST_SIDE", 128)
     monkeypatch.setattr(tile, "BAND", 5000)
     gone: set[str] = set()
-    note_best, tile_of = RankedPositives.note_best, search.Tile
+    note_best, tile_of = RankedPositives.note_best, counting.Tile
 
     def noted(self, queries, counts):
         gone.update(["counted"] if counts.any() else [])
@@ -57,13 +57,12 @@ def ways(
 
     def made(*arguments, **options):
         made = tile_of(*arguments, **options)
-        if made.chosen is not None:
-            few = len(made.chosen) < made.queries.stop - made.queries.start
-            gone.add(f"{'few' if few else 'all'}, {made.mirrored}")
+        if len(made.rows) < made.span.stop - made.span.start:
+            gone.add(f"few, {made.mirrored}")
         return made
 
     monkeypatch.setattr(RankedPositives, "note_best", noted)
-    monkeypatch.setattr(search, "Tile", made)
+    monkeypatch.setattr(counting, "Tile", made)
     gone.add(f"counting {counted < 1}")
     return gone
 

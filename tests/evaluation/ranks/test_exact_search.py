@@ -262,23 +262,13 @@ def test_independent_of_how_the_product_rounds(monkeypatch, distance):
     )
 
     class Rounding(tile.Tile):
-        def __init__(
-            self,
-            values,
-            tolerance,
-            queries,
-            items,
-            mirrored=False,
-            chosen=None,
-        ):
+        def __init__(self, values, tolerance, rows, items, mirrored=False):
             error = 0.4 * (tolerance if mirrored else tolerance[:, None])
             values = values + error * rng.uniform(-1, 1, values.shape)
             values = values.astype(np.float32)
-            super().__init__(
-                values, tolerance, queries, items, mirrored, chosen
-            )
+            super().__init__(values, tolerance, rows, items, mirrored)
 
-    monkeypatch.setattr(search, "Tile", Rounding)
+    monkeypatch.setattr(counting, "Tile", Rounding)
     results = evaluate_embeddings(x, labels, metrics=METRICS, distance=distance)
     for name in METRICS:
         np.testing.assert_array_equal(
