@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from keras_dml.methods._abe.method import EnsembleHead, abe
-from keras_dml.methods._abe.objective import DivergentObjective
-from keras_dml.methods._attentive_grouping.head import GroupedHead
-from keras_dml.methods._attentive_grouping.method import (
+from keras_dml.methods._abe import DivergentObjective, EnsembleHead, abe
+from keras_dml.methods._attentive_grouping import (
+    GroupedHead,
     GroupedObjective,
     attentive_grouping,
 )
@@ -21,19 +20,12 @@ from keras_dml.methods._baseline import (
     EmbeddingObjective,
     baseline,
 )
-from keras_dml.methods._dcml.meta_classes import MetaClasses
 from keras_dml.methods._dcml.method import LearnersHead, dcml
 from keras_dml.methods._dcml.objective import CompositionObjective
-from keras_dml.methods._dcml.tasks import SeparateTasks, SharedTask
-from keras_dml.methods._diva.decorrelation import Decorrelation
-from keras_dml.methods._diva.head import TaskHead
-from keras_dml.methods._diva.method import DivaObjective, diva
-from keras_dml.methods._diva.tasks import (
-    DaNCETask,
-    LossTask,
-    Task,
-    diva_tasks,
-)
+from keras_dml.methods._dcml.tasks import MetaClasses, SeparateTasks, SharedTask
+from keras_dml.methods._diva.method import TaskHead, diva
+from keras_dml.methods._diva.objective import Decorrelation, DivaObjective
+from keras_dml.methods._diva.tasks import DaNCETask, LossTask, Task, diva_tasks
 from keras_dml.methods._divide_and_conquer import (
     AlternatingObjective,
     SlicedHead,

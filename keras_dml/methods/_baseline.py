@@ -44,16 +44,13 @@ class EmbeddingHead(Head):
         embedding = ops.normalize(self.dense(pooled), axis=-1, epsilon=1e-12)
         return {"embedding": embedding}
 
-    def compute_output_shape(self, features_shape: Shape) -> dict[str, Shape]:
-        return {"embedding": (features_shape[0], self.embedding_dim)}
-
 
 @register
 class EmbeddingObjective(LossObjective):
     """One metric loss on the embedding.
 
     Args:
-        loss: A loss of `keras_dml.losses`.
+        loss: As for `LossObjective`.
         **kwargs: As for `Objective`.
 
     Call arguments:
@@ -63,10 +60,6 @@ class EmbeddingObjective(LossObjective):
     Returns:
         `{"metric": (B,)}`.
     """
-
-    def build(self, outputs_shape: dict[str, Shape]) -> None:
-        dim = outputs_shape["embedding"][-1]
-        self.loss.build(self, dim)
 
     def call(
         self, outputs: dict[str, Tensor], targets: dict[str, Tensor]

@@ -1,6 +1,7 @@
 """Divide and conquer: one learner a cluster, one slice a learner."""
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
@@ -11,11 +12,11 @@ from keras_dml import backbones, losses
 from keras_dml.layers import EmbeddingSlicer
 from keras_dml.losses.base import LossLike
 from keras_dml.methods._baseline import baseline
-from keras_dml.methods._division import divided_data
-from keras_dml.methods.declaration import declare
+from keras_dml.methods.declaration import Arguments, Traits, Uses, declare
 from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import LossObjective
+from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Count, Pooling, Shape, Tensor
 
@@ -57,22 +58,12 @@ class SlicedHead(Head):
 
     def embed(self, pooled: Tensor) -> dict[str, Tensor]:
         embedding = self.slicer(pooled)
-        return {
-            "embedding": embedding,
-            "parts": self.slicer.split(embedding),
-        }
+        parts = self.slicer.split(embedding)
+        return {"embedding": embedding, "parts": parts}
 
     def learner_variables(self) -> list[list[keras.Variable]]:
-        return [
-            self.slicer.slice_variables(k) for k in range(self.num_learners)
-        ]
-
-    def compute_output_shape(self, features_shape: Shape) -> dict[str, Shape]:
-        batch = features_shape[0]
-        return {
-            "embedding": (batch, self.embedding_dim),
-            "parts": (batch, self.num_learners, self.slicer.sizes[0]),
-        }
+        learners = range(self.num_learners)
+        return [self.slicer.slice_variables(k) for k in learners]
 
 
 @register
@@ -115,17 +106,12 @@ class AlternatingObjective(LossObjective):
         **kwargs: Any,
     ) -> None:
         super().__init__(loss, **kwargs)
-        if update not in ("active", "all"):
-            raise ValueError(
-                '`update` of divide_and_conquer must be "active" (the '
-                'paper) or "all" (the released code). Received: '
-                f"update={update!r}."
-            )
+        check_choice("divide_and_conquer", "update", update, ("active", "all"))
         self.update = update
 
     def build(self, outputs_shape: dict[str, Shape]) -> None:
         # For the merged embedding; the slices have copies of their own.
-        self.loss.build(self, outputs_shape["embedding"][-1])
+        super().build(outputs_shape)
         self.build_parts(outputs_shape)
 
     def call(
@@ -150,7 +136,6 @@ class AlternatingObjective(LossObjective):
     def _merged(
         self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
     ) -> Tensor:
-        """The loss of the merged embedding, (B,)."""
         return self.loss.per_example(targets["label"], outputs["embedding"])
 
     def _sliced(
@@ -159,7 +144,6 @@ class AlternatingObjective(LossObjective):
         targets: dict[str, Tensor],
         learner: Tensor,
     ) -> Tensor:
-        """The loss of one learner's slice, (B,)."""
         part = ops.take(outputs["parts"], learner, axis=1)  # (B, d)
         if not self.loss.owns_variables:
             return self.loss.per_example(targets["label"], part)
@@ -178,8 +162,6 @@ class AlternatingObjective(LossObjective):
         return _learner_of(targets)
 
     def learner_variables(self) -> list[list[keras.Variable]]:
-        if not self.loss.owns_variables:
-            return []
         return [layer.trainable_variables for layer in self.part_layers]
 
 
@@ -188,11 +170,41 @@ def _learner_of(targets: dict[str, Tensor]) -> Tensor:
     return ops.cast(targets["learner"][0], "int32")
 
 
+def divided_data(
+    num_clusters: Callable[[Arguments], int],
+    only_with: tuple[str, Any] | None = None,
+    **traits: Any,
+) -> Traits:
+    """The traits of a method that trains on clusters of the data in turn.
+
+    Args:
+        num_clusters: The number of clusters, from the method's arguments.
+        only_with: As for `Uses`.
+        **traits: Its other traits.
+    """
+    sampler = Uses(
+        "ClusterSampler",
+        ("schedule", "fill"),
+        lambda method, batches: {
+            **batches,
+            "num_learners": num_clusters(method),
+        },
+        only_with,
+    )
+    recluster = Uses(
+        "Recluster",
+        ("every", "partition", "cluster_space", "phases"),
+        only_with=only_with,
+    )
+    return Traits(sampler=sampler, callbacks=(recluster,), **traits)
+
+
 @declare(
     "divide_and_conquer",
     "one slice of the embedding for each cluster of the data",
     divided_data(
         lambda method: method["num_learners"] or NUM_LEARNERS,
+        figures=("cluster_distances",),
         left_out=lambda method: (
             () if method["split_embedding"] else ("num_learners",)
         ),
@@ -224,12 +236,10 @@ def divide_and_conquer(
     take turns is the sampler's `schedule`.
 
     Args:
-        backbone: A name or path for `backbones.get`, or the Keras model
-            that it returns, from images (B, H, W, C) to features.
+        backbone: As for `baseline`.
         embedding_dim: Dimensions of the whole embedding, D.
         num_learners: Number of slices and clusters, K; by default 4.
-        loss: The base loss of every learner: a loss of
-            `keras_dml.losses`, or its name, or its config.
+        loss: The base loss of every learner, as for `baseline`.
         split_embedding: False trains the whole embedding on batches from
             one cluster at a time (Table 6, "no embedding splitting"). The
             model is then the baseline, without learners: their number is
@@ -240,7 +250,7 @@ def divide_and_conquer(
         **kwargs: Passed to `MetricModel`.
 
     Returns:
-        A `MetricModel` that is built and waits for `compile`.
+        As `baseline` does.
 
     Raises:
         ValueError: If the embedding is not split, and `num_learners` or

@@ -62,6 +62,11 @@ class Traits:
 
     Attributes:
         part: What it calls one of the embedding's parts.
+        figures: What the figures and the report of its runs have beside
+            those of every run: names in `keras_dml.visualization`, or
+            functions `run → figure`, whose docstrings are the captions. One
+            that a run has nothing for is left out. "attention_overlays"
+            also lets the explorer show where the parts look.
         options: Keys of its recipes, with their defaults, that say how it
             is trained and are no arguments of the factory.
         sampler: Its batches; those of `ClassBalanced` if None.
@@ -77,6 +82,7 @@ class Traits:
     """
 
     part: str = "learner"
+    figures: tuple[str | Callable[[Any], Any], ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     sampler: Uses | None = None
     callbacks: tuple[Uses, ...] = ()

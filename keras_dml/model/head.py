@@ -7,13 +7,13 @@ from keras import ops
 
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.serialization import SerializableLayer
-from keras_dml.utils.types import Pooling, Tensor
+from keras_dml.utils.types import Pooling, Shape, Tensor
 
 
 class Head(SerializableLayer):
     """Base of all heads: backbone features → dict of named outputs.
 
-    Subclasses implement `embed`, and `build` for `(B, C)` features. The
+    Subclasses implement `embed`, and `build` for the backbone's shape. The
     dict always has `"embedding"`, (B, D), unit rows, float32; methods add
     what their objectives need under names that all methods share
     (`"parts"`: (B, K, d) unit sub-embeddings).
@@ -28,7 +28,7 @@ class Head(SerializableLayer):
         features: (B, h, w, C) or (B, C).
 
     Returns:
-        A dict of tensors, of whose shapes `compute_output_shape` tells.
+        A dict of tensors.
 
     Raises:
         ValueError: If `pooling` is unknown.
@@ -61,6 +61,12 @@ class Head(SerializableLayer):
     def embed(self, pooled: Tensor) -> dict[str, Tensor]:
         """The named outputs for pooled features, (B, C)."""
         raise NotImplementedError
+
+    def compute_output_shape(self, features_shape: Shape) -> dict[str, Shape]:
+        """Shapes of the outputs by name, as a built head computes them."""
+        features = keras.KerasTensor(features_shape, self.compute_dtype)
+        outputs = keras.Operation.compute_output_spec(self, features)
+        return {name: output.shape for name, output in outputs.items()}
 
     def learner_variables(self) -> list[list[keras.Variable]]:
         """Variables that belong to one learner alone, a list a learner.

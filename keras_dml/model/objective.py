@@ -47,40 +47,6 @@ class Objective(SerializableLayer):
     ) -> dict[str, Tensor]:
         raise NotImplementedError
 
-    def build_part_losses(
-        self, loss: MetricLoss, parts: int, dim: int, name: str = "learner"
-    ) -> list[MetricLoss]:
-        """The loss of each part of an ensemble, ready to be called.
-
-        A loss without weights serves all parts. One that owns variables is
-        copied for each part and built in a child layer, `part_layers[k]`
-        with the name `{name}_{k}`, so that one part's weights can be told
-        from another's.
-
-        Args:
-            loss: The loss of every part. One that owns variables is left as
-                it is.
-            parts: Number of parts, K.
-            dim: Dimensions of each part.
-            name: What the method calls a part.
-
-        Returns:
-            K losses.
-        """
-        if not loss.owns_variables:
-            loss.build(self, dim)
-            return [loss] * parts
-        copies = []
-        self.part_layers = []
-        for k in range(parts):
-            owner = keras.layers.Layer(dtype="float32", name=f"{name}_{k}")
-            copy = loss.copy()
-            copy.build(owner, dim)
-            owner.built = True
-            self.part_layers.append(owner)
-            copies.append(copy)
-        return copies
-
     def active_learner(self, targets: dict[str, Tensor]) -> Tensor | None:
         """Which learner this step may update.
 
@@ -103,8 +69,9 @@ class Objective(SerializableLayer):
 class LossObjective(Objective):
     """Base of objectives that train with a metric loss.
 
-    The loss is saved and restored with the objective. `build_parts` and
-    `part_values` are the loss of every part of an ensemble.
+    The loss is saved and restored with the objective, and built for the
+    whole embedding. Objectives on the parts of an ensemble call `build_parts`
+    in `build` instead, and use `part_values`.
 
     Args:
         loss: A loss of `keras_dml.losses`.
@@ -113,6 +80,7 @@ class LossObjective(Objective):
     Attributes:
         loss: The loss as it was given.
         part_losses: That of each part, after `build_parts`.
+        part_layers: What owns their variables, if they have any.
     """
 
     terms: tuple[str, ...] = ("metric",)
@@ -121,13 +89,32 @@ class LossObjective(Objective):
         super().__init__(**kwargs)
         self.loss = loss
         self.part_losses: list[MetricLoss] = []
+        self.part_layers: list[keras.layers.Layer] = []
+
+    def build(self, outputs_shape: dict[str, Shape]) -> None:
+        self.loss.build(self, outputs_shape["embedding"][-1])
 
     def build_parts(
         self, outputs_shape: dict[str, Shape], name: str = "learner"
     ) -> None:
-        """Builds the loss of every part, as `build_part_losses` does."""
+        """Builds the loss of every part.
+
+        A loss without variables serves all. One that owns some is left as it
+        is, and copied for each part: the copies are built in child layers,
+        `{name}_{k}`, so that one part's variables can be told from another's.
+        """
         _, parts, dim = outputs_shape["parts"]
-        self.part_losses = self.build_part_losses(self.loss, parts, dim, name)
+        if not self.loss.owns_variables:
+            self.loss.build(self, dim)
+            self.part_losses = [self.loss] * parts
+            return
+        for k in range(parts):
+            owner = keras.layers.Layer(dtype="float32", name=f"{name}_{k}")
+            copy = self.loss.copy()
+            copy.build(owner, dim)
+            owner.built = True
+            self.part_layers.append(owner)
+            self.part_losses.append(copy)
 
     def part_values(self, labels: Tensor, parts: Tensor) -> list[Tensor]:
         """The loss of every part.

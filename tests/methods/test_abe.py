@@ -1,14 +1,15 @@
+from typing import get_args
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from keras_dml import losses, methods
-from keras_dml.methods._abe.method import VARIANTS
-from keras_dml.methods._abe.objective import constructed_pairs
+from keras_dml.methods._abe import Variant, constructed_pairs
 from tests.methods.test_contract import batch
 
-every_variant = pytest.mark.parametrize("variant", VARIANTS)
+every_variant = pytest.mark.parametrize("variant", get_args(Variant))
 
 
 def model_of(backbone, **kwargs):

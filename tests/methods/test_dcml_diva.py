@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_dml.methods._diva.method import DivaObjective
-from keras_dml.methods._diva.tasks import TASKS, diva_tasks
+from keras_dml.methods import DivaObjective, diva_tasks
+from keras_dml.methods._diva.tasks import TASKS
 from tests.methods.test_dcml import model_of
 from tests.methods.test_dcml_tasks import (
     composites_of,

@@ -6,9 +6,12 @@ import pytest
 import tensorflow as tf
 
 from keras_dml import callbacks, data, losses, methods
-from keras_dml.methods._baseline import EmbeddingObjective
-from keras_dml.methods._dcml.meta_classes import MetaClasses
-from keras_dml.methods._dcml.tasks import SeparateTasks, SharedTask
+from keras_dml.methods import (
+    EmbeddingObjective,
+    MetaClasses,
+    SeparateTasks,
+    SharedTask,
+)
 from keras_dml.model.objective import Objective
 from keras_dml.utils.serialization import register
 from tests.conftest import blobs, graph_and_xla

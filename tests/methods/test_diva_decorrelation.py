@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_dml.methods._diva.decorrelation import Decorrelation
+from keras_dml.methods import Decorrelation
 from tests.losses.oracle import numeric_gradient, unit
 
 RNG = np.random.default_rng(0)

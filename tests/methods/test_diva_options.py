@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from keras_dml import evaluation
-from keras_dml.methods._diva.method import DivaObjective, term_weights
+from keras_dml.methods import DivaObjective
+from keras_dml.methods._diva.method import term_weights
 from keras_dml.methods._diva.mining import (
     IntraClass,
     PermutedLabels,

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_dml.methods._attentive_grouping.head import GroupedHead
-from keras_dml.methods._baseline import EmbeddingHead
-from keras_dml.methods._dcml.method import LearnersHead
-from keras_dml.methods._diva.head import TaskHead
-from keras_dml.methods._divide_and_conquer import SlicedHead
+from keras_dml.methods import (
+    EmbeddingHead,
+    GroupedHead,
+    LearnersHead,
+    SlicedHead,
+    TaskHead,
+)
 from keras_dml.model.head import Head
 from tests.losses.oracle import numeric_gradient, unit
 

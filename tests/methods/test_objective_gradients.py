@@ -12,11 +12,13 @@ import pytest
 import tensorflow as tf
 
 from keras_dml import losses
-from keras_dml.methods._abe.objective import DivergentObjective
-from keras_dml.methods._attentive_grouping.method import GroupedObjective
-from keras_dml.methods._diva.method import DivaObjective
-from keras_dml.methods._diva.tasks import diva_tasks
-from keras_dml.methods._divide_and_conquer import AlternatingObjective
+from keras_dml.methods import (
+    AlternatingObjective,
+    DivaObjective,
+    DivergentObjective,
+    GroupedObjective,
+    diva_tasks,
+)
 from tests.losses.oracle import Array, numeric_gradient, unit
 
 LABELS = np.array([0, 0, 0, 1, 1, 2])

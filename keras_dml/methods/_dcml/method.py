@@ -14,13 +14,15 @@ from keras_dml.losses.base import LossLike
 from keras_dml.methods._baseline import EmbeddingHead, EmbeddingObjective
 from keras_dml.methods._dcml.objective import CompositionObjective
 from keras_dml.methods._dcml.tasks import SeparateTasks, SharedTask
-from keras_dml.methods._divide_and_conquer import AlternatingObjective
-from keras_dml.methods._division import divided_data
+from keras_dml.methods._divide_and_conquer import (
+    AlternatingObjective,
+    divided_data,
+)
 from keras_dml.methods.declaration import declare
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import Objective
 from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Config, Count, Pooling, Shape, Tensor
+from keras_dml.utils.types import Config, Count, Pooling, Tensor
 
 
 @register
@@ -61,21 +63,12 @@ class LearnersHead(EmbeddingHead):
 
     def embed(self, pooled: Tensor) -> dict[str, Tensor]:
         y = self.dense(pooled)
-        shape = (-1, self.num_learners, self.embedding_dim // self.num_learners)
-        sub_embeddings = ops.reshape(y, shape)
+        dim = self.embedding_dim // self.num_learners
+        sub_embeddings = ops.reshape(y, (-1, self.num_learners, dim))
         return {
             "embedding": _unit(y),
             "parts": _unit(sub_embeddings),
             "sub_embeddings": sub_embeddings,
-        }
-
-    def compute_output_shape(self, features_shape: Shape) -> dict[str, Shape]:
-        dim = self.embedding_dim // self.num_learners
-        parts = (features_shape[0], self.num_learners, dim)
-        return {
-            **super().compute_output_shape(features_shape),
-            "parts": parts,
-            "sub_embeddings": parts,
         }
 
 
@@ -85,6 +78,7 @@ class LearnersHead(EmbeddingHead):
     divided_data(
         lambda method: method["num_compositors"] or method["num_learners"],
         only_with=("tasks", "clusters"),
+        figures=("compositor_weights", "cluster_distances"),
     ),
 )
 def dcml(
@@ -124,14 +118,12 @@ def dcml(
     "task_…": "task_metric" by default. `loss_weights` weights them.
 
     Args:
-        backbone: A name or path for `backbones.get`, or the Keras model
-            that it returns, from images (B, H, W, C) to features.
+        backbone: As for `baseline`.
         embedding_dim: Dimensions of the whole embedding, D = K · d.
         num_learners: Number of learners, K; must divide `embedding_dim`.
         num_compositors: Number of compositors, M; 0 puts the sub-tasks on the
             sub-embeddings (Table 1).
-        loss: The loss of J_dis and of named `tasks`: a loss of
-            `keras_dml.losses`, or its name, or its config.
+        loss: The loss of J_dis and of named `tasks`, as for `baseline`.
         tasks: What the composites are trained on. "metric", `loss` on each
             (`SharedTask`); "clusters", the sub-tasks of divide and
             conquer: `loss` on composite m in a batch from cluster m; an
@@ -140,9 +132,9 @@ def dcml(
             composite (`SeparateTasks`).
         train_compositors_on_tasks: False leaves the compositors to the
             self-reinforcement alone (Table 1, "w/o J_T").
-        softmax: See `layers.Compositor`.
-        signs: See `layers.Compositor`.
-        input_norm: See `layers.Compositor`.
+        softmax: As for `layers.Compositor`.
+        signs: As for `layers.Compositor`.
+        input_norm: As for `layers.Compositor`.
         compositor_initializer: Initializer of the compositors, a standard
             normal distribution as in the paper. It saturates the softmax
             where sub-embeddings are long; `input_norm` prevents it.
@@ -152,7 +144,7 @@ def dcml(
         **kwargs: Passed to `MetricModel`.
 
     Returns:
-        A `MetricModel` that is built and waits for `compile`.
+        As `baseline` does.
 
     Raises:
         ValueError: If `num_learners` does not divide `embedding_dim`, or

@@ -65,10 +65,9 @@ class CompositionObjective(Objective):
         if self.compositor is None:
             self.tasks.build(outputs_shape)
             return
-        self.compositor.build(outputs_shape["sub_embeddings"])
-        parts, _ = self.compositor.compute_output_shape(
-            outputs_shape["sub_embeddings"]
-        )
+        shape = outputs_shape["sub_embeddings"]
+        self.compositor.build(shape)
+        parts, _ = self.compositor.compute_output_shape(shape)
         embedding = (parts[0], parts[1] * parts[2])
         self.tasks.build(
             {**outputs_shape, "embedding": embedding, "parts": parts}

@@ -4,23 +4,22 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import keras
+from keras import ops
 
 from keras_dml import backbones
 from keras_dml.losses.base import LossLike
-from keras_dml.methods._diva.decorrelation import Decorrelation
-from keras_dml.methods._diva.head import TaskHead
+from keras_dml.losses.distances import l2_normalize
+from keras_dml.methods._diva.objective import DivaObjective
 from keras_dml.methods._diva.tasks import (
     TASKS,
     Shared,
-    Task,
     TaskName,
     diva_tasks,
-    main_task,
     warn_without_triplets,
 )
 from keras_dml.methods.declaration import Arguments, Traits, declare
+from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel
-from keras_dml.model.objective import Objective
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import (
@@ -36,109 +35,65 @@ from keras_dml.utils.types import (
 
 
 @register
-class DivaObjective(Objective):
-    """A task on each part of the embedding, and their decorrelation.
+class TaskHead(Head):
+    """Pooled features → one `Dense` and one unit embedding for each task.
 
-    The terms are the tasks by name, and −c of the main task and each other
-    one (Eq. 8) by names like "decorrelation_shared". Eq. 7 is their sum
-    with the weights 1, α and ρ. The main task is "discriminative", or the
-    first where there is none.
+    The whole embedding is concat(w_t · unit embedding of task t), made
+    unit. Weights enter a squared distance as w².
 
     Args:
-        tasks: Instances of `Task`, with different names.
-        decorrelate: Whether there is decorrelation.
-        psi_units: Hidden units of ψ; see `Decorrelation`.
-        reduction: As for `Decorrelation`.
-        **kwargs: As for `Objective`.
+        tasks: Names of the K tasks, all different.
+        task_dim: Dimensions of each task's embedding, d.
+        test_weights: w, one for each task. None: all 1.
+        **kwargs: As for `Head`.
 
     Call arguments:
-        outputs: Dict with `"parts"`, (B, K, d), and, where a task needs
-            keys, `"momentum_parts"` of the second view, (B, K, d).
-        targets: Dict with `"label"`, (B,).
+        features: (B, h, w, C) or (B, C).
 
     Returns:
-        A dict with a (B,) tensor for each term.
+        `{"embedding": (B, K·d), "parts": (B, K, d)}`: unit embedding and
+        unit embeddings of the tasks, float32.
 
     Raises:
-        ValueError: If the second view is missing.
+        ValueError: If `test_weights` are not K numbers, at least 0 and
+            not all 0.
     """
 
     def __init__(
         self,
-        tasks: Sequence[Task],
-        decorrelate: bool = True,
-        psi_units: int = 512,
-        reduction: str = "mean",
+        tasks: Sequence[str],
+        task_dim: int,
+        test_weights: Sequence[float] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.tasks = list(tasks)
-        self.main = main_task([task.name for task in self.tasks])
-        self.decorrelate = decorrelate
-        self.psi_units = psi_units
-        self.reduction = reduction
-        self.decorrelations = [
-            Decorrelation(
-                psi_units,
-                reduction,
-                dtype=self.dtype_policy,
-                name=f"decorrelation_{task.name}",
-            )
-            for i, task in enumerate(self.tasks)
-            if decorrelate and i != self.main
-        ]
-        # A term has the name of the layer that computes it.
-        self.terms = tuple(layer.name for layer in self._term_layers())
-
-    def _term_layers(self) -> list[keras.layers.Layer]:
-        return [*self.tasks, *self.decorrelations]
-
-    def build(self, outputs_shape: dict[str, Shape]) -> None:
-        shape = (None, outputs_shape["parts"][-1])
-        for layer in self._term_layers():
-            layer.build(shape)
-
-    def call(
-        self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
-    ) -> dict[str, Tensor]:
-        parts = outputs["parts"]
-        keys = self._keys(outputs)
-        terms = {
-            task.name: task(
-                parts[:, i],
-                targets["label"],
-                keys[:, i] if task.needs_keys else None,
-            )
-            for i, task in enumerate(self.tasks)
-        }
-        # The embedding of the main task against that of each other one.
-        others = [i for i in range(len(self.tasks)) if i != self.main]
-        if self.decorrelate:
-            for i, layer in zip(others, self.decorrelations, strict=True):
-                other = parts[:, i]
-                terms[layer.name] = -layer(parts[:, self.main], other)
-        return terms
-
-    def _keys(self, outputs: dict[str, Tensor]) -> Tensor:
-        keys = outputs.get("momentum_parts")
-        needing = [task.name for task in self.tasks if task.needs_keys]
-        if needing and keys is None:
+        self.tasks = tuple(tasks)
+        self.task_dim = task_dim
+        self.test_weights = tuple(test_weights or [1.0] * len(self.tasks))
+        fits = len(self.test_weights) == len(self.tasks)
+        if not fits or min(self.test_weights) < 0 or not any(self.test_weights):
             raise ValueError(
-                f"The tasks {needing} of diva compare two views of an image, "
-                "of which a momentum network sees the second. Received: "
-                f"outputs {sorted(outputs)}, without momentum_parts. Train "
-                'on batches `{"image": ..., "image2": ...}`, which '
-                "`keras_dml.data.pipeline(..., num_views=2)` makes, or leave "
-                '"dance" out of `tasks`.'
+                "`test_weights` of diva must hold one number of at least 0 "
+                f"for each of its tasks, {self.tasks}, and not only zeros. "
+                f"Received: test_weights={test_weights!r}."
             )
-        return keys
+        self.heads = [
+            keras.layers.Dense(task_dim, dtype=self.dtype_policy, name=name)
+            for name in self.tasks
+        ]
 
-    def after_step(
-        self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
-    ) -> None:
-        for i, task in enumerate(self.tasks):
-            if task.needs_keys:
-                task.after_step(outputs["momentum_parts"][:, i])
+    def build(self, features_shape: Shape) -> None:
+        for head in self.heads:
+            head.build((None, features_shape[-1]))
+
+    def embed(self, pooled: Tensor) -> dict[str, Tensor]:
+        parts = ops.stack([head(pooled) for head in self.heads], axis=1)
+        parts = l2_normalize(parts)  # (B, K, d)
+        weights = ops.convert_to_tensor(self.test_weights, dtype="float32")
+        weighted = weights[:, None] * parts
+        width = len(self.tasks) * self.task_dim
+        embedding = l2_normalize(ops.reshape(weighted, (-1, width)))
+        return {"embedding": embedding, "parts": parts}
 
 
 def term_weights(
@@ -224,34 +179,31 @@ def diva(
     class in a batch, with "shared" three classes.
 
     Args:
-        backbone: A name or path for `backbones.get`, or the Keras model
-            that it returns, from images (B, H, W, C) to features.
+        backbone: As for `baseline`.
         embedding_dim: Dimensions of the whole embedding; each of K tasks
             gets ⌊embedding_dim / K⌋ of them.
         tasks: Any of "discriminative", "dance", "shared", "intra", in this
             order in the embedding. `["discriminative"] * 4` is the purely
             discriminative ensemble of Figure 4.
         loss: The loss of the discriminative task, and of the shared and
-            intra-class ones with their own triplets: a loss of
-            `keras_dml.losses`, or its name, or its config.
+            intra-class ones with their own triplets, as for `baseline`.
         auxiliary_loss: Another loss for the latter two.
         alpha: α, the weight of every task but the main one, which is
             "discriminative", or the first where there is none.
         rho: ρ, the weight of the decorrelation; 0 leaves it out.
-        shared: "strict" (paper), "negative_only" or "permuted" (released
-            code); see `diva_tasks`.
+        shared: As for `diva_tasks`: "strict" (paper), "negative_only" or
+            "permuted" (released code).
         queue_size: Number of keys that "dance" contrasts with.
         temperature: τ of "dance".
-        weighting: "released", "paper", or None for plain NCE; see
-            `losses.nce`.
+        weighting: As for `losses.nce`: "released", "paper", or None, plain
+            NCE.
         limit: λ of `weighting="paper"`.
         ema_momentum: μ of the momentum network.
         copy_statistics: Whether it takes over the moving statistics of
-            batch normalization. In the paper these are frozen. Set it for
-            a backbone that normalizes by the batch.
+            batch normalization, which the paper freezes. Set it for a
+            backbone that normalizes by the batch.
         psi_units: Hidden units of ψ.
-        reduction: "mean" or "sum", of c over dimensions; see
-            `Decorrelation`.
+        reduction: "mean" or "sum", of c over dimensions.
         test_weights: Weight of each task's embedding in the whole: (.5, 1,
             1, 1) for CUB, (.5, 2, 2, 2) for Cars, all 1 (default) for SOP.
         pooling: "avg" or "max".
@@ -260,7 +212,7 @@ def diva(
         **kwargs: Passed to `MetricModel`.
 
     Returns:
-        A `MetricModel` that is built and waits for `compile`.
+        As `baseline` does.
 
     Raises:
         ValueError: If an argument is not as described.
@@ -295,23 +247,14 @@ def diva(
         limit=limit,
     )
     objective = DivaObjective(
-        layers,
-        decorrelate=rho != 0,
-        psi_units=psi_units,
-        reduction=reduction,
-        name="objective",
+        layers, rho != 0, psi_units, reduction, name="objective"
     )
     names = [layer.name for layer in layers]
+    dim = embedding_dim // len(names)
     weights = term_weights(objective, alpha, rho)
     return MetricModel(
         backbone=backbones.get(backbone),
-        head=TaskHead(
-            names,
-            embedding_dim // len(names),
-            test_weights,
-            pooling=pooling,
-            name="head",
-        ),
+        head=TaskHead(names, dim, test_weights, pooling=pooling, name="head"),
         objective=objective,
         loss_weights={**weights, **(loss_weights or {})},
         ema_momentum=ema_momentum if "dance" in tasks else None,

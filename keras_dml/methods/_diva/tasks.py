@@ -69,7 +69,7 @@ class LossTask(Task):
     """A metric loss as a task, which owns the variables of the loss.
 
     Args:
-        loss: A loss of `keras_dml.losses`, its name, or its config.
+        loss: As for `baseline`.
         **kwargs: Passed to `keras.layers.Layer`.
     """
 
@@ -150,8 +150,7 @@ def diva_tasks(
         names: Names in `TASKS`, in order. One that comes again is a task
             of its own: `["discriminative"] * 4` is the purely
             discriminative ensemble of Figure 4.
-        loss: The loss of the discriminative task, any of
-            `keras_dml.losses`, its name, or its config.
+        loss: The loss of the discriminative task, as for `baseline`.
         auxiliary_loss: The loss of the shared and the intra-class task, a
             loss that takes `mining`. None: `loss`.
         shared: How the class-shared task draws its triplets. "strict": of

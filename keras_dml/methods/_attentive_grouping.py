@@ -1,20 +1,30 @@
 """Attentive grouping: groups of features that attend to their own places."""
 
+import math
 from typing import Any, Literal
 
 import keras
 from keras import ops
 
 from keras_dml import backbones, losses
+from keras_dml.layers.attentive_grouping import AttentiveGrouping
+from keras_dml.layers.grouping import (
+    ChannelGrouping,
+    GateGrouping,
+    Grouping,
+    LinearGrouping,
+    PooledGrouping,
+)
 from keras_dml.losses.base import LossLike
 from keras_dml.losses.regularizers import diversity
-from keras_dml.methods._attentive_grouping.head import GroupedHead
 from keras_dml.methods.declaration import Traits, declare
+from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import LossObjective
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import (
+    Config,
     Count,
     Pooling,
     Reduction,
@@ -27,6 +37,98 @@ SCALES = {"released": 25.0, "paper_table": 1.0}
 
 LEARNED_MARGIN = {"name": "margin", "learn_beta": True}
 
+GROUPINGS: dict[str, type[Grouping]] = {
+    "A": AttentiveGrouping,
+    "N": LinearGrouping,
+    "M": LinearGrouping,
+    "G": GateGrouping,
+    "C": ChannelGrouping,
+}
+"""The grouping modules by the letters of the paper."""
+
+
+@register
+class GroupedHead(Head):
+    """Feature map → grouping module → P unit groups and their embedding.
+
+    Args:
+        embedding_dim: Units of all groups, D; each has d = D // P.
+        num_groups: Number of groups, P.
+        grouping: A letter in `GROUPINGS`.
+        key_dim: Units of keys and queries of A-grouping, by default C / 8.
+        **kwargs: As for `Head`. A-grouping has no use for `pooling`.
+
+    Call arguments:
+        features: (B, h, w, C).
+
+    Returns:
+        `"parts"`: (B, P, d) unit groups. `"embedding"`: (B, P·d), the
+        groups side by side, divided by √P, hence unit. For A- and
+        G-grouping also `"attention"`: (B, h, w, P), see `Grouping`.
+        float32.
+
+    Raises:
+        ValueError: If `grouping` is unknown, `key_dim` is given to
+            another than A, or N-grouping is asked for several groups.
+    """
+
+    def __init__(
+        self,
+        embedding_dim: int,
+        num_groups: int,
+        grouping: str = "A",
+        key_dim: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        _check_grouping(grouping, num_groups, key_dim)
+        self.grouping = grouping
+        self.embedding_dim = embedding_dim
+        self.num_groups = num_groups
+        self.key_dim = key_dim
+        module = GROUPINGS[grouping]
+        arguments: Config = {"name": "module", "dtype": self.dtype_policy}
+        if issubclass(module, PooledGrouping):
+            arguments["pooling"] = self.pooling
+        else:
+            arguments["key_dim"] = key_dim
+        self.module = module(embedding_dim, num_groups, **arguments)
+
+    def build(self, features_shape: Shape) -> None:
+        self.module.build(features_shape)
+
+    def call(self, features: Tensor) -> dict[str, Tensor]:
+        # Not pooled: the modules need all positions.
+        attention = {}
+        if self.module.has_attention:
+            groups, attention["attention"] = self.module(
+                features, return_attention_scores=True
+            )
+        else:
+            groups = self.module(features)
+        parts = ops.normalize(groups, axis=-1, epsilon=1e-12)
+        flat = ops.reshape(parts, (-1, self.num_groups * self.module.group_dim))
+        embedding = flat / math.sqrt(self.num_groups)
+        return {"embedding": embedding, "parts": parts, **attention}
+
+
+def _check_grouping(
+    grouping: str, num_groups: int, key_dim: int | None
+) -> None:
+    check_choice("attentive_grouping", "grouping", grouping, GROUPINGS)
+    if grouping == "N" and num_groups != 1:
+        raise ValueError(
+            "`num_groups` of attentive_grouping must be 1 with N-grouping, "
+            f"which is no grouping. Received: num_groups={num_groups}. "
+            'Use "M" for several linear groups.'
+        )
+    if grouping != "A" and key_dim is not None:
+        raise ValueError(
+            "`key_dim` of attentive_grouping is for A-grouping, the only one "
+            f"with keys. Received: key_dim={key_dim}, "
+            f"grouping={grouping!r}. Leave it out."
+        )
+
 
 @register
 class GroupedObjective(LossObjective):
@@ -36,7 +138,7 @@ class GroupedObjective(LossObjective):
     learned β is one per group, or one per group and class.
 
     Args:
-        loss: A loss of `keras_dml.losses`.
+        loss: As for `LossObjective`.
         scales: β₀ of the diversity loss: "released", 25, or
             "paper_table", 1.
         diversity_reduction: "mean" over pairs of groups, or "sum": their
@@ -65,11 +167,11 @@ class GroupedObjective(LossObjective):
         **kwargs: Any,
     ) -> None:
         super().__init__(loss, **kwargs)
-        for name, value, allowed in (
-            ("scales", scales, SCALES),
-            ("diversity_reduction", diversity_reduction, ("mean", "sum")),
-        ):
-            check_choice("attentive_grouping", name, value, allowed)
+        owner = "attentive_grouping"
+        check_choice(owner, "scales", scales, SCALES)
+        check_choice(
+            owner, "diversity_reduction", diversity_reduction, ("mean", "sum")
+        )
         self.scales = scales
         self.diversity_reduction = diversity_reduction
 
@@ -94,7 +196,7 @@ class GroupedObjective(LossObjective):
 @declare(
     "attentive_grouping",
     "groups of features that each attend to their own places in the image",
-    Traits(part="group"),
+    Traits(part="group", figures=("attention_overlays", "strongest_attention")),
 )
 def attentive_grouping(
     backbone: str | keras.Model = "small_convnet",
@@ -120,18 +222,16 @@ def attentive_grouping(
     at can be seen, see `keras_dml.visualization`.
 
     Args:
-        backbone: A name or path for `backbones.get`, or the Keras model
-            that it returns, from images (B, H, W, C) to a feature map.
+        backbone: As for `baseline`; its features are a map.
         embedding_dim: Dimensions of the whole embedding, D. Each group has
             D // P: of 512, three groups use 3 × 170.
         num_groups: Number of groups, P; by default 4, and 1 for N-grouping.
         grouping: "A", attentive; or for comparison "N", no grouping; "M",
             linear; "G", gate; "C", channel. See `keras_dml.layers`.
         key_dim: Units of keys and queries, by default C / 8.
-        loss: The metric loss of every group: a loss of
-            `keras_dml.losses`, or its name, or its config. By default the
-            margin loss with a β learned for each group; for one per group
-            and class give it `num_classes`.
+        loss: The metric loss of every group, as for `baseline`. By default
+            the margin loss with a β learned for each group; for one per
+            group and class give it `num_classes`.
         scales: "released" or "paper_table", see Deviations.
         diversity_reduction: "mean" or "sum", see `GroupedObjective`.
         loss_weights: As for `MetricModel`. λ_div is that of "diversity",
@@ -140,7 +240,7 @@ def attentive_grouping(
         **kwargs: Passed to `MetricModel`.
 
     Returns:
-        A `MetricModel` that is built and waits for `compile`.
+        As `baseline` does.
 
     Deviations:
         - Table 1 prints β₀ = 1 for the binomial deviance loss, which is

@@ -3,24 +3,23 @@
 from typing import Any, Literal, TypeAlias, get_args
 
 import keras
+from keras import ops
 
 from keras_dml import backbones, losses
 from keras_dml.backbones import splitting
+from keras_dml.backbones.networks import known_branches
 from keras_dml.layers import AttentionEnsemble
 from keras_dml.losses.base import LossLike
-from keras_dml.methods._abe.branches import (
-    context_network,
-    find_layer,
-    stacked_copies,
-)
-from keras_dml.methods._abe.objective import DivergentObjective, Pairs
+from keras_dml.losses.pairs import IGNORE
+from keras_dml.losses.regularizers import divergence
 from keras_dml.methods.declaration import Arguments, Traits, Uses, declare
 from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel
+from keras_dml.model.objective import LossObjective
 from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.model_copy import copy_model
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import (
-    Config,
     Count,
     NonNegative,
     Pooling,
@@ -29,10 +28,11 @@ from keras_dml.utils.types import (
     Tensor,
 )
 
+Pairs: TypeAlias = Literal["all", "constructed"]
 Variant: TypeAlias = Literal["abe", "heads", "heads_attention", "tails"]
+
 # Eq. 10: the sum over all pairs, divided by B.
 PAPER_LOSS = {"name": "contrastive", "reduction": "sum_over_pairs"}
-VARIANTS: tuple[Variant, ...] = get_args(Variant)
 
 
 @register
@@ -53,51 +53,117 @@ class EnsembleHead(Head):
     """
 
     def __init__(self, ensemble: AttentionEnsemble, **kwargs: Any) -> None:
-        super().__init__(pooling=ensemble.pooling, **kwargs)
+        super().__init__(**kwargs)
         self.ensemble = ensemble
+        self.pooling = ensemble.pooling  # Within G.
 
     def build(self, features_shape: Shape) -> None:
         self.ensemble.build(features_shape)
 
     def call(self, features: Tensor) -> dict[str, Tensor]:
+        attention = {}
         if self.ensemble.has_attention:
-            parts, masks = self.ensemble(features, return_attention_scores=True)
-            attention = {"attention": masks}
+            parts, attention["attention"] = self.ensemble(
+                features, return_attention_scores=True
+            )
         else:
-            parts, attention = self.ensemble(features), {}
+            parts = self.ensemble(features)
         embedding = self.ensemble.merge(parts)
         return {"embedding": embedding, "parts": parts, **attention}
 
-    def compute_output_shape(self, features_shape: Shape) -> dict[str, Shape]:
-        parts = self.ensemble.compute_output_shape(features_shape)
-        shapes = {
-            "embedding": (parts[0], self.ensemble.embedding_dim),
-            "parts": parts,
-        }
-        if self.ensemble.has_attention:
-            shapes["attention"] = (*parts[:2], *features_shape[1:])
-        return shapes
 
-    def get_config(self) -> Config:
-        config = super().get_config()
-        del config["pooling"]
-        # Not a serialized layer: that would be built when it is restored,
-        # before it is known to be in this head, and name its weights so.
-        config["ensemble"] = self.ensemble.get_config()
-        return config
+@register
+class DivergentObjective(LossObjective):
+    """The learners' losses, and a term that keeps them apart (Eq. 8).
 
-    @classmethod
-    def from_config(cls, config: Config) -> "EnsembleHead":
-        ensemble = AttentionEnsemble.from_config(config["ensemble"])
-        return cls(**{**config, "ensemble": ensemble})
+    "metric" is Σ_m L_metric,(m); "divergence" is Eq. 9.
+
+    Args:
+        loss: The loss of every learner. Where it owns variables, every
+            learner has its own.
+        diverge: Whether there is a divergence term.
+        divergence_margin: As for `abe`.
+        pairs: As for `abe`. With "constructed" the batch is `[anchors,
+            partners]`, and only an anchor and its own partner are a pair.
+        **kwargs: As for `Objective`.
+
+    Call arguments:
+        outputs: Dict with `"parts"`, (B, M, d).
+        targets: Dict with `"label"`, (B,).
+
+    Returns:
+        `{"metric": (B,), "divergence": (B,)}`, the latter if `diverge`.
+
+    Raises:
+        ValueError: If `pairs` is unknown, or if "constructed" pairs are
+            asked of a batch of odd size.
+    """
+
+    def __init__(
+        self,
+        loss: losses.MetricLoss,
+        diverge: bool = True,
+        divergence_margin: float = 1.0,
+        pairs: str = "all",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(loss, **kwargs)
+        check_choice("abe", "pairs", pairs, get_args(Pairs))
+        self.diverge = diverge
+        self.divergence_margin = divergence_margin
+        self.pairs = pairs
+        self.terms = ("metric", "divergence") if diverge else ("metric",)
+
+    def build(self, outputs_shape: dict[str, Shape]) -> None:
+        self.build_parts(outputs_shape)
+
+    def call(
+        self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
+    ) -> dict[str, Tensor]:
+        parts = outputs["parts"]
+        labels = targets["label"]
+        if self.pairs == "constructed":
+            labels = constructed_pairs(labels)
+        metric = sum(self.part_values(labels, parts))
+        if not self.diverge:
+            return {"metric": metric}
+        apart = divergence(parts, self.divergence_margin)
+        return {"metric": metric, "divergence": apart}
+
+
+def constructed_pairs(labels: Tensor) -> Tensor:
+    """The relation matrix of a batch `[anchors, partners]`.
+
+    Args:
+        labels: (B,) class ids. Anchor i has partner i + B / 2.
+
+    Returns:
+        (B, B): 1 or 0 where two images are each other's partner, of one
+        class or two; −1 elsewhere.
+
+    Raises:
+        ValueError: If B is odd.
+    """
+    size = labels.shape[0]
+    if size is not None and size % 2:
+        raise ValueError(
+            '`pairs="constructed"` of abe takes batches [anchors, partners]. '
+            f"Received: a batch of {size}. Use batches of a "
+            'data.PairSampler, or pairs="all".'
+        )
+    count = ops.shape(labels)[0]
+    rows = ops.arange(count)
+    partner = (rows + count // 2) % count
+    is_pair = ops.equal(partner[:, None], rows[None, :])
+    same_class = ops.equal(labels[:, None], labels[None, :])
+    return ops.where(is_pair, ops.cast(same_class, "int32"), IGNORE)
 
 
 def _pairs(method: Arguments, batches: Arguments) -> Arguments:
     """A batch of pairs has as many images as one of whole classes."""
+    size = batches["classes_per_batch"] * batches["images_per_class"]
     return {
-        "num_pairs": batches["classes_per_batch"]
-        * batches["images_per_class"]
-        // 2,
+        "num_pairs": size // 2,
         "steps_per_epoch": batches["steps_per_epoch"],
     }
 
@@ -111,6 +177,11 @@ def _are_constructed(pairs: str, method: Arguments) -> None:
     "abe",
     "one network, learners that each see the image through a mask of their own",
     Traits(
+        figures=(
+            "attention_overlays",
+            "strongest_attention",
+            "attention_masks",
+        ),
         options={"pair_batches": False},
         sampler=Uses(
             "PairSampler", arguments=_pairs, only_with=("pair_batches", True)
@@ -150,12 +221,11 @@ def abe(
     "/projection_" and "/mask_" are what starts from scratch.
 
     Args:
-        backbone: A name or path for `backbones.get`, or the Keras model
-            that it returns, from images (B, H, W, C) to features.
+        backbone: As for `baseline`.
         embedding_dim: Dimensions of the whole embedding, D; M divides it.
         num_learners: Number of learners, M.
-        loss: The loss of every learner: a loss of `keras_dml.losses`, or
-            its name, or its config. The default is that of Eq. 10.
+        loss: The loss of every learner, as for `baseline`. The default is
+            that of Eq. 10.
         branch: Name of the backbone's layer whose output is S(x). The
             default is known for "googlenet" (as in the paper),
             "torchvision_googlenet", "bn_inception", "resnet50" and
@@ -177,7 +247,7 @@ def abe(
         **kwargs: Passed to `MetricModel`.
 
     Returns:
-        A `MetricModel` that is built and waits for `compile`.
+        As `baseline` does.
 
     Raises:
         ValueError: If `variant` or `pairs` is unknown, if the backbone
@@ -203,13 +273,16 @@ def abe(
         Kim et al., "Attention-based Ensemble for Deep Metric Learning", ECCV
         2018, https://arxiv.org/abs/1804.00382.
     """
-    check_choice("abe", "variant", variant, VARIANTS)
+    check_choice("abe", "variant", variant, get_args(Variant))
     whole = backbones.get(backbone)
-    branch = find_layer(whole, "branch", branch)
+    branch = _layer(whole, "branch", branch)
     lower = splitting.lower_part(whole, branch)
     attention = None
     if variant in ("abe", "heads_attention"):
-        attention = context_network(whole, branch, attention_end)
+        end = _layer(whole, "attention_end", attention_end)
+        attention = splitting.without_downsampling(
+            splitting.copy_between(whole, branch, end)
+        )
     ensemble = AttentionEnsemble(
         splitting.copy_between(whole, branch),
         attention,
@@ -236,3 +309,47 @@ def abe(
         ),
         **kwargs,
     )
+
+
+def _layer(backbone: keras.Model, argument: str, given: str | None) -> str:
+    """The layer that an argument of abe names; of a known backbone its own."""
+    if given is not None:
+        return given
+    known = known_branches()
+    if backbone.name not in known:
+        raise ValueError(
+            f"`{argument}` of abe must name a layer of a backbone other than "
+            f"{tuple(known)}. Received: {argument}=None with backbone "
+            f"{backbone.name!r}. Use for instance the output of the second "
+            "last stage as `branch` and of the last as `attention_end`; "
+            "`[layer.name for layer in backbone.layers]` lists all names."
+        )
+    branch, attention_end = known[backbone.name]
+    return branch if argument == "branch" else attention_end
+
+
+def stacked_copies(lower: keras.Model, count: int, noise: float) -> keras.Model:
+    """M copies of S, (B, H, W, C) → (B, h, w, M·C'), maps side by side.
+
+    All but the first have Gaussian `noise` on their kernels, relative to the
+    standard deviation of each.
+    """
+    inputs = keras.Input(
+        batch_shape=lower.input_shape, dtype=lower.inputs[0].dtype, name="image"
+    )
+    maps = []
+    for m in range(count):
+        copy = copy_model(lower, name=f"tail_{m}")
+        if m > 0:
+            _add_noise(copy, noise)
+        maps.append(copy(inputs))
+    outputs = keras.layers.Concatenate(name="tails")(maps)
+    return keras.Model(inputs, outputs, name=lower.name)
+
+
+def _add_noise(model: keras.Model, noise: float) -> None:
+    for variable in model.trainable_variables:
+        if len(variable.shape) > 1:
+            scale = noise * ops.std(variable)
+            draw = keras.random.normal(variable.shape)
+            variable.assign_add(scale * ops.cast(draw, variable.dtype))

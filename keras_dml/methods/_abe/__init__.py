@@ -1,1 +1,0 @@
-"""Attention-based ensemble (ABE, Kim et al., 2018)."""

@@ -1,1 +1,0 @@
-"""Attentive grouping (Xu et al., 2020)."""
