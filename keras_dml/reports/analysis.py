@@ -10,7 +10,7 @@ import numpy as np
 from keras_dml import runs
 from keras_dml.data import DataSplits, ImageSet, View
 from keras_dml.evaluation import Results
-from keras_dml.methods.declaration import find
+from keras_dml.methods.declaration import Traits, find
 from keras_dml.recipes import Recipe, building
 from keras_dml.runs.folder import METRICS, QUERIES, load_result, read_queries
 from keras_dml.utils.types import FloatArray, Rows
@@ -97,9 +97,14 @@ class Run:
         return [f"{self.part} {k + 1}" for k in range(count)]
 
     @property
+    def traits(self) -> Traits:
+        """What is special about the method."""
+        return find(self.recipe.method.name)[1]
+
+    @property
     def part(self) -> str:
         """What the method calls a sub-embedding."""
-        return find(self.recipe.method.name)[1].part
+        return self.traits.part
 
     @property
     def _tasks(self) -> tuple[str, ...]:
@@ -111,9 +116,10 @@ class Run:
         return "attention" in output_shapes(self.model)
 
     @property
-    def has_masks(self) -> bool:
-        """Whether the attention is a mask by learner and channel."""
-        return len(output_shapes(self.model).get("attention", ())) == 5
+    def explores_attention(self) -> bool:
+        """Whether the report shows where the parts look at an image."""
+        declared = "attention_overlays" in self.traits.figures
+        return declared and self.has_attention
 
     @cached_property
     def num_clusters(self) -> int:

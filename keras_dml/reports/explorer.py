@@ -142,7 +142,7 @@ def _about(images: ImageSet, row: int) -> list[str]:
 
 def _attention(run: Run, rows: Rows) -> dict[str, Any] | None:
     """For each query its maps, each from 0 to 255."""
-    if not run.has_attention:
+    if not run.explores_attention:
         return None
     maps = run.attention[rows]
     low = maps.min(axis=(1, 2), keepdims=True)

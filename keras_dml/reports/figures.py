@@ -1,7 +1,9 @@
 """Figures that belong to a run."""
 
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,6 +11,8 @@ import numpy as np
 from keras_dml import visualization
 from keras_dml.evaluation import embed, kmeans
 from keras_dml.reports.analysis import MOST_TRAINING_IMAGES, Run
+from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.types import Rows
 from keras_dml.visualization.ensembles import mean_weights
 
 if TYPE_CHECKING:
@@ -36,13 +40,18 @@ def figures_of(run: Run, num_queries: int = 6) -> Iterator[RunFigure]:
     """The figures that say something about a run, none of them drawn yet.
 
     Args:
-        run: The run.
+        run: The run. Its method declares what it adds to the figures of
+            every run; what there is nothing of is left out.
         num_queries: Images in figures that show some.
+
+    Raises:
+        ValueError: If the method declares a figure that there is not.
     """
+    rows = run.queries(num_queries)
     yield from _curves(run)
     yield from _embedding_space(run)
-    yield from _ensemble(run)
-    yield from _pictures(run, num_queries)
+    yield _retrieval(run, rows)
+    yield from _of_method(run, rows)
 
 
 def _curves(run: Run) -> Iterator[RunFigure]:
@@ -99,21 +108,54 @@ def _embedding_space(run: Run) -> Iterator[RunFigure]:
     )
 
 
-def _ensemble(run: Run) -> Iterator[RunFigure]:
-    some = f"at most {MOST_TRAINING_IMAGES:,} training images"
+def _retrieval(run: Run, rows: Rows) -> RunFigure:
+    return RunFigure(
+        "retrieval",
+        "Random test queries and their nearest images: ✓ and a solid frame "
+        "for the right class, ✗ and a dashed frame for another.",
+        lambda: visualization.retrieval_grid(
+            run.images,
+            run.embeddings,
+            rows,
+            run.view,
+            gallery=run.splits.gallery_rows,
+            groups=run.splits.cameras,
+        ),
+        wide=True,
+    )
+
+
+def _of_method(run: Run, rows: Rows) -> Iterator[RunFigure]:
+    for figure in run.traits.figures:
+        if isinstance(figure, str):
+            check_choice("Traits", "figures", figure, DECLARABLE)
+            yield from DECLARABLE[figure](run, rows)
+        else:
+            name = figure.__name__
+            caption = inspect.getdoc(figure) or name
+            yield RunFigure(name, caption, partial(figure, run))
+
+
+_SOME = f"at most {MOST_TRAINING_IMAGES:,} training images"
+
+
+def _compositors(run: Run, rows: Rows) -> Iterator[RunFigure]:
     if getattr(run.model.objective, "compositor", None) is not None:
         yield RunFigure(
             "compositors",
             "How strongly each composite weighs each learner, averaged over "
-            f"{some}. DCML, Figure 4.",
+            f"{_SOME}. DCML, Figure 4.",
             lambda: visualization.compositor_weights(
                 mean_weights(run.model, run.training_images)
             ),
         )
+
+
+def _clusters(run: Run, rows: Rows) -> Iterator[RunFigure]:
     if run.num_clusters:
         yield RunFigure(
             "clusters",
-            f"Distances of pairs of different classes, {some} in "
+            f"Distances of pairs of different classes, {_SOME} in "
             f"{run.num_clusters} clusters of K-means. Divide and conquer, "
             "Figure 8.",
             lambda: _cluster_distances(run),
@@ -128,51 +170,42 @@ def _cluster_distances(run: Run) -> "DataFigure":
     )
 
 
+def _overlays(run: Run, rows: Rows) -> Iterator[RunFigure]:
+    if run.has_attention:
+        yield RunFigure(
+            "attention",
+            f"Where each {run.part} looks on random test images. Every map "
+            "has its own scale, from its smallest weight, dark, to its "
+            "largest, bright, which are printed below; the contour is at the "
+            f"middle. {_weights(run)} Attentive grouping, Figures 2 and 5.",
+            lambda: visualization.attention_overlays(
+                run.images, run.attention, rows, run.view, part=run.part
+            ),
+            wide=True,
+        )
+
+
 def _weights(run: Run) -> str:
     if np.allclose(run.attention.sum(axis=(1, 2)), 1.0, atol=1e-3):
         return "The weights of a map sum to 1."
     return "A weight is the mean of a mask over its channels."
 
 
-def _pictures(run: Run, num_queries: int) -> Iterator[RunFigure]:
-    rows = run.queries(num_queries)
-    yield RunFigure(
-        "retrieval",
-        "Random test queries and their nearest images: ✓ and a solid frame "
-        "for the right class, ✗ and a dashed frame for another.",
-        lambda: visualization.retrieval_grid(
-            run.images,
-            run.embeddings,
-            rows,
-            run.view,
-            gallery=run.splits.gallery_rows,
-            groups=run.splits.cameras,
-        ),
-        wide=True,
-    )
-    if not run.has_attention:
-        return
-    yield RunFigure(
-        "attention",
-        f"Where each {run.part} looks on random test images. Every map has "
-        "its own scale, from its smallest weight, dark, to its largest, "
-        "bright, which are printed below; the contour is at the middle. "
-        f"{_weights(run)} Attentive grouping, Figures 2 and 5.",
-        lambda: visualization.attention_overlays(
-            run.images, run.attention, rows, run.view, part=run.part
-        ),
-        wide=True,
-    )
-    yield RunFigure(
-        "strongest",
-        f"The test images on which each {run.part} puts the largest weight. "
-        "Attentive grouping, Figures 3 and 4.",
-        lambda: visualization.strongest_attention(
-            run.images, run.attention, run.view, part=run.part
-        ),
-        wide=True,
-    )
-    if run.has_masks:
+def _strongest(run: Run, rows: Rows) -> Iterator[RunFigure]:
+    if run.has_attention:
+        yield RunFigure(
+            "strongest",
+            f"The test images on which each {run.part} puts the largest "
+            "weight. Attentive grouping, Figures 3 and 4.",
+            lambda: visualization.strongest_attention(
+                run.images, run.attention, run.view, part=run.part
+            ),
+            wide=True,
+        )
+
+
+def _masks(run: Run, rows: Rows) -> Iterator[RunFigure]:
+    if run.has_attention:
         yield RunFigure(
             "masks",
             "Masks of the first three learners in the three channels in "
@@ -181,3 +214,16 @@ def _pictures(run: Run, num_queries: int) -> Iterator[RunFigure]:
             lambda: visualization.attention_masks(run.model, run.images, rows),
             wide=True,
         )
+
+
+DECLARABLE: dict[str, Callable[[Run, Rows], Iterator[RunFigure]]] = {
+    "attention_masks": _masks,
+    "attention_overlays": _overlays,
+    "cluster_distances": _clusters,
+    "compositor_weights": _compositors,
+    "strongest_attention": _strongest,
+}
+"""What a method may declare, by the function of visualization that draws it.
+
+Each yields its figure if the run has what it shows.
+"""

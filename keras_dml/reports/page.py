@@ -199,7 +199,7 @@ def _explored(shown: dict[str, Any]) -> str:
 
 
 def _attention(run: Run) -> str:
-    if not run.has_attention:
+    if not run.explores_attention:
         return ""
     return f"\n<span>bright: where a {run.part} looks</span>"
 

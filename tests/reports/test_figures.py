@@ -1,10 +1,17 @@
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
 from keras_dml.evaluation import kmeans
+from keras_dml.methods import METHODS
 from keras_dml.recipes import RecipeError
 from keras_dml.reports import Run, comparisons, figures_of
+from keras_dml.reports.explorer import explorer
 from keras_dml.runs.folder import read_queries
+from keras_dml.visualization.data_figure import DataFigure
 
 ALWAYS = {"validation", "losses", "cosines", "spectrum", "map", "retrieval"}
 OWN = {
@@ -28,6 +35,48 @@ def test_each_method_has_its_figures(method, run_of, tmp_path) -> None:
         table = figure.draw().save(tmp_path / f"{figure.name}.png", dpi=40)
         assert len(table.read_text().splitlines()) > 1
         assert figure.caption.endswith(".")
+
+
+@pytest.fixture
+def declare(monkeypatch) -> Callable[..., None]:
+    """Gives a method other figures than its own."""
+
+    def change(method: str, *figures: Any) -> None:
+        entry = METHODS[method]
+        traits = replace(entry.details["traits"], figures=figures)
+        changed = replace(entry, details={"traits": traits})
+        monkeypatch.setitem(METHODS._entries, method, changed)
+
+    return change
+
+
+def sizes(run: Run) -> DataFigure:
+    """Images of every test class."""
+    return DataFigure({"images": np.bincount(run.images.labels)})
+
+
+def test_a_method_declares_its_figures(run_of, declare) -> None:
+    run = Run(run_of("baseline"))
+    # It has no attention to show.
+    declare("baseline", sizes, "attention_overlays")
+    figures = {figure.name: figure for figure in figures_of(run)}
+    assert set(figures) == ALWAYS | {"sizes"}
+    assert figures["sizes"].caption == "Images of every test class."
+    drawn = figures["sizes"].draw()
+    assert drawn.data["images"].sum() == len(run.images)
+    declare("baseline", "attention_overlay")
+    with pytest.raises(ValueError, match="Traits must be .*attention_overlay'"):
+        list(figures_of(run))
+
+
+@pytest.mark.slow
+def test_what_a_method_does_not_declare_is_not_drawn(run_of, declare) -> None:
+    run = Run(run_of("attentive_grouping"))
+    declare("attentive_grouping", "strongest_attention")
+    assert {f.name for f in figures_of(run)} == ALWAYS | {"strongest"}
+    assert explorer(run, 3)["attention"] is None
+    declare("attentive_grouping", "attention_overlays")
+    assert explorer(run, 3)["attention"] is not None
 
 
 @pytest.mark.slow
