@@ -56,31 +56,78 @@ def read(path: Path, dim: int, count: int, factory: str) -> Any:
     if not _fits(factory, dim, size):
         raise ValueError(f"{factory!r} is no index of its size")
     like = make(dim, factory)  # Its parts live as long as it does.
-    expected = [_description(x) for x, _ in _parts(like, count)]
+    new = [part for part, _ in _parts(like, count)]
     found = list(_parts(index, count))
-    if [_description(x) for x, _ in found] != expected or not index.is_trained:
-        raise ValueError(f"it is not a trained index {factory!r}")
-    if any(part.ntotal != its_count for part, its_count in found):
-        raise ValueError("its parts have different numbers of vectors")
+    if [_description(part) for part, _ in found] != list(
+        map(_description, new)
+    ):
+        raise ValueError(f"it is not an index {factory!r}")
+    if not index.is_trained:
+        raise ValueError("it is not trained")
+    for (part, its_count), new_part in zip(found, new, strict=True):
+        if part.ntotal != its_count:
+            raise ValueError("its parts have different numbers of vectors")
+        if hasattr(part, "hnsw"):
+            _check_links(part.hnsw, new_part.hnsw, its_count)
     return index
 
 
 def check_ids(index: Any, ids: Rows) -> None:
     """ValueError if an index itself keeps other ids than `ids`, ascending."""
     faiss = library()
-    inner = lists_of(index)
-    if inner is None:
-        return
-    lists = inner.invlists
-    kept = [
-        faiss.rev_swig_ptr(lists.get_ids(i), lists.list_size(i))
-        for i in range(lists.nlist)
-        if lists.list_size(i)
-    ]
-    found = np.concatenate([np.empty(0, np.int64), *kept])
     expected = ids if keeps_ids(index) else np.arange(len(ids))
-    if not np.array_equal(np.sort(found), expected):
-        raise ValueError("its vectors have the ids of other rows")
+    for part, _ in _parts(index, len(ids)):
+        if not isinstance(part, faiss.IndexIVF):
+            continue
+        lists = part.invlists
+        kept = [
+            faiss.rev_swig_ptr(lists.get_ids(i), lists.list_size(i))
+            for i in range(lists.nlist)
+            if lists.list_size(i)
+        ]
+        found = np.concatenate([np.empty(0, np.int64), *kept])
+        if not np.array_equal(np.sort(found), expected):
+            raise ValueError("its vectors have the ids of other rows")
+        # Further lists are of centroids.
+        expected = np.arange(part.nlist)
+
+
+def _check_links(graph: Any, new: Any, count: int) -> None:
+    """ValueError if to search an HNSW graph would leave its arrays.
+
+    Args:
+        graph: The graph.
+        new: One without vectors, made by the same factory string.
+        count: Number of vectors.
+    """
+    faiss = library()
+    array, entry = faiss.vector_to_array, graph.entry_point
+    # The levels that each vector is at, and how many links are below each.
+    levels, below = array(graph.levels), array(graph.cum_nneighbor_per_level)
+    links = faiss.rev_swig_ptr(graph.neighbors.data(), graph.neighbors.size())
+    top = int(levels.max(initial=0))
+    fits = (
+        np.array_equal(below, array(new.cum_nneighbor_per_level))
+        and graph.assign_probas.size() == new.assign_probas.size()
+        and len(levels) == count
+        and levels.min(initial=1) > 0
+        and top < len(below)
+        and graph.max_level == top - 1
+        and entry in (np.flatnonzero(levels == top) if count else [-1])
+        and links.min(initial=-1) >= -1
+        and links.max(initial=-1) < count
+    )
+    if fits:
+        starts = np.append(0, np.cumsum(below[levels], dtype=np.int64))
+        fits = len(links) == starts[-1]
+        fits = fits and np.array_equal(array(graph.offsets), starts)
+    # What is linked at a level has links of its own there.
+    for level in range(1, top if fits else 0):
+        own = np.arange(below[level], below[level + 1])
+        linked = links[starts[:-1][levels > level, None] + own]
+        fits = fits and (levels[linked[linked >= 0]] > level).all()
+    if not fits:
+        raise ValueError("its vectors have links to what is not there")
 
 
 def _fits(factory: str, dim: int, size: int) -> bool:
@@ -111,6 +158,8 @@ def _description(index: Any) -> tuple[Any, ...]:
     return (
         type(index).__name__.removesuffix("IP"),
         *(getattr(index, name, None) for name in names),
+        # With a map of where vectors are, faiss would believe it.
+        hasattr(index, "direct_map") and index.direct_map.type,
     )
 
 
