@@ -2,6 +2,6 @@
 
 from keras_dml.export._export_model import export_model
 from keras_dml.export.gallery import Gallery
-from keras_dml.export.models_config import write_models_config
+from keras_dml.export.versions import write_models_config
 
 __all__ = ["Gallery", "export_model", "write_models_config"]

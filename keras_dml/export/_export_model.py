@@ -10,16 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from keras_dml.data import View
-from keras_dml.export import parity, portable
+from keras_dml.export import parity
 from keras_dml.export.gallery import as_gallery
-from keras_dml.export.requests import Batch, generated_batches, given_batches
-from keras_dml.export.signatures import Search, Served, write_saved_model
+from keras_dml.export.portable import SUFFIXES, write_portable
+from keras_dml.export.requests import generated_batches, given_batches
+from keras_dml.export.signatures import Served, write_saved_model
 from keras_dml.export.versions import new_version, version_folder
 from keras_dml.export.warmup import write_warmup
 from keras_dml.utils.arguments import check_choice, check_count
-from keras_dml.utils.files import atomic_file
 
-FORMATS = ("saved_model", *portable.SUFFIXES)
+FORMATS = ("saved_model", *SUFFIXES)
 PIXEL_DTYPES = ("float32", "uint8")
 
 
@@ -103,38 +103,39 @@ def export_model(
     check_choice("export", "format", format, FORMATS)
     check_choice("export", "input_dtype", input_dtype, PIXEL_DTYPES)
     batches = [*generated_batches(view), *given_batches(check, view)]
-    if format in portable.SUFFIXES:
-        _check_no_gallery(gallery, format)
-        return _export_portable(
+    if format != "saved_model":
+        if gallery is not None:
+            raise ValueError(
+                "`gallery` of export is for format='saved_model': there is "
+                "no search in the other formats. Received: "
+                f"format={format!r} and gallery of type "
+                f"{type(gallery).__name__}."
+            )
+        return write_portable(
             model, view, format, Path(path), overwrite, batches, tolerance
         )
-    _check_no_overwrite(overwrite)
-    search = _search(model, gallery, k, threshold)
-    served = Served(model, view, input_dtype, search)
+    if overwrite:
+        raise ValueError(
+            "`overwrite` of export is for files of the formats "
+            f"{', '.join(SUFFIXES)}: a version is never replaced. Received: "
+            "overwrite=True, format='saved_model'. Use "
+            "path=saved_models/NAME for the next free version."
+        )
+    if gallery is not None:
+        gallery = as_gallery(model, gallery, threshold)
+        check_count("export", "k", k)
+        if k > len(gallery):
+            raise ValueError(
+                "`k` of export must not exceed the size of the gallery. "
+                f"Received: k={k}, {len(gallery)} embeddings. Use "
+                f"k={len(gallery)} or fewer."
+            )
+    served = Served(model, view, input_dtype, gallery, k)
     target = version_folder(Path(path))
     with new_version(target) as new:
         write_saved_model(served, new)
         write_warmup(served, new, target.absolute().parent.name, batches[:2])
         parity.compare(served, new, batches, tolerance)
-    return target
-
-
-def _export_portable(
-    model: keras.Model,
-    view: View,
-    file_format: str,
-    path: Path,
-    overwrite: bool,
-    batches: list[Batch],
-    tolerance: float,
-) -> Path:
-    suffix = portable.SUFFIXES[file_format]
-    target = portable.free_file(path, suffix, overwrite)
-    with atomic_file(target) as new:
-        portable.write_portable(model, view, file_format, new)
-        portable.compare_portable(
-            model, view, file_format, new, batches, tolerance
-        )
     return target
 
 
@@ -146,40 +147,3 @@ def _check_output(model: keras.Model) -> None:
             f"Received: {model!r}, which returns {output}. Add for instance "
             "keras.layers.GlobalAveragePooling2D()."
         )
-
-
-def _check_no_gallery(gallery: Any, file_format: str) -> None:
-    if gallery is not None:
-        raise ValueError(
-            "`gallery` of export is for format='saved_model': there is no "
-            f"search in the other formats. Received: format={file_format!r} "
-            f"and gallery of type {type(gallery).__name__}."
-        )
-
-
-def _check_no_overwrite(overwrite: bool) -> None:
-    if overwrite:
-        raise ValueError(
-            "`overwrite` of export is for files of the formats "
-            f"{', '.join(portable.SUFFIXES)}: a version is never replaced. "
-            "Received: overwrite=True, format='saved_model'. Use "
-            "path=saved_models/NAME for the next free version."
-        )
-
-
-def _search(
-    model: keras.Model, gallery: Any, k: int, threshold: float | None
-) -> Search | None:
-    if gallery is None:
-        return None
-    gallery = as_gallery(model, gallery)
-    check_count("export", "k", k)
-    if k > len(gallery):
-        raise ValueError(
-            "`k` of export must not exceed the size of the gallery. "
-            f"Received: k={k}, {len(gallery)} embeddings. Use "
-            f"k={len(gallery)} or fewer."
-        )
-    if threshold is None:
-        threshold = gallery.threshold
-    return Search(gallery, k, threshold)

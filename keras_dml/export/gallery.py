@@ -1,6 +1,6 @@
 """Gallery: what a served model searches in."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
@@ -82,19 +82,16 @@ class Gallery:
         return cls(embed(model, images), labels, threshold=threshold)
 
 
-def as_gallery(model: keras.Model, value: Any) -> Gallery:
-    """What `gallery` of `export` may be, as a `Gallery`.
-
-    Args:
-        model: The model that is exported.
-        value: An `ImageSet`, or anything with `embeddings`, `labels` and
-            perhaps `ids` and `threshold`.
+def as_gallery(
+    model: keras.Model, value: Any, threshold: float | None = None
+) -> Gallery:
+    """What `gallery` of `export_model` may be, as a `Gallery`.
 
     Raises:
-        ValueError: If it is neither, or does not fit the model.
+        ValueError: If it is something else, or does not fit the model.
     """
     if isinstance(value, ImageSet):
-        return Gallery.of(model, value)
+        return Gallery.of(model, value, threshold)
     if not isinstance(value, Gallery):
         if not (hasattr(value, "embeddings") and hasattr(value, "labels")):
             raise ValueError(
@@ -102,20 +99,15 @@ def as_gallery(model: keras.Model, value: Any) -> Gallery:
                 "`embeddings` and `labels`. Received: gallery of type "
                 f"{type(value).__name__}. Use Gallery(embeddings, labels)."
             )
-        threshold = getattr(value, "threshold", None)
+        own = getattr(value, "threshold", None)
         value = Gallery(
             value.embeddings,
             value.labels,
             getattr(value, "ids", None),
             # One that was calibrated knows more than its value.
-            getattr(threshold, "value", threshold),
+            getattr(own, "value", own),
         )
-    _check_dimensions(model, value)
-    return value
-
-
-def _check_dimensions(model: keras.Model, gallery: Gallery) -> None:
-    given = gallery.embeddings.shape[1]
+    given = value.embeddings.shape[1]
     wanted = model.compute_output_shape(model.input_shape)[-1]
     if given != wanted:
         raise ValueError(
@@ -123,16 +115,13 @@ def _check_dimensions(model: keras.Model, gallery: Gallery) -> None:
             f"Received: {given} dimensions, where the model has {wanted}. "
             "Use Gallery.of(model, images)."
         )
+    return value if threshold is None else replace(value, threshold=threshold)
 
 
 def _as_column(
     name: str, values: npt.ArrayLike, count: int
 ) -> npt.NDArray[Any]:
-    """int64 of integers, UTF-8 bytes of strings.
-
-    Raises:
-        ValueError: If they are neither, or not `count`.
-    """
+    """int64 of integers, UTF-8 bytes of strings."""
     column = np.asarray(values)
     if column.shape != (count,):
         raise ValueError(

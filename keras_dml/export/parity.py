@@ -1,14 +1,13 @@
 """Comparison of an export with the model that it was made from."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from keras_dml.export.files import OK
 from keras_dml.export.requests import Batch, requests
-from keras_dml.export.signatures import LOOKUP, Search, Served, embed
+from keras_dml.export.signatures import LOOKUP, Served, embed
 from keras_dml.utils.types import FloatArray
 from keras_dml.utils.vectors import blocks, unit_rows
 
@@ -29,30 +28,25 @@ def compare(
     with tf.device("CPU:0"):
         signatures = tf.saved_model.load(str(folder)).signatures
         for name in served.signatures:
-            sent = requests(name, served.input_dtype, batches, served.view)
-            for images, seen in sent:
+            for images, seen in requests(served, name, batches):
                 outputs = signatures[name](images=images)
-                check_status(outputs, name)
+                status = outputs.get("status", tf.constant(OK)).numpy()
+                if not np.all(status == OK.encode()):
+                    raise RuntimeError(
+                        "The export must take all image files of its check. "
+                        f"Its signature {name!r} returned the status "
+                        f"{status}. Nothing was written."
+                    )
                 expected = embed(served.model, seen).numpy()
-                if name == LOOKUP and served.search is not None:
+                if name == LOOKUP and served.gallery is not None:
                     given = outputs["scores"].numpy()
-                    expected = _highest_cosines(expected, served.search)
+                    rows = served.gallery.embeddings
+                    expected = _highest_cosines(expected, rows, served.k)
                 else:
                     given = outputs["embedding"].numpy()
                 check_difference(
                     given - expected, f"signature {name!r}", tolerance
                 )
-
-
-def check_status(outputs: dict[str, Any], name: str) -> None:
-    """Raises `RuntimeError` if an image was not decoded."""
-    status = outputs.get("status")
-    if status is not None and not np.all(status.numpy() == OK.encode()):
-        raise RuntimeError(
-            "The export must take all image files of its check. Its "
-            f"signature {name!r} returned the status {status.numpy()}. "
-            "Nothing was written."
-        )
 
 
 def check_difference(
@@ -70,13 +64,14 @@ def check_difference(
         )
 
 
-def _highest_cosines(queries: FloatArray, search: Search) -> FloatArray:
+def _highest_cosines(
+    queries: FloatArray, gallery: FloatArray, k: int
+) -> FloatArray:
     """The k highest cosines to the gallery, highest first, (B, k)."""
-    gallery = search.gallery.embeddings
     directions = unit_rows(queries)
     highest = np.empty((len(queries), 0), np.float32)
     for rows in blocks(len(gallery), CHUNK):
         cosines = directions @ unit_rows(gallery[rows]).T
         both = np.concatenate([highest, cosines], axis=1)
-        highest = -np.sort(-both, axis=1)[:, : search.k]
+        highest = -np.sort(-both, axis=1)[:, :k]
     return highest

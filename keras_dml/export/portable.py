@@ -10,6 +10,8 @@ from keras_dml.export.parity import check_difference
 from keras_dml.export.requests import Batch
 from keras_dml.export.signatures import embed
 from keras_dml.model.metric_model import MetricModel
+from keras_dml.utils.arguments import import_extra
+from keras_dml.utils.files import atomic_file
 from keras_dml.utils.types import FloatArray
 
 SUFFIXES = {"onnx": ".onnx", "litert": ".tflite"}
@@ -37,22 +39,34 @@ def free_file(path: Path, suffix: str, overwrite: bool) -> Path:
 
 
 def write_portable(
-    model: keras.Model, view: View, file_format: str, path: Path
-) -> None:
-    """Writes what `export` describes as "onnx" and "litert".
-
-    Raises:
-        ImportError: If a package that the format needs is missing.
-    """
-    _runner(file_format)
-    exported = inference_model(model, view)
+    model: keras.Model,
+    view: View,
+    file_format: str,
+    path: Path,
+    overwrite: bool,
+    batches: list[Batch],
+    tolerance: float,
+) -> Path:
+    """Writes what `export_model` describes as "onnx" and "litert"."""
+    target = free_file(path, SUFFIXES[file_format], overwrite)
+    load = _loader(file_format)
+    exported = _inference_model(model, view)
     images = keras.InputSpec("float32", exported.input_shape, name="images")
-    exported.export(
-        path, format=file_format, verbose=False, input_signature=[images]
-    )
+    with atomic_file(target) as new:
+        exported.export(
+            new, format=file_format, verbose=False, input_signature=[images]
+        )
+        run = load(new)
+        for batch in batches:
+            seen = view.apply(batch).numpy()
+            # Both as a batch and one at a time: the size is not fixed.
+            for part in (seen, seen[:1]):
+                difference = run(part) - embed(model, part).numpy()
+                check_difference(difference, f"{file_format} model", tolerance)
+    return target
 
 
-def inference_model(model: keras.Model, view: View) -> keras.Model:
+def _inference_model(model: keras.Model, view: View) -> keras.Model:
     """A functional model from views to {"embedding": (B, D)}, float32.
 
     It has the layers that an embedding needs, and no objective.
@@ -66,63 +80,28 @@ def inference_model(model: keras.Model, view: View) -> keras.Model:
     return keras.Model(seen, {"embedding": embedding})
 
 
-def compare_portable(
-    model: keras.Model,
-    view: View,
-    file_format: str,
-    path: Path,
-    batches: list[Batch],
-    tolerance: float,
-) -> None:
-    """Runs an export and compares it with the model.
-
-    Raises:
-        RuntimeError: If they differ.
-    """
-    run = _runner(file_format)(path)
-    for batch in batches:
-        seen = view.apply(batch).numpy()
-        # Both as a batch and one at a time: the size is not fixed.
-        for part in (seen, seen[:1]):
-            difference = run(part) - embed(model, part).numpy()
-            check_difference(difference, f"{file_format} model", tolerance)
-
-
 Run = Callable[[FloatArray], FloatArray]
 
 
-def _runner(file_format: str) -> Callable[[Path], Run]:
-    try:
-        return _RUNNERS[file_format]()
-    except ImportError as error:
-        raise ImportError(
-            f"format={file_format!r} of export needs the package "
-            f"{error.name!r}, which is not installed. Use pip install "
-            f"'keras-dml[{file_format}]'."
-        ) from error
+def _loader(file_format: str) -> Callable[[Path], Run]:
+    """What makes a function of a file of this format."""
+    owner = f"format={file_format!r} of export"
+    if file_format == "onnx":
+        # Keras imports the former when it exports.
+        import_extra(owner, "tf2onnx", "onnx")
+        onnxruntime = import_extra(owner, "onnxruntime", "onnx")
 
+        def load_onnx(path: Path) -> Run:
+            session = onnxruntime.InferenceSession(
+                path, providers=["CPUExecutionProvider"]
+            )
+            return lambda seen: session.run(["embedding"], {"images": seen})[0]
 
-def _onnx_runner() -> Callable[[Path], Run]:
-    import onnxruntime
-    import tf2onnx  # noqa: F401  Keras imports it when it exports.
+        return load_onnx
+    litert = import_extra(owner, "ai_edge_litert.interpreter", "litert")
 
-    def load(path: Path) -> Run:
-        session = onnxruntime.InferenceSession(
-            path, providers=["CPUExecutionProvider"]
-        )
-        return lambda seen: session.run(["embedding"], {"images": seen})[0]
-
-    return load
-
-
-def _litert_runner() -> Callable[[Path], Run]:
-    from ai_edge_litert.interpreter import Interpreter
-
-    def load(path: Path) -> Run:
-        run = Interpreter(str(path)).get_signature_runner()
+    def load_litert(path: Path) -> Run:
+        run = litert.Interpreter(str(path)).get_signature_runner()
         return lambda seen: run(images=seen)["embedding"]
 
-    return load
-
-
-_RUNNERS = {"onnx": _onnx_runner, "litert": _litert_runner}
+    return load_litert

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from keras_dml.data import View
-from keras_dml.export.signatures import PIXELS
+from keras_dml.export.signatures import PIXELS, Served
 from keras_dml.utils.types import Tensor
 
 Batch = npt.NDArray[np.uint8]
@@ -32,11 +32,7 @@ def generated_batches(view: View) -> list[Batch]:
 def given_batches(
     images: Sequence[npt.NDArray[np.uint8]], view: View
 ) -> list[Batch]:
-    """A batch for each image of `check`.
-
-    Raises:
-        ValueError: If an image is not as the model takes it.
-    """
+    """A batch for each image of `check`, which must be as the model's are."""
     for i, image in enumerate(images):
         fits = image.ndim == 3 and image.shape[-1] == view.channels
         if not (fits and image.dtype == np.uint8):
@@ -49,12 +45,13 @@ def given_batches(
 
 
 def requests(
-    name: str, input_dtype: str, batches: Sequence[Batch], view: View
+    served: Served, name: str, batches: Sequence[Batch]
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """What a signature takes, and the views that the model sees of it."""
+    view = served.view
     if name != PIXELS:
         files = [tf.io.encode_png(image) for x in batches for image in x]
         yield tf.stack(files), tf.concat([view.apply(x) for x in batches], 0)
         return
     for batch in batches:
-        yield tf.cast(batch, input_dtype), view.apply(batch)
+        yield tf.cast(batch, served.input_dtype), view.apply(batch)

@@ -18,21 +18,6 @@ PIXELS, ENCODED, LOOKUP = "serving_default", "encoded", "lookup"
 
 
 @dataclass(frozen=True)
-class Search:
-    """What "lookup" searches in, and for what.
-
-    Attributes:
-        gallery: The gallery.
-        k: Neighbors an image.
-        threshold: Cosine from which on they match; None: all do.
-    """
-
-    gallery: Gallery
-    k: int
-    threshold: float | None
-
-
-@dataclass(frozen=True)
 class Served:
     """What a SavedModel is made of.
 
@@ -40,19 +25,21 @@ class Served:
         model: The model.
         view: What it sees of an image.
         input_dtype: Pixels that "serving_default" takes.
-        search: What "lookup" does; None: there is no such signature.
+        gallery: What "lookup" searches in; None: there is no such signature.
+        k: Neighbors that it finds for an image.
     """
 
     model: keras.Model
     view: View
     input_dtype: str
-    search: Search | None
+    gallery: Gallery | None
+    k: int
 
     @property
     def signatures(self) -> tuple[str, ...]:
         """Their names."""
         names = (PIXELS, ENCODED)
-        return names if self.search is None else (*names, LOOKUP)
+        return names if self.gallery is None else (*names, LOOKUP)
 
 
 def embed(model: keras.Model, seen: Tensor) -> Tensor:
@@ -61,31 +48,30 @@ def embed(model: keras.Model, seen: Tensor) -> Tensor:
 
 
 def write_saved_model(served: Served, folder: Path) -> None:
-    """Writes a SavedModel with the signatures that `export` describes.
-
-    Raises:
-        OSError: If it cannot be written.
-    """
+    """Writes a SavedModel with the signatures that `export_model` describes."""
     # Endpoints bring the variables that they use, and only those. To
     # track the model would ship the weights of its objective too.
     archive = keras.export.ExportArchive()
     view = served.view
     pixels = (None, None, None, view.channels)
     files = tf.TensorSpec((None,), "string", name="images")
-    embed_seen = _embed_function(served.model, view)
-    embed_files = _embed_files_function(embed_seen, view)
-    archive.add_endpoint(
-        PIXELS,
-        lambda images: {"embedding": embed_seen(_viewed(images, view))},
-        [tf.TensorSpec(pixels, served.input_dtype, name="images")],
-    )
-    archive.add_endpoint(
-        ENCODED,
-        lambda images: _spread_embeddings(*embed_files(images)),
-        [files],
-    )
-    if served.search is not None:
-        find = _Lookup(served.search)
+    embed_seen, embed_files = _shared_functions(served.model, view)
+
+    def serve_pixels(images: Tensor) -> dict[str, Tensor]:
+        # Resizing takes at least one image, of at least one pixel.
+        seen = view.apply(_pad_empty(images, (1, 1, 1, 0)))
+        return {"embedding": embed_seen(seen[: tf.shape(images)[0]])}
+
+    def serve_encoded(images: Tensor) -> dict[str, Tensor]:
+        status, found = embed_files(images)
+        embedding = _spread(found, 0.0, status == OK)
+        return {"embedding": embedding, "status": status}
+
+    specs = [tf.TensorSpec(pixels, served.input_dtype, name="images")]
+    archive.add_endpoint(PIXELS, serve_pixels, specs)
+    archive.add_endpoint(ENCODED, serve_encoded, [files])
+    if served.gallery is not None:
+        find = _Lookup(served.gallery, served.k)
         archive.add_endpoint(
             LOOKUP, lambda images: find(*embed_files(images)), [files]
         )
@@ -95,12 +81,12 @@ def write_saved_model(served: Served, folder: Path) -> None:
         raise OSError(f"The export cannot be written: {error}") from error
 
 
-def _embed_function(
+def _shared_functions(
     model: keras.Model, view: View
-) -> Callable[[Tensor], Tensor]:
+) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Any]]:
+    """Of views, and of files: the endpoints share one graph of the model."""
     shape = (None, *view.size, view.channels)
 
-    # A function, so that the endpoints share one graph of the model.
     @tf.function(
         input_signature=[tf.TensorSpec(shape, "float32")], autograph=False
     )
@@ -109,12 +95,6 @@ def _embed_function(
         count = tf.shape(seen)[0]
         return embed(model, _pad_empty(seen, (1, 0, 0, 0)))[:count]
 
-    return embed_seen
-
-
-def _embed_files_function(
-    embed_seen: Callable[[Tensor], Tensor], view: View
-) -> Callable[[Tensor], Any]:
     @tf.function(
         input_signature=[tf.TensorSpec((None,), "string")], autograph=False
     )
@@ -123,13 +103,7 @@ def _embed_files_function(
         status, seen = load_files(files, view)
         return status, embed_seen(tf.boolean_mask(seen, status == OK))
 
-    return embed_files
-
-
-def _viewed(images: Tensor, view: View) -> Tensor:
-    # Resizing takes at least one image, of at least one pixel.
-    count = tf.shape(images)[0]
-    return view.apply(_pad_empty(images, (1, 1, 1, 0)))[:count]
+    return embed_seen, embed_files
 
 
 def _pad_empty(x: Tensor, amounts: tuple[int, ...]) -> Tensor:
@@ -140,12 +114,12 @@ def _pad_empty(x: Tensor, amounts: tuple[int, ...]) -> Tensor:
 
 
 class _Lookup:
-    def __init__(self, search: Search) -> None:
-        self._neighbors = Neighbors(search.gallery.embeddings, search.k)
-        self._threshold = search.threshold
+    def __init__(self, gallery: Gallery, k: int) -> None:
+        self._neighbors = Neighbors(gallery.embeddings, k)
+        self._threshold = gallery.threshold
         with tf.device("CPU:0"):
-            self._ids = tf.Variable(search.gallery.ids, trainable=False)
-            self._labels = tf.Variable(search.gallery.labels, trainable=False)
+            self._ids = tf.Variable(gallery.ids, trainable=False)
+            self._labels = tf.Variable(gallery.labels, trainable=False)
 
     def __call__(self, status: Tensor, embeddings: Tensor) -> dict[str, Tensor]:
         # An overflow in half precision has no neighbors, but the other
@@ -156,27 +130,18 @@ class _Lookup:
         above = tf.ones_like(scores, "bool")
         if self._threshold is not None:
             above = scores >= self._threshold
+
+        def of_rows(column: Tensor) -> Tensor:
+            none = "" if column.dtype == tf.string else -1
+            return _spread(tf.gather(column, rows), none, found)
+
         return {
-            "ids": _spread(tf.gather(self._ids, rows), _none(self._ids), found),
-            "labels": _spread(
-                tf.gather(self._labels, rows), _none(self._labels), found
-            ),
+            "ids": of_rows(self._ids),
+            "labels": of_rows(self._labels),
             "scores": _spread(scores, 0.0, found),
             "above_threshold": _spread(above, False, found),
             "status": status,
         }
-
-
-def _none(column: Tensor) -> int | str:
-    """The id or label of no neighbor."""
-    return "" if column.dtype == tf.string else -1
-
-
-def _spread_embeddings(status: Tensor, embeddings: Tensor) -> dict[str, Tensor]:
-    return {
-        "embedding": _spread(embeddings, 0.0, status == OK),
-        "status": status,
-    }
 
 
 def _spread(rows: Tensor, filler: Any, where: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Versions: the folders NAME/1, NAME/2, … that a server loads.
+"""Versions: the folders NAME/1, NAME/2, … that a server loads, and its list.
 
 A version is written into a hidden folder beside it and then renamed, in one
 step: it is there whole or not at all, whenever the process is killed. What
@@ -7,11 +7,17 @@ server, which looks for integers. A version that is there is never changed,
 since a server may be using it: a new export is a new version.
 """
 
+import json
+import os
 import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import tensorflow as tf
+
+from keras_dml.utils.files import write_atomically
 
 
 def version_folder(path: Path) -> Path:
@@ -54,3 +60,51 @@ def new_version(target: Path) -> Iterator[Path]:
         yield new
         target.parent.mkdir(parents=True, exist_ok=True)
         new.rename(target)
+
+
+def write_models_config(
+    folder: str | os.PathLike[str], base_path: str = "/models"
+) -> Path:
+    """Writes `models.config`, which names all models of a folder.
+
+    Args:
+        folder: `saved_models`, with models in it as `export` writes them.
+        base_path: Where the server finds that folder.
+
+    Returns:
+        The file, to be given to the server as `--model_config_file`.
+
+    Raises:
+        FileNotFoundError: If there are no models in the folder.
+    """
+    names = sorted(x.name for x in Path(folder).iterdir() if _has_version(x))
+    if not names:
+        raise FileNotFoundError(
+            "`folder` of write_models_config must have exports in it, as "
+            f"folder/NAME/VERSION. Received: folder={os.fspath(folder)!r}."
+        )
+    path = Path(folder, "models.config")
+    entries = "".join(_entry(name, base_path) for name in names)
+    # A server may be reading it at any time.
+    write_atomically(path, f"model_config_list {{\n{entries}}}\n")
+    return path
+
+
+def _has_version(folder: Path) -> bool:
+    return folder.is_dir() and any(
+        is_version(x) and tf.saved_model.contains_saved_model(str(x))
+        for x in folder.iterdir()
+    )
+
+
+def _entry(name: str, base_path: str) -> str:
+    fields = {
+        "name": name,
+        "base_path": f"{base_path.rstrip('/')}/{name}",
+        "model_platform": "tensorflow",
+    }
+    lines = "".join(
+        f"    {key}: {json.dumps(value, ensure_ascii=False)}\n"
+        for key, value in fields.items()
+    )
+    return f"  config {{\n{lines}  }}\n"

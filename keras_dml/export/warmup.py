@@ -20,25 +20,13 @@ FILE = Path("assets.extra", "tf_serving_warmup_requests")
 def write_warmup(
     served: Served, folder: Path, name: str, batches: list[Batch]
 ) -> None:
-    """Writes requests for all signatures of an export into it.
-
-    Args:
-        served: What the export is made of.
-        folder: The export.
-        name: Name of the model.
-        batches: Images to send.
-
-    Raises:
-        OSError: If they cannot be written.
-    """
+    """Writes requests for all signatures of a model into its export."""
     path = folder / FILE
     path.parent.mkdir()
     try:
         with tf.io.TFRecordWriter(str(path)) as writer:
             for signature in served.signatures:
-                for images, _ in requests(
-                    signature, served.input_dtype, batches, served.view
-                ):
+                for images, _ in requests(served, signature, batches):
                     writer.write(prediction_log(name, signature, images))
     except tf.errors.OpError as error:
         raise OSError(f"The export cannot be written: {error}") from error

@@ -1,6 +1,7 @@
-"""Checks of constructor arguments, with errors that name the way out."""
+"""Checks of what is asked for, with errors that name the way out."""
 
 import difflib
+import importlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -59,3 +60,14 @@ def check_count(owner: str, name: str, value: Any, least: int = 1) -> int:
             f"Received: {name}={value!r}."
         )
     return int(value)
+
+
+def import_extra(owner: str, module: str, extra: str) -> Any:
+    """A module that `owner` needs and an extra of this package installs."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"{owner} needs the module {module}, which cannot be imported: "
+            f'{error}. Use `pip install "keras-dml[{extra}]"`.'
+        ) from error
