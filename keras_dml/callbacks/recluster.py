@@ -1,6 +1,7 @@
 """Recluster: divides the training set anew every few epochs."""
 
 import logging
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,9 +11,15 @@ import keras
 import numpy as np
 
 from keras_dml.data import ClusterSampler, ImageSet, View, usable_clusters
+from keras_dml.data.samplers.cluster import LOSSES, SOURCES
 from keras_dml.evaluation import embed, kmeans
-from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.arguments import check_choice, check_count
 from keras_dml.utils.types import Count, FloatArray, Rows
+
+logger = logging.getLogger(__name__)
+
+Partition: TypeAlias = Literal["kmeans", "random", "labels"]
+Space: TypeAlias = Literal["embedding", "features"]
 
 
 def match_learners(new: Rows, old: Rows, num_learners: int) -> Rows:
@@ -91,10 +98,6 @@ def centroids_of(
     return sums / np.maximum(counts, 1)[:, None]
 
 
-LOSSES = ("sliced", "full")
-SOURCES = ("clusters", "all")
-
-
 class Phase(NamedTuple):
     """A stretch of epochs that train alike.
 
@@ -124,44 +127,29 @@ def default_phases(epochs: int) -> list[Phase]:
 
 
 def check_phases(phases: Sequence[Any]) -> list[Phase]:
-    """Checks phases given by the user.
-
-    Raises:
-        ValueError: If a phase is not (until, loss, source), or phases do
-            not follow one another.
-    """
-    checked = [_check_phase(phase) for phase in phases]
-    ends = [phase.until for phase in checked]
-    if not ends or ends[-1] is not None or None in ends[:-1]:
-        raise ValueError(
-            "`phases` of Recluster must end with a phase that lasts until "
-            f"None, and only that one may. Received: phases={phases!r}. "
-            'For instance [(8, "sliced", "clusters"), (None, "full", "all")].'
+    """Phases given by the user, if they follow one another."""
+    for phase in phases:
+        fits = (
+            isinstance(phase, list | tuple)
+            and len(phase) == 3
+            and isinstance(phase[0], int | None)
+            and phase[1] in LOSSES
+            and phase[2] in SOURCES
         )
-    numbers = [end for end in ends if end is not None]
-    if numbers != sorted(set(numbers)):
+        if not fits:
+            raise ValueError(
+                "`phases` of Recluster must hold triples (until_epoch, loss, "
+                f"source) with loss in {LOSSES} and source in {SOURCES}. "
+                f"Received: {phase!r}."
+            )
+    ends = [math.inf if phase[0] is None else phase[0] for phase in phases]
+    if ends != sorted(set(ends)) or ends[-1:] != [math.inf]:
         raise ValueError(
-            "`phases` of Recluster must end at increasing epochs. Received: "
-            f"phases={phases!r}."
+            "`phases` of Recluster must end at increasing epochs, and the "
+            f"last of them at None. Received: phases={phases!r}. For "
+            'instance [(8, "sliced", "clusters"), (None, "full", "all")].'
         )
-    return checked
-
-
-def _check_phase(phase: Any) -> Phase:
-    fits = (
-        isinstance(phase, list | tuple)
-        and len(phase) == 3
-        and (phase[0] is None or isinstance(phase[0], int))
-        and phase[1] in LOSSES
-        and phase[2] in SOURCES
-    )
-    if not fits:
-        raise ValueError(
-            "`phases` of Recluster must hold triples (until_epoch, loss, "
-            f"source) with loss in {LOSSES} and source in {SOURCES}. "
-            f"Received: {phase!r}."
-        )
-    return Phase(*phase)
+    return [Phase(*phase) for phase in phases]
 
 
 def phase_at(phases: list[Phase], epoch: int) -> Phase:
@@ -169,12 +157,6 @@ def phase_at(phases: list[Phase], epoch: int) -> Phase:
     return next(
         phase for phase in phases if phase.until is None or epoch < phase.until
     )
-
-
-logger = logging.getLogger(__name__)
-
-Partition: TypeAlias = Literal["kmeans", "random", "labels"]
-Space: TypeAlias = Literal["embedding", "features"]
 
 
 @dataclass(frozen=True)
@@ -273,11 +255,6 @@ class Recluster(keras.callbacks.Callback):
         check_choice(
             "Recluster", "cluster_space", cluster_space, get_args(Space)
         )
-        if not isinstance(every, int) or every < 1:
-            raise ValueError(
-                "`every` of Recluster must be a positive number of epochs. "
-                f"Received: every={every!r}."
-            )
         if len(images) != len(sampler.labels):
             raise ValueError(
                 "`images` of Recluster must be those that `sampler` plans. "
@@ -292,7 +269,7 @@ class Recluster(keras.callbacks.Callback):
             )
         self.images = images
         self.sampler = sampler
-        self.every = every
+        self.every = check_count("Recluster", "every", every)
         self.partition = partition
         self.cluster_space = cluster_space
         self.phases = None if phases is None else check_phases(phases)
@@ -303,30 +280,20 @@ class Recluster(keras.callbacks.Callback):
         self._assignments: Rows | None = None
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        phase = self._phase(epoch)
+        phases = self.phases or default_phases(self.params["epochs"])
+        phase = phase_at(phases, epoch)
         self.sampler.set_phase(phase.loss, phase.source)
         self.sampler.epoch = epoch
-        if self._is_due(epoch, phase):
+        is_first = self._assignments is None
+        is_due = self.partition == "kmeans" and epoch % self.every == 0
+        if phase.source == "clusters" and (is_first or is_due):
             self._divide(epoch)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        if logs is None:
-            return
-        newest = self.divisions[-1:]
-        logs["recluster_seconds"] = sum(
-            d.seconds for d in newest if d.epoch == epoch
-        )
-
-    def _phase(self, epoch: int) -> Phase:
-        phases = self.phases or default_phases(self.params["epochs"])
-        return phase_at(phases, epoch)
-
-    def _is_due(self, epoch: int, phase: Phase) -> bool:
-        if phase.source == "all":
-            return False
-        if self._assignments is None:
-            return True
-        return self.partition == "kmeans" and epoch % self.every == 0
+        if logs is not None:
+            logs["recluster_seconds"] = sum(
+                x.seconds for x in self.divisions[-1:] if x.epoch == epoch
+            )
 
     def _divide(self, epoch: int) -> None:
         start = time.perf_counter()
@@ -352,10 +319,10 @@ class Recluster(keras.callbacks.Callback):
         logger.info("%s", division)
 
     def _points(self) -> FloatArray:
-        if self.cluster_space == "embedding":
-            return embed(self.model, self.images, self.batch_size)
-        features = _feature_model(self.model)
-        return embed(features, self.images, self.batch_size)
+        model = self.model
+        if self.cluster_space == "features":
+            model = _feature_model(model)
+        return embed(model, self.images, self.batch_size)
 
     def _assign(self, points: FloatArray) -> tuple[Rows, tuple[int, ...]]:
         num_learners = self.sampler.num_learners

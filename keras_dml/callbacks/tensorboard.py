@@ -16,7 +16,7 @@ from keras_dml.data.fields import Pixels
 from keras_dml.data.pictures import seen
 from keras_dml.evaluation import embed
 from keras_dml.evaluation.pairs import negative_pairs, positive_pairs
-from keras_dml.utils.arguments import check_count
+from keras_dml.utils.arguments import check_count, import_extra
 from keras_dml.utils.types import FloatArray, Tensor
 from keras_dml.visualization import retrieval_grid
 
@@ -60,14 +60,14 @@ def active_pairs(
     same = labels[:, None] == labels
     off_diagonal = ~np.eye(len(labels), dtype=bool)
     kinds = {"positive": same & off_diagonal, "negative": ~same}
-    found = {}
-    for term, active in _active(model, outputs, targets, watched).items():
-        found[term] = {
+    return {
+        term: {
             kind: float(active[pairs].mean())
             for kind, pairs in kinds.items()
             if pairs.any()
         }
-    return found
+        for term, active in _active(model, outputs, targets, watched).items()
+    }
 
 
 def _active(
@@ -158,12 +158,8 @@ def export_projector(
         rng = np.random.default_rng(seed)
         rows = np.sort(rng.choice(rows, most, replace=False))
     chosen = images.select(rows)
-    np.savetxt(
-        folder / "embeddings.tsv",
-        embed(model, chosen),
-        fmt="%.6g",
-        delimiter="\t",
-    )
+    vectors = folder / "embeddings.tsv"
+    np.savetxt(vectors, embed(model, chosen), fmt="%.6g", delimiter="\t")
     _write_labels(folder / "labels.tsv", chosen, rows.tolist())
     across = int(np.ceil(np.sqrt(len(rows))))
     side = min(thumbnail, LARGEST_SPRITE // across)
@@ -247,18 +243,14 @@ class EmbeddingTensorBoard(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         owner = type(self).__name__
-        check_installed(owner)
-        check_count(owner, "every", every)
-        check_count(owner, "num_pairs", num_pairs)
-        check_count(owner, "num_queries", num_queries)
-        check_count(owner, "projector", projector, least=0)
+        import_extra(owner, "tensorboard", "tensorboard")
         self.folder = Path(folder)
         self.images = images
         self.batch = batch
-        self.every = every
-        self.num_pairs = num_pairs
-        self.num_queries = num_queries
-        self.projector = projector
+        self.every = check_count(owner, "every", every)
+        self.num_pairs = check_count(owner, "num_pairs", num_pairs)
+        self.num_queries = check_count(owner, "num_queries", num_queries)
+        self.projector = check_count(owner, "projector", projector, least=0)
         self.seed = seed
         self.seconds = 0.0
         self._writer: Any = None
@@ -314,15 +306,14 @@ class EmbeddingTensorBoard(keras.callbacks.Callback):
 
     def _log_embeddings(self) -> None:
         embeddings = embed(self.model, self.images)
-        for kind, find in (
-            ("positive", positive_pairs),
-            ("negative", negative_pairs),
+        chosen = self.images.labels, self.num_pairs, self.seed
+        for kind, (i, j) in (
+            ("positive", positive_pairs(*chosen)),
+            ("negative", negative_pairs(*chosen)),
         ):
-            i, j = find(self.images.labels, self.num_pairs, self.seed)
             if len(i):
-                distances = np.linalg.norm(
-                    embeddings[i] - embeddings[j], axis=1
-                )
+                differences = embeddings[i] - embeddings[j]
+                distances = np.linalg.norm(differences, axis=1)
                 tf.summary.histogram(f"distances/{kind}", distances)
         tf.summary.image("retrieval", self._grid(embeddings)[None])
         if self.batch is None:
@@ -337,20 +328,8 @@ class EmbeddingTensorBoard(keras.callbacks.Callback):
         rng = np.random.default_rng(self.seed)
         count = min(self.num_queries, len(embeddings))
         queries = np.sort(rng.choice(len(embeddings), count, replace=False))
-        figure = retrieval_grid(
-            self.images, embeddings, queries, View.of(self.model)
-        )
+        view = View.of(self.model)
+        figure = retrieval_grid(self.images, embeddings, queries, view)
         canvas = FigureCanvasAgg(figure)
         canvas.draw()
         return np.asarray(canvas.buffer_rgba())[..., :3]
-
-
-def check_installed(owner: str) -> None:
-    """Raises `ImportError` unless the package tensorboard is installed."""
-    try:
-        import tensorboard  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            f"{owner} needs the package tensorboard, which is not installed. "
-            'Use `pip install "keras-dml[tensorboard]"`.'
-        ) from error

@@ -16,7 +16,6 @@ from keras_dml.callbacks import (
     Recluster,
     RetrievalEvaluation,
 )
-from keras_dml.callbacks.tensorboard import check_installed
 from keras_dml.recipes import Recipe, building
 from keras_dml.runs.folder import (
     METRICS,
@@ -28,6 +27,7 @@ from keras_dml.runs.folder import (
 )
 from keras_dml.runs.outcome import Outcome
 from keras_dml.runs.provenance import digest, environment
+from keras_dml.utils.arguments import import_extra
 from keras_dml.utils.files import atomic_file
 from keras_dml.utils.types import Rows
 
@@ -68,7 +68,7 @@ def train(
     """
     check_output(folder, overwrite)
     if tensorboard:
-        check_installed("tensorboard=True")
+        import_extra("tensorboard=True", "tensorboard", "tensorboard")
     keras.utils.set_random_seed(recipe.seed)
     keras.config.set_dtype_policy(recipe.precision)
     splits = building.splits(recipe)

@@ -32,11 +32,11 @@ def train(
 ) -> None:
     """Train what RECIPE describes, and measure it before and after."""
     from keras_dml import recipes, runs
-    from keras_dml.callbacks.tensorboard import check_installed
     from keras_dml.runs.outcome import definitions, divisions_table
+    from keras_dml.utils.arguments import import_extra
 
     if tensorboard:
-        check_installed("--tensorboard")
+        import_extra("--tensorboard", "tensorboard", "tensorboard")
     checked = recipes.load(recipe, settings)
     folder = output or runs.free_folder(checked.name)
     verbose = 1 if sys.stdout.isatty() else 2
