@@ -4,10 +4,13 @@ import os
 
 import keras
 
-from keras_dml.backbones import applications, freezing, presets
+from keras_dml.backbones import applications, presets
 from keras_dml.backbones.convert import load_weights
 from keras_dml.backbones.networks import BACKBONES, with_weights
+from keras_dml.backbones.splitting import lower_part
+from keras_dml.layers import FrozenBatchNormalization
 from keras_dml.utils.arguments import did_you_mean
+from keras_dml.utils.model_copy import copy_model
 
 
 def get(
@@ -57,7 +60,7 @@ def get(
     model = _find(backbone, input_shape, weights)
     _check(model, backbone)
     if input_shape and tuple(model.input_shape[1:]) != tuple(input_shape):
-        model = freezing.with_input_shape(model, input_shape)
+        model = _with_input_shape(model, input_shape)
     if None in model.input_shape[1:]:
         raise ValueError(
             "`input_shape` must be given for a backbone that takes images "
@@ -66,9 +69,11 @@ def get(
             "instance input_shape=(224, 224, 3)."
         )
     if freeze_batch_norm:
-        model = freezing.freeze_batch_norm(model)
+        model = _with_frozen_batch_norm(model)
     if freeze_until is not None:
-        model = freezing.freeze_until(model, freeze_until)
+        model = _with_input_shape(model, model.input_shape[1:])
+        for layer in lower_part(model, freeze_until).layers:
+            layer.trainable = False
     return model
 
 
@@ -79,7 +84,13 @@ def _find(
 ) -> keras.Model:
     name = backbone.lower() if isinstance(backbone, str) else ""
     if name in BACKBONES:
-        return _own(name, input_shape, weights)
+        if name not in with_weights():
+            _refuse_weights(weights, name)
+        build = BACKBONES[name].value
+        model = build() if input_shape is None else build(input_shape)
+        if weights is not None:
+            load_weights(model, weights)
+        return model
     if name in applications.networks():
         return applications.build(name, input_shape, weights)
     _refuse_weights(weights, backbone)
@@ -88,22 +99,6 @@ def _find(
     if isinstance(backbone, keras.Model):
         return backbone
     return _load(os.fspath(backbone))
-
-
-def _own(
-    name: str, input_shape: tuple[int, int, int] | None, weights: str | None
-) -> keras.Model:
-    if name not in with_weights():
-        _refuse_weights(weights, name)
-    build = BACKBONES[name].value
-    model = build() if input_shape is None else build(input_shape)
-    if weights is not None:
-        load_weights(model, weights)
-    return model
-
-
-def _names() -> list[str]:
-    return [*BACKBONES, *applications.networks()]
 
 
 def _refuse_weights(weights: str | None, backbone: object) -> None:
@@ -117,7 +112,8 @@ def _refuse_weights(weights: str | None, backbone: object) -> None:
 
 def _load(path: str) -> keras.Model:
     if not path.endswith(".keras"):
-        hint = did_you_mean(path.lower(), _names())
+        names = [*BACKBONES, *applications.networks()]
+        hint = did_you_mean(path.lower(), names)
         raise ValueError(
             f"`backbone` must be one of {tuple(BACKBONES)}, a network of "
             "keras.applications, a preset "
@@ -140,20 +136,36 @@ def _load(path: str) -> keras.Model:
 def _check(model: keras.Model, backbone: object) -> None:
     inputs = getattr(model, "inputs", None) or []
     outputs = getattr(model, "outputs", None) or []
-    fits = (
-        len(inputs) == len(outputs) == 1
-        and len(inputs[0].shape) == 4
-        and len(outputs[0].shape) in (2, 4)
-    )
-    if not fits:
-        received = [x.shape for x in inputs]
-        returned = [x.shape for x in outputs]
+    received = [x.shape for x in inputs]
+    returned = [x.shape for x in outputs]
+    ranks = [len(x) for x in received], [len(x) for x in returned]
+    if ranks not in (([4], [2]), ([4], [4])):
         raise ValueError(
             "`backbone` must be a functional model from one batch of images "
             "(B, H, W, C) to a feature map (B, h, w, C) or features (B, C). "
             f"Received: {_describe(backbone)} with inputs {received} and "
             f"outputs {returned}."
         )
+
+
+def _with_input_shape(
+    backbone: keras.Model, input_shape: tuple[int, int, int]
+) -> keras.Model:
+    return copy_model(backbone, inputs=keras.Input(input_shape, name="image"))
+
+
+def _with_frozen_batch_norm(backbone: keras.Model) -> keras.Model:
+    def frozen(layer: keras.layers.Layer) -> keras.layers.Layer:
+        kind = type(layer)
+        if isinstance(layer, keras.layers.BatchNormalization):
+            kind = FrozenBatchNormalization
+        return kind.from_config(layer.get_config())
+
+    copy = keras.models.clone_model(
+        backbone, clone_function=frozen, recursive=True
+    )
+    copy.set_weights(backbone.get_weights())
+    return copy
 
 
 def _describe(backbone: object) -> str:

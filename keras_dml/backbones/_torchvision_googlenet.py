@@ -44,7 +44,7 @@ def torchvision_googlenet(
     x = layers.Rescaling(1 / 127.5, offset=-1.0, name="preprocessing")(inputs)
     # PyTorch pads both sides alike, "same" in Keras does not.
     x = layers.ZeroPadding2D(3, name="conv1_pad")(x)
-    x = _conv(x, 64, 7, "conv1", strides=2, padding="valid")
+    x = _conv(x, 64, 7, "conv1", strides=2)
     x = halving_max_pool(x, "maxpool1")
     x = _conv(x, 64, 1, "conv2")
     x = _conv(x, 192, 3, "conv3")
@@ -76,18 +76,13 @@ def _inception(x: Tensor, module: str) -> Tensor:
 
 
 def _conv(
-    x: Tensor,
-    channels: int,
-    size: int,
-    name: str,
-    strides: int = 1,
-    padding: str = "same",
+    x: Tensor, channels: int, size: int, name: str, strides: int = 1
 ) -> Tensor:
     x = layers.Conv2D(
         channels,
         size,
         strides=strides,
-        padding=padding,
+        padding="same" if strides == 1 else "valid",
         use_bias=False,
         name=f"{name}_conv",
     )(x)

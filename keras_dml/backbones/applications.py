@@ -1,7 +1,7 @@
 """Backbones of `keras.applications`, each with its own preprocessing."""
 
-import importlib
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import keras
@@ -9,38 +9,17 @@ import keras
 from keras_dml.utils.serialization import SerializableLayer, register
 from keras_dml.utils.types import Shape, Tensor
 
-# keras.applications keeps networks in modules by family, each beside the
-# `preprocess_input` that its weights expect.
-FAMILIES = (
-    "convnext",
-    "densenet",
-    "efficientnet",
-    "efficientnet_v2",
-    "inception_resnet_v2",
-    "inception_v3",
-    "mobilenet",
-    "mobilenet_v2",
-    "nasnet",
-    "resnet",
-    "resnet_v2",
-    "vgg16",
-    "vgg19",
-    "xception",
-)
-
 BRANCHES = {"resnet50": ("conv3_block4_out", "conv4_block6_out")}
 """As `branches` of `networks.network`, by name of the network."""
 
 
-def family_module(family: str) -> Any:
-    """The module `keras.applications.<family>`."""
-    return importlib.import_module(f"keras.applications.{family}")
-
-
 def family_of(name: str) -> str:
-    """The family of a network of `keras.applications`."""
-    for family in FAMILIES:
-        if hasattr(family_module(family), name):
+    """The module of `keras.applications` that holds a network.
+
+    In it is the `preprocess_input` that the network's weights expect.
+    """
+    for family, module in vars(keras.applications).items():
+        if isinstance(module, ModuleType) and hasattr(module, name):
             return family
     # The one family whose module does not have its networks.
     return "mobilenet_v3"
@@ -72,8 +51,8 @@ class ApplicationsPreprocessing(SerializableLayer):
         self.family = family
 
     def call(self, images: Tensor) -> Tensor:
-        preprocess: Callable[..., Tensor]
-        preprocess = family_module(self.family).preprocess_input
+        module = getattr(keras.applications, self.family)
+        preprocess: Callable[..., Tensor] = module.preprocess_input
         return preprocess(images, data_format="channels_last")
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
@@ -85,21 +64,14 @@ def build(
     input_shape: tuple[int, int, int] | None,
     weights: str | None,
 ) -> keras.Model:
-    """A network of `keras.applications` without its classifier.
+    """A network of `keras.applications` without its classifier; see `get`.
 
-    Args:
-        name: Name in any spelling of upper and lower case.
-        input_shape: (H, W, 3); (224, 224, 3) if None.
-        weights: None, "imagenet", or a path.
-
-    Returns:
-        A functional model from raw pixels (0 to 255, RGB) to the last
-        feature map. Preprocessing is its first layer.
+    Preprocessing is its first layer.
     """
-    constructor = networks()[name.lower()]
+    constructor = networks()[name]
     family = family_of(constructor)
     inputs = keras.Input(input_shape or (224, 224, 3), name="image")
     x = ApplicationsPreprocessing(family, name="preprocessing")(inputs)
     network = getattr(keras.applications, constructor)
     body = network(include_top=False, weights=weights, input_tensor=x)
-    return keras.Model(inputs, body.output, name=name.lower())
+    return keras.Model(inputs, body.output, name=name)

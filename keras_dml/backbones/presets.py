@@ -1,6 +1,5 @@
 """Backbones of KerasHub and KerasCV, by the names of their presets."""
 
-import importlib
 import os
 import re
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import keras
 
 from keras_dml.backbones.preprocessing import with_preprocessing
+from keras_dml.utils.arguments import import_extra
 
 HUB = "keras_hub:"
 CV = "keras_cv:"
@@ -52,14 +52,21 @@ def build(
 def _of_keras_hub(
     preset: str, name: str, input_shape: tuple[int, int, int] | None
 ) -> keras.Model:
-    hub = _library("keras_hub", "keras-hub", name)
+    hub = import_extra(f"backbone={name!r}", "keras_hub", "keras-hub")
     backbone = _load(hub.models.Backbone, preset, name)
+    converter, cause = None, None
     try:
         converter = hub.layers.ImageConverter.from_preset(preset)
     except Exception as error:
-        raise _no_preprocessing(name) from error
+        cause = error
     if converter is None:
-        raise _no_preprocessing(name)
+        raise ValueError(
+            "A preset of KerasHub must say how its images are preprocessed. "
+            f"Received: backbone={name!r}, which holds no image converter. "
+            "Save one beside it (`ImageConverter.save_to_preset`), or load "
+            "the model yourself and use `backbones.with_preprocessing(model, "
+            "layer)`."
+        ) from cause
     scale, offset = converter.scale, converter.offset
     rescaling = keras.layers.Rescaling(
         1.0 if scale is None else scale,
@@ -72,7 +79,7 @@ def _of_keras_hub(
 
 
 def _of_keras_cv(preset: str, name: str) -> keras.Model:
-    models = _library("keras_cv", "keras-cv", name).models
+    models = import_extra(f"backbone={name!r}", "keras_cv", "keras-cv").models
     kinds: list[Any] = [
         kind
         for kind in vars(models).values()
@@ -90,17 +97,6 @@ def _of_keras_cv(preset: str, name: str) -> keras.Model:
     return backbone
 
 
-def _library(module: str, extra: str, name: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ImportError(
-            f"`backbone` names a preset of {module}, which cannot be "
-            f"imported: {error}. Received: backbone={name!r}. Use `pip "
-            f'install "keras-dml[{extra}]"`.'
-        ) from error
-
-
 def _load(kind: Any, preset: str, name: str) -> keras.Model:
     try:
         return kind.from_preset(preset)
@@ -109,12 +105,3 @@ def _load(kind: Any, preset: str, name: str) -> keras.Model:
             "`backbone` must name a preset that its library can load. "
             f"Received: backbone={name!r}, which fails: {error}"
         ) from error
-
-
-def _no_preprocessing(name: str) -> ValueError:
-    return ValueError(
-        "A preset of KerasHub must say how its images are preprocessed. "
-        f"Received: backbone={name!r}, which holds no image converter. Save "
-        "one beside it (`ImageConverter.save_to_preset`), or load the model "
-        "yourself and use `backbones.with_preprocessing(model, layer)`."
-    )

@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_dml.utils.types import FloatArray, Rows
 
-_UNITS = {"": 1, "B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
 def as_embeddings(x: Any, name: str, owner: str) -> FloatArray:
@@ -98,17 +98,14 @@ def as_bytes(memory: int | str, owner: str) -> int:
         ValueError: If it is no such amount, or below 1 MB.
     """
     match = re.fullmatch(
-        r"\s*(\d+(?:\.\d+)?)\s*([KMG]?B?)\s*", str(memory).upper()
+        r"\s*(\d+(?:\.\d+)?)\s*([KMG]?)B?\s*", str(memory).upper()
     )
-    unit = match and (
-        match[2] if match[2][-1:] in ("", "B") else match[2] + "B"
-    )
-    if not match or unit not in _UNITS:
+    if not match:
         raise ValueError(
             f"`memory` of {owner} must be a number of bytes or a text such "
             f'as "512MB". Received: memory={memory!r}.'
         )
-    size = int(float(match[1]) * _UNITS[unit])
+    size = int(float(match[1]) * _UNITS[match[2]])
     if size < 2**20:
         raise ValueError(
             f"`memory` of {owner} must be at least 1MB. Received: "

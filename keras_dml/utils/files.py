@@ -1,13 +1,13 @@
 """Files: written whole or not at all, and locked for one writer at a time."""
 
 import contextlib
-import mmap
+import hashlib
 import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
-from xxhash import xxh3_128_hexdigest
+from xxhash import xxh3_128
 
 
 @contextlib.contextmanager
@@ -92,9 +92,6 @@ def locked(path: str | os.PathLike[str], wait: bool = True) -> Iterator[None]:
 
 
 def digest(path: Path) -> str:
-    """Checksum of a file that is not empty: XXH3, 128 bits."""
-    with (
-        path.open("rb") as file,
-        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
-    ):
-        return xxh3_128_hexdigest(content)
+    """Checksum of a file: XXH3, 128 bits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, xxh3_128).hexdigest()

@@ -20,35 +20,13 @@ def track(
         delay: Seconds before the bar appears, on standard error.
     """
     start = time.monotonic()
-    iterator = iter(items)
+    rest = iter(items)
     done = 0
-    for item in iterator:
+    for item in rest:
         yield item
         done += 1
         if time.monotonic() - start > delay:
             break
-    yield from _with_bar(iterator, done, total, description)
-
-
-def tracked(
-    items: Iterable[T], total: int, description: str, progress: bool | None
-) -> Iterable[T]:
-    """Items, with a progress bar after a moment if progress is wanted.
-
-    Args:
-        items: What to go through.
-        total: Number of items.
-        description: What is being done.
-        progress: Whether to show it; None shows it in a terminal.
-    """
-    if progress is None:
-        progress = sys.stderr.isatty()
-    return track(items, total, description) if progress else items
-
-
-def _with_bar(
-    items: Iterator[T], done: int, total: int, description: str
-) -> Iterator[T]:
     if done == total:
         return
     from rich.console import Console
@@ -56,6 +34,15 @@ def _with_bar(
 
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(description, total=total, completed=done)
-        for item in items:
+        for item in rest:
             yield item
             progress.advance(task)
+
+
+def tracked(
+    items: Iterable[T], total: int, description: str, progress: bool | None
+) -> Iterable[T]:
+    """As `track` if `progress` is wanted; None shows it in a terminal."""
+    if progress is None:
+        progress = sys.stderr.isatty()
+    return track(items, total, description) if progress else items

@@ -127,7 +127,7 @@ class Registry(Mapping[str, Entry[T]]):
                     f"{module!r}, which cannot be imported: {error}. Is its "
                     "folder in PYTHONPATH?"
                 ) from error
-        check_known(self.kind, name, self._entries)
+        _check_known(self.kind, name, self._entries)
         return self._entries[name]
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -159,7 +159,7 @@ class Registry(Mapping[str, Entry[T]]):
         name = keywords.pop("name")
         value: Any = self[name].value
         for keyword in keywords:
-            check_known(
+            _check_known(
                 f"argument of {self.kind} {name!r},", keyword, arguments(value)
             )
         return value(**keywords)
@@ -192,20 +192,13 @@ def cited_paper(value: Any) -> Paper | None:
     )
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A sentence that names the known name most like `name`."""
-    names = list(known)
-    known_are = f"Known are: {', '.join(sorted(names))}."
-    return did_you_mean(name, names).strip() or known_are
-
-
-def check_known(kind: str, name: str, known: Iterable[str]) -> None:
-    """Raises `ValueError` naming the nearest known name."""
-    names = list(known)
+def _check_known(kind: str, name: str, known: Iterable[str]) -> None:
+    """Raises `ValueError` naming the nearest known name, or else all."""
+    names = sorted(known)
     if name not in names:
-        raise ValueError(
-            f"There is no {kind} {name!r}. {nearest(str(name), names)}"
-        )
+        others = f" Known are: {', '.join(names)}."
+        hint = did_you_mean(name, names) or others
+        raise ValueError(f"There is no {kind} {name!r}.{hint}")
 
 
 def import_modules(package: str) -> None:
