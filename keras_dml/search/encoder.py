@@ -9,8 +9,8 @@ import numpy as np
 from keras_dml.data.given_images import ImageSet, as_image_set
 from keras_dml.evaluation import embed
 from keras_dml.model.identity import ModelIdentity
+from keras_dml.utils.arrays import UnitEmbeddings
 from keras_dml.utils.types import FloatArray
-from keras_dml.utils.unit_embeddings import UnitEmbeddings
 
 
 class Encoder:

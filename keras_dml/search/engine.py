@@ -8,8 +8,8 @@ import numpy as np
 from keras_dml.evaluation.ranks import exact
 from keras_dml.search import faiss_kinds
 from keras_dml.search.hits import NONE
+from keras_dml.utils.arrays import UnitEmbeddings
 from keras_dml.utils.types import FloatArray, Rows
-from keras_dml.utils.unit_embeddings import UnitEmbeddings
 
 EXACT = "Flat"
 

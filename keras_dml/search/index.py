@@ -24,8 +24,8 @@ from keras_dml.search.engine import EXACT, Engine
 from keras_dml.search.hits import NONE, Hits
 from keras_dml.search.rows import Columns, RowTable
 from keras_dml.utils.arguments import check_count
+from keras_dml.utils.arrays import UnitEmbeddings
 from keras_dml.utils.types import FloatArray, Rows
-from keras_dml.utils.unit_embeddings import UnitEmbeddings
 
 
 class Index:

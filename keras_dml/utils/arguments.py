@@ -2,7 +2,7 @@
 
 import difflib
 import importlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from typing import Any
 
 import numpy as np
@@ -60,6 +60,14 @@ def check_count(owner: str, name: str, value: Any, least: int = 1) -> int:
             f"Received: {name}={value!r}."
         )
     return int(value)
+
+
+def check_not_empty(owner: str, name: str, value: Sized) -> None:
+    """Raises `ValueError` if there is nothing in `value`."""
+    if not len(value):
+        raise ValueError(
+            f"`{name}` of {owner} must not be empty. Received: none."
+        )
 
 
 def import_extra(owner: str, module: str, extra: str) -> Any:

@@ -1,11 +1,13 @@
-"""Checks of what the user hands over: embeddings, ids, memory."""
+"""Arrays that the user hands over: checked, and in unit length."""
 
 import re
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.vectors import blocks, in_threads, squares
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
@@ -46,11 +48,10 @@ def as_embeddings(x: Any, name: str, owner: str) -> FloatArray:
 
 
 def _check_finite(x: FloatArray, name: str, owner: str) -> None:
-    chunk = max(1, 2**22 // x.shape[1])
     bad: list[int] = []
-    for start in range(0, len(x), chunk):
-        finite = np.isfinite(x[start : start + chunk]).all(axis=1)
-        bad.extend((start + np.flatnonzero(~finite)).tolist())
+    for rows in blocks(len(x), max(1, 2**22 // x.shape[1])):
+        finite = np.isfinite(x[rows]).all(axis=1)
+        bad.extend((rows.start + np.flatnonzero(~finite)).tolist())
     if bad:
         raise ValueError(
             f"`{name}` of {owner} must be finite. Received: {len(bad)} of "
@@ -112,3 +113,95 @@ def as_bytes(memory: int | str, owner: str) -> int:
             f'memory={memory!r}. Use "64MB" or more to be fast.'
         )
     return size
+
+
+_ELEMENTS = 2**17
+"""Float64 numbers at a time: one MB stays in the cache of a core, and does not
+go back to the system only to be asked for again."""
+
+
+class UnitEmbeddings:
+    """Embeddings that are brought to unit length when they are asked for.
+
+    Args:
+        x: (N, D) or (D,), real numbers.
+        dim: D, or None if any will do.
+        name: What messages call the argument.
+        owner: The method whose argument it is.
+
+    Attributes:
+        shape: (N, D).
+
+    Raises:
+        ValueError: If the shape is another.
+    """
+
+    def __init__(self, x: Any, dim: int | None, name: str, owner: str) -> None:
+        given = np.asarray(x)
+        if given.ndim == 1 and given.size:
+            given = given[None]
+        width = given.shape[1] if given.ndim == 2 else 0
+        if not width or width != (dim or width):
+            wanted = "D" if dim is None else dim
+            raise ValueError(
+                f"`{name}` of {owner} must be embeddings, (N, {wanted}) or "
+                f"({wanted},), or images: an ImageSet, files or uint8 "
+                f"pixels. Received: {name} of shape {np.shape(x)} and dtype "
+                f"{given.dtype}."
+            )
+        self.shape: tuple[int, int] = given.shape
+        self._given = given
+        self._name = name
+        self._owner = owner
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @cached_property
+    def array(self) -> FloatArray:
+        """The unit vectors, (N, D) float32; see `write`."""
+        units = np.empty(self.shape, np.float32)
+        self.write(units)
+        return units
+
+    def write(self, out: FloatArray) -> None:
+        """Writes the unit vectors, (N, D) float32.
+
+        Raises:
+            ValueError: If a row is not finite or zero.
+        """
+        if not len(self):
+            return
+        given = narrow = self._given
+        if given.dtype != np.float32:
+            given = as_embeddings(given, self._name, self._owner)
+            with np.errstate(over="ignore"):
+                narrow = given.astype(np.float32)
+
+        def normalize(rows: slice) -> None:
+            # Squares of float32 stay within the range of float64.
+            wide = narrow[rows].astype(np.float64)
+            norms = np.sqrt(squares(wide))
+            # A minimum of NaN is NaN.
+            if not (norms.min() > 0 and norms.max() < np.inf):
+                bad = np.argmin((norms > 0) & (norms < np.inf))
+                raise self._refusal(given, rows.start + int(bad))
+            wide /= norms[:, None]
+            out[rows] = wide
+
+        count, dim = self.shape
+        height = max(1, _ELEMENTS // dim)
+        if count <= height:
+            normalize(slice(0, count))
+        else:
+            in_threads(normalize, blocks(count, height))
+
+    def _refusal(self, given: FloatArray, row: int) -> ValueError:
+        # Says what is not finite.
+        as_embeddings(given, self._name, self._owner)
+        return ValueError(
+            f"`{self._name}` of {self._owner} must have a length that float32 "
+            "can hold and that is not zero. Received: "
+            f"{self._name}[{row}] with numbers up to "
+            f"{np.abs(given[row]).max():.3g}."
+        )

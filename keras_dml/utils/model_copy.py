@@ -37,30 +37,17 @@ def copy_model(
     if not isinstance(model, keras.Sequential):
         # Keras wants a list of one where the model has such an input.
         packed = keras.tree.pack_sequence_as(model.input, [inputs])
-    copy = keras.models.clone_model(
-        model, packed, clone_function or _again, **kwargs
-    )
+    copy = keras.models.clone_model(model, packed, clone_function, **kwargs)
     copy.name = name or model.name
     copy.set_weights(model.get_weights())
     return copy
 
 
-def _again(layer: keras.layers.Layer) -> keras.layers.Layer:
-    again: keras.layers.Layer = type(layer).from_config(layer.get_config())
-    return again
-
-
 class ModelTemplate:
-    """A model of which a layer makes copies of its own.
+    """A functional model of which a layer makes copies of its own.
 
     Keras would track the model as an attribute of the layer; this it does
     not see.
-
-    Args:
-        model: A functional model.
-
-    Attributes:
-        config: The serialized model, without weights.
     """
 
     def __init__(self, model: keras.Model) -> None:
@@ -71,6 +58,7 @@ class ModelTemplate:
 
     @property
     def config(self) -> Config:
+        """The serialized model, without weights."""
         config: Config = json.loads(self._config)
         return config
 
@@ -78,9 +66,6 @@ class ModelTemplate:
         """A copy with the model's weights, whose paths have `name`.
 
         Called in the layer's `build`, the paths begin with the layer's.
-
-        Raises:
-            ValueError: If the model was forgotten.
         """
         if self._model is None:
             raise ValueError(

@@ -10,7 +10,7 @@ from keras import ops
 from keras_dml.data import View
 from keras_dml.data.fields import Pixels
 from keras_dml.data.pictures import class_name, seen
-from keras_dml.utils.arguments import check_count
+from keras_dml.utils.arguments import check_count, check_not_empty
 from keras_dml.utils.types import FloatArray, Rows, Tensor
 from keras_dml.visualization.canvas import head, new_figure, show_image
 from keras_dml.visualization.outputs import (
@@ -164,14 +164,10 @@ def attention_overlays(
         ValueError: If there are no images to show.
 
     Reference:
-        Xu et al., "Towards Improved and Interpretable Deep Metric Learning
-        via Attentive Grouping", 2020, Figures 2 and 5.
+        As `attention_maps`, Figures 2 and 5.
     """
     rows = np.asarray(rows, np.int64)
-    if not len(rows):
-        raise ValueError(
-            "`rows` of attention_overlays must not be empty. Received: none."
-        )
+    check_not_empty("attention_overlays", "rows", rows)
     groups = maps.shape[3]
     pictures = seen(images, rows, view)
     overlays = resize_maps(maps[rows], pictures.shape[1:3])
@@ -229,7 +225,7 @@ def strongest_attention(
         ValueError: If `num_images` is not a positive integer.
 
     Reference:
-        As `attention_overlays`, Figures 3 and 4.
+        As `attention_maps`, Figures 3 and 4.
     """
     check_count("strongest_attention", "num_images", num_images)
     strongest = strongest_images(maps, num_images)  # (P, count)

@@ -9,7 +9,11 @@ import numpy as np
 from keras_dml.data.pictures import short_name
 from keras_dml.evaluation.embedding_space import spectral_decay
 from keras_dml.evaluation.pairs import negative_pairs, positive_pairs
-from keras_dml.utils.arguments import check_choice, check_count
+from keras_dml.utils.arguments import (
+    check_choice,
+    check_count,
+    check_not_empty,
+)
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks, unit_rows
 from keras_dml.visualization.canvas import (
@@ -205,11 +209,7 @@ def singular_value_spectrum(
         Milbich et al., "DiVA: Diverse Visual Feature Aggregation for Deep
         Metric Learning", ECCV 2020, Figure 5.
     """
-    if not embeddings:
-        raise ValueError(
-            "`embeddings` of singular_value_spectrum must hold those of one "
-            "model or more, by name. Received: none."
-        )
+    check_not_empty("singular_value_spectrum", "embeddings", embeddings)
     shares = {name: _shares(x) for name, x in embeddings.items()}
     numbers = {name: np.arange(len(x)) + 1 for name, x in shares.items()}
     figure, axes = chart(

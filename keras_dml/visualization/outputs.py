@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_dml.data import View, eval_batches
+from keras_dml.utils.arguments import check_not_empty
 from keras_dml.utils.progress import tracked
 from keras_dml.utils.types import FloatArray, Shape, Tensor
 
@@ -51,11 +52,7 @@ def predict(
     progress: bool | None = None,
 ) -> dict[str, FloatArray]:
     """What a function makes of the outputs of a head; see `head_outputs`."""
-    if not len(images):
-        raise ValueError(
-            "`images` of a model's outputs must not be empty. Received: 0 "
-            "images."
-        )
+    check_not_empty("a model's outputs", "images", images)
     outputs = _Outputs(model, chosen)
     batches = eval_batches(images, View.of(model), batch_size)
     count = -(-len(images) // batch_size)

@@ -7,7 +7,7 @@ import numpy as np
 from keras_dml.data.pictures import class_name, seen
 from keras_dml.evaluation.ranks import exact
 from keras_dml.evaluation.ranks.scores import Scores
-from keras_dml.utils.arguments import check_count
+from keras_dml.utils.arguments import check_count, check_not_empty
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks
 from keras_dml.visualization.canvas import (
@@ -143,10 +143,7 @@ def retrieval_grid(
         ValueError: If there are no queries.
     """
     queries = np.asarray(queries, np.int64)
-    if not len(queries):
-        raise ValueError(
-            "`queries` of retrieval_grid must not be empty. Received: none."
-        )
+    check_not_empty("retrieval_grid", "queries", queries)
     check_count("retrieval_grid", "num_neighbors", num_neighbors)
     found, cosines = nearest(
         embeddings,

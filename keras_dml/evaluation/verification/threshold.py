@@ -16,9 +16,8 @@ from keras_dml.evaluation.verification.pair_counts import (
     threshold_at,
 )
 from keras_dml.utils.arguments import check_count, check_fraction
-from keras_dml.utils.arrays import as_ids
+from keras_dml.utils.arrays import UnitEmbeddings, as_ids
 from keras_dml.utils.types import Config, FloatArray, Rows
-from keras_dml.utils.unit_embeddings import UnitEmbeddings
 
 
 @dataclass(frozen=True)
