@@ -32,7 +32,7 @@ class Commands(click.Group):
         return command
 
 
-@click.group(cls=Commands)
+@click.group(cls=Commands, context_settings={"show_default": True})
 @click.version_option(package_name="keras-dml")
 def main() -> None:
     """Deep metric learning for Keras: train, evaluate, export.

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     "--seeds",
     type=click.IntRange(min=1),
     default=3,
-    show_default=True,
     help="Train each recipe with the seeds 0, 1, …: so many.",
 )
 @click.option(

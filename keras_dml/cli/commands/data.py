@@ -40,7 +40,6 @@ def glyphs(preview: str | None) -> None:
     "--unreadable",
     type=click.Choice(["skip", "raise"]),
     default="skip",
-    show_default=True,
     help="What to do about files that are not images.",
 )
 @preview_option

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     "--split",
     type=click.Choice(["test", "validation", "train"]),
     default="test",
-    show_default=True,
     help="Which images to measure on.",
 )
 @model_option
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     "--units",
     type=click.Choice(["queries", "classes"]),
     default="queries",
-    show_default=True,
     help="What the bootstrap of intervals and differences draws.",
 )
 @click.option(
@@ -43,7 +41,6 @@ if TYPE_CHECKING:
     "--top",
     type=click.IntRange(min=0),
     default=5,
-    show_default=True,
     help="Two runs: how many of these queries to list.",
 )
 @click.option(
@@ -77,13 +74,14 @@ def evaluate(
     if other is None:
         _show(first, split, which, units if intervals else None)
         return
-    second = runs.remeasure(other, split, which)
-    changes = runs.Changes(first, second, units)
-    by = by or _metric(first, changes)
-    if by not in changes.comparison:
+    changes = runs.Changes(first, runs.remeasure(other, split, which), units)
+    monitor = first.recipe.evaluation.monitor
+    known = list(changes.comparison)
+    by = by or (monitor if monitor in known else known[0])
+    if by not in known:
         raise click.UsageError(
             f"--by must be a retrieval metric that both runs have measured. "
-            f"Received: {by!r}. There are: {', '.join(changes.comparison)}."
+            f"Received: {by!r}. There are: {', '.join(known)}."
         )
     click.echo(f"first: {run}\nsecond: {other}")
     _show_differences(changes, f"{first.images!r} of {split} classes", units)
@@ -102,54 +100,44 @@ def evaluate(
         click.echo(f"Wrote {file}")
 
 
-def _metric(first: "Measurement", changes: "Changes") -> str:
-    monitor = first.recipe.evaluation.monitor
-    known = list(changes.comparison)
-    return monitor if monitor in known else known[0]
-
-
 def _show(
     measured: "Measurement", split: str, which: str, units: str | None
 ) -> None:
     from keras_dml.evaluation import bootstrap
     from keras_dml.runs.benchmark.report import ends
+    from keras_dml.runs.outcome import definitions
 
-    header = ["metric", which]
-    rows = [[name, f"{value:.4f}"] for name, value in measured.results.items()]
+    table = [["metric", which]]
+    table += [[name, f"{x:.4f}"] for name, x in measured.results.items()]
     if units:
-        header.append(f"95 % interval over {units}")
         found = bootstrap(measured.results, units=units)
-        rows = [[*row, ends(found.get(row[0]))] for row in rows]
+        table[0].append(f"95 % interval over {units}")
+        for row in table[1:]:
+            row.append(ends(found.get(row[0])))
     print_table(
-        [header, *rows],
+        table,
         f"{measured.recipe.name}: {len(measured.images)} images of {split} "
         "classes",
     )
-    _show_definitions(list(measured.results))
+    click.echo("\n".join(definitions(measured.results)))
 
 
 def _show_differences(changes: "Changes", title: str, units: str) -> None:
     from keras_dml.runs.benchmark.report import ends, p_value
+    from keras_dml.runs.outcome import definitions
 
-    header = ["metric", "first", "second", "difference", "95 % interval", "p"]
-    shared = [name for name in changes.first if name in changes.second]
-    rows = []
-    for name in shared:
-        before, after = changes.first[name], changes.second[name]
-        found = changes.comparison.get(name)
-        rows.append(
-            [
-                name,
-                *(f"{before:.4f}", f"{after:.4f}", f"{after - before:+.4f}"),
-                ends(found, "+"),
-                p_value(found.p_value) if found else "–",
-            ]
-        )
-    print_table([header, *rows], title)
+    table = [["metric", "first", "second", "difference", "95 % interval", "p"]]
+    for name, before in changes.first.items():
+        if name in changes.second:
+            after, found = changes.second[name], changes.comparison.get(name)
+            row = [name, f"{before:.4f}", f"{after:.4f}"]
+            row += [f"{after - before:+.4f}", ends(found, "+")]
+            table.append([*row, p_value(found.p_value if found else None)])
+    print_table(table, title)
     print_table(
         [
             ["metric", "better", "worse", "equal"],
-            *([n, *map(str, changes.counts(n))] for n in changes.comparison),
+            *([x, *map(str, changes.counts(x))] for x in changes.comparison),
         ],
         "Queries where the second is",
     )
@@ -157,11 +145,4 @@ def _show_differences(changes: "Changes", title: str, units: str) -> None:
         f"Paired bootstrap over {units}, 1000 samples; p is two-sided "
         "(docs/evaluation.md#two-models)."
     )
-    _show_definitions(shared)
-
-
-def _show_definitions(metrics: list[str]) -> None:
-    from keras_dml.runs.outcome import definitions
-
-    for line in definitions(metrics):
-        click.echo(line)
+    click.echo("\n".join(definitions(row[0] for row in table[1:])))

@@ -32,7 +32,6 @@ SUFFIXES = {"saved_model": "", "onnx": ".onnx", "litert": ".tflite"}
     "file_format",
     type=click.Choice(list(SUFFIXES)),
     default="saved_model",
-    show_default=True,
     help="For TensorFlow Serving, ONNX Runtime or LiteRT.",
 )
 @click.option(
@@ -46,7 +45,6 @@ SUFFIXES = {"saved_model": "", "onnx": ".onnx", "litert": ".tflite"}
     "--k",
     type=click.IntRange(min=1),
     default=10,
-    show_default=True,
     help="Neighbors that are looked up.",
 )
 @click.option(

@@ -20,13 +20,11 @@ from keras_dml.cli.common import command_body
     "suffix",
     type=click.Choice(["png", "svg", "pdf"]),
     default="png",
-    show_default=True,
     help="Format of the figures.",
 )
 @click.option(
     "--metric",
     default="val_recall@1",
-    show_default=True,
     help="With OTHERS: the column of metrics.csv to compare.",
 )
 @command_body

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 @click.option(
     "--factory",
     default="Flat",
-    show_default=True,
     help="Kind of index, as faiss calls it: Flat is exact; HNSW32 or "
     "IVF4096,PQ32 are for large galleries.",
 )
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     "--threshold",
     "criterion",
     default="eer",
-    show_default=True,
     help="What the threshold is for: eer, f1, or fpr=0.01.",
 )
 @model_option

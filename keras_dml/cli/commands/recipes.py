@@ -14,7 +14,6 @@ from keras_dml.cli.common import command_body, print_table, setting_option
     "--folder",
     type=click.Path(file_okay=False),
     default="recipes",
-    show_default=True,
     help="Where to look for recipes.",
 )
 @command_body

@@ -16,7 +16,6 @@ from keras_dml.cli.common import command_body
     "--queries",
     type=click.IntRange(min=1),
     default=60,
-    show_default=True,
     help="Test images that can be explored, at most.",
 )
 @command_body

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     "-k",
     type=click.IntRange(min=1),
     default=10,
-    show_default=True,
     help="How many images to find.",
 )
 @click.option(

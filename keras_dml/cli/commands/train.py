@@ -45,8 +45,7 @@ def train(
         outcome.metrics_table(),
         f"{checked.name}: {outcome.images['test']} images of test classes",
     )
-    for line in definitions(outcome.after):
-        click.echo(line)
+    click.echo("\n".join(definitions(outcome.after)))
     if outcome.divisions:
         print_table(divisions_table(outcome.divisions), "Divisions")
     click.echo(outcome.choice_line())
