@@ -9,10 +9,9 @@ import numpy as np
 
 from keras_dml import runs
 from keras_dml.data import DataSplits, ImageSet, View
-from keras_dml.evaluation import Results
 from keras_dml.methods.declaration import Traits, find
-from keras_dml.recipes import Recipe, building
-from keras_dml.runs.folder import METRICS, QUERIES, load_result, read_queries
+from keras_dml.recipes import building
+from keras_dml.runs.folder import METRICS, load_outcome
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.visualization import attention_maps, head_outputs, read_history
 from keras_dml.visualization.curves import History
@@ -28,6 +27,11 @@ class Run:
     Args:
         folder: The folder of the run.
 
+    Attributes:
+        outcome: What it measured.
+        recipe: Its recipe.
+        results: Its metrics on the test classes, also for each query.
+
     Raises:
         RecipeError: If the folder holds no run.
         FileNotFoundError: If the run is not finished.
@@ -35,17 +39,9 @@ class Run:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
-        self.recipe: Recipe = runs.load_recipe(folder)
-        if not (self.folder / QUERIES).exists():
-            raise FileNotFoundError(
-                f"The run {os.fspath(folder)!r} has no {QUERIES}: it did not "
-                "end with a measurement. Train it again with --overwrite."
-            )
-
-    @cached_property
-    def results(self) -> Results:
-        """What was measured on the test classes, also for each query."""
-        return read_queries(self.folder / QUERIES)
+        self.outcome = load_outcome(folder)
+        self.recipe = self.outcome.recipe
+        self.results = self.outcome.after
 
     @cached_property
     def history(self) -> History:
@@ -121,10 +117,10 @@ class Run:
         declared = "attention_overlays" in self.traits.figures
         return declared and self.has_attention
 
-    @cached_property
+    @property
     def num_clusters(self) -> int:
         """Clusters that the training set was divided into; 0 if it was not."""
-        divisions = load_result(self.folder)["divisions"]
+        divisions = self.outcome.divisions
         return len(divisions[0]["sizes"]) if divisions else 0
 
     @cached_property

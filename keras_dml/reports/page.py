@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from keras_dml.evaluation import bootstrap
 from keras_dml.recipes import dump
@@ -18,11 +18,7 @@ from keras_dml.reports.figures import RunFigure, figures_of
 from keras_dml.reports.html import asset, document
 from keras_dml.reports.pictures import data_uri
 from keras_dml.reports.svg import inline_svg
-from keras_dml.runs.folder import load_result
-from keras_dml.runs.outcome import definition, divisions_table
-
-if TYPE_CHECKING:
-    from keras_dml.visualization.data_figure import DataFigure
+from keras_dml.runs.outcome import definition, divisions_table, ends
 
 CURVES = ("validation", "losses")
 
@@ -65,21 +61,26 @@ def render(run: Run, num_queries: int = 60) -> str:
     """The text of the page."""
     shown = explorer(run, num_queries)
     figures = {figure.name: figure for figure in figures_of(run)}
-    rest = [f for name, f in figures.items() if name not in CURVES]
-    result = load_result(run.folder)
+    rest = [name for name in figures if name not in CURVES]
+    test_set = {"test set (SHA-256)": run.outcome.test_set}
+    said = {x: definition(x).rpartition(" (")[0] for x in run.results}
+    attention = f"\n<span>bright: where a {run.part} looks</span>"
     body = Template(asset("report.html")).substitute(
         title=escape(run.recipe.name),
-        about=_about(run, result),
-        metrics=_metrics(run, result),
-        definitions=_definitions(run),
-        curves=_figures(figures[name] for name in CURVES),
-        divisions=_divisions(result),
-        figures=_figures(rest),
-        explored=_explored(shown),
-        attention=_attention(run),
-        worst=_worst(shown),
+        about=escape(_about(run)),
+        metrics=_metrics(run),
+        definitions=_pairs(said),
+        curves="\n".join(_figure(figures[name]) for name in CURVES),
+        divisions=_divisions(run),
+        figures="\n".join(_figure(figures[name]) for name in rest),
+        explored=escape(_explored(shown)),
+        attention=attention if run.explores_attention else "",
+        worst=escape(
+            f"The queries with the lowest {shown['worst']['metric']}, of each "
+            "class at most one."
+        ),
         recipe=escape(dump(run.recipe)),
-        environment=_environment(result),
+        environment=_pairs(run.outcome.environment | test_set),
         data=_json(shown),
     )
     return document(f"{run.recipe.name} – report", body, asset("explorer.js"))
@@ -91,40 +92,26 @@ def _json(content: Any) -> str:
     return text.replace("<", "\\u003c")
 
 
-def _about(run: Run, result: dict[str, Any]) -> str:
-    images = result["images"]
+def _about(run: Run) -> str:
+    recipe, outcome = run.recipe, run.outcome
     parts = [
-        f"{run.recipe.method.name} on {run.recipe.data.name}, "
-        f"backbone {run.recipe.backbone.name}: trained on "
-        f"{images['train']:,} images, measured on {images['test']:,} images "
-        f"of {run.images.num_classes:,} test classes.",
+        f"{recipe.method.name} on {recipe.data.name}, backbone "
+        f"{recipe.backbone.name}: trained on {outcome.images['train']:,} "
+        f"images, measured on {outcome.images['test']:,} images of "
+        f"{run.images.num_classes:,} test classes.",
+        outcome.choice_line(),
+        f"Training took {outcome.seconds['training']:,.0f} s.",
     ]
-    if result["best_epoch"] is None:
-        parts.append("No epoch was completed; this is the last model.")
-    else:
-        parts.append(
-            f"Best epoch: {result['best_epoch']} of {run.recipe.epochs}, by "
-            f"{run.recipe.evaluation.monitor} = {result['monitored']:.4f} on "
-            f"{images['validation']:,} images of validation classes."
-        )
-    parts.append(f"Training took {result['seconds']['training']:,.0f} s.")
-    if result["interrupted"]:
+    if outcome.interrupted:
         parts.append("The training was interrupted.")
-    return " ".join(map(escape, parts))
+    return " ".join(parts)
 
 
-def _metrics(run: Run, result: dict[str, Any]) -> str:
+def _metrics(run: Run) -> str:
     intervals = bootstrap(run.results) if run.results.per_query else {}
     rows = []
-    for name, value in run.results.items():
-        interval = intervals.get(name)
-        ends = f"{interval.low:.4f}–{interval.high:.4f}" if interval else "–"
-        before = result["before"].get(name)
-        cells = [
-            "–" if before is None else f"{before:.4f}",
-            f"<strong>{value:.4f}</strong>",
-            ends,
-        ]
+    for name, before, after in run.outcome.metrics_table()[1:]:
+        cells = before, f"<strong>{after}</strong>", ends(intervals.get(name))
         rows.append(_row(name, cells))
     return "\n".join(rows)
 
@@ -135,20 +122,14 @@ def _row(name: str, cells: Iterable[str]) -> str:
     return head + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
 
 
-def _divisions(result: dict[str, Any]) -> str:
-    if not result["divisions"]:
+def _divisions(run: Run) -> str:
+    if not run.outcome.divisions:
         return ""
-    header, *rows = divisions_table(result["divisions"])
+    header, *rows = divisions_table(run.outcome.divisions)
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in header)
     lines = (_row(first, map(escape, cells)) for first, *cells in rows)
     return Template(asset("divisions.html")).substitute(
         head=head, rows="\n".join(lines)
-    )
-
-
-def _definitions(run: Run) -> str:
-    return _pairs(
-        {name: definition(name).rpartition(" (")[0] for name in run.results}
     )
 
 
@@ -160,17 +141,16 @@ def _pairs(texts: dict[str, str]) -> str:
     )
 
 
-def _figures(figures: Iterable[RunFigure]) -> str:
-    return "\n".join(map(_figure, figures))
-
-
 def _figure(figure: RunFigure) -> str:
     drawn = figure.draw()
-    kind = "wide" if figure.wide else "chart"
-    scroll = ' tabindex="0" role="region"' if figure.wide else ""
-    label = escape(f"Figure: {figure.name}", quote=True)
-    region = f'{scroll} aria-label="{label}"' if scroll else ""
-    table = data_uri(_csv(drawn).encode(), "text/csv")
+    numbers = io.StringIO()
+    drawn.write_csv(csv.writer(numbers))
+    table = data_uri(numbers.getvalue().encode(), "text/csv")
+    kind, region = "chart", ""
+    if figure.wide:
+        label = escape(f"Figure: {figure.name}")
+        region = f' tabindex="0" role="region" aria-label="{label}"'
+        kind = "wide"
     return (
         f'<figure class="{kind}" id="figure-{figure.name}">'
         f'<div class="drawing"{region}>'
@@ -182,36 +162,11 @@ def _figure(figure: RunFigure) -> str:
     )
 
 
-def _csv(figure: "DataFigure") -> str:
-    text = io.StringIO()
-    figure.write_csv(csv.writer(text))
-    return text.getvalue()
-
-
 def _explored(shown: dict[str, Any]) -> str:
     full, *parts = shown["embeddings"]
     alone = f", and under each of {', '.join(parts)}" if parts else ""
-    return escape(
+    return (
         f"{len(shown['queries'])} of {shown['total']:,} test images, chosen "
         "at random (seed 0), and their neighbors among all images that are "
         f"searched, under the {full}{alone}."
-    )
-
-
-def _attention(run: Run) -> str:
-    if not run.explores_attention:
-        return ""
-    return f"\n<span>bright: where a {run.part} looks</span>"
-
-
-def _worst(shown: dict[str, Any]) -> str:
-    return escape(
-        f"The queries with the lowest {shown['worst']['metric']}, of each "
-        "class at most one."
-    )
-
-
-def _environment(result: dict[str, Any]) -> str:
-    return _pairs(
-        {**result["environment"], "test set (SHA-256)": result["test_set"]}
     )

@@ -104,15 +104,23 @@ def load_recipe(folder: str | os.PathLike[str]) -> Recipe:
     return load(path)
 
 
-def load_result(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """What a run measured, as `Outcome.to_dict` has it.
+def load_outcome(folder: str | os.PathLike[str]) -> Outcome:
+    """What a run measured.
 
     Raises:
+        RecipeError: If the folder holds no run.
         FileNotFoundError: If the run is not finished.
     """
-    text = (Path(folder) / RESULT).read_text(encoding="utf-8")
-    result: dict[str, Any] = json.loads(text)
-    return result
+    recipe = load_recipe(folder)
+    queries, result = (Path(folder) / name for name in (QUERIES, RESULT))
+    for path in (queries, result):
+        if not path.exists():
+            raise FileNotFoundError(
+                f"The run {os.fspath(folder)!r} has no {path.name}: it did not "
+                "end with a measurement. Train it again with --overwrite."
+            )
+    content = json.loads(result.read_text(encoding="utf-8"))
+    return Outcome(recipe, **{**content, "after": read_queries(queries)})
 
 
 def load_model(

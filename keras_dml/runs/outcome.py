@@ -1,14 +1,16 @@
 """Outcome: what a run measured, and how it reads on one page."""
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from keras_dml.evaluation import Results
+from keras_dml.evaluation import Interval, Results
 from keras_dml.evaluation.metrics import metric
 from keras_dml.recipes import Recipe, dump
 
+NOTHING = "–"
 PAGE = "docs/evaluation.md"
 """The page that defines the metrics of this package."""
 
@@ -115,7 +117,7 @@ def divisions_table(divisions: list[dict[str, Any]]) -> Table:
         [
             str(x["epoch"] + 1),
             ", ".join(map(str, x["sizes"])),
-            "–" if x["kept"] is None else f"{x['kept']:.0%}",
+            NOTHING if x["kept"] is None else f"{x['kept']:.0%}",
             f"{x['seconds_embedding']:.1f} embedding + "
             f"{x['seconds_clustering']:.1f} clustering",
         ]
@@ -132,6 +134,20 @@ def markdown(table: Table) -> str:
     header, *rows = table
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def ends(interval: Interval | None, sign: str = "") -> str:
+    """The ends of an interval, if it has any."""
+    if interval is None or math.isnan(interval.low):
+        return NOTHING
+    return f"[{interval.low:{sign}.4f}, {interval.high:{sign}.4f}]"
+
+
+def p_value(value: float) -> str:
+    """A p value to three digits, if there is one."""
+    if math.isnan(value):
+        return NOTHING
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def definitions(metrics: Iterable[str]) -> list[str]:

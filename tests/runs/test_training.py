@@ -9,7 +9,7 @@ import pytest
 
 from keras_dml import evaluation, recipes, runs
 from keras_dml.callbacks import RetrievalEvaluation
-from keras_dml.runs.folder import METRICS, read_queries
+from keras_dml.runs.folder import METRICS, load_outcome, read_queries
 from tests.callbacks.test_tensorboard import needs_tensorboard
 from tests.callbacks.test_tensorboard import read as read_events
 from tests.runs.small_run import write_recipe
@@ -124,10 +124,12 @@ def test_values_of_each_query_are_kept(finished) -> None:
 
 def test_result_says_what_it_was_measured_with(finished) -> None:
     outcome, folder = finished
-    result = runs.folder.load_result(folder)
-    assert result["environment"]["keras"] == keras.__version__
-    assert result["environment"]["hardware"].endswith(("core", "cores"))
-    assert result["test_set"] == outcome.test_set
+    result = load_outcome(folder)
+    assert result.environment["keras"] == keras.__version__
+    assert result.environment["hardware"].endswith(("core", "cores"))
+    assert result.test_set == outcome.test_set
+    assert result.to_dict() == json.loads(json.dumps(outcome.to_dict()))
+    assert result.recipe == outcome.recipe
 
 
 @pytest.mark.parametrize(

@@ -104,8 +104,7 @@ def _show(
     measured: "Measurement", split: str, which: str, units: str | None
 ) -> None:
     from keras_dml.evaluation import bootstrap
-    from keras_dml.runs.benchmark.report import ends
-    from keras_dml.runs.outcome import definitions
+    from keras_dml.runs.outcome import definitions, ends
 
     table = [["metric", which]]
     table += [[name, f"{x:.4f}"] for name, x in measured.results.items()]
@@ -123,8 +122,7 @@ def _show(
 
 
 def _show_differences(changes: "Changes", title: str, units: str) -> None:
-    from keras_dml.runs.benchmark.report import ends, p_value
-    from keras_dml.runs.outcome import definitions
+    from keras_dml.runs.outcome import definitions, ends, p_value
 
     table = [["metric", "first", "second", "difference", "95 % interval", "p"]]
     for name, before in changes.first.items():
@@ -132,7 +130,7 @@ def _show_differences(changes: "Changes", title: str, units: str) -> None:
             after, found = changes.second[name], changes.comparison.get(name)
             row = [name, f"{before:.4f}", f"{after:.4f}"]
             row += [f"{after - before:+.4f}", ends(found, "+")]
-            table.append([*row, p_value(found.p_value if found else None)])
+            table.append([*row, p_value(found.p_value) if found else "–"])
     print_table(table, title)
     print_table(
         [

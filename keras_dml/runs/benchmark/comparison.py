@@ -1,8 +1,11 @@
 """Comparison: what the runs of a benchmark say together."""
 
-from collections.abc import Iterable
+import dataclasses
+import math
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -15,13 +18,8 @@ from keras_dml.evaluation import (
 )
 from keras_dml.runs.benchmark.journal import Entry
 from keras_dml.runs.benchmark.plan import Plan
-from keras_dml.runs.benchmark.statistics import (
-    PairedDifference,
-    averaged,
-    mean_interval,
-    paired_difference,
-)
 from keras_dml.runs.folder import QUERIES, read_queries
+from keras_dml.utils.types import FloatArray
 
 Done: TypeAlias = dict[tuple[str, int], Entry]
 Entries: TypeAlias = dict[int, Entry]
@@ -29,30 +27,15 @@ Entries: TypeAlias = dict[int, Entry]
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A metric of a recipe.
+class PairedDifference(Interval):
+    """A mean difference over pairs, with its interval.
 
     Attributes:
-        over_seeds: Mean over the seeds, and its interval.
-        over_queries: The same mean, with the interval over queries; None
-            for a metric that is not a mean over queries.
+        p_value: Of the two-sided paired t test; NaN where all pairs
+            differ by nothing, or there is only one.
     """
 
-    over_seeds: Interval
-    over_queries: Interval | None
-
-
-@dataclass(frozen=True)
-class Gain:
-    """How much more of a metric a recipe has than the baseline.
-
-    Attributes:
-        over_seeds: Paired by seed.
-        over_queries: Paired by query; None where there is none.
-    """
-
-    over_seeds: PairedDifference
-    over_queries: Difference | None
+    p_value: float
 
 
 @dataclass(frozen=True)
@@ -64,9 +47,13 @@ class Line:
         entries: Its runs that did not fail, by seed.
         seconds: Mean duration of a training; None without any.
         images_per_second: Mean speed of the training; None without any.
-        measured: By metric.
-        gains: Over the baseline, by metric; empty for the baseline and
-            where there is nothing to compare.
+        over_seeds: Of each metric the mean over the seeds.
+        over_queries: The same mean with its interval over queries, of the
+            metrics that are means over queries.
+        gains_by_seed: How much more of a metric it has than the baseline,
+            paired by seed; empty for the baseline and where there is
+            nothing to compare.
+        gains_by_query: The same paired by query.
         shared_seeds: Number of seeds that it has in common with the
             baseline.
         on_other_images: Whether its test images are not the baseline's.
@@ -76,8 +63,10 @@ class Line:
     entries: Entries
     seconds: float | None = None
     images_per_second: float | None = None
-    measured: dict[str, Measured] = field(default_factory=dict)
-    gains: dict[str, Gain] = field(default_factory=dict)
+    over_seeds: Mapping[str, Interval] = field(default_factory=dict)
+    over_queries: Mapping[str, Interval] = field(default_factory=dict)
+    gains_by_seed: Mapping[str, PairedDifference] = field(default_factory=dict)
+    gains_by_query: Mapping[str, Difference] = field(default_factory=dict)
     shared_seeds: int = 0
     on_other_images: bool = False
 
@@ -99,9 +88,12 @@ def lines(plan: Plan, done: Done) -> list[Line]:
 def _line(plan: Plan, recipe: str, entries: Entries, baseline: Entries) -> Line:
     if not entries:
         return Line(recipe, entries)
+    test_sets = {entry.test_set for entry in entries.values()}
+    same = test_sets == {entry.test_set for entry in baseline.values()}
+    values = _by_metric(entries, entries)
+    results = _averaged(plan, recipe, entries) if len(test_sets) == 1 else None
     shared = [seed for seed in entries if seed in baseline]
-    same = _test_sets(entries) == _test_sets(baseline)
-    gains: dict[str, Gain] = {}
+    gains: dict[str, Any] = {}
     if recipe != plan.baseline and same and shared:
         gains = _gains(plan, recipe, entries, baseline, shared)
     return Line(
@@ -109,36 +101,12 @@ def _line(plan: Plan, recipe: str, entries: Entries, baseline: Entries) -> Line:
         entries,
         _mean(entry.seconds for entry in entries.values()),
         _mean(entry.images_per_second for entry in entries.values()),
-        _measured(plan, recipe, entries),
-        gains,
-        len(shared),
-        bool(baseline) and not same,
+        {name: mean_interval(each) for name, each in values.items()},
+        bootstrap(results) if results and results.per_query else {},
+        shared_seeds=len(shared),
+        on_other_images=bool(baseline) and not same,
+        **gains,
     )
-
-
-def _test_sets(entries: Entries) -> set[str | None]:
-    return {entry.test_set for entry in entries.values()}
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else None
-
-
-def _measured(plan: Plan, recipe: str, entries: Entries) -> dict[str, Measured]:
-    over_queries: dict[str, Interval] = {}
-    if len(_test_sets(entries)) == 1:
-        results = _averaged(plan, recipe, entries)
-        if results and results.per_query:
-            over_queries = bootstrap(results)
-    metrics = _metrics(entries, entries)
-    return {
-        name: Measured(
-            mean_interval([each[name] for each in metrics]),
-            over_queries.get(name),
-        )
-        for name in metrics[0]
-    }
 
 
 def _gains(
@@ -147,27 +115,31 @@ def _gains(
     entries: Entries,
     baseline: Entries,
     shared: list[int],
-) -> dict[str, Gain]:
+) -> dict[str, Any]:
+    theirs, mine = _by_metric(baseline, shared), _by_metric(entries, shared)
+    by_seed = {
+        name: paired_difference(theirs[name], mine[name])
+        for name in mine
+        if name in theirs
+    }
     first = _averaged(plan, plan.baseline, shared)
     second = _averaged(plan, recipe, shared)
-    over_queries: dict[str, Difference] = {}
-    if first and second and set(first.per_query) & set(second.per_query):
-        over_queries = compare(first, second)
-    mine, theirs = _metrics(entries, shared), _metrics(baseline, shared)
-    return {
-        name: Gain(
-            paired_difference(
-                [each[name] for each in theirs], [each[name] for each in mine]
-            ),
-            over_queries.get(name),
-        )
-        for name in mine[0]
-        if name in theirs[0]
-    }
+    if not (first and second and set(first.per_query) & set(second.per_query)):
+        return {"gains_by_seed": by_seed}
+    by_query = compare(first, second)
+    return {"gains_by_seed": by_seed, "gains_by_query": by_query}
 
 
-def _metrics(entries: Entries, seeds: Iterable[int]) -> list[dict[str, float]]:
-    return [entries[seed].metrics or {} for seed in seeds]
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def _by_metric(
+    entries: Entries, seeds: Iterable[int]
+) -> dict[str, list[float]]:
+    metrics = [entries[seed].metrics or {} for seed in seeds]
+    return {name: [each[name] for each in metrics] for name in metrics[0]}
 
 
 def _averaged(plan: Plan, recipe: str, seeds: Iterable[int]) -> Results | None:
@@ -176,3 +148,85 @@ def _averaged(plan: Plan, recipe: str, seeds: Iterable[int]) -> Results | None:
     if not all(path.exists() for path in paths):
         return None
     return averaged([read_queries(path) for path in paths])
+
+
+def mean_interval(
+    values: Sequence[float] | FloatArray, confidence: float = 0.95
+) -> Interval:
+    """The mean of independent values and its confidence interval.
+
+    mean ± t · s / √n, with s the sample's standard deviation and t the
+    quantile of Student's distribution with n − 1 degrees of freedom.
+
+    Args:
+        values: One for each seed.
+        confidence: Probability mass of the interval.
+
+    Returns:
+        The interval; its ends are NaN for a single value, or if a value
+        is not finite.
+    """
+    from scipy import stats
+
+    count = len(values)
+    mean = float(np.mean(values))
+    if count < 2 or not np.isfinite(values).all():
+        return Interval(mean, math.nan, math.nan)
+    quantile = stats.t.ppf((1 + confidence) / 2, count - 1)
+    half = float(quantile * stats.sem(values))
+    return Interval(mean, mean - half, mean + half)
+
+
+def paired_difference(
+    first: Sequence[float], second: Sequence[float]
+) -> PairedDifference:
+    """How much greater the second of two paired samples is.
+
+    Pairing by seed takes out what the seed decides for both: the first
+    weights and the order of the batches, as far as recipes share them.
+
+    Args:
+        first: One value for each seed.
+        second: The other recipe's, for the same seeds.
+    """
+    from scipy import stats
+
+    with warnings.catch_warnings():
+        # Of one pair, and of differences that are all alike or not finite.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        interval = mean_interval(np.subtract(second, first))
+        p_value = float(stats.ttest_rel(second, first).pvalue)
+    return PairedDifference(**vars(interval), p_value=p_value)
+
+
+def averaged(results: Sequence[Results]) -> Results:
+    """Results of several models on the same queries, averaged by query.
+
+    Resampling the queries of the average asks how the mean over these
+    models varies with the queries.
+
+    Args:
+        results: One for each seed, all on the same images and protocol.
+
+    Raises:
+        ValueError: If the queries differ.
+    """
+    first = results[0]
+    for other in results[1:]:
+        if not np.array_equal(first.query_rows, other.query_rows):
+            raise ValueError(
+                "`results` of averaged must have the same queries. "
+                f"Received: {first.num_queries} and {other.num_queries} "
+                "queries in different rows. Measure all on the same images."
+            )
+    return dataclasses.replace(
+        first,
+        _values={
+            name: float(np.mean([r[name] for r in results])) for name in first
+        },
+        per_query={
+            name: np.mean([r.per_query[name] for r in results], axis=0)
+            for name in first.per_query
+        },
+        per_seed={},
+    )

@@ -9,13 +9,19 @@ from typing import Any
 from keras_dml.evaluation import Interval
 from keras_dml.runs.benchmark.comparison import Done, Line, lines
 from keras_dml.runs.benchmark.plan import Plan
-from keras_dml.runs.outcome import Table, definitions, markdown
+from keras_dml.runs.outcome import (
+    NOTHING,
+    Table,
+    definitions,
+    ends,
+    markdown,
+    p_value,
+)
 from keras_dml.runs.provenance import CODE
 from keras_dml.utils.files import write_atomically
 
 REPORT = "results.md"
 VALUES = "results.csv"
-NOTHING = "–"
 
 COLUMNS = (
     "recipe", "metric", "seeds", "mean", "seeds_low", "seeds_high",
@@ -47,16 +53,16 @@ def overview(plan: Plan, found: list[Line]) -> Table:
 
 
 def _metric_names(found: list[Line]) -> list[str]:
-    return list(dict.fromkeys(name for x in found for name in x.measured))
+    return list(dict.fromkeys(name for x in found for name in x.over_seeds))
 
 
 def _overview_row(plan: Plan, names: list[str], line: Line) -> list[str]:
-    measured = [line.measured.get(name) for name in names]
+    means = [line.over_seeds.get(name) for name in names]
     costs = line.seconds, line.images_per_second
     return [
         line.recipe,
         f"{len(line.entries)} of {plan.seeds}",
-        *(_plus_minus(m.over_seeds) if m else NOTHING for m in measured),
+        *(_plus_minus(mean) if mean else NOTHING for mean in means),
         *(NOTHING if x is None else f"{x:.0f}" for x in costs),
     ]
 
@@ -116,7 +122,8 @@ def _metric_section(plan: Plan, found: list[Line], name: str) -> str:
         "recipe", "mean", "over seeds", "over queries",
         f"− {plan.baseline}", "over seeds", "p", "over queries", "p",
     ]  # fmt: skip
-    rows = [_metric_row(line, name) for line in found if name in line.measured]
+    lines = [line for line in found if name in line.over_seeds]
+    rows = [_metric_row(line, name) for line in lines]
     parts = [f"## {name}", markdown([header, *rows])]
     others = [line.recipe for line in found if line.on_other_images]
     if others:
@@ -128,36 +135,20 @@ def _metric_section(plan: Plan, found: list[Line], name: str) -> str:
 
 
 def _metric_row(line: Line, name: str) -> list[str]:
-    measured, gain = line.measured[name], line.gains.get(name)
-    row = [
-        line.recipe,
-        f"{measured.over_seeds.estimate:.4f}",
-        ends(measured.over_seeds),
-        ends(measured.over_queries),
-    ]
-    if gain is None:
-        return row + [NOTHING] * 5
-    seeds, queries = gain.over_seeds, gain.over_queries
+    mean = line.over_seeds[name]
+    by_seed = line.gains_by_seed.get(name)
+    by_query = line.gains_by_query.get(name)
     return [
-        *row,
-        f"{seeds.estimate:+.4f}",
-        *(ends(seeds, "+"), p_value(seeds.p_value)),
-        *(ends(queries, "+"), p_value(queries.p_value if queries else None)),
+        line.recipe,
+        f"{mean.estimate:.4f}",
+        ends(mean),
+        ends(line.over_queries.get(name)),
+        f"{by_seed.estimate:+.4f}" if by_seed else NOTHING,
+        ends(by_seed, "+"),
+        p_value(by_seed.p_value) if by_seed else NOTHING,
+        ends(by_query, "+"),
+        p_value(by_query.p_value) if by_query else NOTHING,
     ]
-
-
-def ends(interval: Interval | None, sign: str = "") -> str:
-    """The ends of an interval, if it has any."""
-    if interval is None or math.isnan(interval.low):
-        return NOTHING
-    return f"[{interval.low:{sign}.4f}, {interval.high:{sign}.4f}]"
-
-
-def p_value(value: float | None) -> str:
-    """A p value to three digits, if there is one."""
-    if value is None or math.isnan(value):
-        return NOTHING
-    return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def _failures(done: Done) -> str:
@@ -198,7 +189,7 @@ def _values(plan: Plan, found: list[Line]) -> str:
     writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
     writer.writeheader()
     for line in found:
-        for name in line.measured:
+        for name in line.over_seeds:
             row = _csv_row(plan, line, name)
             # NaN, which is nothing's equal, is an empty cell.
             writer.writerow({k: v for k, v in row.items() if v == v})
@@ -206,26 +197,26 @@ def _values(plan: Plan, found: list[Line]) -> str:
 
 
 def _csv_row(plan: Plan, line: Line, name: str) -> dict[str, Any]:
-    measured, gain = line.measured[name], line.gains.get(name)
-    row: dict[str, Any] = {
+    mean = line.over_seeds[name]
+    by_seed = line.gains_by_seed.get(name)
+    by_query = line.gains_by_query.get(name)
+    return {
         "recipe": line.recipe,
         "metric": name,
         "seeds": len(line.entries),
-        "mean": measured.over_seeds.estimate,
-        **_csv_ends("seeds", measured.over_seeds),
-        **_csv_ends("queries", measured.over_queries),
+        "mean": mean.estimate,
+        **_csv_ends("seeds", mean),
+        **_csv_ends("queries", line.over_queries.get(name)),
         "baseline": plan.baseline,
         "shared_seeds": line.shared_seeds,
+        "difference": by_seed and by_seed.estimate,
+        **_csv_ends("difference_seeds", by_seed),
+        "p_seeds": by_seed and by_seed.p_value,
+        **_csv_ends("difference_queries", by_query),
+        "p_queries": by_query and by_query.p_value,
         "training_seconds": line.seconds,
         "images_per_second": line.images_per_second,
     }
-    if gain is not None:
-        row |= _csv_ends("difference_seeds", gain.over_seeds)
-        row |= _csv_ends("difference_queries", gain.over_queries)
-        row["difference"] = gain.over_seeds.estimate
-        row["p_seeds"] = gain.over_seeds.p_value
-        row["p_queries"] = gain.over_queries and gain.over_queries.p_value
-    return row
 
 
 def _csv_ends(name: str, interval: Interval | None) -> dict[str, float]:

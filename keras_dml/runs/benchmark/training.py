@@ -12,7 +12,7 @@ from keras_dml.runs.benchmark.execution import execute
 from keras_dml.runs.benchmark.journal import Entry, Journal, locked
 from keras_dml.runs.benchmark.plan import SEPARATOR, Plan, Run
 from keras_dml.runs.benchmark.report import write_report
-from keras_dml.runs.folder import RECIPE, load_result
+from keras_dml.runs.folder import RECIPE, load_outcome
 
 Execute = Callable[[Run], str | None]
 
@@ -134,13 +134,15 @@ def _ended(run: Run, error: str | None) -> Entry:
     head = (*run.key, run.digest)
     if error is not None:
         return Entry(*head, error=error)
-    result = load_result(run.folder)
-    same = ("best_epoch", "images_per_second", "test_set", "environment")
+    outcome = load_outcome(run.folder)
     return Entry(
         *head,
-        metrics=result["after"],
-        seconds=result["seconds"]["training"],
-        **{key: result[key] for key in same},
+        metrics=dict(outcome.after),
+        best_epoch=outcome.best_epoch,
+        seconds=outcome.seconds["training"],
+        images_per_second=outcome.images_per_second,
+        test_set=outcome.test_set,
+        environment=outcome.environment,
     )
 
 

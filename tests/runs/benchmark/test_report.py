@@ -10,8 +10,9 @@ from scipy import stats
 
 from keras_dml.runs.benchmark import benchmark, read_plan
 from keras_dml.runs.benchmark.journal import Entry
-from keras_dml.runs.benchmark.report import p_value, write_report
+from keras_dml.runs.benchmark.report import write_report
 from keras_dml.runs.folder import read_queries
+from keras_dml.runs.outcome import p_value
 from tests.runs.benchmark.stub import Stub, finish
 from tests.runs.small_run import RECIPE
 

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from keras_dml.evaluation import evaluate_embeddings
-from keras_dml.runs.benchmark.statistics import (
+from keras_dml.runs.benchmark.comparison import (
     averaged,
     mean_interval,
     paired_difference,
