@@ -2,14 +2,13 @@
 
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from keras_dml.data._table import FORMATS, table
-from keras_dml.data.archives.reading import Layout, closest
 from keras_dml.data.datasets import DATASETS
 from keras_dml.data.folder import image_folder_splits
 from keras_dml.data.splits import DataSplits
@@ -54,18 +53,14 @@ def check(path: str | os.PathLike[str]) -> Findings:
     if place.suffix.lower() in FORMATS and place.is_file():
         return _load(place, "a table of images", table)
     for entry in DATASETS.values():
-        if not entry.details["layouts"]:
+        archive = entry.details["archive"]
+        if archive is None:
             continue
-        layout, _, missing = closest(place, entry.details["layouts"])
-        if _is_likely(layout, missing):
-            return _load(place, f"the data set {layout.title}", entry.value)
+        layout, _, missing = archive.closest(place)
+        # Of an archive, a list is there: other folders have `images` as well.
+        if any(Path(x).suffix for x in set(layout.entries) - set(missing)):
+            return _load(place, f"the data set {archive.title}", entry.value)
     return _load(place, "a folder of images", image_folder_splits)
-
-
-def _is_likely(layout: Layout, missing: Sequence[str]) -> bool:
-    """Whether a list of the archive is there: other folders have `images`."""
-    there = set(layout.entries) - set(missing)
-    return any(Path(entry).suffix for entry in there)
 
 
 def _load(
@@ -87,13 +82,13 @@ def _load(
 
 def _lonely(splits: DataSplits) -> list[str]:
     """Classes that have no positive pair."""
-    sets = {"training": splits.trainval, "test": splits.test}
+    sets = {"Training": splits.trainval, "Test": splits.test}
     counts = {
         name: int(np.sum(np.unique(x.labels, return_counts=True)[1] == 1))
         for name, x in sets.items()
     }
     return [
-        f"{count} {name} classes have a single image: they are left out of "
+        f"{name} classes with a single image: {count}. They are left out of "
         "batches, and as queries they have nothing to find."
         for name, count in counts.items()
         if count

@@ -10,27 +10,130 @@ import numpy as np
 import numpy.typing as npt
 
 from keras_dml.data.datasets import dataset
-from keras_dml.data.files import require_files
-from keras_dml.data.imageset import ImageSet
+from keras_dml.data.files import listed_images
 from keras_dml.data.splits import DataSplits, training_mask
 from keras_dml.utils.types import Count, Fraction, Rows
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 FORMATS = (*_DELIMITERS, ".parquet")
+SPLITS = ("train", "validation", "test", "query", "gallery")
+_TRAINING = ("train", "validation")
+
+
+@dataset("table", "images that a CSV or Parquet file lists")
+def table(
+    path: str | os.PathLike[str],
+    root: str | os.PathLike[str] | None = None,
+    train_classes: Count | Fraction = 0.5,
+    validation: Fraction = 0.2,
+    seed: int = 0,
+) -> DataSplits:
+    """Images that a CSV or Parquet file lists.
+
+    Its columns are
+
+    - `path`: the image, relative to `root`;
+    - `label`: its class. Where all are integers they are the labels,
+      otherwise the classes are numbered in the order of their texts;
+    - `split`, optional: "train", "validation", "test", "query" or
+      "gallery"; the last two are the parts of a test set of which one is
+      searched for in the other, and "test" among them is both. Without
+      validation rows, training classes are held out. Without the column,
+      classes are split as `split_classes` does;
+    - `camera`, optional: who took it, of the test set.
+
+    Other columns are passed over.
+
+    Args:
+        path: A file that ends in .csv, .tsv or .parquet; the first line
+            of a text file names the columns.
+        root: Folder of the images, by default that of the file.
+        train_classes: Without `split`: how many classes, or what fraction
+            of them, are for training.
+        validation: Without validation rows: fraction of the training
+            classes that is held out for choosing a model.
+        seed: Which classes those are.
+
+    Returns:
+        The splits, named as the file. Ids are the texts in `path`.
+
+    Raises:
+        FileNotFoundError: If the file or an image is not there.
+        ImportError: If there is no library to read Parquet with.
+        ValueError: If a column or a cell is missing, a split is unknown,
+            there is nothing to train on or nothing to test on, or a class
+            is on two sides.
+    """
+    file = Path(path).expanduser()
+    columns = read_columns(
+        file, required=("path", "label"), optional=("split", "camera")
+    )
+    folder = file.parent if root is None else Path(root).expanduser()
+    labels, names = _as_classes(columns["label"])
+    images = listed_images(file, folder, columns["path"], labels, names=names)
+    if "split" in columns:
+        split = _checked_split(columns["split"], file)
+    else:
+        is_train = training_mask(images, train_classes)
+        split = np.where(is_train, "train", "test")
+    is_test = ~np.isin(split, _TRAINING)
+    test = images.select(is_test)
+    test_split = split[is_test]
+    fields: dict[str, Any] = {}
+    if np.any(test_split != "test"):
+        fields["query_rows"] = np.flatnonzero(test_split != "gallery")
+        fields["gallery_rows"] = np.flatnonzero(test_split != "query")
+    if "camera" in columns:
+        _, cameras = np.unique(columns["camera"], return_inverse=True)
+        fields["cameras"] = cameras[is_test].astype(np.int64)
+    train = images.select(split == "train")
+    held_out = images.select(split == "validation")
+    if len(held_out):
+        return DataSplits(train, held_out, test, file.stem, **fields)
+    return DataSplits.holding_out(
+        train, test, file.stem, validation, seed, **fields
+    )
+
+
+def _checked_split(texts: Sequence[str], file: Path) -> npt.NDArray[np.str_]:
+    split = np.array(texts)
+    odd = sorted(set(texts) - set(SPLITS))
+    if odd:
+        row = texts.index(odd[0]) + 1
+        raise ValueError(
+            f"The column `split` of {file} must be one of {SPLITS}. "
+            f"Received: {odd[0]!r} in row {row}."
+        )
+    if "train" not in texts or np.all(np.isin(split, _TRAINING)):
+        found = {x: texts.count(x) for x in SPLITS if x in texts}
+        raise ValueError(
+            f"The column `split` of {file} must have rows to train and rows "
+            f"to test on. Received: {found}. Leave the column out to split "
+            "by class."
+        )
+    return split
+
+
+def _as_classes(texts: Sequence[str]) -> tuple[Rows, list[str] | None]:
+    """Labels, and class names where the labels are not the texts."""
+    if all(_is_integer(text) for text in set(texts)):
+        return np.array([int(text) for text in texts], np.int64), None
+    names, labels = np.unique(np.array(texts), return_inverse=True)
+    return labels.astype(np.int64), names.tolist()
+
+
+def _is_integer(text: str) -> bool:
+    """Whether a text is an int64 and its only spelling: 7, but not 007."""
+    try:
+        return str(int(text)) == text and -(2**63) <= int(text) < 2**63
+    except ValueError:
+        return False
 
 
 def read_columns(
     file: Path, required: Sequence[str], optional: Sequence[str]
 ) -> dict[str, list[str]]:
-    """The columns of a table that are asked for, without spaces around.
-
-    Args:
-        file: A file that ends in one of `FORMATS`.
-        required: Columns that must be there.
-        optional: Columns to read where they are there.
-
-    Returns:
-        Their texts by the columns' names.
+    """Texts of a table's columns, without spaces around, by their names.
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -48,8 +151,8 @@ def read_columns(
             f"`path` of table must be a file. Received: path={str(file)!r}, "
             f"which is {'not one' if file.exists() else 'not there'}."
         )
-    is_parquet = file.suffix.lower() == ".parquet"
-    found = _read_parquet(file) if is_parquet else _read_text(file)
+    is_text = file.suffix.lower() in _DELIMITERS
+    found = _read_text(file) if is_text else _read_parquet(file)
     missing = [name for name in required if name not in found]
     if missing:
         raise ValueError(
@@ -106,12 +209,10 @@ def _read_text(file: Path) -> dict[str, list[Any]]:
 def _read_parquet(file: Path) -> dict[str, list[Any]]:
     try:
         from pyarrow import parquet
+
+        return dict(parquet.read_table(file).to_pydict())
     except ImportError:
-        return _read_with_pandas(file)
-    return dict(parquet.read_table(file).to_pydict())
-
-
-def _read_with_pandas(file: Path) -> dict[str, list[Any]]:
+        pass
     try:
         import pandas
 
@@ -122,130 +223,3 @@ def _read_with_pandas(file: Path) -> dict[str, list[Any]]:
             "fastparquet, to be read. Use `pip install pyarrow`, or write "
             "the table as CSV."
         ) from error
-
-
-SPLITS = ("train", "validation", "test", "query", "gallery")
-_TRAINING = ("train", "validation")
-
-
-@dataset("table", "images that a CSV or Parquet file lists")
-def table(
-    path: str | os.PathLike[str],
-    root: str | os.PathLike[str] | None = None,
-    train_classes: Count | Fraction = 0.5,
-    validation: Fraction = 0.2,
-    seed: int = 0,
-) -> DataSplits:
-    """Images that a CSV or Parquet file lists.
-
-    Its columns are
-
-    - `path`: the image, relative to `root`;
-    - `label`: its class. Where all are integers they are the labels,
-      otherwise the classes are numbered in the order of their texts;
-    - `split`, optional: "train", "validation", "test", "query" or
-      "gallery"; the last two are the parts of a test set of which one is
-      searched for in the other, and "test" among them is both. Without
-      validation rows, training classes are held out. Without the column,
-      classes are split as `split_classes` does;
-    - `camera`, optional: who took it, of the test set.
-
-    Other columns are passed over.
-
-    Args:
-        path: A file that ends in .csv, .tsv or .parquet; the first line
-            of a text file names the columns.
-        root: Folder of the images, by default that of the file.
-        train_classes: Without `split`: how many classes, or what fraction
-            of them, are for training.
-        validation: Without validation rows: fraction of the training
-            classes that is held out for choosing a model.
-        seed: Which classes those are.
-
-    Returns:
-        The splits, named as the file. Ids are the texts in `path`.
-
-    Raises:
-        FileNotFoundError: If the file or an image is not there.
-        ImportError: If there is no library to read Parquet with.
-        ValueError: If a column or a cell is missing, a split is unknown,
-            there is nothing to train on or nothing to test on, or a class
-            is on two sides.
-    """
-    file = Path(path).expanduser()
-    columns = read_columns(
-        file, required=("path", "label"), optional=("split", "camera")
-    )
-    folder = file.parent if root is None else Path(root).expanduser()
-    files = [folder / name for name in columns["path"]]
-    require_files(files, str(file))
-    labels, names = _as_classes(columns["label"])
-    images = ImageSet(files, labels, names=names, ids=columns["path"])
-    if "split" in columns:
-        split = _checked(columns["split"], file)
-    else:
-        is_train = training_mask(images, train_classes)
-        split = np.where(is_train, "train", "test")
-    return _splits(
-        images, split, columns.get("camera"), file.stem, validation, seed
-    )
-
-
-def _splits(
-    images: ImageSet,
-    split: npt.NDArray[np.str_],
-    cameras: Sequence[str] | None,
-    name: str,
-    validation: float,
-    seed: int,
-) -> DataSplits:
-    is_test = ~np.isin(split, _TRAINING)
-    test = images.select(is_test)
-    test_split = split[is_test]
-    fields: dict[str, Any] = {}
-    if np.any(test_split != "test"):
-        fields["query_rows"] = np.flatnonzero(test_split != "gallery")
-        fields["gallery_rows"] = np.flatnonzero(test_split != "query")
-    if cameras is not None:
-        _, numbers = np.unique(np.array(cameras), return_inverse=True)
-        fields["cameras"] = numbers[is_test].astype(np.int64)
-    train = images.select(split == "train")
-    held_out = images.select(split == "validation")
-    if len(held_out):
-        return DataSplits(train, held_out, test, name, **fields)
-    return DataSplits.holding_out(train, test, name, validation, seed, **fields)
-
-
-def _checked(texts: Sequence[str], file: Path) -> npt.NDArray[np.str_]:
-    split = np.array(texts)
-    odd = sorted(set(texts) - set(SPLITS))
-    if odd:
-        row = texts.index(odd[0]) + 1
-        raise ValueError(
-            f"The column `split` of {file} must be one of {SPLITS}. "
-            f"Received: {odd[0]!r} in row {row}."
-        )
-    if "train" not in texts or np.all(np.isin(split, _TRAINING)):
-        found = {x: texts.count(x) for x in SPLITS if x in texts}
-        raise ValueError(
-            f"The column `split` of {file} must have rows to train and rows "
-            f"to test on. Received: {found}. Leave the column out to split "
-            "by class."
-        )
-    return split
-
-
-def _as_classes(texts: Sequence[str]) -> tuple[Rows, list[str] | None]:
-    """Labels, and class names where the labels are not the texts."""
-    if all(_is_integer(text) for text in set(texts)):
-        return np.array([int(text) for text in texts], np.int64), None
-    names, labels = np.unique(np.array(texts), return_inverse=True)
-    return labels.astype(np.int64), names.tolist()
-
-
-def _is_integer(text: str) -> bool:
-    """Whether a text is an int64 and its only spelling: 7, but not 007."""
-    try:
-        return str(int(text)) == text and -(2**63) <= int(text) < 2**63
-    except ValueError:
-        return False

@@ -7,7 +7,7 @@ from keras_dml.data.splits import DataSplits
 from keras_dml.utils.registry import Registry
 
 if TYPE_CHECKING:
-    from keras_dml.data.archives.reading import Layout
+    from keras_dml.data.archives.reading import Archive
 
 Loader = TypeVar("Loader", bound=Callable[..., DataSplits])
 
@@ -19,7 +19,7 @@ def dataset(
     name: str,
     definition: str,
     *,
-    layouts: Sequence["Layout"] = (),
+    archive: "Archive | None" = None,
     leave_out: Sequence[str] = (),
 ) -> Callable[[Loader], Loader]:
     """A decorator that makes a function a data set, by name.
@@ -30,10 +30,12 @@ def dataset(
     Args:
         name: What recipes call it.
         definition: What is in it, in one line.
-        layouts: What its archive looks like, for `data.check`.
+        archive: What it is read from, for `data.check`. Recipes take all
+            of it, and so set no `counts`.
         leave_out: Arguments that recipes do not set.
     """
+    left_out = [*leave_out, *["counts"] * (archive is not None)]
     register: Any = DATASETS.register(
-        name, definition, layouts=layouts, leave_out=leave_out
+        name, definition, archive=archive, leave_out=left_out
     )
     return register

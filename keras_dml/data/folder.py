@@ -12,6 +12,7 @@ from keras_dml.data.datasets import dataset
 from keras_dml.data.decode import read_image
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.splits import DataSplits
+from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.progress import track
 from keras_dml.utils.types import Count, Fraction
 
@@ -52,11 +53,7 @@ def image_folder(
         ValueError: If there are no images in folders of classes, or, with
             `unreadable="raise"`, if a file cannot be decoded.
     """
-    if unreadable not in ("skip", "raise"):
-        raise ValueError(
-            '`unreadable` of image_folder must be "skip" or "raise". '
-            f"Received: unreadable={unreadable!r}."
-        )
+    check_choice("image_folder", "unreadable", unreadable, ("skip", "raise"))
     root = Path(path)
     if not root.is_dir():
         raise FileNotFoundError(
@@ -65,16 +62,16 @@ def image_folder(
             f"{'not one' if root.exists() else 'not there'}."
         )
     entries = _visible(root)
-    stray = [x for x in entries if _is_image(x) and not x.is_dir()]
-    folders = {x.name: _images_in(x) for x in entries if x.is_dir()}
+    stray = [x for x in _images(entries) if not x.is_dir()]
+    folders = {x.name: _images(_visible(x)) for x in entries if x.is_dir()}
     if not any(folders.values()):
         raise ValueError(_no_images(root, stray))
     if stray:
-        _warn(f"images directly in {root} have no class and are", stray)
+        _warn(f"Images directly in {root}, which have no class,", stray)
     folders = _readable(folders, verify, raises=unreadable == "raise")
     empty = [root / name for name, files in folders.items() if not files]
     if empty:
-        _warn("folders without an image are no classes and are", empty)
+        _warn("Folders without an image, which are no classes,", empty)
     classes = {name: files for name, files in folders.items() if files}
     if not classes:
         raise ValueError(_no_images(root, []))
@@ -100,14 +97,12 @@ def image_folder_splits(
     """An image folder, split by class.
 
     Args:
-        path: The folder, as for `image_folder`.
+        path: As for `image_folder`, and so are `unreadable` and `verify`.
         train_classes: How many classes, in byte order, or what fraction of
             them, are for training; the others are for testing.
         validation: Fraction of the training classes that is held out for
             choosing a model.
         seed: Which classes those are.
-        unreadable: As for `image_folder`.
-        verify: As for `image_folder`.
 
     Returns:
         The splits, named as the folder.
@@ -127,12 +122,8 @@ def _visible(folder: Path) -> list[Path]:
     return sorted(entries, key=lambda x: os.fsencode(x.name))
 
 
-def _is_image(path: Path) -> bool:
-    return path.suffix.lower() in EXTENSIONS
-
-
-def _images_in(folder: Path) -> list[Path]:
-    return [x for x in _visible(folder) if _is_image(x)]
+def _images(paths: list[Path]) -> list[Path]:
+    return [path for path in paths if path.suffix.lower() in EXTENSIONS]
 
 
 def _readable(
@@ -145,14 +136,13 @@ def _readable(
         problems = pool.map(_problem if verify else _not_a_file, files)
         checks = track(problems, len(files), "Checking images")
         for file, problem in zip(files, checks, strict=True):
-            if problem is None:
-                continue
-            if raises:
+            if problem and raises:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise problem
-            bad[file] = problem
+            if problem:
+                bad[file] = problem
     if bad:
-        _warn("image files cannot be decoded and are", list(bad))
+        _warn("Image files that cannot be decoded", list(bad))
     return {
         name: [file for file in found if file not in bad]
         for name, found in folders.items()
@@ -183,7 +173,9 @@ def _warn(what: str, paths: list[Path]) -> None:
     named = ", ".join(str(path) for path in paths[:_NAMED])
     more = len(paths) - _NAMED
     rest = f" and {more} more" if more > 0 else ""
-    warnings.warn(f"{len(paths)} {what} left out: {named}{rest}.", stacklevel=3)
+    warnings.warn(
+        f"{what} are left out ({len(paths)}): {named}{rest}.", stacklevel=3
+    )
 
 
 def _no_images(root: Path, stray: list[Path]) -> str:

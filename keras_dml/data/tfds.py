@@ -9,17 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from keras_dml.data.archives._cars196 import COUNTS as CARS196
-from keras_dml.data.archives._cub200 import COUNTS as CUB200
-from keras_dml.data.archives._sop import COUNTS as SOP
-from keras_dml.data.archives.reading import (
-    Counts,
-    check_counts,
-    counts_of,
-    halves,
-)
+from keras_dml.data.archives.reading import Archive, Counts, halves
 from keras_dml.data.caching import cache_folder
-from keras_dml.data.files import require_files
+from keras_dml.data.datasets import DATASETS
+from keras_dml.data.files import listed_images
 from keras_dml.data.imageset import ImageSet, concatenate
 from keras_dml.data.splits import DataSplits
 from keras_dml.utils.files import write_atomically
@@ -37,7 +30,6 @@ class _Source:
     Attributes:
         loader: The loader of the same data set from its archive.
         label: Name of the feature that is the class, counted from 0.
-        counts: What the data set should hold.
         first: What its boxes count the first column and row as, or None
             if it has no boxes.
         is_classification: Whether its parts are to train and test a
@@ -46,15 +38,19 @@ class _Source:
 
     loader: str
     label: str
-    counts: Counts
     first: int | None
     is_classification: bool = True
 
+    @property
+    def archive(self) -> Archive:
+        archive: Archive = DATASETS[self.loader].details["archive"]
+        return archive
+
 
 _SOURCES = {
-    "caltech_birds2011": _Source("cub200", "label", CUB200, 0),
-    "cars196": _Source("cars196", "label", CARS196, 1),
-    "stanford_online_products": _Source("sop", "class_id", SOP, None, False),
+    "caltech_birds2011": _Source("cub200", "label", 0),
+    "cars196": _Source("cars196", "label", 1),
+    "stanford_online_products": _Source("sop", "class_id", None, False),
 }
 
 
@@ -97,17 +93,18 @@ def tfds_splits(
     """
     source = _checked_source(name, cropped)
     folder = Path(cache or cache_folder() / "tfds") / name
-    parts = [_part(name, source, data_dir, folder / x, x) for x in _PARTS]
-    if not cropped:
-        parts = [_whole(part) for part in parts]
-    counts = source.counts if counts is None else counts or None
+    parts = []
+    for part in _PARTS:
+        index = folder / part / _INDEX
+        if not index.exists():
+            _unpack(name, source, data_dir, index.parent, part)
+        parts.append(_read(index, cropped))
+    counts = source.archive.counts if counts is None else counts or None
     if source.is_classification:
-        images = concatenate(parts)
-        return halves(
-            images, source.loader, name, folder, counts, validation, seed
-        )
-    trainval, test = parts
-    check_counts(counts_of(train=trainval, test=test), counts, name, folder)
+        trainval, test = halves(concatenate(parts), counts)
+    else:
+        trainval, test = parts
+    source.archive.check_counts(folder, counts, train=trainval, test=test)
     return DataSplits.holding_out(
         trainval, test, source.loader, validation, seed
     )
@@ -129,35 +126,22 @@ def _checked_source(name: str, cropped: bool) -> _Source:
     return source
 
 
-def _whole(images: ImageSet) -> ImageSet:
-    """The same without boxes."""
-    return ImageSet(images.paths or (), images.labels)
-
-
-def _part(
-    name: str,
-    source: _Source,
-    data_dir: str | os.PathLike[str] | None,
-    folder: Path,
-    part: str,
-) -> ImageSet:
-    """The images of one part, written to files if they are not yet."""
-    index = folder / _INDEX
-    if not index.exists():
-        _unpack(name, source, data_dir, folder, part)
+def _read(index: Path, cropped: bool) -> ImageSet:
+    """The images of one part."""
     content: dict[str, Any] = json.loads(index.read_text(encoding="utf-8"))
     labels = content["labels"]
-    files = [_file(folder, number) for number in range(len(labels))]
-    require_files(files, str(index))
-    return ImageSet(
-        files,
+    return listed_images(
+        index,
+        index.parent,
+        [_file_name(number) for number in range(len(labels))],
         labels,
-        boxes=content["boxes"],
+        ids=None,
+        boxes=content["boxes"] if cropped else None,
     )
 
 
-def _file(folder: Path, number: int) -> Path:
-    return folder / f"{number:06d}.jpg"
+def _file_name(number: int) -> str:
+    return f"{number:06d}.jpg"
 
 
 def _unpack(
@@ -187,7 +171,7 @@ def _unpack(
     total = int(dataset.cardinality())
     examples = track(dataset.as_numpy_iterator(), total, f"Unpacking {part}")
     for number, example in enumerate(examples):
-        _file(folder, number).write_bytes(example["image"])
+        (folder / _file_name(number)).write_bytes(example["image"])
         labels.append(int(example[source.label]) + 1)
         if source.first is not None:
             boxes.append(_box(example["bbox"], example["image"], source.first))
@@ -196,12 +180,9 @@ def _unpack(
 
 
 def _box(bounds: FloatArray, encoded: bytes, first: int) -> list[int]:
-    """From fractions of height and width, rounded outwards.
+    """From top, left, bottom and right as fractions, rounded outwards.
 
-    Args:
-        bounds: (4,): top, left, bottom, right.
-        encoded: The image's file.
-        first: What its first column and row are counted as.
+    The first column and row are counted as `first`.
     """
     from PIL import Image
 

@@ -22,7 +22,7 @@ def test_an_image_folder(folder: Path) -> None:
     assert found.loader == "image_folder_splits"
     assert found.splits is not None
     (lonely,) = found.problems
-    assert lonely.startswith("2 test classes have a single image")
+    assert lonely.startswith("Test classes with a single image: 2.")
     (folder / "images" / "a" / "3.png").write_bytes(b"bad")
     problems = check(folder / "images").problems
     assert "3.png" in problems[0]
@@ -79,7 +79,7 @@ def test_the_command(folder: Path) -> None:
     path = str(folder / "images")
     output = run(path, code=0)
     assert f"{path} is a folder of images" in output
-    assert "! 2 test classes" in output
+    assert "! Test classes with a single image: 2." in output
     assert "validation" in output
     write_lines(folder / "Ebay_train.txt", [""])
     output = run(str(folder), code=1)

@@ -2,52 +2,52 @@
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from keras_dml.data.archives.reading import Counts, Layout, halves, locate
+from keras_dml.data.archives.reading import (
+    Archive,
+    Counts,
+    Layout,
+    damaged,
+    halves,
+)
 from keras_dml.data.datasets import dataset
-from keras_dml.data.files import require_files
-from keras_dml.data.imageset import ImageSet
+from keras_dml.data.files import listed_images
 from keras_dml.data.splits import DataSplits
 from keras_dml.utils.types import Fraction
 
-TITLE = "Cars196"
-MERGED = Layout(TITLE, "cars196", ("cars_annos.mat", "car_ims"))
+_MERGED = Layout("cars196", ("cars_annos.mat", "car_ims"))
 # The test set's labels came as a file of their own; it is kept in either
 # place.
-_DEVKIT = (
-    "devkit/cars_train_annos.mat",
-    "cars_train",
-    "cars_test",
+_WITH_LABELS = "cars_test_annos_withlabels.mat"
+_DEVKIT = ("devkit/cars_train_annos.mat", "cars_train", "cars_test")
+ARCHIVE = Archive(
+    "Cars196",
+    (
+        _MERGED,
+        Layout("stanford_cars", (*_DEVKIT, f"devkit/{_WITH_LABELS}")),
+        Layout("stanford_cars", (*_DEVKIT, _WITH_LABELS)),
+    ),
+    {
+        "train classes": 98,
+        "train images": 8054,
+        "test classes": 98,
+        "test images": 8131,
+    },
 )
-WITH_LABELS = "cars_test_annos_withlabels.mat"
-LAYOUTS = (
-    MERGED,
-    Layout(TITLE, "stanford_cars", (*_DEVKIT, f"devkit/{WITH_LABELS}")),
-    Layout(TITLE, "stanford_cars", (*_DEVKIT, WITH_LABELS)),
-)
-COUNTS: Counts = {
-    "train classes": 98,
-    "train images": 8054,
-    "test classes": 98,
-    "test images": 8131,
-}
+_Annotations: TypeAlias = tuple[list[str], dict[str, Any], list[str]]
+"""Images' files, their fields, and the classes' names."""
 
 
-@dataset(
-    "cars196",
-    "196 models of cars, 16,185 images",
-    layouts=LAYOUTS,
-    leave_out=["counts"],
-)
+@dataset("cars196", "196 models of cars, 16,185 images", archive=ARCHIVE)
 def cars196(
     path: str | os.PathLike[str],
     cropped: bool = False,
     validation: Fraction = 0.2,
     seed: int = 0,
-    counts: Counts | None = COUNTS,
+    counts: Counts | None = ARCHIVE.counts,
 ) -> DataSplits:
     """Cars196, split by class: the first 98 train, the others test.
 
@@ -59,10 +59,7 @@ def cars196(
     Args:
         path: The folder with the annotations and the images.
         cropped: Whether an image is what its bounding box shows.
-        validation: Fraction of the training classes that is held out for
-            choosing a model.
-        seed: Which classes those are.
-        counts: What the archive should hold; None to take what is there.
+        validation: As for `cub200`, and so are `seed` and `counts`.
 
     Returns:
         The splits. Labels are the archive's, from 1; ids the paths in its
@@ -77,50 +74,45 @@ def cars196(
         Categorization", 3dRR 2013; split: Song et al., "Deep Metric Learning
         via Lifted Structured Feature Embedding", CVPR 2016.
     """
-    folder, _ = locate(path, LAYOUTS, "cars196")
-    if MERGED.missing_in(folder):
-        names, annotations, class_names = _from_devkit(folder)
-    else:
-        names, annotations, class_names = _from_merged(folder)
-    files = [folder / name for name in names]
-    require_files(files, f"the annotations in {folder}")
+    folder, layout = ARCHIVE.locate(path, "cars196")
+    read = _from_merged if layout is _MERGED else _from_devkit
+    files, fields, class_names = read(folder)
     corners = ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2")
     # Columns and rows are counted from 1, and the last ones are inside.
-    boxes = np.stack([annotations[x] for x in corners], axis=1) - (1, 1, 0, 0)
-    images = ImageSet(
+    boxes = np.stack([fields[x] for x in corners], axis=1) - (1, 1, 0, 0)
+    images = listed_images(
+        f"the annotations in {folder}",
+        folder,
         files,
-        annotations["class"],
+        fields["class"],
         names=dict(enumerate(class_names, 1)),
-        ids=names,
         boxes=boxes if cropped else None,
     )
-    return halves(images, "cars196", TITLE, folder, counts, validation, seed)
+    trainval, test = halves(images, counts)
+    ARCHIVE.check_counts(folder, counts, train=trainval, test=test)
+    return DataSplits.holding_out(trainval, test, "cars196", validation, seed)
 
 
-def _from_merged(
-    folder: Path,
-) -> tuple[list[str], dict[str, Any], list[str]]:
-    content = _load(folder / "cars_annos.mat")
-    annotations = _fields(content, folder / "cars_annos.mat")
-    names = [str(name) for name in annotations["relative_im_path"]]
-    return names, annotations, _class_names(content)
+def _from_merged(folder: Path) -> _Annotations:
+    file = folder / "cars_annos.mat"
+    content = _load(file)
+    fields = _fields(content, file)
+    return fields["relative_im_path"].tolist(), fields, _class_names(content)
 
 
-def _from_devkit(
-    folder: Path,
-) -> tuple[list[str], dict[str, Any], list[str]]:
+def _from_devkit(folder: Path) -> _Annotations:
     devkit = folder / "devkit"
-    labeled = devkit / WITH_LABELS
+    labeled = devkit / _WITH_LABELS
     files = {
         "cars_train": devkit / "cars_train_annos.mat",
-        "cars_test": labeled if labeled.exists() else folder / WITH_LABELS,
+        "cars_test": labeled if labeled.exists() else folder / _WITH_LABELS,
     }
     parts = {name: _fields(_load(x), x) for name, x in files.items()}
-    names = [f"{x}/{name}" for x in parts for name in parts[x]["fname"]]
+    images = [f"{x}/{name}" for x in parts for name in parts[x]["fname"]]
     train, test = parts.values()
     merged = {x: np.concatenate([train[x], test[x]]) for x in train}
     meta = devkit / "cars_meta.mat"
-    return names, merged, _class_names(_load(meta)) if meta.exists() else []
+    return images, merged, _class_names(_load(meta)) if meta.exists() else []
 
 
 def _load(file: Path) -> dict[str, Any]:
@@ -130,9 +122,8 @@ def _load(file: Path) -> dict[str, Any]:
         return dict(loadmat(file, squeeze_me=True))
     # Whatever the reader stumbles over, the file is what is wrong.
     except Exception as error:
-        raise ValueError(
-            f"{file} must be a MATLAB file. Received: "
-            f"{type(error).__name__}: {error}. Unpack the archive again."
+        raise damaged(
+            f"{file} must be a MATLAB file", f"{type(error).__name__}: {error}"
         ) from error
 
 
@@ -148,7 +139,7 @@ def _fields(content: dict[str, Any], file: Path) -> dict[str, Any]:
         raise ValueError(
             f"{file} must have annotations with classes and bounding boxes. "
             f"Received: annotations with the fields {list(fields)}. For the "
-            f"test set that is the file {WITH_LABELS}."
+            f"test set that is the file {_WITH_LABELS}."
         )
     is_text = ("fname", "relative_im_path")
     return {

@@ -6,54 +6,44 @@ from pathlib import Path
 import numpy as np
 
 from keras_dml.data.archives.reading import (
+    Archive,
     Counts,
     Layout,
     as_integers,
     halves,
-    locate,
     read_by_id,
     read_list,
 )
 from keras_dml.data.datasets import dataset
-from keras_dml.data.files import require_files
-from keras_dml.data.imageset import ImageSet
+from keras_dml.data.files import listed_images
 from keras_dml.data.splits import DataSplits
 from keras_dml.utils.types import Fraction, Rows
 
-LAYOUTS = (
-    Layout(
-        "CUB-200-2011",
-        "CUB_200_2011",
-        (
-            "images.txt",
-            "image_class_labels.txt",
-            "bounding_boxes.txt",
-            "classes.txt",
-            "images",
-        ),
-        images="images",
-    ),
+_LISTS = (
+    "images.txt",
+    "image_class_labels.txt",
+    "bounding_boxes.txt",
+    "classes.txt",
 )
-COUNTS: Counts = {
-    "train classes": 100,
-    "train images": 5864,
-    "test classes": 100,
-    "test images": 5924,
-}
+ARCHIVE = Archive(
+    "CUB-200-2011",
+    (Layout("CUB_200_2011", (*_LISTS, "images"), images="images"),),
+    {
+        "train classes": 100,
+        "train images": 5864,
+        "test classes": 100,
+        "test images": 5924,
+    },
+)
 
 
-@dataset(
-    "cub200",
-    "200 kinds of birds, 11,788 images",
-    layouts=LAYOUTS,
-    leave_out=["counts"],
-)
+@dataset("cub200", "200 kinds of birds, 11,788 images", archive=ARCHIVE)
 def cub200(
     path: str | os.PathLike[str],
     cropped: bool = False,
     validation: Fraction = 0.2,
     seed: int = 0,
-    counts: Counts | None = COUNTS,
+    counts: Counts | None = ARCHIVE.counts,
 ) -> DataSplits:
     """CUB-200-2011, split by class: the first 100 train, the others test.
 
@@ -82,34 +72,29 @@ def cub200(
         al., "Deep Metric Learning via Lifted Structured Feature Embedding",
         CVPR 2016.
     """
-    folder, root = locate(path, LAYOUTS, "cub200")
-    ids, names = read_list(folder / "images.txt", 2)
-    labels_file = folder / "image_class_labels.txt"
-    (labels,) = read_by_id(labels_file, 2, ids)
-    classes_file = folder / "classes.txt"
-    classes, class_names = read_list(classes_file, 2)
-    files = [root / name for name in names]
-    require_files(files, str(folder / "images.txt"))
-    images = ImageSet(
-        files,
-        as_integers(labels, "class", labels_file),
-        names=dict(
-            zip(
-                as_integers(classes, "class", classes_file),
-                class_names,
-                strict=True,
-            )
-        ),
-        ids=names,
-        boxes=_boxes(folder, ids) if cropped else None,
+    folder, layout = ARCHIVE.locate(path, "cub200")
+    images_file, labels_file, boxes_file, classes_file = (
+        folder / name for name in _LISTS
     )
-    title = LAYOUTS[0].title
-    return halves(images, "cub200", title, folder, counts, validation, seed)
+    ids, names = read_list(images_file, 2)
+    (labels,) = read_by_id(labels_file, 2, ids)
+    classes, class_names = read_list(classes_file, 2)
+    numbers = as_integers(classes, "class", classes_file)
+    images = listed_images(
+        images_file,
+        folder / layout.images,
+        names,
+        as_integers(labels, "class", labels_file),
+        names=dict(zip(numbers, class_names, strict=True)),
+        boxes=_read_boxes(boxes_file, ids) if cropped else None,
+    )
+    trainval, test = halves(images, counts)
+    ARCHIVE.check_counts(folder, counts, train=trainval, test=test)
+    return DataSplits.holding_out(trainval, test, "cub200", validation, seed)
 
 
-def _boxes(folder: Path, ids: list[str]) -> Rows:
+def _read_boxes(file: Path, ids: list[str]) -> Rows:
     """From x, y, width and height, rounded outwards."""
-    file = folder / "bounding_boxes.txt"
     x, y, width, height = np.array(read_by_id(file, 5, ids), np.float64)
     first = np.floor([x, y])
     last = np.ceil([x + width, y + height])

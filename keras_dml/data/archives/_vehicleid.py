@@ -6,51 +6,49 @@ from types import MappingProxyType
 from typing import Literal
 
 from keras_dml.data.archives.reading import (
+    Archive,
     Counts,
     Layout,
     as_integers,
-    check_counts,
-    counts_of,
-    locate,
     read_list,
 )
 from keras_dml.data.datasets import dataset
-from keras_dml.data.files import require_files
+from keras_dml.data.files import listed_images
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.splits import DataSplits
+from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.types import Fraction
 
-_LISTS = "train_test_split"
-TRAIN = f"{_LISTS}/train_list.txt"
-TESTS = {
-    "small": f"{_LISTS}/test_list_800.txt",
-    "medium": f"{_LISTS}/test_list_1600.txt",
-    "large": f"{_LISTS}/test_list_2400.txt",
+_TRAIN = "train_test_split/train_list.txt"
+_TESTS = {
+    "small": "train_test_split/test_list_800.txt",
+    "medium": "train_test_split/test_list_1600.txt",
+    "large": "train_test_split/test_list_2400.txt",
 }
-LAYOUTS = (
-    Layout("VehicleID", "VehicleID_V1.0", (TRAIN, *TESTS.values(), "image")),
+ARCHIVE = Archive(
+    "VehicleID",
+    (Layout("VehicleID_V1.0", (_TRAIN, *_TESTS.values(), "image")),),
+    {
+        "train classes": 13164,
+        "train images": 113346,
+        "small classes": 800,
+        "medium classes": 1600,
+        "large classes": 2400,
+    },
 )
-COUNTS: Counts = {
-    "train classes": 13164,
-    "train images": 113346,
-    "small classes": 800,
-    "medium classes": 1600,
-    "large classes": 2400,
-}
 
 
 @dataset(
     "vehicleid",
     "PKU VehicleID, vehicles seen by surveillance cameras",
-    layouts=LAYOUTS,
-    leave_out=["counts"],
+    archive=ARCHIVE,
 )
 def vehicleid(
     path: str | os.PathLike[str],
     test: Literal["small", "medium", "large"] = "small",
     validation: Fraction = 0.2,
     seed: int = 0,
-    counts: Counts | None = COUNTS,
+    counts: Counts | None = ARCHIVE.counts,
 ) -> DataSplits:
     """PKU VehicleID, split as the archive says, with three test sets.
 
@@ -62,10 +60,7 @@ def vehicleid(
         path: The folder `VehicleID_V1.0`, or the one that it is in.
         test: Which test set is `test`: "small" (800 vehicles), "medium"
             (1,600) or "large" (2,400). All three are in `tests`.
-        validation: Fraction of the training classes that is held out for
-            choosing a model.
-        seed: Which classes those are.
-        counts: What the archive should hold; None to take what is there.
+        validation: As for `cub200`, and so are `seed` and `counts`.
 
     Returns:
         The splits. Labels are the archive's numbers of vehicles, ids those
@@ -80,16 +75,11 @@ def vehicleid(
         Liu et al., "Deep Relative Distance Learning: Tell the Difference
         Between Similar Vehicles", CVPR 2016.
     """
-    if test not in TESTS:
-        raise ValueError(
-            f"`test` of vehicleid must be one of {tuple(TESTS)}. Received: "
-            f"test={test!r}."
-        )
-    folder, _ = locate(path, LAYOUTS, "vehicleid")
-    trainval = _read(folder, TRAIN)
-    tests = {name: _read(folder, file) for name, file in TESTS.items()}
-    found = counts_of(train=trainval, **tests)
-    check_counts(found, counts, LAYOUTS[0].title, folder)
+    check_choice("vehicleid", "test", test, _TESTS)
+    folder, _ = ARCHIVE.locate(path, "vehicleid")
+    trainval = _read(folder, _TRAIN)
+    tests = {name: _read(folder, file) for name, file in _TESTS.items()}
+    ARCHIVE.check_counts(folder, counts, train=trainval, **tests)
     return DataSplits.holding_out(
         trainval,
         tests[test],
@@ -101,8 +91,9 @@ def vehicleid(
 
 
 def _read(folder: Path, name: str) -> ImageSet:
-    file = folder / name
-    ids, vehicles = read_list(file, 2)
-    files = [folder / "image" / f"{image}.jpg" for image in ids]
-    require_files(files, str(file))
-    return ImageSet(files, as_integers(vehicles, "vehicle_id", file), ids=ids)
+    ids, vehicles = read_list(folder / name, 2)
+    files = [f"{image}.jpg" for image in ids]
+    labels = as_integers(vehicles, "vehicle_id", folder / name)
+    return listed_images(
+        folder / name, folder / "image", files, labels, ids=ids
+    )
