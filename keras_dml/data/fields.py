@@ -17,13 +17,8 @@ Names: TypeAlias = Mapping[int, str] | Sequence[str]
 def as_labels(labels: npt.ArrayLike, owner: str) -> Rows:
     """Class labels as a read-only int64 vector.
 
-    Args:
-        labels: Integers; floats and strings are refused even where they
-            could be converted, as 1.0 and 1.5 would become one class.
-        owner: Who asks, for the error.
-
-    Raises:
-        ValueError: If `labels` are not a vector of integers.
+    Floats and strings are refused even where they could be converted, as
+    1.0 and 1.5 would become one class.
     """
     array: npt.NDArray[Any] = np.asarray(labels)
     if array.size == 0:
@@ -42,9 +37,14 @@ def as_labels(labels: npt.ArrayLike, owner: str) -> Rows:
             f"{array[:3].tolist()}. Number the classes by "
             "np.unique(labels, return_inverse=True)[1]."
         )
-    array = array.astype(np.int64)
-    array.flags.writeable = False
-    return array
+    return read_only(array)
+
+
+def read_only(array: npt.NDArray[Any]) -> Rows:
+    """A copy in int64 that cannot be changed."""
+    copy = array.astype(np.int64)
+    copy.flags.writeable = False
+    return copy
 
 
 def as_images(
@@ -96,30 +96,18 @@ def as_names(names: Names | None, labels: Rows) -> Mapping[int, str]:
     return MappingProxyType({i: str(name) for i, name in enumerate(names)})
 
 
-def check_length(name: str, length: int, images: int) -> None:
-    if length != images:
-        raise ValueError(
-            f"`{name}` of ImageSet must have one item for every image. "
-            f"Received: {length} {name}, {images} images."
-        )
-
-
 def as_boxes(boxes: npt.ArrayLike) -> Rows:
-    """Boxes of images as a read-only int64 array, (N, 4).
-
-    Raises:
-        ValueError: If they are no boxes, or if one is empty.
-    """
+    """Boxes of images, none of them empty, as a read-only int64 (N, 4)."""
     array: npt.NDArray[Any] = np.asarray(boxes)
     if array.size == 0:
-        array = array.astype(np.int64).reshape(-1, 4)
+        array = np.empty((0, 4), np.int64)
     if array.dtype.kind not in "iu" or array.ndim != 2 or array.shape[1] != 4:
         raise ValueError(
             "`boxes` of ImageSet must be integers of shape (N, 4): left, "
             f"top, right, bottom. Received: boxes of dtype {array.dtype} and "
             f"shape {array.shape}."
         )
-    array = array.astype(np.int64)
+    array = read_only(array)
     is_empty = (array[:, 2:] <= array[:, :2]).any(axis=1)
     bad = np.flatnonzero(is_empty | (array < 0).any(axis=1))
     if len(bad):
@@ -129,5 +117,4 @@ def as_boxes(boxes: npt.ArrayLike) -> Rows:
             "Boxes of (x, y, width, height) become (x, y, x + width, y + "
             "height)."
         )
-    array.flags.writeable = False
     return array

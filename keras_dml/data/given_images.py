@@ -39,15 +39,10 @@ def as_image_set(x: Any) -> ImageSet | None:
 
 
 def image_columns(given: Any, images: ImageSet) -> dict[str, list[Any]]:
-    """Columns that images bring along.
+    """Columns that images bring along, if what was given has them.
 
-    Args:
-        given: What the user gave; only an `ImageSet` has labels.
-        images: The images of it.
-
-    Returns:
-        "path", absolute, of files; "label", "name", "source" and "box" of
-        a set that has them.
+    "path", absolute, of files; of an `ImageSet` also "label", "name",
+    "source" and "box".
     """
     columns: dict[str, list[Any]] = {}
     if images.paths is not None:

@@ -13,7 +13,6 @@ from keras_dml.data.fields import (
     as_images,
     as_labels,
     as_names,
-    check_length,
 )
 from keras_dml.utils.types import Rows
 
@@ -64,12 +63,24 @@ class ImageSet:
         self._names = as_names(names, self._labels)
         self._ids = None if ids is None else tuple(map(str, ids))
         self._boxes = None if boxes is None else as_boxes(boxes)
-        check_length("labels", len(self._labels), len(self._images))
-        if self._ids is not None:
-            check_length("ids", len(self._ids), len(self._images))
-        if self._boxes is not None:
-            check_length("boxes", len(self._boxes), len(self._images))
-            self._check_files()
+        fields = {
+            "labels": self._labels,
+            "ids": self._ids,
+            "boxes": self._boxes,
+        }
+        for name, values in fields.items():
+            if values is not None and len(values) != len(self._images):
+                raise ValueError(
+                    f"`{name}` of ImageSet must have one item for every image. "
+                    f"Received: {len(values)} {name}, {len(self._images)} "
+                    "images."
+                )
+        if self._boxes is not None and self.pixels is not None:
+            raise ValueError(
+                "`boxes` of ImageSet go with files, as pixels in memory are "
+                f"of one size. Received: boxes for {self!r}. Give the parts "
+                "themselves as `images`."
+            )
 
     def __len__(self) -> int:
         return len(self._labels)
@@ -187,14 +198,6 @@ class ImageSet:
         box = None if self._boxes is None else self._boxes[row]
         return read_image(self._images[row], box)
 
-    def _check_files(self) -> None:
-        if self.pixels is not None:
-            raise ValueError(
-                "`boxes` of ImageSet go with files, as pixels in memory are "
-                f"of one size. Received: boxes for {self!r}. Give the parts "
-                "themselves as `images`."
-            )
-
     def _as_rows(self, rows: npt.ArrayLike) -> Rows:
         array = np.asarray(rows)
         if array.dtype == bool and array.shape == (len(self),):
@@ -210,11 +213,9 @@ class ImageSet:
         return array.astype(np.int64)
 
     def __repr__(self) -> str:
-        kind = (
-            "files"
-            if self.pixels is None
-            else "×".join(map(str, self.pixels.shape[1:])) + " pixels"
-        )
+        kind = "files"
+        if self.pixels is not None:
+            kind = "×".join(map(str, self.pixels.shape[1:])) + " pixels"
         return (
             f"ImageSet({len(self):,} images of {self.num_classes:,} "
             f"classes, {kind})"

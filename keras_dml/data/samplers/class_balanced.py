@@ -6,23 +6,22 @@ import numpy as np
 import numpy.typing as npt
 
 from keras_dml.data.samplers.base import Sampler
-from keras_dml.data.samplers.layout import (
+from keras_dml.data.samplers.planning import (
     Groups,
-    draw_images,
-    occurrences,
-    spread,
-)
-from keras_dml.data.samplers.rounds import (
     balanced_counts,
+    draw_images,
     proportional_shares,
+    quotas,
     random_counts,
+    spread,
 )
 from keras_dml.utils.arguments import check_choice, check_count
 from keras_dml.utils.types import Count, FloatArray, Rows
 
 logger = logging.getLogger(__name__)
 
-WEIGHTINGS = ("balanced", "proportional", "sqrt")
+# The power of a class's number of images that its draws go with.
+WEIGHTINGS = {"balanced": 0.0, "proportional": 1.0, "sqrt": 0.5}
 
 
 class ClassBalanced(Sampler):
@@ -55,8 +54,7 @@ class ClassBalanced(Sampler):
             or all where there are fewer; slots left over go to more images
             of these classes.
         seed: Seed of all plans.
-        steps_per_epoch: Batches in an epoch, by default as many whole
-            batches as there are images.
+        steps_per_epoch: As for `Sampler`.
 
     Raises:
         ValueError: If there are fewer classes than a batch needs, or an
@@ -101,61 +99,44 @@ class ClassBalanced(Sampler):
         super().__init__(labels, batch_size, seed, steps_per_epoch)
         check_choice("ClassBalanced", "weighting", weighting, WEIGHTINGS)
         self.weighting = weighting
-        self._groups = self._group()
+        self._least = min(2, self.images_per_class)
+        self._groups = Groups.of(
+            self.labels, np.arange(len(self.labels)), self._least
+        )
+        left_out = len(self.labels) - len(self._groups.rows)
+        if left_out:
+            logger.warning(
+                "ClassBalanced leaves out classes with a single image: %d.",
+                left_out,
+            )
         if classes_per_batch is None:
             classes_per_batch = self._classes_that_fit()
         elif classes_per_batch > len(self._groups):
             raise ValueError(self._too_few_classes(classes_per_batch))
         self.classes_per_batch = classes_per_batch
-        self._quotas = quotas(self.batch_size, classes_per_batch)
-        self._shares = self._class_shares()
+        self._shares: FloatArray | None = None
+        if weighting != "balanced":
+            self._shares = proportional_shares(
+                self._groups.sizes ** WEIGHTINGS[weighting],
+                self.steps * self.classes_per_batch,
+                self.steps,
+            )
 
     def plan(self, epoch: int) -> Rows:
         """Rows of every batch, class by class, (steps, batch_size)."""
         rng = np.random.default_rng([self.seed, 0, epoch])
-        counts, before = self._counts(epoch, rng)
-        drawn = spread(counts, self.steps, rng)
-        return draw_images(
-            self._groups,
-            drawn,
-            occurrences(drawn, before),
-            self._quotas,
-            seed=(self.seed,),
-        )
-
-    def _counts(
-        self, epoch: int, rng: np.random.Generator
-    ) -> tuple[Rows, Rows]:
         slots = self.steps * self.classes_per_batch
         if self._shares is None:
-            seed = (self.seed, 1)
-            return balanced_counts(len(self._groups), slots, epoch, seed)
-        # No epoch draws a class more often than its share rounded up.
-        before = epoch * np.ceil(self._shares).astype(np.int64)
-        return random_counts(self._shares, slots, rng), before
-
-    def _class_shares(self) -> FloatArray | None:
-        if self.weighting == "balanced":
-            return None
-        exponent = 1.0 if self.weighting == "proportional" else 0.5
-        return proportional_shares(
-            self._groups.sizes**exponent,
-            self.steps * self.classes_per_batch,
-            self.steps,
-        )
-
-    def _group(self) -> Groups:
-        rows = np.arange(len(self.labels))
-        groups = Groups.of(
-            self.labels, rows, at_least=min(2, self.images_per_class)
-        )
-        left_out = len(rows) - len(groups.rows)
-        if left_out:
-            logger.warning(
-                "ClassBalanced leaves out %d classes with a single image.",
-                left_out,
+            counts, before = balanced_counts(
+                len(self._groups), slots, epoch, (self.seed, 1)
             )
-        return groups
+        else:
+            counts = random_counts(self._shares, slots, rng)
+            # No epoch draws a class more often than its share rounded up.
+            before = epoch * np.ceil(self._shares).astype(np.int64)
+        drawn = spread(counts, self.steps, rng)
+        share = quotas(self.batch_size, self.classes_per_batch)
+        return draw_images(self._groups, drawn, before, share, (self.seed,))
 
     def _classes_that_fit(self) -> int:
         classes = min(
@@ -181,13 +162,6 @@ class ClassBalanced(Sampler):
         )
         return (
             "`classes_per_batch` of ClassBalanced must not be more than there "
-            f"are classes with at least {min(2, self.images_per_class)} "
-            f"images. Received: classes_per_batch={classes}, {available} such "
-            f"classes. {way_out}"
+            f"are classes with at least {self._least} images. Received: "
+            f"classes_per_batch={classes}, {available} such classes. {way_out}"
         )
-
-
-def quotas(batch_size: int, classes: int) -> Rows:
-    """`batch_size` images over `classes` classes, as equal as can be."""
-    each, rest = divmod(batch_size, classes)
-    return each + (np.arange(classes) < rest).astype(np.int64)

@@ -5,15 +5,16 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
+from keras_dml.data.fields import read_only
 from keras_dml.data.samplers.base import Sampler
-from keras_dml.data.samplers.class_balanced import ClassBalanced, quotas
-from keras_dml.data.samplers.layout import (
+from keras_dml.data.samplers.class_balanced import ClassBalanced
+from keras_dml.data.samplers.planning import (
     Groups,
+    balanced_counts,
     draw_images,
-    occurrences,
+    quotas,
     spread,
 )
-from keras_dml.data.samplers.rounds import balanced_counts
 from keras_dml.utils.arguments import check_choice, check_count
 from keras_dml.utils.types import Rows
 
@@ -55,8 +56,7 @@ class ClusterSampler(Sampler):
             its cluster. "none": it is at most a negative. "outside": its
             class is drawn too, with images from other clusters beside it.
         seed: Seed of all plans.
-        steps_per_epoch: Batches in an epoch, by default as many whole
-            batches as there are images.
+        steps_per_epoch: As for `Sampler`.
 
     Attributes:
         phase: `(loss, source)`, at first `("sliced", "clusters")`.
@@ -84,12 +84,11 @@ class ClusterSampler(Sampler):
         steps_per_epoch: int | None = None,
     ) -> None:
         owner = "ClusterSampler"
+        check_count(owner, "images_per_class", images_per_class, least=2)
         self._all = ClassBalanced(
             labels,
-            classes_per_batch=classes_per_batch,
-            images_per_class=check_count(
-                owner, "images_per_class", images_per_class, least=2
-            ),
+            classes_per_batch,
+            images_per_class,
             seed=seed,
             steps_per_epoch=steps_per_epoch,
         )
@@ -121,8 +120,7 @@ class ClusterSampler(Sampler):
                 of two images.
         """
         array = np.array(assignments)
-        is_integer = array.dtype.kind in "iu"
-        if not is_integer or array.shape != self.labels.shape:
+        if array.dtype.kind not in "iu" or array.shape != self.labels.shape:
             raise ValueError(
                 "`assignments` of ClusterSampler must be an integer for "
                 "every image. Received: assignments of dtype "
@@ -142,9 +140,7 @@ class ClusterSampler(Sampler):
                 "assignments without such a cluster. Merge clusters, or use "
                 "fewer learners."
             )
-        array = array.astype(np.int64)
-        array.flags.writeable = False
-        self._assignments = array
+        self._assignments = read_only(array)
 
     def set_phase(self, loss: str, source: str) -> None:
         """Says what the next plans are for.
@@ -152,9 +148,6 @@ class ClusterSampler(Sampler):
         Args:
             loss: "sliced", one learner a step, or "full".
             source: "clusters" or "all".
-
-        Raises:
-            ValueError: If an argument is not one of these.
         """
         check_choice("ClusterSampler", "loss", loss, LOSSES)
         check_choice("ClusterSampler", "source", source, SOURCES)
@@ -181,9 +174,8 @@ class ClusterSampler(Sampler):
         """
         loss, source = self.phase
         none = np.full(self.steps, -1)
-        if (loss, source) == ("full", "all"):
-            return {"cluster": none, "learner": none}
-        scheduled = self._scheduled(epoch)
+        is_full = self.phase == ("full", "all")
+        scheduled = none if is_full else self._scheduled(epoch)
         return {
             "cluster": none if source == "all" else scheduled,
             "learner": none if loss == "full" else scheduled,
@@ -197,19 +189,15 @@ class ClusterSampler(Sampler):
             return drawn[(first + np.arange(self.steps)) % len(drawn)]
         weights = sizes / sizes.sum()
         rng = np.random.default_rng([self.seed, 2, epoch])
-        return rng.choice(
-            drawn,
-            self.steps,
-            p=weights if self.schedule == "proportional" else None,
-        )
+        is_weighted = self.schedule == "proportional"
+        return rng.choice(drawn, self.steps, p=weights if is_weighted else None)
 
     def _drawable(self) -> tuple[Rows, Rows]:
         """The clusters that are drawn, and their sizes."""
         assignments = self._assignments
+        if assignments is None and self.phase[1] == "all":
+            return np.arange(self.num_learners), np.ones(self.num_learners, int)
         if assignments is None:
-            if self.phase[1] == "all":
-                count = self.num_learners
-                return np.arange(count), np.ones(count, int)
             raise ValueError(
                 "ClusterSampler.plan needs to know which image is in which "
                 "cluster. Received: no assignments. Add the callback "
@@ -232,21 +220,15 @@ class ClusterSampler(Sampler):
         negatives = min(room, len(alone))
         seed = (self.seed, 3, epoch, cluster)
         rng = np.random.default_rng(seed)
-        counts, before = balanced_counts(
-            len(groups), steps * classes, epoch=0, seed=seed
-        )
+        counts, before = balanced_counts(len(groups), steps * classes, 0, seed)
         drawn = spread(counts, steps, rng)
         share = quotas(self.batch_size - negatives, classes)
-        rows = draw_images(
-            groups, drawn, occurrences(drawn, before), share, seed
-        )
+        rows = draw_images(groups, drawn, before, share, seed)
         if len(pool) > len(inside):
             self._put_inside(rows, is_inside, share)
         if negatives == 0:
             return rows
-        counts, _ = balanced_counts(
-            len(alone), steps * negatives, epoch=0, seed=seed
-        )
+        counts, _ = balanced_counts(len(alone), steps * negatives, 0, seed)
         return np.hstack([rows, alone[spread(counts, steps, rng)]])
 
     def _pool(self, inside: Rows) -> Rows:
@@ -277,16 +259,14 @@ class ClusterSampler(Sampler):
 def usable_clusters(
     assignments: npt.ArrayLike, labels: npt.ArrayLike, num_learners: int
 ) -> npt.NDArray[np.bool_]:
-    """Which clusters a batch with positives and negatives can come from.
+    """Which clusters have two classes of two images, (`num_learners`,).
+
+    A batch with positives and negatives can come from these.
 
     Args:
         assignments: Cluster of every image, (N,) from 0 to `num_learners` − 1.
         labels: Class of every image, (N,).
-        num_learners: Number of clusters, K.
-
-    Returns:
-        (K,) booleans: whether the cluster has at least two classes
-        with at least two images.
+        num_learners: Number of clusters.
     """
     _, class_of = np.unique(labels, return_inverse=True)
     classes = int(class_of.max()) + 1

@@ -4,8 +4,11 @@ import numpy as np
 import numpy.typing as npt
 
 from keras_dml.data.samplers.base import Sampler
-from keras_dml.data.samplers.layout import Groups, spread
-from keras_dml.data.samplers.rounds import balanced_counts
+from keras_dml.data.samplers.planning import (
+    Groups,
+    balanced_counts,
+    spread,
+)
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.types import Rows
 
@@ -25,8 +28,7 @@ class PairSampler(Sampler):
         labels: Class of every image, (N,) integers.
         num_pairs: Pairs in a batch, an even number; half the batch size.
         seed: Seed of all plans.
-        steps_per_epoch: Batches in an epoch, by default as many whole
-            batches as there are images.
+        steps_per_epoch: As for `Sampler`.
 
     Raises:
         ValueError: If `num_pairs` is odd, if there are fewer anchors than
@@ -44,9 +46,7 @@ class PairSampler(Sampler):
         seed: int = 0,
         steps_per_epoch: int | None = None,
     ) -> None:
-        self.num_pairs = check_count(
-            "PairSampler", "num_pairs", num_pairs, least=2
-        )
+        self.num_pairs = check_count("PairSampler", "num_pairs", num_pairs, 2)
         super().__init__(labels, 2 * self.num_pairs, seed, steps_per_epoch)
         self._groups = Groups.of(self.labels, np.arange(len(self.labels)))
         self._anchors = np.flatnonzero(
@@ -68,11 +68,9 @@ class PairSampler(Sampler):
     def plan(self, epoch: int) -> Rows:
         """Rows of every batch, anchors and partners, (steps, 2 · num_pairs)."""
         rng = np.random.default_rng([self.seed, 0, epoch])
+        slots = self.steps * self.num_pairs
         counts, _ = balanced_counts(
-            len(self._anchors),
-            self.steps * self.num_pairs,
-            epoch,
-            (self.seed, 1),
+            len(self._anchors), slots, epoch, (self.seed, 1)
         )
         # Places in the rows sorted by class, where a class is an interval.
         anchors = self._anchors[spread(counts, self.steps, rng)]

@@ -193,7 +193,7 @@ def test_single_images_are_left_out_and_logged_once(
         }
     assert shown == {10, 20}
     assert len(caplog.records) == 1
-    assert "2 classes with a single image" in caplog.text
+    assert "classes with a single image: 2" in caplog.text
     alone = ClassBalanced(labels, classes_per_batch=4, images_per_class=1)
     assert set(labels[alone.plan(0)].ravel()) == {0, 10, 20, 30}
 

@@ -1,0 +1,264 @@
+"""Plans of batches: how often a class is drawn, when, and which images."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from keras_dml.utils.types import FloatArray, Rows
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Rows by class.
+
+    The rows of group g are `rows[starts[g] : starts[g] + sizes[g]]`.
+
+    Attributes:
+        labels: Label of every group, (C,), ascending.
+        sizes: Images of every group, (C,).
+        starts: (C,).
+        rows: Row numbers, group after group.
+    """
+
+    labels: Rows
+    sizes: Rows
+    starts: Rows
+    rows: Rows
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @classmethod
+    def of(cls, labels: Rows, rows: Rows, at_least: int = 1) -> "Groups":
+        """Groups `rows` by their labels, without classes of too few images."""
+        ordered = rows[np.argsort(labels[rows], kind="stable")]
+        found, sizes = np.unique(labels[rows], return_counts=True)
+        kept = sizes >= at_least
+        ordered = ordered[np.repeat(kept, sizes)]
+        sizes = sizes[kept].astype(np.int64)
+        return cls(found[kept], sizes, np.cumsum(sizes) - sizes, ordered)
+
+
+def balanced_counts(
+    items: int, slots: int, epoch: int, seed: tuple[int, ...]
+) -> tuple[Rows, Rows]:
+    """Draws of every item in an epoch of so many slots, and in those before.
+
+    In one epoch, and in all epochs up to it together, the counts of two
+    items differ by at most one. What an epoch has beyond whole multiples
+    of the items comes from rounds through all of them in random order,
+    which go on from one epoch to the next.
+    """
+    each, rest = divmod(slots, items)
+    extra, used = _extra_draws(items, rest, epoch, seed)
+    return each + extra, each * epoch + used
+
+
+def _extra_draws(
+    items: int, size: int, epoch: int, seed: tuple[int, ...]
+) -> tuple[Rows, Rows]:
+    """Draws of 0 or 1: `size` different items, and the draws before."""
+    if size == 0:
+        return np.zeros(items, np.int64), np.zeros(items, np.int64)
+    # A round that follows another in the middle of an epoch needs room to
+    # move items back that the epoch has had. Where `size` leaves too
+    # little, choose in the same way the items to leave out.
+    if 2 * size > items + 1:
+        left_out, used = _extra_draws(items, items - size, epoch, seed)
+        return 1 - left_out, epoch - used
+    number, start = divmod(epoch * size, items)
+    order = _round(items, size, number, seed)
+    used = np.full(items, number)
+    used[order[:start]] += 1
+    drawn = order[start : start + size]
+    if len(drawn) < size:
+        following = _round(items, size, number + 1, seed)
+        drawn = np.concatenate([drawn, following[: size - len(drawn)]])
+    extra = np.zeros(items, np.int64)
+    extra[drawn] = 1
+    return extra, used
+
+
+def _round(items: int, size: int, number: int, seed: tuple[int, ...]) -> Rows:
+    """All items in random order.
+
+    Those that the epoch has had when the round starts come late enough
+    for the next epoch. Its last items are never touched by this, so that
+    a round depends on the one before it, and on none further back.
+    """
+    order = _permutation(items, number, seed)
+    had = number * items % size
+    if had == 0:
+        return order
+    previous = _permutation(items, number - 1, seed)
+    return put_first(order, size - had, banned=previous[-had:])
+
+
+def _permutation(items: int, number: int, seed: tuple[int, ...]) -> Rows:
+    return np.random.default_rng([*seed, number]).permutation(items)
+
+
+def put_first(order: Rows, count: int, banned: Rows) -> Rows:
+    """`order`, with its first `count` items that are not banned in front."""
+    allowed = ~np.isin(order, banned)
+    front = allowed & (np.cumsum(allowed) <= count)
+    return np.concatenate([order[front], order[~front]])
+
+
+def proportional_shares(
+    weights: FloatArray, slots: int, steps: int
+) -> FloatArray:
+    """Mean draws of every item in an epoch, (C,), summing to `slots`.
+
+    They are in proportion to the weights, (C,), except that no item is
+    drawn more than once a step, and where there are slots enough each is
+    drawn at least once.
+    """
+    least = float(slots >= len(weights))
+    low, high = 0.0, (steps + 1) / weights.min()
+    for _ in range(100):
+        scale = (low + high) / 2
+        is_low = np.clip(scale * weights, least, steps).sum() < slots
+        low, high = (scale, high) if is_low else (low, scale)
+    return np.clip(high * weights, least, steps)
+
+
+def random_counts(
+    shares: FloatArray, slots: int, rng: np.random.Generator
+) -> Rows:
+    """Whole numbers of draws, summing to `slots` as the shares (C,) do.
+
+    Each share is rounded down or up at random: the larger its fraction,
+    the more likely up (Efraimidis and Spirakis, 2006).
+    """
+    # What should be whole may be a little less after summation.
+    counts = np.floor(shares + 1e-6).astype(np.int64)
+    fractions = np.maximum(shares - counts, 1e-12)
+    keys = np.log(rng.random(len(shares))) / fractions
+    up = np.argsort(-keys, kind="stable")[: slots - counts.sum()]
+    counts[up] += 1
+    return counts
+
+
+def spread(counts: Rows, steps: int, rng: np.random.Generator) -> Rows:
+    """Deals items to steps, each item at most once a step.
+
+    The items lie one after the other, each as often as it counts, and are
+    cut into rows of one slot a step. The slots of each row are dealt to
+    the steps at random; an item that was cut by the end of a row goes to
+    steps that have not had it.
+
+    Args:
+        counts: Draws of every item, (C,), none above `steps`; their sum is
+            a multiple of `steps`.
+        steps: Number of steps.
+        rng: Shuffles.
+
+    Returns:
+        Items of every step, in random order, (steps, sum / steps).
+    """
+    order = rng.permutation(len(counts))
+    rows = np.repeat(order, counts[order]).reshape(-1, steps)
+    dealt = np.empty_like(rows)
+    slots = rng.permutation(steps)
+    for number, row in enumerate(rows):
+        previous, slots = slots, rng.permutation(steps)
+        if number and row[0] == rows[number - 1, -1]:
+            here = int(np.argmin(np.append(row, -1) == row[0]))
+            before = counts[row[0]] - here
+            slots = put_first(slots, here, banned=previous[-before:])
+        dealt[number, slots] = row
+    return rng.permuted(dealt.T, axis=1)
+
+
+def occurrences(items: Rows, before: Rows) -> Rows:
+    """How often each item was drawn earlier, for every draw, in order.
+
+    What was drawn `before` the first one, (C,), counts.
+    """
+    flat = items.ravel()
+    order = np.argsort(flat, kind="stable")
+    ordered = flat[order]
+    starts = np.searchsorted(ordered, ordered)
+    earlier = np.empty_like(flat)
+    earlier[order] = np.arange(len(flat)) - starts
+    return (earlier + before[flat]).reshape(items.shape)
+
+
+def draw_images(
+    groups: Groups,
+    drawn: Rows,
+    before: Rows,
+    share: Rows,
+    seed: tuple[int, ...],
+) -> Rows:
+    """The images of every draw of a class.
+
+    A class goes through its images in random order, K at a time, and
+    shuffles them again when fewer than K are left. A class with fewer than
+    K images repeats them, each as often as the others or once more.
+
+    Args:
+        groups: The classes.
+        drawn: Classes of every step, (steps, P).
+        before: Draws of every class before the first of these, (C,).
+        share: Images of every class of a batch, (P,). K is the largest.
+        seed: Seed of the shuffles.
+
+    Returns:
+        Rows, (steps, sum of the share).
+    """
+    most = int(share.max())
+    draws_a_round = np.maximum(1, groups.sizes // most)[drawn]
+    number, place = np.divmod(occurrences(drawn, before), draws_a_round)
+    radix = int(number.max()) + 1
+    rounds, inverse = np.unique(drawn * radix + number, return_inverse=True)
+    shuffled, starts = _shuffle(groups, *np.divmod(rounds, radix), seed)
+    first = starts[inverse.reshape(drawn.shape)]
+    slot = np.arange(most)
+    within = (place[..., None] * most + slot) % groups.sizes[drawn][..., None]
+    taken = shuffled[first[..., None] + within]
+    return taken[:, slot < share[:, None]]
+
+
+def quotas(batch_size: int, classes: int) -> Rows:
+    """`batch_size` images over `classes` classes, as equal as can be."""
+    each, rest = divmod(batch_size, classes)
+    return each + (np.arange(classes) < rest).astype(np.int64)
+
+
+def _shuffle(
+    groups: Groups, which: Rows, number: Rows, seed: tuple[int, ...]
+) -> tuple[Rows, Rows]:
+    """Shuffled rows of classes, one after the other, and their starts."""
+    sizes = groups.sizes[which]
+    starts = np.cumsum(sizes) - sizes
+    segment = np.repeat(np.arange(len(sizes)), sizes)
+    within = np.arange(len(segment)) - starts[segment]
+    source = groups.starts[which][segment] + within
+    keys = _mix(
+        *np.array(seed, np.uint64)[:, None],
+        groups.labels[which][segment].astype(np.uint64),
+        number[segment].astype(np.uint64),
+        within.astype(np.uint64),
+    )
+    return groups.rows[source[np.lexsort((keys, segment))]], starts
+
+
+def _mix(*parts: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Hashes vectors of numbers: random keys that can be made again.
+
+    The finalizer is that of SplitMix64 (Steele et al., 2014).
+    """
+    mixed = np.zeros(1, np.uint64)
+    for part in parts:
+        mixed = (mixed ^ part) + np.uint64(0x9E3779B97F4A7C15)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(
+            0xBF58476D1CE4E5B9
+        )
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(
+            0x94D049BB133111EB
+        )
+        mixed = mixed ^ (mixed >> np.uint64(31))
+    return mixed

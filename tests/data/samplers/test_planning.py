@@ -1,0 +1,160 @@
+"""Tests of how often items are drawn, and of the way to batches."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keras_dml.data.samplers.planning import (
+    Groups,
+    balanced_counts,
+    draw_images,
+    occurrences,
+    proportional_shares,
+    put_first,
+    random_counts,
+    spread,
+)
+
+
+def test_groups() -> None:
+    labels = np.array([7, 3, 7, 5, 3, 7])
+    groups = Groups.of(labels, np.arange(6), at_least=2)
+    assert groups.labels.tolist() == [3, 7]
+    assert groups.sizes.tolist() == [2, 3]
+    assert groups.rows.tolist() == [1, 4, 0, 2, 5]
+    assert groups.starts.tolist() == [0, 2]
+    some = Groups.of(labels, np.array([5, 3, 0]))
+    assert some.rows.tolist() == [3, 5, 0]
+    assert len(some) == 2
+
+
+@given(
+    items=st.integers(1, 40), slots=st.integers(1, 100), seed=st.integers(0, 99)
+)
+def test_balanced_in_every_epoch_and_over_all(
+    items: int, slots: int, seed: int
+) -> None:
+    total = np.zeros(items, np.int64)
+    for epoch in range(12):
+        counts, before = balanced_counts(items, slots, epoch, (seed,))
+        np.testing.assert_array_equal(before, total)
+        assert counts.sum() == slots
+        assert np.ptp(counts) <= 1
+        total += counts
+        assert np.ptp(total) <= 1
+
+
+def test_short_epochs_are_not_the_same_groups_again() -> None:
+    drawn = {
+        tuple(np.flatnonzero(balanced_counts(12, 3, epoch, (0,))[0]))
+        for epoch in range(40)
+    }
+    assert len(drawn) > 30
+
+
+def test_every_item_is_as_likely_to_be_extra() -> None:
+    total = np.zeros(7)
+    for seed in range(700):
+        total += balanced_counts(7, 3, 2, (seed,))[0]
+    # Binomial with mean 300 and deviation 13.
+    assert np.abs(total - 300).max() < 65
+
+
+def test_put_first() -> None:
+    order = np.array([4, 1, 3, 0, 2])
+    first = put_first(order, 2, banned=np.array([4, 3]))
+    assert first.tolist() == [1, 0, 4, 3, 2]
+    assert put_first(order, 0, order[:0]).tolist() == order.tolist()
+
+
+@given(
+    weights=st.lists(st.integers(1, 1000), min_size=1, max_size=30),
+    steps=st.integers(1, 50),
+    classes=st.integers(1, 30),
+    seed=st.integers(0, 99),
+)
+def test_random_counts(
+    weights: list[int], steps: int, classes: int, seed: int
+) -> None:
+    slots = steps * min(classes, len(weights))
+    values = np.array(weights, np.float64)
+    shares = proportional_shares(values, slots, steps)
+    counts = random_counts(shares, slots, np.random.default_rng(seed))
+    assert shares.sum() == pytest.approx(slots)
+    assert counts.sum() == slots
+    assert np.abs(counts - shares).max() < 1 + 1e-6
+    assert counts.max() <= steps
+    assert counts.min() >= (slots >= len(weights))
+
+
+def test_shares_are_proportional_between_the_bounds() -> None:
+    weights = np.array([1.0, 10, 20, 40, 1000])
+    shares = proportional_shares(weights, slots=20, steps=10)
+    # 1000 is capped at one a step, 1 raised to one an epoch.
+    np.testing.assert_allclose(shares, [1, 9 / 7, 18 / 7, 36 / 7, 10])
+
+
+def test_random_counts_are_unbiased_enough() -> None:
+    shares = np.array([0.2, 0.5, 0.8, 1.5, 2.0])
+    rng = np.random.default_rng(0)
+    mean = np.mean([random_counts(shares, 5, rng) for _ in range(2000)], axis=0)
+    np.testing.assert_allclose(mean, shares, atol=0.15)
+    assert mean[4] == 2
+
+
+@st.composite
+def counts_of_steps(draw: st.DrawFn) -> tuple[np.ndarray, int]:
+    steps = draw(st.integers(1, 12))
+    some = draw(st.lists(st.integers(0, steps), min_size=1, max_size=20))
+    rest = -sum(some) % steps
+    return np.array([*some, rest]), steps
+
+
+@given(counts_of_steps(), st.integers(0, 99))
+def test_spread_gives_each_item_its_count_once_a_step(
+    case: tuple[np.ndarray, int], seed: int
+) -> None:
+    counts, steps = case
+    dealt = spread(counts, steps, np.random.default_rng(seed))
+    assert dealt.shape == (steps, counts.sum() // steps)
+    found = np.bincount(dealt.ravel(), minlength=len(counts))
+    np.testing.assert_array_equal(found, counts)
+    assert all(len(set(step)) == len(step) for step in dealt.tolist())
+
+
+def test_spread_mixes_items() -> None:
+    """Any two of eight items meet about as often as any other two."""
+    together = np.zeros((8, 8))
+    for seed in range(300):
+        dealt = spread(np.full(8, 6), 12, np.random.default_rng(seed))
+        for step in dealt:
+            together[np.ix_(step, step)] += 1
+    pairs = together[np.triu_indices(8, 1)]
+    # 12 steps of 4 × 3 / 2 pairs, over 28 pairs.
+    np.testing.assert_allclose(pairs / 300, 72 / 28, rtol=0.15)
+
+
+def test_occurrences_against_a_loop() -> None:
+    rng = np.random.default_rng(0)
+    items = rng.integers(0, 5, (20, 3))
+    seen = rng.integers(0, 9, 5)
+    expected = np.empty_like(items)
+    counter = seen.copy()
+    for place in np.ndindex(items.shape):
+        expected[place] = counter[items[place]]
+        counter[items[place]] += 1
+    np.testing.assert_array_equal(occurrences(items, seen), expected)
+
+
+def test_images_of_a_class_come_once_a_round_in_any_order() -> None:
+    labels = np.repeat([0, 1], [7, 3])
+    groups = Groups.of(labels, np.arange(10))
+    drawn = np.tile([0, 1], (30, 1))
+    before = np.zeros(2, np.int64)
+    rows = draw_images(groups, drawn, before, np.array([2, 2]), (0,))
+    rounds = rows[:, :2].reshape(10, 6)
+    assert all(len(set(x)) == 6 for x in rounds.tolist())
+    assert len({tuple(x) for x in rounds.tolist()}) == 10
+    assert np.bincount(rounds.ravel()).min() > 4
+    assert set(rows[:, 2:].ravel()) == {7, 8, 9}
