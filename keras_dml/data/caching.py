@@ -24,6 +24,28 @@ from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.progress import track
 from keras_dml.utils.types import Rows
 
+logger = logging.getLogger(__name__)
+
+Cache: TypeAlias = Literal["none", "auto", "memory", "disk"]
+
+MEMORY_SHARE = 0.5
+"""Of the memory that is available, what "auto" takes at most."""
+
+# Changes with whatever changes the pixels of the same file, or how they
+# are kept.
+_VERSION = "2"
+
+_MEMINFO = Path("/proc/meminfo")
+
+# Limit and use of a container's memory, of both kinds of control groups.
+_GROUPS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    (
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+        "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+    ),
+)
+
 
 def cache_folder() -> Path:
     """The folder for files that can be built again.
@@ -41,60 +63,6 @@ def cache_folder() -> Path:
     variable = "LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME"
     parent = os.environ.get(variable)
     return Path(parent or Path.home() / ".cache") / "keras_dml"
-
-
-_MEMINFO = Path("/proc/meminfo")
-
-# Limit and use of a container's memory, of both kinds of control groups.
-_GROUPS = (
-    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-    (
-        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-        "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-    ),
-)
-
-
-def available_memory() -> int:
-    """Bytes of memory that can be had without pushing others out.
-
-    Where the system does not say (it does on Linux), a quarter of all
-    memory, and 0 where not even that is known. The limit of a container
-    is respected.
-    """
-    rooms = [_of_system()]
-    for limit, used in _GROUPS:
-        try:
-            most = int(Path(limit).read_text())
-            rooms.append(max(0, most - int(Path(used).read_text())))
-        except (OSError, ValueError):
-            continue  # No such group, or "max".
-    return min(rooms)
-
-
-def _of_system() -> int:
-    try:
-        for line in _MEMINFO.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return 1024 * int(line.split()[1])
-    except OSError:
-        pass
-    try:
-        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return 0
-    return max(0, total // 4)  # -1 pages where their number is not known.
-
-
-logger = logging.getLogger(__name__)
-
-Cache: TypeAlias = Literal["none", "auto", "memory", "disk"]
-
-MEMORY_SHARE = 0.5
-"""Of the memory that is available, what "auto" takes at most."""
-
-# Changes with whatever changes the pixels of the same file.
-_VERSION = "1"
 
 
 def cached(images: ImageSet, augment: Augment, cache: Cache) -> Decoded | None:
@@ -115,7 +83,7 @@ def cached(images: ImageSet, augment: Augment, cache: Cache) -> Decoded | None:
         return None
     file = _file(images, augment)
     if cache != "memory":
-        kept = decoded.read(file, len(images))
+        kept = decoded.from_disk(file, len(images))
         if kept is not None:
             size = megabytes(kept.flat.size)
             logger.info("Decoded images are taken from %s, %s.", file, size)
@@ -127,14 +95,13 @@ def cached(images: ImageSet, augment: Augment, cache: Cache) -> Decoded | None:
     prepared = _prepared(images, augment, shapes)
     if place == "memory":
         return decoded.in_memory(prepared, shapes)
-    decoded.write(file, prepared, shapes)
-    return Decoded(np.memmap(file, np.uint8, "c"), shapes)
+    return decoded.on_disk(file, prepared, shapes)
 
 
 def _place(cache: str, size: int, file: Path) -> str:
     """Where decoded images are kept: "memory", "disk" or "none"."""
     memory, disk = available_memory(), _free_disk(file.parent)
-    room = f"{megabytes(memory)} of memory, {megabytes(disk)} on disk free"
+    free = f"{megabytes(memory)} of memory, {megabytes(disk)} on disk free"
     if cache == "auto":
         if size <= MEMORY_SHARE * memory:
             cache = "memory"
@@ -145,22 +112,14 @@ def _place(cache: str, size: int, file: Path) -> str:
         raise error(
             f"`cache` of pipeline must be where there is room for "
             f"{megabytes(size)} of decoded images. Received: cache="
-            f'{cache!r}, with {room}. Use cache="auto", or a smaller `resize`.'
+            f'{cache!r}, with {free}. Use cache="auto", or a smaller `resize`.'
         )
+    taken = f"{megabytes(size)}, with {free}"
     if cache == "none":
-        logger.warning(
-            "Decoded images are not kept: they take %s, with %s.",
-            megabytes(size),
-            room,
-        )
+        logger.warning("Decoded images are not kept: they take %s.", taken)
     else:
-        where = "memory" if cache == "memory" else str(file)
-        logger.info(
-            "Decoded images are kept in %s: %s, with %s.",
-            where,
-            megabytes(size),
-            room,
-        )
+        where = file if cache == "disk" else cache
+        logger.info("Decoded images are kept in %s: %s.", where, taken)
     return cache
 
 
@@ -196,9 +155,7 @@ def _shapes(images: ImageSet, augment: Augment) -> Rows:
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         found = pool.map(image_size, paths, boxes)
         sizes = list(track(found, len(paths), "Measuring images"))
-    shapes = np.empty((len(sizes), 3), np.int64)
-    shapes[:, :2] = sizes
-    shapes[:, 2] = 3
+    shapes = np.array([(*size, 3) for size in sizes], np.int64)
     if augment.resizes_first:
         shapes[:, :2] = augment.view.prepared_sizes(shapes[:, :2])
         shapes[:, 2] = augment.view.channels
@@ -218,3 +175,34 @@ def _prepared(
                 'cache="none".'
             )
         yield image
+
+
+def available_memory() -> int:
+    """Bytes of memory that can be had without pushing others out.
+
+    Where the system does not say (it does on Linux), a quarter of all
+    memory, and 0 where not even that is known. The limit of a container
+    is respected.
+    """
+    rooms = [_of_system()]
+    for limit, used in _GROUPS:
+        try:
+            most = int(Path(limit).read_text())
+            rooms.append(max(0, most - int(Path(used).read_text())))
+        except (OSError, ValueError):
+            continue  # No such group, or "max".
+    return min(rooms)
+
+
+def _of_system() -> int:
+    try:
+        for line in _MEMINFO.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024 * int(line.split()[1])
+    except OSError:
+        pass
+    try:
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 0
+    return max(0, total // 4)  # -1 pages where their number is not known.

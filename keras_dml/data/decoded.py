@@ -5,7 +5,6 @@ import logging
 import math
 import mmap
 import time
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from keras_dml.data.fields import Pixels
-from keras_dml.utils.files import atomic_file, write_atomically
+from keras_dml.utils.files import atomic_file, digest, write_atomically
 from keras_dml.utils.types import Rows
 
 logger = logging.getLogger(__name__)
-
-# Bytes that are checked at a time.
-_CHUNK = 2**24
 
 # Seconds after which nobody writes a temporary file any more.
 _STALE = 3600.0
@@ -53,12 +49,7 @@ class Decoded:
 
 
 def in_memory(images: Iterable[Pixels], shapes: Rows) -> Decoded:
-    """Keeps images in memory.
-
-    Args:
-        images: The images, in order, of the shapes that are given.
-        shapes: (N, 3).
-    """
+    """Keeps images of these shapes, (N, 3), in memory."""
     memory = mmap.mmap(-1, size_of(shapes))
     decoded = Decoded(np.frombuffer(memory, np.uint8), shapes)
     for start, image in zip(decoded.starts, images, strict=True):
@@ -66,32 +57,21 @@ def in_memory(images: Iterable[Pixels], shapes: Rows) -> Decoded:
     return decoded
 
 
-def size_of(shapes: Rows) -> int:
-    """Bytes that images of these shapes take."""
-    return int(shapes.prod(axis=1).sum())
-
-
-def write(path: Path, images: Iterable[Pixels], shapes: Rows) -> None:
-    """Writes images to a file, and next to it an index, which is last.
-
-    Args:
-        path: The file; the index has the suffix .json.
-        images: The images, in order, of the shapes that are given.
-        shapes: (N, 3).
-    """
+def on_disk(path: Path, images: Iterable[Pixels], shapes: Rows) -> Decoded:
+    """Keeps images of these shapes in a file; its index, .json, is last."""
     _remove_stale(path)
-    checksum = 0
-    with atomic_file(path) as partial, partial.open("wb") as file:
-        for image in images:
-            content = image.tobytes()
-            checksum = zlib.crc32(content, checksum)
-            file.write(content)
+    with atomic_file(path) as partial:
+        with partial.open("wb") as file:
+            for image in images:
+                file.write(image.tobytes())
+        checksum = digest(partial)
     index = json.dumps({"checksum": checksum, "shapes": shapes.tolist()})
     write_atomically(_index_of(path), index)
+    return _mapped(path, shapes)
 
 
-def read(path: Path, count: int) -> Decoded | None:
-    """Opens what `write` wrote; pixels are read when they are needed.
+def from_disk(path: Path, count: int) -> Decoded | None:
+    """Opens what `on_disk` wrote; pixels are read when they are needed.
 
     Args:
         path: The file.
@@ -103,29 +83,36 @@ def read(path: Path, count: int) -> Decoded | None:
     if not path.exists() or not _index_of(path).exists():
         return None
     try:
-        return _verified(path, count)
+        index = json.loads(_index_of(path).read_text(encoding="utf-8"))
+        shapes = np.array(index["shapes"], np.int64)
+        if shapes.shape != (count, 3) or (shapes < 1).any():
+            raise ValueError(f"its index is not one of {count} images")
+        size = path.stat().st_size
+        if size != size_of(shapes):
+            raise ValueError(
+                f"it has {size} bytes instead of {size_of(shapes)}"
+            )
+        if digest(path) != index["checksum"]:
+            raise ValueError("its checksum is another")
+        return _mapped(path, shapes)
     except (OSError, ValueError, KeyError, TypeError) as error:
         logger.warning("%s is damaged and is made again: %s", path, error)
         return None
 
 
-def _verified(path: Path, count: int) -> Decoded:
-    index = json.loads(_index_of(path).read_text(encoding="utf-8"))
-    shapes = np.array(index["shapes"], np.int64)
-    if shapes.shape != (count, 3) or (shapes < 1).any():
-        raise ValueError(f"its index is not one of {count} images")
-    size = path.stat().st_size
-    if size != size_of(shapes):
-        raise ValueError(f"it has {size} bytes instead of {size_of(shapes)}")
+def size_of(shapes: Rows) -> int:
+    """Bytes that images of these shapes take."""
+    return int(shapes.prod(axis=1).sum())
+
+
+def megabytes(size: float) -> str:
+    """Bytes, for people."""
+    return f"{math.ceil(size / 1e6):,} MB"
+
+
+def _mapped(path: Path, shapes: Rows) -> Decoded:
     # Copy on write: TensorFlow takes no memory that is read-only.
-    flat: Pixels = np.memmap(path, np.uint8, "c")
-    checksum = 0
-    for start in range(0, size, _CHUNK):
-        chunk = flat[start : start + _CHUNK].tobytes()
-        checksum = zlib.crc32(chunk, checksum)
-    if checksum != index["checksum"]:
-        raise ValueError("its checksum is another")
-    return Decoded(flat, shapes)
+    return Decoded(np.memmap(path, np.uint8, "c"), shapes)
 
 
 def _index_of(path: Path) -> Path:
@@ -137,8 +124,3 @@ def _remove_stale(path: Path) -> None:
     for file in path.parent.glob(f".{path.name}.*"):
         if time.time() - file.stat().st_mtime > _STALE:
             file.unlink(missing_ok=True)
-
-
-def megabytes(size: float) -> str:
-    """Bytes, for people."""
-    return f"{math.ceil(size / 1e6):,} MB"
