@@ -10,7 +10,7 @@ from annotated_types import Ge
 from keras_dml.data.augment import Augment, Crop
 from keras_dml.data.caching import Cache, cached
 from keras_dml.data.imageset import ImageSet
-from keras_dml.data.loading import Loader
+from keras_dml.data.loading import Loader, parallel
 from keras_dml.data.resizing import ResizeMode
 from keras_dml.data.samplers import Sampler
 from keras_dml.data.view import View
@@ -57,10 +57,7 @@ def pipeline(
         sampler: A sampler of their labels.
         size: (height, width) of a view in pixels, or one number for both.
         channels: 1 or 3; by default those of the images, 3 for files.
-        resize: Side, in pixels, to which images are resized first. By
-            default no more than `size` needs.
-        resize_mode: Which side: "shortest", "longest" (and black is added
-            to make a square) or "squash" (both): see `View`.
+        resize: As for `View`, and so is `resize_mode`.
         crop: "random", "random_resized" or "center": see `Augment`.
         flip: Whether to mirror half of the views, left to right.
         pad: Pixels added on every side before a "random" cut.
@@ -148,21 +145,13 @@ def eval_batches(
     loader = Loader(images)
     rows = tf.range(len(images), dtype=tf.int64)
     if loader.is_stack:
-        batches = (
-            tf.data.Dataset.from_tensor_slices(rows)
-            .batch(batch_size)
-            .map(
-                lambda rows: view.apply(loader.batch(rows)),
-                num_parallel_calls=tf.data.AUTOTUNE,
-                deterministic=True,
-            )
+        batches = parallel(
+            tf.data.Dataset.from_tensor_slices(rows).batch(batch_size),
+            lambda rows: view.apply(loader.batch(rows)),
         )
     else:
         batches = loader.batches(
-            rows,
-            (),
-            lambda image, _: view.cut(image),
-            batch_size,
+            rows, (), lambda image, _: view.cut(image), batch_size
         ).map(_as_float)
     return batches.prefetch(tf.data.AUTOTUNE)
 
@@ -180,13 +169,13 @@ def _plan(sampler: Sampler) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         rows = sampler.plan(epoch)
         targets = sampler.targets(epoch)
         columns = [targets[name] for name in sampler.target_names]
-        steps = epoch * sampler.steps + np.arange(sampler.steps)
+        steps = epoch * count + np.arange(count)
         sampler.epoch = epoch + 1
         table = np.stack([steps, *columns], axis=1)
         return rows, table[:, 1:], steps
 
-    rows, targets, steps = tf.numpy_function(plan, [], [tf.int64] * 3)
     count = sampler.steps
+    rows, targets, steps = tf.numpy_function(plan, [], [tf.int64] * 3)
     rows.set_shape((count, sampler.batch_size))
     targets.set_shape((count, len(sampler.target_names)))
     steps.set_shape((count,))
@@ -194,26 +183,19 @@ def _plan(sampler: Sampler) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
 
 
 def _by_batch(
-    loader: Loader,
-    augment: Augment,
-    rows: tf.Tensor,
-    draws: tf.Tensor,
+    loader: Loader, augment: Augment, rows: tf.Tensor, draws: tf.Tensor
 ) -> tf.data.Dataset:
     """Views of images in memory, a whole batch at a time."""
-    return tf.data.Dataset.from_tensor_slices((rows, draws)).map(
+    return parallel(
+        tf.data.Dataset.from_tensor_slices((rows, draws)),
         lambda rows, draws: _as_float(
             _each_view(augment.apply_batch, loader.batch(rows), draws)
         ),
-        num_parallel_calls=tf.data.AUTOTUNE,
-        deterministic=True,
     )
 
 
 def _by_image(
-    loader: Loader,
-    augment: Augment,
-    rows: tf.Tensor,
-    draws: tf.Tensor,
+    loader: Loader, augment: Augment, rows: tf.Tensor, draws: tf.Tensor
 ) -> tf.data.Dataset:
     """Views of images that are read, or cut, one at a time."""
     size = rows.shape[1]

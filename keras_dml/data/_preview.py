@@ -80,20 +80,18 @@ def _font(size: int) -> "FreeTypeFont":
 
 def _fitting(name: str, font: "FreeTypeFont") -> str:
     """A name, cut if it is too long for its column."""
-    longest = _CAPTION - 4 * _GAP
-    if font.getlength(name) <= longest:
-        return name
-    while font.getlength(name + "…") > longest:
+    fitting = name
+    while font.getlength(fitting) > _CAPTION - 4 * _GAP:
         name = name[:-1]
-    return name + "…"
+        fitting = name + "…"
+    return fitting
 
 
 def _tile(pixels: Pixels, cell: int) -> "Image":
     from PIL import Image
 
-    image = Image.fromarray(
-        pixels.squeeze(2) if pixels.shape[2] == 1 else pixels
-    )
+    is_gray = pixels.shape[2] == 1
+    image = Image.fromarray(pixels[..., 0] if is_gray else pixels)
     scale = cell / max(image.size)
     width, height = (max(1, round(side * scale)) for side in image.size)
     return image.convert("RGB").resize((width, height))

@@ -34,12 +34,8 @@ class Augment:
             aspect ratio, resized to the view's size; where the view has no
             `resize` of its own, out of the original image. "center": what
             the test view shows.
-        flip: Whether to mirror half of the views, left to right.
-        pad: Pixels added on every side before a "random" cut.
-        pad_mode: "constant", zeros, or "reflect".
-        scale: Smallest and largest area of a "random_resized" window, as
-            fractions of the image's.
-        ratio: Smallest and largest width / height of such a window.
+        flip: As for `pipeline`, and so are `pad`, `pad_mode`, `scale` and
+            `ratio`.
 
     Raises:
         ValueError: If an argument is not as described.
@@ -111,15 +107,7 @@ class Augment:
         )
 
     def apply_batch(self, images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
-        """Random views of images of one size, the same that `apply` makes.
-
-        Args:
-            images: (B, H, W, C), 0..255.
-            draws: (B, `draws`), uniform in [0, 1).
-
-        Returns:
-            (B, *size, channels), 0..255, of the type as in `apply`.
-        """
+        """What `apply` makes of each of (B, H, W, C) images of one size."""
         images = self._padded(self.prepare(images))
         flips = (draws[:, 0] < 0.5) & self.flip
         if self.crop == "center":
@@ -134,11 +122,7 @@ class Augment:
         return self.crop != "random_resized" or self.view.resize is not None
 
     def prepare(self, images: tf.Tensor) -> tf.Tensor:
-        """What is the same in every view of an image: it can be kept.
-
-        Args:
-            images: (H, W, C) or (B, H, W, C), 0..255.
-        """
+        """What is the same in every view of images: it can be kept."""
         return self.view.prepare(images) if self.resizes_first else images
 
     def _cut(self, image: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:

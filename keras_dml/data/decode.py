@@ -1,13 +1,18 @@
 """Image files to pixels: in Python, and in a TensorFlow graph."""
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
 
 from keras_dml.data.fields import Pixels
 from keras_dml.utils.types import Rows, Tensor
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 _JPEG = b"\xff\xd8\xff"
 
@@ -25,8 +30,7 @@ def read_image(path: str | os.PathLike[str], box: Rows | None = None) -> Pixels:
 
     Args:
         path: The file.
-        box: The part that is wanted: left, top, right, bottom in pixels,
-            as in `ImageSet`. By default all.
+        box: The part that is wanted, as in `ImageSet`; by default all.
 
     Returns:
         Pixels, (H, W, 1) for a gray image and (H, W, 3) otherwise.
@@ -35,41 +39,33 @@ def read_image(path: str | os.PathLike[str], box: Rows | None = None) -> Pixels:
         ValueError: If the file cannot be decoded, or nothing of it is in
             the box; it is named.
     """
-    pixels = _read_all(path)
+    with _opened(path) as image:
+        is_gray = image.mode in ("1", "L", "LA")
+        if image.mode.startswith("I"):
+            samples = np.asarray(image)
+            pixels = (samples >> 8).clip(0, 255).astype("uint8")
+        else:
+            pixels = np.asarray(image.convert("L" if is_gray else "RGB"))
+        pixels = np.atleast_3d(pixels)
     if box is None:
         return pixels
-    part = crop(pixels, box)
-    if part.size == 0:
-        raise _outside(path, box, *pixels.shape[:2])
-    return part
+    _size_inside(box, path, *pixels.shape[:2])
+    return crop(pixels, box)
 
 
 def image_size(
     path: str | os.PathLike[str], box: Rows | None = None
 ) -> tuple[int, int]:
-    """Height and width of an image, by the head of its file.
-
-    Args:
-        path: The file.
-        box: As for `read_image`.
+    """Height and width of what `read_image` reads, by the head of the file.
 
     Raises:
         ValueError: As `read_image`, as far as the head tells.
     """
-    from PIL import Image
-
-    try:
-        with Image.open(path) as image:
-            width, height = image.size
-    except Exception as error:
-        raise _undecodable(path, error) from error
+    with _opened(path) as image:
+        width, height = image.size
     if box is None:
         return height, width
-    left, top, right, bottom = map(int, box)
-    part = min(bottom, height) - top, min(right, width) - left
-    if min(part) < 1:
-        raise _outside(path, box, height, width)
-    return part
+    return _size_inside(box, path, height, width)
 
 
 def crop(image: Tensor, box: Tensor) -> Tensor:
@@ -77,37 +73,35 @@ def crop(image: Tensor, box: Tensor) -> Tensor:
     return image[box[1] : box[3], box[0] : box[2]]
 
 
-def _read_all(path: str | os.PathLike[str]) -> Pixels:
-    from PIL import Image
+@contextlib.contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator["Image"]:
+    """An image file; whatever fails while it is open is an error of it."""
+    import PIL.Image
 
     try:
-        with Image.open(path) as image:
-            if image.mode.startswith("I"):
-                samples = np.asarray(image)
-                return (samples >> 8).clip(0, 255).astype("uint8")[..., None]
-            gray = image.mode in ("1", "L", "LA")
-            pixels = np.asarray(image.convert("L" if gray else "RGB"))
-    # Whatever a decoder stumbles over, the file is what is wrong.
+        with PIL.Image.open(path) as image:
+            yield image
     except Exception as error:
-        raise _undecodable(path, error) from error
-    return pixels[..., None] if gray else pixels
+        raise ValueError(
+            f"The image file {os.fspath(path)!r} cannot be decoded: "
+            f"{type(error).__name__}: {error}"
+        ) from error
 
 
-def _undecodable(path: str | os.PathLike[str], error: Exception) -> ValueError:
-    return ValueError(
-        f"The image file {os.fspath(path)!r} cannot be decoded: "
-        f"{type(error).__name__}: {error}"
-    )
-
-
-def _outside(
-    path: str | os.PathLike[str], box: Rows, height: int, width: int
-) -> ValueError:
-    return ValueError(
-        f"The box (left, top, right, bottom) {tuple(map(int, box))} is "
-        f"outside of the image file {os.fspath(path)!r}, which is "
-        f"{width} pixels wide and {height} high."
-    )
+def _size_inside(
+    box: Rows, path: str | os.PathLike[str], height: int, width: int
+) -> tuple[int, int]:
+    """Height and width of the part of an image that is in a box."""
+    left, top, right, bottom = map(int, box)
+    size = min(bottom, height) - top, min(right, width) - left
+    if min(size) < 1:
+        raise ValueError(
+            "The box (left, top, right, bottom) "
+            f"{(left, top, right, bottom)} is outside of the image file "
+            f"{os.fspath(path)!r}, which is {width} pixels wide and {height} "
+            "high."
+        )
+    return size
 
 
 def decode_contents(contents: tf.Tensor) -> tf.Tensor:
@@ -135,8 +129,8 @@ def decode_file(path: tf.Tensor, box: tf.Tensor | None = None) -> tf.Tensor:
         box: (4,) integers, or None for all of the image.
 
     Returns:
-        RGB pixels, (H, W, 3) uint8; a gray image has three equal channels.
-        It is an error in the graph if the box is outside of the image.
+        As `decode_contents`. It is an error in the graph if the box is
+        outside of the image.
     """
     contents = tf.io.read_file(path)
 

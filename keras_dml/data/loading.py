@@ -12,11 +12,6 @@ from keras_dml.data.decoded import Decoded
 from keras_dml.data.imageset import ImageSet
 from keras_dml.utils.types import Rows
 
-_UNLOADABLE = (
-    "The image file {!r} cannot be loaded by TensorFlow, though Pillow can "
-    "decode it. Save it again, as JPEG or PNG."
-)
-
 Element: TypeAlias = Any
 """A tensor, or a structure of tensors."""
 
@@ -93,7 +88,7 @@ class Loader:
         Raises:
             ValueError: If a file cannot be decoded; it is named.
         """
-        loaded = _parallel(
+        loaded = parallel(
             tf.data.Dataset.range(len(self._images)),
             lambda row: (row, view(self.image(row))),
         ).ignore_errors()
@@ -104,8 +99,8 @@ class Loader:
             yield seen
             expected += 1
         if expected < len(self._images):
-            file = {name: x[expected] for name, x in self.files.items()}
-            _raise_unreadable(**{k: x.numpy() for k, x in file.items()})
+            file = {k: x[expected].numpy() for k, x in self.files.items()}
+            _raise_unreadable(**file)
 
     def batches(
         self,
@@ -116,16 +111,14 @@ class Loader:
     ) -> tf.data.Dataset:
         """Batches of views that are made one at a time, in parallel.
 
+        A file that cannot be decoded is an error that names it.
+
         Args:
             rows: Rows of the images, in order, (M,) int64.
             inputs: What `view` takes beside each image, (M, ...).
             view: Maps pixels (H, W, C) and an item of `inputs` to what the
                 model gets, of static shape.
             batch_size: Images in a batch; the last may have fewer.
-
-        Returns:
-            Batches of the views, in order. A file that cannot be decoded
-            is an error that names it.
         """
         numbers = tf.data.Dataset.range(tf.shape(rows, tf.int64)[0])
 
@@ -141,7 +134,7 @@ class Loader:
                     lambda x: x[: tf.shape(expected)[0]], views
                 )
 
-        loaded = _parallel(numbers, load)
+        loaded = parallel(numbers, load)
         if not self.files:
             return loaded.map(lambda _, views: views).batch(batch_size)
         # An error in the graph cannot say which file it is about. So files
@@ -159,9 +152,10 @@ def _at(tensors: Element, number: tf.Tensor) -> Element:
     return tf.nest.map_structure(lambda x: tf.gather(x, number), tensors)
 
 
-def _parallel(
+def parallel(
     dataset: tf.data.Dataset, function: Callable[..., Element]
 ) -> tf.data.Dataset:
+    """What a function makes of a dataset, several at a time, in order."""
     return dataset.map(
         function, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
     )
@@ -187,8 +181,8 @@ def _explain(
 
     def explain() -> tf.Tensor:
         file = _at(files, rows[expected[tf.argmax(is_missing)]])
-        arguments = [file["path"], *([file["box"]] if "box" in file else [])]
-        return tf.numpy_function(_raise_unreadable, arguments, tf.bool)
+        # In this order: the path, and the box if there are any.
+        return tf.numpy_function(_raise_unreadable, [*file.values()], tf.bool)
 
     return tf.cond(
         tf.reduce_any(is_missing), explain, lambda: tf.constant(True)
@@ -198,4 +192,7 @@ def _explain(
 def _raise_unreadable(path: bytes, box: Rows | None = None) -> None:
     name = os.fsdecode(path)
     read_image(name, box)
-    raise ValueError(_UNLOADABLE.format(name))
+    raise ValueError(
+        f"The image file {name!r} cannot be loaded by TensorFlow, though "
+        "Pillow can decode it. Save it again, as JPEG or PNG."
+    )

@@ -8,15 +8,15 @@ import tensorflow as tf
 ResizeMode: TypeAlias = Literal["shortest", "longest", "squash"]
 RESIZE_MODES = get_args(ResizeMode)
 
+# Tries to find a window inside the image before its center is taken, as
+# in torchvision.
+TRIES = 10
+
 
 def resize_shortest(images: tf.Tensor, side: int) -> tf.Tensor:
-    """Resizes images so that the shorter side has a given length.
+    """Resizes images (..., H, W, C) so that the shorter side is `side`.
 
     The longer side is rounded down, as torchvision does it.
-
-    Args:
-        images: (H, W, C) or (B, H, W, C).
-        side: In pixels.
     """
     height, width = images.shape[-3:-1]
     if None not in (height, width) and min(height, width) == side:
@@ -26,19 +26,12 @@ def resize_shortest(images: tf.Tensor, side: int) -> tf.Tensor:
 
 
 def resize_longest(images: tf.Tensor, frame: tuple[int, int]) -> tf.Tensor:
-    """Resizes images so that they just fit into a frame, and pads them.
+    """Resizes images (..., H, W, C) to just fit into a frame, and pads them.
 
     The aspect ratio is kept. The side that does not fill the frame is
     rounded to whole pixels, at least one, as Pillow does it, and what is
     missing of the frame is black: half of it before and half of it, with
     the odd pixel, after the image.
-
-    Args:
-        images: (H, W, C) or (B, H, W, C).
-        frame: (height, width), in pixels.
-
-    Returns:
-        (..., *frame, C).
     """
     shape = tf.shape(images)[-3:-1]
     # In this order, and with these digits, halves are rounded as in Pillow.
@@ -54,15 +47,7 @@ def resize_longest(images: tf.Tensor, frame: tuple[int, int]) -> tf.Tensor:
 
 
 def squash(images: tf.Tensor, frame: tuple[int, int]) -> tf.Tensor:
-    """Resizes images to a frame, whatever their aspect ratio.
-
-    Args:
-        images: (H, W, C) or (B, H, W, C).
-        frame: (height, width), in pixels.
-
-    Returns:
-        (..., *frame, C).
-    """
+    """Resizes images (..., H, W, C) to a frame, whatever their aspect ratio."""
     resized = _unless_so(images, tf.shape(images)[-3:-1], tf.constant(frame))
     return _framed(resized, images, frame)
 
@@ -95,11 +80,6 @@ def _framed(
     return tf.ensure_shape(resized, (*batch, *frame, channels))
 
 
-# Tries to find a window inside the image before its center is taken, as
-# in torchvision.
-TRIES = 10
-
-
 def position(draw: tf.Tensor, room: tf.Tensor) -> tf.Tensor:
     """A whole number from 0 to `room`, from a draw uniform in [0, 1)."""
     place = tf.cast(draw * tf.cast(room + 1, tf.float32), tf.int32)
@@ -109,16 +89,7 @@ def position(draw: tf.Tensor, room: tf.Tensor) -> tf.Tensor:
 def cut_window(
     image: tf.Tensor, draws: tf.Tensor, size: tuple[int, int]
 ) -> tf.Tensor:
-    """One window of one image, faster than a batch of one.
-
-    Args:
-        image: (H, W, C).
-        draws: (2,), uniform in [0, 1): places from top and left.
-        size: (height, width) of the window.
-
-    Returns:
-        (height, width, C), of the image's type.
-    """
+    """`cut_windows` of one image, not mirrored; faster than a batch of one."""
     corner = position(draws, tf.shape(image)[:2] - size)
     return tf.slice(image, tf.pad(corner, [[0, 1]]), (*size, image.shape[2]))
 
@@ -129,16 +100,13 @@ def cut_windows(
     flip: tf.Tensor,
     size: tuple[int, int],
 ) -> tf.Tensor:
-    """One window of every image, mirrored where asked.
+    """One window (height, width) of every image, mirrored where asked.
 
     Args:
         images: (B, H, W, C).
         draws: (B, 2), uniform in [0, 1): places from top and left.
         flip: (B,) booleans.
         size: (height, width) of the windows.
-
-    Returns:
-        (B, height, width, C), of the images' type.
     """
     room = tf.shape(images)[1:3] - size
     corner = position(draws, room)
@@ -168,9 +136,6 @@ def cut_random_area(
         scale: Smallest and largest area, as fractions of the image's.
         ratio: Smallest and largest width / height.
 
-    Returns:
-        (h, w, C), of the image's type.
-
     Reference:
         Szegedy et al., "Going Deeper with Convolutions", CVPR 2015, Sec. 6.
     """
@@ -188,17 +153,13 @@ def cut_random_area(
     size = tf.where(found, tries[first], _largest(extent, ratio))
     room = shape - size
     corner = tf.where(found, position(draws[:2], room), room // 2)
-    top, left = tf.unstack(corner)
-    height, width = tf.unstack(size)
-    return image[top : top + height, left : left + width]
+    (top, left), (bottom, right) = map(tf.unstack, (corner, corner + size))
+    return image[top:bottom, left:right]
 
 
 def _largest(extent: tf.Tensor, ratio: tuple[float, float]) -> tf.Tensor:
     height, width = tf.unstack(extent)
-    size = tf.stack(
-        [
-            tf.minimum(height, width / ratio[0]),
-            tf.minimum(width, height * ratio[1]),
-        ]
-    )
-    return tf.cast(tf.maximum(tf.round(size), 1), tf.int32)
+    high = tf.minimum(height, width / ratio[0])
+    wide = tf.minimum(width, height * ratio[1])
+    size = tf.round(tf.stack([high, wide]))
+    return tf.cast(tf.maximum(size, 1), tf.int32)

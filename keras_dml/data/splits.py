@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import product
+from itertools import combinations
 from types import MappingProxyType
 from typing import Any
 
@@ -48,24 +48,17 @@ class DataSplits:
 
     def __post_init__(self) -> None:
         trained = {"train": self.train, "validation": self.validation}
-        tests = {"test": self.test, **self.tests}
-        self._check_disjoint("train", self.train, "validation", self.validation)
-        for (name, images), (other, seen) in product(
-            trained.items(), tests.items()
-        ):
-            self._check_disjoint(name, images, other, seen)
-
-    def _check_disjoint(
-        self, name: str, images: ImageSet, other: str, seen: ImageSet
-    ) -> None:
-        both = np.intersect1d(images.classes, seen.classes)
-        if len(both):
-            label = int(both[0])
-            raise ValueError(
-                f"The sets of DataSplits {self.name!r} must not share a "
-                f"class. Received: {len(both)} classes in both {name} and "
-                f"{other}, such as {images.names.get(label, label)}."
-            )
+        others = {**trained, "test": self.test, **self.tests}
+        for (name, images), (other, seen) in combinations(others.items(), 2):
+            both = np.intersect1d(images.classes, seen.classes)
+            # Test sets may have classes in common.
+            if len(both) and name in trained:
+                label = int(both[0])
+                raise ValueError(
+                    f"The sets of DataSplits {self.name!r} must not share a "
+                    f"class. Received: {len(both)} classes in both {name} and "
+                    f"{other}, such as {images.names.get(label, label)}."
+                )
 
     @cached_property
     def trainval(self) -> ImageSet:
@@ -86,11 +79,8 @@ class DataSplits:
         Args:
             images: The whole data set.
             name: Name of the data set.
-            train_classes: How many classes, or what fraction of them, are
-                for training: see `split_classes`.
-            validation: The fraction of the training classes held out: see
-                `holdout_classes`.
-            seed: Which classes those are.
+            train_classes: As for `split_classes`.
+            validation: As for `holding_out`, and so is `seed`.
         """
         trainval, test = split_classes(images, train_classes)
         return cls.holding_out(trainval, test, name, validation, seed)

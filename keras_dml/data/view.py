@@ -56,7 +56,7 @@ class View:
         # Recipes and configs bring lists.
         object.__setattr__(self, "size", tuple(self.size))
         check_choice("View", "resize_mode", self.resize_mode, RESIZE_MODES)
-        if len(self.size) != 2 or not all(_is_positive(x) for x in self.size):
+        if len(self.size) != 2 or not all(map(_is_positive, self.size)):
             raise ValueError(
                 "`size` of View must be (height, width) in pixels. "
                 f"Received: size={self.size}."
@@ -143,14 +143,7 @@ class View:
         return self.short_side, self.channels
 
     def prepared_sizes(self, sizes: Rows) -> Rows:
-        """Sizes of images after `prepare`.
-
-        Args:
-            sizes: (height, width) of the images, (N, 2).
-
-        Returns:
-            (N, 2).
-        """
+        """Sizes (height, width) of images, (N, 2), after `prepare`."""
         if self.frame:
             return np.broadcast_to(self.frame, sizes.shape)
         return sizes * self.short_side // sizes.min(axis=1, keepdims=True)
@@ -174,9 +167,6 @@ class View:
     def prepare(self, images: Any) -> tf.Tensor:
         """What `apply` does before the cut: channels and size.
 
-        Args:
-            images: As for `apply`.
-
         Returns:
             (..., H, W, channels) in `frame`, or with `short_side`; uint8 if
             the images are, and float32 otherwise.
@@ -187,26 +177,19 @@ class View:
         # The smaller number of channels is cheaper to resize.
         if self.channels == 1:
             images = to_channels(images, 1)
-        return to_channels(self._resized(images), self.channels)
-
-    def _resized(self, images: tf.Tensor) -> tf.Tensor:
         if self.frame is None:
-            return resize_shortest(images, self.short_side)
-        to_frame = squash if self.resize_mode == "squash" else resize_longest
-        return to_frame(images, self.frame)
+            resized = resize_shortest(images, self.short_side)
+        elif self.resize_mode == "squash":
+            resized = squash(images, self.frame)
+        else:
+            resized = resize_longest(images, self.frame)
+        return to_channels(resized, self.channels)
 
 
 def to_channels(images: tf.Tensor, channels: int) -> tf.Tensor:
-    """Gray to RGB or RGB to gray, where the images are not so already.
+    """Gray (..., 1) to RGB (..., 3) or back, if the images are not so already.
 
     The type is kept, and gray levels become whole.
-
-    Args:
-        images: (..., H, W, 1) or (..., H, W, 3), the last dimension static.
-        channels: 1 or 3.
-
-    Raises:
-        ValueError: If the images have neither 1 nor 3 channels.
     """
     given = images.shape[-1]
     if given not in (1, 3):
@@ -225,7 +208,7 @@ def to_channels(images: tf.Tensor, channels: int) -> tf.Tensor:
 
 
 def center_crop(images: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
-    """Cuts the center out of images."""
+    """The center of images (..., H, W, C)."""
     height, width = size
     shape = tf.shape(images)[-3:-1]
     top, left = tf.unstack((shape - size) // 2)
