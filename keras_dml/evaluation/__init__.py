@@ -3,7 +3,6 @@
 A module in this folder that registers metrics needs no line here.
 """
 
-from keras_dml.evaluation._embed import embed
 from keras_dml.evaluation._evaluate import evaluate, evaluate_embeddings
 from keras_dml.evaluation.clustering import kmeans
 from keras_dml.evaluation.confidence import (
@@ -13,7 +12,7 @@ from keras_dml.evaluation.confidence import (
     bootstrap,
     compare,
 )
-from keras_dml.evaluation.inputs import Protocol, one_per_class
+from keras_dml.evaluation.inputs import Protocol, embed, one_per_class
 from keras_dml.evaluation.metrics import METRICS
 from keras_dml.evaluation.ranks.ranked_positives import Limits
 from keras_dml.evaluation.ranks.search import Ranks

@@ -69,11 +69,9 @@ def evaluate(
         >>> results = evaluate(model, images, metrics=("map@r", "nmi"))
         >>> results["map@r"]
     """
-    evaluation = _Evaluation(
-        "evaluate", metrics, ks, distance, protocol, memory, seeds, progress
-    )
+    asked = metrics, ks, distance, protocol, memory, seeds, progress
     given = model, examples, gallery, exclude, batch_size, progress
-    return evaluation.of(inputs.from_model(*given))
+    return _Evaluation("evaluate", *asked).of(inputs.from_model(*given))
 
 
 def evaluate_embeddings(
@@ -145,10 +143,8 @@ def evaluate_embeddings(
         >>> results = evaluate_embeddings(embeddings, labels, metrics="map@r")
         >>> results["map@r"]
     """
-    owner = "evaluate_embeddings"
-    evaluation = _Evaluation(
-        owner, metrics, ks, distance, protocol, memory, seeds, progress
-    )
+    asked = metrics, ks, distance, protocol, memory, seeds, progress
+    evaluation = _Evaluation("evaluate_embeddings", *asked)
     given = embeddings, labels, gallery, gallery_labels, exclude
     return evaluation.of(inputs.from_embeddings(*given))
 

@@ -113,13 +113,8 @@ def f1(labels: Rows, clusters: Rows) -> float:
         labels: Class of every point, (N,).
         clusters: Cluster of every point, (N,).
     """
-    _, class_of = np.unique(labels, return_inverse=True)
-    _, cluster_of = np.unique(clusters, return_inverse=True)
-    both = class_of.astype(np.int64) * (cluster_of.max() + 1) + cluster_of
-    hits = _pairs(np.unique(both, return_counts=True)[1])
-    pairs = _pairs(np.bincount(class_of)) + _pairs(np.bincount(cluster_of))
-    return 2 * hits / pairs if pairs else 0.0
+    from sklearn.metrics.cluster import pair_confusion_matrix
 
-
-def _pairs(sizes: Rows) -> int:
-    return int((sizes * (sizes - 1) // 2).sum())
+    (_, false), (missed, hits) = pair_confusion_matrix(labels, clusters)
+    all_of_both = 2 * hits + false + missed
+    return float(2 * hits / all_of_both) if all_of_both else 0.0

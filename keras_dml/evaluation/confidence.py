@@ -1,6 +1,5 @@
 """Confidence intervals of results, and paired comparisons of two models."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,6 +7,7 @@ import numpy as np
 from keras_dml.evaluation.results import Results
 from keras_dml.utils.arguments import check_choice, check_count, check_fraction
 from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.vectors import blocks
 
 UNITS = ("queries", "classes")
 
@@ -226,23 +226,22 @@ def _resampled(
         axis=1,
     )
     sizes = np.bincount(unit_of_query, minlength=count).astype(np.float64)
-    parts = [
-        (weights @ sums) / (weights @ sizes)[:, None]
-        for weights in _weights(count, num_resamples, seed)
-    ]
-    return np.concatenate(parts)
-
-
-def _weights(count: int, num_resamples: int, seed: int) -> Iterator[FloatArray]:
-    """How often each unit is drawn, (chunk, count), chunk by chunk."""
     rng = np.random.default_rng(seed)
-    chunk = max(1, 2**21 // count)
-    for start in range(0, num_resamples, chunk):
-        size = min(chunk, num_resamples - start)
-        drawn = rng.integers(0, count, (size, count))
-        drawn += count * np.arange(size)[:, None]
-        counts = np.bincount(drawn.ravel(), minlength=size * count)
-        yield counts.reshape(size, count).astype(np.float64)
+    means = np.empty((num_resamples, values.shape[1]))
+    for some in blocks(num_resamples, max(1, 2**21 // count)):
+        times = times_drawn(rng, some.stop - some.start, count)
+        means[some] = (times @ sums) / (times @ sizes)[:, None]
+    return means
+
+
+def times_drawn(
+    rng: np.random.Generator, samples: int, units: int
+) -> FloatArray:
+    """How often samples of `units` have each of them, (samples, units)."""
+    drawn = rng.integers(0, units, (samples, units))
+    drawn += units * np.arange(samples)[:, None]
+    times = np.bincount(drawn.ravel(), minlength=samples * units)
+    return times.reshape(samples, units).astype(np.float64)
 
 
 def _ends(means: FloatArray, confidence: float) -> FloatArray:

@@ -77,8 +77,7 @@ class Metric:
     def limits(self) -> Limits:
         """Ranks that it needs exactly, if it is a function of ranks."""
         limits = self.entry.details.get("limits", Limits(every=UNLIMITED))
-        found: Limits = limits(*self.arguments) if callable(limits) else limits
-        return found
+        return limits(*self.arguments) if callable(limits) else limits
 
     @property
     def definition(self) -> str:
@@ -122,15 +121,7 @@ def metric(name: str) -> Metric | None:
 def expanded(
     metrics: str | Sequence[str], ks: Sequence[int], owner: str
 ) -> list[Metric]:
-    """Metrics by name, with every `@k` replaced by each of `ks`.
-
-    Args:
-        metrics: Names, or one name.
-        ks: What k stands for.
-        owner: The function whose arguments they are.
-
-    Returns:
-        Different metrics, in order.
+    """Different metrics by their names, in order; `@k` stands for all `ks`.
 
     Raises:
         ValueError: If a name is unknown, or k is needed and not positive.

@@ -31,19 +31,15 @@ def positive_pairs(
     order = np.argsort(inverse, kind="stable").astype(np.int64)
     starts = np.cumsum(counts) - counts
     pairs = counts * (counts - 1) // 2
-    if not pairs.sum():
-        return np.empty(0, np.int64), np.empty(0, np.int64)
     if pairs.sum() > ENUMERABLE:
         drawn = rng.choice(len(counts), most, p=pairs / pairs.sum())
         i = rng.integers(counts[drawn])
         j = (i + 1 + rng.integers(counts[drawn] - 1)) % counts[drawn]
         return order[starts[drawn] + i], order[starts[drawn] + j]
-    listed = [
-        start + np.stack(np.triu_indices(count, k=1))
-        for start, count in zip(starts, counts, strict=True)
-    ]
-    first, second = order[np.concatenate(listed, axis=1)]
-    return _some(first, second, most, rng)
+    listed = [np.empty((2, 0), np.int64)]
+    for start, count in zip(starts, counts, strict=True):
+        listed.append(start + np.stack(np.triu_indices(count, k=1)))
+    return _some(order[np.concatenate(listed, axis=1)], most, rng)
 
 
 def negative_pairs(
@@ -53,25 +49,23 @@ def negative_pairs(
     rng = np.random.default_rng(seed)
     count = len(labels)
     if count * (count - 1) // 2 <= ENUMERABLE:
-        first, second = (x.astype(np.int64) for x in np.triu_indices(count, 1))
-        differ = labels[first] != labels[second]
-        return _some(first[differ], second[differ], most, rng)
-    first = np.empty(0, np.int64)
-    second = np.empty(0, np.int64)
-    if len(np.unique(labels)) < 2:
-        return first, second
-    while len(first) < most:
-        i, j = rng.integers(count, size=(2, most))
-        differ = labels[i] != labels[j]
-        first = np.concatenate([first, i[differ]])
-        second = np.concatenate([second, j[differ]])
-    return first[:most], second[:most]
+        pairs = np.stack(np.triu_indices(count, k=1))
+        return _some(_that_differ(pairs, labels), most, rng)
+    found = np.empty((2, 0), np.int64)
+    while found.shape[1] < most and len(np.unique(labels)) > 1:
+        drawn = _that_differ(rng.integers(count, size=(2, most)), labels)
+        found = np.concatenate([found, drawn], axis=1)
+    return found[0, :most], found[1, :most]
+
+
+def _that_differ(pairs: Rows, labels: Rows) -> Rows:
+    return pairs[:, labels[pairs[0]] != labels[pairs[1]]]
 
 
 def _some(
-    first: Rows, second: Rows, most: int, rng: np.random.Generator
+    pairs: Rows, most: int, rng: np.random.Generator
 ) -> tuple[Rows, Rows]:
-    if len(first) <= most:
-        return first, second
-    picked = np.sort(rng.choice(len(first), most, replace=False))
-    return first[picked], second[picked]
+    if pairs.shape[1] > most:
+        chosen = rng.choice(pairs.shape[1], most, replace=False)
+        pairs = pairs[:, np.sort(chosen)]
+    return pairs[0], pairs[1]

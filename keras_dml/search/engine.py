@@ -37,7 +37,7 @@ class Engine:
         self.parameters = faiss_kinds.set_parameters(index, parameters)
         self.is_exact = factory == EXACT
         self.ids = ids
-        self._has_lists = faiss_kinds.lists_of(index) is not None
+        self._lists = faiss_kinds.lists_of(index)
         # Inverted files keep ids themselves; others number their vectors.
         self._has_ids = faiss_kinds.keeps_ids(index)
 
@@ -69,11 +69,10 @@ class Engine:
     @property
     def vectors(self) -> FloatArray:
         """The vectors of an exact index, (N, D), where faiss has them."""
-        import faiss
-
-        count, dim = self.index.ntotal, self.dim
-        flat: FloatArray = faiss.rev_swig_ptr(self.index.get_xb(), count * dim)
-        return flat.reshape(count, dim)
+        shape = self.index.ntotal, self.dim
+        faiss, start = faiss_kinds.library(), self.index.get_xb()
+        flat: FloatArray = faiss.rev_swig_ptr(start, shape[0] * shape[1])
+        return flat.reshape(shape)
 
     def add(self, x: UnitEmbeddings, ids: Rows) -> None:
         """Adds vectors, (N, D), by ids greater than before, or raises."""
@@ -103,8 +102,7 @@ class Engine:
     def remove(self, ids: Rows) -> None:
         """Removes vectors, or leaves them to be hidden where faiss cannot.
 
-        Raises:
-            ValueError: If this kind of index can do neither.
+        ValueError if this kind of index can do neither.
         """
         selector = faiss_kinds.library().IDSelectorBatch(self._labels(ids))
         try:
@@ -165,8 +163,11 @@ class Engine:
         self, queries: FloatArray, k: int, limit: int, parameters: Any
     ) -> tuple[FloatArray, Rows]:
         """The nearest vectors that this kind of index finds."""
-        if self._has_lists:
-            faiss_kinds.share_threads(self.index, len(queries))
+        if self._lists is not None:
+            # faiss gives each query one thread, and leaves others idle. Mode 1
+            # divides the lists of a query, mode 0 the queries.
+            threads = faiss_kinds.library().omp_get_max_threads()
+            self._lists.parallel_mode = int(len(queries) < threads)
         # A NumPy integer would be refused.
         scores, labels = self.index.search(
             queries, min(k, int(limit)), params=parameters

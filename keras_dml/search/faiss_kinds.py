@@ -29,8 +29,8 @@ def read(path: Path, dim: int, count: int, factory: str) -> Any:
     """The index in a file, which may be from a stranger.
 
     Raises:
-        ValueError: If it has not `count` vectors of `dim` dimensions, was not
-            made by this factory string, or cannot be read.
+        ValueError: If it is not of `count` vectors of `dim` dimensions and
+            of this kind, or cannot be read.
     """
     faiss = library()
     size = path.stat().st_size
@@ -194,14 +194,6 @@ def lists_of(index: Any) -> Any:
     """What searches inverted files in an index; None without them."""
     inner = _inner(index)
     return inner if isinstance(inner, library().IndexIVF) else None
-
-
-def share_threads(index: Any, queries: int) -> None:
-    """Lets all threads work on fewer queries than there are threads."""
-    # faiss gives each query one thread, and leaves the others idle. Mode 1
-    # divides the lists of a query, mode 0 the queries.
-    is_few = queries < library().omp_get_max_threads()
-    lists_of(index).parallel_mode = int(is_few)
 
 
 def selecting(index: Any, chosen: Rows) -> Any:

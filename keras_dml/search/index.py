@@ -51,6 +51,7 @@ class Index:
     Attributes:
         threshold: From which score on two images are of one class; None
             before it is calibrated.
+        recall: What it missed when it was built; None for exact ones.
 
     Raises:
         ValueError: If embeddings are not finite or zero, if lengths
@@ -74,9 +75,9 @@ class Index:
         self._encoder = Encoder(model)
         self._engine = Engine.trained(x, factory, parameters)
         ids = self._insert(x, values)
-        self._recall: recall.Recall | None = None
+        self.recall: recall.Recall | None = None
         if not self._engine.is_exact:
-            self._recall = recall.measure(self._engine, x.array, ids)
+            self.recall = recall.measure(self._engine, x.array, ids)
         # The folder that it was read from or saved in, and as what version.
         self._origin: tuple[Path | None, str | None] = None, None
 
@@ -100,8 +101,7 @@ class Index:
             model: From images, pixels in 0 to 255, to embeddings.
             images: An `ImageSet`; or files or pixels, which have no label.
             columns: Further columns, or those to replace.
-            factory: See `Index`.
-            parameters: See `Index`.
+            factory, parameters: As for `Index`.
             batch_size: Images embedded at a time.
 
         Raises:
@@ -283,17 +283,16 @@ class Index:
             hidden=tuple(np.setdiff1d(engine.ids, rows.ids).tolist()),
             factory=self.factory,
             parameters=self.parameters,
-            recall=self._recall,
+            recall=self.recall,
             threshold=self.threshold,
             model=encoder.identity,
             faiss=faiss_kinds.library().__version__,
         )
-        # Rows, then vectors, then the model.
         writers = {store.ROWS: rows.write, store.VECTORS: engine.write}
         if include_model and encoder.exists:
             writers[store.MODEL] = encoder.model.save
-        origin, version = self._origin
-        version = version if origin == folder else None
+        origin, known = self._origin
+        version = known if origin == folder else None
         version = store.save(folder, content, writers, version, overwrite)
         self._origin = (folder, version)
 
@@ -322,7 +321,7 @@ class Index:
         index = cls(np.empty((0, engine.dim)))
         index._engine, index._rows = engine, rows
         index._encoder = Encoder(identity=content.model, file=file)
-        index._recall, index.threshold = content.recall, content.threshold
+        index.recall, index.threshold = content.recall, content.threshold
         index._origin = (folder, version)
         if model is not None:
             index._encoder.use(model)
@@ -348,11 +347,6 @@ class Index:
     def parameters(self) -> str:
         """How thoroughly it searches, as faiss calls it."""
         return self._engine.parameters
-
-    @property
-    def recall(self) -> recall.Recall | None:
-        """What it missed when it was built; None for exact ones."""
-        return self._recall
 
     @property
     def ids(self) -> Rows:

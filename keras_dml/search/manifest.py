@@ -2,13 +2,13 @@
 
 import functools
 import json
-import math
 import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
+from annotated_types import Ge, Le
 from xxhash import xxh3_128_hexdigest
 
 from keras_dml.evaluation.verification import Threshold
@@ -18,8 +18,6 @@ from keras_dml.search.recall import Recall
 FORMAT, FORMAT_VERSION = "keras_dml.search", 3
 
 VECTORS, ROWS, MODEL = PARTS = ("vectors.faiss", "rows.json", "model.keras")
-
-MOST_DIMENSIONS = 2**18
 
 
 class IndexFileError(ValueError):
@@ -47,9 +45,9 @@ class Content:
         faiss: The version of faiss that wrote it.
     """
 
-    dim: int
-    rows: int
-    next_id: int
+    dim: Annotated[int, Ge(1), Le(2**18)]
+    rows: Annotated[int, Ge(0)]
+    next_id: Annotated[int, Le(2**63 - 1)]
     hidden: tuple[int, ...]
     factory: str
     parameters: str
@@ -60,22 +58,16 @@ class Content:
 
     def check(self, has_model: bool) -> None:
         """Raises ValueError where types are right and values are not."""
-        count = self.rows + len(self.hidden)
-        identity, threshold = self.model, self.threshold
-        shape = [len(x) for x in identity.test_embeddings] if identity else []
-        for fits, what in (
-            (0 < self.dim <= MOST_DIMENSIONS, f"dim={self.dim}"),
-            (
-                0 <= self.rows <= count <= self.next_id < 2**63,
+        if self.rows + len(self.hidden) > self.next_id:
+            raise ValueError(
                 f"rows={self.rows} with {len(self.hidden)} hidden and "
-                f"next_id={self.next_id}",
-            ),
-            (not threshold or math.isfinite(threshold.value), f"{threshold}"),
-            (identity or not has_model, "it does not say which model it has"),
-            (shape in ([], 2 * [self.dim]), "its model is of another size"),
-        ):
-            if not fits:
-                raise ValueError(what)
+                f"next_id={self.next_id}"
+            )
+        if self.model is None:
+            if has_model:
+                raise ValueError("it does not say which model it has")
+        elif [len(x) for x in self.model.test_embeddings] != [self.dim] * 2:
+            raise ValueError("its model is of another size")
 
 
 @dataclass(frozen=True)
@@ -131,7 +123,11 @@ class Manifest:
             )
         if plain.pop("checksum", None) != _checksum(plain):
             raise ValueError("its checksum does not fit")
-        manifest = _typed(text)
+        try:
+            manifest: Manifest = _adapter().validate_json(text, strict=True)
+        except ValueError as error:
+            # Of pydantic's lines the first error is the second and third.
+            raise ValueError(" ".join(str(error).split("\n")[1:3])) from None
         manifest._check()
         return manifest
 
@@ -157,15 +153,6 @@ def _adapter() -> Any:
     from pydantic import TypeAdapter
 
     return TypeAdapter(Manifest)
-
-
-def _typed(text: str) -> Manifest:
-    try:
-        manifest: Manifest = _adapter().validate_json(text, strict=True)
-    except ValueError as error:
-        # Of pydantic's lines the first error is the second and third.
-        raise ValueError(" ".join(str(error).split("\n")[1:3])) from None
-    return manifest
 
 
 def _checksum(plain: Mapping[str, Any]) -> str:

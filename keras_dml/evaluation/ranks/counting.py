@@ -122,13 +122,11 @@ class Counter:
         )
         pairs = pairs.select(others)
         places, unsure = keys.locate(pairs)
+        undecided = pairs.select(unsure)
         if len(unsure) > UNDECIDED_SHARE * band.values.size:
-            wide = self._in_float64(band, pairs.select(unsure))
-            places[unsure], still_unsure = keys.locate(wide)
-            unsure = unsure[still_unsure]
-            undecided = wide.select(still_unsure)
-        else:
-            undecided = pairs.select(unsure)
+            undecided = self._in_float64(band, undecided)
+            places[unsure], still = keys.locate(undecided)
+            unsure, undecided = unsure[still], undecided.select(still)
         places[unsure] = self._decide(undecided, keys)
         precedes_any = places > self.positives.starts[pairs.query]
         return places[precedes_any] - 1

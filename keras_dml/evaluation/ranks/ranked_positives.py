@@ -28,7 +28,7 @@ places 1 and 0 are beyond, only place 2 matters, and of what is yet to come
 images with scores below the cutoff .9 need not be looked at.
 """
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 
@@ -62,20 +62,13 @@ class Limits:
 
     first: int = 0
     every: int = 0
-    extra: int | None = None
+    extra: int = -BEYOND
 
     def __or__(self, other: "Limits") -> "Limits":
-        extras = [x.extra for x in (self, other) if x.extra is not None]
-        return Limits(
-            max(self.first, other.first),
-            max(self.every, other.every),
-            max(extras, default=None),
-        )
+        return Limits(*map(max, astuple(self), astuple(other)))
 
     def of_every(self, counts: Rows) -> Rows:
         """Limit for all relevant images of queries with R = `counts`."""
-        if self.extra is None:
-            return np.full(len(counts), self.every, np.int64)
         return np.maximum(self.every, counts + self.extra)
 
 
@@ -125,25 +118,23 @@ class RankedPositives:
         )
 
     def note_best(self, queries: Rows, counts: Rows) -> None:
-        """Notes numbers of images that precede all positives of queries.
+        """Notes how many images precede all positives of different queries.
 
-        Args:
-            queries: Different queries, (n,).
-            counts: (n,), 0 for a query without positives.
+        `counts`, (n,), are 0 for queries without positives.
         """
         some = counts > 0
         self._noted[self.starts[queries[some] + 1] - 1] += counts[some]
 
     def advance(self, places: Rows, pairs: Pairs, exact: FloatArray) -> Rows:
-        """Moves each image up to the first place that it does not precede.
+        """Moves images, of exact scores, up to what they do not precede.
 
         Args:
-            places: A place of its query that is no better than that, (n,).
-            pairs: The queries and images.
-            exact: Their exact scores, (n,).
+            places: A place of its query that each precedes or that is the
+                first that it does not, (n,).
 
         Returns:
-            (n,), the next query's first place if it precedes all.
+            The first place that each does not precede, (n,): the next
+            query's first if it precedes all.
         """
         places = places.copy()
         ends = self.starts[pairs.query + 1]
@@ -220,11 +211,7 @@ class Keys:
     it is at place 4, so it precedes place 3 and is worse than place 4. With
     −.5 its key is 3.5 and the first place above it is 3, where the list of
     query 1 starts: it precedes none.
-
-    Args:
-        positives: The positives of all queries.
-        queries: The block.
-        offset: What scores were lessened by.
+    `offset` is what scores were lessened by.
     """
 
     def __init__(
@@ -242,13 +229,11 @@ class Keys:
         self._rounding = 4 * np.spacing(largest)
 
     def locate(self, pairs: Pairs) -> tuple[Rows, Rows]:
-        """The first place above each score, and which of them are unsure.
+        """The first place above each score, (n,), and which are unsure, (m,).
 
-        Returns:
-            Places, (n,), and where in that, (m,), a positive is nearer to
-            the score than its error.
+        Of these a positive is nearer to the score than its error.
         """
-        key = self._key(pairs)
+        key = pairs.score + STRIDE * (pairs.query - self._first_query)
         at = np.searchsorted(self._keys, key)
         tolerance = pairs.tolerance + self._rounding
         unsure = key - self._keys[at - 1] <= tolerance
@@ -257,11 +242,6 @@ class Keys:
 
     def lower_bounds(self, pairs: Pairs) -> Rows:
         """The first place that each true score may not exceed, (n,)."""
-        key = self._key(pairs) - pairs.tolerance - self._rounding
+        key = pairs.score + STRIDE * (pairs.query - self._first_query)
+        key = key - pairs.tolerance - self._rounding
         return np.searchsorted(self._keys, key) - 1 + self._first_place
-
-    def _key(self, pairs: Pairs) -> FloatArray:
-        key: FloatArray = pairs.score + STRIDE * (
-            pairs.query - self._first_query
-        )
-        return key

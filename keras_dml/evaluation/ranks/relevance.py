@@ -65,10 +65,6 @@ class Positives:
 class Relevance:
     """Same class, but not the same row and not the same group.
 
-    Args:
-        queries: Images that are searched for. An attribute.
-        gallery: Images to search among. An attribute.
-
     Attributes:
         upper_counts: At most so many relevant images has each query, (Q,).
     """

@@ -110,14 +110,7 @@ class Scores:
         """Scores of pairs, computed in float64 one pair at a time.
 
         A score depends on nothing but the two vectors: pairs of equal
-        vectors have equal scores, wherever they stand.
-
-        Args:
-            query_rows: (n,) rows of the queries.
-            gallery_rows: (n,) rows of the gallery images.
-
-        Returns:
-            (n,) float64.
+        vectors have equal scores, wherever they stand. (n,) rows each.
         """
         result = np.empty(len(query_rows), np.float64)
         # Small enough for the cache.
@@ -157,10 +150,7 @@ class Scores:
 
 
 def _scale(largest: float, most: int) -> float:
-    """A power of two, which changes no digit, that brings it down to 1.
-
-    Between 2**-most and 2**most.
-    """
+    """The power of two, at most 2**±most, that brings it down to 1."""
     if not largest:
         return 1.0
     return float(2.0 ** -np.clip(np.ceil(np.log2(largest)), -most, most))

@@ -1,10 +1,9 @@
 """Search for exact ranks: queries and gallery, block by block, in threads."""
 
-import functools
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,8 +26,8 @@ SHARED_PRODUCT = 0.9
 BYTES_OF_POSITIVE = 128
 """What a relevant image takes at most while its rank is found."""
 
-
-Job = Callable[[], None]
+Job = tuple[slice, slice, FloatArray, bool]
+"""Queries, gallery images, their right factor, and whether it serves both."""
 
 
 @dataclass(frozen=True)
@@ -105,23 +104,17 @@ def search(
             counter = Counter(scores, relevance, panel, limits)
             about = f"Searching for {panel.stop} of {len(queries)}"
             gallery_blocks = tracked(columns, len(columns), about, progress)
-            jobs = _jobs(counter, scores, gallery_blocks, side, symmetric)
-            _run(pool, jobs, 2 * threads)
+            waiting: deque[Future[None]] = deque()
+            for job in _jobs(counter, scores, gallery_blocks, side, symmetric):
+                waiting.append(pool.submit(_count, counter, *job))
+                if len(waiting) == 2 * threads:
+                    waiting.popleft().result()
+            for future in waiting:
+                future.result()
             counts = np.diff(counter.positives.starts)
             found = np.flatnonzero(counts)
             ranks = counter.positives.ranks()
             yield Ranks(found + panel.start, counts[found], ranks)
-
-
-def _run(pool: Executor, jobs: Iterator[Job], most: int) -> None:
-    """Runs jobs in their order, with at most so many waiting."""
-    waiting: deque[Future[None]] = deque()
-    for job in jobs:
-        waiting.append(pool.submit(job))
-        if len(waiting) >= most:
-            waiting.popleft().result()
-    for future in waiting:
-        future.result()
 
 
 def _jobs(
@@ -131,7 +124,7 @@ def _jobs(
     side: int,
     symmetric: bool,
 ) -> Iterator[Job]:
-    """Counts every pair of a query and a gallery image once."""
+    """What `_count` takes, so that every pair is counted once."""
     queries = [] if symmetric else blocks(counter.size, side)
     for items in gallery:
         if symmetric:
@@ -139,9 +132,7 @@ def _jobs(
         right = scores.right(items)
         for rows in queries:
             mirrored = symmetric and rows != items
-            yield functools.partial(
-                _count, counter, rows, items, right, mirrored
-            )
+            yield rows, items, right, mirrored
 
 
 def _count(

@@ -1,4 +1,4 @@
-"""Pair counts: similarities of all pairs of images, on a fine grid."""
+"""Pair counts: similarities of pairs of images, of all and of samples."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from keras_dml.evaluation.confidence import times_drawn
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks
 
@@ -17,6 +18,12 @@ CELLS = round(2 / STEP) + 1
 """Cell i holds scores from −1 + i·STEP on, below those of the next cell."""
 
 _SIDE = 1024
+
+MOST_UNITS = 512
+"""With more classes, groups of them are drawn: time grows as the square."""
+
+_QUANTILES = 128
+_UNIT_ROWS, _UNIT_PAIRS = 256, 2**21
 
 Block = tuple[slice, slice, Rows, NDArray[np.bool_]]
 
@@ -29,10 +36,8 @@ class PairCounts:
     them are of all pairs, exactly.
 
     Attributes:
-        accepted_positive: Pairs of one class from each threshold on,
-            (CELLS + 1,).
-        accepted_negative: Pairs of two classes from each threshold on,
-            (CELLS + 1,).
+        accepted_positive: Pairs of one class, (CELLS + 1,).
+        accepted_negative: Pairs of two classes, (CELLS + 1,).
     """
 
     accepted_positive: Rows
@@ -50,12 +55,7 @@ class PairCounts:
 
 
 def count_pairs(x: FloatArray, labels: Rows) -> PairCounts:
-    """Counts all N(N − 1)/2 pairs, in memory that does not depend on N.
-
-    Args:
-        x: Unit embeddings, (N, D).
-        labels: Classes, (N,).
-    """
+    """Counts all N(N − 1)/2 pairs, in memory that does not depend on N."""
     # By position: a cell's pairs are accepted from the threshold below it
     # on, and by the last threshold none are.
     positive = np.zeros(CELLS + 1, np.int64)
@@ -112,3 +112,99 @@ def _cells(scores: FloatArray) -> Rows:
     # Towards zero, which is down: rounding may only just leave [-1, 1].
     cells = scores.astype(np.int64)
     return np.clip(cells, 0, CELLS - 1, out=cells)
+
+
+class ClassBootstrap:
+    """Draws classes, or groups of them, as `calibrate` says; counts pairs.
+
+    The pairs of two copies of one class are left out: they are of one
+    class, and some of an image with itself.
+
+    Args:
+        x: Unit embeddings, (N, D).
+        classes: Classes, numbered from 0, (N,).
+        num_resamples: Number of samples, B.
+        seed: Seed of the draws.
+    """
+
+    def __init__(
+        self, x: FloatArray, classes: Rows, num_resamples: int, seed: int
+    ) -> None:
+        rng = np.random.default_rng(seed)
+        count = int(classes.max()) + 1
+        self._units = min(count, MOST_UNITS)
+        unit = rng.permutation(count)[classes] % self._units
+        order = np.argsort(unit, kind="stable")
+        self._x = x[order].astype(np.float64)
+        self._classes = classes[order]
+        self._unit = unit[order]
+        self._starts = np.searchsorted(self._unit, np.arange(self._units + 1))
+        self._times = times_drawn(rng, num_resamples, self._units)
+
+    def accepted(self, positions: Rows) -> tuple[FloatArray, FloatArray]:
+        """Pairs of one class and of two that samples accept, (B, T) each.
+
+        Args:
+            positions: Of thresholds, as in `PairCounts`, ascending, (T,).
+        """
+        bins = np.searchsorted(positions, np.arange(CELLS), side="right")
+        shape = len(self._times), len(positions) + 1
+        hits, false = np.zeros(shape), np.zeros(shape)
+        for unit in range(self._units):
+            positive, negative = self._counts(unit, bins, shape[1])
+            times = self._times[:, unit, None]
+            hits += times * positive
+            false += times * negative[unit]
+            # As often as the product says of how often both are drawn.
+            later = slice(unit + 1, None)
+            false += times * (self._times[:, later] @ negative[later])
+        return _from_each_on(hits), _from_each_on(false)
+
+    def _counts(
+        self, unit: int, bins: Rows, width: int
+    ) -> tuple[FloatArray, FloatArray]:
+        """Pairs of a unit's images with each other and with later ones.
+
+        Those of one class by bin, (width,), and those of two by the unit of
+        the other image and by bin, (units, width).
+        """
+        positive = np.zeros(width)
+        negative = np.zeros((self._units, width))
+        own = slice(*self._starts[unit : unit + 2].tolist())
+        for rows, columns, cells, later in pair_blocks(
+            self._x, own, _UNIT_ROWS, _UNIT_PAIRS
+        ):
+            found = bins[cells]
+            same = self._classes[rows, None] == self._classes[columns]
+            positive += np.bincount(found[later & same], minlength=width)
+            place = self._unit[columns] * width + found
+            tally = np.bincount(place[later & ~same], minlength=negative.size)
+            negative += tally.reshape(negative.shape)
+        return positive, negative
+
+
+def quantile_positions(counts: PairCounts) -> Rows:
+    """Thresholds between which rates change little, ascending.
+
+    Quantiles of the pairs of one class, and of those of two by powers, as
+    small false positive rates matter as much as large ones.
+    """
+    shares = np.linspace(0, 1, _QUANTILES)
+    powers = np.geomspace(1 / counts.negatives, 1, _QUANTILES)
+    found = [
+        _reaching(counts.accepted_positive, shares * counts.positives),
+        _reaching(counts.accepted_negative, powers * counts.negatives),
+        np.array([0, CELLS]),
+    ]
+    return np.unique(np.concatenate(found))
+
+
+def _reaching(accepted: Rows, most: FloatArray) -> Rows:
+    """The first position that accepts no more than each of some numbers."""
+    return len(accepted) - np.searchsorted(accepted[::-1], most, "right")
+
+
+def _from_each_on(tally: FloatArray) -> FloatArray:
+    """Sums over the bins above each edge, (B, T)."""
+    sums: FloatArray = np.cumsum(tally[:, ::-1], axis=1)[:, ::-1]
+    return sums[:, 1:]

@@ -6,13 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from keras_dml.evaluation.verification.class_bootstrap import (
-    ClassBootstrap,
-    quantile_positions,
-)
 from keras_dml.evaluation.verification.pair_counts import (
+    ClassBootstrap,
     PairCounts,
     count_pairs,
+    quantile_positions,
     threshold_at,
 )
 from keras_dml.utils.arguments import check_count, check_fraction

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from keras_dml.evaluation.verification import class_bootstrap
-from keras_dml.evaluation.verification.class_bootstrap import ClassBootstrap
-from keras_dml.evaluation.verification.pair_counts import STEP
+from keras_dml.evaluation.verification import pair_counts
+from keras_dml.evaluation.verification.pair_counts import STEP, ClassBootstrap
 from tests.evaluation.verification.all_pairs import embeddings
 
 
@@ -14,9 +13,9 @@ def test_bootstrap_counts_are_those_of_drawn_classes(
     most_units, monkeypatch
 ) -> None:
     """Samples written out image by image, class copies kept apart."""
-    monkeypatch.setattr(class_bootstrap, "MOST_UNITS", most_units)
-    monkeypatch.setattr(class_bootstrap, "_ROWS", 3)
-    monkeypatch.setattr(class_bootstrap, "_PAIRS", 40)
+    monkeypatch.setattr(pair_counts, "MOST_UNITS", most_units)
+    monkeypatch.setattr(pair_counts, "_UNIT_ROWS", 3)
+    monkeypatch.setattr(pair_counts, "_UNIT_PAIRS", 40)
     x, labels = embeddings(classes=9, images=4)
     classes = labels // 7
     bootstrap = ClassBootstrap(x, classes, num_resamples=6, seed=1)
