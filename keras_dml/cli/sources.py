@@ -11,7 +11,7 @@ import numpy as np
 from keras_dml.data import ImageSet, concatenate, image_folder
 from keras_dml.data.folder import EXTENSIONS
 from keras_dml.recipes import Recipe
-from keras_dml.reports.pictures import thumbnail
+from keras_dml.reports.html import thumbnail
 
 SPLITS = ("train", "validation", "test")
 

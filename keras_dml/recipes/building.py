@@ -13,8 +13,7 @@ from keras_dml.methods.declaration import Arguments, find
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.optimizers import COUPLED
 from keras_dml.recipes import num_classes
-from keras_dml.recipes.named_sections import looked_up
-from keras_dml.recipes.schema import Recipe, Schedule, Steps
+from keras_dml.recipes.schema import Recipe, Schedule, Steps, looked_up
 from keras_dml.utils.types import Shape
 
 

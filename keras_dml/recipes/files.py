@@ -7,8 +7,7 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from keras_dml.recipes.named_sections import recipe_type
-from keras_dml.recipes.schema import Recipe
+from keras_dml.recipes.schema import Recipe, recipe_type
 from keras_dml.utils.arguments import did_you_mean
 
 

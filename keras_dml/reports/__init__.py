@@ -1,8 +1,7 @@
 """Finished runs as figures and as one page to read."""
 
 from keras_dml.reports.analysis import Run
-from keras_dml.reports.compare import comparisons
-from keras_dml.reports.figures import RunFigure, figures_of
+from keras_dml.reports.figures import RunFigure, comparisons, figures_of
 from keras_dml.reports.page import report
 
 __all__ = ["Run", "RunFigure", "comparisons", "figures_of", "report"]

@@ -9,7 +9,7 @@ import numpy as np
 from keras_dml.data import ImageSet
 from keras_dml.data.pictures import seen
 from keras_dml.reports.analysis import Run
-from keras_dml.reports.pictures import thumbnail
+from keras_dml.reports.html import thumbnail
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.visualization import nearest
 

@@ -15,9 +15,7 @@ from keras_dml.recipes import dump
 from keras_dml.reports.analysis import Run
 from keras_dml.reports.explorer import explorer
 from keras_dml.reports.figures import RunFigure, figures_of
-from keras_dml.reports.html import asset, document
-from keras_dml.reports.pictures import data_uri
-from keras_dml.reports.svg import inline_svg
+from keras_dml.reports.html import asset, data_uri, document, inline_svg
 from keras_dml.runs.outcome import definition, divisions_table, ends
 
 CURVES = ("validation", "losses")

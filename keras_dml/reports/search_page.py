@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from keras_dml.data.decode import read_image
-from keras_dml.reports.html import document
-from keras_dml.reports.pictures import thumbnail
+from keras_dml.reports.html import document, thumbnail
 from keras_dml.search.hits import Hit, Hits
 
 

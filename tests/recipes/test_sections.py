@@ -9,8 +9,12 @@ import pytest
 from keras_dml import backbones, callbacks, data
 from keras_dml.methods.declaration import METHODS, find
 from keras_dml.recipes import RecipeError, load
-from keras_dml.recipes.named_sections import looked_up, recipe_type
-from keras_dml.recipes.schema import Recipe, Section
+from keras_dml.recipes.schema import (
+    Recipe,
+    Section,
+    looked_up,
+    recipe_type,
+)
 from tests.recipes.test_resize_mode import RECIPE
 
 SIGNATURES = {

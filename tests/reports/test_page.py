@@ -13,7 +13,7 @@ from PIL import Image
 from keras_dml.evaluation import bootstrap
 from keras_dml.reports import Run, report
 from keras_dml.reports.explorer import explorer
-from keras_dml.reports.svg import inline_svg
+from keras_dml.reports.html import inline_svg
 from keras_dml.visualization import compositor_weights
 from tests.reports.conftest import HOSTILE
 

@@ -41,8 +41,7 @@ def figures(
     all of them: runs with different numbers of learners for instance.
     """
     from keras_dml.reports.analysis import Run
-    from keras_dml.reports.compare import comparisons
-    from keras_dml.reports.figures import figures_of
+    from keras_dml.reports.figures import comparisons, figures_of
 
     first = Run(run)
     folder = Path(output) if output else first.folder / "figures"
