@@ -19,12 +19,7 @@ LoadedImages: TypeAlias = ImageSet | list[str]
 
 
 def read_model(source: str, which: str) -> tuple[keras.Model, Recipe | None]:
-    """The model of a run, with its recipe, or that of a `.keras` file.
-
-    Raises:
-        ValueError: If it is neither.
-        FileNotFoundError: If a run saved no model.
-    """
+    """The model of a run, with its recipe, or that of a `.keras` file."""
     from keras_dml import runs
 
     if Path(source).is_file():
@@ -42,8 +37,7 @@ def read_images(names: Sequence[str], recipe: Recipe | None) -> LoadedImages:
         recipe: The recipe of the run, if it is one.
 
     Raises:
-        ValueError: If a source holds no images, or if only some have
-            labels.
+        ValueError: If a source holds no images, or only some have labels.
         FileNotFoundError: If there is no such folder.
     """
     found = [_read(name, recipe) for name in names]

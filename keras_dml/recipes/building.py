@@ -170,13 +170,7 @@ def _numbered(recipe: Recipe, train: data.ImageSet) -> data.ImageSet:
 def callbacks(
     recipe: Recipe, train: data.ImageSet, batches: data.Sampler
 ) -> list[keras.callbacks.Callback]:
-    """The callbacks that the recipe's method needs.
-
-    Args:
-        recipe: A complete recipe.
-        train: The training images.
-        batches: What `sampler` returns.
-    """
+    """The callbacks that the recipe's method needs; see `pipeline`."""
     method, sizes = recipe.method.model_dump(), recipe.batches.model_dump()
     return [
         looked_up(x)(train, batches, seed=recipe.seed, **x.given(method, sizes))

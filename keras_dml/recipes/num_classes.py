@@ -20,11 +20,9 @@ def filled(config: Any, count: int) -> Any:
 
 
 def check(config: Any, count: int) -> None:
-    """Checks that no number of classes inside `config` is too small.
+    """Raises `ValueError` if a number of classes inside is below `count`.
 
-    Raises:
-        ValueError: If one is smaller than `count`, so that examples of some
-            classes would have no weight.
+    Examples of some classes would have no weight.
     """
     small = [n for n in _values(config) if isinstance(n, int) and n < count]
     if small:

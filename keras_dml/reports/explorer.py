@@ -31,8 +31,8 @@ def explorer(
         num_queries: Random queries that can be explored.
         num_worst: Worst queries, which can be explored too.
         num_neighbors: Images shown for each query and embedding.
-        budget: Bytes of thumbnails. There are fewer random queries where
-            theirs would take more.
+        budget: Bytes of thumbnails; where those of the random queries would
+            take more, there are fewer of these.
 
     Returns:
         "embeddings", names of the full embedding and of the parts;
@@ -47,6 +47,9 @@ def explorer(
     random = run.queries(num_queries)
     # The worst come first, so that a budget never leaves them out.
     rows = np.concatenate([worst_rows, random[~np.isin(random, worst_rows)]])
+    spaces = [run.embeddings]
+    if run.parts is not None:
+        spaces += list(np.moveaxis(run.parts, 1, 0))
     found = [
         nearest(
             embeddings,
@@ -56,7 +59,7 @@ def explorer(
             labels=run.images.labels,
             groups=run.splits.cameras,
         )
-        for embeddings in _embeddings(run)
+        for embeddings in spaces
     ]
     thumbnails, count = _thumbnails(
         run, rows, [n for n, _ in found], len(worst_rows), budget
@@ -85,20 +88,11 @@ def explorer(
     }
 
 
-def _embeddings(run: Run) -> list[FloatArray]:
-    parts = [] if run.parts is None else list(np.moveaxis(run.parts, 1, 0))
-    return [run.embeddings, *parts]
-
-
 def _found(
     labels: Rows, query: int, rows: Rows, cosines: FloatArray
 ) -> list[list[float]]:
     return [
-        [
-            int(row),
-            round(float(cosine), 3),
-            int(labels[row] == labels[query]),
-        ]
+        [int(row), round(float(cosine), 3), int(labels[row] == labels[query])]
         for row, cosine in zip(rows, cosines, strict=True)
         if row >= 0
     ]
@@ -107,11 +101,7 @@ def _found(
 def _thumbnails(
     run: Run, rows: Rows, found: list[Rows], always: int, budget: int
 ) -> tuple[dict[int, str], int]:
-    """Of the first queries and all their neighbors, within the budget.
-
-    Returns:
-        Thumbnails by row, and the number of those queries.
-    """
+    """By row, of queries and their neighbors; and of how many queries."""
     made: dict[int, str] = {}
     used = 0
     for i, row in enumerate(rows.tolist()):

@@ -28,7 +28,7 @@ def document(title: str, body: str, script: str = "") -> str:
     Args:
         title: Plain text.
         body: HTML; names in it must be escaped by `html.escape`.
-        script: JavaScript that is run when the body has been read.
+        script: JavaScript that is run after the body.
     """
     policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
     if script:
@@ -89,7 +89,7 @@ def inline_svg(figure: "DataFigure", name: str, label: str) -> str:
 
     Args:
         figure: The figure.
-        name: A prefix that makes the ids of the element unique in a page.
+        name: A prefix that makes the element's ids unique in a page.
         label: What the figure shows, for those who do not see it.
     """
     import matplotlib

@@ -21,7 +21,13 @@ def results_page(queries: Sequence[str | os.PathLike[str]], hits: Hits) -> str:
         hits: What was found, Q lists.
     """
     title = "Search results"
-    parts = [f"<header>\n<h1>{title}</h1>\n{_about(hits)}\n</header>\n<main>"]
+    about = "Scores are cosine similarities: 1 is the same direction."
+    if hits.threshold is not None:
+        about += f" Those of {hits.threshold:.4f} and more are matches."
+    parts = [
+        f'<header>\n<h1>{title}</h1>\n<p class="note">{about}</p>\n</header>',
+        "<main>",
+    ]
     for path, found in zip(queries, hits, strict=True):
         figures = [_query(Path(path), found, hits.threshold)]
         figures += [_hit(rank, hit) for rank, hit in enumerate(found, 1)]
@@ -39,13 +45,6 @@ def caption(row: dict[str, Any]) -> str:
         if row.get(column) is not None:
             return str(row[column])
     return ""
-
-
-def _about(hits: Hits) -> str:
-    text = "Scores are cosine similarities: 1 is the same direction."
-    if hits.threshold is not None:
-        text += f" Those of {hits.threshold:.4f} and more are matches."
-    return f'<p class="note">{text}</p>'
 
 
 def _query(path: Path, found: list[Hit], threshold: float | None) -> str:
@@ -76,9 +75,8 @@ def _hit(rank: int, hit: Hit) -> str:
 
 
 def _verdict(is_match: bool, good: str, bad: str) -> str:
-    if is_match:
-        return f'<span class="right">{good}</span>'
-    return f'<span class="wrong">{bad}</span>'
+    kind, text = ("right", good) if is_match else ("wrong", bad)
+    return f'<span class="{kind}">{text}</span>'
 
 
 def _picture(row: dict[str, Any], said: str) -> str:

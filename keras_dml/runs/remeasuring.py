@@ -12,7 +12,6 @@ from keras_dml.runs.folder import load_model, load_recipe
 from keras_dml.runs.outcome import Table
 from keras_dml.runs.provenance import digest
 from keras_dml.runs.training import measure
-from keras_dml.utils.types import Rows
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ def remeasure(
     Args:
         folder: The folder of the run.
         split: "test", "validation" or "train".
-        which: "best" or "last".
+        which: "best" or "last" model.
 
     Raises:
         RecipeError: If the folder holds no run.
@@ -89,13 +88,16 @@ class Changes:
 
     def counts(self, metric: str) -> tuple[int, int, int]:
         """Numbers of queries that are better, worse and equal."""
-        better, worse = (len(self._changed(metric, x)) for x in (True, False))
+        better = len(self.comparison.better(metric))
+        worse = len(self.comparison.worse(metric))
         return better, worse, self.first.num_queries - better - worse
 
     def table(self, metric: str, better: bool, top: int) -> Table:
         """Header and rows of the queries that changed most."""
+        found = self.comparison
+        changed = found.better(metric) if better else found.worse(metric)
         rows = []
-        for row in self._changed(metric, better)[:top].tolist():
+        for row in changed[:top].tolist():
             position = int((self.first.query_rows == row).argmax())
             values = self._values(metric, position)
             rows.append([*self._named(row), *(f"{x:.4f}" for x in values)])
@@ -118,10 +120,6 @@ class Changes:
             for position, row in enumerate(self.first.query_rows.tolist())
         ]
         return [["row", "image", "class", *columns], *rows]
-
-    def _changed(self, metric: str, better: bool) -> Rows:
-        found = self.comparison
-        return found.better(metric) if better else found.worse(metric)
 
     def _named(self, row: int) -> list[str]:
         images = self._images

@@ -58,9 +58,6 @@ def train(
         tensorboard: Whether to log the training into `tensorboard` in the
             folder, see `EmbeddingTensorBoard`; it is the same training.
 
-    Returns:
-        What was measured.
-
     Raises:
         FileExistsError: If there is something in the folder already.
         ImportError: If `tensorboard` is set and it is not installed.

@@ -10,7 +10,6 @@ from keras_dml.cli.common import command_body, print_table, setting_option
 
 if TYPE_CHECKING:
     from keras_dml.runs.benchmark import Plan
-    from keras_dml.runs.outcome import Table
 
 
 @click.command()
@@ -70,8 +69,10 @@ def benchmark(
             f"{plan.output / REPORT}"
         )
         sys.exit(130)
+    table = overview(plan, found)
     print_table(
-        _narrow(overview(plan, found)),
+        # Without the costs, and with intervals below their means.
+        [[x.replace(" ±", "\n±") for x in row[:-2]] for row in table],
         f"Mean ± half of the 95 % confidence interval over {seeds} seeds",
     )
     click.echo(f"Differences, intervals, definitions: {plan.output / REPORT}")
@@ -82,11 +83,6 @@ def benchmark(
             "there. --retry does them again."
         )
         sys.exit(1)
-
-
-def _narrow(table: "Table") -> "Table":
-    """Without the costs, and with intervals below their means."""
-    return [[cell.replace(" ±", "\n±") for cell in row[:-2]] for row in table]
 
 
 def _metrics_setting(metrics: str | None) -> list[str]:

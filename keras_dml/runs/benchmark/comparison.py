@@ -156,15 +156,8 @@ def mean_interval(
     """The mean of independent values and its confidence interval.
 
     mean ± t · s / √n, with s the sample's standard deviation and t the
-    quantile of Student's distribution with n − 1 degrees of freedom.
-
-    Args:
-        values: One for each seed.
-        confidence: Probability mass of the interval.
-
-    Returns:
-        The interval; its ends are NaN for a single value, or if a value
-        is not finite.
+    quantile of Student's distribution with n − 1 degrees of freedom. The
+    ends are NaN for a single value, or if a value is not finite.
     """
     from scipy import stats
 
@@ -184,10 +177,6 @@ def paired_difference(
 
     Pairing by seed takes out what the seed decides for both: the first
     weights and the order of the batches, as far as recipes share them.
-
-    Args:
-        first: One value for each seed.
-        second: The other recipe's, for the same seeds.
     """
     from scipy import stats
 
@@ -204,9 +193,6 @@ def averaged(results: Sequence[Results]) -> Results:
 
     Resampling the queries of the average asks how the mean over these
     models varies with the queries.
-
-    Args:
-        results: One for each seed, all on the same images and protocol.
 
     Raises:
         ValueError: If the queries differ.

@@ -22,11 +22,9 @@ class Entry:
         digest: SHA-256 of the complete recipe.
         error: Why the run failed; None if it did not.
         metrics: Metrics of the best model on test.
-        best_epoch: The epoch of the best model, counted from 1.
         seconds: Duration of the training, with evaluation and division.
-        images_per_second: Training images a second, without those two.
-        test_set: Digest of the test images.
-        environment: Hardware and versions.
+
+    The other attributes are those of `Outcome`.
     """
 
     recipe: str
@@ -47,13 +45,10 @@ class Entry:
 
 
 class Journal:
-    """Entries in a file that survives being killed at any moment.
+    """Entries in a file of a benchmark's folder, which survives being killed.
 
     A line is written at once and flushed to the disk. One that was not
     written to its end, because the power went, counts as not written.
-
-    Args:
-        folder: The folder of the benchmark.
     """
 
     def __init__(self, folder: Path) -> None:

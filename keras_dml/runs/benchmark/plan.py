@@ -15,12 +15,7 @@ SEPARATOR = "::"
 
 @dataclass(frozen=True)
 class Run:
-    """One training run of a benchmark.
-
-    Attributes:
-        recipe: The complete recipe, with the run's seed.
-        folder: Where it goes.
-    """
+    """One training run: its recipe, with its seed, and where it goes."""
 
     recipe: Recipe
     folder: Path

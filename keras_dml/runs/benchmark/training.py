@@ -86,14 +86,10 @@ def _done(plan: Plan, journal: Journal, retry: bool) -> Done:
 
 
 def _same_recipe(run: Run, entry: Entry) -> bool:
-    """Whether an entry is about the recipe of a run.
-
-    Digests differ also where a later version of this package has more
-    settings; then the recipes decide, with those settings filled in.
-    """
     if entry.digest == run.digest:
         return True
     try:
+        # A later version of this package may have more settings.
         return load(run.folder / RECIPE) == run.recipe
     except RecipeError:
         return False
