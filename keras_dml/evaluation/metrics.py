@@ -37,7 +37,7 @@ class _Metrics(Registry[Callable[..., Any]]):
     def register(
         self,
         name: str,
-        definition: str,
+        definition: str = "",
         paper: Paper | None = None,
         **details: Any,
     ) -> Callable[[Any], Any]:

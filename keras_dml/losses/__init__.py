@@ -1,46 +1,60 @@
-"""Losses on embeddings: pure functions, and thin classes over them."""
+"""Losses on embeddings: classes, and the pure function of each."""
 
 from keras_dml.losses import distances, mining, regularizers, tfa
-from keras_dml.losses._angular import AngularLoss, angular
-from keras_dml.losses._binomial_deviance import (
-    BinomialDevianceLoss,
-    binomial_deviance,
-)
-from keras_dml.losses._circle import CircleLoss, circle
-from keras_dml.losses._contrastive import ContrastiveLoss, contrastive
-from keras_dml.losses._fast_ap import FastAPLoss, fast_ap
-from keras_dml.losses._get import get
-from keras_dml.losses._histogram import HistogramLoss, histogram
-from keras_dml.losses._lifted_structure import (
+from keras_dml.losses._all_pairs import (
+    CircleLoss,
     LiftedStructureLoss,
-    lifted_structure,
-)
-from keras_dml.losses._margin import MarginLoss, margin
-from keras_dml.losses._multi_similarity import (
     MultiSimilarityLoss,
-    multi_similarity,
 )
+from keras_dml.losses._angular import AngularLoss
+from keras_dml.losses._contrastive import BinomialDevianceLoss, ContrastiveLoss
+from keras_dml.losses._functional import functional
+from keras_dml.losses._histogram import FastAPLoss, HistogramLoss
+from keras_dml.losses._margin import MarginLoss
 from keras_dml.losses._nce import nce
 from keras_dml.losses._normalized_softmax import (
     ArcFaceLoss,
     CosFaceLoss,
     NormalizedSoftmaxLoss,
-    arc_face,
-    cos_face,
-    normalized_softmax,
 )
-from keras_dml.losses._nt_xent import NPairLoss, NTXentLoss, nt_xent
-from keras_dml.losses._proxy_anchor import ProxyAnchorLoss, proxy_anchor
-from keras_dml.losses._proxy_nca import ProxyNCALoss, proxy_nca
-from keras_dml.losses._soft_triple import SoftTripleLoss, soft_triple
-from keras_dml.losses._sup_con import SupConLoss, sup_con
-from keras_dml.losses._triplet import TripletLoss, triplet
-from keras_dml.losses.base import LOSSES, LossLike, MetricLoss
+from keras_dml.losses._proxies import (
+    ProxyAnchorLoss,
+    ProxyNCALoss,
+    SoftTripleLoss,
+)
+from keras_dml.losses._softmax import NPairLoss, NTXentLoss, SupConLoss
+from keras_dml.losses._triplet import TripletLoss
+from keras_dml.losses.base import LOSSES, LossLike, MetricLoss, get
 from keras_dml.losses.pair_loss import PairLoss
-from keras_dml.losses.pairs import Pairs, PairWeights, compare, pair_masks
+from keras_dml.losses.pairs import (
+    Batch,
+    Pairs,
+    PairWeights,
+    compare,
+    pair_masks,
+)
 from keras_dml.losses.proxy_loss import ProxyLoss
 from keras_dml.losses.reductions import reduce_terms, sum_terms
 from keras_dml.utils.registry import import_modules
+
+angular = functional("angular", AngularLoss)
+arc_face = functional("arc_face", ArcFaceLoss)
+binomial_deviance = functional("binomial_deviance", BinomialDevianceLoss)
+circle = functional("circle", CircleLoss)
+contrastive = functional("contrastive", ContrastiveLoss)
+cos_face = functional("cos_face", CosFaceLoss)
+fast_ap = functional("fast_ap", FastAPLoss)
+histogram = functional("histogram", HistogramLoss)
+lifted_structure = functional("lifted_structure", LiftedStructureLoss)
+margin = functional("margin", MarginLoss)
+multi_similarity = functional("multi_similarity", MultiSimilarityLoss)
+normalized_softmax = functional("normalized_softmax", NormalizedSoftmaxLoss)
+nt_xent = functional("nt_xent", NTXentLoss)
+proxy_anchor = functional("proxy_anchor", ProxyAnchorLoss)
+proxy_nca = functional("proxy_nca", ProxyNCALoss)
+soft_triple = functional("soft_triple", SoftTripleLoss)
+sup_con = functional("sup_con", SupConLoss)
+triplet = functional("triplet", TripletLoss)
 
 import_modules(__name__)
 
@@ -50,6 +64,7 @@ globals().update({e.value.__name__: e.value for e in LOSSES.values()})
 __all__ = [
     "AngularLoss",
     "ArcFaceLoss",
+    "Batch",
     "BinomialDevianceLoss",
     "CircleLoss",
     "ContrastiveLoss",

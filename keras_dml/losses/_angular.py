@@ -1,6 +1,7 @@
 """Angular loss."""
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 from keras import ops
@@ -14,43 +15,66 @@ from keras_dml.losses.mining.visits import (
     for_each_marked,
     value_in,
 )
-from keras_dml.losses.pairs import PairWeights, fixed, pair_masks
+from keras_dml.losses.pairs import Batch
 from keras_dml.losses.reductions import (
     Terms,
     masked_logsumexp,
     reduce_terms,
     weighted_exponents,
 )
-from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
 
-def angular(
-    labels: Tensor,
-    embeddings: Tensor,
-    ref_labels: Tensor | None = None,
-    ref_embeddings: Tensor | None = None,
-    pair_weights: PairWeights | None = None,
-    *,
-    angle: float = 45.0,
-    reduction: str = "mean",
-) -> Tensor:
-    """Angular loss of every example, (B,); see `AngularLoss`."""
-    positive, negative = pair_masks(
-        labels, ref_labels, exclude_self=ref_embeddings is None
-    )
-    has_negative = ops.any(negative, axis=1, keepdims=True)
-    positive = ops.logical_and(positive, has_negative)
-    count = ops.sum(ops.cast(positive, "float32"), axis=1)
-    terms = _Terms(
-        positive, negative, ref_embeddings is None, angle, fixed(pair_weights)
-    )
-    refs = embeddings if ref_embeddings is None else ref_embeddings
-    total = terms.total(inner_product(embeddings, ref_embeddings), refs)
-    # Every term is above 0, so that both counts are the same.
-    return reduce_terms(Terms(total, count, count), reduction)
+@LOSSES.register("angular")
+class AngularLoss(MetricLoss):
+    """Angular loss: the angle at the negative of each triplet is bounded.
+
+    log(1 + Σ_n exp(4 tan²α (x_a + x_p)ᵀ x_n − 2 (1 + tan²α) x_aᵀ x_p)) for
+    each positive pair, n over the negatives of the anchor. Terms are
+    positive pairs. `pair_weights` multiply a positive pair's term and a
+    negative pair's exponential.
+
+    Args:
+        angle: α, in degrees, between 0 and 90.
+        reduction, **kwargs: As for `MetricLoss`.
+
+    Raises:
+        ValueError: If `angle` is out of range.
+
+    Reference:
+        Wang et al., "Deep Metric Learning with Angular Loss", ICCV 2017, Eq. 7,
+        https://arxiv.org/abs/1708.01682; α = 45° is the paper's choice for
+        Stanford Online Products.
+    """
+
+    weights_pairs = True
+
+    def __init__(
+        self, angle: float = 45.0, reduction: str = "mean", **kwargs: Any
+    ) -> None:
+        super().__init__(reduction, **kwargs)
+        if not 0 < angle < 90:
+            raise ValueError(
+                "`angle` of AngularLoss is in degrees, between 0 and 90. "
+                f"Received: angle={angle}."
+            )
+        self.angle = angle
+
+    def call(self, batch: Batch) -> Tensor:
+        pairs = batch.compare("dot")
+        has_negative = ops.any(pairs.negative, axis=1, keepdims=True)
+        positive = ops.logical_and(pairs.positive, has_negative)
+        count = ops.sum(ops.cast(positive, "float32"), axis=1)
+        among = batch.ref_embeddings is None
+        terms = _Terms(
+            positive, pairs.negative, among, self.angle, *pairs.weights
+        )
+        total = terms.total(-pairs.distances, batch.references)
+        # Every term is above 0, so that both counts are the same.
+        return reduce_terms(Terms(total, count, count), self.reduction)
 
 
+@dataclass
 class _Terms:
     """Sums the terms over all positives, with memory O(B·R).
 
@@ -58,28 +82,26 @@ class _Terms:
     of its own, which makes it work where loops of unknown length have no
     gradient (XLA, JAX).
 
-    Args:
+    Attributes:
         positive: (B, R) boolean.
         negative: (B, R) boolean.
         among: Whether the references are the batch itself: then the rows
             of its similarities are those of the positives too.
         angle: α, in degrees.
-        weights: (B, R) weights of positive and of negative pairs, or None.
+        of_positives: (B, R) weights of positive pairs, or None.
+        of_negatives: (B, R) weights of negative pairs, or None.
     """
 
-    def __init__(
-        self,
-        positive: Tensor,
-        negative: Tensor,
-        among: bool,
-        angle: float,
-        weights: tuple[Tensor | None, Tensor | None],
-    ) -> None:
-        tan2 = math.tan(math.radians(angle)) ** 2
+    positive: Tensor
+    negative: Tensor
+    among: bool
+    angle: float
+    of_positives: Tensor | None
+    of_negatives: Tensor | None
+
+    def __post_init__(self) -> None:
+        tan2 = math.tan(math.radians(self.angle)) ** 2
         self.push, self.pull = 4.0 * tan2, 2.0 * (1.0 + tan2)
-        self.positive, self.negative = positive, negative
-        self.of_positives, self.of_negatives = weights
-        self.among = among
 
     def total(self, similarity: Tensor, refs: Tensor) -> Tensor:
         """(B,): the terms of each anchor, summed.
@@ -170,43 +192,3 @@ class _Terms:
         else:
             rows = inner_product(ops.take(refs, column, axis=0), refs)
         return self.push * rows - self.pull * value_in(similarity, column)
-
-
-@LOSSES.register(
-    "angular", "the angle at the negative of each triplet is bounded"
-)
-@register
-class AngularLoss(MetricLoss):
-    """Angular loss: bounds the angle at the negative of each triplet.
-
-    log(1 + Σ_n exp(4 tan²α (x_a + x_p)ᵀ x_n − 2 (1 + tan²α) x_aᵀ x_p)) for
-    each positive pair, n over the negatives of the anchor. Terms are
-    positive pairs. `pair_weights` multiply a positive pair's term and a
-    negative pair's exponential.
-
-    Args:
-        angle: α, in degrees, between 0 and 90.
-        reduction: As for `MetricLoss`.
-        **kwargs: As for `MetricLoss`.
-
-    Raises:
-        ValueError: If `angle` is out of range.
-
-    Reference:
-        Wang et al., "Deep Metric Learning with Angular Loss", ICCV 2017, Eq. 7,
-        https://arxiv.org/abs/1708.01682; α = 45° is the paper's choice for
-        Stanford Online Products.
-    """
-
-    function = staticmethod(angular)
-
-    def __init__(
-        self, angle: float = 45.0, reduction: str = "mean", **kwargs: Any
-    ) -> None:
-        super().__init__(reduction=reduction, **kwargs)
-        if not 0 < angle < 90:
-            raise ValueError(
-                "`angle` of AngularLoss is in degrees, between 0 and 90. "
-                f"Received: angle={angle}."
-            )
-        self.angle = angle

@@ -1,49 +1,58 @@
-"""Histogram loss."""
+"""Losses of histograms with a gradient: histogram loss and FastAP."""
 
 from typing import Any
 
+import keras
 from keras import ops
 
 from keras_dml.losses.base import LOSSES, MetricLoss
-from keras_dml.losses.pairs import PairWeights, compare
+from keras_dml.losses.gradients import custom_gradient
+from keras_dml.losses.pairs import Batch, PairWeights, in_both
 from keras_dml.losses.reductions import scale_to_mean
-from keras_dml.losses.soft_histogram import soft_histograms
 from keras_dml.utils.arguments import check_choice, check_count
-from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
 
-def histogram(
-    labels: Tensor,
-    embeddings: Tensor,
-    ref_labels: Tensor | None = None,
-    ref_embeddings: Tensor | None = None,
-    pair_weights: PairWeights | None = None,
-    *,
-    num_bins: int = 100,
-) -> Tensor:
-    """Histogram loss, an anchor's share of it, (B,); see `HistogramLoss`."""
-    pairs = compare(
-        labels, embeddings, ref_labels, ref_embeddings, "cosine", pair_weights
-    )
-    positive, negative = soft_histograms(
-        -pairs.distances,
-        *pairs.counts(),
-        low=-1.0,
-        high=1.0,
-        nodes=num_bins + 1,
-    )
-    count = ops.sum(positive)
-    density = ops.sum(positive, axis=0) / ops.where(count > 0, count, 1.0)
-    reversals = ops.sum(negative * ops.cumsum(density), axis=1)
-    return scale_to_mean(reversals, ops.sum(negative))
+class _HistogramLoss(MetricLoss):
+    """Base of losses on histograms of each anchor's distances.
+
+    Attributes:
+        distance: What is counted, in its own units.
+        bounds: Values of the first and of the last node.
+    """
+
+    weights_pairs = True
+    distance: str
+    bounds: tuple[float, float]
+
+    def __init__(self, num_bins: int, reduction: str, **kwargs: Any) -> None:
+        super().__init__(reduction, **kwargs)
+        check_count(type(self).__name__, "num_bins", num_bins)
+        self.num_bins = num_bins
+
+    def call(self, batch: Batch) -> Tensor:
+        pairs = batch.compare(self.distance)
+        counts = pairs.counts()
+        values = pairs.metric.orient(pairs.distances)
+        nodes = self.num_bins + 1
+        histograms = soft_histograms(values, *counts, *self.bounds, nodes)
+        return self.values(counts, *histograms)
+
+    def values(
+        self, counts: PairWeights, positive: Tensor, negative: Tensor
+    ) -> Tensor:
+        """(B,) values.
+
+        Args:
+            counts: (B, R) how much each positive and each negative counts.
+            positive: (B, nodes) histogram of each anchor's positives.
+            negative: (B, nodes) histogram of each anchor's negatives.
+        """
+        raise NotImplementedError
 
 
-@LOSSES.register(
-    "histogram", "how often a negative pair looks like a positive one"
-)
-@register
-class HistogramLoss(MetricLoss):
+@LOSSES.register("histogram")
+class HistogramLoss(_HistogramLoss):
     """Histogram loss: how often a negative pair looks like a positive one.
 
     Σ_r h₋(r) Σ_{q ≤ r} h₊(q), with h₊ and h₋ the soft histograms of the
@@ -67,12 +76,139 @@ class HistogramLoss(MetricLoss):
         NIPS 2016, Eq. 1 to 5, https://arxiv.org/abs/1611.00822.
     """
 
-    function = staticmethod(histogram)
+    distance = "cosine"
+    bounds = -1.0, 1.0
 
     def __init__(
         self, num_bins: int = 100, reduction: str = "mean", **kwargs: Any
     ) -> None:
-        super().__init__(reduction=reduction, **kwargs)
+        super().__init__(num_bins, reduction, **kwargs)
         check_choice("HistogramLoss", "reduction", reduction, ("mean",))
-        check_count("HistogramLoss", "num_bins", num_bins)
-        self.num_bins = num_bins
+
+    def values(
+        self, counts: PairWeights, positive: Tensor, negative: Tensor
+    ) -> Tensor:
+        count = ops.sum(positive)
+        density = ops.sum(positive, axis=0) / ops.where(count > 0, count, 1.0)
+        reversals = ops.sum(negative * ops.cumsum(density), axis=1)
+        return scale_to_mean(reversals, ops.sum(negative))
+
+
+@LOSSES.register("fast_ap")
+class FastAPLoss(_HistogramLoss):
+    """FastAP: one minus the average precision of soft distance histograms.
+
+    Squared distances of unit vectors lie in [0, 4]; histograms over that
+    range give precision and recall with a gradient. Terms are the anchors
+    that have positives and negatives; `pair_weights` multiply each pair's
+    counts in the histograms.
+
+    Args:
+        num_bins: Number of intervals of the histogram, L.
+        reduction, **kwargs: As for `MetricLoss`.
+
+    Raises:
+        ValueError: If `num_bins` is not a positive integer.
+
+    Reference:
+        Cakir et al., "Deep Metric Learning to Rank", CVPR 2019, Eq. 8.
+    """
+
+    distance = "squared"
+    bounds = 0.0, 4.0
+
+    def __init__(
+        self, num_bins: int = 10, reduction: str = "mean", **kwargs: Any
+    ) -> None:
+        super().__init__(num_bins, reduction, **kwargs)
+
+    def values(
+        self, counts: PairWeights, positive: Tensor, negative: Tensor
+    ) -> Tensor:
+        positive_up_to = ops.cumsum(positive, axis=1)
+        all_up_to = positive_up_to + ops.cumsum(negative, axis=1)
+        count = ops.sum(ops.cast(counts[0], "float32"), axis=1)
+        precision = positive_up_to / ops.where(all_up_to > 0, all_up_to, 1.0)
+        average_precision = ops.sum(positive * precision, axis=1) / ops.where(
+            count > 0, count, 1.0
+        )
+        used = [ops.cast(count, "bool") for count in counts]
+        return self.reduce(1.0 - average_precision, in_both(*used))
+
+
+def soft_histograms(
+    values: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    low: float,
+    high: float,
+    nodes: int,
+) -> tuple[Tensor, Tensor]:
+    """Two histograms of each row: of its positive and negative entries.
+
+    A value between two of the equally spaced nodes counts for each in
+    proportion to its nearness, so that the counts have a gradient. Memory
+    is O(B·R) whatever the number of nodes.
+
+    Args:
+        values: (B, R). What lies outside [low, high] counts for the node
+            at that end, without gradient.
+        positive: (B, R) boolean, or float: how much each entry counts.
+        negative: Of the same kind, 0 wherever `positive` is not.
+        low: Value of the first node.
+        high: Value of the last node.
+        nodes: Number of nodes, 2 or more.
+
+    Returns:
+        `(of_positives, of_negatives)`: (B, nodes) float32 each.
+    """
+    per_unit = (nodes - 1) / (high - low)
+    used = [ops.cast(count, "bool") for count in (positive, negative)]
+    counts_once = keras.backend.standardize_dtype(positive.dtype) == "bool"
+    count = None if counts_once else positive + negative
+
+    @custom_gradient
+    def counts(values: Tensor) -> Any:
+        rows = ops.shape(values)[0]
+        position = (values - low) * per_unit
+        node = ops.clip(ops.floor(position), 0, nodes - 2)
+        # Not clipped to the range of the values first: NaN stays NaN.
+        share = ops.clip(position - node, 0.0, 1.0)
+        # A row holds the nodes of its positives, then of its negatives.
+        kind = ops.where(used[1], nodes, 0)
+        segment = ops.cast(node, "int32") + ops.cast(kind, "int32")
+        segment = segment + 2 * nodes * ops.arange(rows, dtype="int32")[:, None]
+        segment = ops.reshape(segment, (-1,))
+        either = ops.logical_or(*used)
+
+        def add_up(weights: Tensor) -> Tensor:
+            if count is not None:
+                weights = count * weights
+            weights = ops.reshape(ops.where(either, weights, 0.0), (-1,))
+            total = ops.segment_sum(
+                weights, segment, num_segments=2 * nodes * rows
+            )
+            return ops.reshape(total, (-1, nodes))
+
+        above = add_up(share)
+        whole = add_up(ops.ones_like(share))
+        # The last node of a histogram never passes anything on.
+        shifted = ops.pad(above[:, :-1], ((0, 0), (1, 0)))
+
+        def gradient(upstream: Tensor) -> Tensor:
+            # One step up moves a value's weight from its node to the next.
+            upstream = ops.reshape(upstream, (-1, nodes))
+            following = ops.pad(upstream[:, 1:], ((0, 0), (0, 1)))
+            slopes = ops.reshape(following - upstream, (-1,))
+            slopes = ops.reshape(ops.take(slopes, segment), ops.shape(values))
+            inside = ops.logical_and(values >= low, values <= high)
+            inside = ops.logical_and(inside, either)
+            if count is not None:
+                slopes = count * slopes
+            return ops.where(inside, per_unit * slopes, 0.0)
+
+        histograms = ops.reshape(whole - above + shifted, (-1, 2, nodes))
+        return histograms, gradient
+
+    histograms = counts(values)
+    return histograms[:, 0], histograms[:, 1]

@@ -5,13 +5,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_dml.losses import distances
 from keras_dml.losses.base import LOSSES
-from keras_dml.losses.mining import Miner, Seed
-from keras_dml.losses.mining import get as get_miner
 from keras_dml.losses.mining.visits import State, value_at
 from keras_dml.losses.pair_loss import PairLoss
-from keras_dml.losses.pairs import Pairs, PairWeights, compare
+from keras_dml.losses.pairs import Batch, Pairs
 from keras_dml.losses.reductions import Terms, reduce_terms, sum_terms
 from keras_dml.losses.variables import (
     add_loss_variable,
@@ -22,96 +19,17 @@ from keras_dml.losses.variables import (
     take_rows,
 )
 from keras_dml.utils.arguments import check_choice, check_count
-from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Config, Tensor
+from keras_dml.utils.types import Tensor
 
 NORMALIZATIONS = ("pairs", "triplets")
 
 
-def margin(
-    labels: Tensor,
-    embeddings: Tensor,
-    ref_labels: Tensor | None = None,
-    ref_embeddings: Tensor | None = None,
-    pair_weights: PairWeights | None = None,
-    *,
-    alpha: float = 0.2,
-    beta: float | Tensor = 1.2,
-    nu: float = 0.0,
-    normalize_by: str = "pairs",
-    distance: str = "euclidean",
-    mining: Any = "distance_weighted",
-    seed: Seed = None,
-    reduction: str = "mean_nonzero",
-) -> Tensor:
-    """Margin loss of every example, (B,); see `MarginLoss`.
-
-    `beta` may be a tensor that broadcasts to (B, 1): the β of each anchor.
-    """
-    pairs = compare(
-        labels, embeddings, ref_labels, ref_embeddings, distance, pair_weights
-    )
-    miner = get_miner(mining)
-    beta = ops.convert_to_tensor(beta, dtype="float32")
-    boundary = pairs.metric.orient(beta)
-    excess = ops.relu(alpha + pairs.distances - boundary)
-    lack = ops.relu(alpha + boundary - pairs.distances)
-    if normalize_by == "triplets":
-        *counts, triplets, active = _count_triplets(
-            miner, pairs, excess, lack, seed
-        )
-    else:
-        counts = list(miner.pair_weights(pairs, seed))
-    positive = sum_terms(excess, counts[0], pairs.weights[0])
-    negative = sum_terms(lack, counts[1], pairs.weights[1])
-    terms = Terms(
-        *(left + right for left, right in zip(positive, negative, strict=True))
-    )
-    if normalize_by == "triplets":
-        terms = Terms(terms.total, triplets, active)
-    values = reduce_terms(terms, reduction)
-    if nu == 0:
-        return values
-    anchors = ops.cast(terms.count > 0, "float32")
-    return values + nu * anchors * ops.reshape(beta, (-1,))
-
-
-def _count_triplets(
-    miner: Miner, pairs: Pairs, excess: Tensor, lack: Tensor, seed: Seed
-) -> State:
-    """Counts of pairs, and (B,) numbers of triplets and active triplets."""
-    positive_active = ops.cast(excess > 0, "float32")
-    negative_active = lack > 0
-
-    def add(state: State, visited: Tensor, negatives: Tensor) -> State:
-        positive, negative, triplets, active = state
-        negatives = ops.cast(negatives, "float32")
-        count = ops.sum(negatives, axis=1, keepdims=True)
-        either = ops.logical_or(
-            negative_active, value_at(positive_active, visited) > 0
-        )
-        return (
-            ops.where(visited, count, positive),
-            negative + negatives,
-            triplets + count[:, 0],
-            active + ops.sum(ops.where(either, negatives, 0.0), axis=1),
-        )
-
-    pair_zeros = ops.zeros_like(pairs.distances)
-    zeros = ops.zeros_like(pairs.distances[:, 0])
-    initial = (pair_zeros, pair_zeros, zeros, zeros)
-    return miner.for_each_positive(pairs, add, initial, seed)
-
-
-@LOSSES.register(
-    "margin", "pairs on their side of a boundary, which may be learned"
-)
-@register
+@LOSSES.register("margin")
 class MarginLoss(PairLoss):
-    """Margin loss with distance-weighted sampling (Wu et al., 2017).
+    """Margin loss: pairs on their side of a boundary, which may be learned.
 
     [α + d − β]₊ for positive and [α + β − d]₊ for negative pairs: a hinge
-    of width α on either side of the boundary β, which may be learned.
+    of width α on either side of the boundary β.
 
     Mining yields triplets (a, p, n), one drawn negative for each positive
     by default; each counts as the pairs (a, p) and (a, n). Terms are
@@ -134,8 +52,7 @@ class MarginLoss(PairLoss):
         distance: A name in `keras_dml.losses.distances.DISTANCES`.
         mining: As for `PairLoss`. With "all", and normalized by pairs,
             each pair counts once.
-        reduction: As for `MetricLoss`.
-        **kwargs: As for `PairLoss`.
+        reduction, **kwargs: As for `PairLoss`.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -153,8 +70,6 @@ class MarginLoss(PairLoss):
         6 and 7, https://arxiv.org/abs/1706.07567.
     """
 
-    function = staticmethod(margin)
-
     def __init__(
         self,
         alpha: float = 0.2,
@@ -168,8 +83,7 @@ class MarginLoss(PairLoss):
         reduction: str = "mean_nonzero",
         **kwargs: Any,
     ) -> None:
-        super().__init__(mining, reduction=reduction, **kwargs)
-        self.distance = distances.get(distance).name
+        super().__init__(distance, mining, reduction, **kwargs)
         check_choice("MarginLoss", "normalize_by", normalize_by, NORMALIZATIONS)
         if num_classes is not None:
             check_count("MarginLoss", "num_classes", num_classes)
@@ -203,28 +117,65 @@ class MarginLoss(PairLoss):
                 initializer=keras.initializers.Constant(self.beta),
             )
 
-    def arguments(self) -> Config:
-        arguments = super().arguments()
-        if self.learn_beta:
-            if self.beta_weight is None:
-                code = "MarginLoss(learn_beta=True)"
-                raise not_built_error("MarginLoss", code)
-            arguments["beta"] = ops.convert_to_tensor(self.beta_weight)
-        return arguments
-
-    def call(
-        self,
-        labels: Tensor,
-        embeddings: Tensor,
-        ref_labels: Tensor | None = None,
-        ref_embeddings: Tensor | None = None,
-        pair_weights: PairWeights | None = None,
-    ) -> Tensor:
-        arguments = self.arguments()
-        args = labels, embeddings, ref_labels, ref_embeddings, pair_weights
+    def call(self, batch: Batch) -> Tensor:
         if self.num_classes is None:
-            return margin(*args, **arguments)
-        check_class_ids("MarginLoss", labels, self.num_classes)
-        arguments["beta"] = take_rows(arguments["beta"], labels)[:, None]
-        values = margin(*args, **arguments)
-        return nan_outside(values, labels, self.num_classes)
+            return super().call(batch)
+        betas = self._beta()
+        check_class_ids("MarginLoss", batch.labels, self.num_classes)
+        beta = take_rows(betas, batch.labels)[:, None]
+        values = self.values(batch.compare(self.distance), beta)
+        return nan_outside(values, batch.labels, self.num_classes)
+
+    def values(self, pairs: Pairs, beta: Tensor | None = None) -> Tensor:
+        """As for `PairLoss`, with boundaries that broadcast to (B, 1)."""
+        beta = self._beta() if beta is None else beta
+        boundary = pairs.metric.orient(beta)
+        excess = ops.relu(self.alpha + pairs.distances - boundary)
+        lack = ops.relu(self.alpha + boundary - pairs.distances)
+        by_triplets = self.normalize_by == "triplets"
+        if by_triplets:
+            *counts, triplets, active = self._count(pairs, excess, lack)
+        else:
+            counts = list(self.mined(pairs))
+        positive = sum_terms(excess, counts[0], pairs.weights[0])
+        negative = sum_terms(lack, counts[1], pairs.weights[1])
+        terms = Terms(*map(ops.add, positive, negative))
+        if by_triplets:
+            terms = Terms(terms.total, triplets, active)
+        values = reduce_terms(terms, self.reduction)
+        if self.nu == 0:
+            return values
+        anchors = ops.cast(terms.count > 0, "float32")
+        return values + self.nu * anchors * ops.reshape(beta, (-1,))
+
+    def _beta(self) -> Tensor:
+        if not self.learn_beta:
+            return ops.convert_to_tensor(self.beta, dtype="float32")
+        if self.beta_weight is None:
+            code = "MarginLoss(learn_beta=True)"
+            raise not_built_error("MarginLoss", code)
+        return ops.convert_to_tensor(self.beta_weight)
+
+    def _count(self, pairs: Pairs, excess: Tensor, lack: Tensor) -> State:
+        """Counts of pairs, and (B,) numbers of triplets and active triplets."""
+        positive_active = ops.cast(excess > 0, "float32")
+        negative_active = lack > 0
+
+        def add(state: State, visited: Tensor, negatives: Tensor) -> State:
+            positive, negative, triplets, active = state
+            negatives = ops.cast(negatives, "float32")
+            count = ops.sum(negatives, axis=1, keepdims=True)
+            either = ops.logical_or(
+                negative_active, value_at(positive_active, visited) > 0
+            )
+            return (
+                ops.where(visited, count, positive),
+                negative + negatives,
+                triplets + count[:, 0],
+                active + ops.sum(ops.where(either, negatives, 0.0), axis=1),
+            )
+
+        of_pairs = ops.zeros_like(pairs.distances)
+        of_anchors = ops.zeros_like(pairs.distances[:, 0])
+        initial = (of_pairs, of_pairs, of_anchors, of_anchors)
+        return self.for_each_positive(pairs, add, initial)

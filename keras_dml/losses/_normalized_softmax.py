@@ -8,82 +8,35 @@ from keras import ops
 from keras_dml.losses.base import LOSSES
 from keras_dml.losses.distances import inner_product, l2_normalize, safe_sqrt
 from keras_dml.losses.proxy_loss import ProxyLoss, class_mask, cross_entropy
-from keras_dml.losses.reductions import reduce_terms, sum_terms
 from keras_dml.utils.arguments import check_positive
-from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
 
-def normalized_softmax(
-    labels: Tensor,
-    embeddings: Tensor,
-    proxies: Tensor,
-    *,
-    temperature: float = 0.05,
-    reduction: str = "mean",
-) -> Tensor:
-    """Normalized softmax loss, (B,); see `NormalizedSoftmaxLoss`."""
-    cosines = inner_product(embeddings, l2_normalize(proxies))
-    own = class_mask(labels, proxies.shape[0])
-    return _reduce(cross_entropy(cosines / temperature, own), reduction)
+class _CosineClassifier(ProxyLoss):
+    """Base: cross entropy of logits made of cosines with class vectors."""
+
+    def values(
+        self, labels: Tensor, embeddings: Tensor, proxies: Tensor
+    ) -> Tensor:
+        cosines = inner_product(embeddings, l2_normalize(proxies))
+        own = class_mask(labels, proxies.shape[0])
+        return self.reduce(cross_entropy(self.logits(cosines, own), own))
+
+    def logits(self, cosines: Tensor, own: Tensor) -> Tensor:
+        """(B, C) logits; `own` marks the own class of each example."""
+        raise NotImplementedError
 
 
-def cos_face(
-    labels: Tensor,
-    embeddings: Tensor,
-    proxies: Tensor,
-    *,
-    margin: float = 0.35,
-    scale: float = 64.0,
-    reduction: str = "mean",
-) -> Tensor:
-    """CosFace loss of every example, (B,); see `CosFaceLoss`."""
-    cosines = inner_product(embeddings, l2_normalize(proxies))
-    own = class_mask(labels, proxies.shape[0])
-    logits = scale * ops.where(own, cosines - margin, cosines)
-    return _reduce(cross_entropy(logits, own), reduction)
-
-
-def arc_face(
-    labels: Tensor,
-    embeddings: Tensor,
-    proxies: Tensor,
-    *,
-    margin: float = 0.5,
-    scale: float = 64.0,
-    reduction: str = "mean",
-) -> Tensor:
-    """ArcFace loss of every example, (B,); see `ArcFaceLoss`."""
-    cosines = inner_product(embeddings, l2_normalize(proxies))
-    squared_sine = 1.0 - ops.square(cosines)
-    sines = safe_sqrt(ops.where(squared_sine < 0, 0.0, squared_sine))
-    shifted = cosines * math.cos(margin) - sines * math.sin(margin)
-    beyond = cosines < -math.cos(margin)  # angle + margin > π
-    shifted = ops.where(beyond, cosines - margin * math.sin(margin), shifted)
-    own = class_mask(labels, proxies.shape[0])
-    logits = scale * ops.where(own, shifted, cosines)
-    return _reduce(cross_entropy(logits, own), reduction)
-
-
-def _reduce(terms: Tensor, reduction: str) -> Tensor:
-    return reduce_terms(sum_terms(terms, ops.ones_like(terms)), reduction)
-
-
-@LOSSES.register(
-    "normalized_softmax",
-    "cross entropy of cosine similarities with class vectors",
-)
-@register
-class NormalizedSoftmaxLoss(ProxyLoss):
-    """Cross entropy of cosine similarities with class vectors.
+@LOSSES.register("normalized_softmax")
+class NormalizedSoftmaxLoss(_CosineClassifier):
+    """Normalized softmax: cross entropy of cosines with class vectors.
 
     Terms are examples.
 
     Args:
         num_classes: As for `ProxyLoss`.
         temperature: What the cosines are divided by.
-        reduction: As for `MetricLoss`.
-        **kwargs: As for `ProxyLoss`.
+        reduction, **kwargs: As for `ProxyLoss`.
 
     Raises:
         ValueError: If `temperature` is not positive.
@@ -92,8 +45,6 @@ class NormalizedSoftmaxLoss(ProxyLoss):
         Zhai and Wu, "Classification is a Strong Baseline for Deep Metric
         Learning", BMVC 2019, Eq. 3, https://arxiv.org/abs/1811.12649.
     """
-
-    function = staticmethod(normalized_softmax)
 
     def __init__(
         self,
@@ -106,12 +57,12 @@ class NormalizedSoftmaxLoss(ProxyLoss):
         check_positive("NormalizedSoftmaxLoss", "temperature", temperature)
         self.temperature = temperature
 
+    def logits(self, cosines: Tensor, own: Tensor) -> Tensor:
+        return cosines / self.temperature
 
-@LOSSES.register(
-    "cos_face", "normalized softmax with a margin on the own class's cosine"
-)
-@register
-class CosFaceLoss(ProxyLoss):
+
+@LOSSES.register("cos_face")
+class CosFaceLoss(_CosineClassifier):
     """CosFace: normalized softmax with a margin on the own class's cosine.
 
     Terms are examples.
@@ -120,8 +71,7 @@ class CosFaceLoss(ProxyLoss):
         num_classes: As for `ProxyLoss`.
         margin: m, subtracted from the cosine with the own class.
         scale: s, what the cosines are multiplied by.
-        reduction: As for `MetricLoss`.
-        **kwargs: As for `ProxyLoss`.
+        reduction, **kwargs: As for `ProxyLoss`.
 
     Raises:
         ValueError: If `scale` is not positive.
@@ -130,8 +80,6 @@ class CosFaceLoss(ProxyLoss):
         Wang et al., "CosFace: Large Margin Cosine Loss for Deep Face
         Recognition", CVPR 2018, Eq. 4, https://arxiv.org/abs/1801.09414.
     """
-
-    function = staticmethod(cos_face)
 
     def __init__(
         self,
@@ -146,12 +94,12 @@ class CosFaceLoss(ProxyLoss):
         self.margin = margin
         self.scale = scale
 
+    def logits(self, cosines: Tensor, own: Tensor) -> Tensor:
+        return self.scale * ops.where(own, cosines - self.margin, cosines)
 
-@LOSSES.register(
-    "arc_face", "normalized softmax with a margin on the own class's angle"
-)
-@register
-class ArcFaceLoss(ProxyLoss):
+
+@LOSSES.register("arc_face")
+class ArcFaceLoss(_CosineClassifier):
     """ArcFace: normalized softmax with a margin on the own class's angle.
 
     The own class's cosine cos θ becomes cos(θ + m). Terms are examples.
@@ -160,8 +108,7 @@ class ArcFaceLoss(ProxyLoss):
         num_classes: As for `ProxyLoss`.
         margin: m, in radians, between 0 and π.
         scale: s, what the cosines are multiplied by.
-        reduction: As for `MetricLoss`.
-        **kwargs: As for `ProxyLoss`.
+        reduction, **kwargs: As for `ProxyLoss`.
 
     Raises:
         ValueError: If `scale` is not positive, or `margin` out of range.
@@ -174,8 +121,6 @@ class ArcFaceLoss(ProxyLoss):
         Deng et al., "ArcFace: Additive Angular Margin Loss for Deep Face
         Recognition", CVPR 2019, Eq. 3, https://arxiv.org/abs/1801.07698.
     """
-
-    function = staticmethod(arc_face)
 
     def __init__(
         self,
@@ -195,3 +140,12 @@ class ArcFaceLoss(ProxyLoss):
             )
         self.margin = margin
         self.scale = scale
+
+    def logits(self, cosines: Tensor, own: Tensor) -> Tensor:
+        cos, sin = math.cos(self.margin), math.sin(self.margin)
+        squared_sine = 1.0 - ops.square(cosines)
+        sines = safe_sqrt(ops.where(squared_sine < 0, 0.0, squared_sine))
+        shifted = cosines * cos - sines * sin
+        beyond = cosines < -cos  # angle + margin > π
+        shifted = ops.where(beyond, cosines - self.margin * sin, shifted)
+        return self.scale * ops.where(own, shifted, cosines)

@@ -4,82 +4,16 @@ from typing import Any
 
 from keras import ops
 
-from keras_dml.losses import distances
 from keras_dml.losses.base import LOSSES
 from keras_dml.losses.gradients import with_gradient
-from keras_dml.losses.mining import Seed
-from keras_dml.losses.mining import get as get_miner
 from keras_dml.losses.mining.visits import State, value_at
 from keras_dml.losses.pair_loss import PairLoss
-from keras_dml.losses.pairs import PairWeights, compare
+from keras_dml.losses.pairs import Pairs
 from keras_dml.losses.reductions import Terms, reduce_terms
-from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
 
-def triplet(
-    labels: Tensor,
-    embeddings: Tensor,
-    ref_labels: Tensor | None = None,
-    ref_embeddings: Tensor | None = None,
-    pair_weights: PairWeights | None = None,
-    *,
-    margin: float = 0.2,
-    soft_margin: bool = False,
-    distance: str = "squared",
-    mining: Any = "semihard",
-    seed: Seed = None,
-    reduction: str = "mean",
-) -> Tensor:
-    """Triplet loss of every example, (B,); see `TripletLoss`."""
-    pairs = compare(
-        labels, embeddings, ref_labels, ref_embeddings, distance, pair_weights
-    )
-    fixed = ops.stop_gradient(pairs.distances)
-
-    def add(state: State, positive: Tensor, negatives: Tensor) -> State:
-        total, count, nonzero, slopes = state
-        negatives = ops.cast(negatives, "bool")
-        gap = (value_at(fixed, positive) + margin) - fixed
-        if soft_margin:
-            term = ops.where(negatives, ops.softplus(gap), 0.0)
-            slope = ops.where(negatives, ops.sigmoid(gap), 0.0)
-            violated = negatives
-        else:
-            term = ops.relu(ops.where(negatives, gap, 0.0))
-            violated = term > 0
-            slope = ops.cast(violated, "float32")
-        if pair_weights is not None:
-            of_positives, of_negatives = pairs.weights
-            weights = value_at(of_positives, positive) * of_negatives
-            weights = ops.where(negatives, weights, 0.0)
-            term, slope = weights * term, weights * slope
-        to_positive = ops.sum(slope, axis=1, keepdims=True)
-        return (
-            total + ops.sum(term, axis=1),
-            count + _count(negatives),
-            nonzero + _count(violated),
-            ops.where(positive, to_positive, slopes) - slope,
-        )
-
-    zeros = ops.zeros_like(fixed[:, 0])
-    initial = (zeros, zeros, zeros, ops.zeros_like(fixed))
-    *sums, slopes = get_miner(mining).for_each_positive(
-        pairs, add, initial, seed
-    )
-    terms = Terms(*sums)
-    total = with_gradient(terms.total, slopes, pairs.distances)
-    return reduce_terms(terms._replace(total=total), reduction)
-
-
-def _count(mask: Tensor) -> Tensor:
-    return ops.sum(ops.cast(mask, "float32"), axis=1)
-
-
-@LOSSES.register(
-    "triplet", "the positive closer than the negative, by a margin"
-)
-@register
+@LOSSES.register("triplet")
 class TripletLoss(PairLoss):
     """Triplet loss: the positive closer than the negative, by a margin.
 
@@ -97,10 +31,7 @@ class TripletLoss(PairLoss):
     Args:
         margin: m, in units of `distance`.
         soft_margin: Whether log(1 + exp(·)) replaces the hinge.
-        distance: A name in `keras_dml.losses.distances.DISTANCES`.
-        mining: As for `PairLoss`.
-        reduction: As for `MetricLoss`.
-        **kwargs: As for `PairLoss`.
+        distance, mining, reduction, **kwargs: As for `PairLoss`.
 
     Requirements:
         At least two examples of a class and at least two classes.
@@ -115,8 +46,6 @@ class TripletLoss(PairLoss):
         2017.
     """
 
-    function = staticmethod(triplet)
-
     def __init__(
         self,
         margin: float = 0.2,
@@ -126,7 +55,45 @@ class TripletLoss(PairLoss):
         reduction: str = "mean",
         **kwargs: Any,
     ) -> None:
-        super().__init__(mining, reduction=reduction, **kwargs)
-        self.distance = distances.get(distance).name
+        super().__init__(distance, mining, reduction, **kwargs)
         self.margin = margin
         self.soft_margin = soft_margin
+
+    def values(self, pairs: Pairs) -> Tensor:
+        fixed = ops.stop_gradient(pairs.distances)
+        of_positives, of_negatives = pairs.weights
+
+        def add(state: State, positive: Tensor, negatives: Tensor) -> State:
+            total, count, nonzero, slopes = state
+            negatives = ops.cast(negatives, "bool")
+            gap = (value_at(fixed, positive) + self.margin) - fixed
+            if self.soft_margin:
+                term = ops.where(negatives, ops.softplus(gap), 0.0)
+                slope = ops.where(negatives, ops.sigmoid(gap), 0.0)
+                violated = negatives
+            else:
+                term = ops.relu(ops.where(negatives, gap, 0.0))
+                violated = term > 0
+                slope = ops.cast(violated, "float32")
+            if of_positives is not None:
+                weights = value_at(of_positives, positive) * of_negatives
+                weights = ops.where(negatives, weights, 0.0)
+                term, slope = weights * term, weights * slope
+            to_positive = ops.sum(slope, axis=1, keepdims=True)
+            return (
+                total + ops.sum(term, axis=1),
+                count + _count(negatives),
+                nonzero + _count(violated),
+                ops.where(positive, to_positive, slopes) - slope,
+            )
+
+        zeros = ops.zeros_like(fixed[:, 0])
+        initial = (zeros, zeros, zeros, ops.zeros_like(fixed))
+        *sums, slopes = self.for_each_positive(pairs, add, initial)
+        terms = Terms(*sums)
+        total = with_gradient(terms.total, slopes, pairs.distances)
+        return reduce_terms(terms._replace(total=total), self.reduction)
+
+
+def _count(mask: Tensor) -> Tensor:
+    return ops.sum(ops.cast(mask, "float32"), axis=1)

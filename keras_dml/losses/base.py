@@ -1,18 +1,15 @@
 """MetricLoss: base of all losses on embeddings, and their registry."""
 
-import inspect
-from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import keras
 from keras import ops
 
 from keras_dml.losses.distances import l2_normalize
-from keras_dml.losses.pairs import PairWeights
-from keras_dml.losses.reductions import REDUCTIONS
+from keras_dml.losses.pairs import Batch, PairWeights
+from keras_dml.losses.reductions import REDUCTIONS, reduce_terms, sum_terms
 from keras_dml.utils.arguments import check_choice
-from keras_dml.utils.registry import Registry
-from keras_dml.utils.serialization import Serializable
+from keras_dml.utils.serialization import Serializable, SerializableRegistry
 from keras_dml.utils.types import Config, Shape, Tensor
 
 
@@ -22,13 +19,9 @@ class MetricLoss(Serializable, keras.losses.Loss):
     A loss is called in two ways. Plain Keras calls `loss(labels,
     embeddings, sample_weight)`, for `compile(loss=...)`. The objectives of
     this library call `per_example`, which can also compare with
-    references, and do the averaging themselves.
-
-    A subclass names in `function` the pure function that computes it,
-    `function(labels, embeddings, ref_labels, ref_embeddings, *, ...)` →
-    (B,), whose keyword arguments are attributes of the loss. It is given
-    float32 embeddings, unit if `normalize`. A function that can weight
-    pairs has an argument `pair_weights` after `ref_embeddings`.
+    references, and do the averaging themselves. Both go through `call`,
+    which a subclass implements: `PairLoss` and `ProxyLoss` do, in terms of
+    pairs and of proxies.
 
     Args:
         reduction: One of "mean", "mean_nonzero" and "sum_over_pairs"; see
@@ -37,11 +30,14 @@ class MetricLoss(Serializable, keras.losses.Loss):
             for embeddings that are unit already; a zero row stays zero.
         name: Name of the instance.
 
+    Attributes:
+        weights_pairs: Whether the loss takes `pair_weights`.
+
     Raises:
         ValueError: If `reduction` is unknown.
     """
 
-    function: Callable[..., Tensor]
+    weights_pairs = False
 
     def __init__(
         self,
@@ -107,46 +103,47 @@ class MetricLoss(Serializable, keras.losses.Loss):
             ValueError: If shapes are wrong or references incomplete, or if
                 the loss cannot weight pairs.
         """
-        labels = ops.convert_to_tensor(labels)
-        embeddings = _to_float32(embeddings)
-        if ref_labels is not None:
-            ref_labels = ops.convert_to_tensor(ref_labels)
-        if ref_embeddings is not None:
-            ref_embeddings = _to_float32(ref_embeddings)
-        self._check_call(labels, embeddings, ref_labels, ref_embeddings)
+        batch = Batch(
+            ops.convert_to_tensor(labels),
+            _to_float32(embeddings),
+            None if ref_labels is None else ops.convert_to_tensor(ref_labels),
+            None if ref_embeddings is None else _to_float32(ref_embeddings),
+        )
+        self._check(batch)
+        if pair_weights is not None:
+            weights = self._checked_weights(pair_weights, batch)
+            batch = batch._replace(pair_weights=weights)
         # A sum is finite only if all of its terms are.
-        finite = ops.isfinite(ops.sum(embeddings, axis=1))
+        finite = ops.isfinite(ops.sum(batch.embeddings, axis=1))
         if self.normalize:
-            embeddings = l2_normalize(embeddings)
+            batch = batch._replace(embeddings=l2_normalize(batch.embeddings))
             if ref_embeddings is not None:
-                ref_embeddings = l2_normalize(ref_embeddings)
-        args = [labels, embeddings, ref_labels, ref_embeddings]
-        if pair_weights is not None:
-            args.append(self._checked_weights(pair_weights, *args))
-        values = self.call(*args)
-        return ops.where(finite, values, float("nan"))
+                refs = l2_normalize(batch.ref_embeddings)
+                batch = batch._replace(ref_embeddings=refs)
+        return ops.where(finite, self.call(batch), float("nan"))
 
-    def call(
+    def call(self, batch: Batch) -> Tensor:
+        """What `per_example` returns, of tensors that are checked.
+
+        Embeddings are float32, and unit if `normalize`.
+        """
+        raise NotImplementedError
+
+    def reduce(
         self,
-        labels: Tensor,
-        embeddings: Tensor,
-        ref_labels: Tensor | None = None,
-        ref_embeddings: Tensor | None = None,
-        pair_weights: PairWeights | None = None,
+        terms: Tensor,
+        counts: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
-        args = [labels, embeddings, ref_labels, ref_embeddings]
-        if pair_weights is not None:
-            args.append(pair_weights)
-        return type(self).function(*args, **self.arguments())
+        """(B,) values whose mean is the reduction of (B,) or (B, T) terms.
 
-    def arguments(self) -> Config:
-        """The keyword arguments for `function`."""
-        parameters = inspect.signature(type(self).function).parameters
-        return {
-            name: getattr(self, name)
-            for name, parameter in parameters.items()
-            if parameter.kind == parameter.KEYWORD_ONLY
-        }
+        Args:
+            terms: As for `keras_dml.losses.sum_terms`.
+            counts: Likewise; None counts every term once.
+            weights: Likewise.
+        """
+        counts = ops.ones_like(terms) if counts is None else counts
+        return reduce_terms(sum_terms(terms, counts, weights), self.reduction)
 
     def __call__(
         self,
@@ -169,80 +166,58 @@ class MetricLoss(Serializable, keras.losses.Loss):
         config: Config = {**self.get_config(), **changes}
         return type(self).from_config(config)
 
-    def _check_call(
-        self,
-        labels: Tensor,
-        embeddings: Tensor,
-        ref_labels: Tensor | None,
-        ref_embeddings: Tensor | None,
-    ) -> None:
-        name = type(self).__name__
-        ranks = len(labels.shape), len(embeddings.shape)
+    def _check(self, batch: Batch) -> None:
+        name, labels = type(self).__name__, batch.labels
+        ranks = len(labels.shape), len(batch.embeddings.shape)
         if ranks not in ((1, 2), (2, 2)):
             raise ValueError(
                 f"{name} takes (B,) class ids or a (B, R) relation matrix, "
                 "and (B, D) embeddings. Received: labels of shape "
                 f"{tuple(labels.shape)}, embeddings of shape "
-                f"{tuple(embeddings.shape)}."
+                f"{tuple(batch.embeddings.shape)}."
             )
-        by_class = ranks[0] == 1
-        if by_class and (ref_labels is None) != (ref_embeddings is None):
+        is_half = (batch.ref_labels is None) != (batch.ref_embeddings is None)
+        if ranks[0] == 1 and is_half:
             raise ValueError(
                 f"`ref_labels` and `ref_embeddings` of {name} go together. "
-                f"Received: ref_labels={ref_labels}, "
-                f"ref_embeddings={ref_embeddings}. Pass both, or describe "
-                "the pairs by a (B, R) relation matrix as `labels`."
+                f"Received: ref_labels={batch.ref_labels}, "
+                f"ref_embeddings={batch.ref_embeddings}. Pass both, or "
+                "describe the pairs by a (B, R) relation matrix as `labels`."
             )
-        if not by_class and ref_labels is not None:
+        if ranks[0] == 2 and batch.ref_labels is not None:
             raise ValueError(
                 f"{name} got a (B, R) relation matrix as `labels`, which "
                 "leaves nothing for `ref_labels` to say. Received: "
                 f"labels of shape {tuple(labels.shape)}. Pass "
                 "ref_labels=None."
             )
-        if not by_class:
-            others = embeddings if ref_embeddings is None else ref_embeddings
-            self._check_relation(labels, embeddings, others)
-
-    def _check_relation(
-        self, labels: Tensor, embeddings: Tensor, others: Tensor
-    ) -> None:
-        expected = (embeddings.shape[0], others.shape[0])
-        if not _match(labels.shape, expected):
+        if ranks[0] == 2 and not _match(labels.shape, batch.size):
             raise ValueError(
-                f"The relation matrix of {type(self).__name__} must have a "
-                "row for every anchor and a column for every reference, "
-                f"here {expected}. Received: labels of shape "
-                f"{tuple(labels.shape)}."
+                f"The relation matrix of {name} must have a row for every "
+                f"anchor and a column for every reference, here {batch.size}. "
+                f"Received: labels of shape {tuple(labels.shape)}."
             )
 
     def _checked_weights(
-        self,
-        pair_weights: PairWeights,
-        labels: Tensor,
-        embeddings: Tensor,
-        ref_labels: Tensor | None,
-        ref_embeddings: Tensor | None,
+        self, pair_weights: PairWeights, batch: Batch
     ) -> PairWeights:
         name = type(self).__name__
-        if not _weights_pairs(type(self)):
+        if not self.weights_pairs:
             others = [entry.value for entry in LOSSES.values()]
-            can = ", ".join(c.__name__ for c in others if _weights_pairs(c))
+            can = ", ".join(c.__name__ for c in others if c.weights_pairs)
             raise ValueError(
                 f"{name} has no pairs of examples that `pair_weights` could "
                 f"multiply. Pass None, or use one of {can}."
             )
         if not isinstance(pair_weights, tuple | list):
             pair_weights = (pair_weights,)
-        others = embeddings if ref_embeddings is None else ref_embeddings
-        expected = (embeddings.shape[0], others.shape[0])
         weights = [_to_float32(values) for values in pair_weights]
         shapes = [tuple(values.shape) for values in weights]
-        if len(shapes) != 2 or not all(_match(s, expected) for s in shapes):
+        if len(shapes) != 2 or not all(_match(s, batch.size) for s in shapes):
             raise ValueError(
                 f"`pair_weights` of {name} must be two matrices, "
                 "`(positive, negative)`, with a row for every anchor and a "
-                f"column for every reference, here {expected}. Received: "
+                f"column for every reference, here {batch.size}. Received: "
                 f"{len(shapes)} of the shapes {shapes}."
             )
         return weights[0], weights[1]
@@ -259,15 +234,18 @@ class _Average(keras.losses.Loss):
         return y_pred
 
 
-LOSSES: Registry[type[MetricLoss]] = Registry("loss")
+LOSSES: SerializableRegistry[MetricLoss] = SerializableRegistry(
+    "loss", MetricLoss
+)
 """Every loss by the name that `get` and recipes take."""
 
 LossLike: TypeAlias = MetricLoss | str | Config
 """A loss, its name, or its config, as `losses.get` takes them."""
 
 
-def _weights_pairs(cls: type[MetricLoss]) -> bool:
-    return "pair_weights" in inspect.signature(cls.function).parameters
+def get(identifier: Any) -> MetricLoss:
+    """A loss by name or config; see `LOSSES.resolve`."""
+    return LOSSES.resolve(identifier)
 
 
 def _match(shape: Shape, expected: Shape) -> bool:

@@ -3,18 +3,28 @@
 from typing import Any
 
 import keras
+from keras import ops
 
+from keras_dml.losses import distances
 from keras_dml.losses.base import MetricLoss
+from keras_dml.losses.mining import Seed
 from keras_dml.losses.mining import get as get_miner
-from keras_dml.utils.types import Config
+from keras_dml.losses.mining.miner import Body
+from keras_dml.losses.mining.visits import State
+from keras_dml.losses.pairs import Batch, Pairs
+from keras_dml.utils.types import Tensor
 
 
 class PairLoss(MetricLoss):
-    """Base of the losses that take `mining`.
+    """Base of the losses on pairs of examples, which mining may choose.
+
+    A subclass implements `values`.
 
     Args:
+        distance: A name in `keras_dml.losses.distances.DISTANCES`.
         mining: A name in `keras_dml.losses.mining.MINING`, a `Miner`, or
             the config of one.
+        reduction: As for `MetricLoss`.
         seed: Seed of mining that draws. Two losses made with one seed draw
             the same, as long as both are compiled by XLA or neither is:
             XLA has another generator. None draws a seed from Keras'
@@ -22,22 +32,27 @@ class PairLoss(MetricLoss):
         **kwargs: As for `MetricLoss`.
 
     Raises:
-        ValueError: If `mining` is unknown.
+        ValueError: If `distance` or `mining` is unknown.
     """
+
+    weights_pairs = True
 
     def __init__(
         self,
-        mining: Any,
+        distance: str,
+        mining: Any = "all",
+        reduction: str = "mean",
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(reduction, **kwargs)
+        self.distance = distances.get(distance).name
         self.mining = mining
         self.seed = seed
         self.miner = get_miner(mining)
-        self.seed_generator = (
-            keras.random.SeedGenerator(seed) if self.miner.is_random else None
-        )
+        self.seed_generator: Seed = None
+        if self.miner.is_random:
+            self.seed_generator = keras.random.SeedGenerator(seed)
 
     def build(self, owner: keras.layers.Layer, embedding_dim: int) -> None:
         super().build(owner, embedding_dim)
@@ -46,9 +61,42 @@ class PairLoss(MetricLoss):
             # it must where training is stateless (JAX).
             setattr(owner, f"{self.name}_seed_generator", self.seed_generator)
 
-    def arguments(self) -> Config:
-        return {
-            **super().arguments(),
-            "mining": self.miner,
-            "seed": self.seed_generator,
-        }
+    def call(self, batch: Batch) -> Tensor:
+        return self.values(batch.compare(self.distance))
+
+    def values(self, pairs: Pairs) -> Tensor:
+        """(B,): the loss of every anchor, whose mean is the reduced loss."""
+        raise NotImplementedError
+
+    def mined(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
+        """How often each positive and each negative pair counts, (B, R)."""
+        return self.miner.pair_weights(pairs, self.seed_generator)
+
+    def for_each_positive(
+        self, pairs: Pairs, body: Body, initial: State
+    ) -> State:
+        """As `Miner.for_each_positive`, with the loss's own miner and seed."""
+        return self.miner.for_each_positive(
+            pairs, body, initial, self.seed_generator
+        )
+
+    def mined_masks(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
+        """Which positive and which negative pairs count: boolean, (B, R)."""
+        positive, negative = self.mined(pairs)
+        return ops.cast(positive, "bool"), ops.cast(negative, "bool")
+
+    def reduce_pairs(self, pairs: Pairs, pull: Tensor, push: Tensor) -> Tensor:
+        """(B,): terms of mined positive and of negative pairs, reduced.
+
+        Each kind is reduced on its own, and the two are added.
+
+        Args:
+            pairs: The pairs of the batch.
+            pull: (B, R) terms of positive pairs.
+            push: (B, R) terms of negative pairs.
+        """
+        positive, negative = self.mined(pairs)
+        of_positives, of_negatives = pairs.weights
+        return self.reduce(pull, positive, of_positives) + self.reduce(
+            push, negative, of_negatives
+        )

@@ -6,7 +6,7 @@ from keras import ops
 
 from keras_dml.losses import distances as distances_lib
 from keras_dml.losses.distances import Distance, diagonal
-from keras_dml.utils.types import Tensor
+from keras_dml.utils.types import Shape, Tensor
 
 PairWeights: TypeAlias = tuple[Tensor, Tensor]
 """What multiplies each positive and each negative pair: (B, R) float each."""
@@ -90,6 +90,31 @@ class Pairs(NamedTuple):
         return positive, negative
 
 
+class Batch(NamedTuple):
+    """What a loss is called with; see `MetricLoss.per_example`."""
+
+    labels: Tensor
+    embeddings: Tensor
+    ref_labels: Tensor | None = None
+    ref_embeddings: Tensor | None = None
+    pair_weights: PairWeights | None = None
+
+    @property
+    def references(self) -> Tensor:
+        """(R, D): the references, or the batch itself if there are none."""
+        is_own = self.ref_embeddings is None
+        return self.embeddings if is_own else self.ref_embeddings
+
+    @property
+    def size(self) -> Shape:
+        """(B, R)."""
+        return self.embeddings.shape[0], self.references.shape[0]
+
+    def compare(self, distance: str) -> Pairs:
+        """All pairs; `distance` is a name in `DISTANCES`."""
+        return compare(*self[:4], distance, self.pair_weights)
+
+
 def compare(
     labels: Tensor,
     embeddings: Tensor,
@@ -98,34 +123,33 @@ def compare(
     distance: str = "euclidean",
     pair_weights: PairWeights | None = None,
 ) -> Pairs:
-    """Compares all anchors with all references.
+    """Compares all anchors with all references, unchecked.
 
     Args:
-        labels: (B,) class ids or a (B, R) relation matrix.
-        embeddings: (B, D).
+        labels: As for `MetricLoss.per_example`, like all that follow.
+        embeddings: (B, D) float32.
         ref_labels: (R,) class ids, or None.
-        ref_embeddings: (R, D), or None for the batch itself.
+        ref_embeddings: (R, D) float32, or None for the batch itself.
         distance: A name in `keras_dml.losses.distances.DISTANCES`.
-        pair_weights: As for `MetricLoss.per_example`.
+        pair_weights: (B, R) of positive and of negative pairs, or None.
     """
     metric = distances_lib.get(distance)
+    weights: tuple[Tensor | None, Tensor | None] = (None, None)
+    if pair_weights is not None:
+        positive, negative = (
+            ops.stop_gradient(ops.cast(ops.convert_to_tensor(w), "float32"))
+            for w in pair_weights
+        )
+        weights = positive, negative
     return Pairs(
         metric.between(embeddings, ref_embeddings),
         *pair_masks(labels, ref_labels, ref_embeddings is None),
         metric,
         embeddings.shape[-1],
-        fixed(pair_weights),
+        weights,
     )
 
 
-def fixed(
-    pair_weights: PairWeights | None,
-) -> tuple[Tensor | None, Tensor | None]:
-    """Weights of pairs in float32 that no gradient passes; None as two."""
-    if pair_weights is None:
-        return None, None
-    positive, negative = (
-        ops.stop_gradient(ops.cast(ops.convert_to_tensor(w), "float32"))
-        for w in pair_weights
-    )
-    return positive, negative
+def in_both(positive: Tensor, negative: Tensor) -> Tensor:
+    """(B,) boolean: which rows have an entry in both (B, R) masks."""
+    return ops.logical_and(ops.any(positive, axis=1), ops.any(negative, axis=1))

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_dml.losses.base import MetricLoss
-from keras_dml.losses.pairs import PairWeights
+from keras_dml.losses.pairs import Batch
 from keras_dml.losses.variables import (
     add_loss_variable,
     check_class_ids,
@@ -21,9 +21,8 @@ from keras_dml.utils.types import Tensor
 class ProxyLoss(MetricLoss):
     """Base of the losses that compare embeddings with learned proxies.
 
-    A subclass's `function` takes `(labels, embeddings, proxies, *, ...)`.
-    Proxies are made unit there; they are weights of the layer that builds
-    the loss, so such a loss cannot be given to plain `compile`.
+    A subclass implements `values`. Proxies are weights of the layer that
+    builds the loss, so such a loss cannot be given to plain `compile`.
 
     Args:
         num_classes: Number of classes, C. Labels must be class ids in
@@ -65,29 +64,29 @@ class ProxyLoss(MetricLoss):
             initializer=self.initializer,
         )
 
-    def call(
-        self,
-        labels: Tensor,
-        embeddings: Tensor,
-        ref_labels: Tensor | None = None,
-        ref_embeddings: Tensor | None = None,
-        pair_weights: PairWeights | None = None,
-    ) -> Tensor:
+    def call(self, batch: Batch) -> Tensor:
         name = type(self).__name__
         if self.proxies is None:
             code = f"{name}(num_classes={self.num_classes})"
             raise not_built_error(name, code)
-        if ref_embeddings is not None:
+        if batch.ref_embeddings is not None:
             raise ValueError(
                 f"{name} compares embeddings with its proxies, and takes no "
                 "`ref_embeddings`. Pass None."
             )
-        check_class_ids(name, labels, self.num_classes)
+        check_class_ids(name, batch.labels, self.num_classes)
         proxies = ops.convert_to_tensor(self.proxies)
-        values = type(self).function(
-            labels, embeddings, proxies, **self.arguments()
-        )
-        return nan_outside(values, labels, self.num_classes)
+        values = self.values(batch.labels, batch.embeddings, proxies)
+        return nan_outside(values, batch.labels, self.num_classes)
+
+    def values(
+        self, labels: Tensor, embeddings: Tensor, proxies: Tensor
+    ) -> Tensor:
+        """(B,) losses of class ids, (B, D) embeddings and (C, D) proxies.
+
+        Proxies are as they are learned, not unit.
+        """
+        raise NotImplementedError
 
 
 def class_mask(labels: Tensor, num_classes: int) -> Tensor:

@@ -12,10 +12,11 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_dml.losses._lifted_structure import lifted_structure
-from keras_dml.losses._triplet import triplet
+from keras_dml.losses._all_pairs import LiftedStructureLoss
+from keras_dml.losses._functional import functional
+from keras_dml.losses._triplet import TripletLoss
 from keras_dml.losses.base import MetricLoss
-from keras_dml.losses.pairs import pair_masks
+from keras_dml.losses.pairs import Batch, pair_masks
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.serialization import Serializable
 from keras_dml.utils.types import Tensor
@@ -27,93 +28,22 @@ DISTANCE_METRICS = {
 }
 """TensorFlow Addons' names of distances, and this library's."""
 
+_lifted_structure = functional("lifted_structure", LiftedStructureLoss)
+_triplet = functional("triplet", TripletLoss)
 _register = keras.saving.register_keras_serializable(package="keras_dml.tfa")
 
 
-def triplet_semihard(
-    labels: Tensor,
-    embeddings: Tensor,
-    ref_labels: Tensor | None = None,
-    ref_embeddings: Tensor | None = None,
-    *,
-    margin: float = 1.0,
-    distance_metric: str = "L2",
-) -> Tensor:
-    """Semi-hard triplet loss, (B,); see `TripletSemiHardLoss`."""
-    return triplet(
-        labels,
-        embeddings,
-        ref_labels,
-        ref_embeddings,
-        margin=margin,
-        distance=DISTANCE_METRICS[distance_metric],
-        mining="semihard",
-        reduction="mean",
-    )
-
-
-def triplet_hard(
-    labels: Tensor,
-    embeddings: Tensor,
-    ref_labels: Tensor | None = None,
-    ref_embeddings: Tensor | None = None,
-    *,
-    margin: float = 1.0,
-    soft: bool = False,
-    distance_metric: str = "L2",
-) -> Tensor:
-    """Batch-hard triplet loss, (B,); see `TripletHardLoss`."""
-    return triplet(
-        labels,
-        embeddings,
-        ref_labels,
-        ref_embeddings,
-        margin=0.0 if soft else margin,
-        soft_margin=soft,
-        distance=DISTANCE_METRICS[distance_metric],
-        mining="hard",
-        reduction="sum_over_pairs",
-    )
-
-
-def lifted_struct(
-    labels: Tensor,
-    embeddings: Tensor,
-    ref_labels: Tensor | None = None,
-    ref_embeddings: Tensor | None = None,
-    *,
-    margin: float = 1.0,
-) -> Tensor:
-    """Lifted structure loss, (B,); see `LiftedStructLoss`."""
-    return lifted_structure(
-        labels,
-        embeddings,
-        ref_labels,
-        ref_embeddings,
-        margin=margin,
-        distance="euclidean",
-    )
-
-
-def npairs(
-    labels: Tensor,
-    logits: Tensor,
-    ref_labels: Tensor | None = None,
-    ref_embeddings: Tensor | None = None,
-) -> Tensor:
-    """N-pairs loss of (B, B) logits, (B,); see `NpairsLoss`."""
-    same, _ = pair_masks(labels, ref_labels, exclude_self=False)
-    same = ops.cast(same, "float32")
-    targets = same / ops.sum(same, axis=1, keepdims=True)
-    log_total = ops.logsumexp(logits, axis=1)
-    return log_total - ops.sum(targets * logits, axis=1)
-
-
 class _AddonsLoss(MetricLoss):
-    """Base: embeddings as they are, unless `normalize` says otherwise."""
+    """Base: a loss of this library, of embeddings as they are by default."""
+
+    weights_pairs = True
 
     def __init__(self, normalize: bool = False, **kwargs: Any) -> None:
         super().__init__(normalize=normalize, **kwargs)
+
+    def check_metric(self, metric: str) -> None:
+        owner = type(self).__name__
+        check_choice(owner, "distance_metric", metric, DISTANCE_METRICS)
 
 
 @_register
@@ -133,8 +63,6 @@ class TripletSemiHardLoss(_AddonsLoss):
         - Anchors without a negative have no loss.
     """
 
-    function = staticmethod(triplet_semihard)
-
     def __init__(
         self,
         margin: float = 1.0,
@@ -143,9 +71,13 @@ class TripletSemiHardLoss(_AddonsLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(name=name, **kwargs)
-        _check_metric("TripletSemiHardLoss", distance_metric)
+        self.check_metric(distance_metric)
         self.margin = margin
         self.distance_metric = distance_metric
+
+    def call(self, batch: Batch) -> Tensor:
+        distance = DISTANCE_METRICS[self.distance_metric]
+        return _triplet(*batch, margin=self.margin, distance=distance)
 
 
 @_register
@@ -153,11 +85,9 @@ class TripletHardLoss(_AddonsLoss):
     """`tfa.losses.TripletHardLoss`.
 
     Args:
-        margin: Margin, in units of the distance; not used if `soft`.
+        margin: As for `TripletSemiHardLoss`; not used if `soft`.
         soft: Whether log(1 + exp(·)) replaces the hinge.
-        distance_metric: "L2", "squared-L2" or "angular".
-        name: Name of the instance.
-        **kwargs: As for `MetricLoss`; `normalize` is False by default.
+        distance_metric, name, **kwargs: As for `TripletSemiHardLoss`.
 
     Raises:
         ValueError: If `distance_metric` is unknown.
@@ -166,8 +96,6 @@ class TripletHardLoss(_AddonsLoss):
         - Anchors without a positive or without a negative have no loss;
           they still count in the mean, as in the original.
     """
-
-    function = staticmethod(triplet_hard)
 
     def __init__(
         self,
@@ -178,10 +106,20 @@ class TripletHardLoss(_AddonsLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(name=name, **kwargs)
-        _check_metric("TripletHardLoss", distance_metric)
+        self.check_metric(distance_metric)
         self.margin = margin
         self.soft = soft
         self.distance_metric = distance_metric
+
+    def call(self, batch: Batch) -> Tensor:
+        return _triplet(
+            *batch,
+            margin=0.0 if self.soft else self.margin,
+            soft_margin=self.soft,
+            distance=DISTANCE_METRICS[self.distance_metric],
+            mining="hard",
+            reduction="sum_over_pairs",
+        )
 
 
 @_register
@@ -190,17 +128,17 @@ class LiftedStructLoss(_AddonsLoss):
 
     Args:
         margin: Margin, in units of Euclidean distance.
-        name: Name of the instance.
-        **kwargs: As for `MetricLoss`; `normalize` is False by default.
+        name, **kwargs: As for `TripletSemiHardLoss`.
     """
-
-    function = staticmethod(lifted_struct)
 
     def __init__(
         self, margin: float = 1.0, name: str | None = None, **kwargs: Any
     ) -> None:
         super().__init__(name=name, **kwargs)
         self.margin = margin
+
+    def call(self, batch: Batch) -> Tensor:
+        return _lifted_structure(*batch, margin=self.margin)
 
 
 @_register
@@ -215,10 +153,32 @@ class NpairsLoss(_AddonsLoss):
         **kwargs: As for `MetricLoss`.
     """
 
-    function = staticmethod(npairs)
+    weights_pairs = False
 
     def __init__(self, name: str | None = None, **kwargs: Any) -> None:
         super().__init__(name=name, **kwargs)
+
+    def call(self, batch: Batch) -> Tensor:
+        return npairs(*batch[:4])
+
+
+def npairs(
+    labels: Tensor,
+    logits: Tensor,
+    ref_labels: Tensor | None = None,
+    ref_embeddings: Tensor | None = None,
+) -> Tensor:
+    """N-pairs loss of (B, B) logits, (B,); see `NpairsLoss`."""
+    same, _ = pair_masks(labels, ref_labels, exclude_self=False)
+    same = ops.cast(same, "float32")
+    targets = same / ops.sum(same, axis=1, keepdims=True)
+    log_total = ops.logsumexp(logits, axis=1)
+    return log_total - ops.sum(targets * logits, axis=1)
+
+
+triplet_semihard = functional("triplet_semihard", TripletSemiHardLoss)
+triplet_hard = functional("triplet_hard", TripletHardLoss)
+lifted_struct = functional("lifted_struct", LiftedStructLoss)
 
 
 @_register
@@ -246,7 +206,3 @@ class ContrastiveLoss(Serializable, keras.losses.Loss):
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         lack = ops.relu(self.margin - y_pred)
         return y_true * y_pred**2 + (1.0 - y_true) * lack**2
-
-
-def _check_metric(owner: str, distance_metric: Any) -> None:
-    check_choice(owner, "distance_metric", distance_metric, DISTANCE_METRICS)

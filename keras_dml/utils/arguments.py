@@ -19,7 +19,7 @@ def did_you_mean(name: Any, known: Iterable[str]) -> str:
 
 
 def check_choice(
-    owner: str, name: str, value: Any, choices: Iterable[str]
+    owner: str, name: str, value: Any, choices: Iterable[Any]
 ) -> None:
     """Raises `ValueError` unless `value` is one of `choices`."""
     allowed = tuple(choices)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from keras_dml.utils.arguments import did_you_mean
-from keras_dml.utils.types import Config
 
 T = TypeVar("T")
 
@@ -75,7 +74,7 @@ class Registry(Mapping[str, Entry[T]]):
     def register(
         self,
         name: str,
-        definition: str,
+        definition: str = "",
         paper: Paper | None = None,
         **details: Any,
     ) -> Callable[[T], T]:
@@ -83,7 +82,8 @@ class Registry(Mapping[str, Entry[T]]):
 
         Args:
             name: What recipes, commands and messages call it.
-            definition: What it is, in one line.
+            definition: What it is, in one line; by default what the first
+                line of its docstring says, after its name and colon.
             paper: Where it was published; by default the first paper under
                 "Reference:" in its docstring.
             **details: What else its kind declares.
@@ -100,13 +100,16 @@ class Registry(Mapping[str, Entry[T]]):
                     f"{taken.value!r}. Received: {value!r}. Choose another "
                     "name."
                 )
+            what = definition or _defined(value)
             source = paper or cited_paper(value)
-            self._entries[name] = Entry(
-                name, value, definition, source, details
-            )
+            self.add(Entry(name, value, what, source, details))
             return value
 
         return enter
+
+    def add(self, entry: Entry[T]) -> None:
+        """Adds an entry. Registries of a kind may check it or do more."""
+        self._entries[entry.name] = entry
 
     def __getitem__(self, name: str) -> Entry[T]:
         """The entry of a name, or of "package.module:name".
@@ -127,7 +130,7 @@ class Registry(Mapping[str, Entry[T]]):
                     f"{module!r}, which cannot be imported: {error}. Is its "
                     "folder in PYTHONPATH?"
                 ) from error
-        _check_known(self.kind, name, self._entries)
+        check_known(self.kind, name, self._entries)
         return self._entries[name]
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -143,32 +146,17 @@ class Registry(Mapping[str, Entry[T]]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    def make(
-        self, config: Config, arguments: Callable[[Any], Iterable[str]]
-    ) -> Any:
-        """Makes `{"name": name, **arguments}`.
-
-        Args:
-            config: The name and the arguments.
-            arguments: The argument names of a registered value.
-
-        Raises:
-            ValueError: If the name or an argument is unknown.
-        """
-        keywords = dict(config)
-        name = keywords.pop("name")
-        value: Any = self[name].value
-        for keyword in keywords:
-            _check_known(
-                f"argument of {self.kind} {name!r},", keyword, arguments(value)
-            )
-        return value(**keywords)
-
 
 def _is_again(old: Any, new: Any) -> bool:
     # A module that is run again (a notebook's cell) defines its things anew.
     names = ("__module__", "__qualname__")
     return all(getattr(old, n, None) == getattr(new, n, 0) for n in names)
+
+
+def _defined(value: Any) -> str:
+    line = (inspect.getdoc(value) or "").partition("\n")[0].removesuffix(".")
+    whole, _, after_name = line.partition(": ")
+    return after_name or whole[:1].lower() + whole[1:]
 
 
 _CITATION = re.compile(
@@ -192,7 +180,7 @@ def cited_paper(value: Any) -> Paper | None:
     )
 
 
-def _check_known(kind: str, name: str, known: Iterable[str]) -> None:
+def check_known(kind: str, name: str, known: Iterable[str]) -> None:
     """Raises `ValueError` naming the nearest known name, or else all."""
     names = sorted(known)
     if name not in names:

@@ -2,10 +2,11 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import keras
 
+from keras_dml.utils.registry import Entry, Registry, check_known
 from keras_dml.utils.types import Config
 
 T = TypeVar("T")
@@ -31,7 +32,7 @@ class Serializable:
         """Every constructor argument, read from the attribute of its name."""
         return {
             name: _serialize(getattr(self, name))
-            for name in argument_names(type(self))
+            for name in parameters_of(type(self))
         }
 
     @classmethod
@@ -55,25 +56,80 @@ class SerializableLayer(Serializable, keras.layers.Layer):
         return layer
 
 
-def argument_names(cls: type[Serializable]) -> list[str]:
-    """Names of the constructor arguments of a class and its bases."""
-    names = []
+def parameters_of(cls: type[Serializable]) -> dict[str, inspect.Parameter]:
+    """The constructor arguments of a class and its bases, by name."""
+    found: dict[str, inspect.Parameter] = {}
     for base in cls.__mro__:
         if issubclass(base, Serializable) and "__init__" in vars(base):
-            parameters = inspect.signature(base.__init__).parameters.values()
-            names += [
-                parameter.name
-                for parameter in list(parameters)[1:]
-                if parameter.kind != parameter.VAR_KEYWORD
-            ]
-    return list(dict.fromkeys(names))
+            _, *own = inspect.signature(base.__init__).parameters.values()
+            for parameter in own:
+                if parameter.kind != parameter.VAR_KEYWORD:
+                    found.setdefault(parameter.name, parameter)
+    return found
+
+
+class SerializableRegistry(Registry[Any], Generic[T]):
+    """A registry of classes whose objects have a config.
+
+    Registering a class here registers it with Keras too, in the package
+    that its module belongs to.
+
+    Args:
+        kind: As for `Registry`; what the argument is called that takes one.
+        base: The base of the classes.
+    """
+
+    def __init__(self, kind: str, base: type[T]) -> None:
+        super().__init__(kind)
+        self.base = base
+
+    def add(self, entry: Entry[Any]) -> None:
+        super().add(entry)
+        cls, registered_name = entry.value, keras.saving.get_registered_name
+        if inspect.isclass(cls) and registered_name(cls) == cls.__name__:
+            package = cls.__module__.partition(".")[0]
+            keras.saving.register_keras_serializable(package)(cls)
+
+    def resolve(self, identifier: Any) -> T:
+        """The object that `identifier` stands for.
+
+        Args:
+            identifier: Such an object; a registered name; a dict with such
+                a name and arguments, `{"name": "margin", "beta": 1.1}`; or
+                an object as serialized by Keras.
+
+        Raises:
+            ValueError: If there is no such name or argument; the error
+                names the nearest known one.
+        """
+        given = identifier
+        if isinstance(given, dict) and "class_name" in given:
+            given = keras.saving.deserialize_keras_object(given)
+        if isinstance(given, self.base):
+            return given
+        if isinstance(given, str):
+            given = {"name": given}
+        if not isinstance(given, dict) or "name" not in given:
+            raise ValueError(
+                f"`{self.kind}` must be a {self.base.__name__}, its name, or "
+                "a dict with its name and arguments. Received: "
+                f"{self.kind}={identifier!r}. Use one of {tuple(self)}."
+            )
+        arguments = dict(given)
+        name = arguments.pop("name")
+        make = self[name].value
+        known = parameters_of(getattr(make, "func", make))  # of a partial
+        for argument in arguments:
+            check_known(f"argument of {self.kind} {name!r},", argument, known)
+        made: T = make(**arguments)
+        return made
 
 
 def _deserialized(cls: type[Serializable], config: Config) -> Config:
     """A config whose arguments of `cls` are objects again."""
-    names = argument_names(cls)
+    known = parameters_of(cls)
     return {
-        name: _deserialize(value) if name in names else value
+        name: _deserialize(value) if name in known else value
         for name, value in config.items()
     }
 

@@ -8,7 +8,7 @@ import pytest
 
 from keras_dml import losses
 from keras_dml.losses import ProxyLoss
-from keras_dml.utils.serialization import argument_names
+from keras_dml.utils.serialization import parameters_of
 from tests.losses.oracle import DEGENERATE, LABELS, batch, value_and_gradient
 
 CLASSES = 6
@@ -70,7 +70,7 @@ PAIRWISE = [n for n in NAMES if not issubclass(LOSSES[n], ProxyLoss)]
 def configured(name):
     """Arguments that are no defaults, for every argument of a loss."""
     cls = LOSSES[name]
-    known = set(argument_names(cls)) - {"name"}
+    known = set(parameters_of(cls)) - {"name"}
     return {k: v for k, v in {**OTHER, **CASES[name]}.items() if k in known}
 
 
@@ -94,7 +94,7 @@ def test_every_loss_has_a_case():
 def test_configuration_round_trip_with_no_argument_at_its_default(name):
     cls, arguments = LOSSES[name], configured(name)
     loss = cls(**arguments, name="mine")
-    assert set(arguments) | {"name"} == set(argument_names(cls))
+    assert set(arguments) | {"name"} == set(parameters_of(cls))
     defaults = {
         key: parameter.default
         for base in reversed(cls.__mro__)
@@ -200,7 +200,7 @@ def test_large_ids_are_not_merged(name):
 
 
 def takes_seed(name):
-    return "seed" in argument_names(LOSSES[name])
+    return "seed" in parameters_of(LOSSES[name])
 
 
 @pytest.mark.parametrize("name", PAIRWISE)
@@ -245,7 +245,7 @@ def default_without_draws(name):
         arguments = {
             k: v
             for k, v in arguments.items()
-            if k in argument_names(LOSSES[name])
+            if k in parameters_of(LOSSES[name])
         }
     loss = LOSSES[name](**arguments)
     loss.build(keras.layers.Layer(), 5)

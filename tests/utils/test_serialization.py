@@ -4,7 +4,7 @@ import keras
 import pytest
 
 from keras_dml import losses
-from keras_dml.utils.serialization import SerializableLayer, argument_names
+from keras_dml.utils.serialization import SerializableLayer, parameters_of
 
 
 @keras.saving.register_keras_serializable(package="test_serialization")
@@ -33,7 +33,7 @@ def derived() -> Derived:
 
 def test_names_are_those_of_all_bases_without_those_of_keras() -> None:
     names = ["children", "initializer", "loss", "sizes"]
-    assert argument_names(Derived) == names
+    assert list(parameters_of(Derived)) == names
 
 
 def test_restores_what_is_nested() -> None:

@@ -8,7 +8,6 @@ from keras import ops
 from keras_dml.losses.distances import log_inverse_density
 from keras_dml.losses.mining.miner import MINING, Miner, is_column
 from keras_dml.losses.pairs import Pairs
-from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
 BLOCK = 32
@@ -26,20 +25,17 @@ class _Blocks(NamedTuple):
     upto: Tensor  # (B, blocks) sum of the blocks as far as each
 
 
-@MINING.register(
-    "distance_weighted", "every positive, with a negative drawn by distance"
-)
-@register
+@MINING.register("distance_weighted")
 @dataclass(frozen=True)
 class DistanceWeighted(Miner):
-    """All positives, each with one negative drawn with probability ∝ 1/q.
+    """Every positive, with a negative drawn by distance.
 
-    q(d) is the density of the distance between two random points on the
-    unit sphere: log q(d) = (n − 2) log d + (n − 3)/2 · log(1 − d²/4), n
-    the dimension of the embeddings. Drawing ∝ 1/q makes the distances of
-    the drawn negatives uniform. Distances are clamped to at least
-    `cutoff` first; negatives beyond `max_distance` are not drawn. Weights
-    are formed in log space, relative to the largest of the row.
+    The probability is ∝ 1/q(d), q the density of the distance between two
+    random points on the unit sphere (see `distances.log_inverse_density`),
+    which makes the distances of the drawn negatives uniform. Distances are
+    clamped to at least `cutoff` first; negatives beyond `max_distance` are
+    not drawn. Weights are formed in log space, relative to the largest of
+    the row.
 
     An anchor that has no negative within `max_distance` draws uniformly
     from its negatives.

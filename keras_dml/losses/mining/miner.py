@@ -9,8 +9,7 @@ from keras import ops
 
 from keras_dml.losses.mining.visits import State, for_each_marked, value_at
 from keras_dml.losses.pairs import Pairs
-from keras_dml.utils.registry import Registry
-from keras_dml.utils.serialization import Serializable
+from keras_dml.utils.serialization import Serializable, SerializableRegistry
 from keras_dml.utils.types import Tensor
 
 Seed: TypeAlias = int | keras.random.SeedGenerator | None
@@ -187,8 +186,13 @@ class Miner(Serializable):
         return draw
 
 
-MINING: Registry[Callable[..., Miner]] = Registry("mining")
+MINING: SerializableRegistry[Miner] = SerializableRegistry("mining", Miner)
 """Every strategy by the name that `mining=` takes."""
+
+
+def get(identifier: Any) -> Miner:
+    """A mining strategy by name or config; see `MINING.resolve`."""
+    return MINING.resolve(identifier)
 
 
 def one_of_each_row(scores: Tensor, mask: Tensor) -> Tensor:

@@ -1,0 +1,200 @@
+"""Losses of all pairs of an anchor: multi-similarity, circle, lifted."""
+
+from typing import Any
+
+from keras import ops
+
+from keras_dml.losses.base import LOSSES
+from keras_dml.losses.pair_loss import PairLoss
+from keras_dml.losses.pairs import Pairs, in_both
+from keras_dml.losses.reductions import masked_logsumexp
+from keras_dml.utils.arguments import check_positive
+from keras_dml.utils.types import Tensor
+
+
+@LOSSES.register("multi_similarity")
+class MultiSimilarityLoss(PairLoss):
+    """Multi-similarity loss: an anchor's hard pairs, weighted by similarity.
+
+    (1/α) log(1 + Σ₊ exp(−α(s − λ))) + (1/β) log(1 + Σ₋ exp(β(s − λ))),
+    the sums over the positives and the negatives that mining keeps.
+
+    Terms are anchors, all B of them ("mean" is the paper's 1/m Σ);
+    `pair_weights` multiply each pair's exponential.
+
+    Args:
+        alpha: Scale α of the positives.
+        beta: Scale β of the negatives.
+        threshold: λ, the similarity between close and far.
+        distance: A name in `keras_dml.losses.distances.DISTANCES`; the
+            paper's is cosine similarity.
+        mining: As for `PairLoss`; a pair counts once, however often mining
+            picks it. "all" leaves mining out.
+        reduction, **kwargs: As for `PairLoss`.
+
+    Raises:
+        ValueError: If `alpha` or `beta` is not positive.
+
+    Deviations:
+        - λ is 0.5, as in the authors' released code; the paper prints 1,
+          a similarity that no pair can exceed.
+
+    Reference:
+        Wang et al., "Multi-Similarity Loss with General Pair Weighting for Deep
+        Metric Learning", CVPR 2019, Eq. 15, https://arxiv.org/abs/1904.06627.
+    """
+
+    def __init__(
+        self,
+        alpha: float = 2.0,
+        beta: float = 50.0,
+        threshold: float = 0.5,
+        distance: str = "cosine",
+        mining: Any = "multi_similarity",
+        reduction: str = "mean",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(distance, mining, reduction, **kwargs)
+        check_positive("MultiSimilarityLoss", "alpha", alpha)
+        check_positive("MultiSimilarityLoss", "beta", beta)
+        self.alpha = alpha
+        self.beta = beta
+        self.threshold = threshold
+
+    def values(self, pairs: Pairs) -> Tensor:
+        excess = pairs.distances - pairs.metric.orient(self.threshold)
+        pull, push = (
+            masked_logsumexp(exponents, used, add_one=True, weights=weights)
+            for exponents, used, weights in zip(
+                (self.alpha * excess, -self.beta * excess),
+                self.mined_masks(pairs),
+                pairs.weights,
+                strict=True,
+            )
+        )
+        return self.reduce((pull / self.alpha + push / self.beta)[:, 0])
+
+
+@LOSSES.register("circle")
+class CircleLoss(PairLoss):
+    """Circle loss: each similarity paced by how far it has to go.
+
+    softplus(log Σ₊ exp(−γ α₊ (s − Δ₊)) + log Σ₋ exp(γ α₋ (s − Δ₋))) for
+    each anchor, α₊ = [1 + m − s]₊, α₋ = [s + m]₊, Δ₊ = 1 − m, Δ₋ = m, in
+    cosine similarities; no gradient passes α. Terms are the anchors that
+    have positives and negatives; `pair_weights` multiply each pair's
+    exponential.
+
+    Args:
+        margin: m, the radius of the decision boundary; the default is the
+            paper's for fine-grained retrieval.
+        gamma: Scale γ.
+        distance: As for `PairLoss`; the paper's is cosine similarity.
+        mining, reduction, **kwargs: As for `PairLoss`.
+
+    Raises:
+        ValueError: If `gamma` is not positive.
+
+    Reference:
+        Sun et al., "Circle Loss: A Unified Perspective of Pair Similarity
+        Optimization", CVPR 2020, Eq. 4 to 8, https://arxiv.org/abs/2002.10857.
+    """
+
+    def __init__(
+        self,
+        margin: float = 0.4,
+        gamma: float = 80.0,
+        distance: str = "cosine",
+        mining: Any = "all",
+        reduction: str = "mean",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(distance, mining, reduction, **kwargs)
+        check_positive("CircleLoss", "gamma", gamma)
+        self.margin = margin
+        self.gamma = gamma
+
+    def values(self, pairs: Pairs) -> Tensor:
+        positive, negative = self.mined_masks(pairs)
+        of_positives, of_negatives = pairs.weights
+        margin, similarity = self.margin, -pairs.distances
+        fixed = ops.stop_gradient(similarity)
+        pull = ops.relu(1.0 + margin - fixed) * (1.0 - margin - similarity)
+        push = ops.relu(fixed + margin) * (similarity - margin)
+        pull, push = self.gamma * pull, self.gamma * push
+        terms = ops.softplus(
+            masked_logsumexp(pull, positive, weights=of_positives)
+            + masked_logsumexp(push, negative, weights=of_negatives)
+        )
+        return self.reduce(terms[:, 0], in_both(positive, negative))
+
+
+@LOSSES.register("lifted_structure")
+class LiftedStructureLoss(PairLoss):
+    """Lifted structure: positive pairs against all negatives of both ends.
+
+    - original (Song et al., Eq. 4): J = log(Σ_k exp(m − d(a, k)) +
+      Σ_l exp(m − d(p, l))) + d(a, p), k and l over the negatives of a and
+      of p; terms are positive pairs, ½ [J]₊².
+    - generalized (Hermans et al.): terms are anchors,
+      [log Σ_p exp d(a, p) + log Σ_n exp(m − d(a, n))]₊.
+
+    With references, the negatives of a positive p are the anchors of the
+    batch that are negative to p. `pair_weights` multiply the terms of
+    positive pairs (generalized: their exponentials) and the exponentials
+    of negative pairs, those of p as they stand in its column.
+
+    Args:
+        margin: m, in units of `distance`.
+        generalized: Which of the two forms.
+        distance, mining, reduction, **kwargs: As for `PairLoss`.
+
+    Reference:
+        Song et al., "Deep Metric Learning via Lifted Structured Feature
+        Embedding", CVPR 2016, Eq. 4, https://arxiv.org/abs/1511.06452; Hermans
+        et al., "In Defense of the Triplet Loss for Person Re-Identification",
+        2017, Eq. 8.
+    """
+
+    def __init__(
+        self,
+        margin: float = 1.0,
+        generalized: bool = False,
+        distance: str = "euclidean",
+        mining: Any = "all",
+        reduction: str = "mean",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(distance, mining, reduction, **kwargs)
+        self.margin = margin
+        self.generalized = generalized
+
+    def values(self, pairs: Pairs) -> Tensor:
+        if self.generalized:
+            return self._of_anchors(pairs)
+        return self._of_positive_pairs(pairs)
+
+    def _of_positive_pairs(self, pairs: Pairs) -> Tensor:
+        positive, negative = self.mined(pairs)
+        of_positives, of_negatives = pairs.weights
+        lack = self.margin - pairs.distances
+        negative = ops.cast(negative, "bool")
+        of_anchor, of_positive = (  # (B, 1), (1, R)
+            masked_logsumexp(lack, negative, axis, weights=of_negatives)
+            for axis in (1, 0)
+        )
+        # Not `ops.logaddexp`: where both are equal, its gradient goes to one.
+        top = ops.stop_gradient(ops.maximum(of_anchor, of_positive))
+        total = ops.exp(of_anchor - top) + ops.exp(of_positive - top)
+        violation = ops.relu(top + ops.log(total) + pairs.distances)
+        return self.reduce(0.5 * ops.square(violation), positive, of_positives)
+
+    def _of_anchors(self, pairs: Pairs) -> Tensor:
+        positive, negative = self.mined_masks(pairs)
+        of_positives, of_negatives = pairs.weights
+        lack = self.margin - pairs.distances
+        terms = ops.relu(
+            masked_logsumexp(pairs.distances, positive, weights=of_positives)
+            + masked_logsumexp(lack, negative, weights=of_negatives)
+        )
+        return self.reduce(terms[:, 0], in_both(positive, negative))

@@ -1,0 +1,71 @@
+"""Pure functions of losses: what `call` computes, without an object."""
+
+from collections.abc import Callable
+from inspect import Parameter, Signature, signature
+from typing import Any
+
+from keras import ops
+
+from keras_dml.losses.base import MetricLoss
+from keras_dml.losses.mining import get as get_miner
+from keras_dml.losses.pair_loss import PairLoss
+from keras_dml.losses.pairs import Batch
+from keras_dml.losses.proxy_loss import ProxyLoss
+from keras_dml.utils.serialization import parameters_of
+from keras_dml.utils.types import Config, Tensor
+
+# Of the object, its variables and what is done before `call`.
+_NO_ARGUMENTS = {
+    "name", "normalize", "num_classes", "initializer", "learn_beta",
+}  # fmt: skip
+
+
+def functional(name: str, cls: type[MetricLoss]) -> Callable[..., Tensor]:
+    """The pure function of a loss.
+
+    Its tensors are those of `MetricLoss.per_example`, of a `ProxyLoss` those of
+    `values`: float32, unit if they ought to be. Its keyword arguments are
+    the class's, but that a number may be a tensor, and `seed` whatever
+    `keras.random` takes.
+
+    Args:
+        name: Of the function.
+        cls: The loss.
+    """
+    is_on_proxies = issubclass(cls, ProxyLoss)
+    method = ProxyLoss.values if is_on_proxies else MetricLoss.per_example
+    tensors = list(signature(method).parameters.values())[1:]
+    arguments = [
+        parameter.replace(kind=Parameter.KEYWORD_ONLY)
+        for parameter in parameters_of(cls).values()
+        if parameter.name not in _NO_ARGUMENTS
+    ]
+    own = Signature([*tensors, *arguments], return_annotation=Tensor)
+
+    def function(*args: Any, **kwargs: Any) -> Tensor:
+        given = own.bind(*args, **kwargs)
+        given.apply_defaults()
+        # A constructor could not look at the values of tensors in a graph.
+        later = {k: v for k, v in given.kwargs.items() if ops.is_tensor(v)}
+        config: Config = {**given.kwargs}
+        for key in later:
+            del config[key]
+        if issubclass(cls, PairLoss):
+            # A generator is a variable, which no call may create.
+            later["miner"] = get_miner(config["mining"])
+            later["seed_generator"] = config.pop("seed")
+            config["mining"] = "all"
+        if is_on_proxies:
+            config["num_classes"] = 2  # `values` counts the proxies.
+        loss: Any = cls(name=name, **config)
+        for key, value in later.items():
+            setattr(loss, key, value)
+        if is_on_proxies:
+            return loss.values(*given.args)
+        return loss.call(Batch(*given.args))
+
+    function.__name__ = function.__qualname__ = name
+    function.__module__ = cls.__module__
+    function.__doc__ = f"The (B,) values of `{cls.__name__}`, which see."
+    vars(function)["__signature__"] = own
+    return function

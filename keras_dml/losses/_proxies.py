@@ -1,0 +1,244 @@
+"""Losses on proxies: Proxy-NCA, Proxy-Anchor, SoftTriple."""
+
+from typing import Any
+
+from keras import ops
+
+from keras_dml.losses.base import LOSSES
+from keras_dml.losses.distances import inner_product, l2_normalize, safe_sqrt
+from keras_dml.losses.gradients import custom_gradient
+from keras_dml.losses.proxy_loss import ProxyLoss, class_mask, cross_entropy
+from keras_dml.losses.reductions import masked_logsumexp
+from keras_dml.utils.arguments import check_choice, check_count, check_positive
+from keras_dml.utils.types import Tensor
+
+
+@LOSSES.register("proxy_nca")
+class ProxyNCALoss(ProxyLoss):
+    """Proxy-NCA: neighborhood component analysis against class proxies.
+
+    −log(exp(−d(x, p_y)/T) / Σ_z exp(−d(x, p_z)/T)), d the squared distance
+    of unit vectors. As published, z runs over the *other* classes, and the
+    loss can be negative; Proxy-NCA++ sums over all of them, with a low
+    temperature: `exclude_positive=False, temperature=1/9`.
+
+    Terms are examples.
+
+    Args:
+        num_classes: As for `ProxyLoss`.
+        temperature: T.
+        exclude_positive: Whether the example's own proxy is left out of
+            the denominator.
+        reduction, **kwargs: As for `ProxyLoss`.
+
+    Raises:
+        ValueError: If `temperature` is not positive.
+
+    Reference:
+        Movshovitz-Attias et al., "No Fuss Distance Metric Learning using
+        Proxies", ICCV 2017, Eq. 4, https://arxiv.org/abs/1703.07464; Teh et
+        al., "ProxyNCA++", ECCV 2020, Eq. 7.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        temperature: float = 1.0,
+        exclude_positive: bool = True,
+        reduction: str = "mean",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(num_classes, reduction=reduction, **kwargs)
+        check_positive("ProxyNCALoss", "temperature", temperature)
+        self.temperature = temperature
+        self.exclude_positive = exclude_positive
+
+    def values(
+        self, labels: Tensor, embeddings: Tensor, proxies: Tensor
+    ) -> Tensor:
+        proxies = l2_normalize(proxies)
+        # −‖x − p‖² but for ‖x‖², which every class has and softmax cancels.
+        logits = inner_product((2.0 / self.temperature) * embeddings, proxies)
+        squared = ops.sum(ops.square(proxies), axis=1)
+        logits -= (1.0 / self.temperature) * squared
+        own = class_mask(labels, proxies.shape[0])
+        if not self.exclude_positive:
+            return self.reduce(cross_entropy(logits, own))
+        own_logit = ops.sum(ops.where(own, logits, 0.0), axis=1)
+        log_total = masked_logsumexp(logits, ops.logical_not(own))
+        return self.reduce(log_total[:, 0] - own_logit)
+
+
+@LOSSES.register("proxy_anchor")
+class ProxyAnchorLoss(ProxyLoss):
+    """Proxy-Anchor: every proxy is an anchor for the whole batch.
+
+    1/|P₊| Σ_{p ∈ P₊} log(1 + Σ_{x ∈ X₊} exp(−α(s(x, p) − δ))) +
+    1/|P| Σ_p log(1 + Σ_{x ∈ X₋} exp(α(s(x, p) + δ))), P₊ the proxies whose
+    class is in the batch, X₊ and X₋ the examples of p's class and of
+    others, s cosine similarity.
+
+    The loss belongs to proxies, not examples: each proxy's two terms are
+    shared equally by the examples in them, and the mean of the shares is
+    the loss.
+
+    Args:
+        num_classes: As for `ProxyLoss`.
+        alpha: Scale α.
+        margin: δ, a cosine similarity.
+        reduction: "mean", the only one.
+        **kwargs: As for `ProxyLoss`.
+
+    Raises:
+        ValueError: If `alpha` is not positive, or for another reduction.
+
+    Reference:
+        Kim et al., "Proxy Anchor Loss for Deep Metric Learning", CVPR 2020, Eq.
+        4, https://arxiv.org/abs/2003.13911.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        alpha: float = 32.0,
+        margin: float = 0.1,
+        reduction: str = "mean",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(num_classes, reduction=reduction, **kwargs)
+        check_choice("ProxyAnchorLoss", "reduction", reduction, ("mean",))
+        check_positive("ProxyAnchorLoss", "alpha", alpha)
+        self.alpha = alpha
+        self.margin = margin
+
+    def values(
+        self, labels: Tensor, embeddings: Tensor, proxies: Tensor
+    ) -> Tensor:
+        similarity = inner_product(embeddings, l2_normalize(proxies))  # (B, C)
+        own = class_mask(labels, proxies.shape[0])
+        present = ops.cast(ops.any(own, axis=0), "float32")
+        pull = _shares(self.alpha * (self.margin - similarity), own)
+        push = self.alpha * (self.margin + similarity)
+        push = _shares(push, ops.logical_not(own))
+        batch = ops.cast(ops.shape(similarity)[0], "float32")
+        num_present = ops.maximum(ops.sum(present), 1.0)
+        return batch * (
+            ops.sum(pull, axis=1) / num_present
+            + ops.sum(push, axis=1) / proxies.shape[0]
+        )
+
+
+def _shares(exponents: Tensor, mask: Tensor) -> Tensor:
+    """(B, C): each proxy's log(1 + Σ exp), shared by its examples."""
+    terms = masked_logsumexp(exponents, mask, axis=0, add_one=True)  # (1, C)
+    weights = ops.cast(mask, "float32")
+    count = ops.sum(weights, axis=0, keepdims=True)
+    return terms * weights / ops.where(count > 0, count, 1.0)
+
+
+@LOSSES.register("soft_triple")
+class SoftTripleLoss(ProxyLoss):
+    """SoftTriple: softmax over classes that have several centers each.
+
+    Cross entropy of λ(S_c − δ·1[c = y]) over the classes, S_c the
+    similarity to the K centers of class c, weighted by their softmax with
+    temperature γ; plus τ times the mean distance of a class's centers,
+    which merges centers that are not needed.
+
+    Terms are examples.
+
+    Args:
+        num_classes: As for `ProxyLoss`.
+        num_centers: Centers a class, K.
+        scale: λ.
+        gamma: Temperature γ of the softmax over centers.
+        margin: δ, a cosine similarity.
+        tau: Weight τ of the distance between centers.
+        reduction: As for `MetricLoss`; does not concern the τ term.
+        **kwargs: As for `ProxyLoss`.
+
+    Raises:
+        ValueError: If an argument is out of range.
+
+    Reference:
+        Qian et al., "SoftTriple Loss: Deep Metric Learning Without Triplet
+        Sampling", ICCV 2019, Eq. 9 and 11, https://arxiv.org/abs/1909.05235.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        num_centers: int = 10,
+        scale: float = 20.0,
+        gamma: float = 0.1,
+        margin: float = 0.01,
+        tau: float = 0.2,
+        reduction: str = "mean",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(num_classes, reduction=reduction, **kwargs)
+        check_count("SoftTripleLoss", "num_centers", num_centers)
+        check_positive("SoftTripleLoss", "scale", scale)
+        check_positive("SoftTripleLoss", "gamma", gamma)
+        self.num_centers = num_centers
+        self.scale = scale
+        self.gamma = gamma
+        self.margin = margin
+        self.tau = tau
+
+    @property
+    def num_proxies(self) -> int:
+        return self.num_classes * self.num_centers
+
+    def values(
+        self, labels: Tensor, embeddings: Tensor, proxies: Tensor
+    ) -> Tensor:
+        classes = proxies.shape[0] // self.num_centers
+        proxies = l2_normalize(proxies)
+        centers = ops.reshape(proxies, (classes, self.num_centers, -1))
+        # Reducing the middle axis is faster than the short last one.
+        columns = ops.reshape(ops.transpose(centers, (1, 0, 2)), proxies.shape)
+        similarity = ops.reshape(
+            inner_product(embeddings, columns), (-1, self.num_centers, classes)
+        )  # (B, K, C)
+        to_class = _to_class(similarity, self.gamma)
+        own = class_mask(labels, classes)
+        margins = self.margin * ops.cast(own, "float32")
+        logits = self.scale * (to_class - margins)
+        values = self.reduce(cross_entropy(logits, own))
+        if self.tau == 0 or self.num_centers == 1:
+            return values
+        return values + self.tau * _spread(centers)
+
+
+def _to_class(similarity: Tensor, gamma: float) -> Tensor:
+    """(B, C) similarities of classes: centers weighted by their softmax."""
+
+    @custom_gradient
+    def to_class(similarity: Tensor) -> Any:
+        top = ops.max(similarity, axis=1, keepdims=True)
+        powers = ops.exp((similarity - top) * (1.0 / gamma))
+        total = ops.sum(powers, axis=1, keepdims=True)
+        value = ops.sum(powers * similarity, axis=1, keepdims=True) / total
+
+        def gradient(upstream: Tensor) -> Tensor:
+            by_power = upstream[:, None] / total
+            return powers * (
+                by_power * (1.0 - value * (1.0 / gamma))
+                + (by_power * (1.0 / gamma)) * similarity
+            )
+
+        return ops.squeeze(value, axis=1), gradient
+
+    return to_class(similarity)
+
+
+def _spread(centers: Tensor) -> Tensor:
+    """Mean over classes of Σ_{t<s} ‖w_t − w_s‖ / (K(K − 1)) (Eq. 10)."""
+    similarity = ops.einsum("ckd,cld->ckl", centers, centers)
+    squared = 2.0 - 2.0 * similarity
+    distance = safe_sqrt(ops.where(squared < 0, 0.0, squared))
+    count = centers.shape[1]
+    upper = ops.triu(ops.ones((count, count), dtype="float32"), k=1)
+    pairs = count * (count - 1) * centers.shape[0]
+    return ops.sum(distance * upper[None]) / pairs
