@@ -23,8 +23,7 @@ class AttentionEnsemble(layers.Layer):
     (Sec. 4). The global feature embedding G is `trunk`, pooling and one
     dense layer; it is shared and runs once, on the M·B masked maps.
 
-    The same layer makes the ensembles that the paper compares with
-    (Tables 1 and 8; Fig. 8):
+    The paper compares with (Tables 1 and 8; Fig. 8):
 
     - M-heads, G_m(S(x)): `attention=None, shared=False`.
     - M-heads+att, G_m(S(x) ∘ A_m(S(x))): `shared=False`.
@@ -35,8 +34,7 @@ class AttentionEnsemble(layers.Layer):
             to features, (B, h', w', C') or (B, C'). The layer owns copies
             of it, which start from its weights.
         attention: C: a functional model from the map to another of the same
-            height and width, of which the layer owns a copy. None: no
-            attention.
+            height and width, copied as well. None: no attention.
         embedding_dim: Units of all learners together, D.
         num_learners: Number of learners, M, which divides D.
         shared: Whether all learners share one G, or each has its own.
@@ -114,18 +112,15 @@ class AttentionEnsemble(layers.Layer):
         self._attention = ModelTemplate(attention) if attention else None
 
     def build(self, input_shape: Shape) -> None:
-        copies = 1 if self.shared else self.num_learners
-        self.trunks = [self._trunk.copy(f"trunk_{k}") for k in range(copies)]
+        copies = range(1 if self.shared else self.num_learners)
+        units = self.embedding_dim // self.num_learners
+        self.trunks = [self._trunk.copy(f"trunk_{k}") for k in copies]
         self.projections = [
-            self._dense(
-                self.embedding_dim // self.num_learners, f"projection_{k}"
-            )
-            for k in range(copies)
+            self._dense(units, f"projection_{k}") for k in copies
         ]
-        for trunk, projection in zip(
-            self.trunks, self.projections, strict=True
-        ):
-            projection.build((None, trunk.output_shape[-1]))
+        for k in copies:
+            features_shape = self.trunks[k].output_shape
+            self.projections[k].build((None, features_shape[-1]))
         self.masks: list[layers.Dense] = []
         if self._attention is not None:
             self._build_attention(self._attention, input_shape)
@@ -155,8 +150,12 @@ class AttentionEnsemble(layers.Layer):
     def call(
         self, inputs: Tensor, return_attention_scores: bool = False
     ) -> Tensor | tuple[Tensor, Tensor]:
-        self._check_attention(return_attention_scores)
         if not self.has_attention:
+            if return_attention_scores:
+                raise ValueError(
+                    "AttentionEnsemble(attention=None) has no masks. Received: "
+                    "return_attention_scores=True. Give it an `attention`."
+                )
             maps = (
                 ops.split(inputs, self.num_learners, axis=-1)
                 if self.stacked
@@ -204,28 +203,13 @@ class AttentionEnsemble(layers.Layer):
         flat = ops.reshape(parts, (-1, self.embedding_dim))
         return flat / math.sqrt(self.num_learners)
 
-    def _check_attention(self, return_attention_scores: bool) -> None:
-        if return_attention_scores and not self.has_attention:
-            raise ValueError(
-                "AttentionEnsemble(attention=None) has no masks. Received: "
-                "return_attention_scores=True. Give it an `attention`."
-            )
-
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         dim = self.embedding_dim // self.num_learners
         return (input_shape[0], self.num_learners, dim)
 
-    def compute_output_spec(
-        self, inputs: Tensor, return_attention_scores: bool = False
-    ) -> Any:
-        self._check_attention(return_attention_scores)
-        shape = self.compute_output_shape(inputs.shape)
-        parts = keras.KerasTensor(shape, dtype=self.compute_dtype)
-        if not return_attention_scores:
-            return parts
-        batch, *rest = inputs.shape
-        shape = (batch, self.num_learners, *rest)
-        return parts, keras.KerasTensor(shape, dtype=self.compute_dtype)
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        # By `call`, whose arguments say what it returns.
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def get_config(self) -> Config:
         config: Config = super().get_config()

@@ -115,9 +115,9 @@ class Compositor(SerializableLayer):
             )
         self.num_learners = num_learners
         rows = num_learners * dim
-        columns = (
-            (self.softmax + self.signs) * self.num_compositors * num_learners
-        )
+        # Of scores and of signs, a column for each compositor and learner.
+        self.kinds = self.softmax + self.signs
+        columns = self.kinds * self.num_compositors * num_learners
 
         # One draw for both: a second one, from the same seed, would repeat
         # the numbers of the first.
@@ -137,9 +137,8 @@ class Compositor(SerializableLayer):
 
     def call(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         weights = self._weigh(ops.stop_gradient(inputs))
-        applied = weights
-        if not self.train_on_composites:
-            applied = ops.stop_gradient(weights)
+        trained = self.train_on_composites
+        applied = weights if trained else ops.stop_gradient(weights)
         return ops.einsum("bmk,bkd->bmd", applied, inputs), weights
 
     def _weigh(self, inputs: Tensor) -> Tensor:
@@ -149,12 +148,7 @@ class Compositor(SerializableLayer):
             y = ops.normalize(y, axis=-1, epsilon=1e-12)
         logits = ops.reshape(
             ops.matmul(y, self.kernel) + self.bias,
-            (
-                -1,
-                self.softmax + self.signs,
-                self.num_compositors,
-                self.num_learners,
-            ),
+            (-1, self.kinds, self.num_compositors, self.num_learners),
         )
         # (B, M, K) each: scores come first, signs last.
         scores = 1.0 / self.num_learners

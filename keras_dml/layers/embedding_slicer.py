@@ -6,19 +6,13 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_dml.utils.arguments import check_count
 from keras_dml.utils.serialization import SerializableLayer, register
 from keras_dml.utils.types import Shape, Tensor
 
 
 def slice_sizes(embedding_dim: int, num_slices: int) -> list[int]:
-    """Sizes of `num_slices` consecutive slices of an embedding.
-
-    Every slice has `ceil(embedding_dim / num_slices)` units, the last one
-    what is left.
-
-    Raises:
-        ValueError: If a slice would be empty.
-    """
+    """Slices of `ceil(embedding_dim / num_slices)`; the last what is left."""
     size = math.ceil(embedding_dim / num_slices)
     last = embedding_dim - size * (num_slices - 1)
     if last < 1:
@@ -37,17 +31,14 @@ def slice_sizes(embedding_dim: int, num_slices: int) -> list[int]:
 class EmbeddingSlicer(SerializableLayer):
     """A dense embedding cut into consecutive unit slices, one per learner.
 
-    The paper calls this "splitting the embedding" (Sec. 3.2): a linear
-    layer with `embedding_dim` units is decomposed into K consecutive
-    slices, and slice k is learner k. The layer returns the merged
-    embedding, which the paper tests and clusters with: the concatenation
-    of the unit slices divided by √K, itself a unit vector. `split` takes
-    it apart again for training.
+    The paper calls this "splitting the embedding" (Sec. 3.2): slice k of a
+    linear layer is learner k. The layer returns the merged embedding, which
+    the paper tests and clusters with: the unit slices side by side, divided
+    by √K. `split` takes it apart again for training.
 
     Every slice has a kernel and a bias of its own, so that an optimizer
     can update one learner and leave the others untouched. Together they
-    are initialized exactly as one `Dense(embedding_dim)` would be, and
-    applied by one matrix product.
+    start as one `Dense(embedding_dim)` would, and are one matrix product.
 
     Args:
         embedding_dim: Units of the whole embedding, D.
@@ -96,15 +87,8 @@ class EmbeddingSlicer(SerializableLayer):
     ) -> None:
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
-        for name, value in (
-            ("embedding_dim", embedding_dim),
-            ("num_slices", num_slices),
-        ):
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(
-                    f"`{name}` of EmbeddingSlicer must be a positive "
-                    f"integer. Received: {name}={value!r}."
-                )
+        check_count("EmbeddingSlicer", "embedding_dim", embedding_dim)
+        check_count("EmbeddingSlicer", "num_slices", num_slices)
         self.embedding_dim = embedding_dim
         self.num_slices = num_slices
         self.use_bias = use_bias
@@ -124,34 +108,40 @@ class EmbeddingSlicer(SerializableLayer):
             )
         self.kernels = []
         self.biases = []
-        start = 0
-        for k, size in enumerate(self.sizes):
-            columns = slice(start, start + size)
-            self.kernels.append(
-                self.add_weight(
-                    shape=(channels, size),
-                    initializer=_columns(
-                        self.kernel_initializer,
-                        (channels, self.embedding_dim),
-                        columns,
-                    ),
-                    regularizer=self.kernel_regularizer,
-                    name=f"slice_{k}_kernel",
-                )
+        for k in range(self.num_slices):
+            kernel = self._columns(
+                k,
+                (channels, self.embedding_dim),
+                self.kernel_initializer,
+                regularizer=self.kernel_regularizer,
+                name=f"slice_{k}_kernel",
             )
+            self.kernels.append(kernel)
             if self.use_bias:
-                self.biases.append(
-                    self.add_weight(
-                        shape=(size,),
-                        initializer=_columns(
-                            self.bias_initializer,
-                            (self.embedding_dim,),
-                            columns,
-                        ),
-                        name=f"slice_{k}_bias",
-                    )
+                bias = self._columns(
+                    k,
+                    (self.embedding_dim,),
+                    self.bias_initializer,
+                    name=f"slice_{k}_bias",
                 )
-            start += size
+                self.biases.append(bias)
+
+    def _columns(
+        self, k: int, shape: Shape, initializer: Any, **kwargs: Any
+    ) -> keras.Variable:
+        """The weight of slice k: its columns of a weight of this shape.
+
+        Keras initializers return the same values at every call, so the
+        columns of all slices come from one draw of the whole.
+        """
+        start, size = k * self.sizes[0], self.sizes[k]
+        return self.add_weight(
+            shape=(*shape[:-1], size),
+            initializer=lambda _, dtype=None: initializer(shape, dtype)[
+                ..., start : start + size
+            ],
+            **kwargs,
+        )
 
     def call(self, inputs: Tensor) -> Tensor:
         kernel = ops.concatenate(self.kernels, axis=-1)
@@ -174,14 +164,7 @@ class EmbeddingSlicer(SerializableLayer):
         return self._stack(embedding) * math.sqrt(self.num_slices)
 
     def merge(self, parts: Tensor) -> Tensor:
-        """The unit embedding made of unit slices; the inverse of `split`.
-
-        Args:
-            parts: Unit slices, (B, K, ceil(D / K)).
-
-        Returns:
-            (B, D), the slices side by side, divided by √K.
-        """
+        """The inverse of `split`."""
         flat = ops.reshape(parts, (-1, self.num_slices * self.sizes[0]))
         return flat[:, : self.embedding_dim] / math.sqrt(self.num_slices)
 
@@ -197,12 +180,3 @@ class EmbeddingSlicer(SerializableLayer):
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (*input_shape[:-1], self.embedding_dim)
-
-
-def _columns(initializer: Any, shape: tuple[int, ...], columns: slice) -> Any:
-    """An initializer of some columns of a larger weight.
-
-    Keras initializers return the same values at every call, so the columns
-    of all slices come from one draw of the whole.
-    """
-    return lambda _, dtype=None: initializer(shape, dtype)[..., columns]

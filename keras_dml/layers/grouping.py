@@ -84,31 +84,21 @@ class Grouping(SerializableLayer):
     def call(
         self, inputs: Tensor, return_attention_scores: bool = False
     ) -> Tensor | tuple[Tensor, Tensor]:
-        self._check_attention(return_attention_scores)
-        groups, attention = self.group(inputs)
-        return (groups, attention) if return_attention_scores else groups
-
-    def _check_attention(self, return_attention_scores: bool) -> None:
         if return_attention_scores and not self.has_attention:
             raise ValueError(
                 f"{type(self).__name__} does not weigh positions. Received: "
                 "return_attention_scores=True. Use AttentiveGrouping or "
                 "GateGrouping."
             )
+        groups, attention = self.group(inputs)
+        return (groups, attention) if return_attention_scores else groups
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (input_shape[0], self.num_groups, self.group_dim)
 
-    def compute_output_spec(
-        self, inputs: Tensor, return_attention_scores: bool = False
-    ) -> keras.KerasTensor | tuple[keras.KerasTensor, keras.KerasTensor]:
-        self._check_attention(return_attention_scores)
-        shape = self.compute_output_shape(inputs.shape)
-        groups = keras.KerasTensor(shape, dtype=self.compute_dtype)
-        if not return_attention_scores:
-            return groups
-        shape = (*inputs.shape[:3], self.num_groups)
-        return groups, keras.KerasTensor(shape, dtype=self.compute_dtype)
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        # By `call`, whose arguments say what it returns.
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
 
 class PooledGrouping(Grouping):
@@ -122,6 +112,14 @@ class PooledGrouping(Grouping):
 
     Raises:
         ValueError: If `pooling` is unknown.
+
+    Deviations:
+        - Sizes and biases of the peers' layers are those of the released
+          code; the paper does not state them.
+
+    Reference:
+        Xu et al., "Towards Improved and Interpretable Deep Metric Learning
+        via Attentive Grouping", 2020, Sec. 4.3, which compares with them.
     """
 
     def __init__(
@@ -135,27 +133,20 @@ class PooledGrouping(Grouping):
         owner = type(self).__name__
         check_choice(owner, "pooling", pooling, get_args(Pooling))
         self.pooling = pooling
-        pool = (
-            layers.GlobalAveragePooling2D
-            if pooling == "avg"
-            else layers.GlobalMaxPooling2D
-        )
-        self.pool = pool(
+        pools = {
+            "avg": layers.GlobalAveragePooling2D,
+            "max": layers.GlobalMaxPooling2D,
+        }
+        self.pool = pools[pooling](
             data_format="channels_last", dtype=self.dtype_policy, name="pool"
         )
 
     def dense(
-        self,
-        name: str,
-        inputs: int,
-        units: int,
-        activation: str | None = None,
-        use_bias: bool = True,
+        self, name: str, inputs: int, units: int, **kwargs: Any
     ) -> layers.Dense:
         """A built `Dense`; on a feature map it is a 1×1 convolution."""
-        layer = layers.Dense(
-            units, activation, use_bias, dtype=self.dtype_policy, name=name
-        )
+        dtype = self.dtype_policy
+        layer = layers.Dense(units, dtype=dtype, name=name, **kwargs)
         layer.build((None, inputs))
         return layer
 
@@ -167,16 +158,11 @@ class LinearGrouping(PooledGrouping):
     The paper's "multi-linear grouping" pools the map and applies P linear
     functions without bias; "no grouping" is the same with P = 1.
 
-    Args:
-        embedding_dim: As for `Grouping`.
-        num_groups: As for `Grouping`; 1 is no grouping.
-        **kwargs: As for `PooledGrouping`.
+    Args, call arguments and returns are those of `PooledGrouping`.
 
     Reference:
         Opitz et al., "Deep Metric Learning with BIER: Boosting Independent
-        Embeddings Robustly", TPAMI 2018, as Xu et al., "Towards Improved
-        and Interpretable Deep Metric Learning via Attentive Grouping",
-        2020, compare with it.
+        Embeddings Robustly", TPAMI 2018.
     """
 
     def build(self, input_shape: Shape) -> None:
@@ -204,19 +190,11 @@ class GateGrouping(PooledGrouping):
     The attention of a position is the mean of its mask over channels,
     which may be negative.
 
-    Args:
-        embedding_dim: As for `Grouping`.
-        num_groups: As for `Grouping`.
-        **kwargs: As for `PooledGrouping`.
-
-    Deviations:
-        - Layer sizes and biases are those of the released code of Xu et
-          al., whose paper does not state them.
+    Args, call arguments and returns are those of `PooledGrouping`.
 
     Reference:
         Kim et al., "Attention-based Ensemble for Deep Metric Learning",
-        ECCV 2018, as Xu et al., "Towards Improved and Interpretable Deep
-        Metric Learning via Attentive Grouping", 2020, compare with it.
+        ECCV 2018.
     """
 
     has_attention = True
@@ -251,31 +229,24 @@ class ChannelGrouping(PooledGrouping):
     multiplied by these weights, is pooled and embedded by a dense layer
     with bias that all groups share.
 
-    Args:
-        embedding_dim: As for `Grouping`.
-        num_groups: As for `Grouping`.
-        **kwargs: As for `PooledGrouping`.
-
-    Deviations:
-        - Layer sizes and biases are those of the released code of Xu et
-          al., whose paper does not state them.
+    Args, call arguments and returns are those of `PooledGrouping`.
 
     Reference:
         Chen and Deng, "Hybrid-Attention Based Decoupled Metric Learning for
-        Zero-Shot Image Retrieval", CVPR 2019, as Xu et al., "Towards
-        Improved and Interpretable Deep Metric Learning via Attentive
-        Grouping", 2020, compare with it.
+        Zero-Shot Image Retrieval", CVPR 2019.
     """
 
     def build(self, input_shape: Shape) -> None:
         channels = self.channels_of(input_shape)
         hidden = max(1, channels // 5)
+        relu = {"activation": "relu", "use_bias": False}
+        sigmoid = {"activation": "sigmoid", "use_bias": False}
         self.squeezes = [
-            self.dense(f"squeeze_{p}", channels, hidden, "relu", False)
+            self.dense(f"squeeze_{p}", channels, hidden, **relu)
             for p in range(self.num_groups)
         ]
         self.excitations = [
-            self.dense(f"excite_{p}", hidden, channels, "sigmoid", False)
+            self.dense(f"excite_{p}", hidden, channels, **sigmoid)
             for p in range(self.num_groups)
         ]
         self.embed = self.dense("embed", channels, self.group_dim)

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_dml.utils.arguments import check_count
 from keras_dml.utils.serialization import SerializableLayer, register
 from keras_dml.utils.types import Shape, Tensor
 
@@ -15,9 +16,8 @@ class EmbeddingQueue(SerializableLayer):
 
     The memory queue of DiVA and MoCo (keys of a momentum network) and the
     cross-batch memory (XBM) of Wang et al. (embeddings of past batches).
-    Its size is fixed: embeddings, labels, the place of the next one and
-    the number of filled places are non-trainable weights, saved with the
-    model. Places that are still empty are masked, never compared.
+    What it holds is saved with the model. Places that are still empty are
+    masked, never compared.
 
     Called with labels, it gives what any loss on pairs takes as
     references: `loss.per_example(relation, embeddings,
@@ -84,12 +84,8 @@ class EmbeddingQueue(SerializableLayer):
     def __init__(self, size: int, embedding_dim: int, **kwargs: Any) -> None:
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
-        for name, value in (("size", size), ("embedding_dim", embedding_dim)):
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(
-                    f"`{name}` of EmbeddingQueue must be a positive integer. "
-                    f"Received: {name}={value!r}."
-                )
+        check_count("EmbeddingQueue", "size", size)
+        check_count("EmbeddingQueue", "embedding_dim", embedding_dim)
         self.size = size
         self.embedding_dim = embedding_dim
         self.embeddings = self._weight("embeddings", (size, embedding_dim))
@@ -152,11 +148,6 @@ class EmbeddingQueue(SerializableLayer):
         memory = (self.size, self.embedding_dim)
         return memory, (labels_shape[0], self.size)
 
-    def compute_output_spec(
-        self, labels: Tensor
-    ) -> tuple[keras.KerasTensor, keras.KerasTensor]:
-        memory, relation = self.compute_output_shape(labels.shape)
-        return (
-            keras.KerasTensor(memory, dtype="float32"),
-            keras.KerasTensor(relation, dtype="int32"),
-        )
+    def compute_output_spec(self, labels: Tensor) -> Any:
+        # By `call`: the two have dtypes of their own.
+        return keras.Operation.compute_output_spec(self, labels)

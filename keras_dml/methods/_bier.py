@@ -1,14 +1,11 @@
-"""BIER: groups of growing size, each trained on what those before it miss.
-
-Its head, its objective and its declaration are one topic, and one file.
-"""
+"""BIER: groups of growing size, each trained on what those before it miss."""
 
 from collections.abc import Sequence
 from itertools import accumulate, combinations, pairwise
 from typing import Any, Literal, TypeAlias, get_args
 
 import keras
-from keras import ops
+from keras import layers, ops
 
 from keras_dml import backbones, losses
 from keras_dml.layers import GradientReversal
@@ -34,28 +31,18 @@ Slope: TypeAlias = Literal["exponent", "similarity"]
 Independence: TypeAlias = Literal["activation", "adversarial"]
 
 
-def boosting_rates(num_learners: int) -> list[float]:
-    """η_m = 2 / (m + 1), for m = 1, …, M."""
-    return [2 / (m + 1) for m in range(1, num_learners + 1)]
-
-
 def boosting_weights(num_learners: int) -> list[float]:
     """How much of s^M is each learner's: α_m = 2m / (M (M + 1)).
 
-    s^m = (1 − η_m) s^{m−1} + η_m s_m with s^0 = 0 is the sum of α_m s_m,
-    α_m = η_m Π_{n>m} (1 − η_n), and 1 − η_n = (n − 1) / (n + 1). For three
-    learners 1/6, 1/3 and 1/2. They add up to 1.
+    s^M is the sum of α_m s_m, α_m = η_m Π_{n>m} (1 − η_n), and
+    1 − η_n = (n − 1) / (n + 1). For three learners 1/6, 1/3 and 1/2.
     """
     total = num_learners * (num_learners + 1)
     return [2 * m / total for m in range(1, num_learners + 1)]
 
 
 def split_dimensions(embedding_dim: int, sizes: Sequence[int]) -> list[int]:
-    """`embedding_dim` units in groups whose sizes are in proportion.
-
-    Raises:
-        ValueError: If a group would be empty.
-    """
+    """`embedding_dim` units in groups whose sizes are in proportion."""
     total = sum(sizes)
     ends = [round(embedding_dim * end / total) for end in accumulate(sizes)]
     groups = [end - start for start, end in pairwise([0, *ends])]
@@ -94,8 +81,7 @@ class BoostedHead(Head):
 
     Args:
         group_sizes: Dimensions of each group.
-        norm_penalty: λ_w, how strongly the rows of the dense layer's
-            weights are kept at length 1; see `UnitRows`.
+        norm_penalty: As for `bier`.
         **kwargs: As for `Head`.
 
     Call arguments:
@@ -119,7 +105,7 @@ class BoostedHead(Head):
         self.group_sizes = list(group_sizes)
         self.norm_penalty = norm_penalty
         self.embedding_dim = sum(group_sizes)
-        self.dense = keras.layers.Dense(
+        self.dense = layers.Dense(
             self.embedding_dim,
             kernel_regularizer=UnitRows(norm_penalty),
             dtype=self.dtype_policy,
@@ -130,35 +116,22 @@ class BoostedHead(Head):
         self.dense.build((None, features_shape[-1]))
 
     def embed(self, pooled: Tensor) -> dict[str, Tensor]:
+        sizes = self.group_sizes
         groups = [
             ops.normalize(group, axis=-1, epsilon=1e-12)
-            for group in cut(self.dense(pooled), self.group_sizes)
+            for group in cut(self.dense(pooled), sizes)
         ]
-        weighted = [
-            alpha**0.5 * group
-            for alpha, group in zip(
-                boosting_weights(len(groups)), groups, strict=True
-            )
-        ]
-        largest = max(self.group_sizes)
+        alphas = boosting_weights(len(groups))
+        weighted = [a**0.5 * x for a, x in zip(alphas, groups, strict=True)]
         padded = [
-            ops.pad(group, ((0, 0), (0, largest - size)))
-            for group, size in zip(groups, self.group_sizes, strict=True)
+            ops.pad(x, ((0, 0), (0, max(sizes) - size)))
+            for x, size in zip(groups, sizes, strict=True)
         ]
+        fixed = ops.stop_gradient(pooled)
         return {
             "embedding": ops.concatenate(weighted, axis=-1),
             "parts": ops.stack(padded, axis=1),
-            "activations": ops.matmul(
-                ops.stop_gradient(pooled), self.dense.kernel
-            ),
-        }
-
-    def compute_output_shape(self, features_shape: Shape) -> dict[str, Shape]:
-        batch, sizes = features_shape[0], self.group_sizes
-        return {
-            "embedding": (batch, self.embedding_dim),
-            "parts": (batch, len(sizes), max(sizes)),
-            "activations": (batch, self.embedding_dim),
+            "activations": ops.matmul(fixed, self.dense.kernel),
         }
 
 
@@ -179,9 +152,9 @@ class BoostedObjective(LossObjective):
         slope: What the weight is a derivative by: the "exponent" of the
             binomial deviance, ±αβ (s − m), as in the released code, or the
             "similarity" s, which makes it αβ times as large.
-        independence: "activation" or "adversarial"; see `bier`.
-        regressor_units: Hidden units of each adversarial regressor.
-        norm_penalty: λ_w of the regressors' kernels; see `UnitRows`.
+        independence: As for `bier`.
+        regressor_units: As for `bier`.
+        norm_penalty: As for `bier`, of the regressors.
         **kwargs: As for `LossObjective`.
 
     Call arguments:
@@ -209,49 +182,34 @@ class BoostedObjective(LossObjective):
         **kwargs: Any,
     ) -> None:
         super().__init__(loss, **kwargs)
-        for name, value, allowed in (
-            ("slope", slope, get_args(Slope)),
-            ("independence", independence, get_args(Independence)),
-        ):
-            check_choice("bier", name, value, allowed)
+        check_choice("bier", "slope", slope, get_args(Slope))
+        kinds = get_args(Independence)
+        check_choice("bier", "independence", independence, kinds)
         self.group_sizes = list(group_sizes)
         self.slope = slope
         self.independence = independence
         self.regressor_units = regressor_units
         self.norm_penalty = norm_penalty
-        self.deviance = (
-            loss
-            if isinstance(loss, BinomialDevianceLoss)
-            else BinomialDevianceLoss()
-        )
+        is_deviance = isinstance(loss, BinomialDevianceLoss)
+        self.deviance: Any = loss if is_deviance else BinomialDevianceLoss()
         self.reversal = GradientReversal(name="reversal")
         # From the later group of each pair to the earlier one.
-        self.pairs = (
-            list(combinations(range(len(group_sizes)), 2))
-            if independence == "adversarial"
-            else []
-        )
-        self.regressors = [
-            keras.Sequential(
-                [
-                    self._dense(regressor_units, "relu"),
-                    self._dense(group_sizes[i], None),
-                ],
-                name=f"regressor_{j}_to_{i}",
-            )
-            for i, j in self.pairs
-        ]
+        self.pairs: list[tuple[int, int]] = []
+        if independence == "adversarial":
+            self.pairs = list(combinations(range(len(group_sizes)), 2))
+        self.regressors = [self._regressor(i, j) for i, j in self.pairs]
 
-    def _dense(self, units: int, activation: str | None) -> keras.layers.Dense:
+    def _regressor(self, i: int, j: int) -> keras.Sequential:
         # Bounded, or products with the regressors' outputs would grow
         # without the groups having anything in common.
-        return keras.layers.Dense(
-            units,
-            activation=activation,
-            kernel_regularizer=UnitRows(self.norm_penalty),
-            bias_constraint=keras.constraints.MaxNorm(1.0, axis=0),
-            dtype="float32",
-        )
+        bounded = {
+            "kernel_regularizer": UnitRows(self.norm_penalty),
+            "bias_constraint": keras.constraints.MaxNorm(1.0, axis=0),
+            "dtype": "float32",
+        }
+        hidden = layers.Dense(self.regressor_units, "relu", **bounded)
+        output = layers.Dense(self.group_sizes[i], **bounded)
+        return keras.Sequential([hidden, output], name=f"regressor_{j}_to_{i}")
 
     def build(self, outputs_shape: dict[str, Shape]) -> None:
         self.build_parts(outputs_shape, name="group")
@@ -262,11 +220,8 @@ class BoostedObjective(LossObjective):
         self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
     ) -> dict[str, Tensor]:
         groups = cut(outputs["activations"], self.group_sizes)
-        compare = (
-            self._adversarial
-            if self.independence == "adversarial"
-            else activation_loss
-        )
+        adversarial = self.independence == "adversarial"
+        compare = self._adversarial if adversarial else activation_loss
         return {
             "metric": self._boosted(outputs["parts"], targets["label"]),
             "independence": compare(groups),
@@ -276,13 +231,11 @@ class BoostedObjective(LossObjective):
         weights = None  # The first learner sees every pair as it is.
         together: Tensor = 0.0  # s^0
         values = []
-        rates = boosting_rates(len(self.part_losses))
-        for m, (loss, rate) in enumerate(
-            zip(self.part_losses, rates, strict=True)
-        ):
-            part = parts[:, m]
+        for m, loss in enumerate(self.part_losses, start=1):
+            part = parts[:, m - 1]
             values.append(loss.per_example(labels, part, pair_weights=weights))
             similarity = inner_product(ops.stop_gradient(part))
+            rate = 2 / (m + 1)  # η_m
             together = (1 - rate) * together + rate * similarity
             weights = self.pair_weights(together)
         return sum(values) / len(values)
@@ -302,12 +255,16 @@ class BoostedObjective(LossObjective):
         """
         deviance = self.deviance
         excess = deviance.alpha * (similarity - deviance.threshold)
-        positive, negative = (
-            (deviance.alpha * abs(scale) if self.slope == "similarity" else 1.0)
-            * ops.sigmoid(scale * excess)
-            for scale in (-deviance.positive_scale, deviance.negative_scale)
+
+        def steepness(scale: float) -> Tensor:
+            by_s = self.slope == "similarity"
+            factor = deviance.alpha * abs(scale) if by_s else 1.0
+            return factor * ops.sigmoid(scale * excess)
+
+        return (
+            steepness(-deviance.positive_scale),
+            steepness(deviance.negative_scale),
         )
-        return positive, negative
 
     def _adversarial(self, groups: list[Tensor]) -> Tensor:
         """−Σ_{i<j} mean_k (R(f_i) ∘ g_ji(R(f_j)))²_k, R gradient reversal.
@@ -329,16 +286,10 @@ def cut(x: Tensor, sizes: Sequence[int]) -> list[Tensor]:
 
 
 def activation_loss(groups: list[Tensor]) -> Tensor:
-    """Σ_{i<j} mean_{k,l} (f_ik f_jl)²: groups active on other images.
+    """Σ_{i<j} mean_{k,l} (f_ik f_jl)², (B,), of activations f_m, (B, d_m).
 
     The mean of the squared outer product of two groups is the product of
     their mean squares.
-
-    Args:
-        groups: (B, d_m) activations f_m of M groups.
-
-    Returns:
-        (B,); 0 for a single group.
     """
     squares = [ops.mean(ops.square(group), axis=-1) for group in groups]
     total = ops.zeros_like(squares[0])
@@ -377,15 +328,13 @@ def bier(
     boosting weight, so that the cosine of two embeddings is s^M.
 
     Args:
-        backbone: A name or path for `backbones.get`, or the Keras model
-            that it returns, from images (B, H, W, C) to features.
+        backbone: As for `baseline`.
         embedding_dim: Dimensions of the whole embedding, D.
         group_sizes: Sizes of the groups, in proportion: the default gives
             groups of 96, 160 and 256 for D = 512.
-        loss: The loss of every learner: a loss of `keras_dml.losses` on
-            pairs or triplets, or its name, or its config.
-        slope: What the pairs' weights are a derivative by, the "exponent"
-            of the loss or the "similarity"; see `BoostedObjective`.
+        loss: The loss of every learner, as for `baseline`, on pairs or
+            triplets.
+        slope: As for `BoostedObjective`: "exponent" or "similarity".
         independence: "activation" (BIER): activations of two groups shall
             not be large for the same image. "adversarial" (A-BIER):
             regressors try to find what two groups have in common, and the
@@ -399,7 +348,10 @@ def bier(
         **kwargs: Passed to `MetricModel`.
 
     Returns:
-        A `MetricModel` that is built and waits for `compile`.
+        As `baseline` does.
+
+    Raises:
+        ValueError: If a group would be empty, or a choice is unknown.
 
     Deviations:
         - The paper does not say with respect to what ℓ is

@@ -30,8 +30,7 @@ class MetricModel(keras.Model):
     as `keras_dml.data.pipeline` makes them, or just the labels, (B,).
 
     Args:
-        backbone: Model from raw images (pixels in 0 to 255) to features;
-            see `keras_dml.backbones.get`.
+        backbone: From images to features; see `keras_dml.backbones.get`.
         head: From features to named outputs.
         objective: From named outputs and targets to named terms, (B,).
         loss_weights: Weight of each term: a number (default 1), a
@@ -294,14 +293,10 @@ class MetricModel(keras.Model):
     def from_config(
         cls, config: Config, custom_objects: Any = None
     ) -> "MetricModel":
-        parts = (
-            "dtype", "backbone", "head", "objective", "loss_weights", "view",
-        )  # fmt: skip
         restored = {
-            name: keras.saving.deserialize_keras_object(
-                config[name], custom_objects=custom_objects
-            )
-            for name in parts
+            key: keras.saving.deserialize_keras_object(value, custom_objects)
+            for key, value in config.items()
+            if key != "name"
         }
         return cls(**{**config, **restored})
 
