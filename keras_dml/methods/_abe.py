@@ -25,7 +25,9 @@ from keras_dml.utils.types import (
     Pooling,
     Positive,
     Shape,
+    Shapes,
     Tensor,
+    Tensors,
 )
 
 Pairs: TypeAlias = Literal["all", "constructed"]
@@ -60,7 +62,7 @@ class EnsembleHead(Head):
     def build(self, features_shape: Shape) -> None:
         self.ensemble.build(features_shape)
 
-    def call(self, features: Tensor) -> dict[str, Tensor]:
+    def call(self, features: Tensor) -> Tensors:
         attention = {}
         if self.ensemble.has_attention:
             parts, attention["attention"] = self.ensemble(
@@ -114,12 +116,10 @@ class DivergentObjective(LossObjective):
         self.pairs = pairs
         self.terms = ("metric", "divergence") if diverge else ("metric",)
 
-    def build(self, outputs_shape: dict[str, Shape]) -> None:
+    def build(self, outputs_shape: Shapes) -> None:
         self.build_parts(outputs_shape)
 
-    def call(
-        self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
-    ) -> dict[str, Tensor]:
+    def call(self, outputs: Tensors, targets: Tensors) -> Tensors:
         parts = outputs["parts"]
         labels = targets["label"]
         if self.pairs == "constructed":

@@ -29,7 +29,9 @@ from keras_dml.utils.types import (
     Pooling,
     Reduction,
     Shape,
+    Shapes,
     Tensor,
+    Tensors,
 )
 
 SCALES = {"released": 25.0, "paper_table": 1.0}
@@ -97,7 +99,7 @@ class GroupedHead(Head):
     def build(self, features_shape: Shape) -> None:
         self.module.build(features_shape)
 
-    def call(self, features: Tensor) -> dict[str, Tensor]:
+    def call(self, features: Tensor) -> Tensors:
         # Not pooled: the modules need all positions.
         attention = {}
         if self.module.has_attention:
@@ -175,12 +177,10 @@ class GroupedObjective(LossObjective):
         self.scales = scales
         self.diversity_reduction = diversity_reduction
 
-    def build(self, outputs_shape: dict[str, Shape]) -> None:
+    def build(self, outputs_shape: Shapes) -> None:
         self.build_parts(outputs_shape, name="group")
 
-    def call(
-        self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
-    ) -> dict[str, Tensor]:
+    def call(self, outputs: Tensors, targets: Tensors) -> Tensors:
         parts = outputs["parts"]
         values = self.part_values(targets["label"], parts)
         return {

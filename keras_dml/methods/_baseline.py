@@ -12,7 +12,7 @@ from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import LossObjective
 from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Count, Pooling, Shape, Tensor
+from keras_dml.utils.types import Count, Pooling, Shape, Tensor, Tensors
 
 
 @register
@@ -22,9 +22,6 @@ class EmbeddingHead(Head):
     Args:
         embedding_dim: Dimensions of the embedding, D.
         **kwargs: As for `Head`.
-
-    Call arguments:
-        features: (B, h, w, C) or (B, C).
 
     Returns:
         `{"embedding": (B, D)}`, unit rows, float32.
@@ -40,7 +37,7 @@ class EmbeddingHead(Head):
     def build(self, features_shape: Shape) -> None:
         self.dense.build((None, features_shape[-1]))
 
-    def embed(self, pooled: Tensor) -> dict[str, Tensor]:
+    def embed(self, pooled: Tensor) -> Tensors:
         embedding = ops.normalize(self.dense(pooled), axis=-1, epsilon=1e-12)
         return {"embedding": embedding}
 
@@ -61,9 +58,7 @@ class EmbeddingObjective(LossObjective):
         `{"metric": (B,)}`.
     """
 
-    def call(
-        self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
-    ) -> dict[str, Tensor]:
+    def call(self, outputs: Tensors, targets: Tensors) -> Tensors:
         loss = self.loss.per_example(targets["label"], outputs["embedding"])
         return {"metric": loss}
 

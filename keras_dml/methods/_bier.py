@@ -24,7 +24,9 @@ from keras_dml.utils.types import (
     NonNegative,
     Pooling,
     Shape,
+    Shapes,
     Tensor,
+    Tensors,
 )
 
 Slope: TypeAlias = Literal["exponent", "similarity"]
@@ -84,9 +86,6 @@ class BoostedHead(Head):
         norm_penalty: As for `bier`.
         **kwargs: As for `Head`.
 
-    Call arguments:
-        features: (B, h, w, C) or (B, C).
-
     Returns:
         Float32: `"embedding"`, (B, D), the unit groups times √α_m, so that
         the cosine of two embeddings is s^M; `"parts"`, (B, M, d), the unit
@@ -115,7 +114,7 @@ class BoostedHead(Head):
     def build(self, features_shape: Shape) -> None:
         self.dense.build((None, features_shape[-1]))
 
-    def embed(self, pooled: Tensor) -> dict[str, Tensor]:
+    def embed(self, pooled: Tensor) -> Tensors:
         sizes = self.group_sizes
         groups = [
             ops.normalize(group, axis=-1, epsilon=1e-12)
@@ -211,14 +210,12 @@ class BoostedObjective(LossObjective):
         output = layers.Dense(self.group_sizes[i], **bounded)
         return keras.Sequential([hidden, output], name=f"regressor_{j}_to_{i}")
 
-    def build(self, outputs_shape: dict[str, Shape]) -> None:
+    def build(self, outputs_shape: Shapes) -> None:
         self.build_parts(outputs_shape, name="group")
         for regressor, (_, j) in zip(self.regressors, self.pairs, strict=True):
             regressor.build((None, self.group_sizes[j]))
 
-    def call(
-        self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
-    ) -> dict[str, Tensor]:
+    def call(self, outputs: Tensors, targets: Tensors) -> Tensors:
         groups = cut(outputs["activations"], self.group_sizes)
         adversarial = self.independence == "adversarial"
         compare = self._adversarial if adversarial else activation_loss

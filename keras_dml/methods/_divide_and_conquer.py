@@ -18,7 +18,7 @@ from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import LossObjective
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Count, Pooling, Shape, Tensor
+from keras_dml.utils.types import Count, Pooling, Shape, Shapes, Tensor, Tensors
 
 logger = logging.getLogger(__name__)
 
@@ -34,9 +34,6 @@ class SlicedHead(Head):
         embedding_dim: Dimensions of the whole embedding, D.
         num_learners: Number of slices, K.
         **kwargs: As for `Head`.
-
-    Call arguments:
-        features: (B, h, w, C) or (B, C).
 
     Returns:
         `{"embedding": (B, D), "parts": (B, K, ceil(D / K))}`: unit
@@ -56,7 +53,7 @@ class SlicedHead(Head):
     def build(self, features_shape: Shape) -> None:
         self.slicer.build((None, features_shape[-1]))
 
-    def embed(self, pooled: Tensor) -> dict[str, Tensor]:
+    def embed(self, pooled: Tensor) -> Tensors:
         embedding = self.slicer(pooled)
         parts = self.slicer.split(embedding)
         return {"embedding": embedding, "parts": parts}
@@ -109,14 +106,12 @@ class AlternatingObjective(LossObjective):
         check_choice("divide_and_conquer", "update", update, ("active", "all"))
         self.update = update
 
-    def build(self, outputs_shape: dict[str, Shape]) -> None:
+    def build(self, outputs_shape: Shapes) -> None:
         # For the merged embedding; the slices have copies of their own.
         super().build(outputs_shape)
         self.build_parts(outputs_shape)
 
-    def call(
-        self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
-    ) -> dict[str, Tensor]:
+    def call(self, outputs: Tensors, targets: Tensors) -> Tensors:
         if "learner" not in targets:
             logger.warning(
                 "divide_and_conquer trains the merged embedding only, since "
@@ -133,15 +128,13 @@ class AlternatingObjective(LossObjective):
         )
         return {"metric": metric}
 
-    def _merged(
-        self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
-    ) -> Tensor:
+    def _merged(self, outputs: Tensors, targets: Tensors) -> Tensor:
         return self.loss.per_example(targets["label"], outputs["embedding"])
 
     def _sliced(
         self,
-        outputs: dict[str, Tensor],
-        targets: dict[str, Tensor],
+        outputs: Tensors,
+        targets: Tensors,
         learner: Tensor,
     ) -> Tensor:
         part = ops.take(outputs["parts"], learner, axis=1)  # (B, d)
@@ -156,7 +149,7 @@ class AlternatingObjective(LossObjective):
             ],
         )
 
-    def active_learner(self, targets: dict[str, Tensor]) -> Tensor | None:
+    def active_learner(self, targets: Tensors) -> Tensor | None:
         if self.update == "all" or "learner" not in targets:
             return None
         return _learner_of(targets)
@@ -165,7 +158,7 @@ class AlternatingObjective(LossObjective):
         return [layer.trainable_variables for layer in self.part_layers]
 
 
-def _learner_of(targets: dict[str, Tensor]) -> Tensor:
+def _learner_of(targets: Tensors) -> Tensor:
     """The learner whose turn it is, a scalar; −1 for all together."""
     return ops.cast(targets["learner"][0], "int32")
 

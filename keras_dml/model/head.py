@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.serialization import SerializableLayer
-from keras_dml.utils.types import Pooling, Shape, Tensor
+from keras_dml.utils.types import Pooling, Shape, Shapes, Tensor, Tensors
 
 
 class Head(SerializableLayer):
@@ -16,7 +16,8 @@ class Head(SerializableLayer):
     Subclasses implement `embed`, and `build` for the backbone's shape. The
     dict always has `"embedding"`, (B, D), unit rows, float32; methods add
     what their objectives need under names that all methods share
-    (`"parts"`: (B, K, d) unit sub-embeddings).
+    (`"parts"`: (B, K, d) unit sub-embeddings). Call arguments are the same
+    for all.
 
     Args:
         pooling: How a (B, h, w, C) feature map becomes (B, C) features:
@@ -41,7 +42,7 @@ class Head(SerializableLayer):
         check_choice(owner, "pooling", pooling, get_args(Pooling))
         self.pooling = pooling
 
-    def call(self, features: Tensor) -> dict[str, Tensor]:
+    def call(self, features: Tensor) -> Tensors:
         return self.embed(self.pool(features))
 
     def pool(self, features: Tensor) -> Tensor:
@@ -58,11 +59,11 @@ class Head(SerializableLayer):
         highest = ops.argmax(positions, axis=1)[:, None]
         return ops.take_along_axis(positions, highest, axis=1)[:, 0]
 
-    def embed(self, pooled: Tensor) -> dict[str, Tensor]:
+    def embed(self, pooled: Tensor) -> Tensors:
         """The named outputs for pooled features, (B, C)."""
         raise NotImplementedError
 
-    def compute_output_shape(self, features_shape: Shape) -> dict[str, Shape]:
+    def compute_output_shape(self, features_shape: Shape) -> Shapes:
         """Shapes of the outputs by name, as a built head computes them."""
         features = keras.KerasTensor(features_shape, self.compute_dtype)
         outputs = keras.Operation.compute_output_spec(self, features)

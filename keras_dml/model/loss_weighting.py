@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_dml.utils.arguments import did_you_mean
-from keras_dml.utils.types import Config, Tensor
+from keras_dml.utils.types import Config, Tensor, Tensors
 
 Schedule = keras.optimizers.schedules.LearningRateSchedule
 
@@ -71,7 +71,7 @@ class LossWeighting(keras.layers.Layer):
             name=f"loss_weights_{name}",
         )
 
-    def call(self, values: dict[str, Tensor], step: Tensor) -> Tensor:
+    def call(self, values: Tensors, step: Tensor) -> Tensor:
         return sum(
             self._weighted(name, value, step) for name, value in values.items()
         )

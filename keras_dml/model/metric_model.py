@@ -14,7 +14,7 @@ from keras_dml.model.momentum import MomentumEncoder
 from keras_dml.model.objective import Objective
 from keras_dml.model.update import RestrictedUpdate, exempt_loss_variables
 from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Config, Shape, Tensor
+from keras_dml.utils.types import Config, Shape, Tensor, Tensors
 
 
 @register
@@ -125,8 +125,8 @@ class MetricModel(keras.Model):
         return self.outputs_of(inputs, training=training)["embedding"]
 
     def outputs_of(
-        self, inputs: Tensor | dict[str, Tensor], training: bool = False
-    ) -> dict[str, Tensor]:
+        self, inputs: Tensor | Tensors, training: bool = False
+    ) -> Tensors:
         """All outputs of the head, by name; `"embedding"` among them.
 
         Two views, `{"image": ..., "image2": ...}`, give those of the first,
@@ -138,7 +138,7 @@ class MetricModel(keras.Model):
                 return first
             return {**first, **self.momentum_encoder(inputs["image2"])}
         features = self.backbone(inputs, training=training)
-        outputs: dict[str, Tensor] = self.head(features, training=training)
+        outputs: Tensors = self.head(features, training=training)
         return outputs
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
@@ -227,7 +227,7 @@ class MetricModel(keras.Model):
                 return multiplier
         return 1.0
 
-    def train_step(self, data: Any) -> dict[str, Tensor]:
+    def train_step(self, data: Any) -> Tensors:
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         targets = y if isinstance(y, dict) else {"label": y}
         with tf.GradientTape() as tape:
@@ -252,7 +252,7 @@ class MetricModel(keras.Model):
         self.objective.after_step(outputs, targets)
         return self._log(loss, terms)
 
-    def _log(self, loss: Tensor, terms: dict[str, Tensor]) -> dict[str, Tensor]:
+    def _log(self, loss: Tensor, terms: Tensors) -> Tensors:
         size = tf.shape(next(iter(terms.values())))[0]
         self.loss_tracker.update_state(loss, sample_weight=size)
         for name, value in terms.items():
@@ -263,7 +263,7 @@ class MetricModel(keras.Model):
     def metrics(self) -> list[keras.metrics.Metric]:
         return [self.loss_tracker, *self.term_trackers.values()]
 
-    def test_step(self, data: Any) -> dict[str, Tensor]:
+    def test_step(self, data: Any) -> Tensors:
         raise ValueError(
             "MetricModel has no loss on validation data: its classes are not "
             "those of training. Leave out `validation_data` and `evaluate`, "

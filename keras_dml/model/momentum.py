@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_dml.model.head import Head
-from keras_dml.utils.types import Tensor
+from keras_dml.utils.types import Tensor, Tensors
 
 
 class MomentumEncoder(keras.layers.Layer):
@@ -64,7 +64,7 @@ class MomentumEncoder(keras.layers.Layer):
         self.trainable = False
         self.built = True
 
-    def call(self, images: Tensor) -> dict[str, Tensor]:
+    def call(self, images: Tensor) -> Tensors:
         features = self.backbone(images, training=False)
         outputs = self.head(features, training=False)
         return {

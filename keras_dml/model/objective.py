@@ -6,7 +6,7 @@ import keras
 
 from keras_dml.losses import MetricLoss
 from keras_dml.utils.serialization import SerializableLayer
-from keras_dml.utils.types import Shape, Tensor
+from keras_dml.utils.types import Shapes, Tensor, Tensors
 
 
 class Objective(SerializableLayer):
@@ -35,19 +35,17 @@ class Objective(SerializableLayer):
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
 
-    def build(self, outputs_shape: dict[str, Shape]) -> None:
+    def build(self, outputs_shape: Shapes) -> None:
         """Creates the weights.
 
         Args:
             outputs_shape: Shapes of the head's outputs, by name.
         """
 
-    def call(
-        self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
-    ) -> dict[str, Tensor]:
+    def call(self, outputs: Tensors, targets: Tensors) -> Tensors:
         raise NotImplementedError
 
-    def active_learner(self, targets: dict[str, Tensor]) -> Tensor | None:
+    def active_learner(self, targets: Tensors) -> Tensor | None:
         """Which learner this step may update.
 
         Returns:
@@ -60,9 +58,7 @@ class Objective(SerializableLayer):
         """Variables of a loss that belong to one learner alone."""
         return []
 
-    def after_step(
-        self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
-    ) -> None:
+    def after_step(self, outputs: Tensors, targets: Tensors) -> None:
         """Called after the update, with what the step saw: queues."""
 
 
@@ -91,12 +87,10 @@ class LossObjective(Objective):
         self.part_losses: list[MetricLoss] = []
         self.part_layers: list[keras.layers.Layer] = []
 
-    def build(self, outputs_shape: dict[str, Shape]) -> None:
+    def build(self, outputs_shape: Shapes) -> None:
         self.loss.build(self, outputs_shape["embedding"][-1])
 
-    def build_parts(
-        self, outputs_shape: dict[str, Shape], name: str = "learner"
-    ) -> None:
+    def build_parts(self, outputs_shape: Shapes, name: str = "learner") -> None:
         """Builds the loss of every part.
 
         A loss without variables serves all. One that owns some is left as it

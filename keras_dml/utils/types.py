@@ -12,6 +12,12 @@ Tensor: TypeAlias = Any
 Shape: TypeAlias = tuple[Any, ...]
 """Dimensions of a tensor; None for one that is not known."""
 
+Tensors: TypeAlias = dict[str, Tensor]
+"""Tensors by name: outputs of a head, targets, terms of a loss."""
+
+Shapes: TypeAlias = dict[str, Shape]
+"""Shapes of tensors by their names."""
+
 Config: TypeAlias = dict[str, Any]
 """What `get_config` returns and `from_config` takes."""
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from keras_dml import losses
 from keras_dml.methods._diva.tasks import (
+    TASKS,
     DaNCETask,
     LossTask,
     Task,
@@ -80,7 +81,7 @@ def test_data_without_three_images_of_a_class_is_told_of_once(
     labels, images, warned, caplog
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        warn_without_triplets(np.array(labels), images)
+        warn_without_triplets({"tasks": TASKS}, np.array(labels), images)
     assert len(caplog.records) == warned
     if warned:
         assert "at most 2" in caplog.text

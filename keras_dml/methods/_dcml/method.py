@@ -22,23 +22,19 @@ from keras_dml.methods.declaration import declare
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import Objective
 from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Config, Count, Pooling, Tensor
+from keras_dml.utils.types import Config, Count, Pooling, Tensor, Tensors
 
 
 @register
 class LearnersHead(EmbeddingHead):
     """Pooled features → K × `Dense(d)` → sub-embeddings and embedding.
 
-    The learners are one `Dense(K · d)`, cut into K: they always train
-    together.
+    The learners, which always train together, are one `Dense(K · d)`.
 
     Args:
         embedding_dim: Dimensions of the whole embedding, D = K · d.
         num_learners: Number of learners, K.
         **kwargs: As for `Head`.
-
-    Call arguments:
-        features: (B, h, w, C) or (B, C).
 
     Returns:
         Float32: `"embedding"`, (B, D), the concatenated sub-embeddings
@@ -61,7 +57,7 @@ class LearnersHead(EmbeddingHead):
         super().__init__(embedding_dim, **kwargs)
         self.num_learners = num_learners
 
-    def embed(self, pooled: Tensor) -> dict[str, Tensor]:
+    def embed(self, pooled: Tensor) -> Tensors:
         y = self.dense(pooled)
         dim = self.embedding_dim // self.num_learners
         sub_embeddings = ops.reshape(y, (-1, self.num_learners, dim))

@@ -8,7 +8,7 @@ from keras_dml.layers import Compositor
 from keras_dml.losses.regularizers import self_reinforcement
 from keras_dml.model.objective import Objective
 from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Shape, Tensor
+from keras_dml.utils.types import Shapes, Tensor, Tensors
 
 
 @register
@@ -60,7 +60,7 @@ class CompositionObjective(Objective):
             *(f"task_{name}" for name in tasks.terms),
         )
 
-    def build(self, outputs_shape: dict[str, Shape]) -> None:
+    def build(self, outputs_shape: Shapes) -> None:
         self.metric.build(outputs_shape)
         if self.compositor is None:
             self.tasks.build(outputs_shape)
@@ -73,9 +73,7 @@ class CompositionObjective(Objective):
             {**outputs_shape, "embedding": embedding, "parts": parts}
         )
 
-    def call(
-        self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
-    ) -> dict[str, Tensor]:
+    def call(self, outputs: Tensors, targets: Tensors) -> Tensors:
         values = dict(self.metric(outputs, targets))
         task_outputs = outputs
         if self.compositor is not None:
@@ -85,9 +83,7 @@ class CompositionObjective(Objective):
             values[f"task_{name}"] = value
         return values
 
-    def after_step(
-        self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
-    ) -> None:
+    def after_step(self, outputs: Tensors, targets: Tensors) -> None:
         self.metric.after_step(outputs, targets)
         if self.compositor is not None:
             outputs, _ = _compose(self.compositor, outputs)
@@ -95,8 +91,8 @@ class CompositionObjective(Objective):
 
 
 def _compose(
-    compositor: Compositor, outputs: dict[str, Tensor]
-) -> tuple[dict[str, Tensor], Tensor]:
+    compositor: Compositor, outputs: Tensors
+) -> tuple[Tensors, Tensor]:
     """What the sub-tasks see, and the weights, (B, M, K)."""
     composites, weights = compositor(outputs["sub_embeddings"])
     composed = {**outputs, **_as_ensemble(composites)}
@@ -108,7 +104,7 @@ def _compose(
     return composed, weights
 
 
-def _as_ensemble(composites: Tensor) -> dict[str, Tensor]:
+def _as_ensemble(composites: Tensor) -> Tensors:
     """Composites, (B, M, d), under the names of an ensemble's outputs."""
     parts = ops.normalize(composites, axis=-1, epsilon=1e-12)
     _, count, dim = parts.shape

@@ -15,7 +15,7 @@ from keras_dml.losses.variables import check_class_ids, nan_outside, take_rows
 from keras_dml.model.objective import LossObjective, Objective
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Shape, Tensor
+from keras_dml.utils.types import Shapes, Tensors
 
 
 @register
@@ -36,12 +36,10 @@ class SharedTask(LossObjective):
         `{"metric": (B,)}`, the sum over parts.
     """
 
-    def build(self, outputs_shape: dict[str, Shape]) -> None:
+    def build(self, outputs_shape: Shapes) -> None:
         self.build_parts(outputs_shape, name="part")
 
-    def call(
-        self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
-    ) -> dict[str, Tensor]:
+    def call(self, outputs: Tensors, targets: Tensors) -> Tensors:
         values = self.part_values(targets["label"], outputs["parts"])
         return {"metric": sum(values)}
 
@@ -84,7 +82,7 @@ class SeparateTasks(Objective):
             for name in task.terms
         )
 
-    def build(self, outputs_shape: dict[str, Shape]) -> None:
+    def build(self, outputs_shape: Shapes) -> None:
         batch, parts, dim = outputs_shape["parts"]
         if parts != len(self.objectives):
             raise ValueError(
@@ -95,23 +93,19 @@ class SeparateTasks(Objective):
         for task in self.objectives:
             task.build({**outputs_shape, "embedding": (batch, dim)})
 
-    def call(
-        self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
-    ) -> dict[str, Tensor]:
+    def call(self, outputs: Tensors, targets: Tensors) -> Tensors:
         values = {}
         for m, task in enumerate(self.objectives):
             for name, value in task(_part(outputs, m), targets).items():
                 values[f"{m}_{name}"] = value
         return values
 
-    def after_step(
-        self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
-    ) -> None:
+    def after_step(self, outputs: Tensors, targets: Tensors) -> None:
         for m, task in enumerate(self.objectives):
             task.after_step(_part(outputs, m), targets)
 
 
-def _part(outputs: dict[str, Tensor], m: int) -> dict[str, Tensor]:
+def _part(outputs: Tensors, m: int) -> Tensors:
     """Outputs whose embeddings are the m-th parts."""
     embeddings = {
         name.removesuffix("parts") + "embedding": parts[:, m]
@@ -126,8 +120,7 @@ class MetaClasses(Objective):
     """A task whose classes are random groups of the training classes.
 
     The relabelling of DREML: L̃ = {l_r(i)}, r a random map of the classes
-    to meta-classes of about the same size. The map is a weight, saved with
-    the model.
+    to meta-classes of about the same size, which is saved with the model.
 
     Args:
         objective: The objective that is given meta-classes for labels.
@@ -171,7 +164,7 @@ class MetaClasses(Objective):
         self.seed = seed
         self.terms = objective.terms
 
-    def build(self, outputs_shape: dict[str, Shape]) -> None:
+    def build(self, outputs_shape: Shapes) -> None:
         order = np.random.default_rng(self.seed).permutation(self.num_classes)
         self.meta_class = self.add_weight(
             shape=(self.num_classes,),
@@ -184,9 +177,7 @@ class MetaClasses(Objective):
         )
         self.objective.build(outputs_shape)
 
-    def call(
-        self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
-    ) -> dict[str, Tensor]:
+    def call(self, outputs: Tensors, targets: Tensors) -> Tensors:
         labels = ops.convert_to_tensor(targets["label"])
         check_class_ids("MetaClasses", labels, self.num_classes)
         values = self.objective(outputs, self._relabeled(targets))
@@ -195,11 +186,9 @@ class MetaClasses(Objective):
             for name, value in values.items()
         }
 
-    def after_step(
-        self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
-    ) -> None:
+    def after_step(self, outputs: Tensors, targets: Tensors) -> None:
         self.objective.after_step(outputs, self._relabeled(targets))
 
-    def _relabeled(self, targets: dict[str, Tensor]) -> dict[str, Tensor]:
+    def _relabeled(self, targets: Tensors) -> Tensors:
         labels = ops.convert_to_tensor(targets["label"])
         return {**targets, "label": take_rows(self.meta_class, labels)}

@@ -24,13 +24,13 @@ from keras_dml.utils.arguments import check_count
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import (
     Count,
-    IntArray,
     Pooling,
     Positive,
     Reduction,
     Shape,
     Share,
     Tensor,
+    Tensors,
 )
 
 
@@ -46,9 +46,6 @@ class TaskHead(Head):
         task_dim: Dimensions of each task's embedding, d.
         test_weights: w, one for each task. None: all 1.
         **kwargs: As for `Head`.
-
-    Call arguments:
-        features: (B, h, w, C) or (B, C).
 
     Returns:
         `{"embedding": (B, K·d), "parts": (B, K, d)}`: unit embedding and
@@ -86,7 +83,7 @@ class TaskHead(Head):
         for head in self.heads:
             head.build((None, features_shape[-1]))
 
-    def embed(self, pooled: Tensor) -> dict[str, Tensor]:
+    def embed(self, pooled: Tensor) -> Tensors:
         parts = ops.stack([head(pooled) for head in self.heads], axis=1)
         parts = l2_normalize(parts)  # (B, K, d)
         weights = ops.convert_to_tensor(self.test_weights, dtype="float32")
@@ -128,15 +125,14 @@ def _needs_two_views(method: Arguments) -> str | None:
     )
 
 
-def _check_labels(method: Arguments, labels: IntArray, images: int) -> None:
-    if "intra" in method["tasks"]:
-        warn_without_triplets(labels, images)
-
-
 @declare(
     "diva",
     "four tasks with an embedding each, kept from saying the same",
-    Traits(part="task", two_views=_needs_two_views, check_labels=_check_labels),
+    Traits(
+        part="task",
+        two_views=_needs_two_views,
+        check_labels=warn_without_triplets,
+    ),
 )
 def diva(
     backbone: str | keras.Model = "small_convnet",

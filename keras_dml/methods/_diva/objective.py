@@ -12,7 +12,7 @@ from keras_dml.methods._diva.tasks import Task, main_task
 from keras_dml.model.objective import Objective
 from keras_dml.utils.arguments import check_choice, check_count
 from keras_dml.utils.serialization import SerializableLayer, register
-from keras_dml.utils.types import Shape, Tensor
+from keras_dml.utils.types import Shape, Shapes, Tensor, Tensors
 
 
 @register
@@ -140,14 +140,12 @@ class DivaObjective(Objective):
         layers = (*self.tasks, *self.decorrelations)
         self.terms = tuple(layer.name for layer in layers)
 
-    def build(self, outputs_shape: dict[str, Shape]) -> None:
+    def build(self, outputs_shape: Shapes) -> None:
         shape = (None, outputs_shape["parts"][-1])
         for layer in (*self.tasks, *self.decorrelations):
             layer.build(shape)
 
-    def call(
-        self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
-    ) -> dict[str, Tensor]:
+    def call(self, outputs: Tensors, targets: Tensors) -> Tensors:
         parts = outputs["parts"]
         keys = self._keys(outputs)
         terms = {
@@ -166,7 +164,7 @@ class DivaObjective(Objective):
                 terms[layer.name] = -layer(parts[:, self.main], other)
         return terms
 
-    def _keys(self, outputs: dict[str, Tensor]) -> Tensor:
+    def _keys(self, outputs: Tensors) -> Tensor:
         keys = outputs.get("momentum_parts")
         needing = [task.name for task in self.tasks if task.needs_keys]
         if needing and keys is None:
@@ -180,9 +178,7 @@ class DivaObjective(Objective):
             )
         return keys
 
-    def after_step(
-        self, outputs: dict[str, Tensor], targets: dict[str, Tensor]
-    ) -> None:
+    def after_step(self, outputs: Tensors, targets: Tensors) -> None:
         for i, task in enumerate(self.tasks):
             if task.needs_keys:
                 task.after_step(outputs["momentum_parts"][:, i])

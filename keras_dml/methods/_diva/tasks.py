@@ -14,6 +14,7 @@ from keras_dml.methods._diva.mining import (
     PermutedLabels,
     SharedClasses,
 )
+from keras_dml.methods.declaration import Arguments
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.serialization import SerializableLayer, register
 from keras_dml.utils.types import IntArray, Shape, Tensor
@@ -216,15 +217,18 @@ def _mining(kind: str, shared: str, loss: losses.MetricLoss) -> Miner:
     return SharedClasses(positive)
 
 
-def warn_without_triplets(labels: IntArray, images: int) -> None:
-    """Warns if no batch can hold three images of one class.
-
-    Then the intra-class task learns nothing.
+def warn_without_triplets(
+    method: Arguments, labels: IntArray, images: int
+) -> None:
+    """Warns if the task "intra" would learn nothing.
 
     Args:
+        method: The arguments of `diva`.
         labels: The class of every training image.
         images: Images of a class in a batch.
     """
+    if "intra" not in method["tasks"]:
+        return
     _, counts = np.unique(labels, return_counts=True)
     most = min(images, int(counts.max()))
     if most < 3:
