@@ -28,9 +28,6 @@ class FrozenBatchNormalization(keras.layers.BatchNormalization):
     """
 
     def call(
-        self,
-        inputs: Tensor,
-        training: bool | None = None,
-        mask: Any = None,
+        self, inputs: Tensor, training: bool | None = None, mask: Any = None
     ) -> Tensor:
         return super().call(inputs, training=False, mask=mask)

@@ -50,14 +50,15 @@ class EmbeddingQueue(SerializableLayer):
     Example: cross-batch memory with any loss on pairs.
 
     ```python
-    class CrossBatch(keras_dml.model.objective.Objective):
+    class CrossBatch(keras_dml.LossObjective):
         terms = ("batch", "memory")
 
         def __init__(self, loss, size, **kwargs):
-            super().__init__(**kwargs)
-            self.loss, self.size = loss, size
+            super().__init__(loss, **kwargs)
+            self.size = size
 
         def build(self, outputs_shape):
+            super().build(outputs_shape)
             dim = outputs_shape["embedding"][-1]
             self.queue = EmbeddingQueue(self.size, dim, name="queue")
 

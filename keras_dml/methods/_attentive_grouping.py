@@ -7,13 +7,12 @@ import keras
 from keras import ops
 
 from keras_dml import backbones, losses
-from keras_dml.layers.attentive_grouping import AttentiveGrouping
-from keras_dml.layers.grouping import (
+from keras_dml.layers import (
+    AttentiveGrouping,
     ChannelGrouping,
     GateGrouping,
     Grouping,
     LinearGrouping,
-    PooledGrouping,
 )
 from keras_dml.losses.base import LossLike
 from keras_dml.losses.regularizers import diversity
@@ -88,12 +87,12 @@ class GroupedHead(Head):
         self.embedding_dim = embedding_dim
         self.num_groups = num_groups
         self.key_dim = key_dim
-        module = GROUPINGS[grouping]
         arguments: Config = {"name": "module", "dtype": self.dtype_policy}
-        if issubclass(module, PooledGrouping):
-            arguments["pooling"] = self.pooling
-        else:
+        if grouping == "A":
             arguments["key_dim"] = key_dim
+        else:
+            arguments["pooling"] = self.pooling
+        module = GROUPINGS[grouping]
         self.module = module(embedding_dim, num_groups, **arguments)
 
     def build(self, features_shape: Shape) -> None:

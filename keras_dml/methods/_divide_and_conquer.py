@@ -97,10 +97,7 @@ class AlternatingObjective(LossObjective):
     """
 
     def __init__(
-        self,
-        loss: losses.MetricLoss,
-        update: str = "active",
-        **kwargs: Any,
+        self, loss: losses.MetricLoss, update: str = "active", **kwargs: Any
     ) -> None:
         super().__init__(loss, **kwargs)
         check_choice("divide_and_conquer", "update", update, ("active", "all"))
@@ -132,10 +129,7 @@ class AlternatingObjective(LossObjective):
         return self.loss.per_example(targets["label"], outputs["embedding"])
 
     def _sliced(
-        self,
-        outputs: Tensors,
-        targets: Tensors,
-        learner: Tensor,
+        self, outputs: Tensors, targets: Tensors, learner: Tensor
     ) -> Tensor:
         part = ops.take(outputs["parts"], learner, axis=1)  # (B, d)
         if not self.loss.owns_variables:

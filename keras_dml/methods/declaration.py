@@ -105,9 +105,7 @@ class Traits:
 
 
 def declare(
-    name: str,
-    definition: str,
-    traits: Traits | None = None,
+    name: str, definition: str, traits: Traits | None = None
 ) -> Callable[[Factory], Factory]:
     """A decorator that makes a factory a method, by name.
 

@@ -49,7 +49,12 @@ class LossWeighting(keras.layers.Layer):
         self.given = {name: given.get(name, 1.0) for name in terms}
         self.weights_by_term: dict[str, keras.Variable] = {}
         for name in given:
-            _check_name(name, terms)
+            if name not in terms:
+                raise ValueError(
+                    "`loss_weights` of MetricModel must name terms of its "
+                    f"objective, {list(terms)}. Received: {name!r}."
+                    f"{did_you_mean(name, terms)}"
+                )
         for name, weight in self.given.items():
             self._add(name, weight)
         self.built = True
@@ -91,13 +96,3 @@ class LossWeighting(keras.layers.Layer):
             name: keras.saving.serialize_keras_object(weight)
             for name, weight in self.given.items()
         }
-
-
-def _check_name(name: str, terms: tuple[str, ...]) -> None:
-    if name in terms:
-        return
-    hint = did_you_mean(name, terms)
-    raise ValueError(
-        f"`loss_weights` of MetricModel must name terms of its objective, "
-        f"{list(terms)}. Received: {name!r}.{hint}"
-    )

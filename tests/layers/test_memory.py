@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from keras_dml import MetricModel, losses, methods
 from keras_dml.export import export_model
 from keras_dml.layers import EmbeddingQueue
-from keras_dml.model.objective import Objective
+from keras_dml.model.objective import LossObjective
 from tests.conftest import graph_and_xla
 from tests.methods.test_contract import batch
 
@@ -124,16 +124,17 @@ def test_refuses_sizes_that_are_none(size) -> None:
         EmbeddingQueue(size, 2)
 
 
-class CrossBatch(Objective):
+class CrossBatch(LossObjective):
     """The example in the docstring of EmbeddingQueue."""
 
     terms = ("batch", "memory")
 
     def __init__(self, loss, size, **kwargs):
-        super().__init__(**kwargs)
-        self.loss, self.size = loss, size
+        super().__init__(loss, **kwargs)
+        self.size = size
 
     def build(self, outputs_shape):
+        super().build(outputs_shape)
         dim = outputs_shape["embedding"][-1]
         self.queue = EmbeddingQueue(self.size, dim, name="queue")
 

@@ -36,11 +36,7 @@ class TripletDraw(Miner):
         raise NotImplementedError
 
     def for_each_positive(
-        self,
-        pairs: Pairs,
-        body: Body,
-        initial: State,
-        seed: Seed = None,
+        self, pairs: Pairs, body: Body, initial: State, seed: Seed = None
     ) -> State:
         pairs = pairs._replace(distances=ops.stop_gradient(pairs.distances))
         positive, negative = self.draw(pairs, seed)
@@ -138,11 +134,7 @@ class PermutedLabels(Miner):
         return get_miner(self.mining).pair_weights(_permute(pairs, seed), seed)
 
     def for_each_positive(
-        self,
-        pairs: Pairs,
-        body: Body,
-        initial: State,
-        seed: Seed = None,
+        self, pairs: Pairs, body: Body, initial: State, seed: Seed = None
     ) -> State:
         miner = get_miner(self.mining)
         pairs = _permute(pairs, seed)

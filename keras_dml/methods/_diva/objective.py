@@ -29,8 +29,7 @@ class Decorrelation(SerializableLayer):
 
     Args:
         units: Hidden units of ψ.
-        reduction: "mean" over dimensions (the released code, for which the
-            published ρ are meant), or "sum" (as Eq. 7 prints it).
+        reduction: As for `losses.regularizers.correlation`.
         **kwargs: Passed to `keras.layers.Layer`. `dtype` defaults to
             float32, whatever the global policy.
 
