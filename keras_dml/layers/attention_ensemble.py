@@ -19,9 +19,9 @@ class AttentionEnsemble(layers.Layer):
 
     A_m(S) = A'_m(C(S)) (Sec. 4): the context network C is shared, and A'_m
     is a 1×1 convolution of learner m, back to the channels of S, with a
-    sigmoid. Both it and the dense layer of G start as Glorot proposed
-    (Sec. 4). The global feature embedding G is `trunk`, pooling and one
-    dense layer; it is shared and runs once, on the M·B masked maps.
+    sigmoid. The global feature embedding G is `trunk`, pooling and one dense
+    layer; it is shared and runs once, on the M·B masked maps. What is not
+    copied starts as Glorot proposed.
 
     The paper compares with (Tables 1 and 8; Fig. 8):
 
@@ -58,10 +58,9 @@ class AttentionEnsemble(layers.Layer):
         (B, M, h, w, C), from 0 to 1.
 
     Raises:
-        ValueError: If `num_learners` does not divide `embedding_dim`, if
-            `pooling` is unknown, if `stacked` maps are to be attended to,
-            if the masks would not fit the map, or if masks are asked of a
-            layer without attention.
+        ValueError: If M does not divide D, `pooling` is unknown, `stacked`
+            maps are to be attended to, the masks would not fit the map, or
+            masks are asked of a layer without attention.
 
     Deviations:
         - The paper's masks are "from 0 to 1"; the sigmoid is a choice.
@@ -101,7 +100,21 @@ class AttentionEnsemble(layers.Layer):
     ) -> None:
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
-        _check(attention, embedding_dim, num_learners, stacked, pooling)
+        poolings = get_args(Pooling)
+        check_choice("AttentionEnsemble", "pooling", pooling, poolings)
+        if min(num_learners, embedding_dim) < 1 or embedding_dim % num_learners:
+            raise ValueError(
+                "`num_learners` of AttentionEnsemble must divide "
+                f"`embedding_dim`. Received: num_learners={num_learners}, "
+                f"embedding_dim={embedding_dim}. Use an embedding_dim of "
+                f"{max(num_learners, 1)} times the units of one learner."
+            )
+        if stacked and attention is not None:
+            raise ValueError(
+                "`attention` of AttentionEnsemble looks at one map, which "
+                "`stacked` ones are not. Received: stacked=True, "
+                f"attention={attention!r}. Use attention=None."
+            )
         self.has_attention = attention is not None
         self.embedding_dim = embedding_dim
         self.num_learners = num_learners
@@ -234,26 +247,3 @@ class AttentionEnsemble(layers.Layer):
             for name in ("trunk", "attention")
         }
         return cls(**{**config, **restored})
-
-
-def _check(
-    attention: keras.Model | None,
-    embedding_dim: int,
-    num_learners: int,
-    stacked: bool,
-    pooling: str,
-) -> None:
-    if num_learners < 1 or embedding_dim < 1 or embedding_dim % num_learners:
-        raise ValueError(
-            "`num_learners` of AttentionEnsemble must divide `embedding_dim`. "
-            f"Received: num_learners={num_learners}, embedding_dim="
-            f"{embedding_dim}. Use an embedding_dim of "
-            f"{max(num_learners, 1)} times the units of one learner."
-        )
-    if stacked and attention is not None:
-        raise ValueError(
-            "`attention` of AttentionEnsemble looks at one map, which "
-            "`stacked` ones are not. Received: stacked=True, "
-            f"attention={attention!r}. Use attention=None."
-        )
-    check_choice("AttentionEnsemble", "pooling", pooling, get_args(Pooling))

@@ -26,9 +26,8 @@ class AttentiveGrouping(Grouping):
 
     Keys and values are linear in the map, so neither is computed: QᵀK is
     one product of the map with P directions, and the map is averaged under
-    each group's attention before the value kernel is applied. Values and
-    gradients are the same; on a 7×7×2048 map with four groups of 128 the
-    module needs about 20 times fewer multiplications.
+    each group's attention before the value kernel is applied. On a 7×7×2048
+    map with four groups of 128 that is a 20th of the multiplications.
 
     Args:
         embedding_dim: Units of all groups together, D.
@@ -38,18 +37,11 @@ class AttentiveGrouping(Grouping):
             default uniform in ±1/√key_dim.
         **kwargs: As for `Grouping`.
 
-    Call arguments:
-        inputs: Feature map, (B, h, w, C).
-        return_attention_scores: Whether to return the attention too.
-
     Returns:
-        (B, P, d), float32, not unit; with `return_attention_scores` the
-        pair of it and the attention, (B, h, w, P), whose sum over
-        positions is 1.
+        As for `Grouping`; the attention sums to 1 over positions.
 
     Raises:
-        ValueError: If a size is not positive, or the input is not a
-            feature map.
+        ValueError: As for `Grouping`.
 
     Deviations:
         - Size of the keys and initialization of the queries are those of

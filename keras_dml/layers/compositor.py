@@ -31,7 +31,6 @@ class Compositor(SerializableLayer):
     into it from here: learners are taught through y_k in the composite and
     cannot manipulate the weights. The sign passes its gradient to the tanh
     as it is (straight-through estimator), so the factor 1 − tanh² applies.
-
     All compositors are one kernel and one matrix product.
 
     Args:
@@ -41,13 +40,13 @@ class Compositor(SerializableLayer):
         signs: False leaves out the signs (Table 2): c = t.
         input_norm: Whether the compositors see y at unit length. The
             paper's initializer makes logits with a standard deviation of
-            about ‖y‖, and a long y saturates softmax and tanh from the first
-            step on; with a unit y their deviation is √2.
+            about ‖y‖, so that a long y saturates softmax and tanh from the
+            first step on; with a unit y it is √2.
         train_on_composites: False stops the gradient of the composites
             before it reaches the compositors (Table 1, "w/o J_T"). That of
             the weights passes.
-        initializer: Initializer of kernel and bias, which are one draw;
-            by default a standard normal distribution, as in the paper.
+        initializer: Of kernel and bias, which are one draw; by default a
+            standard normal distribution, as in the paper.
         **kwargs: Passed to `keras.layers.Layer`. `dtype` defaults to
             float32, whatever the global policy.
 
@@ -125,14 +124,10 @@ class Compositor(SerializableLayer):
             return self.initializer((rows + 1, columns), dtype)
 
         self.kernel = self.add_weight(
-            shape=(rows, columns),
-            initializer=lambda _, dtype=None: draw(dtype)[:-1],
-            name="kernel",
+            (rows, columns), lambda _, dtype: draw(dtype)[:-1], name="kernel"
         )
         self.bias = self.add_weight(
-            shape=(columns,),
-            initializer=lambda _, dtype=None: draw(dtype)[-1],
-            name="bias",
+            (columns,), lambda _, dtype: draw(dtype)[-1], name="bias"
         )
 
     def call(self, inputs: Tensor) -> tuple[Tensor, Tensor]:

@@ -82,7 +82,19 @@ class GroupedHead(Head):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        _check_grouping(grouping, num_groups, key_dim)
+        check_choice("attentive_grouping", "grouping", grouping, GROUPINGS)
+        if grouping == "N" and num_groups != 1:
+            raise ValueError(
+                "`num_groups` of attentive_grouping must be 1 with N-grouping, "
+                f"which is no grouping. Received: num_groups={num_groups}. "
+                'Use "M" for several linear groups.'
+            )
+        if grouping != "A" and key_dim is not None:
+            raise ValueError(
+                "`key_dim` of attentive_grouping is for A-grouping, the only "
+                f"one with keys. Received: key_dim={key_dim}, "
+                f"grouping={grouping!r}. Leave it out."
+            )
         self.grouping = grouping
         self.embedding_dim = embedding_dim
         self.num_groups = num_groups
@@ -111,24 +123,6 @@ class GroupedHead(Head):
         flat = ops.reshape(parts, (-1, self.num_groups * self.module.group_dim))
         embedding = flat / math.sqrt(self.num_groups)
         return {"embedding": embedding, "parts": parts, **attention}
-
-
-def _check_grouping(
-    grouping: str, num_groups: int, key_dim: int | None
-) -> None:
-    check_choice("attentive_grouping", "grouping", grouping, GROUPINGS)
-    if grouping == "N" and num_groups != 1:
-        raise ValueError(
-            "`num_groups` of attentive_grouping must be 1 with N-grouping, "
-            f"which is no grouping. Received: num_groups={num_groups}. "
-            'Use "M" for several linear groups.'
-        )
-    if grouping != "A" and key_dim is not None:
-        raise ValueError(
-            "`key_dim` of attentive_grouping is for A-grouping, the only one "
-            f"with keys. Received: key_dim={key_dim}, "
-            f"grouping={grouping!r}. Leave it out."
-        )
 
 
 @register

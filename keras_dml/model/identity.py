@@ -1,9 +1,7 @@
 """ModelIdentity: which model made an index, as no two models compare."""
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import keras
 import numpy as np
@@ -92,21 +90,15 @@ class ModelIdentity:
 
 
 def _digest(model: keras.Model) -> str:
+    # An objective's weights go on changing and move no embedding.
+    ours = isinstance(model, MetricModel)
+    parts = (model.backbone, model.head) if ours else (model,)
     digest = hashlib.sha256()
-    for weight in _weights(model):
+    for weight in (weight for part in parts for weight in part.weights):
         array = np.ascontiguousarray(keras.ops.convert_to_numpy(weight))
         digest.update(f"{array.shape}{array.dtype}".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()
-
-
-def _weights(model: keras.Model) -> Iterator[Any]:
-    # An objective's go on changing and move no embedding.
-    if isinstance(model, MetricModel):
-        yield from model.backbone.weights
-        yield from model.head.weights
-    else:
-        yield from model.weights
 
 
 def _test_embeddings(model: keras.Model, view: View) -> list[list[float]]:

@@ -19,7 +19,8 @@ class CompositionObjective(Objective):
     the head. `tasks` reads the same with composites in place of the
     learners' embeddings: `"parts"`, (B, M, d), are the unit composites, and
     `"embedding"`, (B, M · d), is all of them side by side, divided by √M.
-    Whatever objective reads these two can be a sub-task.
+    Whatever objective reads these two can be a sub-task, as those of other
+    ensembles do.
 
     The compositors live here and not in the head, since the test embedding
     does without them. Every step updates everything, whatever a sub-task

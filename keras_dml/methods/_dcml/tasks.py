@@ -1,9 +1,4 @@
-"""Sub-tasks of DCML: objectives on the parts of an embedding.
-
-A sub-task is an `Objective` that reads `outputs["parts"]`, (B, M, d), unit
-vectors. DCML hands it composites in place of the learners' embeddings, so
-that the objectives of other ensembles are sub-tasks as they are.
-"""
+"""Sub-tasks of DCML: objectives on the parts of an embedding."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -148,12 +148,11 @@ def diva_tasks(
     """The tasks of DiVA, ready for embeddings of any origin.
 
     Args:
-        names: Names in `TASKS`, in order. One that comes again is a task
-            of its own: `["discriminative"] * 4` is the purely
-            discriminative ensemble of Figure 4.
+        names: Names in `TASKS`, in order; one that comes again is a task
+            of its own.
         loss: The loss of the discriminative task, as for `baseline`.
-        auxiliary_loss: The loss of the shared and the intra-class task, a
-            loss that takes `mining`. None: `loss`.
+        auxiliary_loss: That of the shared and the intra-class task, which
+            takes `mining`. None: `loss`.
         shared: How the class-shared task draws its triplets. "strict": of
             three mutually different classes, positive and negative both
             by distance. "negative_only": the positive uniformly.
