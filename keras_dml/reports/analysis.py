@@ -88,9 +88,10 @@ class Run:
     def part_names(self) -> list[str]:
         """What the method calls each of its sub-embeddings."""
         count = 0 if self.parts is None else self.parts.shape[1]
-        if len(self._tasks) == count:
-            return [f"{self.part} {name}" for name in self._tasks]
-        return [f"{self.part} {k + 1}" for k in range(count)]
+        names = getattr(self.model.head, "tasks", ())
+        if len(names) != count:
+            names = range(1, count + 1)
+        return [f"{self.part} {name}" for name in names]
 
     @property
     def traits(self) -> Traits:
@@ -101,10 +102,6 @@ class Run:
     def part(self) -> str:
         """What the method calls a sub-embedding."""
         return self.traits.part
-
-    @property
-    def _tasks(self) -> tuple[str, ...]:
-        return tuple(getattr(self.model.head, "tasks", ()))
 
     @property
     def has_attention(self) -> bool:

@@ -84,7 +84,20 @@ def write_outcome(folder: Path, outcome: Outcome) -> None:
     The result comes last and whole: a run that has one is finished.
     """
     (folder / SUMMARY).write_text(outcome.summary(), encoding="utf-8")
-    write_queries(folder / QUERIES, outcome.after)
+    results = outcome.after
+    arrays: dict[str, Any] = {
+        # A bootstrap needs no more.
+        _PER_QUERY + name: value.astype(np.float32)
+        for name, value in results.per_query.items()
+    }
+    with atomic_file(folder / QUERIES) as partial:
+        np.savez_compressed(
+            partial,
+            rows=results.query_rows,
+            labels=results.query_labels,
+            about=np.array(json.dumps(results.to_dict())),
+            **arrays,
+        )
     result = json.dumps(outcome.to_dict(), indent=2) + "\n"
     write_atomically(folder / RESULT, result)
 
@@ -147,27 +160,8 @@ def load_model(
     )
 
 
-def write_queries(path: Path, results: Results) -> None:
-    """Writes results with their values for each query, whole or not at all.
-
-    Values are kept as float32, which is what a bootstrap needs.
-    """
-    arrays: dict[str, Any] = {
-        _PER_QUERY + name: value.astype(np.float32)
-        for name, value in results.per_query.items()
-    }
-    with atomic_file(path) as partial:
-        np.savez_compressed(
-            partial,
-            rows=results.query_rows,
-            labels=results.query_labels,
-            about=np.array(json.dumps(results.to_dict())),
-            **arrays,
-        )
-
-
 def read_queries(path: Path) -> Results:
-    """The results that `write_queries` wrote.
+    """Results with their values for each query, as `write_outcome` wrote them.
 
     Raises:
         FileNotFoundError: If the run kept none.

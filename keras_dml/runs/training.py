@@ -8,14 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_dml import data, evaluation
-from keras_dml.callbacks import (
-    Checkpoint,
-    EmbeddingTensorBoard,
-    LearningRateMonitor,
-    Recluster,
-    RetrievalEvaluation,
-)
+from keras_dml import callbacks, data, evaluation
 from keras_dml.recipes import Recipe, building
 from keras_dml.runs.folder import (
     METRICS,
@@ -159,17 +152,17 @@ def _fit(
     splits: data.DataSplits,
     batches: data.Sampler,
     verbose: int | str,
-    boards: list[EmbeddingTensorBoard],
+    boards: list[callbacks.EmbeddingTensorBoard],
 ) -> dict[str, Any]:
     own = building.callbacks(recipe, splits.train, batches)
     monitor = recipe.evaluation.monitor
-    validation = RetrievalEvaluation(
+    validation = callbacks.RetrievalEvaluation(
         splits.validation,
         every=recipe.evaluation.every,
         metrics=tuple(dict.fromkeys(("recall@1", "map@r", monitor))),
     )
-    checkpoint = Checkpoint(folder, monitor=f"val_{monitor}")
-    rates = LearningRateMonitor()
+    checkpoint = callbacks.Checkpoint(folder, monitor=f"val_{monitor}")
+    rates = callbacks.LearningRateMonitor()
     log = keras.callbacks.CSVLogger(str(folder / METRICS))
     start = time.perf_counter()
     interrupted = False
@@ -186,7 +179,7 @@ def _fit(
             model.save(partial)
         for writer in (log, *boards):
             writer.on_train_end()  # Closes the file.
-    divided = [x.divisions for x in own if isinstance(x, Recluster)]
+    divided = [x.divisions for x in own if isinstance(x, callbacks.Recluster)]
     divisions = [x for each in divided for x in each]
     seconds = {
         "training": time.perf_counter() - start,
@@ -209,14 +202,14 @@ def _fit(
 
 def _board(
     recipe: Recipe, folder: Path, model: keras.Model, splits: data.DataSplits
-) -> EmbeddingTensorBoard:
+) -> callbacks.EmbeddingTensorBoard:
     """The log for TensorBoard, with a batch of its own of all classes."""
     batches = building.sampler(recipe, splits.train)
     if isinstance(batches, data.ClusterSampler):
         batches.set_phase("full", "all")
     shape = model.input_shape
     pipeline = building.pipeline(recipe, splits.train, batches, shape)
-    return EmbeddingTensorBoard(
+    return callbacks.EmbeddingTensorBoard(
         folder / TENSORBOARD,
         splits.validation,
         batch=next(iter(pipeline)),

@@ -1,7 +1,7 @@
 """`keras-dml export`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -70,10 +70,8 @@ def export(
     which: str,
     file_format: str,
     gallery: str | None,
-    k: int,
-    threshold: float | None,
     models_config: bool,
-    overwrite: bool,
+    **options: Any,
 ) -> None:
     """Write the model in the folder RUN for a server or a device."""
     from rich.console import Console
@@ -94,9 +92,7 @@ def export(
             output or Path("saved_models") / name,
             format=file_format,
             gallery=_gallery(recipe, model, gallery),
-            k=k,
-            threshold=threshold,
-            overwrite=overwrite,
+            **options,
         )
     click.echo(f"Exported to {path}")
     if models_config:

@@ -1,7 +1,7 @@
 """`keras-dml index`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -50,11 +50,10 @@ def index(
     data: tuple[str, ...],
     output: str | None,
     overwrite: bool,
-    factory: str,
-    parameters: str | None,
     calibration: str | None,
     criterion: str,
     which: str,
+    **kind: Any,
 ) -> None:
     """Make a searchable index of the images in DATA.
 
@@ -74,13 +73,7 @@ def index(
         )
     model, recipe = sources.read_model(source, which)
     images = sources.read_images(data, recipe)
-    built = Index.build(
-        model,
-        images,
-        sources.thumbnails(images),
-        factory=factory,
-        parameters=parameters,
-    )
+    built = Index.build(model, images, sources.thumbnails(images), **kind)
     if calibration is not None:
         pairs = sources.read_images([calibration], recipe)
         built.calibrate(pairs, criterion=criterion)

@@ -63,8 +63,17 @@ class Journal:
         if not self.path.exists():
             return {}
         lines = self.path.read_bytes().split(b"\n")[:-1]
-        entries = [self._parsed(n, line) for n, line in enumerate(lines, 1)]
-        return {entry.key: entry for entry in entries}
+        entries = {}
+        for number, line in enumerate(lines, 1):
+            try:
+                entry = Entry(**json.loads(line))
+            except (ValueError, TypeError) as error:
+                raise ValueError(
+                    f"Line {number} of {self.path} is no entry of a benchmark: "
+                    f"{error}. Remove the line to have its run done again."
+                ) from None
+            entries[entry.key] = entry
+        return entries
 
     def append(self, entry: Entry) -> None:
         """Adds an entry."""
@@ -75,15 +84,6 @@ class Journal:
             file.write(line.encode())
             file.flush()
             os.fsync(file.fileno())
-
-    def _parsed(self, number: int, line: bytes) -> Entry:
-        try:
-            return Entry(**json.loads(line))
-        except (ValueError, TypeError) as error:
-            raise ValueError(
-                f"Line {number} of {self.path} is no entry of a benchmark: "
-                f"{error}. Remove the line to have its run done again."
-            ) from None
 
 
 @contextlib.contextmanager
