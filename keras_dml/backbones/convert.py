@@ -77,14 +77,16 @@ def load_state_dict(
     Raises:
         ValueError: If names are missing or left over, or if shapes differ.
     """
-    names = {_renamed(name, rename): name for name in state}
-    slots = [slot for layer in model.layers for slot in _slots(layer)]
-    missing = [slot.name for slot in slots if slot.name not in names]
-    wanted = {slot.name for slot in slots}
+    names = {}
+    for name in state:
+        module, _, parameter = name.rpartition(".")
+        names[f"{rename(module)}.{parameter}"] = name
+    slots = {s.name: s for layer in model.layers for s in _slots(layer)}
+    missing = [name for name in slots if name not in names]
     left_over = [
         given
         for name, given in names.items()
-        if name not in wanted
+        if name not in slots
         and not name.endswith("num_batches_tracked")
         and not re.search(ignore, given)
     ]
@@ -95,9 +97,12 @@ def load_state_dict(
             f"{_some(left_over)}. Use `rename` for other names, `ignore` "
             "for modules that the model does without."
         )
-    values = [slot.fit(np.asarray(state[names[slot.name]])) for slot in slots]
-    for slot, value in zip(slots, values, strict=True):
-        slot.variable.assign(value)
+    values = {
+        name: slot.fit(np.asarray(state[names[name]]))
+        for name, slot in slots.items()
+    }
+    for name, value in values.items():
+        slots[name].variable.assign(value)
 
 
 class _Slot(NamedTuple):
@@ -143,11 +148,6 @@ def _slots(layer: Any) -> Iterator[_Slot]:
         if variable is not None:
             rank_axes = axes if len(variable.shape) > 1 else (0,)
             yield _Slot(variable, f"{layer.name}.{name}", rank_axes)
-
-
-def _renamed(name: str, rename: Callable[[str], str]) -> str:
-    module, _, parameter = name.rpartition(".")
-    return f"{rename(module)}.{parameter}"
 
 
 def _some(names: list[str]) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from keras_dml.backbones.preprocessing import with_preprocessing
+from keras_dml.backbones.splitting import with_preprocessing
 from keras_dml.utils.arguments import import_extra
 
 HUB = "keras_hub:"
@@ -31,13 +31,7 @@ def build(
         input_shape: (H, W, 3); by default what the preset has.
 
     Returns:
-        A functional model from raw pixels (0 to 255, RGB) to features,
-        whose preprocessing is its first layer.
-
-    Raises:
-        ImportError: If the library is not installed.
-        ValueError: If it cannot load the preset, or if the preset does not
-            say how its images are preprocessed.
+        A functional model, as of `get`. Preprocessing is its first layer.
     """
     preset = name.removeprefix(HUB).removeprefix(CV)
     if name.startswith(CV):

@@ -1,9 +1,8 @@
 """Keras callbacks: re-clustering, what is measured while training."""
 
 from keras_dml.callbacks.checkpoint import Checkpoint
-from keras_dml.callbacks.learning_rate_monitor import LearningRateMonitor
+from keras_dml.callbacks.logs import LearningRateMonitor, RetrievalEvaluation
 from keras_dml.callbacks.recluster import Recluster
-from keras_dml.callbacks.retrieval_evaluation import RetrievalEvaluation
 from keras_dml.callbacks.tensorboard import EmbeddingTensorBoard
 
 __all__ = [

@@ -99,18 +99,14 @@ def centroids_of(
 
 
 class Phase(NamedTuple):
-    """A stretch of epochs that train alike.
-
-    Attributes:
-        until: The epoch before which the phase ends; None for the rest.
-        loss: "sliced", on one learner's slice, or "full", on the merged
-            embedding.
-        source: "clusters", batches from one cluster, or "all" data.
-    """
+    """A stretch of epochs that train alike."""
 
     until: int | None
+    """The epoch before which the phase ends; None for the rest."""
     loss: str
+    """Of one learner's slice, "sliced", or the merged embedding, "full"."""
     source: str
+    """What batches are from: "clusters", one of them each, or "all" data."""
 
 
 def default_phases(epochs: int) -> list[Phase]:

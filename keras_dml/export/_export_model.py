@@ -13,10 +13,13 @@ from keras_dml.data import View
 from keras_dml.export import parity
 from keras_dml.export.gallery import as_gallery
 from keras_dml.export.portable import SUFFIXES, write_portable
-from keras_dml.export.requests import generated_batches, given_batches
+from keras_dml.export.requests import (
+    generated_batches,
+    given_batches,
+    write_warmup,
+)
 from keras_dml.export.signatures import Served, write_saved_model
 from keras_dml.export.versions import new_version, version_folder
-from keras_dml.export.warmup import write_warmup
 from keras_dml.utils.arguments import check_choice, check_count
 
 FORMATS = ("saved_model", *SUFFIXES)

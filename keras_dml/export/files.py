@@ -37,11 +37,7 @@ _GIFS = (b"GIF87a", b"GIF89a")
 
 
 def load_files(contents: Tensor, view: View) -> tuple[Tensor, Tensor]:
-    """Decodes JPEG, PNG and GIF files and makes the view of each.
-
-    Args:
-        contents: What is in the files, (B,) strings.
-        view: What the model sees.
+    """Decodes JPEG, PNG and GIF files, (B,) strings, and views each.
 
     Returns:
         The status of each file, (B,) strings: "ok", "unsupported" (not a
@@ -108,16 +104,15 @@ def _sides(contents: Tensor) -> Tensor:
     def of_jpeg() -> Tensor:
         return tf.cast(tf.io.extract_jpeg_shape(contents)[:2], "int64")
 
-    def of_png() -> Tensor:
-        return read(16, 8, "int32", little_endian=False)
-
-    def of_gif() -> Tensor:
-        return read(6, 4, "uint16", little_endian=True)
-
-    cases = ((_JPEG, of_jpeg), (_PNG, of_png))
     return tf.case(
-        [(_starts_with(contents, start), read) for start, read in cases],
-        default=of_gif,
+        [
+            (_starts_with(contents, _JPEG), of_jpeg),
+            (
+                _starts_with(contents, _PNG),
+                lambda: read(16, 8, "int32", little_endian=False),
+            ),
+        ],
+        default=lambda: read(6, 4, "uint16", little_endian=True),
     )
 
 

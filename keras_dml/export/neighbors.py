@@ -133,11 +133,7 @@ def _in_parts(
 ) -> Any:
     """What a function gives for 0 to `count` − 1, at most so many at once.
 
-    Args:
-        function: From int32 numbers, (n,), to tensors, (n, …).
-        count: How many, a scalar.
-        most: The largest n.
-        specs: What the function returns.
+    It maps int32 numbers, (n,), to tensors, (n, …), of the given specs.
     """
     parts = tf.maximum(-(-count // most), 1)
     size = -(-count // parts)

@@ -18,11 +18,7 @@ CHUNK = 2**16
 def compare(
     served: Served, folder: Path, batches: list[Batch], tolerance: float
 ) -> None:
-    """Loads an export and compares all its signatures with the model.
-
-    Raises:
-        RuntimeError: If they differ.
-    """
+    """Loads an export; raises `RuntimeError` if it differs from the model."""
     # On the CPU both compute alike; on a GPU, compiled and TF32 arithmetic
     # differ by more than any mistake that is looked for here.
     with tf.device("CPU:0"):

@@ -18,12 +18,7 @@ SUFFIXES = {"onnx": ".onnx", "litert": ".tflite"}
 
 
 def free_file(path: Path, suffix: str, overwrite: bool) -> Path:
-    """The file that is to be written.
-
-    Raises:
-        ValueError: If it has another suffix.
-        FileExistsError: If it exists and may not be replaced.
-    """
+    """The file that is to be written, if it may be."""
     if path.suffix != suffix:
         raise ValueError(
             f"`path` of export must end in {suffix!r} for this format. "

@@ -145,16 +145,7 @@ class _Lookup:
 
 
 def _spread(rows: Tensor, filler: Any, where: Tensor) -> Tensor:
-    """Rows at the places where there is one, and a filler elsewhere.
-
-    Args:
-        rows: (n, …), one for each true value.
-        filler: What each number of a row is elsewhere.
-        where: (B,) booleans, n of which are true.
-
-    Returns:
-        (B, …).
-    """
+    """(B, …): rows, (n, …), where n of B booleans are true, else a filler."""
     filler_row = tf.fill(tf.shape(rows)[1:], tf.constant(filler, rows.dtype))
     with_filler = tf.concat([rows, filler_row[None]], axis=0)
     place = tf.cumsum(tf.cast(where, "int32"), exclusive=True)

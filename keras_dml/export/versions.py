@@ -21,14 +21,7 @@ from keras_dml.utils.files import write_atomically
 
 
 def version_folder(path: Path) -> Path:
-    """The folder of the version that is to be written.
-
-    Args:
-        path: NAME/VERSION, or NAME for the next version.
-
-    Raises:
-        FileExistsError: If the version exists.
-    """
+    """The folder of NAME/VERSION, or of the next version of NAME."""
     if not is_version(path):
         versions = path.iterdir() if path.exists() else ()
         taken = [int(x.name) for x in versions if is_version(x)]
@@ -51,8 +44,7 @@ def is_version(path: Path) -> bool:
 def new_version(target: Path) -> Iterator[Path]:
     """A folder to be made, which becomes `target` when the block ends.
 
-    Raises:
-        OSError: If another process has written `target` meanwhile.
+    That fails with an `OSError` if another process has made it meanwhile.
     """
     beside = next(x for x in target.absolute().parents if x.exists())
     with tempfile.TemporaryDirectory(prefix=".export-", dir=beside) as folder:

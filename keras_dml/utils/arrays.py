@@ -13,19 +13,11 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
 def as_embeddings(x: Any, name: str, owner: str) -> FloatArray:
-    """Checks embeddings and makes them float32 (float64 stays).
-
-    Args:
-        x: (N, D), any real numbers.
-        name: What messages call the argument.
-        owner: The function whose argument it is.
-
-    Returns:
-        (N, D), C-contiguous.
+    """Embeddings, (N, D), as float32 (float64 stays), C-contiguous.
 
     Raises:
-        ValueError: If `x` is not a non-empty matrix of finite real
-            numbers.
+        ValueError: If `x`, which messages call `name` of `owner`, is not a
+            non-empty matrix of finite real numbers.
     """
     x = np.asarray(x)
     if x.ndim != 2 or not x.size:
@@ -62,16 +54,7 @@ def _check_finite(x: FloatArray, name: str, owner: str) -> None:
 
 
 def as_ids(ids: Any, count: int, name: str, owner: str) -> Rows:
-    """Checks class ids (or group ids), one a row, and makes them int64.
-
-    Args:
-        ids: (N,) integers.
-        count: N.
-        name: What messages call the argument.
-        owner: The function whose argument it is.
-
-    Returns:
-        (N,) int64.
+    """Class ids (or group ids), one for each of `count` rows, as int64.
 
     Raises:
         ValueError: If they are not `count` integers.
@@ -93,11 +76,7 @@ def as_ids(ids: Any, count: int, name: str, owner: str) -> Rows:
 
 
 def as_bytes(memory: int | str, owner: str) -> int:
-    """Number of bytes of `512 * 2**20`, "512MB" or "2 GB".
-
-    Raises:
-        ValueError: If it is no such amount, or below 1 MB.
-    """
+    """Number of bytes of `512 * 2**20`, "512MB" or "2 GB"; 1 MB or more."""
     match = re.fullmatch(
         r"\s*(\d+(?:\.\d+)?)\s*([KMG]?)B?\s*", str(memory).upper()
     )
@@ -124,10 +103,9 @@ class UnitEmbeddings:
     """Embeddings that are brought to unit length when they are asked for.
 
     Args:
-        x: (N, D) or (D,), real numbers.
+        x: (N, D) or (D,), real numbers, which messages call `name` of
+            `owner`.
         dim: D, or None if any will do.
-        name: What messages call the argument.
-        owner: The method whose argument it is.
 
     Attributes:
         shape: (N, D).

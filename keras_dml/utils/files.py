@@ -25,12 +25,6 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     Yields:
         The path to write to: in the same folder, hidden, with the same
         suffix, of a name that no other writer has.
-
-    Example:
-        ```python
-        with atomic_file("best.keras") as partial:
-            model.save(partial)
-        ```
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -80,13 +80,9 @@ class Registry(Mapping[str, Entry[T]]):
     ) -> Callable[[T], T]:
         """A decorator that enters what it decorates, and leaves it as it is.
 
-        Args:
-            name: What recipes, commands and messages call it.
-            definition: What it is, in one line; by default what the first
-                line of its docstring says, after its name and colon.
-            paper: Where it was published; by default the first paper under
-                "Reference:" in its docstring.
-            **details: What else its kind declares.
+        Arguments are those of `Entry`. By default the definition is what the
+        first line of the docstring says after its name and colon, and the
+        paper the first one under "Reference:".
 
         Raises:
             ValueError: If the name is taken by something else.
@@ -197,12 +193,7 @@ def import_modules(package: str) -> None:
 
 
 def attributes(module: str, registry: Registry[T]) -> Callable[[str], T]:
-    """The `__getattr__` of a package whose attributes are also registered.
-
-    Args:
-        module: Name of the package.
-        registry: What is registered by its modules, and by others.
-    """
+    """The `__getattr__` of a package whose attributes are registered."""
 
     def __getattr__(name: str) -> T:
         if name not in registry:

@@ -85,11 +85,6 @@ def add_legend(figure: "DataFigure", most: int = 3, **kwargs: Any) -> None:
     """Names the series below the chart, in as many columns as fit.
 
     The figure grows, so that the chart stays as large as it is.
-
-    Args:
-        figure: The figure.
-        most: Columns, at most.
-        **kwargs: As for `figure.legend`.
     """
     for columns in range(most, 0, -1):
         legend = figure.legend(

@@ -13,16 +13,9 @@ Columns: TypeAlias = Mapping[str, Any]
 
 
 class DataFigure(Figure):
-    """A `matplotlib.figure.Figure` with its numbers beside it.
+    """A `matplotlib.figure.Figure` with its numbers, by column, as `data`.
 
     It belongs to no window and to no global state of matplotlib.
-
-    Args:
-        data: The numbers, by column.
-        **kwargs: As for `matplotlib.figure.Figure`.
-
-    Attributes:
-        data: The numbers.
     """
 
     def __init__(self, data: Columns, **kwargs: Any) -> None:

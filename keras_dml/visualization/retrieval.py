@@ -72,15 +72,11 @@ def nearest(
         rough[ignored] = -np.inf
         best, places = _best(scores, block, rough, left, num_neighbors)
         found[block] = np.where(np.isneginf(best), -1, rows[places])
-    cosines = _cosines(embeddings[queries][:, None], embeddings[found])
-    return found, np.where(found < 0, np.nan, cosines)
-
-
-def _cosines(x: FloatArray, y: FloatArray) -> FloatArray:
-    x, y = x.astype(np.float64), y.astype(np.float64)
+    x = embeddings[queries][:, None].astype(np.float64)
+    y = embeddings[found].astype(np.float64)
     norms = np.linalg.norm(x, axis=-1) * np.linalg.norm(y, axis=-1)
-    cosines: FloatArray = (x * y).sum(axis=-1) / np.where(norms > 0, norms, 1)
-    return cosines
+    cosines = (x * y).sum(axis=-1) / np.where(norms > 0, norms, 1)
+    return found, np.where(found < 0, np.nan, cosines)
 
 
 def _best(

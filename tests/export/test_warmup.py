@@ -7,12 +7,12 @@ import pytest
 import tensorflow as tf
 
 from keras_dml.export import write_models_config
-from keras_dml.export.warmup import FILE, prediction_log
+from keras_dml.export.requests import WARMUP, prediction_log
 from tests.export import messages
 
 
 def records(exported: Path) -> list[bytes]:
-    return [x.numpy() for x in tf.data.TFRecordDataset(str(exported / FILE))]
+    return [x.numpy() for x in tf.data.TFRecordDataset(str(exported / WARMUP))]
 
 
 def test_requests_are_for_every_signature(exported: Path) -> None:

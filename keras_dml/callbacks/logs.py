@@ -1,4 +1,4 @@
-"""RetrievalEvaluation: exact retrieval metrics at the end of epochs."""
+"""Callbacks that log: exact retrieval metrics, and the learning rate."""
 
 import time
 from typing import Any
@@ -70,3 +70,23 @@ class RetrievalEvaluation(keras.callbacks.Callback):
             f"{self.prefix}{name}": results[name] for name in self.metrics
         }
         self.seconds += time.perf_counter() - start
+
+
+class LearningRateMonitor(keras.callbacks.Callback):
+    """Logs as `learning_rate` the rate that each epoch starts with.
+
+    Rate multipliers are not in it. Callbacks that read the logs, such as
+    `CSVLogger`, come later in the list of callbacks.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rate = 0.0
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        rate = self.model.optimizer.learning_rate
+        self._rate = float(keras.ops.convert_to_numpy(rate))
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if logs is not None:
+            logs["learning_rate"] = self._rate
