@@ -83,31 +83,26 @@ def _find(
     weights: str | None,
 ) -> keras.Model:
     name = backbone.lower() if isinstance(backbone, str) else ""
-    if name in BACKBONES:
-        if name not in with_weights():
-            _refuse_weights(weights, name)
-        build = BACKBONES[name].value
-        model = build() if input_shape is None else build(input_shape)
-        if weights is not None:
-            load_weights(model, weights)
-        return model
-    if name in applications.networks():
-        return applications.build(name, input_shape, weights)
-    _refuse_weights(weights, backbone)
-    if isinstance(backbone, str) and presets.is_preset(backbone):
-        return presets.build(backbone, input_shape)
-    if isinstance(backbone, keras.Model):
-        return backbone
-    return _load(os.fspath(backbone))
-
-
-def _refuse_weights(weights: str | None, backbone: object) -> None:
-    if weights is not None:
+    networks = applications.networks()
+    if weights is not None and name not in (*with_weights(), *networks):
         raise ValueError(
             "`weights` is for backbones of keras.applications and for "
             f"{with_weights()}. Received: weights={weights!r} with "
             f"{_describe(backbone)}. Leave it out."
         )
+    if name in BACKBONES:
+        build = BACKBONES[name].value
+        model = build() if input_shape is None else build(input_shape)
+        if weights is not None:
+            load_weights(model, weights)
+        return model
+    if name in networks:
+        return applications.build(name, input_shape, weights)
+    if isinstance(backbone, str) and presets.is_preset(backbone):
+        return presets.build(backbone, input_shape)
+    if isinstance(backbone, keras.Model):
+        return backbone
+    return _load(os.fspath(backbone))
 
 
 def _load(path: str) -> keras.Model:

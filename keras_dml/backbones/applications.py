@@ -27,8 +27,8 @@ def family_of(name: str) -> str:
 
 def networks() -> dict[str, str]:
     """Lower-case name → name of the constructor in `keras.applications`."""
-    names = [name for name in dir(keras.applications) if name[0].isupper()]
-    return {name.lower(): name for name in names}
+    names = dir(keras.applications)
+    return {name.lower(): name for name in names if name[0].isupper()}
 
 
 @register

@@ -87,20 +87,20 @@ def _active(
         values = {name: tf.unstack(term) for name, term in terms.items()}
     for variable, value in state:
         variable.assign(value)
+
+    def depends(value: Tensor) -> Any:
+        """Whether a value depends on each image, (B,)."""
+        found = np.zeros(len(watched[0]), bool)
+        for gradient in tape.gradient(value, watched):
+            if gradient is not None:
+                flat = np.asarray(tf.convert_to_tensor(gradient))
+                found |= (flat.reshape(len(flat), -1) != 0).any(axis=1)
+        return found
+
     return {
-        name: np.stack([_depends(tape, value, watched) for value in anchors])
+        name: np.stack([depends(value) for value in anchors])
         for name, anchors in values.items()
     }
-
-
-def _depends(tape: Any, value: Tensor, watched: list[Tensor]) -> Any:
-    """Whether a value depends on each image, (B,)."""
-    depends = np.zeros(len(watched[0]), bool)
-    for gradient in tape.gradient(value, watched):
-        if gradient is not None:
-            flat = np.asarray(tf.convert_to_tensor(gradient))
-            depends |= (flat.reshape(len(flat), -1) != 0).any(axis=1)
-    return depends
 
 
 LARGEST_SPRITE = 8192

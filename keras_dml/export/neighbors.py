@@ -53,10 +53,7 @@ class Neighbors:
         self._most_queries = max(1, MOST_SCORES // len(gallery))
 
     def __call__(self, queries: Tensor) -> tuple[Tensor, Tensor]:
-        """The nearest rows of the gallery, best first.
-
-        Args:
-            queries: (B, D) float32, finite.
+        """The rows nearest to (B, D) float32 queries, finite; best first.
 
         Returns:
             Rows, (B, k) int64, and their cosines, (B, k) float32. Cosines

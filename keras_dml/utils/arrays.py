@@ -35,11 +35,6 @@ def as_embeddings(x: Any, name: str, owner: str) -> FloatArray:
             )
         x = x.astype(np.float32, copy=False)
     x = np.ascontiguousarray(x)
-    _check_finite(x, name, owner)
-    return x
-
-
-def _check_finite(x: FloatArray, name: str, owner: str) -> None:
     bad: list[int] = []
     for rows in blocks(len(x), max(1, 2**22 // x.shape[1])):
         finite = np.isfinite(x[rows]).all(axis=1)
@@ -51,6 +46,7 @@ def _check_finite(x: FloatArray, name: str, owner: str) -> None:
             f"{bad[0]}. Such embeddings usually mean that training "
             "diverged: lower the learning rate or clip gradients."
         )
+    return x
 
 
 def as_ids(ids: Any, count: int, name: str, owner: str) -> Rows:
@@ -143,11 +139,7 @@ class UnitEmbeddings:
         return units
 
     def write(self, out: FloatArray) -> None:
-        """Writes the unit vectors, (N, D) float32.
-
-        Raises:
-            ValueError: If a row is not finite or zero.
-        """
+        """Writes the unit vectors, (N, D) float32; no row may be zero."""
         if not len(self):
             return
         given = narrow = self._given
@@ -168,11 +160,7 @@ class UnitEmbeddings:
             out[rows] = wide
 
         count, dim = self.shape
-        height = max(1, _ELEMENTS // dim)
-        if count <= height:
-            normalize(slice(0, count))
-        else:
-            in_threads(normalize, blocks(count, height))
+        in_threads(normalize, blocks(count, max(1, _ELEMENTS // dim)))
 
     def _refusal(self, given: FloatArray, row: int) -> ValueError:
         # Says what is not finite.

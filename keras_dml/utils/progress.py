@@ -11,14 +11,7 @@ T = TypeVar("T")
 def track(
     items: Iterable[T], total: int, description: str, delay: float = 2.0
 ) -> Iterator[T]:
-    """Yields items, and shows a progress bar once it takes long.
-
-    Args:
-        items: What to go through.
-        total: Number of items.
-        description: What is being done.
-        delay: Seconds before the bar appears, on standard error.
-    """
+    """Yields `total` items; a bar on standard error appears after a delay."""
     start = time.monotonic()
     rest = iter(items)
     done = 0

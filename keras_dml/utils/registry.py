@@ -15,14 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Paper:
-    """Where something was published.
-
-    Attributes:
-        title: Title of the paper.
-        authors: "Sanakoyeu et al.", or all names.
-        venue: "CVPR 2019".
-        url: Address of the paper; empty if none is known.
-    """
+    """Where something was published, for instance at the venue "CVPR 2019"."""
 
     title: str
     authors: str

@@ -325,11 +325,7 @@ def _mark(axes: "Axes", points: FloatArray, number: int, name: str) -> None:
     # A class in one spot hides the shape of its marks.
     x, y = np.median(points, axis=0).tolist()
     axes.annotate(
-        str(number + 1),
-        (x, y),
-        (5, 3),
-        textcoords="offset points",
-        fontsize=9,
+        str(number + 1), (x, y), (5, 3), textcoords="offset points", fontsize=9
     )
 
 
