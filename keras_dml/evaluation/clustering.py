@@ -5,7 +5,6 @@ import numpy as np
 from keras_dml.evaluation.metrics import METRICS
 from keras_dml.evaluation.ranking import INFORMATION_RETRIEVAL
 from keras_dml.utils.arrays import as_embeddings
-from keras_dml.utils.registry import Paper
 from keras_dml.utils.types import FloatArray, Rows
 
 
@@ -73,23 +72,17 @@ def nmi(labels: Rows, clusters: Rows) -> float:
 @METRICS.register(
     "ami",
     "mutual information of classes and clusters, adjusted for chance",
-    Paper(
-        "Information Theoretic Measures for Clusterings Comparison",
-        "Vinh et al.",
-        "JMLR 2010",
-        "https://jmlr.org/papers/v11/vinh10a.html",
-    ),
     of="clusters",
 )
 def ami(labels: Rows, clusters: Rows) -> float:
     """Adjusted mutual information, with the arithmetic mean of entropies.
 
     Unlike NMI it does not grow with the number of clusters: clusters
-    drawn at random score 0.
+    drawn at random score 0. Arguments are as for `nmi`.
 
-    Args:
-        labels: Class of every point, (N,).
-        clusters: Cluster of every point, (N,).
+    Reference:
+        Vinh et al., "Information Theoretic Measures for Clusterings
+        Comparison", JMLR 2010, https://jmlr.org/papers/v11/vinh10a.html
     """
     from sklearn.metrics import adjusted_mutual_info_score
 
@@ -107,11 +100,7 @@ def f1(labels: Rows, clusters: Rows) -> float:
 
     A pair is positive if its points share a class, and predicted positive
     if they share a cluster. 0 if there are no pairs of either kind
-    (section 16.3).
-
-    Args:
-        labels: Class of every point, (N,).
-        clusters: Cluster of every point, (N,).
+    (section 16.3). Arguments are as for `nmi`.
     """
     from sklearn.metrics.cluster import pair_confusion_matrix
 

@@ -1,5 +1,6 @@
 """Confidence intervals of results, and paired comparisons of two models."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,20 +78,15 @@ def bootstrap(
         Efron and Tibshirani, "An Introduction to the Bootstrap", 1993,
         sections 13.3 and 8.3.
     """
-    _check("bootstrap", confidence, num_resamples, units)
-    names = list(results.per_query)
-    if not names:
+    if not results.per_query:
         raise ValueError(
             "`results` of bootstrap must have a retrieval metric. Received: "
             f"{tuple(results)}. Add one to `metrics` of evaluate."
         )
-    values = _table(results, names)
-    means = _resampled(values, results, num_resamples, units, seed)
-    rows = zip(values.mean(axis=0), *_ends(means, confidence), strict=True)
-    return {
-        name: Interval(*map(float, row))
-        for name, row in zip(names, rows, strict=True)
-    }
+    options = confidence, num_resamples, units, seed
+    labels = results.query_labels
+    found = _resampled("bootstrap", results.per_query, labels, *options)
+    return {name: interval for name, (interval, _) in found.items()}
 
 
 class Comparison(dict[str, Difference]):
@@ -162,7 +158,6 @@ def compare(
         and Hinkley, "Bootstrap Methods and their Application", 1997,
         section 4.4.
     """
-    _check("compare", confidence, num_resamples, units)
     same = np.array_equal(first.query_rows, second.query_rows)
     if not same or not np.array_equal(first.query_labels, second.query_labels):
         raise ValueError(
@@ -171,67 +166,69 @@ def compare(
             f"{'the same rows' if same else 'different rows'}. Evaluate "
             "both on the same images and protocol."
         )
-    names = [name for name in first.per_query if name in second.per_query]
-    if not names:
+    gains = {
+        name: second.per_query[name] - values
+        for name, values in first.per_query.items()
+        if name in second.per_query
+    }
+    if not gains:
         raise ValueError(
             "`first` and `second` of compare must share a retrieval "
             f"metric. Received: {tuple(first)} and {tuple(second)}."
         )
-    gains = _table(second, names) - _table(first, names)
-    means = _resampled(gains, first, num_resamples, units, seed)
-    # Of all resamples and the measured one, those on either side of zero.
-    on_a_side = [(means <= 0).sum(axis=0) + 1, (means >= 0).sum(axis=0) + 1]
-    rows = zip(
-        gains.mean(axis=0),
-        *_ends(means, confidence),
-        (means > 0).mean(axis=0) + 0.5 * (means == 0).mean(axis=0),
-        np.minimum(1, 2 * np.minimum(*on_a_side) / (len(means) + 1)),
-        strict=True,
-    )
-    differences = {
-        name: Difference(*map(float, row))
-        for name, row in zip(names, rows, strict=True)
-    }
+    options = confidence, num_resamples, units, seed
+    found = _resampled("compare", gains, first.query_labels, *options)
+    differences = {}
+    for name, (gain, means) in found.items():
+        # On the smaller side of zero, with what was measured among them.
+        smaller = 1 + min((means <= 0).sum(), (means >= 0).sum())
+        differences[name] = Difference(
+            gain.estimate,
+            gain.low,
+            gain.high,
+            float((means > 0).mean() + 0.5 * (means == 0).mean()),
+            float(min(1, 2 * smaller / (num_resamples + 1))),
+        )
     return Comparison(first, second, differences)
 
 
-def _check(
-    owner: str, confidence: float, num_resamples: int, units: str
-) -> None:
-    check_fraction(owner, "confidence", confidence)
-    check_count(owner, "num_resamples", num_resamples)
-    check_choice(owner, "units", units, UNITS)
-
-
-def _table(results: Results, names: list[str]) -> FloatArray:
-    return np.stack([results.per_query[name] for name in names], axis=1)
-
-
 def _resampled(
-    values: FloatArray,
-    results: Results,
+    owner: str,
+    values: Mapping[str, FloatArray],
+    labels: Rows,
+    confidence: float,
     num_resamples: int,
     units: str,
     seed: int,
-) -> FloatArray:
-    """Means of the metrics in each resample, (num_resamples, metrics)."""
-    unit_of_query = np.arange(len(values))
+) -> dict[str, tuple[Interval, FloatArray]]:
+    """The mean of each metric with its interval, and in each resample."""
+    check_fraction(owner, "confidence", confidence)
+    check_count(owner, "num_resamples", num_resamples)
+    check_choice(owner, "units", units, UNITS)
+    table = np.stack(list(values.values()), axis=1)
+    unit_of_query = np.arange(len(labels))
     if units == "classes":
-        unit_of_query = np.unique(results.query_labels, return_inverse=True)[1]
+        unit_of_query = np.unique(labels, return_inverse=True)[1]
     # Sums over the queries of a unit: how often a unit is drawn then
     # weighs its sum and its size.
     count = int(unit_of_query.max()) + 1
     sums = np.stack(
-        [np.bincount(unit_of_query, column, count) for column in values.T],
+        [np.bincount(unit_of_query, column, count) for column in table.T],
         axis=1,
     )
     sizes = np.bincount(unit_of_query, minlength=count).astype(np.float64)
     rng = np.random.default_rng(seed)
-    means = np.empty((num_resamples, values.shape[1]))
+    means = np.empty((num_resamples, len(values)))
     for some in blocks(num_resamples, max(1, 2**21 // count)):
         times = times_drawn(rng, some.stop - some.start, count)
         means[some] = (times @ sums) / (times @ sizes)[:, None]
-    return means
+    tail = (1 - confidence) / 2
+    ends = np.quantile(means, [tail, 1 - tail], axis=0)
+    rows = np.stack([table.mean(axis=0), *ends], axis=1).tolist()
+    return {
+        name: (Interval(*row), means[:, i])
+        for i, (name, row) in enumerate(zip(values, rows, strict=True))
+    }
 
 
 def times_drawn(
@@ -242,10 +239,3 @@ def times_drawn(
     drawn += units * np.arange(samples)[:, None]
     times = np.bincount(drawn.ravel(), minlength=samples * units)
     return times.reshape(samples, units).astype(np.float64)
-
-
-def _ends(means: FloatArray, confidence: float) -> FloatArray:
-    """Lower and upper ends of the intervals, (2, metrics)."""
-    tail = (1 - confidence) / 2
-    ends: FloatArray = np.quantile(means, [tail, 1 - tail], axis=0)
-    return ends

@@ -50,25 +50,20 @@ def embed(
         )
     batches = eval_batches(images, View.of(model), batch_size)
     count = -(-len(images) // batch_size)
-    return np.concatenate(
-        [
-            _checked_output(model.predict_on_batch(batch), len(batch))
-            for batch in tracked(batches, count, "Embedding", progress)
-        ]
-    )
-
-
-def _checked_output(output: Any, count: int) -> FloatArray:
-    shape = getattr(output, "shape", None)
-    if shape is None or len(shape) != 2 or shape[0] != count:
-        received = type(output).__name__ if shape is None else shape
-        raise ValueError(
-            "`model` of embed must return one embedding for each image, "
-            f"(B, D). Received: {received} for a batch of {count}. Use a "
-            "model whose only output is the embedding, such as "
-            "`keras.Model(model.input, embedding)`."
-        )
-    return np.asarray(output, np.float32)
+    parts = []
+    for batch in tracked(batches, count, "Embedding", progress):
+        output = model.predict_on_batch(batch)
+        shape = getattr(output, "shape", None)
+        if shape is None or len(shape) != 2 or shape[0] != len(batch):
+            received = type(output).__name__ if shape is None else shape
+            raise ValueError(
+                "`model` of embed must return one embedding for each image, "
+                f"(B, D). Received: {received} for a batch of {len(batch)}. "
+                "Use a model whose only output is the embedding, such as "
+                "`keras.Model(model.input, embedding)`."
+            )
+        parts.append(np.asarray(output, np.float32))
+    return np.concatenate(parts)
 
 
 def from_model(

@@ -19,12 +19,6 @@ INFORMATION_RETRIEVAL = Paper(
 @METRICS.register(
     "recall@k",
     "share of queries with an image of their class among the k nearest",
-    Paper(
-        "Deep Metric Learning via Lifted Structured Feature Embedding",
-        "Song et al.",
-        "CVPR 2016",
-        "https://arxiv.org/abs/1511.06452",
-    ),
     limits=lambda k: Limits(first=k),
 )
 def recall(ranks: Ranks, k: int) -> FloatArray:
@@ -32,6 +26,10 @@ def recall(ranks: Ranks, k: int) -> FloatArray:
 
     As in all of deep metric learning; in information retrieval this is
     called the hit rate.
+
+    Reference:
+        Song et al., "Deep Metric Learning via Lifted Structured Feature
+        Embedding", CVPR 2016, https://arxiv.org/abs/1511.06452
     """
     return (ranks.first <= k).astype(np.float64)
 
@@ -59,28 +57,21 @@ def r_precision(ranks: Ranks) -> FloatArray:
     "map@r",
     "(1/R) Σ_{i≤R} P(i)·rel(i), R the number of other images of the query's "
     "class",
-    Paper(
-        "A Metric Learning Reality Check",
-        "Musgrave et al.",
-        "ECCV 2020",
-        "https://arxiv.org/abs/2003.08505",
-    ),
     limits=Limits(extra=0),
 )
 def map_at_r(ranks: Ranks) -> FloatArray:
-    """MAP@R, (1/R) Σ_{i≤R} P(i)·rel(i) (equation 5)."""
+    """MAP@R, (1/R) Σ_{i≤R} P(i)·rel(i).
+
+    Reference:
+        Musgrave et al., "A Metric Learning Reality Check", ECCV 2020,
+        equation 5, https://arxiv.org/abs/2003.08505
+    """
     return _average_precision(ranks, ranks.counts, ranks.counts)
 
 
 @METRICS.register(
     "map@r_with_self",
     "as map@r, with R one larger: a perfect model scores R/(R + 1)",
-    Paper(
-        "DiVA: Diverse Visual Feature Aggregation for Deep Metric Learning",
-        "Milbich et al.",
-        "ECCV 2020",
-        "https://arxiv.org/abs/2004.13458",
-    ),
     limits=Limits(extra=1),
 )
 def map_at_r_with_self(ranks: Ranks) -> FloatArray:
@@ -92,6 +83,10 @@ def map_at_r_with_self(ranks: Ranks) -> FloatArray:
     Deviations:
         Queries without a relevant image are left out; that code counts
         them as 0.
+
+    Reference:
+        Milbich et al., "DiVA: Diverse Visual Feature Aggregation for Deep
+        Metric Learning", ECCV 2020, https://arxiv.org/abs/2004.13458
     """
     size = ranks.counts + 1
     return _average_precision(ranks, size, size)
@@ -120,31 +115,29 @@ def map_at_k(ranks: Ranks, k: int) -> FloatArray:
 @METRICS.register(
     "mrr",
     "1 / rank of the first hit",
-    Paper(
-        "The TREC-8 Question Answering Track Report",
-        "Voorhees",
-        "TREC 1999",
-        "https://trec.nist.gov/pubs/trec8/papers/qa_report.pdf",
-    ),
     limits=Limits(first=UNLIMITED),
 )
 def mrr(ranks: Ranks) -> FloatArray:
-    """Reciprocal rank of the nearest relevant image."""
+    """Reciprocal rank of the nearest relevant image.
+
+    Reference:
+        Voorhees, "The TREC-8 Question Answering Track Report", TREC 1999,
+        https://trec.nist.gov/pubs/trec8/papers/qa_report.pdf
+    """
     return 1.0 / ranks.first
 
 
 @METRICS.register(
     "minp",
     "R / rank of the last hit",
-    Paper(
-        "Deep Learning for Person Re-identification: A Survey and Outlook",
-        "Ye et al.",
-        "TPAMI 2021",
-        "https://arxiv.org/abs/2001.04193",
-    ),
 )
 def minp(ranks: Ranks) -> FloatArray:
-    """Inverse negative penalty, R / rank of the farthest hit (equation 9)."""
+    """Inverse negative penalty, R / rank of the farthest hit.
+
+    Reference:
+        Ye et al., "Deep Learning for Person Re-identification: A Survey and
+        Outlook", TPAMI 2021, equation 9, https://arxiv.org/abs/2001.04193
+    """
     last = ranks.ranks[ranks.starts + ranks.counts - 1]
     values: FloatArray = ranks.counts / last
     return values

@@ -1,15 +1,13 @@
-"""Encoder: from images, or embeddings, to the unit embeddings of an index."""
+"""Encoder: the model of an index, and embeddings of images by it."""
 
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
 
-from keras_dml.data.given_images import ImageSet, as_image_set
+from keras_dml.data import ImageSet
 from keras_dml.evaluation import embed
 from keras_dml.model.identity import ModelIdentity
-from keras_dml.utils.arrays import UnitEmbeddings
 from keras_dml.utils.types import FloatArray
 
 
@@ -64,23 +62,6 @@ class Encoder:
         else:
             self.identity.check(model)
         self._model = model
-
-    def units(
-        self, items: Any, dim: int, name: str, owner: str, batch_size: int
-    ) -> UnitEmbeddings:
-        """Unit embeddings of images or of embeddings, (N, D) or (D,).
-
-        Args:
-            items: N images, see `GivenImages`, or embeddings.
-            dim: D.
-            name: What messages call the argument, of the method `owner`.
-            owner: The method whose argument it is.
-            batch_size: Images embedded at a time.
-        """
-        images = as_image_set(items)
-        if images is not None:
-            items = embed_images(self.model, images, batch_size)
-        return UnitEmbeddings(items, dim, name, owner)
 
 
 def embed_images(

@@ -22,11 +22,8 @@ class Engine:
     Args:
         index: A trained faiss index.
         factory: The factory string that it was made by; an attribute.
-        parameters: How thoroughly it searches, see `Index`; an attribute.
+        parameters: As of `Index`; an attribute.
         ids: Ids of the vectors in it, ascending, (N,); an attribute.
-
-    Raises:
-        ValueError: If the index does not have the parameters.
     """
 
     def __init__(
@@ -100,10 +97,7 @@ class Engine:
         self.ids = np.concatenate([self.ids, ids])
 
     def remove(self, ids: Rows) -> None:
-        """Removes vectors, or leaves them to be hidden where faiss cannot.
-
-        ValueError if this kind of index can do neither.
-        """
+        """Removes vectors; where faiss cannot, checks that it can hide them."""
         selector = faiss_kinds.library().IDSelectorBatch(self._labels(ids))
         try:
             self.index.remove_ids(selector)

@@ -56,19 +56,15 @@ def read(path: Path, dim: int, count: int, factory: str) -> Any:
     if not _fits(factory, dim, size):
         raise ValueError(f"{factory!r} is no index of its size")
     like = make(dim, factory)  # Its parts live as long as it does.
-    new = [part for part, _ in _parts(like, count)]
-    found = list(_parts(index, count))
-    if [_description(part) for part, _ in found] != list(
-        map(_description, new)
-    ):
-        raise ValueError(f"it is not an index {factory!r}")
-    if not index.is_trained:
-        raise ValueError("it is not trained")
-    for (part, its_count), new_part in zip(found, new, strict=True):
+    new, found = list(_parts(like, count)), list(_parts(index, count))
+    kinds, expected = ([_kind(x) for x, _ in parts] for parts in (found, new))
+    if kinds != expected or not index.is_trained:
+        raise ValueError(f"it is not a trained index {factory!r}")
+    for (part, its_count), (fresh, _) in zip(found, new, strict=True):
         if part.ntotal != its_count:
             raise ValueError("its parts have different numbers of vectors")
         if hasattr(part, "hnsw"):
-            _check_links(part.hnsw, new_part.hnsw, its_count)
+            _check_links(part.hnsw, fresh.hnsw, its_count)
     return index
 
 
@@ -95,10 +91,7 @@ def check_ids(index: Any, ids: Rows) -> None:
 def _check_links(graph: Any, new: Any, count: int) -> None:
     """ValueError if to search an HNSW graph would leave its arrays.
 
-    Args:
-        graph: The graph.
-        new: One without vectors, made by the same factory string.
-        count: Number of vectors.
+    `new` is one without vectors, made by the same factory string.
     """
     faiss = library()
     array, entry = faiss.vector_to_array, graph.entry_point
@@ -153,7 +146,7 @@ def _parts(index: Any, count: int) -> Iterator[tuple[Any, int]]:
         yield from _parts(index.quantizer, index.nlist)
 
 
-def _description(index: Any) -> tuple[Any, ...]:
+def _kind(index: Any) -> tuple[Any, ...]:
     names = ("d", "metric_type", "nlist", "code_size")
     return (
         type(index).__name__.removesuffix("IP"),

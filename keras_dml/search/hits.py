@@ -28,6 +28,7 @@ class Hit:
     row: dict[str, Any]
 
 
+@dataclass(eq=False, repr=False)
 class Hits(Sequence[list[Hit]]):
     """The nearest images of each query, nearest first.
 
@@ -42,17 +43,10 @@ class Hits(Sequence[list[Hit]]):
         threshold: The score from which a hit is a match; None without one.
     """
 
-    def __init__(
-        self,
-        scores: FloatArray,
-        ids: Rows,
-        table: RowTable,
-        threshold: float | None,
-    ) -> None:
-        self.scores = scores
-        self.ids = ids
-        self.threshold = threshold
-        self._table = table
+    scores: FloatArray
+    ids: Rows
+    _table: RowTable
+    threshold: float | None
 
     def __len__(self) -> int:
         return len(self.ids)

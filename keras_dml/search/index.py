@@ -1,7 +1,4 @@
-"""Index: the embeddings of a gallery, to be searched.
-
-One class in one long file, which is mostly the reference of its methods.
-"""
+"""Index: the embeddings of a gallery, to be searched."""
 
 import os
 from collections.abc import Mapping
@@ -141,11 +138,18 @@ class Index:
         """
         images = as_image_set(items)
         named = {} if images is None else image_columns(items, images)
-        x = self._encoder.units(
-            items, self.dim, "items", "Index.add", batch_size
-        )
+        x = self._units(items, "items", "Index.add", batch_size)
         values = self._rows.check({**named, **(columns or {})}, len(x))
         return self._insert(x, values)
+
+    def _units(
+        self, items: Any, name: str, owner: str, batch_size: int
+    ) -> UnitEmbeddings:
+        """Of images or of embeddings, the argument `name` of `owner`."""
+        images = as_image_set(items)
+        if images is not None:
+            items = embed_images(self.model, images, batch_size)
+        return UnitEmbeddings(items, self.dim, name, owner)
 
     def _insert(self, x: UnitEmbeddings, values: dict[str, list[Any]]) -> Rows:
         next_id = self._rows.next_id
@@ -207,9 +211,7 @@ class Index:
                 argument is not as described.
         """
         k = check_count("Index.search", "k", k)
-        x = self._encoder.units(
-            queries, self.dim, "queries", "Index.search", batch_size
-        ).array
+        x = self._units(queries, "queries", "Index.search", batch_size).array
         among = None
         if where is not None:
             among = self._rows.where(where)
@@ -247,9 +249,7 @@ class Index:
         """
         if labels is None and isinstance(images, ImageSet):
             labels = images.labels
-        x = self._encoder.units(
-            images, self.dim, "images", "Index.calibrate", batch_size
-        ).array
+        x = self._units(images, "images", "Index.calibrate", batch_size).array
         self.threshold = calibrate(x, labels, criterion, **options)
         return self.threshold
 
@@ -411,5 +411,7 @@ def _without(
     scores[is_own], ids[is_own] = -np.inf, NONE
     # Last, and the others keep their order.
     order = np.argsort(is_own, axis=1, kind="stable")[:, :-1]
-    rows = np.arange(len(ids))[:, None]
-    return scores[rows, order], ids[rows, order]
+    return (
+        np.take_along_axis(scores, order, axis=1),
+        np.take_along_axis(ids, order, axis=1),
+    )

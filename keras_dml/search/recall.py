@@ -31,11 +31,7 @@ class Recall:
 
 
 def measure(engine: Engine, x: FloatArray, ids: Rows) -> Recall | None:
-    """Measures an index of the unit vectors x, (N, D), that have these ids.
-
-    Returns:
-        None where there are not two vectors to search among.
-    """
+    """Recall of an index of unit vectors x, (N, D), by ids; None if N < 2."""
     import faiss
 
     if len(x) < 2:

@@ -37,10 +37,7 @@ class RowTable:
 
     def check(self, columns: Columns, count: int) -> dict[str, list[Any]]:
         """The columns of rows to be added, as lists of plain values."""
-        return {
-            name: _as_plain(name, values, count)
-            for name, values in columns.items()
-        }
+        return {k: _as_plain(k, v, count) for k, v in columns.items()}
 
     def add(self, columns: dict[str, list[Any]], count: int) -> Rows:
         """Adds rows; says their ids. Columns that rows lack are None there."""

@@ -59,22 +59,21 @@ def save(
     version: str | None,
     overwrite: bool,
 ) -> str:
-    """Writes an index and makes it the one that counts; see `Index.save`.
+    """Writes an index and makes it the one that counts; says its version.
 
     Args:
         folder: Where it is or will be.
         content: What it is.
         writers: What writes its files, by what they hold.
         version: The version that may be replaced; any if `overwrite`.
-        overwrite: Whether to replace another version, too.
-
-    Returns:
-        The new version.
+        overwrite: See `Index.save`.
     """
     _inspect(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / LOCK):
-        current = _inspect(folder) or _begin(folder)
+        # At first, one without an index, which lists the files to come.
+        begun = folder / MANIFEST
+        current = _inspect(folder) or _write_manifest(begun, Manifest())
         if current.content and not overwrite and current.next != version:
             raise FileExistsError(
                 "`path` of Index.save must be new, or hold the version that "
@@ -135,9 +134,9 @@ def _replace(
         part: _write_file(folder, f"{current.next}-{part}", write)
         for part, write in writers.items()
     }
-    new = Manifest(content, files, tuple(current.used))
     path = folder / DATA / f"{current.next}-{MANIFEST}"
-    _write_text(path, new.to_json())
+    new = Manifest(content, files, tuple(current.used))
+    _write_manifest(path, new)
     sync(folder / DATA)
     os.replace(path, folder / MANIFEST)
     sync(folder)
@@ -151,16 +150,10 @@ def _write_file(folder: Path, name: str, write: Write) -> FileEntry:
     return FileEntry(name, path.stat().st_size, digest(path))
 
 
-def _begin(folder: Path) -> Manifest:
-    """A manifest without an index, which lists the files to come."""
-    manifest = Manifest()
-    _write_text(folder / MANIFEST, manifest.to_json())
-    return manifest
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
+def _write_manifest(path: Path, manifest: Manifest) -> Manifest:
+    path.write_text(manifest.to_json(), encoding="utf-8")
     sync(path)
+    return manifest
 
 
 def _clean(folder: Path) -> Manifest:

@@ -33,7 +33,6 @@ from dataclasses import astuple, dataclass
 import numpy as np
 
 from keras_dml.evaluation.ranks.relevance import Positives
-from keras_dml.evaluation.ranks.tile import Pairs
 from keras_dml.utils.types import FloatArray, Rows
 
 BEYOND = 2**62
@@ -70,6 +69,32 @@ class Limits:
     def of_every(self, counts: Rows) -> Rows:
         """Limit for all relevant images of queries with R = `counts`."""
         return np.maximum(self.every, counts + self.extra)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs of a query and a gallery image.
+
+    Attributes:
+        query: (n,), numbered within the panel.
+        item: (n,), numbered within the gallery.
+        score: Less `Scores.offset`, (n,).
+        tolerance: Bound on the error of the score, (n,).
+    """
+
+    query: Rows
+    item: Rows
+    score: FloatArray
+    tolerance: FloatArray
+
+    def select(self, which: Rows) -> "Pairs":
+        """Some of the pairs."""
+        return Pairs(
+            self.query[which],
+            self.item[which],
+            self.score[which],
+            self.tolerance[which],
+        )
 
 
 class RankedPositives:

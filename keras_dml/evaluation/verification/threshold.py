@@ -159,11 +159,10 @@ def calibrate(
     drawn: two pairs that share an image, or a class, are not independent,
     and intervals would be far too narrow. Nor should images be: the
     threshold is for classes not seen before, and what differs from class
-    to class would be left out. Drawn with replacement, a class brings its
-    own pairs as often as it is drawn, and two classes the pairs between
-    them as often as the product says. More than 512 classes are drawn in
-    512 random groups. With few classes, below about 20, the interval is
-    too narrow still.
+    to class would be left out. A class brings its own pairs as often as it
+    is drawn, and two classes the pairs between them as often as the product
+    says. More than 512 classes are drawn in 512 random groups. With few
+    classes, below about 20, the interval is too narrow still.
 
     Args:
         embeddings: (N, D), of classes that the model was not trained on;

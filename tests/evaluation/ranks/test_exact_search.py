@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_dml.evaluation import Protocol, evaluate_embeddings
-from keras_dml.evaluation.ranks import counting, search, tile
+from keras_dml.evaluation.ranks import counting, search
 from tests.evaluation import naive
 
 METRICS = (
@@ -209,7 +209,7 @@ def test_independent_of_blocks(monkeypatch, distance, side, band):
         x, labels, metrics=METRICS, distance=distance
     )
     monkeypatch.setattr(search, "LARGEST_SIDE", side)
-    monkeypatch.setattr(tile, "BAND", band)
+    monkeypatch.setattr(counting, "BAND", band)
     results = evaluate_embeddings(x, labels, metrics=METRICS, distance=distance)
     for name in METRICS:
         np.testing.assert_array_equal(
@@ -261,7 +261,7 @@ def test_independent_of_how_the_product_rounds(monkeypatch, distance):
         x, labels, metrics=METRICS, distance=distance
     )
 
-    class Rounding(tile.Tile):
+    class Rounding(counting.Tile):
         def __init__(self, values, tolerance, rows, items, mirrored=False):
             error = 0.4 * (tolerance if mirrored else tolerance[:, None])
             values = values + error * rng.uniform(-1, 1, values.shape)

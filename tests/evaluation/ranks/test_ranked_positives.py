@@ -7,10 +7,10 @@ from keras_dml.evaluation import Limits, evaluate_embeddings
 from keras_dml.evaluation.ranks.ranked_positives import (
     BEYOND,
     Keys,
+    Pairs,
     RankedPositives,
 )
 from keras_dml.evaluation.ranks.relevance import Positives
-from keras_dml.evaluation.ranks.tile import Pairs
 
 QUERY = slice(0, 1)
 
