@@ -130,7 +130,12 @@ def expanded(
     for name in [metrics] if isinstance(metrics, str) else metrics:
         names = [name]
         if name in METRICS and name.endswith("@k"):
-            names = [name[:-1] + str(k) for k in _checked(ks, owner)]
+            if not len(ks) or any(k != int(k) or k < 1 for k in ks):
+                raise ValueError(
+                    f"`ks` of {owner} must be positive integers. Received: "
+                    f"ks={ks!r}. Use for example ks=(1, 2, 4, 8)."
+                )
+            names = [f"{name[:-1]}{int(k)}" for k in ks]
         for one in names:
             known = metric(one)
             if known is None:
@@ -142,15 +147,6 @@ def expanded(
             f"metrics={metrics!r}. Use some of {', '.join(METRICS)}."
         )
     return list(found.values())
-
-
-def _checked(ks: Sequence[int], owner: str) -> Sequence[int]:
-    if not len(ks) or any(k != int(k) or k < 1 for k in ks):
-        raise ValueError(
-            f"`ks` of {owner} must be positive integers. Received: "
-            f"ks={ks!r}. Use for example ks=(1, 2, 4, 8)."
-        )
-    return [int(k) for k in ks]
 
 
 def _unknown(name: object, owner: str) -> str:

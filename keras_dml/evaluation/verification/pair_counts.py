@@ -77,11 +77,7 @@ def pair_blocks(
 ) -> Iterator[Block]:
     """Pairs of some rows with all rows that follow them, block by block.
 
-    Args:
-        x: Unit embeddings, (N, D).
-        some: The first rows of the pairs.
-        height: Most rows of a block.
-        size: Most pairs of a block.
+    Blocks have at most `height` rows and `size` pairs.
 
     Yields:
         Rows; columns; the cells of their scores, (rows, columns); and which
@@ -97,21 +93,17 @@ def pair_blocks(
                 np.arange(columns.start, columns.stop)
                 > np.arange(rows.start, rows.stop)[:, None]
             )
-            yield rows, columns, _cells(left @ right.T), later
+            scores = left @ right.T
+            scores += 1.0
+            scores *= 1 / STEP
+            # Towards zero, which is down: rounding may only just leave [-1, 1].
+            cells = scores.astype(np.int64)
+            yield rows, columns, np.clip(cells, 0, CELLS - 1, cells), later
 
 
 def threshold_at(position: Any) -> Any:
     """The threshold, or thresholds, at a position of `accepted_positive`."""
     return -1.0 + position * STEP
-
-
-def _cells(scores: FloatArray) -> Rows:
-    """The cell of each score; the scores are overwritten."""
-    scores += 1.0
-    scores *= 1 / STEP
-    # Towards zero, which is down: rounding may only just leave [-1, 1].
-    cells = scores.astype(np.int64)
-    return np.clip(cells, 0, CELLS - 1, out=cells)
 
 
 class ClassBootstrap:
