@@ -12,7 +12,7 @@ from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import Batch
 from keras_dml.losses.proxy_loss import ProxyLoss
 from keras_dml.utils.serialization import parameters_of
-from keras_dml.utils.types import Config, Tensor
+from keras_dml.utils.types import Tensor
 
 # Of the object, its variables and what is done before `call`.
 _NO_ARGUMENTS = {
@@ -23,14 +23,10 @@ _NO_ARGUMENTS = {
 def functional(name: str, cls: type[MetricLoss]) -> Callable[..., Tensor]:
     """The pure function of a loss.
 
-    Its tensors are those of `MetricLoss.per_example`, of a `ProxyLoss` those of
-    `values`: float32, unit if they ought to be. Its keyword arguments are
-    the class's, but that a number may be a tensor, and `seed` whatever
+    It takes the tensors of `MetricLoss.per_example`, or of `values` of a
+    `ProxyLoss`: float32, unit if they ought to be. Its keyword arguments
+    are the class's, but that a number may be a tensor, and `seed` whatever
     `keras.random` takes.
-
-    Args:
-        name: Of the function.
-        cls: The loss.
     """
     is_on_proxies = issubclass(cls, ProxyLoss)
     method = ProxyLoss.values if is_on_proxies else MetricLoss.per_example
@@ -47,9 +43,7 @@ def functional(name: str, cls: type[MetricLoss]) -> Callable[..., Tensor]:
         given.apply_defaults()
         # A constructor could not look at the values of tensors in a graph.
         later = {k: v for k, v in given.kwargs.items() if ops.is_tensor(v)}
-        config: Config = {**given.kwargs}
-        for key in later:
-            del config[key]
+        config = {k: v for k, v in given.kwargs.items() if k not in later}
         if issubclass(cls, PairLoss):
             # A generator is a variable, which no call may create.
             later["miner"] = get_miner(config["mining"])
@@ -65,7 +59,7 @@ def functional(name: str, cls: type[MetricLoss]) -> Callable[..., Tensor]:
         return loss.call(Batch(*given.args))
 
     function.__name__ = function.__qualname__ = name
-    function.__module__ = cls.__module__
+    function.__module__ = cls.__module__.partition("._")[0]
     function.__doc__ = f"The (B,) values of `{cls.__name__}`, which see."
     vars(function)["__signature__"] = own
     return function

@@ -14,12 +14,7 @@ from keras_dml.utils.types import Tensor
 
 
 class _HistogramLoss(MetricLoss):
-    """Base of losses on histograms of each anchor's distances.
-
-    Attributes:
-        distance: What is counted, in its own units.
-        bounds: Values of the first and of the last node.
-    """
+    """Base: histograms of distances, in their own units within `bounds`."""
 
     weights_pairs = True
     distance: str
@@ -41,13 +36,7 @@ class _HistogramLoss(MetricLoss):
     def values(
         self, counts: PairWeights, positive: Tensor, negative: Tensor
     ) -> Tensor:
-        """(B,) values.
-
-        Args:
-            counts: (B, R) how much each positive and each negative counts.
-            positive: (B, nodes) histogram of each anchor's positives.
-            negative: (B, nodes) histogram of each anchor's negatives.
-        """
+        """(B,) values of (B, R) `counts` and two (B, nodes) histograms."""
         raise NotImplementedError
 
 
@@ -155,12 +144,8 @@ def soft_histograms(
             at that end, without gradient.
         positive: (B, R) boolean, or float: how much each entry counts.
         negative: Of the same kind, 0 wherever `positive` is not.
-        low: Value of the first node.
+        low: Value of the first of the (B, `nodes`) nodes.
         high: Value of the last node.
-        nodes: Number of nodes, 2 or more.
-
-    Returns:
-        `(of_positives, of_negatives)`: (B, nodes) float32 each.
     """
     per_unit = (nodes - 1) / (high - low)
     used = [ops.cast(count, "bool") for count in (positive, negative)]

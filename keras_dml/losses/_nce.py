@@ -70,12 +70,6 @@ def nce(
     """
     if weighting is not None:
         check_choice("nce", "weighting", weighting, WEIGHTINGS)
-    if weighting == "paper" and (limit is None or limit <= 0):
-        raise ValueError(
-            '`limit` of nce, the λ of weighting="paper", must be greater '
-            f"than 0. Received: limit={limit}. The paper gives no value; "
-            'weighting="released" needs none.'
-        )
     if positive_in_denominator is None:
         positive_in_denominator = weighting != "paper"
     queries = ops.cast(queries, "float32")
@@ -88,13 +82,25 @@ def nce(
 
     logits = similarity / temperature
     if weighting is not None:
-        weights = _weights(
-            ops.stop_gradient(similarity),
-            used,
-            queries.shape[-1],
-            limit if weighting == "paper" else None,
-            (cutoff, max_distance),
+        distance = safe_sqrt(2.0 - 2.0 * ops.stop_gradient(similarity))
+        # log 0 is −∞, but min(λ, ∞) is λ.
+        least = math.ldexp(1.0, -20) if weighting == "paper" else cutoff
+        log_weights = log_inverse_density(
+            ops.maximum(distance, least), queries.shape[-1]
         )
+        if weighting == "released":
+            near = ops.logical_and(used, distance <= max_distance)
+            log_weights = log_weights - masked_logsumexp(log_weights, near)
+            weights = ops.exp(ops.where(near, log_weights, 0.0))
+            weights = ops.where(near, weights, 0.0)
+        elif limit is not None and limit > 0:
+            weights = ops.exp(ops.minimum(log_weights, math.log(limit)))
+        else:
+            raise ValueError(
+                '`limit` of nce, the λ of weighting="paper", must be greater '
+                f"than 0. Received: limit={limit}. The paper gives no value; "
+                'weighting="released" needs none.'
+            )
         logits = logits * weights
     positive = ops.sum(queries * keys, axis=1) / temperature
     negatives = masked_logsumexp(logits, used)[:, 0]
@@ -102,25 +108,3 @@ def nce(
     if positive_in_denominator:
         values = ops.softplus(values)
     return ops.where(ops.any(used, axis=1), values, 0.0)
-
-
-def _weights(
-    similarity: Tensor,
-    used: Tensor,
-    dim: int,
-    limit: float | None,
-    bounds: tuple[float, float],
-) -> Tensor:
-    """(B, N) weights: limited if there is a limit, else normalized."""
-    squared = 2.0 - 2.0 * similarity
-    distance = safe_sqrt(ops.where(squared < 0, 0.0, squared))
-    cutoff, max_distance = bounds
-    if limit is not None:
-        smallest = math.ldexp(1.0, -20)  # log 0 is −∞, but min(λ, ∞) is λ
-        log_weight = log_inverse_density(ops.maximum(distance, smallest), dim)
-        return ops.exp(ops.minimum(log_weight, math.log(limit)))
-    log_weight = log_inverse_density(ops.maximum(distance, cutoff), dim)
-    near = ops.logical_and(used, distance <= max_distance)
-    total = masked_logsumexp(log_weight, near)
-    weight = ops.exp(ops.where(near, log_weight - total, 0.0))
-    return ops.where(near, weight, 0.0)

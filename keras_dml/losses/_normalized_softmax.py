@@ -34,9 +34,8 @@ class NormalizedSoftmaxLoss(_CosineClassifier):
     Terms are examples.
 
     Args:
-        num_classes: As for `ProxyLoss`.
         temperature: What the cosines are divided by.
-        reduction, **kwargs: As for `ProxyLoss`.
+        num_classes, reduction, **kwargs: As for `ProxyLoss`.
 
     Raises:
         ValueError: If `temperature` is not positive.
@@ -68,10 +67,9 @@ class CosFaceLoss(_CosineClassifier):
     Terms are examples.
 
     Args:
-        num_classes: As for `ProxyLoss`.
         margin: m, subtracted from the cosine with the own class.
         scale: s, what the cosines are multiplied by.
-        reduction, **kwargs: As for `ProxyLoss`.
+        num_classes, reduction, **kwargs: As for `ProxyLoss`.
 
     Raises:
         ValueError: If `scale` is not positive.
@@ -105,10 +103,9 @@ class ArcFaceLoss(_CosineClassifier):
     The own class's cosine cos θ becomes cos(θ + m). Terms are examples.
 
     Args:
-        num_classes: As for `ProxyLoss`.
         margin: m, in radians, between 0 and π.
         scale: s, what the cosines are multiplied by.
-        reduction, **kwargs: As for `ProxyLoss`.
+        num_classes, reduction, **kwargs: As for `ProxyLoss`.
 
     Raises:
         ValueError: If `scale` is not positive, or `margin` out of range.
@@ -143,8 +140,7 @@ class ArcFaceLoss(_CosineClassifier):
 
     def logits(self, cosines: Tensor, own: Tensor) -> Tensor:
         cos, sin = math.cos(self.margin), math.sin(self.margin)
-        squared_sine = 1.0 - ops.square(cosines)
-        sines = safe_sqrt(ops.where(squared_sine < 0, 0.0, squared_sine))
+        sines = safe_sqrt(1.0 - ops.square(cosines))
         shifted = cosines * cos - sines * sin
         beyond = cosines < -cos  # angle + margin > π
         shifted = ops.where(beyond, cosines - self.margin * sin, shifted)

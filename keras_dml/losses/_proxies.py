@@ -25,11 +25,10 @@ class ProxyNCALoss(ProxyLoss):
     Terms are examples.
 
     Args:
-        num_classes: As for `ProxyLoss`.
         temperature: T.
         exclude_positive: Whether the example's own proxy is left out of
             the denominator.
-        reduction, **kwargs: As for `ProxyLoss`.
+        num_classes, reduction, **kwargs: As for `ProxyLoss`.
 
     Raises:
         ValueError: If `temperature` is not positive.
@@ -236,8 +235,7 @@ def _to_class(similarity: Tensor, gamma: float) -> Tensor:
 def _spread(centers: Tensor) -> Tensor:
     """Mean over classes of Σ_{t<s} ‖w_t − w_s‖ / (K(K − 1)) (Eq. 10)."""
     similarity = ops.einsum("ckd,cld->ckl", centers, centers)
-    squared = 2.0 - 2.0 * similarity
-    distance = safe_sqrt(ops.where(squared < 0, 0.0, squared))
+    distance = safe_sqrt(2.0 - 2.0 * similarity)
     count = centers.shape[1]
     upper = ops.triu(ops.ones((count, count), dtype="float32"), k=1)
     pairs = count * (count - 1) * centers.shape[0]

@@ -40,14 +40,13 @@ def l2_normalize(x: Tensor) -> Tensor:
 
 
 def safe_sqrt(x: Tensor) -> Tensor:
-    """√x with gradient 0, and not infinity, at x = 0."""
-    is_zero = x == 0
+    """√x; 0 with gradient 0, and not infinity, where x is 0 or less."""
+    is_zero = x <= 0
     return ops.where(is_zero, 0.0, ops.sqrt(ops.where(is_zero, 1.0, x)))
 
 
 def _from_cosine(oriented: Tensor) -> Tensor:
-    squared = 2.0 + 2.0 * oriented
-    return safe_sqrt(ops.where(squared < 0, 0.0, squared))
+    return safe_sqrt(2.0 + 2.0 * oriented)
 
 
 @DISTANCES.register(
@@ -106,11 +105,7 @@ def _of_differences(
     differentiation passes every (B, R) matrix on the way, and that is where
     the time of most losses would go.
 
-    Args:
-        function: f, elementwise.
-        slope: `(upstream, f) -> upstream · f'`, elementwise.
-        x: (B, D).
-        refs: (R, D), or None for `x` itself.
+    `slope(upstream, f)` is upstream · f', elementwise.
     """
 
     @custom_gradient
@@ -198,14 +193,7 @@ class Distance:
 
 
 def get(name: str) -> Distance:
-    """The distance of that name.
-
-    Args:
-        name: A name in `DISTANCES`.
-
-    Raises:
-        ValueError: If there is none of that name.
-    """
+    """The distance of a name in `DISTANCES`, else a `ValueError`."""
     entry = DISTANCES[name]
     is_similarity = entry.details.get("larger_is_closer", False)
     return Distance(entry.name, is_similarity, entry.value)

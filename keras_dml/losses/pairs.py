@@ -29,12 +29,11 @@ def pair_masks(
         ref_labels: (R,) class ids of the references. None compares the
             batch with itself.
         exclude_self: Whether the diagonal holds pairs of an example with
-            itself, which are neither positive nor negative. The losses say
-            True when they compare the batch with itself and False when
-            they have references: a queue, a gallery or a second view holds
-            other images, whose diagonal means nothing. Where references do
-            contain the batch (all replicas, a queue filled first), pass a
-            relation matrix with −1 for every anchor's own column.
+            itself, which are neither positive nor negative, as where a
+            batch is compared with itself. References (a queue, a gallery,
+            a second view) are other images; where they do contain the
+            batch, pass a relation matrix with −1 for an anchor's own
+            column.
 
     Returns:
         `(positive, negative)`: two boolean (B, R) masks.
@@ -123,15 +122,9 @@ def compare(
     distance: str = "euclidean",
     pair_weights: PairWeights | None = None,
 ) -> Pairs:
-    """Compares all anchors with all references, unchecked.
+    """Compares all anchors with all references, by a name in `DISTANCES`.
 
-    Args:
-        labels: As for `MetricLoss.per_example`, like all that follow.
-        embeddings: (B, D) float32.
-        ref_labels: (R,) class ids, or None.
-        ref_embeddings: (R, D) float32, or None for the batch itself.
-        distance: A name in `keras_dml.losses.distances.DISTANCES`.
-        pair_weights: (B, R) of positive and of negative pairs, or None.
+    The other arguments are as for `MetricLoss.per_example`.
     """
     metric = distances_lib.get(distance)
     weights: tuple[Tensor | None, Tensor | None] = (None, None)

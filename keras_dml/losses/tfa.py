@@ -53,8 +53,7 @@ class TripletSemiHardLoss(_AddonsLoss):
     Args:
         margin: Margin, in units of the distance.
         distance_metric: "L2", "squared-L2" or "angular".
-        name: Name of the instance.
-        **kwargs: As for `MetricLoss`; `normalize` is False by default.
+        name, **kwargs: As for `MetricLoss`; `normalize` is False by default.
 
     Raises:
         ValueError: If `distance_metric` is unknown.
@@ -149,8 +148,7 @@ class NpairsLoss(_AddonsLoss):
     example i to all, itself included.
 
     Args:
-        name: Name of the instance.
-        **kwargs: As for `MetricLoss`.
+        name, **kwargs: As for `MetricLoss`.
     """
 
     weights_pairs = False
@@ -190,8 +188,7 @@ class ContrastiveLoss(Serializable, keras.losses.Loss):
 
     Args:
         margin: m, a distance.
-        reduction: As for `keras.losses.Loss`.
-        name: Name of the instance.
+        reduction, name: As for `keras.losses.Loss`.
     """
 
     def __init__(

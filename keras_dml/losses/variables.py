@@ -41,12 +41,7 @@ def add_loss_variable(
 
 
 def not_built_error(owner: str, code: str) -> RuntimeError:
-    """The error of a loss whose variables nobody would train.
-
-    Args:
-        owner: Name of the loss class.
-        code: How the user writes the loss.
-    """
+    """The error of a loss, written as `code`, that nobody would train."""
     return RuntimeError(
         f"{owner} owns variables that must belong to a model to be trained, "
         "and it was called before any model had created them. A loss given "
