@@ -80,21 +80,15 @@ def _verdict(is_match: bool, good: str, bad: str) -> str:
 
 
 def _picture(row: dict[str, Any], said: str) -> str:
-    kept = str(row.get("thumbnail"))
+    uri, box = str(row.get("thumbnail")), row.get("box")
     # Another address would make the page ask for something.
-    if kept.startswith("data:image/"):
-        return _image(kept, said)
-    if not row.get("path"):
-        return '<div class="missing note">no file</div>'
-    box = row.get("box")
-    try:
-        pixels = read_image(row["path"], box and np.array(box))
-    except ValueError:
-        return '<div class="missing note">file cannot be read</div>'
-    return _image(thumbnail(pixels), said)
-
-
-def _image(uri: str, said: str) -> str:
+    if not uri.startswith("data:image/"):
+        if not row.get("path"):
+            return '<div class="missing note">no file</div>'
+        try:
+            uri = thumbnail(read_image(row["path"], box and np.array(box)))
+        except ValueError:
+            return '<div class="missing note">file cannot be read</div>'
     return f'<img src="{escape(uri)}" alt="{_text(said)}">'
 
 

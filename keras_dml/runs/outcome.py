@@ -151,7 +151,7 @@ def p_value(value: float) -> str:
 
 
 def definitions(metrics: Iterable[str]) -> list[str]:
-    """A line for each metric, with the section that defines it."""
+    """A line for each metric; see `definition`."""
     return [f"{name}: {definition(name)}" for name in metrics]
 
 

@@ -45,7 +45,7 @@ def test_train_logs_for_tensorboard(tmp_path, monkeypatch) -> None:
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "tensorboard", None)
         output = run(*command, code=1)
-    assert "Error: --tensorboard needs the package tensorboard" in output
+    assert "Error: --tensorboard needs the module tensorboard" in output
     assert 'pip install "keras-dml[tensorboard]"' in output
     assert not folder.exists()
     if find_spec("tensorboard") is None:
