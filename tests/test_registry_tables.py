@@ -55,3 +55,11 @@ def test_methods_in_the_table_are_registered() -> None:
         if line.startswith("| [")
     }
     assert names == set(methods.METHODS)
+
+
+def test_every_method_has_its_cost() -> None:
+    text = (DOCS / "methods" / "README.md").read_text(encoding="utf-8")
+    rows = text.partition("| method | step, ms |")[2].splitlines()
+    names = {line.split(" | ")[0].removeprefix("| ") for line in rows}
+    missing = set(methods.METHODS) - names
+    assert not missing, f"tests/benchmarks/methods.py measures {missing}"

@@ -147,8 +147,6 @@ class MetricModel(keras.Model):
         shape: Shape = shapes["embedding"]
         return shape
 
-    # Compilation.
-
     def compile(self, optimizer: Any = "adam", **kwargs: Any) -> None:
         """Configures training, as `keras.Model.compile` does.
 
@@ -182,8 +180,6 @@ class MetricModel(keras.Model):
         self.compile(**config)
         if self.optimizer is not None:
             self.optimizer.build(self.trainable_variables)
-
-    # Training.
 
     def fit(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Trains the model; see `keras.Model.fit`.
@@ -270,8 +266,6 @@ class MetricModel(keras.Model):
             "and use `keras_dml.callbacks.RetrievalEvaluation(images)` or "
             "`keras_dml.evaluation.evaluate(model, examples)`."
         )
-
-    # Saving.
 
     def get_config(self) -> Config:
         serialize = keras.saving.serialize_keras_object

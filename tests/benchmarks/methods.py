@@ -19,6 +19,7 @@ reading and augmenting on top.
 
 import argparse
 import ctypes
+import inspect
 import json
 import os
 import statistics
@@ -40,19 +41,19 @@ from keras_dml import MetricModel, backbones, methods
 CLASSES = 32
 LOSS = {"name": "margin", "learn_beta": True, "num_classes": CLASSES}
 
-# Of all methods the embedding has 512 dimensions, and four parts where there
-# are parts: the setting of DCML, attentive grouping and DiVA.
-METHODS: dict[str, dict[str, Any]] = {
-    "baseline": {},
-    "divide_and_conquer": {"num_learners": 4},
-    "dcml": {"num_learners": 4, "num_compositors": 8},
-    "attentive_grouping": {"num_groups": 4},
-    "attentive_grouping G": {"num_groups": 4, "grouping": "G"},
-    "attentive_grouping C": {"num_groups": 4, "grouping": "C"},
-    "diva": {"copy_statistics": True},
+# Of all methods the embedding has 512 dimensions, and four parts where their
+# number is an argument: the setting of DCML, attentive grouping and DiVA.
+ARGUMENTS = {"num_learners": 4, "num_groups": 4, "copy_statistics": True}
+# What is measured beside every method as it is.
+VARIANTS: dict[str, dict[str, Any]] = {
+    "attentive_grouping G": {"grouping": "G"},
+    "attentive_grouping C": {"grouping": "C"},
     "diva without dance": {"tasks": ["discriminative", "shared", "intra"]},
-    "abe": {"num_learners": 4},
 }
+# The baseline first, with which the others are compared.
+NAMES = sorted(
+    {*methods.METHODS, *VARIANTS}, key=lambda x: (x != "baseline", x)
+)
 
 
 def model_of(name: str, options: argparse.Namespace) -> MetricModel:
@@ -64,8 +65,11 @@ def model_of(name: str, options: argparse.Namespace) -> MetricModel:
         freeze_batch_norm=options.frozen,
     )
     method = methods.METHODS[name.split()[0]].value
+    known = inspect.signature(method).parameters
+    arguments = {key: x for key, x in ARGUMENTS.items() if key in known}
+    arguments |= VARIANTS.get(name, {})
     model: MetricModel = method(
-        backbone, embedding_dim=512, loss=LOSS, **METHODS[name]
+        backbone, embedding_dim=512, loss=LOSS, **arguments
     )
     model.compile(keras.optimizers.Adam(1e-5), jit_compile=options.jit)
     return model
@@ -202,7 +206,7 @@ def main() -> None:
         return
     names = [
         name
-        for name in METHODS
+        for name in NAMES
         if name == "baseline"
         or not options.names
         or any(part in name for part in options.names)

@@ -15,8 +15,6 @@ from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
-POSITIVES = ("distance", "uniform")
-
 
 @dataclass(frozen=True)
 class TripletDraw(Miner):
@@ -76,7 +74,8 @@ class SharedClasses(TripletDraw):
     max_distance: float = 1.4
 
     def __post_init__(self) -> None:
-        check_choice("SharedClasses", "positive", self.positive, POSITIVES)
+        allowed = ("distance", "uniform")
+        check_choice("SharedClasses", "positive", self.positive, allowed)
 
     def draw(self, pairs: Pairs, seed: Seed) -> tuple[Tensor, Tensor]:
         by_distance = DistanceWeighted(self.cutoff, self.max_distance)
