@@ -125,9 +125,8 @@ def _drawings(files: list[Path], file: Path) -> Drawings:
         )
     try:
         with atomic_file(file) as partial:
-            np.savez_compressed(
-                partial, digest=np.array(digest), **vars(drawings)
-            )
+            arrays = {"digest": np.array(digest), **vars(drawings)}
+            np.savez_compressed(partial, **arrays)
     except OSError as error:
         logger.warning("The glyphs cannot be kept in %s: %s", file, error)
     return drawings
@@ -163,9 +162,8 @@ def drawing_digest(files: list[Path]) -> str:
     """A digest of all that the drawings depend on."""
     from PIL import features
 
-    digest = hashlib.sha256(
-        f"{_VERSION} {features.version('freetype2')}".encode()
-    )
+    freetype = features.version("freetype2")
+    digest = hashlib.sha256(f"{_VERSION} {freetype}".encode())
     for path in files:
         digest.update(path.name.encode())
         digest.update(path.read_bytes())

@@ -93,9 +93,8 @@ def pipeline(
     loader = Loader(images, cached(images, augment, cache))
     with tf.device("CPU:0"):
         labels = tf.constant(images.labels)
-    make = _by_image
-    if loader.is_stack and augment.is_batched and height * width <= BATCHED:
-        make = _by_batch
+    is_small = augment.is_batched and height * width <= BATCHED
+    make = _by_batch if loader.is_stack and is_small else _by_image
 
     def epoch(_: tf.Tensor) -> tf.data.Dataset:
         rows, targets, steps = _plan(sampler)

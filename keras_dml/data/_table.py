@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from keras_dml.data.datasets import dataset
-from keras_dml.data.files import listed_images
+from keras_dml.data.imageset import listed_images
 from keras_dml.data.splits import DataSplits, training_mask
 from keras_dml.utils.types import Count, Fraction, Rows
 
@@ -99,10 +99,9 @@ def _checked_split(texts: Sequence[str], file: Path) -> npt.NDArray[np.str_]:
     split = np.array(texts)
     odd = sorted(set(texts) - set(SPLITS))
     if odd:
-        row = texts.index(odd[0]) + 1
         raise ValueError(
             f"The column `split` of {file} must be one of {SPLITS}. "
-            f"Received: {odd[0]!r} in row {row}."
+            f"Received: {odd[0]!r} in row {texts.index(odd[0]) + 1}."
         )
     if "train" not in texts or np.all(np.isin(split, _TRAINING)):
         found = {x: texts.count(x) for x in SPLITS if x in texts}
@@ -162,11 +161,6 @@ def read_columns(
         )
     wanted = [x for x in (*required, *optional) if x in found]
     columns = {x: [_as_text(cell) for cell in found[x]] for x in wanted}
-    _check_cells(columns, file)
-    return columns
-
-
-def _check_cells(columns: dict[str, list[str]], file: Path) -> None:
     for name, cells in columns.items():
         if not cells:
             raise ValueError(
@@ -177,6 +171,7 @@ def _check_cells(columns: dict[str, list[str]], file: Path) -> None:
                 f"The column `{name}` of {file} must not have empty cells. "
                 f"Received: an empty cell in row {cells.index('') + 1}."
             )
+    return columns
 
 
 def _as_text(cell: Any) -> str:

@@ -82,12 +82,11 @@ def cached(images: ImageSet, augment: Augment, cache: Cache) -> Decoded | None:
     if cache == "none" or images.paths is None:
         return None
     file = _file(images, augment)
-    if cache != "memory":
-        kept = decoded.from_disk(file, len(images))
-        if kept is not None:
-            size = megabytes(kept.flat.size)
-            logger.info("Decoded images are taken from %s, %s.", file, size)
-            return kept
+    kept = decoded.from_disk(file, len(images)) if cache != "memory" else None
+    if kept is not None:
+        size = megabytes(kept.flat.size)
+        logger.info("Decoded images are taken from %s, %s.", file, size)
+        return kept
     shapes = _shapes(images, augment)
     place = _place(cache, size_of(shapes), file)
     if place == "none":
@@ -102,11 +101,10 @@ def _place(cache: str, size: int, file: Path) -> str:
     """Where decoded images are kept: "memory", "disk" or "none"."""
     memory, disk = available_memory(), _free_disk(file.parent)
     free = f"{megabytes(memory)} of memory, {megabytes(disk)} on disk free"
-    if cache == "auto":
-        if size <= MEMORY_SHARE * memory:
-            cache = "memory"
-        else:
-            cache = "disk" if size <= disk else "none"
+    if cache == "auto" and size <= MEMORY_SHARE * memory:
+        cache = "memory"
+    elif cache == "auto":
+        cache = "disk" if size <= disk else "none"
     elif size > {"memory": memory, "disk": disk}[cache]:
         error = ValueError if cache == "memory" else OSError
         raise error(

@@ -51,10 +51,8 @@ def as_images(
     images: Pixels | Sequence[str | os.PathLike[str]],
 ) -> Pixels | tuple[str, ...]:
     if isinstance(images, np.ndarray) and images.dtype.kind not in "UO":
-        gray = images.ndim == 3
-        if images.dtype != np.uint8 or not (
-            gray or (images.ndim == 4 and images.shape[3] in (1, 3))
-        ):
+        is_color = images.ndim == 4 and images.shape[3] in (1, 3)
+        if images.dtype != np.uint8 or not (images.ndim == 3 or is_color):
             raise ValueError(
                 "`images` of ImageSet must be uint8 pixels of shape "
                 "(N, H, W), (N, H, W, 1) or (N, H, W, 3), or file paths. "

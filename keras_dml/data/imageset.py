@@ -1,7 +1,10 @@
 """ImageSet: images and their class labels, in a fixed order."""
 
 import os
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +18,11 @@ from keras_dml.data.fields import (
     as_names,
 )
 from keras_dml.utils.types import Rows
+
+PathLike: TypeAlias = str | os.PathLike[str]
+
+# Files that an error names.
+_NAMED = 3
 
 
 class ImageSet:
@@ -52,7 +60,7 @@ class ImageSet:
 
     def __init__(
         self,
-        images: Pixels | Sequence[str | os.PathLike[str]],
+        images: Pixels | Sequence[PathLike],
         labels: npt.ArrayLike,
         names: Names | None = None,
         ids: Iterable[str] | None = None,
@@ -263,3 +271,95 @@ def concatenate(sets: Sequence[ImageSet]) -> ImageSet:
         ids=ids if len(ids) == len(labels) else None,
         boxes=np.concatenate(boxes) if boxes else None,
     )
+
+
+def listed_images(
+    owner: object,
+    root: Path,
+    files: Sequence[str],
+    labels: npt.ArrayLike,
+    **fields: Any,
+) -> ImageSet:
+    """The images in listed files, which must be there.
+
+    Args:
+        owner: What lists them, for the error.
+        root: Folder that their paths start from.
+        files: Their paths; also their ids, unless others are given.
+        labels: Their classes.
+        **fields: Other arguments of the set.
+
+    Raises:
+        FileNotFoundError: If some are not there; it says how many and
+            names a few.
+    """
+    paths = [root / file for file in files]
+    names = defaultdict(set)
+    for path in paths:
+        names[path.parent].add(path.name)
+    # Each folder is read once: to look for each file takes far longer.
+    there = {folder: _names_in(folder) for folder in names}
+    missing = [path for path in paths if path.name not in there[path.parent]]
+    if missing:
+        some = ", ".join(map(str, missing[:_NAMED]))
+        raise FileNotFoundError(
+            f"{len(missing):,} of the {len(paths):,} images that {owner} "
+            f"lists are not there, such as {some}. Unpack the images again, "
+            "or take the missing ones out of the list."
+        )
+    return ImageSet(paths, labels, **{"ids": files, **fields})
+
+
+def _names_in(folder: Path) -> set[str]:
+    try:
+        return set(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return set()
+
+
+GivenImages: TypeAlias = (
+    ImageSet | PathLike | Sequence[PathLike] | npt.NDArray[np.uint8]
+)
+"""A set, one or several files, or uint8 pixels (H, W), (H, W, C) or
+(B, H, W, C), C being 1 or 3."""
+
+
+def as_image_set(x: Any) -> ImageSet | None:
+    """A set of the images that `x` is; None if it is not images.
+
+    Images that are no set have no labels; theirs in the set mean nothing.
+    """
+    if isinstance(x, ImageSet):
+        return x
+    if isinstance(x, str | os.PathLike):
+        x = [x]
+    if isinstance(x, list | tuple) and all(
+        isinstance(path, str | os.PathLike) for path in x
+    ):
+        return ImageSet(x, np.zeros(len(x), np.int64)) if x else None
+    if getattr(x, "dtype", None) != np.uint8:
+        return None
+    is_batch = x.ndim == 4 or (x.ndim == 3 and x.shape[-1] not in (1, 3))
+    pixels = x if is_batch else x[None]
+    return ImageSet(pixels, np.zeros(len(pixels), np.int64))
+
+
+def image_columns(given: Any, images: ImageSet) -> dict[str, list[Any]]:
+    """Columns that images bring along, if what was given has them.
+
+    "path", absolute, of files; of an `ImageSet` also "label", "name",
+    "source" and "box".
+    """
+    columns: dict[str, list[Any]] = {}
+    if images.paths is not None:
+        columns["path"] = [os.path.abspath(path) for path in images.paths]
+    if not isinstance(given, ImageSet):
+        return columns
+    columns["label"] = images.labels.tolist()
+    if images.names:
+        columns["name"] = [images.names.get(x) for x in columns["label"]]
+    if images.ids is not None:
+        columns["source"] = list(images.ids)
+    if images.boxes is not None:
+        columns["box"] = images.boxes.tolist()
+    return columns

@@ -22,8 +22,7 @@ class DataSplits:
         ValueError: If training and other sets share a class.
 
     Attributes:
-        train: What a model is trained on while it is being chosen. The
-            validation classes are not in it.
+        train: What a model is trained on while it is being chosen.
         validation: Held-out training classes, for choosing a model.
         test: The classes that results are reported on.
         name: Name of the data set.
@@ -105,10 +104,6 @@ class DataSplits:
                 `holdout_classes`.
             seed: Which classes those are.
             **fields: Other attributes of the splits.
-
-        Raises:
-            ValueError: If there are not enough classes to hold some out,
-                or if a class is on both sides.
         """
         train, held_out = holdout_classes(trainval, validation, seed)
         return cls(train, held_out, test, name, **fields)

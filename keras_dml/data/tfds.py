@@ -12,8 +12,7 @@ import numpy as np
 from keras_dml.data.archives.reading import Archive, Counts, halves
 from keras_dml.data.caching import cache_folder
 from keras_dml.data.datasets import DATASETS
-from keras_dml.data.files import listed_images
-from keras_dml.data.imageset import ImageSet, concatenate
+from keras_dml.data.imageset import ImageSet, concatenate, listed_images
 from keras_dml.data.splits import DataSplits
 from keras_dml.utils.files import write_atomically
 from keras_dml.utils.progress import track
@@ -43,8 +42,8 @@ class _Source:
 
     @property
     def archive(self) -> Archive:
-        archive: Archive = DATASETS[self.loader].details["archive"]
-        return archive
+        found: Archive = DATASETS[self.loader].details["archive"]
+        return found
 
 
 _SOURCES = {
@@ -77,9 +76,7 @@ def tfds_splits(
         data_dir: Where `tensorflow_datasets` keeps its data.
         cropped: Whether an image is what its bounding box shows; not of
             products, which have none.
-        validation: Fraction of the training classes that is held out for
-            choosing a model.
-        seed: Which classes those are.
+        validation: As for `cub200`, and so is `seed`.
         counts: What the data set should hold, by default what its archive
             does; an empty mapping takes what is there.
         cache: Folder for the files, by default in `cache_folder()`.
@@ -91,7 +88,18 @@ def tfds_splits(
         ValueError: If the data set is none of these, has no boxes, or a
             count differs.
     """
-    source = _checked_source(name, cropped)
+    if name not in _SOURCES:
+        raise ValueError(
+            f"`name` of tfds_splits must be one of {tuple(_SOURCES)}. "
+            f"Received: name={name!r}. Other images are read by "
+            "keras_dml.data.image_folder or keras_dml.data.table."
+        )
+    source = _SOURCES[name]
+    if cropped and source.first is None:
+        raise ValueError(
+            "`cropped` of tfds_splits goes with data sets that have bounding "
+            f"boxes. Received: cropped=True, name={name!r}."
+        )
     folder = Path(cache or cache_folder() / "tfds") / name
     parts = []
     for part in _PARTS:
@@ -108,22 +116,6 @@ def tfds_splits(
     return DataSplits.holding_out(
         trainval, test, source.loader, validation, seed
     )
-
-
-def _checked_source(name: str, cropped: bool) -> _Source:
-    if name not in _SOURCES:
-        raise ValueError(
-            f"`name` of tfds_splits must be one of {tuple(_SOURCES)}. "
-            f"Received: name={name!r}. Other images are read by "
-            "keras_dml.data.image_folder or keras_dml.data.table."
-        )
-    source = _SOURCES[name]
-    if cropped and source.first is None:
-        raise ValueError(
-            "`cropped` of tfds_splits goes with data sets that have bounding "
-            f"boxes. Received: cropped=True, name={name!r}."
-        )
-    return source
 
 
 def _read(index: Path, cropped: bool) -> ImageSet:

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_dml.data.given_images import (
+from keras_dml.data.imageset import (
     GivenImages,
     ImageSet,
     as_image_set,

@@ -14,7 +14,7 @@ from keras_dml.data.archives.reading import (
     halves,
 )
 from keras_dml.data.datasets import dataset
-from keras_dml.data.files import listed_images
+from keras_dml.data.imageset import listed_images
 from keras_dml.data.splits import DataSplits
 from keras_dml.utils.types import Fraction
 

@@ -11,8 +11,7 @@ from keras_dml.data.archives.reading import (
     read_list,
 )
 from keras_dml.data.datasets import dataset
-from keras_dml.data.files import listed_images
-from keras_dml.data.imageset import ImageSet
+from keras_dml.data.imageset import ImageSet, listed_images
 from keras_dml.data.splits import DataSplits
 from keras_dml.utils.types import Fraction
 

@@ -52,20 +52,14 @@ class Sampler(abc.ABC):
 
     @abc.abstractmethod
     def plan(self, epoch: int) -> Rows:
-        """The images of every batch of an epoch.
+        """Row numbers of every batch of an epoch, (steps, batch_size) int64.
 
         Args:
             epoch: Number of the epoch, from 0.
-
-        Returns:
-            Row numbers, (steps, batch_size) int64.
         """
 
     def targets(self, epoch: int) -> dict[str, Rows]:
         """Numbers that travel with the batches of an epoch.
-
-        Args:
-            epoch: Number of the epoch, from 0.
 
         Returns:
             For each of `target_names`, (steps,) int64.
