@@ -13,7 +13,6 @@ from keras_dml.data._preview import preview
 from keras_dml.data._table import table
 from keras_dml.data.archives import cars196, cub200, inshop, sop, vehicleid
 from keras_dml.data.caching import cache_folder
-from keras_dml.data.datasets import DATASETS, dataset
 from keras_dml.data.folder import image_folder, image_folder_splits
 from keras_dml.data.imageset import ImageSet, concatenate
 from keras_dml.data.samplers import (
@@ -23,7 +22,13 @@ from keras_dml.data.samplers import (
     Sampler,
     usable_clusters,
 )
-from keras_dml.data.splits import DataSplits, holdout_classes, split_classes
+from keras_dml.data.splits import (
+    DATASETS,
+    DataSplits,
+    dataset,
+    holdout_classes,
+    split_classes,
+)
 from keras_dml.data.tfds import tfds_splits
 from keras_dml.data.view import View
 from keras_dml.utils.registry import attributes, import_modules

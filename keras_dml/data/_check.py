@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from keras_dml.data._table import FORMATS, table
-from keras_dml.data.datasets import DATASETS
 from keras_dml.data.folder import image_folder_splits
-from keras_dml.data.splits import DataSplits
+from keras_dml.data.splits import DATASETS, DataSplits
 
 
 @dataclass(frozen=True)

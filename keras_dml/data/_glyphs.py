@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keras_dml.data.caching import cache_folder
-from keras_dml.data.datasets import dataset
 from keras_dml.data.fields import Pixels
 from keras_dml.data.imageset import ImageSet
-from keras_dml.data.splits import DataSplits
+from keras_dml.data.splits import DataSplits, dataset
 from keras_dml.utils.files import atomic_file
 from keras_dml.utils.types import Rows
 
@@ -111,10 +110,19 @@ def glyphs(cache: str | os.PathLike[str] | None = None) -> DataSplits:
 
 
 def _drawings(files: list[Path], file: Path) -> Drawings:
+    """What a file keeps, if it is whole and of these typefaces, or anew."""
     digest = drawing_digest(files)
-    kept = _load(file, digest)
-    if kept is not None:
-        return kept
+    try:
+        with file.open("rb") as opened, np.load(opened) as kept:
+            if str(kept["digest"]) == digest:
+                return Drawings(
+                    kept["pixels"], kept["code_points"], kept["typefaces"]
+                )
+    except FileNotFoundError:
+        pass
+    # However it is damaged, and each part of the archive fails in its way.
+    except Exception as error:
+        logger.warning("%s is damaged and is made again: %s", file, error)
     drawings = draw_characters(files)
     classes = len(np.unique(drawings.code_points))
     if classes < _LEAST_CLASSES:
@@ -130,23 +138,6 @@ def _drawings(files: list[Path], file: Path) -> Drawings:
     except OSError as error:
         logger.warning("The glyphs cannot be kept in %s: %s", file, error)
     return drawings
-
-
-def _load(file: Path, digest: str) -> Drawings | None:
-    """What the file keeps, if it is whole and of these typefaces."""
-    try:
-        with file.open("rb") as opened, np.load(opened) as arrays:
-            if str(arrays["digest"]) != digest:
-                return None
-            return Drawings(
-                arrays["pixels"], arrays["code_points"], arrays["typefaces"]
-            )
-    except FileNotFoundError:
-        return None
-    # However it is damaged, and each part of the archive fails in its way.
-    except Exception as error:
-        logger.warning("%s is damaged and is made again: %s", file, error)
-        return None
 
 
 def typefaces() -> list[Path]:

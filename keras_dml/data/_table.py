@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from keras_dml.data.datasets import dataset
 from keras_dml.data.imageset import listed_images
-from keras_dml.data.splits import DataSplits, training_mask
+from keras_dml.data.splits import DataSplits, dataset, training_mask
 from keras_dml.utils.types import Count, Fraction, Rows
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}

@@ -87,13 +87,9 @@ def from_disk(path: Path, count: int) -> Decoded | None:
         shapes = np.array(index["shapes"], np.int64)
         if shapes.shape != (count, 3) or (shapes < 1).any():
             raise ValueError(f"its index is not one of {count} images")
-        size = path.stat().st_size
-        if size != size_of(shapes):
-            raise ValueError(
-                f"it has {size} bytes instead of {size_of(shapes)}"
-            )
-        if digest(path) != index["checksum"]:
-            raise ValueError("its checksum is another")
+        is_of_size = path.stat().st_size == size_of(shapes)
+        if not is_of_size or digest(path) != index["checksum"]:
+            raise ValueError("it does not hold what its index says")
         return _mapped(path, shapes)
     except (OSError, ValueError, KeyError, TypeError) as error:
         logger.warning("%s is damaged and is made again: %s", path, error)

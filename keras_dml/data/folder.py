@@ -8,10 +8,9 @@ from typing import Literal
 
 import numpy as np
 
-from keras_dml.data.datasets import dataset
 from keras_dml.data.decode import read_image
 from keras_dml.data.imageset import ImageSet
-from keras_dml.data.splits import DataSplits
+from keras_dml.data.splits import DataSplits, dataset
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.progress import track
 from keras_dml.utils.types import Count, Fraction

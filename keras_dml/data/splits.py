@@ -1,22 +1,26 @@
-"""Splits by class: no class is on two sides of any of them."""
+"""Data sets: split by class, and registered by name."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from keras_dml.data.imageset import ImageSet, concatenate
+from keras_dml.utils.registry import Registry
 from keras_dml.utils.types import Rows
+
+if TYPE_CHECKING:
+    from keras_dml.data.archives.reading import Archive
 
 
 @dataclass(frozen=True)
 class DataSplits:
-    """A data set, split by class.
+    """A data set, split by class: no class is on two sides.
 
     Raises:
         ValueError: If training and other sets share a class.
@@ -107,6 +111,38 @@ class DataSplits:
         """
         train, held_out = holdout_classes(trainval, validation, seed)
         return cls(train, held_out, test, name, **fields)
+
+
+Loader = TypeVar("Loader", bound=Callable[..., DataSplits])
+
+DATASETS: Registry[Callable[..., DataSplits]] = Registry("data set")
+"""Every data set by the name that recipes use."""
+
+
+def dataset(
+    name: str,
+    definition: str,
+    *,
+    archive: "Archive | None" = None,
+    leave_out: Sequence[str] = (),
+) -> Callable[[Loader], Loader]:
+    """A decorator that makes a function a data set, by name.
+
+    A recipe's section has the arguments of the function, with their types,
+    ranges and defaults; `seed` is the recipe's.
+
+    Args:
+        name: What recipes call it.
+        definition: What is in it, in one line.
+        archive: What it is read from, for `data.check`. Recipes take all
+            of it, and so set no `counts`.
+        leave_out: Arguments that recipes do not set.
+    """
+    left_out = [*leave_out, *["counts"] * (archive is not None)]
+    register: Any = DATASETS.register(
+        name, definition, archive=archive, leave_out=left_out
+    )
+    return register
 
 
 def split_classes(

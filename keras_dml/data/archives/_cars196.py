@@ -6,29 +6,22 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from keras_dml.data.archives.reading import (
-    Archive,
-    Counts,
-    Layout,
-    damaged,
-    halves,
-)
-from keras_dml.data.datasets import dataset
+from keras_dml.data.archives import reading
 from keras_dml.data.imageset import listed_images
-from keras_dml.data.splits import DataSplits
+from keras_dml.data.splits import DataSplits, dataset
 from keras_dml.utils.types import Fraction
 
-_MERGED = Layout("cars196", ("cars_annos.mat", "car_ims"))
+_MERGED = reading.Layout("cars196", ("cars_annos.mat", "car_ims"))
 # The test set's labels came as a file of their own; it is kept in either
 # place.
 _WITH_LABELS = "cars_test_annos_withlabels.mat"
 _DEVKIT = ("devkit/cars_train_annos.mat", "cars_train", "cars_test")
-ARCHIVE = Archive(
+ARCHIVE = reading.Archive(
     "Cars196",
     (
         _MERGED,
-        Layout("stanford_cars", (*_DEVKIT, f"devkit/{_WITH_LABELS}")),
-        Layout("stanford_cars", (*_DEVKIT, _WITH_LABELS)),
+        reading.Layout("stanford_cars", (*_DEVKIT, f"devkit/{_WITH_LABELS}")),
+        reading.Layout("stanford_cars", (*_DEVKIT, _WITH_LABELS)),
     ),
     {
         "train classes": 98,
@@ -47,7 +40,7 @@ def cars196(
     cropped: bool = False,
     validation: Fraction = 0.2,
     seed: int = 0,
-    counts: Counts | None = ARCHIVE.counts,
+    counts: reading.Counts | None = ARCHIVE.counts,
 ) -> DataSplits:
     """Cars196, split by class: the first 98 train, the others test.
 
@@ -88,7 +81,7 @@ def cars196(
         names=dict(enumerate(class_names, 1)),
         boxes=boxes if cropped else None,
     )
-    trainval, test = halves(images, counts)
+    trainval, test = reading.halves(images, counts)
     ARCHIVE.check_counts(folder, counts, train=trainval, test=test)
     return DataSplits.holding_out(trainval, test, "cars196", validation, seed)
 
@@ -122,7 +115,7 @@ def _load(file: Path) -> dict[str, Any]:
         return dict(loadmat(file, squeeze_me=True))
     # Whatever the reader stumbles over, the file is what is wrong.
     except Exception as error:
-        raise damaged(
+        raise reading.damaged(
             f"{file} must be a MATLAB file", f"{type(error).__name__}: {error}"
         ) from error
 

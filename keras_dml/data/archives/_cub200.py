@@ -5,18 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_dml.data.archives.reading import (
-    Archive,
-    Counts,
-    Layout,
-    as_integers,
-    halves,
-    read_by_id,
-    read_list,
-)
-from keras_dml.data.datasets import dataset
+from keras_dml.data.archives import reading
 from keras_dml.data.imageset import listed_images
-from keras_dml.data.splits import DataSplits
+from keras_dml.data.splits import DataSplits, dataset
 from keras_dml.utils.types import Fraction, Rows
 
 _LISTS = (
@@ -25,9 +16,9 @@ _LISTS = (
     "bounding_boxes.txt",
     "classes.txt",
 )
-ARCHIVE = Archive(
+ARCHIVE = reading.Archive(
     "CUB-200-2011",
-    (Layout("CUB_200_2011", (*_LISTS, "images"), images="images"),),
+    (reading.Layout("CUB_200_2011", (*_LISTS, "images"), images="images"),),
     {
         "train classes": 100,
         "train images": 5864,
@@ -43,7 +34,7 @@ def cub200(
     cropped: bool = False,
     validation: Fraction = 0.2,
     seed: int = 0,
-    counts: Counts | None = ARCHIVE.counts,
+    counts: reading.Counts | None = ARCHIVE.counts,
 ) -> DataSplits:
     """CUB-200-2011, split by class: the first 100 train, the others test.
 
@@ -76,26 +67,26 @@ def cub200(
     images_file, labels_file, boxes_file, classes_file = (
         folder / name for name in _LISTS
     )
-    ids, names = read_list(images_file, 2)
-    (labels,) = read_by_id(labels_file, 2, ids)
-    classes, class_names = read_list(classes_file, 2)
-    numbers = as_integers(classes, "class", classes_file)
+    ids, names = reading.read_list(images_file, 2)
+    (labels,) = reading.read_by_id(labels_file, 2, ids)
+    classes, class_names = reading.read_list(classes_file, 2)
+    numbers = reading.as_integers(classes, "class", classes_file)
     images = listed_images(
         images_file,
         folder / layout.images,
         names,
-        as_integers(labels, "class", labels_file),
+        reading.as_integers(labels, "class", labels_file),
         names=dict(zip(numbers, class_names, strict=True)),
         boxes=_read_boxes(boxes_file, ids) if cropped else None,
     )
-    trainval, test = halves(images, counts)
+    trainval, test = reading.halves(images, counts)
     ARCHIVE.check_counts(folder, counts, train=trainval, test=test)
     return DataSplits.holding_out(trainval, test, "cub200", validation, seed)
 
 
 def _read_boxes(file: Path, ids: list[str]) -> Rows:
     """From x, y, width and height, rounded outwards."""
-    x, y, width, height = np.array(read_by_id(file, 5, ids), np.float64)
+    x, y, width, height = np.array(reading.read_by_id(file, 5, ids), np.float64)
     first = np.floor([x, y])
     last = np.ceil([x + width, y + height])
     return np.concatenate([first, last]).T.astype(np.int64)

@@ -5,27 +5,19 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_dml.data.archives.reading import (
-    Archive,
-    Counts,
-    Layout,
-    as_integers,
-    damaged,
-    read_list,
-)
-from keras_dml.data.datasets import dataset
+from keras_dml.data.archives import reading
 from keras_dml.data.imageset import listed_images
-from keras_dml.data.splits import DataSplits
+from keras_dml.data.splits import DataSplits, dataset
 from keras_dml.utils.types import Fraction
 
 _PARTITION = "Eval/list_eval_partition.txt"
 _FOLDER = "In-shop Clothes Retrieval Benchmark"
-ARCHIVE = Archive(
+ARCHIVE = reading.Archive(
     "In-Shop Clothes Retrieval",
     (
-        Layout(_FOLDER, (_PARTITION, "img")),
+        reading.Layout(_FOLDER, (_PARTITION, "img")),
         # As img.zip is unpacked beside itself.
-        Layout(_FOLDER, (_PARTITION, "Img/img"), images="Img"),
+        reading.Layout(_FOLDER, (_PARTITION, "Img/img"), images="Img"),
     ),
     {
         "train classes": 3997,
@@ -47,7 +39,7 @@ def inshop(
     path: str | os.PathLike[str],
     validation: Fraction = 0.2,
     seed: int = 0,
-    counts: Counts | None = ARCHIVE.counts,
+    counts: reading.Counts | None = ARCHIVE.counts,
 ) -> DataSplits:
     """In-Shop Clothes Retrieval of DeepFashion, split as the archive says.
 
@@ -75,7 +67,7 @@ def inshop(
     file = folder / _PARTITION
     files, items, statuses = _read(file)
     numbers = [item.removeprefix("id_") for item in items]
-    labels = as_integers(numbers, "item_id", file)
+    labels = reading.as_integers(numbers, "item_id", file)
     images = listed_images(
         file,
         folder / layout.images,
@@ -104,15 +96,15 @@ def inshop(
 def _read(file: Path) -> list[list[str]]:
     """Files, items and statuses; the first line says how many there are."""
     count = file.read_text(encoding="utf-8").partition("\n")[0].strip()
-    columns = read_list(file, 3, skip=2)
+    columns = reading.read_list(file, 3, skip=2)
     if count != str(len(columns[0])):
-        raise damaged(
+        raise reading.damaged(
             f"{file} must have as many images as its first line says",
             f"{len(columns[0])} images, and a first line of {count!r}",
         )
     odd = set(columns[2]) - set(_STATUSES)
     if odd:
-        raise damaged(
+        raise reading.damaged(
             f"Every evaluation_status in {file} must be one of {_STATUSES}",
             str(sorted(odd)),
         )

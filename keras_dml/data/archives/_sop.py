@@ -3,22 +3,15 @@
 import os
 from pathlib import Path
 
-from keras_dml.data.archives.reading import (
-    Archive,
-    Counts,
-    Layout,
-    as_integers,
-    read_list,
-)
-from keras_dml.data.datasets import dataset
+from keras_dml.data.archives import reading
 from keras_dml.data.imageset import ImageSet, listed_images
-from keras_dml.data.splits import DataSplits
+from keras_dml.data.splits import DataSplits, dataset
 from keras_dml.utils.types import Fraction
 
 _LISTS = ("Ebay_train.txt", "Ebay_test.txt")
-ARCHIVE = Archive(
+ARCHIVE = reading.Archive(
     "Stanford Online Products",
-    (Layout("Stanford_Online_Products", _LISTS),),
+    (reading.Layout("Stanford_Online_Products", _LISTS),),
     {
         "train classes": 11318,
         "train images": 59551,
@@ -37,7 +30,7 @@ def sop(
     path: str | os.PathLike[str],
     validation: Fraction = 0.2,
     seed: int = 0,
-    counts: Counts | None = ARCHIVE.counts,
+    counts: reading.Counts | None = ARCHIVE.counts,
 ) -> DataSplits:
     """Stanford Online Products, split by class as the archive says.
 
@@ -66,8 +59,8 @@ def sop(
 
 def _read(file: Path) -> ImageSet:
     # The first line names the columns.
-    _, classes, _, names = read_list(file, 4, skip=1)
-    labels = as_integers(classes, "class_id", file)
+    _, classes, _, names = reading.read_list(file, 4, skip=1)
+    labels = reading.as_integers(classes, "class_id", file)
     # Folders are called bicycle_final and so on.
     kinds = [name.partition("_final/")[0] for name in names]
     class_names = {x: f"{k} {x}" for x, k in zip(labels, kinds, strict=True)}

@@ -5,16 +5,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
-from keras_dml.data.archives.reading import (
-    Archive,
-    Counts,
-    Layout,
-    as_integers,
-    read_list,
-)
-from keras_dml.data.datasets import dataset
+from keras_dml.data.archives import reading
 from keras_dml.data.imageset import ImageSet, listed_images
-from keras_dml.data.splits import DataSplits
+from keras_dml.data.splits import DataSplits, dataset
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.types import Fraction
 
@@ -24,9 +17,9 @@ _TESTS = {
     "medium": "train_test_split/test_list_1600.txt",
     "large": "train_test_split/test_list_2400.txt",
 }
-ARCHIVE = Archive(
+ARCHIVE = reading.Archive(
     "VehicleID",
-    (Layout("VehicleID_V1.0", (_TRAIN, *_TESTS.values(), "image")),),
+    (reading.Layout("VehicleID_V1.0", (_TRAIN, *_TESTS.values(), "image")),),
     {
         "train classes": 13164,
         "train images": 113346,
@@ -47,7 +40,7 @@ def vehicleid(
     test: Literal["small", "medium", "large"] = "small",
     validation: Fraction = 0.2,
     seed: int = 0,
-    counts: Counts | None = ARCHIVE.counts,
+    counts: reading.Counts | None = ARCHIVE.counts,
 ) -> DataSplits:
     """PKU VehicleID, split as the archive says, with three test sets.
 
@@ -90,9 +83,9 @@ def vehicleid(
 
 
 def _read(folder: Path, name: str) -> ImageSet:
-    ids, vehicles = read_list(folder / name, 2)
+    ids, vehicles = reading.read_list(folder / name, 2)
     files = [f"{image}.jpg" for image in ids]
-    labels = as_integers(vehicles, "vehicle_id", folder / name)
+    labels = reading.as_integers(vehicles, "vehicle_id", folder / name)
     return listed_images(
         folder / name, folder / "image", files, labels, ids=ids
     )
