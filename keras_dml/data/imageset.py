@@ -3,6 +3,7 @@
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -25,13 +26,15 @@ PathLike: TypeAlias = str | os.PathLike[str]
 _NAMED = 3
 
 
+@dataclass(frozen=True, init=False, eq=False, repr=False)
 class ImageSet:
     """Images and their class labels, in a fixed order.
 
     The images are either pixels in memory or files that are read when
     they are needed. An image's only identity is its row number: labels
     and ids say something about it, they never find it. The set does not
-    change; `select` makes another one.
+    change; `select` makes another one. Its arguments are its attributes:
+    arrays read-only, several strings a tuple, names a mapping.
 
     Args:
         images: uint8 pixels 0..255 of shape (N, H, W), (N, H, W, 1) or
@@ -58,6 +61,12 @@ class ImageSet:
     ```
     """
 
+    images: Pixels | tuple[str, ...]
+    labels: Rows
+    names: Mapping[int, str]
+    ids: tuple[str, ...] | None
+    boxes: Rows | None
+
     def __init__(
         self,
         images: Pixels | Sequence[PathLike],
@@ -66,24 +75,24 @@ class ImageSet:
         ids: Iterable[str] | None = None,
         boxes: npt.ArrayLike | None = None,
     ) -> None:
-        self._images = as_images(images)
-        self._labels = as_labels(labels, owner="ImageSet")
-        self._names = as_names(names, self._labels)
-        self._ids = None if ids is None else tuple(map(str, ids))
-        self._boxes = None if boxes is None else as_boxes(boxes)
+        rows = as_labels(labels, owner="ImageSet")
         fields = {
-            "labels": self._labels,
-            "ids": self._ids,
-            "boxes": self._boxes,
+            "images": as_images(images),
+            "labels": rows,
+            "names": as_names(names, rows),
+            "ids": None if ids is None else tuple(map(str, ids)),
+            "boxes": None if boxes is None else as_boxes(boxes),
         }
-        for name, values in fields.items():
-            if values is not None and len(values) != len(self._images):
+        vars(self).update(fields)
+        for name in ("labels", "ids", "boxes"):
+            values: Any = fields[name]
+            if values is not None and len(values) != len(self.images):
                 raise ValueError(
                     f"`{name}` of ImageSet must have one item for every image. "
-                    f"Received: {len(values)} {name}, {len(self._images)} "
+                    f"Received: {len(values)} {name}, {len(self.images)} "
                     "images."
                 )
-        if self._boxes is not None and self.pixels is not None:
+        if boxes is not None and self.pixels is not None:
             raise ValueError(
                 "`boxes` of ImageSet go with files, as pixels in memory are "
                 f"of one size. Received: boxes for {self!r}. Give the parts "
@@ -91,47 +100,22 @@ class ImageSet:
             )
 
     def __len__(self) -> int:
-        return len(self._labels)
-
-    @property
-    def images(self) -> Pixels | tuple[str, ...]:
-        """The pixels, read-only, or the file paths."""
-        return self._images
+        return len(self.labels)
 
     @property
     def pixels(self) -> Pixels | None:
         """The pixels, read-only, or None for a set of files."""
-        return self._images if isinstance(self._images, np.ndarray) else None
+        return self.images if isinstance(self.images, np.ndarray) else None
 
     @property
     def paths(self) -> tuple[str, ...] | None:
         """The file paths, or None for a set of pixels."""
-        return self._images if isinstance(self._images, tuple) else None
-
-    @property
-    def labels(self) -> Rows:
-        """Class labels, (N,) int64, read-only."""
-        return self._labels
-
-    @property
-    def names(self) -> Mapping[int, str]:
-        """Class names by label; empty where none were given."""
-        return self._names
-
-    @property
-    def ids(self) -> tuple[str, ...] | None:
-        """What the images' source calls them, where it was given."""
-        return self._ids
-
-    @property
-    def boxes(self) -> Rows | None:
-        """The part of each file that is the image, (N, 4), if not all."""
-        return self._boxes
+        return self.images if isinstance(self.images, tuple) else None
 
     @property
     def classes(self) -> Rows:
         """The labels that occur, ascending, each once."""
-        return np.unique(self._labels)
+        return np.unique(self.labels)
 
     @property
     def num_classes(self) -> int:
@@ -156,19 +140,17 @@ class ImageSet:
             IndexError: If a row number is out of range.
         """
         picked = self._as_rows(rows)
-        labels = self._labels[picked]
+        labels = self.labels[picked]
         present = set(labels.tolist())
-        images = (
-            self._images[picked]
-            if isinstance(self._images, np.ndarray)
-            else [self._images[row] for row in picked]
-        )
+        images = self.images
         return ImageSet(
-            images,
+            [images[row] for row in picked]
+            if isinstance(images, tuple)
+            else images[picked],
             labels,
-            names={k: v for k, v in self._names.items() if k in present},
-            ids=None if self._ids is None else [self._ids[r] for r in picked],
-            boxes=None if self._boxes is None else self._boxes[picked],
+            names={k: v for k, v in self.names.items() if k in present},
+            ids=None if self.ids is None else [self.ids[r] for r in picked],
+            boxes=None if self.boxes is None else self.boxes[picked],
         )
 
     def relabeled(self) -> "ImageSet":
@@ -177,19 +159,13 @@ class ImageSet:
         The order of the labels is kept, and so are the names. Losses with
         a weight for each class need labels like these.
         """
-        classes, labels = np.unique(self._labels, return_inverse=True)
-        numbers = {label: number for number, label in enumerate(classes)}
-        return ImageSet(
-            self._images,
-            labels,
-            names={
-                numbers[label]: name
-                for label, name in self._names.items()
-                if label in numbers
-            },
-            ids=self._ids,
-            boxes=self._boxes,
-        )
+        classes, labels = np.unique(self.labels, return_inverse=True)
+        names = {
+            number: self.names[label]
+            for number, label in enumerate(classes.tolist())
+            if label in self.names
+        }
+        return replace(self, labels=labels, names=names)
 
     def read(self, row: int) -> Pixels:
         """The pixels of one image, (H, W, 1) or (H, W, 3) uint8.
@@ -198,13 +174,13 @@ class ImageSet:
             ValueError: If the image's file cannot be decoded, or nothing of
                 it is in the image's box; it is named.
         """
-        if isinstance(self._images, np.ndarray):
-            pixels = self._images[row]
+        if isinstance(self.images, np.ndarray):
+            pixels = self.images[row]
             return pixels[..., None] if pixels.ndim == 2 else pixels
         from keras_dml.data.decode import read_image
 
-        box = None if self._boxes is None else self._boxes[row]
-        return read_image(self._images[row], box)
+        box = None if self.boxes is None else self.boxes[row]
+        return read_image(self.images[row], box)
 
     def _as_rows(self, rows: npt.ArrayLike) -> Rows:
         array = np.asarray(rows)
