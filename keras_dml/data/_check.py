@@ -53,11 +53,8 @@ def check(path: str | os.PathLike[str]) -> Findings:
         return _load(place, "a table of images", table)
     for entry in DATASETS.values():
         archive = entry.details["archive"]
-        if archive is None:
-            continue
-        layout, _, missing = archive.closest(place)
         # Of an archive, a list is there: other folders have `images` as well.
-        if any(Path(x).suffix for x in set(layout.entries) - set(missing)):
+        if archive and any(Path(x).suffix for x in archive.present_in(place)):
             return _load(place, f"the data set {archive.title}", entry.value)
     return _load(place, "a folder of images", image_folder_splits)
 

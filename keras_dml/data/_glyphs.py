@@ -165,10 +165,8 @@ def draw_characters(files: list[Path]) -> Drawings:
     """Draws the characters that at least eight typefaces draw differently.
 
     A typeface counts for a character where its drawing is not empty, fits
-    into the image, and is not the drawing of the same character by an
-    earlier typeface, as an oblique's arrow often is. A character with a
-    drawing that is also one of a character with a lower code point is left
-    out.
+    into the image, and is not that of an earlier typeface, as an oblique's
+    arrow often is. What else is left out, `glyphs` says.
     """
     from PIL import ImageFont
 

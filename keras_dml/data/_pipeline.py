@@ -93,8 +93,6 @@ def pipeline(
     loader = Loader(images, cached(images, augment, cache))
     with tf.device("CPU:0"):
         labels = tf.constant(images.labels)
-    is_small = augment.is_batched and height * width <= BATCHED
-    make = _by_batch if loader.is_stack and is_small else _by_image
 
     def epoch(_: tf.Tensor) -> tf.data.Dataset:
         rows, targets, steps = _plan(sampler)
@@ -107,7 +105,7 @@ def pipeline(
             steps,
             fn_output_signature=tf.float32,
         )
-        x = make(loader, augment, rows, draws)
+        x = _batches(loader, augment, rows, draws)
         y = tf.data.Dataset.from_tensor_slices((rows, targets)).map(
             lambda rows, targets: {
                 "label": tf.gather(labels, rows),
@@ -158,9 +156,7 @@ def eval_batches(
 def _plan(sampler: Sampler) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Plans the sampler's next epoch, whenever the graph runs.
 
-    Returns:
-        Rows, (S, B); targets, (S, T); numbers of the steps since the start
-        of training, (S,).
+    Rows, (S, B); targets, (S, T); the steps' numbers in all epochs, (S,).
     """
 
     def plan() -> tuple[Any, ...]:
@@ -181,22 +177,19 @@ def _plan(sampler: Sampler) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     return rows, targets, steps
 
 
-def _by_batch(
+def _batches(
     loader: Loader, augment: Augment, rows: tf.Tensor, draws: tf.Tensor
 ) -> tf.data.Dataset:
-    """Views of images in memory, a whole batch at a time."""
-    return parallel(
-        tf.data.Dataset.from_tensor_slices((rows, draws)),
-        lambda rows, draws: _as_float(
-            _each_view(augment.apply_batch, loader.batch(rows), draws)
-        ),
-    )
-
-
-def _by_image(
-    loader: Loader, augment: Augment, rows: tf.Tensor, draws: tf.Tensor
-) -> tf.data.Dataset:
-    """Views of images that are read, or cut, one at a time."""
+    """Views of an epoch's images, a whole batch at a time where that pays."""
+    height, width = augment.view.size
+    is_small = augment.is_batched and height * width <= BATCHED
+    if loader.is_stack and is_small:
+        return parallel(
+            tf.data.Dataset.from_tensor_slices((rows, draws)),
+            lambda rows, draws: _as_float(
+                _each_view(augment.apply_batch, loader.batch(rows), draws)
+            ),
+        )
     size = rows.shape[1]
     views = loader.batches(
         tf.reshape(rows, [-1]),

@@ -25,8 +25,8 @@ def preview(
     """A sheet of images: every row a class, every column an image of it.
 
     The classes are spread evenly over all classes, in ascending order; of
-    each the first images are shown. Where a class has fewer, the rest of
-    its row stays empty. Where classes have names, rows begin with them.
+    each the first images are shown. Where classes have names, rows begin
+    with them.
 
     Args:
         images: The images.

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from keras_dml.data.imageset import listed_images
-from keras_dml.data.splits import DataSplits, dataset, training_mask
+from keras_dml.data.splits import DataSplits, dataset, split_classes
 from keras_dml.utils.types import Count, Fraction, Rows
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -73,8 +73,8 @@ def table(
     if "split" in columns:
         split = _checked_split(columns["split"], file)
     else:
-        is_train = training_mask(images, train_classes)
-        split = np.where(is_train, "train", "test")
+        classes = split_classes(images, train_classes)[1].classes
+        split = np.where(np.isin(images.labels, classes), "test", "train")
     is_test = ~np.isin(split, _TRAINING)
     test = images.select(is_test)
     test_split = split[is_test]

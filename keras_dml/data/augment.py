@@ -88,7 +88,7 @@ class Augment:
         return self.crop != "random_resized"
 
     def apply(self, image: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
-        """A random view of one image.
+        """A random view of one image, in whole gray levels.
 
         Args:
             image: (H, W, C), 0..255.
@@ -96,8 +96,7 @@ class Augment:
                 whether the view is mirrored.
 
         Returns:
-            (*size, channels), 0..255 in whole gray levels; uint8 if the
-            image is, and float32 otherwise.
+            (*size, channels), uint8 if the image is, otherwise float32.
         """
         cut = self._cut(image, draws[1:])
         if not self.flip:

@@ -176,11 +176,10 @@ def _prepared(
 
 
 def available_memory() -> int:
-    """Bytes of memory that can be had without pushing others out.
+    """Bytes of memory that can be had, within the limit of a container.
 
     Where the system does not say (it does on Linux), a quarter of all
-    memory, and 0 where not even that is known. The limit of a container
-    is respected.
+    memory, and 0 where not even that is known.
     """
     rooms = [_of_system()]
     for limit, used in _GROUPS:

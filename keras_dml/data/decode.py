@@ -111,9 +111,6 @@ def decode_contents(contents: tf.Tensor) -> tf.Tensor:
     accurate cosine transform, where TensorFlow's default is off by up to
     nine gray levels.
 
-    Args:
-        contents: A scalar string.
-
     Returns:
         RGB pixels, (H, W, 3) uint8; a gray image has three equal channels.
         Of an animation the first frame.
@@ -124,13 +121,8 @@ def decode_contents(contents: tf.Tensor) -> tf.Tensor:
 def decode_file(path: tf.Tensor, box: tf.Tensor | None = None) -> tf.Tensor:
     """Decodes an image file in a tf.data graph, as `read_image` does.
 
-    Args:
-        path: A scalar string.
-        box: (4,) integers, or None for all of the image.
-
-    Returns:
-        As `decode_contents`. It is an error in the graph if the box is
-        outside of the image.
+    What it returns is as of `decode_contents`. It is an error in the graph
+    if the box is outside of the image.
     """
     contents = tf.io.read_file(path)
 

@@ -73,12 +73,7 @@ def on_disk(path: Path, images: Iterable[Pixels], shapes: Rows) -> Decoded:
 def from_disk(path: Path, count: int) -> Decoded | None:
     """Opens what `on_disk` wrote; pixels are read when they are needed.
 
-    Args:
-        path: The file.
-        count: Images that it should hold.
-
-    Returns:
-        The images, or None if there are none, or none that are whole.
+    It is None if there is nothing, or nothing whole of `count` images.
     """
     if not path.exists() or not _index_of(path).exists():
         return None

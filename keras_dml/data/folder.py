@@ -107,8 +107,8 @@ def image_folder_splits(
         The splits, named as the folder.
 
     Raises:
-        FileNotFoundError: If there is no such folder.
-        ValueError: If there are no images, or not enough classes.
+        FileNotFoundError: As for `image_folder`.
+        ValueError: As for `image_folder`; or there are too few classes.
     """
     images = image_folder(path, unreadable, verify)
     name = Path(path).resolve().name
@@ -181,10 +181,8 @@ def _no_images(root: Path, stray: list[Path]) -> str:
     found = "no image in any folder inside it"
     way_out = f"Put images into {root / 'name_of_class'}."
     if stray:
-        found = f"{len(stray)} images directly in it, such as {stray[0].name}"
-        way_out = (
-            f"Give the folder above if {root.name!r} is one of the classes."
-        )
+        found = f"images directly in it ({len(stray)}): {stray[0].name}, …"
+        way_out = f"Give the folder above if {root.name!r} is a class."
     return (
         "`path` of image_folder must hold a folder of images for every "
         f"class, as in path/class/image.jpg. Received: path={str(root)!r}, "

@@ -259,15 +259,11 @@ def listed_images(
     """The images in listed files, which must be there.
 
     Args:
-        owner: What lists them, for the error.
+        owner: What lists them, for the error about those missing.
         root: Folder that their paths start from.
         files: Their paths; also their ids, unless others are given.
         labels: Their classes.
         **fields: Other arguments of the set.
-
-    Raises:
-        FileNotFoundError: If some are not there; it says how many and
-            names a few.
     """
     paths = [root / file for file in files]
     names = defaultdict(set)
@@ -309,9 +305,8 @@ def as_image_set(x: Any) -> ImageSet | None:
         return x
     if isinstance(x, str | os.PathLike):
         x = [x]
-    if isinstance(x, list | tuple) and all(
-        isinstance(path, str | os.PathLike) for path in x
-    ):
+    is_list = isinstance(x, list | tuple)
+    if is_list and all(isinstance(path, str | os.PathLike) for path in x):
         return ImageSet(x, np.zeros(len(x), np.int64)) if x else None
     if getattr(x, "dtype", None) != np.uint8:
         return None

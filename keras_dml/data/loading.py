@@ -83,10 +83,9 @@ class Loader:
     def each(
         self, view: Callable[[tf.Tensor], tf.Tensor]
     ) -> Iterator[npt.NDArray[Any]]:
-        """Views of all images of a set of files, in order, of any shape.
+        """Views of all files of a set, in order, of any shape.
 
-        Raises:
-            ValueError: If a file cannot be decoded; it is named.
+        A file that cannot be decoded is a `ValueError` that names it.
         """
         loaded = parallel(
             tf.data.Dataset.range(len(self._images)),

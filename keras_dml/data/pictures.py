@@ -9,13 +9,7 @@ from keras_dml.utils.types import Rows
 
 
 def seen(images: Any, rows: Rows, view: Any) -> Pixels:
-    """The test view of some images, (n, H, W, C) uint8.
-
-    Args:
-        images: An `ImageSet`.
-        rows: (n,) row numbers.
-        view: A `keras_dml.data.View`, as `View.of(model)`.
-    """
+    """A `View` of some rows of an `ImageSet`, (n, H, W, C) uint8."""
     from keras_dml.data import eval_batches
 
     batches = eval_batches(images.select(np.asarray(rows, np.int64)), view)

@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from keras_dml.data.imageset import ImageSet, concatenate
 from keras_dml.utils.registry import Registry
@@ -162,14 +161,6 @@ def split_classes(
     Raises:
         ValueError: If either side would have no class.
     """
-    is_train = training_mask(images, train_classes)
-    return images.select(is_train), images.select(~is_train)
-
-
-def training_mask(
-    images: ImageSet, train_classes: int | float
-) -> npt.NDArray[np.bool_]:
-    """Which images are for training, (N,); see `split_classes`."""
     count = train_classes
     if isinstance(count, float):
         count = int(count * images.num_classes + 0.5)
@@ -180,7 +171,8 @@ def training_mask(
             f"of {images.num_classes} classes. Use 1 to "
             f"{images.num_classes - 1}, or a fraction such as 0.5."
         )
-    return images.labels < images.classes[count]
+    is_train = images.labels < images.classes[count]
+    return images.select(is_train), images.select(~is_train)
 
 
 def holdout_classes(

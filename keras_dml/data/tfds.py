@@ -28,10 +28,8 @@ class _Source:
     Attributes:
         loader: The loader of the same data set from its archive.
         label: Name of the feature that is the class, counted from 0.
-        first: What its boxes count the first column and row as, or None
-            if it has no boxes.
-        is_classification: Whether its parts are to train and test a
-            classifier, with every class in both.
+        first: What its boxes, if it has any, count the first column as.
+        is_classification: Whether both of its parts have every class.
     """
 
     loader: str
@@ -76,8 +74,8 @@ def tfds_splits(
         cropped: Whether an image is what its bounding box shows; not of
             products, which have none.
         validation: As for `cub200`, and so is `seed`.
-        counts: What the data set should hold, by default what its archive
-            does; an empty mapping takes what is there.
+        counts: What the data set should hold, by default as its archive;
+            an empty mapping takes what is there.
         cache: Folder for the files, by default in `cache_folder()`.
 
     Returns:

@@ -109,10 +109,7 @@ class View:
 
     @property
     def frame(self) -> tuple[int, int] | None:
-        """(height, width) of every image before the cut.
-
-        None if it differs from image to image, as with "shortest".
-        """
+        """(height, width) of every image before the cut, if it is one."""
         if self.resize_mode == "shortest":
             return None
         return self.size if self.resize is None else (self.resize,) * 2

@@ -27,10 +27,9 @@ class Layout:
     images: str = "."
 
     def nearest(self, path: Path) -> tuple[Path, list[str]]:
-        """The folder that this is most likely about, and what it lacks.
+        """The folder, or that of the archive's name in it, and what it lacks.
 
-        Either the folder itself or, if that has more of the entries, the
-        one of the archive's name inside of it.
+        It is the one that has more of the entries.
         """
         found = [
             (folder, [x for x in self.entries if not (folder / x).exists()])
@@ -58,14 +57,15 @@ class Archive:
         found = [(layout, *layout.nearest(path)) for layout in self.layouts]
         return min(found, key=lambda x: len(x[2]) / len(x[0].entries))
 
+    def present_in(self, path: Path) -> set[str]:
+        """What a folder has of that layout."""
+        layout, _, missing = self.closest(path)
+        return {*layout.entries} - {*missing}
+
     def locate(
         self, path: str | os.PathLike[str], owner: str
     ) -> tuple[Path, Layout]:
         """The archive's folder, at a path or in it, and its layout.
-
-        Args:
-            path: The path.
-            owner: The loader, for the error.
 
         Raises:
             FileNotFoundError: If there is no such folder, or entries are

@@ -139,27 +139,26 @@ class ClassBalanced(Sampler):
         return draw_images(self._groups, drawn, before, share, (self.seed,))
 
     def _classes_that_fit(self) -> int:
-        classes = min(
-            self.batch_size // self.images_per_class, len(self._groups)
-        )
+        available = len(self._groups)
+        classes = min(self.batch_size // self.images_per_class, available)
         if classes == 0:
             raise ValueError(
                 "`batch_size` of ClassBalanced must hold `images_per_class` "
                 "images of at least one class that has two. Received: "
                 f"batch_size={self.batch_size}, images_per_class="
-                f"{self.images_per_class}, {len(self._groups)} such classes."
+                f"{self.images_per_class}, {available} such classes."
             )
         return classes
 
     def _too_few_classes(self, classes: int) -> str:
         available = len(self._groups)
-        way_out = (
-            f"Use classes_per_batch={available}, or "
-            f"batch_size={self.batch_size} instead, to fill the batch with "
-            "more images of these classes."
-            if available
-            else "Metric learning needs several images of a class."
-        )
+        way_out = "Metric learning needs several images of a class."
+        if available:
+            way_out = (
+                f"Use classes_per_batch={available}, or batch_size="
+                f"{self.batch_size} instead, to fill the batch with more "
+                "images of these classes."
+            )
         return (
             "`classes_per_batch` of ClassBalanced must not be more than there "
             f"are classes with at least {self._least} images. Received: "

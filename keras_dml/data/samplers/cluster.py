@@ -113,11 +113,8 @@ class ClusterSampler(Sampler):
 
         Args:
             assignments: Cluster of every image, (N,) integers from 0 to
-                `num_learners` − 1.
-
-        Raises:
-            ValueError: If they are not that, or no cluster has two classes
-                of two images.
+                `num_learners` − 1. At least one must be usable: see
+                `usable_clusters`.
         """
         array = np.array(assignments)
         if array.dtype.kind not in "iu" or array.shape != self.labels.shape:

@@ -1,11 +1,14 @@
 """Plans of batches: how often a class is drawn, when, and which images."""
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from keras_dml.utils.types import FloatArray, Rows
+
+Seed: TypeAlias = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class Groups:
 
 
 def balanced_counts(
-    items: int, slots: int, epoch: int, seed: tuple[int, ...]
+    items: int, slots: int, epoch: int, seed: Seed
 ) -> tuple[Rows, Rows]:
     """Draws of every item in an epoch of so many slots, and in those before.
 
@@ -56,7 +59,7 @@ def balanced_counts(
 
 
 def _extra_draws(
-    items: int, size: int, epoch: int, seed: tuple[int, ...]
+    items: int, size: int, epoch: int, seed: Seed
 ) -> tuple[Rows, Rows]:
     """Draws of 0 or 1: `size` different items, and the draws before."""
     if size == 0:
@@ -80,7 +83,7 @@ def _extra_draws(
     return extra, used
 
 
-def _round(items: int, size: int, number: int, seed: tuple[int, ...]) -> Rows:
+def _round(items: int, size: int, number: int, seed: Seed) -> Rows:
     """All items in random order.
 
     Those that the epoch has had when the round starts come late enough
@@ -95,7 +98,7 @@ def _round(items: int, size: int, number: int, seed: tuple[int, ...]) -> Rows:
     return put_first(order, size - had, banned=previous[-had:])
 
 
-def _permutation(items: int, number: int, seed: tuple[int, ...]) -> Rows:
+def _permutation(items: int, number: int, seed: Seed) -> Rows:
     return np.random.default_rng([*seed, number]).permutation(items)
 
 
@@ -149,14 +152,8 @@ def spread(counts: Rows, steps: int, rng: np.random.Generator) -> Rows:
     the steps at random; an item that was cut by the end of a row goes to
     steps that have not had it.
 
-    Args:
-        counts: Draws of every item, (C,), none above `steps`; their sum is
-            a multiple of `steps`.
-        steps: Number of steps.
-        rng: Shuffles.
-
-    Returns:
-        Items of every step, in random order, (steps, sum / steps).
+    The counts, (C,), are none above `steps`, and sum to a multiple of it.
+    What is returned is (steps, sum / steps), each step in random order.
     """
     order = rng.permutation(len(counts))
     rows = np.repeat(order, counts[order]).reshape(-1, steps)
@@ -187,13 +184,9 @@ def occurrences(items: Rows, before: Rows) -> Rows:
 
 
 def draw_images(
-    groups: Groups,
-    drawn: Rows,
-    before: Rows,
-    share: Rows,
-    seed: tuple[int, ...],
+    groups: Groups, drawn: Rows, before: Rows, share: Rows, seed: Seed
 ) -> Rows:
-    """The images of every draw of a class.
+    """The images of every draw of a class, (steps, sum of the share).
 
     A class goes through its images in random order, K at a time, and
     shuffles them again when fewer than K are left. A class with fewer than
@@ -205,9 +198,6 @@ def draw_images(
         before: Draws of every class before the first of these, (C,).
         share: Images of every class of a batch, (P,). K is the largest.
         seed: Seed of the shuffles.
-
-    Returns:
-        Rows, (steps, sum of the share).
     """
     most = int(share.max())
     draws_a_round = np.maximum(1, groups.sizes // most)[drawn]
@@ -229,7 +219,7 @@ def quotas(batch_size: int, classes: int) -> Rows:
 
 
 def _shuffle(
-    groups: Groups, which: Rows, number: Rows, seed: tuple[int, ...]
+    groups: Groups, which: Rows, number: Rows, seed: Seed
 ) -> tuple[Rows, Rows]:
     """Shuffled rows of classes, one after the other, and their starts."""
     sizes = groups.sizes[which]
@@ -251,14 +241,14 @@ def _mix(*parts: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
     The finalizer is that of SplitMix64 (Steele et al., 2014).
     """
+    increment, first, second = (
+        np.uint64(x)
+        for x in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+    )
     mixed = np.zeros(1, np.uint64)
     for part in parts:
-        mixed = (mixed ^ part) + np.uint64(0x9E3779B97F4A7C15)
-        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(
-            0xBF58476D1CE4E5B9
-        )
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(
-            0x94D049BB133111EB
-        )
+        mixed = (mixed ^ part) + increment
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * first
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * second
         mixed = mixed ^ (mixed >> np.uint64(31))
     return mixed
