@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from keras_dml.data._check import Findings, check
 from keras_dml.data._glyphs import glyphs
 from keras_dml.data._pipeline import eval_batches, pipeline
-from keras_dml.data._preview import preview
 from keras_dml.data._table import table
 from keras_dml.data.archives import cars196, cub200, inshop, sop, vehicleid
 from keras_dml.data.caching import cache_folder
 from keras_dml.data.folder import image_folder, image_folder_splits
 from keras_dml.data.imageset import ImageSet, concatenate
+from keras_dml.data.pictures import preview
 from keras_dml.data.samplers import (
     ClassBalanced,
     ClusterSampler,

@@ -31,8 +31,7 @@ Cache: TypeAlias = Literal["none", "auto", "memory", "disk"]
 MEMORY_SHARE = 0.5
 """Of the memory that is available, what "auto" takes at most."""
 
-# Changes with whatever changes the pixels of the same file, or how they
-# are kept.
+# Changes with what changes the pixels of a file, or how they are kept.
 _VERSION = "2"
 
 _MEMINFO = Path("/proc/meminfo")
@@ -68,10 +67,7 @@ def cache_folder() -> Path:
 def cached(images: ImageSet, augment: Augment, cache: Cache) -> Decoded | None:
     """The images as `augment.prepare` leaves them, if they shall be kept.
 
-    Args:
-        images: The images. Those that are in memory are not kept twice.
-        augment: What is done to them.
-        cache: As for `pipeline`.
+    Those that are in memory are not kept twice. `cache` is as for `pipeline`.
 
     Raises:
         ValueError: If `cache` is unknown, if there is not enough memory for

@@ -256,14 +256,10 @@ def listed_images(
     labels: npt.ArrayLike,
     **fields: Any,
 ) -> ImageSet:
-    """The images in listed files, which must be there.
+    """The images in files of a folder, all of which must be there.
 
-    Args:
-        owner: What lists them, for the error about those missing.
-        root: Folder that their paths start from.
-        files: Their paths; also their ids, unless others are given.
-        labels: Their classes.
-        **fields: Other arguments of the set.
+    The files are also their ids, unless others are given. An error names
+    the owner of the list, and some of the files that are missing.
     """
     paths = [root / file for file in files]
     names = defaultdict(set)

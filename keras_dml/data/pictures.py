@@ -1,23 +1,35 @@
-"""Images as the model sees them, to be drawn."""
+"""Pictures of images: as the model sees them, and sheets of them."""
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from keras_dml.data._pipeline import eval_batches
 from keras_dml.data.fields import Pixels
+from keras_dml.data.imageset import ImageSet
+from keras_dml.data.view import View
 from keras_dml.utils.types import Rows
 
+if TYPE_CHECKING:
+    from PIL.Image import Image
+    from PIL.ImageFont import FreeTypeFont
 
-def seen(images: Any, rows: Rows, view: Any) -> Pixels:
-    """A `View` of some rows of an `ImageSet`, (n, H, W, C) uint8."""
-    from keras_dml.data import eval_batches
+_GAP = 2
+_BACKGROUND = 128
 
+_CAPTION = 128
+"""Width of the column of names, in pixels."""
+
+
+def seen(images: ImageSet, rows: Rows, view: View) -> Pixels:
+    """The test view of some images, (n, H, W, C) uint8."""
     batches = eval_batches(images.select(np.asarray(rows, np.int64)), view)
     pixels = np.concatenate([batch.numpy() for batch in batches])
     return np.rint(pixels).clip(0, 255).astype(np.uint8)
 
 
-def class_name(images: Any, row: int, longest: int = 18) -> str:
+def class_name(images: ImageSet, row: int, longest: int = 18) -> str:
     """The name of an image's class, short; its label if it has none."""
     label = int(images.labels[row])
     return short_name(images.names.get(label, str(label)), longest)
@@ -29,3 +41,78 @@ def short_name(name: str, longest: int = 18) -> str:
         name = name[: longest - 1] + "…"
     # Between dollars, matplotlib would read mathematics.
     return name.replace("$", r"\$")
+
+
+def preview(
+    images: ImageSet, rows: int = 10, columns: int = 12, cell: int = 64
+) -> "Image":
+    """A sheet in RGB: every row a class, every column an image of it.
+
+    The classes are spread evenly over all classes, in ascending order; of
+    each the first images are shown. Where classes have names, rows begin
+    with them.
+
+    Args:
+        images: The images.
+        rows: Classes to show, at most.
+        columns: Images of each class to show, at most.
+        cell: Longer side of an image on the sheet, in pixels.
+
+    Raises:
+        ValueError: If there are no images, or a number is not positive.
+    """
+    from PIL import Image, ImageDraw
+
+    if len(images) == 0 or min(rows, columns, cell) < 1:
+        raise ValueError(
+            "preview needs images, and positive `rows`, `columns` and `cell`. "
+            f"Received: {images!r}, rows={rows}, columns={columns}, "
+            f"cell={cell}."
+        )
+    rows = min(rows, images.num_classes)
+    spread = np.linspace(0, images.num_classes - 1, rows).round().astype(int)
+    step = cell + _GAP
+    start = _GAP + (_CAPTION if images.names else 0)
+    size = (start + columns * step, rows * step + _GAP)
+    sheet = Image.new("RGB", size, (_BACKGROUND,) * 3)
+    draw = ImageDraw.Draw(sheet)
+    font = _font(max(6, min(14, cell // 2)))
+    for i, label in enumerate(images.classes[spread]):
+        caption = _fitting(images.names.get(int(label), ""), font)
+        middle = _GAP + i * step + cell / 2
+        draw.text((2 * _GAP, middle), caption, "black", font, anchor="lm")
+        shown = np.flatnonzero(images.labels == label)[:columns]
+        for j, row in enumerate(shown):
+            tile = _tile(images.read(int(row)), cell)
+            left = start + j * step + (cell - tile.width) // 2
+            top = _GAP + i * step + (cell - tile.height) // 2
+            sheet.paste(tile, (left, top))
+    return sheet
+
+
+def _font(size: int) -> "FreeTypeFont":
+    """A font with Latin, Greek and Cyrillic letters, and some others."""
+    import matplotlib
+    from PIL import ImageFont
+
+    path = Path(matplotlib.get_data_path()) / "fonts/ttf/DejaVuSans.ttf"
+    return ImageFont.truetype(path, size)
+
+
+def _fitting(name: str, font: "FreeTypeFont") -> str:
+    """A name, cut if it is too long for its column."""
+    fitting = name
+    while font.getlength(fitting) > _CAPTION - 4 * _GAP:
+        name = name[:-1]
+        fitting = name + "…"
+    return fitting
+
+
+def _tile(pixels: Pixels, cell: int) -> "Image":
+    from PIL import Image
+
+    is_gray = pixels.shape[2] == 1
+    image = Image.fromarray(pixels[..., 0] if is_gray else pixels)
+    scale = cell / max(image.size)
+    width, height = (max(1, round(side * scale)) for side in image.size)
+    return image.convert("RGB").resize((width, height))

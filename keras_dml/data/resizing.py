@@ -8,8 +8,7 @@ import tensorflow as tf
 ResizeMode: TypeAlias = Literal["shortest", "longest", "squash"]
 RESIZE_MODES = get_args(ResizeMode)
 
-# Tries to find a window inside the image before its center is taken, as
-# in torchvision.
+# Tries to find a window, before the center is taken; as in torchvision.
 TRIES = 10
 
 
@@ -100,13 +99,9 @@ def cut_windows(
     flip: tf.Tensor,
     size: tuple[int, int],
 ) -> tf.Tensor:
-    """One window (height, width) of every image, mirrored where asked.
+    """One window of a size of each image, (B, H, W, C), mirrored on `flip`.
 
-    Args:
-        images: (B, H, W, C).
-        draws: (B, 2), uniform in [0, 1): places from top and left.
-        flip: (B,) booleans.
-        size: (height, width) of the windows.
+    The draws, (B, 2) and uniform in [0, 1), are its place from top and left.
     """
     room = tf.shape(images)[1:3] - size
     corner = position(draws, room)

@@ -147,16 +147,13 @@ def dataset(
 def split_classes(
     images: ImageSet, train_classes: int | float = 0.5
 ) -> tuple[ImageSet, ImageSet]:
-    """Cuts a set in two by class, as CUB-200 and Cars196 are: the classes
-    in ascending order, the first ones to train, the others to test.
+    """Training and test set, cut by class as CUB-200 and Cars196 are: the
+    classes in ascending order, the first ones to train, the others to test.
 
     Args:
         images: The set to cut.
         train_classes: Number of training classes if an integer; their
             fraction, rounded to a whole number (halves up), if a float.
-
-    Returns:
-        `(train, test)`.
 
     Raises:
         ValueError: If either side would have no class.
@@ -178,7 +175,7 @@ def split_classes(
 def holdout_classes(
     images: ImageSet, fraction: float = 0.2, seed: int = 0
 ) -> tuple[ImageSet, ImageSet]:
-    """Holds out a seeded random fraction of the classes.
+    """Training and validation set: a seeded random fraction of the classes.
 
     Choosing a model on held-out training classes keeps the test classes
     for reporting alone.
@@ -188,9 +185,6 @@ def holdout_classes(
         fraction: Fraction of the classes to hold out, rounded to a whole
             number, at least one.
         seed: Which classes are held out.
-
-    Returns:
-        `(train, validation)`, both in the order of `images`.
 
     Raises:
         ValueError: If the fraction is not between 0 and 1, or if either

@@ -169,10 +169,7 @@ def _unpack(
 
 
 def _box(bounds: FloatArray, encoded: bytes, first: int) -> list[int]:
-    """From top, left, bottom and right as fractions, rounded outwards.
-
-    The first column and row are counted as `first`.
-    """
+    """From top, left, bottom and right as fractions, rounded outwards."""
     from PIL import Image
 
     with Image.open(io.BytesIO(encoded)) as image:

@@ -92,10 +92,7 @@ class Archive:
     ) -> None:
         """Raises `ValueError` naming all counts that are not as expected.
 
-        Args:
-            folder: Where the sets are from.
-            expected: Counts as in `counts`; None to accept any.
-            **sets: The sets by the names that the counts have.
+        The sets go by the names that counts have. None accepts any.
         """
         found = {f"{name} classes": x.num_classes for name, x in sets.items()}
         found |= {f"{name} images": len(x) for name, x in sets.items()}
@@ -117,10 +114,8 @@ def halves(
 ) -> tuple[ImageSet, ImageSet]:
     """Training and test set of CUB-200-2011 and Cars196, in metric learning.
 
-    Args:
-        images: All images; classes are numbered from 1.
-        counts: How many classes are for training; with None the first half
-            of those that are there.
+    Of the classes, numbered from 1, the first ones are for training: as many
+    as counts say, or else half of those that are there.
     """
     last = images.classes[(images.num_classes - 1) // 2]
     if counts is not None:

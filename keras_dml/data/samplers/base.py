@@ -52,18 +52,10 @@ class Sampler(abc.ABC):
 
     @abc.abstractmethod
     def plan(self, epoch: int) -> Rows:
-        """Row numbers of every batch of an epoch, (steps, batch_size) int64.
-
-        Args:
-            epoch: Number of the epoch, from 0.
-        """
+        """Row numbers of an epoch, from 0, by batch: (steps, batch_size)."""
 
     def targets(self, epoch: int) -> dict[str, Rows]:
-        """Numbers that travel with the batches of an epoch.
-
-        Returns:
-            For each of `target_names`, (steps,) int64.
-        """
+        """Numbers of `target_names` that travel with batches, (steps,) each."""
         return {}
 
     def __repr__(self) -> str:
