@@ -1,4 +1,7 @@
-"""Index: the embeddings of a gallery, to be searched."""
+"""Index: the embeddings of a gallery, to be searched.
+
+One class in one long file, which is mostly the reference of its methods.
+"""
 
 import os
 from collections.abc import Mapping
