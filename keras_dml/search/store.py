@@ -17,6 +17,7 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -146,8 +147,12 @@ def _replace(
 def _write_file(folder: Path, name: str, write: Write) -> FileEntry:
     path = folder / DATA / name
     write(path)
-    sync(path)
-    return FileEntry(name, path.stat().st_size, digest(path))
+    # The disk has to be waited for, and the checksum takes a processor.
+    with ThreadPoolExecutor(1) as pool:
+        synced = pool.submit(sync, path)
+        entry = FileEntry(name, path.stat().st_size, digest(path))
+        synced.result()
+    return entry
 
 
 def _write_manifest(path: Path, manifest: Manifest) -> Manifest:

@@ -274,6 +274,9 @@ def compare(
         del built
         for _ in range(PROCESSES):
             load(place, times)
+        print(f"\n{factory} {parameters}, {size:,.0f} MB, recall measured at "
+              f"build: {at}")  # fmt: skip
+        done = report(times)
         loaded = {name: Index.load(place / name) for name in PEERS}
         loaded["raw"], _ = load_raw(place, with_rows=False)
     finally:
@@ -283,10 +286,14 @@ def compare(
         found = index.search(queries, K)
         ids = found[1] if who == "raw" else found.ids
         times[who]["recall@10"] = [recall(ids, exact)]
-    print(f"\n{factory} {parameters}, {size:,.0f} MB, recall measured at "
-          f"build: {at}")  # fmt: skip
-    for name in times["rows"]:
+    report(times, since=done)
+
+
+def report(times: Times, since: int = 0) -> int:
+    """Prints the lines from `since` on; returns how many there are."""
+    for name in list(times["rows"])[since:]:
         print(line(name, times), flush=True)
+    return len(times["rows"])
 
 
 def line(name: str, times: Times) -> str:
@@ -310,10 +317,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", choices=["exact", "ivf", "hnsw"])
+    parser.add_argument("--queries", type=int, default=1000)
     options = parser.parse_args()
     count, lists = (50_000, 256) if options.quick else (1_000_000, 4096)
     kinds = {"exact": "Flat", "ivf": f"IVF{lists},PQ32", "hnsw": "HNSW32"}
-    x, queries = embeddings(count, 1000)
+    x, queries = embeddings(count, options.queries)
     _, exact = faiss.knn(queries, x, K, faiss.METRIC_INNER_PRODUCT)
     print(f"{count:,} × {DIM}, {faiss.omp_get_max_threads()} threads; "
           "seconds, and milliseconds a query:\n"
