@@ -107,6 +107,10 @@ class DataSplits:
                 `holdout_classes`.
             seed: Which classes those are.
             **fields: Other attributes of the splits.
+
+        Raises:
+            ValueError: If there are not enough classes to hold some out,
+                or if a class is on both sides.
         """
         train, held_out = holdout_classes(trainval, validation, seed)
         return cls(train, held_out, test, name, **fields)

@@ -78,10 +78,15 @@ class View:
 
     @classmethod
     def of(cls, model: keras.Model) -> "View":
-        """The view that a model takes, which must be one of known size.
+        """The view that a model takes.
 
-        It is the model's attribute `view`, where it has one; else images
-        are resized no more than the input needs.
+        Args:
+            model: A model with one image input of known size. Its
+                attribute `view`, where it has one, is the view; else
+                images are resized no more than the input needs.
+
+        Raises:
+            ValueError: If the model's input is not one image.
         """
         shape: Any = getattr(model, "input_shape", None)
         is_image = isinstance(shape, tuple) and len(shape) == 4
@@ -96,7 +101,15 @@ class View:
         return own if isinstance(own, View) else cls(shape[1:3], shape[3])
 
     def attach_to(self, model: keras.Model) -> keras.Model:
-        """Makes a model of images of `size` remember the view, for `of`."""
+        """Makes a model remember the view, as `of` finds it.
+
+        Args:
+            model: A model that takes images of `size`, such as one of
+                another output of the model that the view is of.
+
+        Returns:
+            The model.
+        """
         model.view = self
         return model
 

@@ -52,10 +52,24 @@ class Sampler(abc.ABC):
 
     @abc.abstractmethod
     def plan(self, epoch: int) -> Rows:
-        """Row numbers of an epoch, from 0, by batch: (steps, batch_size)."""
+        """The images of every batch of an epoch.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+
+        Returns:
+            Row numbers, (steps, batch_size) int64.
+        """
 
     def targets(self, epoch: int) -> dict[str, Rows]:
-        """Numbers of `target_names` that travel with batches, (steps,) each."""
+        """Numbers that travel with the batches of an epoch.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+
+        Returns:
+            For each of `target_names`, (steps,) int64.
+        """
         return {}
 
     def __repr__(self) -> str:

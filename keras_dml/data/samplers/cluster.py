@@ -115,6 +115,9 @@ class ClusterSampler(Sampler):
             assignments: Cluster of every image, (N,) integers from 0 to
                 `num_learners` − 1. At least one must be usable: see
                 `usable_clusters`.
+
+        Raises:
+            ValueError: If they are not that, or no cluster is usable.
         """
         array = np.array(assignments)
         if array.dtype.kind not in "iu" or array.shape != self.labels.shape:
@@ -145,6 +148,9 @@ class ClusterSampler(Sampler):
         Args:
             loss: "sliced", one learner a step, or "full".
             source: "clusters" or "all".
+
+        Raises:
+            ValueError: If an argument is not one of these.
         """
         check_choice("ClusterSampler", "loss", loss, LOSSES)
         check_choice("ClusterSampler", "source", source, SOURCES)
