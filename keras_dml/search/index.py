@@ -283,7 +283,7 @@ class Index:
             dim=self.dim,
             rows=len(rows),
             next_id=rows.next_id,
-            hidden=tuple(np.setdiff1d(engine.ids, rows.ids).tolist()),
+            hidden=tuple(engine.ids[~np.isin(engine.ids, rows.ids)].tolist()),
             factory=self.factory,
             parameters=self.parameters,
             recall=self.recall,

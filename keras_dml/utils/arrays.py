@@ -90,9 +90,9 @@ def as_bytes(memory: int | str, owner: str) -> int:
     return size
 
 
-_ELEMENTS = 2**17
-"""Float64 numbers at a time: one MB stays in the cache of a core, and does not
-go back to the system only to be asked for again."""
+_ELEMENTS = 2**19
+"""Float64 numbers at a time: with fewer, threads wait for each other, and with
+more, for memory."""
 
 
 class UnitEmbeddings:
