@@ -255,6 +255,7 @@ def compare(
     x: np.ndarray, queries: np.ndarray, exact: np.ndarray, factory: str
 ) -> None:
     times: Times = {name: defaultdict(list) for name in CONTESTANTS}
+    shown: set[str] = set()
     folder = Path(tempfile.mkdtemp(prefix="search-"))
     rows = columns(len(x))
     try:
@@ -278,7 +279,7 @@ def compare(
             load(place, times)
         print(f"\n{factory} {parameters}, {size:,.0f} MB, recall measured at "
               f"build: {at}")  # fmt: skip
-        done = report(times)
+        report(times, shown)
         loaded = {name: Index.load(place / name) for name in PEERS}
         loaded["raw"], _ = load_raw(place, with_rows=False)
     finally:
@@ -288,15 +289,15 @@ def compare(
         found = index.search(queries, K)
         ids = found[1] if who == "raw" else found.ids
         times[who]["recall@10"] = [recall(ids, exact)]
-    report(times, since=done)
+    report(times, shown)
 
 
-def report(times: Times, since: int = 0) -> int:
-    """Prints the lines from `since` on; returns how many there are."""
-    names = list(dict.fromkeys([*times["raw"], *times["rows"]]))
-    for name in names[since:]:
-        print(line(name, times), flush=True)
-    return len(names)
+def report(times: Times, shown: set[str]) -> None:
+    """Prints what was measured and is not among `shown`, and adds it."""
+    for name in [*times["raw"], *times["rows"]]:
+        if name not in shown:
+            print(line(name, times), flush=True)
+            shown.add(name)
 
 
 def line(name: str, times: Times) -> str:
