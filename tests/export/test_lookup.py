@@ -1,4 +1,4 @@
-"""Lookup through a server against the evaluator, on all of glyphs."""
+"""Lookup through a server against the evaluator, on a third of glyphs."""
 
 from typing import Any
 
@@ -16,8 +16,9 @@ K = 11
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: Any) -> dict[str, Any]:
-    """What a server finds for every test image, among all test images."""
-    images = data.glyphs().test
+    """What a server finds for every image, among all."""
+    everything = data.glyphs().test
+    images = everything.select(np.arange(0, len(everything), 3))
     model = methods.baseline("small_convnet", embedding_dim=64)
     gallery = Gallery(evaluation.embed(model, images), images.labels)
     path = export_model(
