@@ -63,15 +63,9 @@ class MultiSimilarityLoss(PairLoss):
 
     def values(self, pairs: Pairs) -> Tensor:
         excess = pairs.distances - pairs.metric.orient(self.threshold)
-        pull, push = (
-            masked_logsumexp(exponents, used, add_one=True, weights=weights)
-            for exponents, used, weights in zip(
-                (self.alpha * excess, -self.beta * excess),
-                self.mined_masks(pairs),
-                pairs.weights,
-                strict=True,
-            )
-        )
+        exponents = self.alpha * excess, -self.beta * excess
+        masks = self.mined_masks(pairs)
+        pull, push = _log_sums(pairs, masks, *exponents, add_one=True)
         return self.reduce((pull / self.alpha + push / self.beta)[:, 0])
 
 
@@ -115,18 +109,15 @@ class CircleLoss(PairLoss):
         self.gamma = gamma
 
     def values(self, pairs: Pairs) -> Tensor:
-        positive, negative = self.mined_masks(pairs)
-        of_positives, of_negatives = pairs.weights
         margin, similarity = self.margin, -pairs.distances
         fixed = ops.stop_gradient(similarity)
         pull = ops.relu(1.0 + margin - fixed) * (1.0 - margin - similarity)
         push = ops.relu(fixed + margin) * (similarity - margin)
-        pull, push = self.gamma * pull, self.gamma * push
-        terms = ops.softplus(
-            masked_logsumexp(pull, positive, weights=of_positives)
-            + masked_logsumexp(push, negative, weights=of_negatives)
+        masks = self.mined_masks(pairs)
+        pull, push = _log_sums(
+            pairs, masks, self.gamma * pull, self.gamma * push
         )
-        return self.reduce(terms[:, 0], in_both(positive, negative))
+        return self.reduce(ops.softplus(pull + push)[:, 0], in_both(*masks))
 
 
 @LOSSES.register("lifted_structure")
@@ -190,11 +181,23 @@ class LiftedStructureLoss(PairLoss):
         return self.reduce(0.5 * ops.square(violation), positive, of_positives)
 
     def _of_anchors(self, pairs: Pairs) -> Tensor:
-        positive, negative = self.mined_masks(pairs)
-        of_positives, of_negatives = pairs.weights
+        masks = self.mined_masks(pairs)
         lack = self.margin - pairs.distances
-        terms = ops.relu(
-            masked_logsumexp(pairs.distances, positive, weights=of_positives)
-            + masked_logsumexp(lack, negative, weights=of_negatives)
+        pull, push = _log_sums(pairs, masks, pairs.distances, lack)
+        return self.reduce(ops.relu(pull + push)[:, 0], in_both(*masks))
+
+
+def _log_sums(
+    pairs: Pairs,
+    masks: tuple[Tensor, Tensor],
+    pull: Tensor,
+    push: Tensor,
+    add_one: bool = False,
+) -> list[Tensor]:
+    """(B, 1) each: log Σ exp of positive pairs, and of negative ones."""
+    return [
+        masked_logsumexp(exponents, used, add_one=add_one, weights=weights)
+        for exponents, used, weights in zip(
+            (pull, push), masks, pairs.weights, strict=True
         )
-        return self.reduce(terms[:, 0], in_both(positive, negative))
+    ]
