@@ -1,5 +1,6 @@
 """Pictures of images: as the model sees them, and sheets of them."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,9 +25,15 @@ _CAPTION = 128
 
 def seen(images: ImageSet, rows: Rows, view: View) -> Pixels:
     """The test view of some images, (n, H, W, C) uint8."""
-    batches = eval_batches(images.select(np.asarray(rows, np.int64)), view)
-    pixels = np.concatenate([batch.numpy() for batch in batches])
-    return np.rint(pixels).clip(0, 255).astype(np.uint8)
+    return np.stack(list(each_seen(images, rows, view)))
+
+
+def each_seen(images: ImageSet, rows: Rows, view: View) -> Iterator[Pixels]:
+    """The same, (H, W, C) uint8 each, with a batch of them in memory."""
+    if len(rows) == 0:
+        return
+    for batch in eval_batches(images.select(np.asarray(rows, np.int64)), view):
+        yield from np.rint(batch.numpy()).clip(0, 255).astype(np.uint8)
 
 
 def class_name(images: ImageSet, row: int, longest: int = 18) -> str:

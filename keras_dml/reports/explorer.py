@@ -2,12 +2,13 @@
 
 import base64
 import os
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from keras_dml.data import ImageSet
-from keras_dml.data.pictures import seen
+from keras_dml.data.pictures import each_seen
 from keras_dml.reports.analysis import Run
 from keras_dml.reports.html import thumbnail
 from keras_dml.utils.types import FloatArray, Rows
@@ -102,15 +103,19 @@ def _thumbnails(
     run: Run, rows: Rows, found: list[Rows], always: int, budget: int
 ) -> tuple[dict[int, str], int]:
     """By row, of queries and their neighbors; and of how many queries."""
+    needed = [
+        dict.fromkeys([row, *(int(n) for x in found for n in x[i] if n >= 0)])
+        for i, row in enumerate(rows.tolist())
+    ]
+    order = list(dict.fromkeys(chain.from_iterable(needed)))
+    pictures = each_seen(run.images, np.array(order, np.int64), run.view)
     made: dict[int, str] = {}
     used = 0
-    for i, row in enumerate(rows.tolist()):
-        needed = {row, *(int(n) for x in found for n in x[i] if n >= 0)}
-        new = np.array(sorted(needed - made.keys()), np.int64)
-        pictures = seen(run.images, new, run.view) if len(new) else ()
+    for i, ids in enumerate(needed):
         added = {
-            int(n): thumbnail(picture, THUMBNAIL, "webp", 75)
-            for n, picture in zip(new, pictures, strict=True)
+            n: thumbnail(next(pictures), THUMBNAIL, "webp", 75)
+            for n in ids
+            if n not in made
         }
         used += sum(map(len, added.values()))
         if used > budget and i >= always:

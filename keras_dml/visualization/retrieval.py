@@ -1,10 +1,12 @@
 """Retrieval: the nearest images of some queries, and a figure of them."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_dml.data.pictures import class_name, seen
+from keras_dml.data.fields import Pixels
+from keras_dml.data.pictures import class_name, each_seen
 from keras_dml.evaluation.ranks import exact
 from keras_dml.evaluation.ranks.scores import Scores
 from keras_dml.utils.arguments import check_count, check_not_empty
@@ -166,8 +168,10 @@ def retrieval_grid(
         height=1.35 * len(queries) + 0.35,
     )
     grid = figure.subplots(len(queries), found.shape[1] + 1, squeeze=False)
+    shown = np.column_stack([queries, found])
+    pictures = each_seen(images, shown[shown >= 0], view)
     for i, axes in enumerate(grid):
-        _draw_row(axes, images, queries[i], found[i], cosines[i], view)
+        _draw_row(axes, images, shown[i], pictures, cosines[i])
     head(figure, "Query, and the nearest images by their cosine")
     return figure
 
@@ -175,22 +179,19 @@ def retrieval_grid(
 def _draw_row(
     grid: Any,
     images: Any,
-    query: int,
-    neighbors: Rows,
+    rows: Rows,
+    pictures: Iterator[Pixels],
     cosines: FloatArray,
-    view: Any,
 ) -> None:
-    rows = np.append(query, neighbors[neighbors >= 0])
-    pictures = seen(images, rows, view)
-    names = [class_name(images, row, 12) for row in rows]
-    show_image(grid[0], pictures[0])
+    names = [class_name(images, row, 12) for row in rows[rows >= 0]]
+    show_image(grid[0], next(pictures))
     grid[0].set_xlabel(f"query\n{names[0]}", fontsize=9)
     for at, axes in enumerate(grid[1:], start=1):
-        if at >= len(rows):
+        if at >= len(names):
             axes.axis("off")
             continue
-        right = images.labels[rows[at]] == images.labels[query]
+        right = images.labels[rows[at]] == images.labels[rows[0]]
         mark = RIGHT if right else WRONG
-        show_image(axes, pictures[at], mark)
+        show_image(axes, next(pictures), mark)
         cosine = hundredths(cosines[at - 1])
         axes.set_xlabel(f"{mark.marker} {cosine}\n{names[at]}", fontsize=9)
