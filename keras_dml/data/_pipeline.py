@@ -120,7 +120,7 @@ def pipeline(
 
     return (
         tf.data.Dataset.range(1)
-        .flat_map(epoch)
+        .flat_map(tf.autograph.experimental.do_not_convert(epoch))
         .apply(tf.data.experimental.assert_cardinality(sampler.steps))
         .prefetch(prefetch)
     )

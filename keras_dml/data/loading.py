@@ -156,7 +156,9 @@ def parallel(
 ) -> tf.data.Dataset:
     """What a function makes of a dataset, several at a time, in order."""
     return dataset.map(
-        function, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+        tf.autograph.experimental.do_not_convert(function),
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=True,
     )
 
 
