@@ -207,13 +207,13 @@ def _load(
     content = manifest.content
     if content is None:
         raise FileNotFoundError(f"No save to {str(folder)!r} was finished.")
-    paths = {
-        part: _checked_file(folder, entry, verify)
-        for part, entry in manifest.files.items()
-    }
+    paths = {x: _found(folder, entry) for x, entry in manifest.files.items()}
     # Vectors first: there are no more of them than their file can hold.
     count = content.rows + len(content.hidden)
-    with _parsing(path := paths[VECTORS]):
+    with (
+        _verifying(paths, manifest.files if verify else {}),
+        _parsing(path := paths[VECTORS]),
+    ):
         vectors = faiss_kinds.read(path, content.dim, count, content.factory)
     with _parsing(path := paths[ROWS]):
         rows = RowTable.read(path, content.rows, content.next_id)
@@ -244,8 +244,8 @@ def _parsing(path: Path) -> Iterator[None]:
         raise _damaged(path, error) from None
 
 
-def _checked_file(folder: Path, entry: FileEntry, verify: bool) -> Path:
-    """The path of a file that is the one that was written."""
+def _found(folder: Path, entry: FileEntry) -> Path:
+    """The path of a file that is as long as the one that was written."""
     path = folder / DATA / entry.name
     if not path.is_file():
         raise FileNotFoundError(
@@ -255,9 +255,24 @@ def _checked_file(folder: Path, entry: FileEntry, verify: bool) -> Path:
     size = path.stat().st_size
     if size != entry.bytes:
         raise _damaged(path, f"it has {size} bytes, not {entry.bytes}")
-    if verify and digest(path) != entry.xxh3_128:
-        raise _damaged(path, "its checksum does not fit")
     return path
+
+
+@contextlib.contextmanager
+def _verifying(
+    paths: Mapping[str, Path], files: Mapping[str, FileEntry]
+) -> Iterator[None]:
+    """Compares checksums while a block reads; what they say goes first."""
+    with ThreadPoolExecutor(1) as pool:
+        digests = {part: pool.submit(digest, paths[part]) for part in files}
+        try:
+            yield
+        finally:
+            for part, entry in files.items():
+                if digests[part].result() != entry.xxh3_128:
+                    raise _damaged(
+                        paths[part], "its checksum does not fit"
+                    ) from None
 
 
 def _damaged(path: Path, how: object) -> IndexFileError:
