@@ -87,6 +87,7 @@ def _graphs_of_a_module() -> Iterator[None]:
     yield
     keras.utils.clear_session(free_memory=False)
     gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
@@ -96,14 +97,18 @@ def tiny_backbone() -> keras.Model:
 
 
 @pytest.fixture(scope="session")
-def run_of(tmp_path_factory) -> Callable[[str], Path]:
+def shared_folder(tmp_path_factory) -> Path:
+    """A folder of the whole session, which all processes share."""
+    folder: Path = tmp_path_factory.getbasetemp()
+    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+
+@pytest.fixture(scope="session")
+def run_of(shared_folder) -> Callable[[str], Path]:
     """Folders of small runs by method, for all that change nothing there."""
     from tests.runs.small_run import train_once
 
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:  # which all workers share
-        folder = folder.parent
-    return partial(train_once, folder / "runs")
+    return partial(train_once, shared_folder / "runs")
 
 
 def blobs(classes: int = 6, images: int = 8, seed: int = 0) -> ImageSet:

@@ -13,6 +13,7 @@ import dataclasses
 import io
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -65,17 +66,19 @@ def with_blocks(*languages: str):
     )
 
 
-def few(images: keras_dml.data.ImageSet) -> keras_dml.data.ImageSet:
-    """The first forty classes, ten images each."""
+def few(images: keras_dml.data.ImageSet, each: int) -> keras_dml.data.ImageSet:
+    """Some images of each of the first forty classes."""
     rows = [
-        np.flatnonzero(images.labels == label)[:10]
+        np.flatnonzero(images.labels == label)[:each]
         for label in np.unique(images.labels)[:40]
     ]
     return images.select(np.concatenate(rows))
 
 
-def write_photographs(folder: Path) -> None:
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory) -> Path:
     """What the tutorial starts from: some classes, a network, a query."""
+    folder = tmp_path_factory.mktemp("given")
     photographs = write_images(folder / "photographs", classes=44)
     (photographs / "class_43").rename(photographs / "crow")
     next((photographs / "crow").iterdir()).rename(folder / "query.jpg")
@@ -85,6 +88,7 @@ def write_photographs(folder: Path) -> None:
     frozen = keras.layers.Conv2D(8, 3, name="block5c_add")(pooled)
     network = keras.Model(image, keras.layers.Conv2D(8, 1)(frozen))
     network.save(folder / "network.keras")
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -93,21 +97,21 @@ def little() -> keras_dml.data.DataSplits:
     splits = keras_dml.data.glyphs()
     return dataclasses.replace(
         splits,
-        train=few(splits.train),
-        validation=few(splits.validation),
-        test=few(splits.test),
+        train=few(splits.train, 10),
+        validation=few(splits.validation, 4),
+        test=few(splits.test, 4),
     )
 
 
 @pytest.fixture
-def little_data(little, tmp_path, monkeypatch) -> None:
+def little_data(little, photographs, tmp_path, monkeypatch) -> None:
     """In a folder with the recipes, a few photographs, little of glyphs."""
     monkeypatch.setattr(keras_dml.data, "glyphs", lambda: little)
     stand_in(monkeypatch, "glyphs", lambda: little)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
-    write_photographs(tmp_path)
+    shutil.copytree(photographs, tmp_path, dirs_exist_ok=True)
 
 
 @pytest.fixture

@@ -209,6 +209,7 @@ def test_networks_of_keras_applications(name, after, last) -> None:
     assert even.count_params() == middle.count_params()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not LITE.exists(), reason="needs the shared weights")
 def test_a_backbone_from_a_file() -> None:
     backbone = backbones.get(LITE, input_shape=(64, 64, 3))

@@ -71,9 +71,9 @@ def test_evaluate_other_splits_and_models(trained) -> None:
 def test_export_writes_the_next_version(trained, tmp_path) -> None:
     folder, _ = trained
     target = tmp_path / "small"
-    for version in ("1", "2"):
-        run("export", str(folder), "--output", str(target))
-        assert (target / version / "saved_model.pb").exists()
+    (target / "1").mkdir(parents=True)
+    run("export", str(folder), "--output", str(target))
+    assert (target / "2" / "saved_model.pb").exists()
 
 
 @pytest.mark.slow

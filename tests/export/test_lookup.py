@@ -1,4 +1,4 @@
-"""Lookup through a server against the evaluator, on a third of glyphs."""
+"""Lookup through a server against the evaluator, on a ninth of glyphs."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ K = 11
 def found(tmp_path_factory: Any) -> dict[str, Any]:
     """What a server finds for every image, among all."""
     everything = data.glyphs().test
-    images = everything.select(np.arange(0, len(everything), 3))
+    images = everything.select(np.arange(0, len(everything), 9))
     model = methods.baseline("small_convnet", embedding_dim=64)
     gallery = Gallery(evaluation.embed(model, images), images.labels)
     path = export_model(
@@ -64,7 +64,7 @@ def test_neighbors_are_those_of_the_evaluator(found: dict[str, Any]) -> None:
         found["lookup labels"], found["labels"][found["lookup ids"]]
     )
     # Glyphs that look alike in several alphabets make ties.
-    assert (np.diff(found["lookup scores"], axis=1) == 0).any(axis=1).sum() > 9
+    assert (np.diff(found["lookup scores"], axis=1) == 0).any(axis=1).sum() > 4
 
 
 @pytest.mark.slow

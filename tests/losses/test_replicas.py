@@ -32,21 +32,20 @@ tf.config.set_logical_device_configuration(
 )
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 assert strategy.num_replicas_in_sync == 2
-loss, jit = json.loads(sys.argv[1]), json.loads(sys.argv[2])
 generator = np.random.default_rng(0)
 images = generator.integers(0, 256, (16, 8, 8, 1)).astype("float32")
 # Each half has its own mixture of classes.
 labels = np.array([0, 0, 0, 1, 1, 2, 2, 3, 0, 1, 1, 2, 3, 3, 3, 2])
 
 
-def trained(images, labels, weights=None):
+def trained(loss, images, labels, weights=None):
     backbone = small_convnet((8, 8, 1), filters=(4,))
     model = methods.baseline(backbone, embedding_dim=6, loss=loss)
     if weights is not None:
         model.set_weights(weights)
     before = [v.numpy() for v in model.trainable_variables]
     initial = model.get_weights()
-    model.compile(keras.optimizers.SGD(0.1), jit_compile=jit)
+    model.compile(keras.optimizers.SGD(0.1), jit_compile=False)
     data = tf.data.Dataset.from_tensor_slices((images, {"label": labels}))
     history = model.fit(data.batch(len(labels)), epochs=1, verbose=0).history
     change = [
@@ -56,43 +55,49 @@ def trained(images, labels, weights=None):
     return change, history["loss"][0], initial
 
 
-with strategy.scope():
-    both, value, weights = trained(images, labels)
-halves = [
-    trained(images[half], labels[half], weights)
-    for half in (slice(8), slice(8, 16))
-]
-mean = [np.mean(pair, axis=0) for pair in zip(*(half[0] for half in halves))]
-np.savez(
-    sys.argv[3],
-    value=value,
-    values=[half[1] for half in halves],
-    **{f"both/{i}": v for i, v in enumerate(both)},
-    **{f"mean/{i}": v for i, v in enumerate(mean)},
-    **{f"first/{i}": v for i, v in enumerate(halves[0][0])},
-)
+for name, loss in json.loads(sys.argv[1]).items():
+    with strategy.scope():
+        both, value, weights = trained(loss, images, labels)
+    halves = [
+        trained(loss, images[half], labels[half], weights)
+        for half in (slice(8), slice(8, 16))
+    ]
+    changes = zip(*(half[0] for half in halves))
+    mean = [np.mean(pair, axis=0) for pair in changes]
+    np.savez(
+        f"{sys.argv[2]}/{name}.npz",
+        value=value,
+        values=[half[1] for half in halves],
+        **{f"both/{i}": v for i, v in enumerate(both)},
+        **{f"mean/{i}": v for i, v in enumerate(mean)},
+        **{f"first/{i}": v for i, v in enumerate(halves[0][0])},
+    )
 """
 
+LOSSES = {
+    "pairs": {"name": "contrastive", "reduction": "sum_over_pairs"},
+    "triplets": {"name": "triplet", "mining": "hard"},
+    "proxies": {"name": "proxy_anchor", "num_classes": 4},
+}
 
-@pytest.mark.parametrize(
-    ("loss", "jit"),
-    [
-        ({"name": "contrastive", "reduction": "sum_over_pairs"}, False),
-        ({"name": "triplet", "mining": "hard"}, False),
-        ({"name": "proxy_anchor", "num_classes": 4}, False),
-    ],
-    ids=["pairs", "triplets", "proxies"],
-)
-def test_update_is_the_mean_of_the_replicas(tmp_path, loss, jit):
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> pathlib.Path:
+    """What one process found for all losses."""
+    folder = tmp_path_factory.mktemp("replicas")
     command = [sys.executable, "-W", "ignore", "-c", SCRIPT]
-    arguments = [json.dumps(loss), json.dumps(jit), str(tmp_path / "out.npz")]
     subprocess.run(
-        [*command, *arguments],
+        [*command, json.dumps(LOSSES), str(folder)],
         check=True,
         env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
         cwd=pathlib.Path(__file__).parents[2],
     )
-    with np.load(tmp_path / "out.npz") as archive:
+    return folder
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_update_is_the_mean_of_the_replicas(folder, loss):
+    with np.load(folder / f"{loss}.npz") as archive:
         results = dict(archive)
     assert results["value"] == pytest.approx(results["values"].mean(), rel=1e-4)
     names = [n.split("/")[1] for n in results if n.startswith("both/")]

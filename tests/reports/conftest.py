@@ -1,10 +1,13 @@
 """A run to report on that is made to break pages."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from keras_dml import recipes, runs
+from keras_dml.reports import report
+from keras_dml.utils.files import locked
 from tests.runs.small_run import QUICK, write_recipe
 
 HOSTILE = "</script><img src=x onerror=document.title='broken'>"
@@ -12,9 +15,16 @@ HOSTILE = "</script><img src=x onerror=document.title='broken'>"
 
 
 @pytest.fixture(scope="session")
-def hostile_run(tmp_path_factory) -> Path:
+def hostile_run(shared_folder) -> Path:
     """A run whose classes, files and name are made to break a page."""
-    folder = tmp_path_factory.mktemp("hostile")
+    folder = shared_folder / "hostile"
+    with locked(shared_folder / "hostile.lock"):
+        if not folder.exists():
+            train_hostile(folder)
+    return folder / "run"
+
+
+def train_hostile(folder: Path) -> None:
     path = write_recipe(folder)
     for number, images in enumerate(sorted((folder / "images").iterdir())):
         # A file name may hold anything but a slash.
@@ -23,4 +33,15 @@ def hostile_run(tmp_path_factory) -> Path:
     recipe = recipes.load(path, QUICK)
     recipe = recipe.model_copy(update={"name": HOSTILE})
     runs.train(recipe, folder / "run", verbose=0)
-    return folder / "run"
+
+
+@pytest.fixture(scope="session")
+def page_of() -> Callable[[Path], Path]:
+    """The page of a run, which the first process that asks for it writes."""
+
+    def write_once(run: Path) -> Path:
+        page = run / "page.html"
+        with locked(run / "page.lock"):
+            return page if page.exists() else report(run, page)
+
+    return write_once

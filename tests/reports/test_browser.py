@@ -2,7 +2,6 @@
 
 import pytest
 
-from keras_dml.reports import report
 from tests.reports.browser import Browser, is_there
 
 pytestmark = pytest.mark.skipif(
@@ -42,8 +41,8 @@ def browser(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def page(run_of):
-    return report(run_of("attentive_grouping"))
+def page(run_of, page_of):
+    return page_of(run_of("attentive_grouping"))
 
 
 def test_mouse_and_keyboard(browser, page) -> None:
@@ -201,8 +200,8 @@ def test_page_fits_and_has_contrast(width, scheme, browser, page) -> None:
 
 
 @pytest.mark.slow
-def test_hostile_names_do_nothing(browser, hostile_run) -> None:
-    page = report(hostile_run)
+def test_hostile_names_do_nothing(browser, hostile_run, page_of) -> None:
+    page = page_of(hostile_run)
     browser.look(1280, 900, "light")
     browser.open(page)
     assert "broken" != browser.run("return document.title")

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from keras_dml.evaluation import bootstrap
-from keras_dml.reports import Run, report
+from keras_dml.reports import Run
 from keras_dml.reports.explorer import explorer
 from keras_dml.reports.html import inline_svg
 from keras_dml.visualization import compositor_weights
@@ -37,8 +37,8 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def text(run_of) -> str:
-    return report(run_of("attentive_grouping")).read_text()
+def text(run_of, page_of) -> str:
+    return page_of(run_of("attentive_grouping")).read_text()
 
 
 def data_of(text: str) -> dict:
@@ -85,9 +85,11 @@ def test_metrics_stand_with_their_intervals(text, run_of) -> None:
         assert cells[2:] == [f"{interval.low:.4f}", f"{interval.high:.4f}"]
 
 
-def test_divisions_stand_in_the_page_of_a_divided_run(text, run_of) -> None:
+def test_divisions_stand_in_the_page_of_a_divided_run(
+    text, run_of, page_of
+) -> None:
     folder = run_of("divide_and_conquer")
-    divided = report(folder).read_text()
+    divided = page_of(folder).read_text()
     (first,) = json.loads((folder / "result.json").read_text())["divisions"]
     table = divided.split('id="divisions-title"')[1].split("</table>")[0]
     (row,) = re.findall(r'<tr><th scope="row">(.*?)</tr>', table)
@@ -195,8 +197,8 @@ def test_numbers_can_be_downloaded(text) -> None:
     assert sum(float(row[2]) for row in rows[1:]) == pytest.approx(1)
 
 
-def test_hostile_names_stay_text(hostile_run) -> None:
-    text = report(hostile_run).read_text()
+def test_hostile_names_stay_text(hostile_run, page_of) -> None:
+    text = page_of(hostile_run).read_text()
     page = Page(text)
     tags = [tag for tag, _ in page.elements]
     assert tags.count("script") == 2
