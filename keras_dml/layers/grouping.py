@@ -49,8 +49,8 @@ class Grouping(SerializableLayer):
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
         owner = type(self).__name__
-        check_count(owner, "embedding_dim", embedding_dim)
-        check_count(owner, "num_groups", num_groups)
+        self.embedding_dim = check_count(owner, "embedding_dim", embedding_dim)
+        self.num_groups = check_count(owner, "num_groups", num_groups)
         if embedding_dim < num_groups:
             raise ValueError(
                 f"`num_groups` of {owner} must leave at least one unit to "
@@ -58,8 +58,6 @@ class Grouping(SerializableLayer):
                 f"embedding_dim={embedding_dim}. Use an embedding_dim of "
                 f"{num_groups} or more."
             )
-        self.embedding_dim = embedding_dim
-        self.num_groups = num_groups
         self.group_dim = embedding_dim // num_groups
 
     def channels_of(self, input_shape: Shape) -> int:

@@ -85,10 +85,10 @@ class EmbeddingQueue(SerializableLayer):
     def __init__(self, size: int, embedding_dim: int, **kwargs: Any) -> None:
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
-        check_count("EmbeddingQueue", "size", size)
-        check_count("EmbeddingQueue", "embedding_dim", embedding_dim)
-        self.size = size
-        self.embedding_dim = embedding_dim
+        self.size = check_count("EmbeddingQueue", "size", size)
+        self.embedding_dim = check_count(
+            "EmbeddingQueue", "embedding_dim", embedding_dim
+        )
         self.embeddings = self._weight("embeddings", (size, embedding_dim))
         self.labels = self._weight("labels", (size,), "int64")
         self.pointer = self._weight("pointer", (), "int32")

@@ -55,10 +55,8 @@ class MultiSimilarityLoss(PairLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(distance, mining, reduction, **kwargs)
-        check_positive("MultiSimilarityLoss", "alpha", alpha)
-        check_positive("MultiSimilarityLoss", "beta", beta)
-        self.alpha = alpha
-        self.beta = beta
+        self.alpha = check_positive("MultiSimilarityLoss", "alpha", alpha)
+        self.beta = check_positive("MultiSimilarityLoss", "beta", beta)
         self.threshold = threshold
 
     def values(self, pairs: Pairs) -> Tensor:
@@ -104,9 +102,8 @@ class CircleLoss(PairLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(distance, mining, reduction, **kwargs)
-        check_positive("CircleLoss", "gamma", gamma)
+        self.gamma = check_positive("CircleLoss", "gamma", gamma)
         self.margin = margin
-        self.gamma = gamma
 
     def values(self, pairs: Pairs) -> Tensor:
         margin, similarity = self.margin, -pairs.distances

@@ -61,10 +61,9 @@ class ContrastiveLoss(PairLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(distance, mining, reduction, **kwargs)
-        check_choice("ContrastiveLoss", "power", power, (1, 2))
+        self.power = check_choice("ContrastiveLoss", "power", power, (1, 2))
         self.positive_margin = positive_margin
         self.negative_margin = negative_margin
-        self.power = power
 
     def values(self, pairs: Pairs) -> Tensor:
         orient = pairs.metric.orient

@@ -22,8 +22,7 @@ class _HistogramLoss(MetricLoss):
 
     def __init__(self, num_bins: int, reduction: str, **kwargs: Any) -> None:
         super().__init__(reduction, **kwargs)
-        check_count(type(self).__name__, "num_bins", num_bins)
-        self.num_bins = num_bins
+        self.num_bins = check_count(type(self).__name__, "num_bins", num_bins)
 
     def call(self, batch: Batch) -> Tensor:
         pairs = batch.compare(self.distance)

@@ -88,9 +88,8 @@ class CosFaceLoss(_CosineClassifier):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_classes, reduction=reduction, **kwargs)
-        check_positive("CosFaceLoss", "scale", scale)
+        self.scale = check_positive("CosFaceLoss", "scale", scale)
         self.margin = margin
-        self.scale = scale
 
     def logits(self, cosines: Tensor, own: Tensor) -> Tensor:
         return self.scale * ops.where(own, cosines - self.margin, cosines)
@@ -128,7 +127,7 @@ class ArcFaceLoss(_CosineClassifier):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_classes, reduction=reduction, **kwargs)
-        check_positive("ArcFaceLoss", "scale", scale)
+        self.scale = check_positive("ArcFaceLoss", "scale", scale)
         if not 0 <= margin < math.pi:
             raise ValueError(
                 "`margin` of ArcFaceLoss is an angle in radians, between 0 "
@@ -136,7 +135,6 @@ class ArcFaceLoss(_CosineClassifier):
                 f"use margin={math.radians(margin):.4f}."
             )
         self.margin = margin
-        self.scale = scale
 
     def logits(self, cosines: Tensor, own: Tensor) -> Tensor:
         cos, sin = math.cos(self.margin), math.sin(self.margin)

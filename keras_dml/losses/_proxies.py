@@ -106,8 +106,7 @@ class ProxyAnchorLoss(ProxyLoss):
     ) -> None:
         super().__init__(num_classes, reduction=reduction, **kwargs)
         check_choice("ProxyAnchorLoss", "reduction", reduction, ("mean",))
-        check_positive("ProxyAnchorLoss", "alpha", alpha)
-        self.alpha = alpha
+        self.alpha = check_positive("ProxyAnchorLoss", "alpha", alpha)
         self.margin = margin
 
     def values(
@@ -177,11 +176,9 @@ class SoftTripleLoss(ProxyLoss):
     ) -> None:
         super().__init__(num_classes, reduction=reduction, **kwargs)
         check_count("SoftTripleLoss", "num_centers", num_centers)
-        check_positive("SoftTripleLoss", "scale", scale)
-        check_positive("SoftTripleLoss", "gamma", gamma)
+        self.scale = check_positive("SoftTripleLoss", "scale", scale)
+        self.gamma = check_positive("SoftTripleLoss", "gamma", gamma)
         self.num_centers = num_centers
-        self.scale = scale
-        self.gamma = gamma
         self.margin = margin
         self.tau = tau
 

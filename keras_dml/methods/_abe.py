@@ -110,10 +110,9 @@ class DivergentObjective(LossObjective):
         **kwargs: Any,
     ) -> None:
         super().__init__(loss, **kwargs)
-        check_choice("abe", "pairs", pairs, get_args(Pairs))
+        self.pairs = check_choice("abe", "pairs", pairs, get_args(Pairs))
         self.diverge = diverge
         self.divergence_margin = divergence_margin
-        self.pairs = pairs
         self.terms = ("metric", "divergence") if diverge else ("metric",)
 
     def build(self, outputs_shape: Shapes) -> None:

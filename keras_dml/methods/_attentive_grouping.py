@@ -163,11 +163,10 @@ class GroupedObjective(LossObjective):
     ) -> None:
         super().__init__(loss, **kwargs)
         owner = "attentive_grouping"
-        check_choice(owner, "scales", scales, SCALES)
+        self.scales = check_choice(owner, "scales", scales, SCALES)
         check_choice(
             owner, "diversity_reduction", diversity_reduction, ("mean", "sum")
         )
-        self.scales = scales
         self.diversity_reduction = diversity_reduction
 
     def build(self, outputs_shape: Shapes) -> None:

@@ -181,11 +181,10 @@ class BoostedObjective(LossObjective):
         **kwargs: Any,
     ) -> None:
         super().__init__(loss, **kwargs)
-        check_choice("bier", "slope", slope, get_args(Slope))
+        self.slope = check_choice("bier", "slope", slope, get_args(Slope))
         kinds = get_args(Independence)
         check_choice("bier", "independence", independence, kinds)
         self.group_sizes = list(group_sizes)
-        self.slope = slope
         self.independence = independence
         self.regressor_units = regressor_units
         self.norm_penalty = norm_penalty

@@ -3,9 +3,11 @@
 import difflib
 import importlib
 from collections.abc import Iterable, Sized
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+
+T = TypeVar("T")
 
 
 def did_you_mean(name: Any, known: Iterable[str]) -> str:
@@ -18,25 +20,25 @@ def did_you_mean(name: Any, known: Iterable[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
-def check_choice(
-    owner: str, name: str, value: Any, choices: Iterable[Any]
-) -> None:
-    """Raises `ValueError` unless `value` is one of `choices`."""
+def check_choice(owner: str, name: str, value: T, choices: Iterable[Any]) -> T:
+    """`value`; raises `ValueError` unless it is one of `choices`."""
     allowed = tuple(choices)
     if value not in allowed:
         raise ValueError(
             f"`{name}` of {owner} must be one of {allowed}. "
             f"Received: {name}={value!r}."
         )
+    return value
 
 
-def check_positive(owner: str, name: str, value: float) -> None:
-    """Raises `ValueError` unless `value` is greater than zero."""
+def check_positive(owner: str, name: str, value: float) -> float:
+    """`value`; raises `ValueError` unless it is greater than zero."""
     if not value > 0:
         raise ValueError(
             f"`{name}` of {owner} must be greater than 0. "
             f"Received: {name}={value!r}."
         )
+    return value
 
 
 def check_fraction(owner: str, name: str, value: float) -> None:

@@ -97,9 +97,8 @@ class ClusterSampler(Sampler):
         self.images_per_class = self._all.images_per_class
         self.num_learners = check_count(owner, "num_learners", num_learners)
         check_choice(owner, "schedule", schedule, get_args(Schedule))
-        check_choice(owner, "fill", fill, get_args(Fill))
+        self.fill = check_choice(owner, "fill", fill, get_args(Fill))
         self.schedule = schedule
-        self.fill = fill
         self.phase = ("sliced", "clusters")
         self._assignments: Rows | None = None
 

@@ -53,9 +53,8 @@ class Decorrelation(SerializableLayer):
     ) -> None:
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
-        check_count("Decorrelation", "units", units)
+        self.units = check_count("Decorrelation", "units", units)
         check_choice("Decorrelation", "reduction", reduction, ("mean", "sum"))
-        self.units = units
         self.reduction = reduction
         self.reversal = GradientReversal(
             dtype=self.dtype_policy, name="reversal"
