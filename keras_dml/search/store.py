@@ -264,15 +264,14 @@ def _verifying(
 ) -> Iterator[None]:
     """Compares checksums while a block reads; what they say goes first."""
     with ThreadPoolExecutor(1) as pool:
-        digests = {part: pool.submit(digest, paths[part]) for part in files}
+        checked = [paths[part] for part in files]
+        digests = pool.map(digest, checked)
         try:
             yield
         finally:
-            for part, entry in files.items():
-                if digests[part].result() != entry.xxh3_128:
-                    raise _damaged(
-                        paths[part], "its checksum does not fit"
-                    ) from None
+            for path, entry in zip(checked, files.values(), strict=True):
+                if next(digests) != entry.xxh3_128:
+                    raise _damaged(path, "its checksum does not fit") from None
 
 
 def _damaged(path: Path, how: object) -> IndexFileError:
