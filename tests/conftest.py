@@ -49,8 +49,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What is imported stays: collections need not look at it again."""
+    """What is imported stays: collections need not look at it again.
+
+    Nor need they be frequent, as there is one after each module.
+    """
     gc.freeze()
+    gc.set_threshold(100_000, 50, 1000)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -87,7 +91,7 @@ def _graphs_of_a_module() -> Iterator[None]:
     yield
     keras.utils.clear_session(free_memory=False)
     gc.collect()
-    gc.freeze()
+    gc.freeze()  # What is left stays, too.
 
 
 @pytest.fixture

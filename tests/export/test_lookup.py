@@ -18,7 +18,9 @@ K = 11
 def found(tmp_path_factory: Any) -> dict[str, Any]:
     """What a server finds for every image, among all."""
     everything = data.glyphs().test
-    images = everything.select(np.arange(0, len(everything), 9))
+    rows = np.arange(0, len(everything), 9)
+    # Some of them twice, whose scores are equal.
+    images = everything.select(np.append(rows, rows[::50]))
     model = methods.baseline("small_convnet", embedding_dim=64)
     gallery = Gallery(evaluation.embed(model, images), images.labels)
     path = export_model(
@@ -63,8 +65,7 @@ def test_neighbors_are_those_of_the_evaluator(found: dict[str, Any]) -> None:
     np.testing.assert_array_equal(
         found["lookup labels"], found["labels"][found["lookup ids"]]
     )
-    # Glyphs that look alike in several alphabets make ties.
-    assert (np.diff(found["lookup scores"], axis=1) == 0).any(axis=1).sum() > 4
+    assert (np.diff(found["lookup scores"], axis=1) == 0).any(axis=1).sum() > 9
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ def one_thread():
     ("factory", "parameters"),
     [
         ("Flat", None),
-        pytest.param("IVF4,PQ4", "nprobe=3", marks=pytest.mark.slow),
+        pytest.param("IVF4,PQ4x4", "nprobe=3", marks=pytest.mark.slow),
         ("HNSW8", "efSearch=500"),
     ],
 )
