@@ -121,6 +121,12 @@ def own_registries(monkeypatch) -> None:
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    """Where runs are kept; see `run_command`."""
+    return tmp_path_factory.mktemp("finished")
+
+
 @pytest.fixture
 def server(tmp_path) -> Iterator[str]:
     with serving(tmp_path / "saved_models") as address:
@@ -139,11 +145,11 @@ def server(tmp_path) -> Iterator[str]:
     ids=name,
 )
 @pytest.mark.usefixtures("little_data", "own_registries")
-def test_blocks_run(page: Path, server: str) -> None:
+def test_blocks_run(page: Path, server: str, finished: Path) -> None:
     names: dict[str, object] = {"__name__": "docs"}
     for language, block in blocks(page, "python", "sh", "yaml"):
         if language == "sh":
-            run_commands(block)
+            run_commands(block, finished)
             continue
         if file := FILE.match(block):
             Path(file[1]).write_text(block)
@@ -155,15 +161,32 @@ def test_blocks_run(page: Path, server: str) -> None:
             exec(compile(block, str(page), "exec"), names)  # noqa: S102
 
 
-def run_commands(block: str) -> None:
+def run_commands(block: str, finished: Path) -> None:
     for line in block.replace("\\\n", "").splitlines():
         program, *arguments = shlex.split(line, comments=True) or [""]
         # Those of the README are run by .ci/run.
         if program == "keras-dml":
-            result = CliRunner().invoke(main, arguments)
-            assert result.exit_code == 0, f"{line}\n{result.output}"
+            run_command(arguments, finished)
         if program == "python" and Path(arguments[0]).is_file():
             subprocess.run([sys.executable, *arguments], check=True)
+
+
+def run_command(arguments: list[str], finished: Path) -> None:
+    """Runs a command.
+
+    Many pages begin with the same training: its run is kept in `finished`,
+    from where the next page has it.
+    """
+    kept = finished / shlex.join(arguments).replace("/", "|")
+    trains = arguments[0] == "train" and "--output" in arguments
+    if trains and kept.exists():
+        folder = arguments[arguments.index("--output") + 1]
+        shutil.copytree(kept, folder)
+        return
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, f"{arguments}\n{result.output}"
+    if trains:
+        shutil.copytree(arguments[arguments.index("--output") + 1], kept)
 
 
 @with_blocks("yaml")

@@ -44,12 +44,18 @@ def test_heavy_libraries_wait_until_they_are_used() -> None:
         "import sys, keras, tensorflow; before = set(sys.modules)\n"
         "import keras_dml\n"
         "print(*{m.partition('.')[0] for m in set(sys.modules) - before})\n"
+        "for name in list(sys.modules):\n"
+        "    if name.partition('.')[0] == 'matplotlib':\n"
+        "        del sys.modules[name]\n"
+        "import keras_dml.visualization, keras_dml.reports\n"
+        "print('matplotlib.figure' in sys.modules)\n"
         "print(keras_dml.runs.train.__name__, keras_dml.recipes.__name__)"
     )
-    names, lazy = run(code).stdout.splitlines()
+    names, figures, lazy = run(code).stdout.splitlines()
     imported = set(names.split())
     assert "keras_dml" in imported
     assert not imported & set(HEAVY)
+    assert figures == "False"
     assert lazy == "train keras_dml.recipes"
 
 

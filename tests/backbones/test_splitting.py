@@ -189,7 +189,6 @@ def test_pooling_that_keeps_the_size_stays() -> None:
     ("name", "after", "last"),
     [
         ("MobileNetV2", "block_5_add", "block_12_add"),
-        ("ResNet50V2", "conv3_block4_out", "conv4_block6_out"),
         ("InceptionV3", "mixed2", "mixed7"),
         ("EfficientNetB0", "block3b_add", "block5c_add"),
         ("DenseNet121", "pool3_relu", "conv4_block24_concat"),

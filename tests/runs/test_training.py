@@ -12,7 +12,7 @@ from keras_dml.callbacks import RetrievalEvaluation
 from keras_dml.runs.folder import METRICS, load_outcome, read_queries
 from tests.callbacks.test_tensorboard import needs_tensorboard
 from tests.callbacks.test_tensorboard import read as read_events
-from tests.runs.small_run import write_recipe
+from tests.runs.small_run import METHODS, write_recipe
 
 
 def start(tmp_path, *settings):
@@ -208,7 +208,7 @@ def test_a_missing_tensorboard_is_told_before_data_are_read(
 @pytest.mark.slow
 @needs_tensorboard
 def test_ctrl_c_leaves_a_whole_log(tmp_path, monkeypatch) -> None:
-    recipe, folder = start(tmp_path)
+    recipe, folder = start(tmp_path, METHODS["baseline"])
 
     def interrupted(self, epoch, logs=None) -> None:
         raise KeyboardInterrupt
@@ -220,7 +220,7 @@ def test_ctrl_c_leaves_a_whole_log(tmp_path, monkeypatch) -> None:
 
 @pytest.mark.slow
 def test_ctrl_c_leaves_a_loadable_model(tmp_path, monkeypatch) -> None:
-    recipe, folder = start(tmp_path, "epochs=5")
+    recipe, folder = start(tmp_path, "epochs=5", METHODS["baseline"])
     measure = RetrievalEvaluation._measure
 
     def interrupted(self) -> None:
@@ -239,7 +239,7 @@ def test_ctrl_c_leaves_a_loadable_model(tmp_path, monkeypatch) -> None:
 
 @pytest.mark.slow
 def test_ctrl_c_in_the_first_epoch(tmp_path, monkeypatch) -> None:
-    recipe, folder = start(tmp_path)
+    recipe, folder = start(tmp_path, METHODS["baseline"])
 
     def interrupted(self) -> None:
         raise KeyboardInterrupt

@@ -1,8 +1,5 @@
 """Figures with images in them, by their numbers and marks."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -212,19 +209,3 @@ def test_figures_leave_pyplot_alone() -> None:
     before = pyplot.get_fignums()
     compositor_weights(np.eye(2))
     assert pyplot.get_fignums() == before
-
-
-@pytest.mark.slow
-def test_figures_wait_with_matplotlib() -> None:
-    code = (
-        "import sys, keras\n"
-        "for name in list(sys.modules):\n"
-        "    if name.partition('.')[0] == 'matplotlib':\n"
-        "        del sys.modules[name]\n"
-        "import keras_dml.visualization, keras_dml.reports\n"
-        "print('matplotlib.figure' in sys.modules)"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert result.stdout.split() == ["False"]
