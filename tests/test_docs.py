@@ -178,15 +178,16 @@ def run_command(arguments: list[str], finished: Path) -> None:
     from where the next page has it.
     """
     kept = finished / shlex.join(arguments).replace("/", "|")
-    trains = arguments[0] == "train" and "--output" in arguments
-    if trains and kept.exists():
+    folder = ""
+    if arguments[0] == "train" and "--output" in arguments:
         folder = arguments[arguments.index("--output") + 1]
+    if folder and kept.exists():
         shutil.copytree(kept, folder)
         return
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, f"{arguments}\n{result.output}"
-    if trains:
-        shutil.copytree(arguments[arguments.index("--output") + 1], kept)
+    if folder:
+        shutil.copytree(folder, kept)
 
 
 @with_blocks("yaml")

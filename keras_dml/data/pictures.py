@@ -30,8 +30,6 @@ def seen(images: ImageSet, rows: Rows, view: View) -> Pixels:
 
 def each_seen(images: ImageSet, rows: Rows, view: View) -> Iterator[Pixels]:
     """The same, (H, W, C) uint8 each, with a batch of them in memory."""
-    if len(rows) == 0:
-        return
     for batch in eval_batches(images.select(np.asarray(rows, np.int64)), view):
         yield from np.rint(batch.numpy()).clip(0, 255).astype(np.uint8)
 
