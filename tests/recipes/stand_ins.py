@@ -136,6 +136,7 @@ LOADERS: dict[str, Any] = {
 WHOLE = {
     "hf://timm/resnet50.tv_in1k": keras.applications.ResNet50,
     "efficientnet_lite0_imagenet.keras": keras.applications.EfficientNetB0,
+    "network.keras": keras.applications.MobileNetV2,
 }
 
 
