@@ -50,6 +50,7 @@ class EmbeddingQueue(SerializableLayer):
     Example: cross-batch memory with any loss on pairs.
 
     ```python
+    @keras.saving.register_keras_serializable(package="my_project")
     class CrossBatch(keras_dml.LossObjective):
         terms = ("batch", "memory")
 
@@ -58,7 +59,7 @@ class EmbeddingQueue(SerializableLayer):
             self.size = size
 
         def build(self, outputs_shape):
-            super().build(outputs_shape)
+            super().build(outputs_shape)  # The variables of the loss.
             dim = outputs_shape["embedding"][-1]
             self.queue = EmbeddingQueue(self.size, dim, name="queue")
 

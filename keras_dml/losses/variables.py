@@ -43,17 +43,19 @@ def add_loss_variable(
 def not_built_error(owner: str, code: str) -> RuntimeError:
     """The error of a loss, written as `code`, that nobody would train."""
     return RuntimeError(
-        f"{owner} owns variables that must belong to a model to be trained, "
-        "and it was called before any model had created them. A loss given "
-        "to `compile` cannot own variables:\n\n"
+        f"{owner} owns variables, and it was called before anything had "
+        "created them: they would not be trained. A loss given to `compile` "
+        "cannot own variables:\n\n"
         f"    model.compile(optimizer, loss={code})  # not trained\n\n"
-        "Build the model around the loss instead:\n\n"
+        "Give it to a method instead:\n\n"
         "    model = keras_dml.methods.baseline(\n"
         f"        backbone, loss=keras_dml.losses.{code}\n"
         "    )\n"
         "    model.compile(optimizer)\n\n"
-        "In a layer of your own, call `loss.build(self, embedding_dim)` in "
-        "its `build` method."
+        "If an objective of your own calls the loss, derive it from "
+        "`keras_dml.LossObjective` and call `super().build(outputs_shape)` "
+        "in its `build`. In any other layer, call "
+        "`loss.build(self, embedding_dim)` in `build`."
     )
 
 

@@ -124,6 +124,7 @@ def test_refuses_sizes_that_are_none(size) -> None:
         EmbeddingQueue(size, 2)
 
 
+@keras.saving.register_keras_serializable(package="test_memory")
 class CrossBatch(LossObjective):
     """The example in the docstring of EmbeddingQueue."""
 
@@ -182,6 +183,22 @@ def test_cross_batch_memory_with_a_pair_loss(jit, tiny_backbone) -> None:
         seen.extend(zip(embeddings, targets["label"], strict=True))
     assert int(model.objective.queue.count) == 30
     assert int(model.objective.queue.pointer) == 0
+
+
+def test_a_loss_with_weights_and_its_memory_come_back(tiny_backbone, tmp_path):
+    head = methods.baseline(tiny_backbone, embedding_dim=4).head
+    loss = losses.MarginLoss(learn_beta=True, mining="all")
+    model = MetricModel(tiny_backbone, head, CrossBatch(loss, 30))
+    model.compile(keras.optimizers.SGD(0.5))
+    for _ in range(2):
+        model.train_on_batch(*batch())
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    assert contents(again.objective.queue) == contents(model.objective.queue)
+    values = [x.train_on_batch(*batch()) for x in (model, again)]
+    np.testing.assert_array_equal(*values)
+    betas = [float(x.objective.loss.beta_weight[0]) for x in (model, again)]
+    assert betas[0] == betas[1] != loss.beta
 
 
 @pytest.mark.slow
