@@ -32,7 +32,7 @@ MEMORY_SHARE = 0.5
 """Of the memory that is available, what "auto" takes at most."""
 
 # Changes with what changes the pixels of a file, or how they are kept.
-_VERSION = "2"
+_VERSION = "3"
 
 _MEMINFO = Path("/proc/meminfo")
 

@@ -3,34 +3,66 @@
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
 from keras_dml.data.fields import Pixels
+from keras_dml.data.orientation import (
+    exif_orientation,
+    jpeg_orientation,
+    png_orientation,
+    swaps_sides,
+    upright,
+    upright_in_graph,
+)
+from keras_dml.utils.arguments import import_extra
 from keras_dml.utils.types import Rows, Tensor
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+ImageFile: TypeAlias = str | os.PathLike[str] | IO[bytes]
+"""A path, or a file that is open, such as `io.BytesIO(contents)`."""
+
+MOST_PIXELS = 2**29 // 3
+"""Pixels of the largest image that is read: 178,956,970.
+
+A file of a few kilobytes can claim to hold an image of gigabytes. This is
+where Pillow takes it for a decompression bomb, and TensorFlow's decoder of
+JPEG stops.
+"""
+
 _JPEG = b"\xff\xd8\xff"
+_PNG = b"\x89PNG"
+_GIF = b"GIF8"
 
-# How other files start that TensorFlow decodes as Pillow does. It would read a
-# BMP's palette indices as grays.
-_NATIVE = (b"\x89PNG", b"GIF8")
+# How JPEG files start where no EXIF is: with a JFIF segment, of which some
+# bytes may be anything, and then a table, before which EXIF would have to be.
+_PLAIN_START = np.frombuffer(
+    b"\xff\xd8\xff\xe0\x00\x10JFIF\x00" + bytes(9) + b"\xff\xdb", np.uint8
+)
+_PLAIN_MASK = np.repeat(np.array([255, 0, 255], np.uint8), (11, 7, 4))
+
+# What of a file's brand says that it is HEIF with images like HEIC, or AVIF.
+_HEIF = tuple(
+    b"ftyp" + x for x in (b"heic", b"heix", b"heim", b"heis", b"mif1", b"msf1")
+)
+_AVIF = (b"ftypavif", b"ftypavis")
 
 
-def read_image(path: str | os.PathLike[str], box: Rows | None = None) -> Pixels:
+def read_image(file: ImageFile, box: Rows | None = None) -> Pixels:
     """Decodes an image file with Pillow, whatever its format.
 
-    Transparency is dropped, 16-bit samples keep their upper 8 bits, CMYK
-    becomes RGB, and of an animation the first frame is taken. An EXIF
-    orientation is not applied, as TensorFlow does not either.
+    It is upright, as its EXIF orientation says. Transparency is dropped,
+    16-bit samples keep their upper 8 bits, CMYK becomes RGB, and of an
+    animation the first frame is taken.
 
     Args:
-        path: The file.
-        box: The part that is wanted, as in `ImageSet`; by default all.
+        file: The file.
+        box: The part of the upright image that is wanted, as in `ImageSet`;
+            by default all.
 
     Returns:
         Pixels, (H, W, 1) for a gray image and (H, W, 3) otherwise.
@@ -39,18 +71,33 @@ def read_image(path: str | os.PathLike[str], box: Rows | None = None) -> Pixels:
         ValueError: If the file cannot be decoded, or nothing of it is in
             the box; it is named.
     """
-    with _opened(path) as image:
-        is_gray = image.mode in ("1", "L", "LA")
-        if image.mode.startswith("I"):
-            samples = np.asarray(image)
-            pixels = (samples >> 8).clip(0, 255).astype("uint8")
-        else:
-            pixels = np.asarray(image.convert("L" if is_gray else "RGB"))
-        pixels = np.atleast_3d(pixels)
+    with _opened(file) as image:
+        pixels = pixels_of(image)
     if box is None:
         return pixels
-    _size_inside(box, path, *pixels.shape[:2])
+    _size_inside(box, file, *pixels.shape[:2])
     return crop(pixels, box)
+
+
+def pixels_of(image: "Image") -> Pixels:
+    """Pixels of an image of Pillow, as `read_image` returns them.
+
+    Raises:
+        ValueError: If it has samples of more than 16 bits.
+    """
+    is_gray = image.mode in ("1", "L", "LA")
+    is_deep = image.mode == "I" and image.format == "TIFF"
+    if is_deep or image.mode == "F":
+        raise ValueError("its samples have 32 bits. Save it with 8 or 16 bits.")
+    if image.mode.startswith("I"):
+        samples = np.asarray(image)
+        pixels = (samples >> 8).clip(0, 255).astype("uint8")
+    else:
+        pixels = np.asarray(image.convert("L" if is_gray else "RGB"))
+    # Only now, as in PNG it may follow the pixels. TIFF has none: Pillow
+    # turns its images by itself.
+    exif = image.info.get("exif", b"")
+    return upright(np.atleast_3d(pixels), exif_orientation(exif))
 
 
 def image_size(
@@ -63,6 +110,17 @@ def image_size(
     """
     with _opened(path) as image:
         width, height = image.size
+        orientation = exif_orientation(image.info.get("exif", b""))
+        if image.format == "TIFF":
+            # Versions of Pillow differ in whether the size is as stored.
+            tags = image.tag_v2  # type: ignore[attr-defined]
+            width, height = tags[256], tags[257]
+            orientation = tags.get(274, 1)
+        elif image.format == "PNG" and b"eXIf" in _start(path, -1):
+            image.load()  # It may follow the pixels.
+            orientation = exif_orientation(image.info.get("exif", b""))
+    if swaps_sides(orientation):
+        height, width = width, height
     if box is None:
         return height, width
     return _size_inside(box, path, height, width)
@@ -74,22 +132,70 @@ def crop(image: Tensor, box: Tensor) -> Tensor:
 
 
 @contextlib.contextmanager
-def _opened(path: str | os.PathLike[str]) -> Iterator["Image"]:
+def _opened(file: ImageFile) -> Iterator["Image"]:
     """An image file; whatever fails while it is open is an error of it."""
-    import PIL.Image
-
     try:
-        with PIL.Image.open(path) as image:
+        with _open(file) as image:
             yield image
     except Exception as error:
         raise ValueError(
-            f"The image file {os.fspath(path)!r} cannot be decoded: "
-            f"{type(error).__name__}: {error}"
+            f"{_named(file)} cannot be decoded: {_reason(file, error)}"
         ) from error
 
 
+def _open(file: ImageFile) -> "Image":
+    import PIL.Image
+
+    try:
+        return PIL.Image.open(file)
+    except PIL.UnidentifiedImageError:
+        if _start(file, 12)[4:] not in _HEIF:
+            raise
+    heif = import_extra("HEIC", "pillow_heif", "heif")
+    heif.register_heif_opener()
+    return PIL.Image.open(file)
+
+
+def _named(file: ImageFile) -> str:
+    if isinstance(file, str | os.PathLike):
+        return f"The image file {os.fspath(file)!r}"
+    return "The image file given as bytes"
+
+
+def _reason(file: ImageFile, error: Exception) -> str:
+    """What is wrong with a file, and what to do about it."""
+    import PIL.Image
+
+    if isinstance(error, PIL.Image.DecompressionBombError):
+        return (
+            f"it claims to have more than {MOST_PIXELS:,} pixels. Make it "
+            f"smaller, or remove it. Pillow: {error}"
+        )
+    if isinstance(error, PIL.UnidentifiedImageError):
+        start = _start(file, 12)
+        if not start:
+            return "it is empty (0 bytes). Replace it, or remove it."
+        if start[4:] in _AVIF:
+            return (
+                "it is AVIF, which this Pillow does not read. Use "
+                '`pip install "pillow>=11.3"`.'
+            )
+    return f"{type(error).__name__}: {error}"
+
+
+def _start(file: ImageFile, size: int) -> bytes:
+    """The first bytes of a file; -1 means all."""
+    if isinstance(file, str | os.PathLike):
+        with open(file, "rb") as opened:
+            return opened.read(size)
+    file.seek(0)
+    start = file.read(size)
+    file.seek(0)
+    return start
+
+
 def _size_inside(
-    box: Rows, path: str | os.PathLike[str], height: int, width: int
+    box: Rows, file: ImageFile, height: int, width: int
 ) -> tuple[int, int]:
     """Height and width of the part of an image that is in a box."""
     left, top, right, bottom = map(int, box)
@@ -97,9 +203,8 @@ def _size_inside(
     if min(size) < 1:
         raise ValueError(
             "The box (left, top, right, bottom) "
-            f"{(left, top, right, bottom)} is outside of the image file "
-            f"{os.fspath(path)!r}, which is {width} pixels wide and {height} "
-            "high."
+            f"{(left, top, right, bottom)} is outside of t{_named(file)[1:]}, "
+            f"which is {width} pixels wide and {height} high."
         )
     return size
 
@@ -107,15 +212,15 @@ def _size_inside(
 def decode_contents(contents: tf.Tensor) -> tf.Tensor:
     """Decodes a JPEG, PNG or GIF file's contents, in any graph.
 
-    Pixels are those of Pillow, to the last bit. For JPEG that takes the
-    accurate cosine transform, where TensorFlow's default is off by up to
-    nine gray levels.
+    Pixels are those of Pillow, to the last bit, and upright. For JPEG that
+    takes the accurate cosine transform, where TensorFlow's default is off by
+    up to nine gray levels.
 
     Returns:
         RGB pixels, (H, W, 3) uint8; a gray image has three equal channels.
         Of an animation the first frame.
     """
-    return _decode(contents, lambda: _decode_any(contents))
+    return _decode(contents, lambda: _decode_gif(contents))
 
 
 def decode_file(path: tf.Tensor, box: tf.Tensor | None = None) -> tf.Tensor:
@@ -128,8 +233,8 @@ def decode_file(path: tf.Tensor, box: tf.Tensor | None = None) -> tf.Tensor:
 
     def decode_other() -> tf.Tensor:
         return tf.cond(
-            tf.reduce_any([_starts_with(contents, x) for x in _NATIVE]),
-            lambda: _decode_any(contents),
+            _starts_with(contents, _GIF),
+            lambda: _decode_gif(contents),
             lambda: tf.numpy_function(_read_rgb, [path], tf.uint8),
         )
 
@@ -144,18 +249,53 @@ def decode_file(path: tf.Tensor, box: tf.Tensor | None = None) -> tf.Tensor:
 def _decode(
     contents: tf.Tensor, decode_other: Callable[[], tf.Tensor]
 ) -> tf.Tensor:
-    """JPEG first, as every condition costs time, and most files are it."""
-    pixels = tf.cond(
-        _starts_with(contents, _JPEG),
-        lambda: tf.io.decode_jpeg(
-            contents, channels=3, dct_method="INTEGER_ACCURATE"
-        ),
-        decode_other,
-    )
+    """JPEG first, as every condition costs time, and most files are it.
+
+    Most of these say at once that they have no EXIF.
+    """
+
+    def decode_not_jpeg() -> tf.Tensor:
+        return tf.cond(
+            _starts_with(contents, _PNG),
+            lambda: upright_in_graph(
+                _decode_png(contents), png_orientation(contents)
+            ),
+            decode_other,
+        )
+
+    def decode_not_plain() -> tf.Tensor:
+        return tf.cond(
+            _starts_with(contents, _JPEG),
+            lambda: upright_in_graph(
+                _decode_jpeg(contents), jpeg_orientation(contents)
+            ),
+            decode_not_jpeg,
+        )
+
+    start = tf.io.decode_raw(contents, tf.uint8, fixed_length=len(_PLAIN_START))
+    is_plain = tf.reduce_all(start & _PLAIN_MASK == _PLAIN_START)
+    pixels = tf.cond(is_plain, lambda: _decode_jpeg(contents), decode_not_plain)
     return tf.ensure_shape(pixels, (None, None, 3))
 
 
-def _decode_any(contents: tf.Tensor) -> tf.Tensor:
+def _decode_jpeg(contents: tf.Tensor) -> tf.Tensor:
+    return tf.io.decode_jpeg(
+        contents, channels=3, dct_method="INTEGER_ACCURATE"
+    )
+
+
+def _decode_png(contents: tf.Tensor) -> tf.Tensor:
+    # The decoder's own limit is three times as large.
+    sides = tf.io.decode_raw(
+        tf.strings.substr(contents, 16, 8), tf.int32, little_endian=False
+    )
+    pixels = tf.reduce_prod(tf.cast(sides, tf.int64))
+    is_small = tf.debugging.assert_less_equal(pixels, np.int64(MOST_PIXELS))
+    with tf.control_dependencies([is_small]):
+        return tf.io.decode_png(contents, channels=3)
+
+
+def _decode_gif(contents: tf.Tensor) -> tf.Tensor:
     return tf.io.decode_image(contents, channels=3, expand_animations=False)
 
 
@@ -163,6 +303,7 @@ def _starts_with(contents: tf.Tensor, start: bytes) -> tf.Tensor:
     return tf.strings.substr(contents, 0, len(start)) == start
 
 
-def _read_rgb(path: bytes) -> Pixels:
-    pixels = read_image(os.fsdecode(path))
+def _read_rgb(path: Any) -> Pixels:
+    # Bytes from a graph, and an array of them otherwise.
+    pixels = read_image(os.fsdecode(np.asarray(path).item()))
     return np.broadcast_to(pixels, (*pixels.shape[:2], 3)).copy()

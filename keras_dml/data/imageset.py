@@ -44,9 +44,10 @@ class ImageSet:
             sequence whose item `i` names label `i`.
         ids: Optional N strings: what the images' source calls them.
         boxes: Optional (N, 4) integers: left, top, right and bottom of the
-            part of each file's image that is the image, in pixels; right
-            and bottom are the first column and row outside of it. What
-            reaches beyond the file's image is cut off.
+            part of each file's image that is the image, in pixels of the
+            image as it is seen, after its EXIF orientation is applied;
+            right and bottom are the first column and row outside of it.
+            What reaches beyond the file's image is cut off.
 
     Raises:
         ValueError: If the images are neither, if the labels are not

@@ -1,0 +1,218 @@
+"""Orientation: which way up the pixels of an image file are, by its EXIF.
+
+Cameras store pixels as the sensor has them, and how the camera was held in
+a tag. The tag is read twice here, by the same rules: in Python for what
+Pillow opens, and in a graph, which is all that a SavedModel has. Only EXIF
+counts, as in browsers; the copy of the tag that XMP may hold does not. What
+is damaged or out of range counts as upright.
+
+Reference:
+    CIPA DC-008 (Exif 2.32), 4.6.4 A, tag 274, and 4.7.2 for JPEG; PNG, third
+    edition, 11.3.4.4 for the chunk `eXIf`.
+"""
+
+import struct
+
+import numpy as np
+import tensorflow as tf
+
+from keras_dml.data.fields import Pixels
+from keras_dml.utils.types import Tensor
+
+_TAG = 274
+_ENTRY = 12
+_HEADER = b"Exif\0\0"
+
+# Types that the value of a tag may have.
+_BYTE, _SHORT, _LONG = 1, 3, 4
+
+# Orientations, as the tag has them, by what makes them upright.
+_TRANSPOSED = (5, 6, 7, 8)
+_MIRRORED = (2, 3, 6, 7)
+_FLIPPED = (3, 4, 7, 8)
+
+
+def exif_orientation(exif: bytes) -> int:
+    """The orientation that an EXIF block has, 1 to 8; 1 if it has none."""
+    tiff = exif.removeprefix(_HEADER)
+    order = {b"II": "<", b"MM": ">"}.get(tiff[:2])
+    try:
+        (start,) = struct.unpack_from(f"{order}4xI", tiff)
+        (count,) = struct.unpack_from(f"{order}H", tiff, start)
+        for at in range(start + 2, start + 2 + _ENTRY * count, _ENTRY):
+            tag, kind, length = struct.unpack_from(f"{order}HHI", tiff, at)
+            if tag == _TAG:
+                letter = {_BYTE: "B", _SHORT: "H", _LONG: "I"}.get(kind)
+                (value,) = struct.unpack_from(f"{order}{letter}", tiff, at + 8)
+                return value if length == 1 and 1 <= value <= 8 else 1
+    except struct.error:
+        pass  # It ends too early, or has an unknown byte order or type.
+    return 1
+
+
+def swaps_sides(orientation: int) -> bool:
+    """Whether an upright image is as wide as its pixels are high."""
+    return orientation in _TRANSPOSED
+
+
+def upright(pixels: Pixels, orientation: int) -> Pixels:
+    """Pixels (H, W, C) as they are to be seen."""
+    if orientation in _TRANSPOSED:
+        pixels = pixels.transpose(1, 0, 2)
+    if orientation in _MIRRORED:
+        pixels = pixels[:, ::-1]
+    if orientation in _FLIPPED:
+        pixels = pixels[::-1]
+    return np.ascontiguousarray(pixels)
+
+
+def upright_in_graph(pixels: Tensor, orientation: Tensor) -> Tensor:
+    """The same of tensors; one that is upright is passed on."""
+
+    def turned() -> Tensor:
+        turned = tf.cond(
+            _is_one_of(orientation, _TRANSPOSED),
+            lambda: tf.transpose(pixels, (1, 0, 2)),
+            lambda: pixels,
+        )
+        flips = [_is_one_of(orientation, x) for x in (_FLIPPED, _MIRRORED)]
+        return tf.reverse(turned, _axes_where(flips))
+
+    return tf.cond(orientation == 1, lambda: pixels, turned)
+
+
+def _is_one_of(orientation: Tensor, those: tuple[int, ...]) -> Tensor:
+    return tf.reduce_any(orientation == tf.constant(those))
+
+
+def _axes_where(flips: list[Tensor]) -> Tensor:
+    return tf.boolean_mask(tf.constant([0, 1]), tf.stack(flips))
+
+
+def jpeg_orientation(contents: Tensor) -> Tensor:
+    """Orientation of a JPEG file's contents, () int32."""
+    end = tf.strings.length(contents)
+
+    def more(start: Tensor, found: Tensor, size: Tensor) -> Tensor:
+        return (start + 4 <= end) & (found < 0)
+
+    def next_segment(
+        start: Tensor, found: Tensor, size: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        head = _bytes_of(contents, start, 4 + len(_HEADER))
+        kind = head[1]
+        is_exif = (kind == 0xE1) & tf.reduce_all(head[4:] == [*_HEADER])
+        # The pixels start (SOS), or the file is over (EOI) or damaged.
+        is_last = (head[0] != 0xFF) | (kind == 0xDA) | (kind == 0xD9)
+        length = 2 + 256 * head[2] + head[3]
+        # Any number of 0xFF may stand before a segment's kind.
+        step = tf.where(kind == 0xFF, 1, length)
+        found = tf.where(is_exif, start + 4 + len(_HEADER), -1)
+        following = tf.where(is_last, end, start + step)
+        return following, found, length - 4 - len(_HEADER)
+
+    # After the two bytes of SOI.
+    return _orientation_in(contents, tf.while_loop(more, next_segment, _at(2)))
+
+
+def png_orientation(contents: Tensor) -> Tensor:
+    """Orientation of a PNG file's contents, () int32."""
+    name = b"eXIf"
+    end = tf.strings.length(contents)
+
+    def more(start: Tensor, found: Tensor, size: Tensor) -> Tensor:
+        return (start >= 0) & (start + 8 <= end) & (found < 0)
+
+    def next_chunk(
+        start: Tensor, found: Tensor, size: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        head = _bytes_of(contents, start, 8)
+        length = _number(head, 0, 4, is_little=False)
+        is_exif = tf.reduce_all(head[4:] == [*name])
+        # Beside its data a chunk has a length, a name and a checksum.
+        following = tf.where(length < 0, end, start + length + 12)
+        return following, tf.where(is_exif, start + 8, -1), length
+
+    def walk() -> Tensor:
+        # After the eight bytes of the signature.
+        found = tf.while_loop(more, next_chunk, _at(8))
+        return _orientation_in(contents, found)
+
+    # Searching for the name is faster than walking along all chunks. It may
+    # be found in other data, too.
+    without = tf.strings.regex_replace(
+        contents, name.decode(), "", replace_global=False
+    )
+    has_name = tf.strings.length(without) < end
+    return tf.cond(has_name, walk, lambda: tf.constant(1))
+
+
+def _at(start: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Where a search begins: nothing is found yet, of no size."""
+    return tf.constant(start), tf.constant(-1), tf.constant(0)
+
+
+def _orientation_in(
+    contents: Tensor, found: tuple[Tensor, Tensor, Tensor]
+) -> Tensor:
+    """That of the EXIF block at a place, of a size; 1 if there is none."""
+    _, start, size = found
+
+    def read() -> Tensor:
+        block = tf.strings.substr(contents, start, tf.maximum(size, 0))
+        return _of_tiff(_padded(block, _MOST))
+
+    return tf.cond(start < 0, lambda: tf.constant(1), read)
+
+
+# No segment of JPEG is longer, and the tag is near the start of its block.
+_MOST = 2**16
+
+
+def _of_tiff(block: Tensor) -> Tensor:
+    """`exif_orientation` of a block's bytes, (`_MOST`,) int32."""
+    is_little = tf.reduce_all(block[:2] == [*b"II"])
+    is_big = tf.reduce_all(block[:2] == [*b"MM"])
+    start = _number(block, 4, 4, is_little)
+    last = _MOST - 2 - _ENTRY
+    is_known = (is_little | is_big) & (start >= 0) & (start <= last)
+    start = tf.where(is_known, start, last)
+    count = _number(block, start, 2, is_little)
+    count = tf.minimum(count, (_MOST - start - 2) // _ENTRY)
+    entries = block[start + 2 : start + 2 + count * _ENTRY]
+    entries = tf.reshape(entries, (-1, _ENTRY))
+    tags = _numbers(entries[:, :2], is_little)
+    # The first entry with the tag counts; without any, one of zeros.
+    entries = tf.boolean_mask(entries, tags == _TAG)
+    entry = tf.pad(entries, [[0, 1], [0, 0]])[0]
+    kind = _number(entry, 2, 2, is_little)
+    length = _number(entry, 4, 4, is_little)
+    sizes = {_BYTE: 1, _SHORT: 2, _LONG: 4}
+    values = [_number(entry, 8, size, is_little) for size in sizes.values()]
+    # One of them at most is left.
+    value = tf.reduce_sum(tf.where(kind == [*sizes], values, 0))
+    is_valid = is_known & (length == 1) & (value >= 1) & (value <= 8)
+    return tf.where(is_valid, value, 1)
+
+
+def _number(
+    block: Tensor, start: Tensor | int, size: int, is_little: Tensor | bool
+) -> Tensor:
+    return _numbers(tf.slice(block, [start], [size])[None], is_little)[0]
+
+
+def _numbers(digits: Tensor, is_little: Tensor | bool) -> Tensor:
+    """Whole numbers of rows of bytes, (N, size) int32; some wrap around."""
+    weights = [256**i for i in range(digits.shape[1])]
+    weights = tf.constant([(x + 2**31) % 2**32 - 2**31 for x in weights])
+    weights = tf.where(is_little, weights, weights[::-1])
+    return tf.reduce_sum(digits * weights, axis=1)
+
+
+def _bytes_of(contents: Tensor, start: Tensor, size: int) -> Tensor:
+    """Bytes of a file, (size,) int32; zeros after its end."""
+    return _padded(tf.strings.substr(contents, start, size), size)
+
+
+def _padded(raw: Tensor, size: int) -> Tensor:
+    return tf.cast(tf.io.decode_raw(raw, "uint8", fixed_length=size), "int32")

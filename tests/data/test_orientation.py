@@ -1,0 +1,196 @@
+"""Tests of EXIF orientations: in Python, in a graph, and wherever images go."""
+
+import io
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image, ImageOps
+
+from keras_dml.data import ImageSet, View, eval_batches, pipeline
+from keras_dml.data.decode import (
+    decode_contents,
+    decode_file,
+    image_size,
+    read_image,
+)
+from keras_dml.data.orientation import (
+    exif_orientation,
+    jpeg_orientation,
+    png_orientation,
+    upright,
+)
+from tests.data.small_images import LABELS, noise, sampler_of
+
+ORIENTATIONS = range(1, 9)
+RNG = np.random.default_rng(0)
+COARSE = Image.fromarray(RNG.integers(0, 256, (4, 5, 3), dtype=np.uint8))
+PIXELS = np.asarray(COARSE.resize((30, 23)))
+
+# What undoes an orientation: that of the stored pixels of an upright image.
+INVERSE = {1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 8, 7: 7, 8: 6}
+
+
+@pytest.fixture(scope="module")
+def decode() -> Callable[[Path], np.ndarray]:
+    function = tf.function(decode_file, autograph=False)
+    return lambda path: function(tf.constant(str(path))).numpy()
+
+
+@pytest.fixture(scope="module")
+def orientation_of() -> Callable[[bytes], int]:
+    signature = [tf.TensorSpec((), "string")]
+    jpeg, png = (
+        tf.function(x, input_signature=signature, autograph=False)
+        for x in (jpeg_orientation, png_orientation)
+    )
+    return lambda file: int((png if file[:1] == b"\x89" else jpeg)(file))
+
+
+def stored(
+    path: Path, pixels: np.ndarray, orientation: int, **options: bool
+) -> None:
+    """Writes an image as a camera that was held in some way."""
+    image = Image.fromarray(upright(pixels, INVERSE[orientation]))
+    if path.suffix == ".tif":
+        image.save(path, tiffinfo={274: orientation})
+        return
+    exif = Image.Exif()
+    exif[274] = orientation
+    image.save(path, exif=exif, **options)
+
+
+def tiff(
+    *entries: tuple[int, int, int, bytes], order: str = "<", start: int = 8
+) -> bytes:
+    """An EXIF block: entries are (tag, type, length, value)."""
+    head = {"<": b"II*\0", ">": b"MM\0*"}[order]
+    block = head + struct.pack(f"{order}I", start) + bytes(start - 8)
+    block += struct.pack(f"{order}H", len(entries))
+    for tag, kind, length, value in entries:
+        block += struct.pack(f"{order}HHI", tag, kind, length)
+        block += value.ljust(4, b"\0")
+    return block + bytes(4)
+
+
+def jpeg_with(block: bytes, before: bytes = b"", pad: bytes = b"") -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(PIXELS).save(file, "JPEG")
+    segment = b"Exif\0\0" + block
+    length = struct.pack(">H", 2 + len(segment))
+    start, rest = file.getvalue()[:2], file.getvalue()[2:]
+    return start + before + pad + b"\xff\xe1" + length + segment + rest
+
+
+def png_with(block: bytes, after_pixels: bool = False) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(PIXELS).save(file, "PNG")
+    content = file.getvalue()
+    at = len(content) - 12 if after_pixels else 33
+    chunk = b"eXIf" + block
+    checksum = struct.pack(">I", zlib.crc32(chunk))
+    length = struct.pack(">I", len(block))
+    return content[:at] + length + chunk + checksum + content[at:]
+
+
+@pytest.mark.parametrize("extension", ["jpg", "png", "webp", "tif"])
+def test_all_cases_are_the_same_pixels(
+    tmp_path: Path, decode, extension: str
+) -> None:
+    path = tmp_path / f"image.{extension}"
+    options = {"lossless": True} if extension == "webp" else {}
+    for orientation in ORIENTATIONS:
+        stored(path, PIXELS, orientation, **options)
+        with Image.open(path) as image:
+            expected = np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
+        assert expected.shape == PIXELS.shape
+        if extension != "jpg":
+            np.testing.assert_array_equal(expected, PIXELS)
+        np.testing.assert_array_equal(read_image(path), expected)
+        np.testing.assert_array_equal(decode(path), expected)
+        np.testing.assert_array_equal(decode_file(str(path)), expected)
+        assert image_size(path) == PIXELS.shape[:2]
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_where_the_tag_may_be(orientation_of, order: str) -> None:
+    def number(x: int, size: str = "H") -> bytes:
+        return struct.pack(order + size, x)
+
+    other = (271, 2, 4, b"abc")
+    blocks = [
+        tiff((274, 3, 1, number(6)), order=order),
+        tiff(other, (274, 3, 1, number(6)), other, order=order),
+        tiff((274, 3, 1, number(6)), order=order, start=40),
+        tiff((274, 4, 1, number(6, "I")), order=order),
+        tiff((274, 1, 1, b"\6"), order=order),
+        tiff((274, 3, 1, number(6)), (274, 3, 1, number(3)), order=order),
+    ]
+    late = b"\xff\xe2" + struct.pack(">H", 40_002) + bytes(40_000)
+    for block in blocks:
+        files = [
+            jpeg_with(block),
+            jpeg_with(block, before=late, pad=b"\xff\xff"),
+            png_with(block),
+            png_with(block, after_pixels=True),
+        ]
+        assert [orientation_of(x) for x in files] == [6] * 4
+        for file in files:
+            pixels = read_image(io.BytesIO(file))
+            assert pixels.shape == (30, 23, 3)
+            np.testing.assert_array_equal(decode_contents(file), pixels)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        b"",
+        b"II*\0",
+        b"garbage that is no TIFF",
+        tiff(),
+        tiff((274, 3, 1, b"\0")),
+        tiff((274, 3, 1, b"\x09")),
+        tiff((274, 3, 2, b"\6\0\6\0")),
+        tiff((274, 5, 1, b"\6")),
+        tiff((274, 3, 1, b"\6"))[:12],
+        tiff((274, 3, 1, b"\6")).replace(b"\10\0\0\0", b"\xff\xff\xff\xff", 1),
+        tiff((274, 3, 1, b"\6")).replace(b"\10\0\0\0", b"\xff\xff\0\0", 1),
+    ],
+)
+def test_damaged_exif_is_upright(orientation_of, block: bytes) -> None:
+    assert exif_orientation(block) == 1
+    for file in (jpeg_with(block), png_with(block), png_with(block, True)):
+        assert orientation_of(file) == 1
+        assert decode_contents(file).shape == PIXELS.shape
+
+
+def test_the_name_of_the_chunk_elsewhere(orientation_of) -> None:
+    file = io.BytesIO()
+    Image.fromarray(PIXELS).save(file, "PNG")
+    assert orientation_of(file.getvalue() + b"eXIf" + bytes(30)) == 1
+
+
+def test_pipelines_see_upright_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With boxes, which are those of upright images, and from a cache."""
+    monkeypatch.setenv("KERAS_DML_HOME", str(tmp_path / "home"))
+    pixels = noise(20, 16, 3)
+    paths = [tmp_path / f"{i}.png" for i in range(len(pixels))]
+    for i, path in enumerate(paths):
+        stored(path, pixels[i], 1 + i % 8)
+    boxes = np.tile([3, 4, 15, 19], (len(pixels), 1))
+    boxed = ImageSet(paths, LABELS, boxes=boxes)
+    parts = ImageSet(pixels[:, 4:19, 3:15], LABELS)
+    np.testing.assert_array_equal(boxed.read(5), parts.read(5))
+    (seen,) = eval_batches(boxed, View((9, 10), 3))
+    np.testing.assert_array_equal(seen, View((9, 10), 3).apply(parts.pixels))
+    batches, same = (
+        next(iter(pipeline(x, sampler_of(x), 9, cache="disk")))[0]
+        for x in (ImageSet(paths, LABELS), ImageSet(pixels, LABELS))
+    )
+    np.testing.assert_array_equal(batches, same)
