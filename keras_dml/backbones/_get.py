@@ -1,6 +1,7 @@
 """`get`: a backbone by name, from a `.keras` file, or given as a model."""
 
 import os
+from typing import Any
 
 import keras
 
@@ -8,78 +9,109 @@ from keras_dml.backbones import applications, presets
 from keras_dml.backbones.convert import load_weights
 from keras_dml.backbones.networks import BACKBONES, with_weights
 from keras_dml.backbones.splitting import lower_part
+from keras_dml.backbones.tokens import image_shape, single_output
 from keras_dml.layers import FrozenBatchNormalization
-from keras_dml.utils.arguments import did_you_mean
+from keras_dml.utils.arguments import check_count, did_you_mean
 from keras_dml.utils.model_copy import copy_model
+
+InputShape = tuple[int | None, ...] | dict[str, tuple[int | None, ...]]
+"""Shape of one example, or of each input by its name."""
 
 
 def get(
     backbone: str | os.PathLike[str] | keras.Model,
     *,
-    input_shape: tuple[int, int, int] | None = None,
+    input_shape: InputShape | None = None,
     weights: str | None = None,
+    output: str | None = None,
+    num_prefix_tokens: int | None = None,
     freeze_batch_norm: bool = False,
     freeze_until: str | None = None,
+    freeze: bool = False,
 ) -> keras.Model:
-    """A backbone: a Keras model from raw images to features.
+    """A backbone: a Keras model from raw examples to features.
 
-    Preprocessing belongs to the weights, so it is part of the backbone:
-    every backbone takes pixels in 0 to 255.
+    Preprocessing belongs to the weights, so it is part of the backbone: a
+    backbone that has a name takes images with pixels in 0 to 255. A model
+    takes what it takes: images, vectors, token ids, or a dict of several
+    inputs.
 
     Args:
         backbone: "small_convnet", "googlenet", "torchvision_googlenet",
             "bn_inception", the name of a network of `keras.applications`
             ("resnet50"), a preset of KerasHub
-            ("hf://timm/resnet50.tv_in1k", "keras_hub:resnet_50_imagenet",
+            ("hf://timm/resnet50.tv_in1k", "keras_hub:dinov2_small",
             "keras_hub:a/folder") or KerasCV
             ("keras_cv:resnet50_imagenet"), the path of a `.keras` file, or
-            a functional Keras model.
+            a Keras model: functional, sequential, or a subclass.
         input_shape: (H, W, C) of the images. By default what the network
             has: (48, 48, 1) for "small_convnet", else (224, 224, 3).
-            Presets mostly take any size, and need one here.
+            Presets mostly take any size, and need one here. A subclassed
+            model that has not been built needs the shape of an example, or
+            a dict of them by input.
         weights: None (random); for a name of `keras.applications`
             "imagenet" or the path of a weights file; for the GoogLeNets and
             "bn_inception" a path, see `convert.load_weights`. A preset
             comes with its weights.
+        output: Of an encoder that returns a dict, the name of the features:
+            by default "sequence_output", the tokens, which a head pools;
+            "pooled_output" is what the encoder makes of them.
+        num_prefix_tokens: Number of tokens in front that are no patch of
+            the image, see `layers.TokenMask`. Known for KerasHub's vision
+            transformers; 0 for others.
         freeze_batch_norm: Whether batch normalization keeps its moving
             statistics while its gamma and beta still train.
         freeze_until: Name of a layer: it and all that it depends on do not
             train.
+        freeze: Whether nothing of the backbone trains. It then runs in
+            inference mode, in training too; `backbones.features` computes
+            what it gives once.
 
     Returns:
-        A functional model, (B, H, W, C) → (B, h, w, C') or (B, C').
+        A functional model to features (B, C), (B, h, w, C) or (B, T, C). A
+        Keras mask of the latter says which tokens count.
 
     Raises:
         ImportError: If the library of a preset is not installed.
         ValueError: If the name is unknown, if the file holds no backbone,
-            if the preset cannot be loaded, if the model's input is not one
-            batch of images of known size, if `weights` is given where it
-            has no meaning, or if `freeze_until` is no layer.
+            if the preset cannot be loaded, if the model's inputs are not
+            known, or its features are none of the above, if `weights`,
+            `output` or `num_prefix_tokens` is given where it has no
+            meaning, or if `freeze_until` is no layer.
         FileNotFoundError: If a path to a `.keras` file does not exist.
     """
-    model = _find(backbone, input_shape, weights)
+    if num_prefix_tokens is not None:
+        check_count(
+            "backbones.get", "num_prefix_tokens", num_prefix_tokens, least=0
+        )
+    model = _functional(_find(backbone, input_shape, weights), input_shape)
+    model = single_output(model, output, num_prefix_tokens)
     _check(model, backbone)
-    if input_shape and tuple(model.input_shape[1:]) != tuple(input_shape):
+    if input_shape and _shapes(model) != _as_shapes(input_shape, model):
         model = _with_input_shape(model, input_shape)
-    if None in model.input_shape[1:]:
+    image = image_shape(model)
+    if image and None in image[1:]:
         raise ValueError(
             "`input_shape` must be given for a backbone that takes images "
             f"of any size. Received: input_shape={input_shape}, and "
-            f"{_describe(backbone)} takes {model.input_shape}. Use for "
-            "instance input_shape=(224, 224, 3)."
+            f"{_describe(backbone)} takes {image}. Use for instance "
+            "input_shape=(224, 224, 3)."
         )
     if freeze_batch_norm:
         model = _with_frozen_batch_norm(model)
+    if freeze_until is not None or freeze:
+        model = _copy(model)
     if freeze_until is not None:
-        model = _with_input_shape(model, model.input_shape[1:])
         for layer in lower_part(model, freeze_until).layers:
             layer.trainable = False
+    if freeze:
+        model.trainable = False
     return model
 
 
 def _find(
     backbone: str | os.PathLike[str] | keras.Model,
-    input_shape: tuple[int, int, int] | None,
+    input_shape: Any,
     weights: str | None,
 ) -> keras.Model:
     name = backbone.lower() if isinstance(backbone, str) else ""
@@ -102,6 +134,12 @@ def _find(
         return presets.build(backbone, input_shape)
     if isinstance(backbone, keras.Model):
         return backbone
+    if not isinstance(backbone, str | os.PathLike):
+        raise ValueError(
+            "`backbone` must be a name, the path of a .keras file, or a "
+            f"Keras model. Received: backbone={backbone!r}. Wrap layers in "
+            "keras.Sequential."
+        )
     return _load(os.fspath(backbone))
 
 
@@ -128,25 +166,106 @@ def _load(path: str) -> keras.Model:
         ) from error
 
 
-def _check(model: keras.Model, backbone: object) -> None:
-    inputs = getattr(model, "inputs", None) or []
-    outputs = getattr(model, "outputs", None) or []
-    received = [x.shape for x in inputs]
-    returned = [x.shape for x in outputs]
-    ranks = [len(x) for x in received], [len(x) for x in returned]
-    if ranks not in (([4], [2]), ([4], [4])):
+def _functional(
+    model: keras.Model, input_shape: InputShape | None
+) -> keras.Model:
+    """A model as a functional one: a subclass is called on inputs."""
+    if getattr(model, "inputs", None):
+        return model
+    shape = input_shape
+    if shape is None and model.built:
+        shape = (model.get_build_config() or {}).get("input_shape")
+        shape = _without_batch(shape)
+    if shape is None:
         raise ValueError(
-            "`backbone` must be a functional model from one batch of images "
-            "(B, H, W, C) to a feature map (B, h, w, C) or features (B, C). "
-            f"Received: {_describe(backbone)} with inputs {received} and "
-            f"outputs {returned}."
+            "`input_shape` must be given for a model that has not been "
+            "built: it does not say what it takes. Received: input_shape="
+            f"None, and the model {model.name!r}. Use the shape of one "
+            'example, (height, width, channels), (10,) or {"a": (10,)}; or '
+            "keras.Model(inputs, model(inputs))."
         )
+    if isinstance(shape, dict):
+        inputs: Any = {k: keras.Input(x, name=k) for k, x in shape.items()}
+    else:
+        inputs = keras.Input(shape, name="inputs")
+    try:
+        outputs = model(inputs)
+    except Exception as error:
+        raise ValueError(
+            "`input_shape` must be that of one example for the model. "
+            f"Received: input_shape={shape}, on which {model.name!r} fails: "
+            f"{error}"
+        ) from error
+    return keras.Model(inputs, outputs, name=model.name)
+
+
+def _without_batch(shape: Any) -> Any:
+    if isinstance(shape, dict):
+        return {name: tuple(x)[1:] for name, x in shape.items()}
+    return None if shape is None else tuple(shape)[1:]
+
+
+def _check(model: keras.Model, backbone: object) -> None:
+    (features,) = model.outputs
+    channels = features.shape[-1]
+    if len(features.shape) in (2, 3, 4) and channels is not None:
+        return
+    raise ValueError(
+        "`backbone` must return features (B, C), a feature map (B, h, w, C) "
+        "or tokens (B, T, C), C being known. Received: "
+        f"{_describe(backbone)} with inputs "
+        f"{[tuple(x.shape) for x in model.inputs]} and output "
+        f"{tuple(features.shape)}."
+    )
+
+
+def _shapes(model: keras.Model) -> list[tuple[int | None, ...]]:
+    return [tuple(x.shape[1:]) for x in model.inputs]
+
+
+def _as_shapes(input_shape: InputShape, model: keras.Model) -> Any:
+    """The given shapes, in the order of a model's inputs."""
+    if not isinstance(input_shape, dict):
+        return [tuple(input_shape)]
+    given = dict(input_shape)
+    ordered = [given.pop(x.name, None) for x in model.inputs]
+    if given or None in ordered:
+        raise ValueError(
+            "`input_shape` must have a shape for every input of the "
+            f"backbone, {[x.name for x in model.inputs]}. Received: "
+            f"input_shape={input_shape}."
+        )
+    return [tuple(x) for x in ordered if x is not None]
 
 
 def _with_input_shape(
-    backbone: keras.Model, input_shape: tuple[int, int, int]
+    backbone: keras.Model, input_shape: InputShape
 ) -> keras.Model:
-    return copy_model(backbone, inputs=keras.Input(input_shape, name="image"))
+    if len(backbone.inputs) > 1:
+        raise ValueError(
+            "`input_shape` must be what a backbone with several inputs "
+            f"takes: {_shapes(backbone)}. Received: input_shape="
+            f"{input_shape}. Leave it out."
+        )
+    (shape,) = _as_shapes(input_shape, backbone)
+    given = backbone.inputs[0]
+    name = "image" if len(shape) == 3 else given.name
+    inputs = keras.Input(shape, dtype=given.dtype, name=name)
+    try:
+        return copy_model(backbone, inputs=inputs)
+    except ValueError as error:
+        raise ValueError(
+            f"`input_shape` must be one that {backbone.name!r} takes. "
+            f"Received: input_shape={input_shape}, and its own is "
+            f"{tuple(given.shape[1:])}: {error}"
+        ) from error
+
+
+def _copy(backbone: keras.Model) -> keras.Model:
+    """A copy to freeze layers of; the model that was given trains on."""
+    if len(backbone.inputs) > 1:
+        return copy_model(backbone)
+    return _with_input_shape(backbone, tuple(backbone.inputs[0].shape[1:]))
 
 
 def _with_frozen_batch_norm(backbone: keras.Model) -> keras.Model:

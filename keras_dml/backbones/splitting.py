@@ -1,5 +1,6 @@
 """Splitting a functional backbone, and copies of it with other layers."""
 
+from collections import Counter
 from typing import Any
 
 import keras
@@ -24,7 +25,36 @@ def lower_part(backbone: keras.Model, last: str) -> keras.Model:
         ValueError: If there is no such layer.
     """
     output = _output(backbone, last)
-    return keras.Model(backbone.inputs[0], output, name=backbone.name)
+    inputs = backbone.inputs[0] if len(backbone.inputs) == 1 else backbone.input
+    return keras.Model(inputs, output, name=backbone.name)
+
+
+def cut_points(backbone: keras.Model) -> list[str]:
+    """Layers that all connections pass through, from below to above.
+
+    At these a backbone can be cut. Left out are those below which, or above
+    which, nothing has weights.
+
+    Args:
+        backbone: A functional model.
+    """
+    depths = sorted(backbone._nodes_by_depth.items(), reverse=True)
+    nodes = [node for _, at in depths for node in at if node.input_tensors]
+    open_ends = [id(x) for node in nodes for x in node.input_tensors]
+    open_ends += [id(x) for x in backbone.outputs]
+    uses = Counter(open_ends)
+    alive = {id(x) for x in backbone.inputs}
+    weighty = [bool(getattr(node.operation, "weights", ())) for node in nodes]
+    found = []
+    for i, node in enumerate(nodes):
+        alive |= {id(x) for x in node.output_tensors}
+        for x in node.input_tensors:
+            uses[id(x)] -= 1
+        alive = {x for x in alive if uses[x] > 0}
+        is_cut = alive == {id(x) for x in node.output_tensors}
+        if is_cut and any(weighty[: i + 1]) and any(weighty[i + 1 :]):
+            found.append(node.operation.name)
+    return found
 
 
 def copy_between(

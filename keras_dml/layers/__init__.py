@@ -16,6 +16,8 @@ from keras_dml.layers.local_response_normalization import (
     LocalResponseNormalization,
 )
 from keras_dml.layers.memory import EmbeddingQueue
+from keras_dml.layers.pooling import FeaturePooling
+from keras_dml.layers.token_mask import TokenMask
 
 __all__ = [
     "AttentionEnsemble",
@@ -24,10 +26,12 @@ __all__ = [
     "Compositor",
     "EmbeddingQueue",
     "EmbeddingSlicer",
+    "FeaturePooling",
     "FrozenBatchNormalization",
     "GateGrouping",
     "GradientReversal",
     "Grouping",
     "LinearGrouping",
     "LocalResponseNormalization",
+    "TokenMask",
 ]

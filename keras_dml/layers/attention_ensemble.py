@@ -7,6 +7,7 @@ from typing import Any, get_args
 import keras
 from keras import layers, ops
 
+from keras_dml.layers.pooling import FeaturePooling
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.model_copy import ModelTemplate
 from keras_dml.utils.serialization import register
@@ -31,8 +32,8 @@ class AttentionEnsemble(layers.Layer):
 
     Args:
         trunk: G without its dense layer: a functional model from one map
-            to features, (B, h', w', C') or (B, C'). The layer owns copies
-            of it, which start from its weights.
+            to features, (B, h', w', C'), (B, T, C') or (B, C'). The layer
+            owns copies of it, which start from its weights.
         attention: C: a functional model from the map to another of the same
             height and width, copied as well. None: no attention.
         embedding_dim: Units of all learners together, D.
@@ -40,7 +41,7 @@ class AttentionEnsemble(layers.Layer):
         shared: Whether all learners share one G, or each has its own.
         stacked: Whether the input holds a map for each learner, stacked
             along the channels, or one for all.
-        pooling: "avg" or "max", of what `trunk` returns.
+        pooling: As for `FeaturePooling`, of what `trunk` returns.
         **kwargs: Passed to `keras.layers.Layer`. `dtype` defaults to
             float32, whatever the global policy. Inside `trunk` and
             `attention` every layer keeps its own.
@@ -49,13 +50,14 @@ class AttentionEnsemble(layers.Layer):
         has_attention: Whether there are masks.
 
     Call arguments:
-        inputs: Map S(x), (B, h, w, C), or (B, h, w, M·C) if `stacked`.
+        inputs: Map S(x), (B, h, w, C), or (B, h, w, M·C) if `stacked`; or
+            tokens, (B, T, C) or (B, T, M·C).
         return_attention_scores: Whether to return the masks too.
 
     Returns:
         (B, M, D / M), float32, unit embeddings of the learners; with
         `return_attention_scores` the pair of it and the masks,
-        (B, M, h, w, C), from 0 to 1.
+        (B, M, h, w, C) or (B, M, T, C), from 0 to 1.
 
     Raises:
         ValueError: If M does not divide D, `pooling` is unknown, `stacked`
@@ -131,8 +133,16 @@ class AttentionEnsemble(layers.Layer):
         self.projections = [
             self._dense(units, f"projection_{k}") for k in copies
         ]
+        # One a trunk, as its power may be trained.
+        self.pools = [
+            FeaturePooling(
+                self.pooling, dtype=self.dtype_policy, name=f"pool_{k}"
+            )
+            for k in copies
+        ]
         for k in copies:
             features_shape = self.trunks[k].output_shape
+            self.pools[k].build(features_shape)
             self.projections[k].build((None, features_shape[-1]))
         self.masks: list[layers.Dense] = []
         if self._attention is not None:
@@ -196,12 +206,7 @@ class AttentionEnsemble(layers.Layer):
         return ops.normalize(parts, axis=-1, epsilon=1e-12)
 
     def _embed_by(self, k: int, maps: Tensor) -> Tensor:
-        features = ops.cast(self.trunks[k](maps), self.compute_dtype)
-        positions = tuple(range(1, len(features.shape) - 1))
-        if positions:
-            pool = ops.mean if self.pooling == "avg" else ops.max
-            features = pool(features, axis=positions)
-        return self.projections[k](features)
+        return self.projections[k](self.pools[k](self.trunks[k](maps)))
 
     def merge(self, parts: Tensor) -> Tensor:
         """The unit embedding of the ensemble.

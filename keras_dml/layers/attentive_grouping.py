@@ -38,7 +38,8 @@ class AttentiveGrouping(Grouping):
         **kwargs: As for `Grouping`.
 
     Returns:
-        As for `Grouping`; the attention sums to 1 over positions.
+        As for `Grouping`; the attention sums to 1 over the positions that
+        count.
 
     Raises:
         ValueError: As for `Grouping`.
@@ -97,11 +98,20 @@ class AttentiveGrouping(Grouping):
             name="value_kernel",
         )
 
-    def group(self, inputs: Tensor) -> tuple[Tensor, Tensor | None]:
+    def group(
+        self, inputs: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
         directions = ops.matmul(self.key_kernel, self.queries)  # (C, P)
         scores = ops.matmul(inputs, directions)  # (B, h, w, P)
+        if mask is not None:
+            # Not −inf: an example without any position would be NaN.
+            scores = ops.where(mask[..., None], scores, -1e30)
+        positions = tuple(range(1, len(scores.shape) - 1))
         attention = ops.exp(
-            scores - ops.logsumexp(scores, axis=(1, 2), keepdims=True)
+            scores - ops.logsumexp(scores, axis=positions, keepdims=True)
         )
-        attended = ops.einsum("bhwp,bhwc->bpc", attention, inputs)
+        if mask is not None:
+            attention = ops.where(mask[..., None], attention, 0.0)
+        equation = "bhwp,bhwc->bpc" if len(positions) == 2 else "btp,btc->bpc"
+        attended = ops.einsum(equation, attention, inputs)
         return ops.matmul(attended, self.value_kernel), attention

@@ -1,17 +1,18 @@
-"""Grouping: one feature map → several sub-embeddings; the peer modules."""
+"""Grouping: positions → several sub-embeddings; the peer modules."""
 
-from typing import Any, get_args
+from typing import Any
 
 import keras
 from keras import layers, ops
 
-from keras_dml.utils.arguments import check_choice, check_count
+from keras_dml.layers.pooling import FeaturePooling, average
+from keras_dml.utils.arguments import check_count
 from keras_dml.utils.serialization import SerializableLayer, register
-from keras_dml.utils.types import Pooling, Shape, Tensor
+from keras_dml.utils.types import Shape, Tensor
 
 
 class Grouping(SerializableLayer):
-    """Base of all grouping modules: (B, h, w, C) → (B, P, d).
+    """Base of all grouping modules: (B, h, w, C) or (B, T, C) → (B, P, d).
 
     A subclass creates its weights in `build`, and computes the groups in
     `group`. They are not made unit here.
@@ -28,13 +29,16 @@ class Grouping(SerializableLayer):
             these weights.
 
     Call arguments:
-        inputs: Feature map, (B, h, w, C).
+        inputs: Feature map, (B, h, w, C), or tokens, (B, T, C). What is
+            said of positions holds for tokens.
         return_attention_scores: Whether to return the weights of
             positions too.
+        mask: (B, h, w) or (B, T), True where a position counts; by default
+            the Keras mask of the inputs, if they have one.
 
     Returns:
         (B, P, d), float32; with `return_attention_scores` the pair of it
-        and the attention, (B, h, w, P).
+        and the attention, (B, h, w, P) or (B, T, P).
 
     Raises:
         ValueError: If a size is not positive, if the input is not a
@@ -61,26 +65,32 @@ class Grouping(SerializableLayer):
         self.group_dim = embedding_dim // num_groups
 
     def channels_of(self, input_shape: Shape) -> int:
-        """C of a feature map's shape.
+        """C of the shape of a feature map or of tokens.
 
         Raises:
-            ValueError: If it is not the shape of a feature map.
+            ValueError: If it is the shape of neither.
         """
-        if len(input_shape) != 4 or input_shape[-1] is None:
+        if len(input_shape) not in (3, 4) or input_shape[-1] is None:
             raise ValueError(
-                f"{type(self).__name__} takes feature maps, (B, h, w, C), C "
-                f"being known. Received: input_shape={input_shape}. Use a "
-                "backbone that does not pool its features."
+                f"{type(self).__name__} takes feature maps, (B, h, w, C), or "
+                "tokens, (B, T, C), C being known. Received: input_shape="
+                f"{input_shape}. Use a backbone that does not pool its "
+                "features."
             )
         channels: int = input_shape[-1]
         return channels
 
-    def group(self, inputs: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Groups, (B, P, d), and attention, (B, h, w, P), or None."""
+    def group(
+        self, inputs: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Groups, (B, P, d), and attention, (B, …, P), or None."""
         raise NotImplementedError
 
     def call(
-        self, inputs: Tensor, return_attention_scores: bool = False
+        self,
+        inputs: Tensor,
+        return_attention_scores: bool = False,
+        mask: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         if return_attention_scores and not self.has_attention:
             raise ValueError(
@@ -88,8 +98,11 @@ class Grouping(SerializableLayer):
                 "return_attention_scores=True. Use AttentiveGrouping or "
                 "GateGrouping."
             )
-        groups, attention = self.group(inputs)
+        groups, attention = self.group(inputs, mask)
         return (groups, attention) if return_attention_scores else groups
+
+    def compute_mask(self, inputs: Tensor, previous_mask: Any) -> None:
+        return None
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (input_shape[0], self.num_groups, self.group_dim)
@@ -105,7 +118,7 @@ class PooledGrouping(Grouping):
     Args:
         embedding_dim: As for `Grouping`.
         num_groups: As for `Grouping`.
-        pooling: "avg" or "max".
+        pooling: As for `FeaturePooling`, of a map or of tokens.
         **kwargs: As for `Grouping`.
 
     Raises:
@@ -128,16 +141,14 @@ class PooledGrouping(Grouping):
         **kwargs: Any,
     ) -> None:
         super().__init__(embedding_dim, num_groups, **kwargs)
-        owner = type(self).__name__
-        check_choice(owner, "pooling", pooling, get_args(Pooling))
         self.pooling = pooling
-        pools = {
-            "avg": layers.GlobalAveragePooling2D,
-            "max": layers.GlobalMaxPooling2D,
-        }
-        self.pool = pools[pooling](
-            data_format="channels_last", dtype=self.dtype_policy, name="pool"
+        self.pool = FeaturePooling(
+            pooling, dtype=self.dtype_policy, name="pool"
         )
+
+    def build(self, input_shape: Shape) -> None:
+        self.channels_of(input_shape)
+        self.pool.build(input_shape)
 
     def dense(
         self, name: str, inputs: int, units: int, **kwargs: Any
@@ -164,6 +175,7 @@ class LinearGrouping(PooledGrouping):
     """
 
     def build(self, input_shape: Shape) -> None:
+        super().build(input_shape)
         self.embed = self.dense(
             "embed",
             self.channels_of(input_shape),
@@ -171,8 +183,10 @@ class LinearGrouping(PooledGrouping):
             use_bias=False,
         )
 
-    def group(self, inputs: Tensor) -> tuple[Tensor, Tensor | None]:
-        flat = self.embed(self.pool(inputs))
+    def group(
+        self, inputs: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        flat = self.embed(self.pool(inputs, mask=mask))
         return ops.reshape(flat, (-1, self.num_groups, self.group_dim)), None
 
 
@@ -198,6 +212,7 @@ class GateGrouping(PooledGrouping):
     has_attention = True
 
     def build(self, input_shape: Shape) -> None:
+        super().build(input_shape)
         channels = self.channels_of(input_shape)
         hidden = max(1, channels // 8)
         self.reduce = self.dense("reduce", channels, hidden)
@@ -209,12 +224,14 @@ class GateGrouping(PooledGrouping):
             "embed", channels, self.group_dim, use_bias=False
         )
 
-    def group(self, inputs: Tensor) -> tuple[Tensor, Tensor | None]:
+    def group(
+        self, inputs: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
         hidden = self.reduce(inputs)
-        masks = [gate(hidden) for gate in self.gates]
-        pooled = [self.pool(mask * inputs) for mask in masks]
+        gates = [gate(hidden) for gate in self.gates]
+        pooled = [self.pool(gate * inputs, mask=mask) for gate in gates]
         groups = self.embed(ops.stack(pooled, axis=1))  # (B, P, d)
-        attention = [ops.mean(mask, axis=-1) for mask in masks]
+        attention = [ops.mean(gate, axis=-1) for gate in gates]
         return groups, ops.stack(attention, axis=-1)
 
 
@@ -235,6 +252,7 @@ class ChannelGrouping(PooledGrouping):
     """
 
     def build(self, input_shape: Shape) -> None:
+        super().build(input_shape)
         channels = self.channels_of(input_shape)
         hidden = max(1, channels // 5)
         relu = {"activation": "relu", "use_bias": False}
@@ -249,11 +267,13 @@ class ChannelGrouping(PooledGrouping):
         ]
         self.embed = self.dense("embed", channels, self.group_dim)
 
-    def group(self, inputs: Tensor) -> tuple[Tensor, Tensor | None]:
-        means = ops.mean(inputs, axis=(1, 2))
+    def group(
+        self, inputs: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        means = average(inputs, mask)
         # A channel's weight is positive and the same at all positions, so
-        # that the mean and the maximum may be taken before weighing.
-        pooled = self.pool(inputs)
+        # that the features may be pooled before they are weighed.
+        pooled = self.pool(inputs, mask=mask)
         weighted = [
             excite(squeeze(means)) * pooled
             for squeeze, excite in zip(

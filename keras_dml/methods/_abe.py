@@ -46,12 +46,17 @@ class EnsembleHead(Head):
         **kwargs: As for `Head`.
 
     Call arguments:
-        features: As the ensemble takes them, (B, h, w, C) or (B, h, w, M·C).
+        features: As the ensemble takes them, (B, h, w, C), (B, T, C), or
+            with M·C channels.
+        mask: None: an ensemble does not know which of its tokens count.
 
     Returns:
         `{"embedding": (B, D), "parts": (B, M, D / M)}`: unit embedding and
         the learners' unit embeddings, float32; with attention also
-        `"attention"`, the masks, (B, M, h, w, C).
+        `"attention"`, the masks, (B, M, h, w, C) or (B, M, T, C).
+
+    Raises:
+        ValueError: If the features have a mask.
     """
 
     def __init__(self, ensemble: AttentionEnsemble, **kwargs: Any) -> None:
@@ -62,7 +67,14 @@ class EnsembleHead(Head):
     def build(self, features_shape: Shape) -> None:
         self.ensemble.build(features_shape)
 
-    def call(self, features: Tensor) -> Tensors:
+    def call(self, features: Tensor, mask: Tensor | None = None) -> Tensors:
+        if mask is not None:
+            raise ValueError(
+                "abe cannot branch in a sequence with a mask, which the "
+                "layers after its branch would not see. Received: features "
+                f"of shape {features.shape} with a mask. Use another method, "
+                "such as attentive_grouping, for texts."
+            )
         attention = {}
         if self.ensemble.has_attention:
             parts, attention["attention"] = self.ensemble(
@@ -228,7 +240,9 @@ def abe(
         branch: Name of the backbone's layer whose output is S(x). The
             default is known for "googlenet" (as in the paper),
             "torchvision_googlenet", "bn_inception", "resnet50" and
-            "small_convnet".
+            "small_convnet". For others the error lists the branch points:
+            those of CLIP's and SigLIP's image towers are their blocks; ViT
+            and DINO of KerasHub have all blocks in one layer, and none.
         attention_end: Name of the layer with which C, the copy of the
             layers after `branch`, ends. Default as for `branch`.
         variant: "abe"; "heads": M copies of G and no attention;
@@ -242,7 +256,7 @@ def abe(
             `data.PairSampler`, an anchor and its own partner.
         tail_noise: Gaussian noise on the kernels of all tails but the
             first, relative to the standard deviation of each kernel.
-        pooling: "avg" or "max", within G.
+        pooling: As for `layers.FeaturePooling`, within G.
         **kwargs: Passed to `MetricModel`.
 
     Returns:
@@ -319,12 +333,26 @@ def _layer(backbone: keras.Model, argument: str, given: str | None) -> str:
         raise ValueError(
             f"`{argument}` of abe must name a layer of a backbone other than "
             f"{tuple(known)}. Received: {argument}=None with backbone "
-            f"{backbone.name!r}. Use for instance the output of the second "
-            "last stage as `branch` and of the last as `attention_end`; "
-            "`[layer.name for layer in backbone.layers]` lists all names."
+            f"{backbone.name!r}. {_branch_points(backbone)}"
         )
     branch, attention_end = known[backbone.name]
     return branch if argument == "branch" else attention_end
+
+
+def _branch_points(backbone: keras.Model) -> str:
+    points = splitting.cut_points(backbone)
+    if len(points) < 2:
+        return (
+            f"Its branch points are {points}, and two are needed: its blocks "
+            "are inside of one layer. Use a backbone whose blocks are layers "
+            "of their own, such as a convolutional network or the image "
+            "towers of CLIP and SigLIP."
+        )
+    return (
+        "Use for instance the output of the second last stage as `branch` "
+        "and of the last as `attention_end`. Its branch points are "
+        f"{', '.join(points)}."
+    )
 
 
 def stacked_copies(lower: keras.Model, count: int, noise: float) -> keras.Model:

@@ -50,7 +50,7 @@ GROUPINGS: dict[str, type[Grouping]] = {
 
 @register
 class GroupedHead(Head):
-    """Feature map → grouping module → P unit groups and their embedding.
+    """Positions → grouping module → P unit groups and their embedding.
 
     Args:
         embedding_dim: Units of all groups, D; each has d = D // P.
@@ -60,13 +60,14 @@ class GroupedHead(Head):
         **kwargs: As for `Head`. A-grouping has no use for `pooling`.
 
     Call arguments:
-        features: (B, h, w, C).
+        features: (B, h, w, C) or (B, T, C).
+        mask: As for `Head`.
 
     Returns:
         `"parts"`: (B, P, d) unit groups. `"embedding"`: (B, P·d), the
         groups side by side, divided by √P, hence unit. For A- and
-        G-grouping also `"attention"`: (B, h, w, P), see `Grouping`.
-        float32.
+        G-grouping also `"attention"`: (B, h, w, P) or (B, T, P), see
+        `Grouping`. float32.
 
     Raises:
         ValueError: If `grouping` is unknown, `key_dim` is given to
@@ -110,15 +111,15 @@ class GroupedHead(Head):
     def build(self, features_shape: Shape) -> None:
         self.module.build(features_shape)
 
-    def call(self, features: Tensor) -> Tensors:
+    def call(self, features: Tensor, mask: Tensor | None = None) -> Tensors:
         # Not pooled: the modules need all positions.
         attention = {}
         if self.module.has_attention:
             groups, attention["attention"] = self.module(
-                features, return_attention_scores=True
+                features, return_attention_scores=True, mask=mask
             )
         else:
-            groups = self.module(features)
+            groups = self.module(features, mask=mask)
         parts = ops.normalize(groups, axis=-1, epsilon=1e-12)
         flat = ops.reshape(parts, (-1, self.num_groups * self.module.group_dim))
         embedding = flat / math.sqrt(self.num_groups)
@@ -214,7 +215,10 @@ def attentive_grouping(
     at can be seen, see `keras_dml.visualization`.
 
     Args:
-        backbone: As for `baseline`; its features are a map.
+        backbone: As for `baseline`; its features are a map or tokens. Of
+            tokens those count that the backbone's mask leaves: of a text
+            the words, of a vision transformer the patches and not the
+            class token, see `layers.TokenMask`.
         embedding_dim: Dimensions of the whole embedding, D. Each group has
             D // P: of 512, three groups use 3 × 170.
         num_groups: Number of groups, P; by default 4, and 1 for N-grouping.
@@ -228,7 +232,7 @@ def attentive_grouping(
         diversity_reduction: "mean" or "sum", see `GroupedObjective`.
         loss_weights: As for `MetricModel`. λ_div is that of "diversity",
             0.01 by default; 0 turns the diversity loss off.
-        pooling: "avg" or "max", for the peers. A-grouping attends instead.
+        pooling: As for `Head`, for the peers. A-grouping attends instead.
         **kwargs: Passed to `MetricModel`.
 
     Returns:

@@ -35,6 +35,7 @@ class EmbeddingHead(Head):
         )
 
     def build(self, features_shape: Shape) -> None:
+        super().build(features_shape)
         self.dense.build((None, features_shape[-1]))
 
     def embed(self, pooled: Tensor) -> Tensors:
@@ -82,7 +83,7 @@ def baseline(
             that it returns, from images (B, H, W, C) to features.
         embedding_dim: Dimensions of the embedding, D.
         loss: A loss of `keras_dml.losses`, or its name, or its config.
-        pooling: "avg" or "max".
+        pooling: As for `Head`: "avg", "max", "gem", "cls" or "none".
         **kwargs: Passed to `MetricModel`.
 
     Returns:

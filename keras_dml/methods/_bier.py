@@ -112,6 +112,7 @@ class BoostedHead(Head):
         )
 
     def build(self, features_shape: Shape) -> None:
+        super().build(features_shape)
         self.dense.build((None, features_shape[-1]))
 
     def embed(self, pooled: Tensor) -> Tensors:
@@ -340,7 +341,7 @@ def bier(
         norm_penalty: λ_w, how strongly the weights of every unit of the
             embedding and of the regressors are kept at length 1, without
             which small weights would satisfy the independence loss.
-        pooling: "avg" or "max".
+        pooling: As for `Head`: "avg", "max", "gem", "cls" or "none".
         **kwargs: Passed to `MetricModel`.
 
     Returns:

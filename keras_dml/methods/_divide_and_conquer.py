@@ -51,6 +51,7 @@ class SlicedHead(Head):
         )
 
     def build(self, features_shape: Shape) -> None:
+        super().build(features_shape)
         self.slicer.build((None, features_shape[-1]))
 
     def embed(self, pooled: Tensor) -> Tensors:
@@ -233,7 +234,7 @@ def divide_and_conquer(
             that of the clusters, for the sampler alone.
         update: "active" (paper, by default) or "all" (released code), see
             `AlternatingObjective`.
-        pooling: "avg" or "max".
+        pooling: As for `Head`: "avg", "max", "gem", "cls" or "none".
         **kwargs: Passed to `MetricModel`.
 
     Returns:

@@ -3,8 +3,8 @@
 from typing import Any, get_args
 
 import keras
-from keras import ops
 
+from keras_dml.layers import FeaturePooling
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.serialization import SerializableLayer
 from keras_dml.utils.types import Pooling, Shape, Shapes, Tensor, Tensors
@@ -13,26 +13,32 @@ from keras_dml.utils.types import Pooling, Shape, Shapes, Tensor, Tensors
 class Head(SerializableLayer):
     """Base of all heads: backbone features → dict of named outputs.
 
-    Subclasses implement `embed`, and `build` for the backbone's shape. The
-    dict always has `"embedding"`, (B, D), unit rows, float32; methods add
-    what their objectives need under names that all methods share
-    (`"parts"`: (B, K, d) unit sub-embeddings). Call arguments are the same
-    for all.
+    Subclasses implement `embed`, and `build` for the backbone's shape,
+    which calls that of this class if it pools. The dict always has
+    `"embedding"`, (B, D), unit rows, float32; methods add what their
+    objectives need under names that all methods share (`"parts"`: (B, K, d)
+    unit sub-embeddings). Call arguments are the same for all.
 
     Args:
-        pooling: How a (B, h, w, C) feature map becomes (B, C) features:
-            "avg" or "max". Features that come pooled are left alone.
+        pooling: How a map (B, h, w, C) or tokens (B, T, C) become (B, C)
+            features: "avg", "max", "gem" (with a trainable power), "cls"
+            (the first token) or "none" (they come pooled), see
+            `layers.FeaturePooling`. Features that come pooled are left
+            alone by "avg" and "max" too.
         **kwargs: Passed to `keras.layers.Layer`. `dtype` defaults to
             float32, whatever the global policy.
 
     Call arguments:
-        features: (B, h, w, C) or (B, C).
+        features: (B, h, w, C), (B, T, C) or (B, C).
+        mask: Which positions count; by default the Keras mask of the
+            features, if they have one.
 
     Returns:
         A dict of tensors.
 
     Raises:
-        ValueError: If `pooling` is unknown.
+        ValueError: If `pooling` is unknown, or does not go with the
+            features.
     """
 
     def __init__(self, pooling: str = "avg", **kwargs: Any) -> None:
@@ -41,23 +47,28 @@ class Head(SerializableLayer):
         owner = type(self).__name__
         check_choice(owner, "pooling", pooling, get_args(Pooling))
         self.pooling = pooling
+        self.feature_pooling = FeaturePooling(
+            pooling, dtype=self.dtype_policy, name="pool"
+        )
 
-    def call(self, features: Tensor) -> Tensors:
-        return self.embed(self.pool(features))
+    def build(self, features_shape: Shape) -> None:
+        """Creates the weights; a subclass that pools calls this one too.
 
-    def pool(self, features: Tensor) -> Tensor:
-        """(B, h, w, C) → (B, C); pooled features pass unchanged."""
-        if len(features.shape) == 2:
-            return features
-        if self.pooling == "avg":
-            return ops.mean(features, axis=(1, 2))
-        # The gradient of `ops.max` looks for what equals the maximum, and
-        # divides by their number: XLA may round the two differently, find
-        # none, and give NaN. An index cannot be missed.
-        batch, height, width, channels = ops.shape(features)
-        positions = ops.reshape(features, (batch, height * width, channels))
-        highest = ops.argmax(positions, axis=1)[:, None]
-        return ops.take_along_axis(positions, highest, axis=1)[:, 0]
+        Args:
+            features_shape: Shape of the backbone's features.
+        """
+        self.feature_pooling.build(features_shape)
+
+    def call(self, features: Tensor, mask: Tensor | None = None) -> Tensors:
+        return self.embed(self.pool(features, mask))
+
+    def pool(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Features → (B, C); pooled features pass unchanged."""
+        pooled: Tensor = self.feature_pooling(features, mask=mask)
+        return pooled
+
+    def compute_mask(self, inputs: Tensor, previous_mask: Any) -> None:
+        return None
 
     def embed(self, pooled: Tensor) -> Tensors:
         """The named outputs for pooled features, (B, C)."""

@@ -132,12 +132,14 @@ class MetricModel(keras.Model):
         Two views, `{"image": ..., "image2": ...}`, give those of the first,
         and of the second those of the momentum network.
         """
-        if isinstance(inputs, dict):
+        if isinstance(inputs, dict) and "image2" in inputs:
             first = self.outputs_of(inputs["image"], training=training)
             if self.momentum_encoder is None:
                 return first
             return {**first, **self.momentum_encoder(inputs["image2"])}
-        features = self.backbone(inputs, training=training)
+        # A frozen backbone is as in a test: its dropout, too, is off.
+        trains = training and self.backbone.trainable
+        features = self.backbone(inputs, training=trains)
         outputs: Tensors = self.head(features, training=training)
         return outputs
 
@@ -296,10 +298,14 @@ class MetricModel(keras.Model):
 
 
 def _check_view(view: View | None, backbone: keras.Model) -> None:
-    expected = tuple(backbone.input_shape[1:])
-    if view is not None and (*view.size, view.channels) != expected:
+    if view is None:
+        return
+    shape = backbone.input_shape
+    expected = shape[1:] if isinstance(shape, tuple) else shape
+    if (*view.size, view.channels) != expected:
         raise ValueError(
             "`view` of MetricModel must have the size and channels of its "
             f"backbone's input. Received: view={view}, input {expected}. "
-            f"Use View({expected[:2]}, {expected[2]}, …)."
+            "Use View((height, width), channels, …), or leave it out where "
+            "the input is no image."
         )

@@ -45,7 +45,14 @@ class Named(Section):
 
 @keys_of(
     backbones.get,
-    ("input_shape", "weights", "freeze_batch_norm", "freeze_until"),
+    (
+        "input_shape",
+        "weights",
+        "output",
+        "num_prefix_tokens",
+        "freeze_batch_norm",
+        "freeze_until",
+    ),
 )
 class Backbone(Named):
     """See `keras_dml.backbones.get`."""

@@ -20,23 +20,25 @@ def copy_model(
     """A copy of a model with layers of its own and the same weights.
 
     Args:
-        model: A functional or sequential model with one input. It is left
-            as it is.
+        model: A functional or sequential model. It is left as it is.
         clone_function: What becomes of each layer, as for
             `keras.models.clone_model`; it may change no weight's shape.
         name: Name of the copy, by default that of the model.
-        inputs: The input of the copy; by default one like the model's.
+        inputs: The input of the copy, if the model has one; by default one
+            like the model's.
         **kwargs: Passed to `keras.models.clone_model`.
     """
-    given = model.inputs[0]
-    if inputs is None:
-        inputs = keras.Input(
-            batch_shape=given.shape, dtype=given.dtype, name="features"
-        )
-    packed: Any = inputs
-    if not isinstance(model, keras.Sequential):
-        # Keras wants a list of one where the model has such an input.
-        packed = keras.tree.pack_sequence_as(model.input, [inputs])
+    packed: Any = None  # Inputs like those of the model.
+    if len(model.inputs) == 1:
+        given = model.inputs[0]
+        if inputs is None:
+            inputs = keras.Input(
+                batch_shape=given.shape, dtype=given.dtype, name="features"
+            )
+        packed = inputs
+        if not isinstance(model, keras.Sequential):
+            # Keras wants a list of one where the model has such an input.
+            packed = keras.tree.pack_sequence_as(model.input, [inputs])
     copy = keras.models.clone_model(model, packed, clone_function, **kwargs)
     copy.name = name or model.name
     copy.set_weights(model.get_weights())

@@ -35,5 +35,7 @@ Share: TypeAlias = Annotated[float, Ge(0), Le(1)]
 Fraction: TypeAlias = Annotated[float, Gt(0), Lt(1)]
 """A share of something that is neither none of it nor all."""
 
-Pooling: TypeAlias = Literal["avg", "max"]
+Pooling: TypeAlias = Literal["avg", "max", "gem", "cls", "none"]
+"""How features become one vector, see `layers.FeaturePooling`."""
+
 Reduction: TypeAlias = Literal["mean", "sum"]

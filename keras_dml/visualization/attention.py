@@ -1,15 +1,18 @@
 """Attention: what groups and learners look at, as arrays and as figures."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_dml.backbones.tokens import image_shape, patch_grid
 from keras_dml.data import View
 from keras_dml.data.fields import Pixels
 from keras_dml.data.pictures import class_name, seen
+from keras_dml.layers import TokenMask
 from keras_dml.utils.arguments import check_count, check_not_empty
 from keras_dml.utils.types import FloatArray, Rows, Tensor
 from keras_dml.visualization.canvas import head, new_figure, show_image
@@ -37,6 +40,9 @@ def attention_maps(
     maps, (B, h, w, P), as of attentive grouping with A- and G-grouping, or
     masks with a value for each channel, (B, P, h, w, C), as of
     attention-based ensembles; these count with their mean over channels.
+    Of tokens, (B, T, …) in place of (B, h, w, …), those are drawn that are
+    patches of the image, on their grid; the class token and registers are
+    left out.
 
     Args:
         model: A `MetricModel`.
@@ -50,7 +56,7 @@ def attention_maps(
 
     Raises:
         ValueError: If there are no images, or the model gives no
-            attention.
+            attention, or one over tokens that are on no grid.
 
     Reference:
         Xu et al., "Towards Improved and Interpretable Deep Metric Learning
@@ -64,15 +70,48 @@ def attention_maps(
             f"{sorted(outputs)}. Use for instance "
             'methods.attentive_grouping(backbone, grouping="A").'
         )
-    return predict(model, images, _maps, batch_size, progress)["maps"]
+    shape = model.backbone.output_shape
+    places = _patches(model) if len(shape) == 3 else None
+    chosen = partial(_maps, rank=len(shape), places=places)
+    return predict(model, images, chosen, batch_size, progress)["maps"]
 
 
-def _maps(outputs: dict[str, Tensor]) -> dict[str, Tensor]:
+def _maps(
+    outputs: dict[str, Tensor], rank: int, places: tuple[int, int, int] | None
+) -> dict[str, Tensor]:
     attention = ops.cast(outputs["attention"], "float32")
-    if len(attention.shape) == 5:
-        masks = ops.mean(attention, axis=-1)  # (B, P, h, w)
-        attention = ops.transpose(masks, (0, 2, 3, 1))
+    if len(attention.shape) > rank:
+        masks = ops.mean(attention, axis=-1)  # (B, P, h, w) or (B, P, T)
+        attention = ops.moveaxis(masks, 1, -1)
+    if places is not None:
+        prefix, height, width = places
+        patches = attention[:, prefix:]
+        groups = attention.shape[-1]
+        attention = ops.reshape(patches, (-1, height, width, groups))
     return {"maps": attention}
+
+
+def _patches(model: keras.Model) -> tuple[int, int, int]:
+    """Tokens in front of the patches, and the height and width of the grid."""
+    count = model.backbone.output_shape[1]
+    grid, prefix = None, 0
+    for layer in model._flatten_layers():
+        if isinstance(layer, TokenMask):
+            grid, prefix = layer.grid, layer.num_prefix_tokens
+    image = image_shape(model.backbone)
+    if grid is None and image is not None:
+        grid = patch_grid(count, *image[1:3])
+    if grid is None:
+        raise ValueError(
+            "`model` of attention_maps must attend to a map, or to tokens "
+            f"that are the patches of an image. Received: {model!r} with "
+            f"{count} tokens of {model.backbone.input_shape}. Use "
+            "`backbones.get(…, num_prefix_tokens=1)` if the first is a class "
+            'token, or `head_outputs(model, examples, ["attention"])` for '
+            "the numbers."
+        )
+    height, width = grid
+    return prefix, height, width
 
 
 def resize_maps(maps: FloatArray, size: tuple[int, int]) -> FloatArray:

@@ -153,10 +153,10 @@ def test_a_file_that_is_no_keras_file(tmp_path) -> None:
 
 
 def test_a_model_that_is_no_backbone(tmp_path) -> None:
-    model = keras.Sequential([keras.Input((7,)), keras.layers.Dense(2)])
-    path = tmp_path / "classifier.keras"
+    model = keras.Sequential([keras.Input((4, 4, 4, 7)), keras.layers.ReLU()])
+    path = tmp_path / "volumes.keras"
     model.save(path)
-    with pytest.raises(ValueError, match="classifier.keras.*(None, 7)"):
+    with pytest.raises(ValueError, match="volumes.keras.*(None, 4, 4, 4, 7)"):
         backbones.get(path)
 
 

@@ -149,6 +149,7 @@ def backbone(
     weights: str | None,
     freeze_batch_norm: bool,
     freeze_until: str | None,
+    **others: Any,
 ) -> keras.Model:
     """As `backbones.get`, without files and downloads; made once.
 
@@ -164,6 +165,7 @@ def backbone(
         input_shape=input_shape,
         freeze_batch_norm=freeze_batch_norm,
         freeze_until=freeze_until if whole else None,
+        **others,
     )
 
 

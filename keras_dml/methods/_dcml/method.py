@@ -134,7 +134,7 @@ def dcml(
         compositor_initializer: Initializer of the compositors, a standard
             normal distribution as in the paper. It saturates the softmax
             where sub-embeddings are long; `input_norm` prevents it.
-        pooling: "avg" or "max".
+        pooling: As for `Head`: "avg", "max", "gem", "cls" or "none".
         loss_weights: As for `MetricModel`. λ_r, "reinforcement", is 0.05
             by default; 0 leaves the self-reinforcement out (Table 1).
         **kwargs: Passed to `MetricModel`.

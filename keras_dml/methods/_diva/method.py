@@ -80,6 +80,7 @@ class TaskHead(Head):
         ]
 
     def build(self, features_shape: Shape) -> None:
+        super().build(features_shape)
         for head in self.heads:
             head.build((None, features_shape[-1]))
 
@@ -202,7 +203,7 @@ def diva(
         reduction: "mean" or "sum", of c over dimensions.
         test_weights: Weight of each task's embedding in the whole: (.5, 1,
             1, 1) for CUB, (.5, 2, 2, 2) for Cars, all 1 (default) for SOP.
-        pooling: "avg" or "max".
+        pooling: As for `Head`: "avg", "max", "gem", "cls" or "none".
         loss_weights: Weights of single terms, which replace those by
             `alpha` and `rho`.
         **kwargs: Passed to `MetricModel`.

@@ -1,0 +1,143 @@
+"""Outputs of encoders: one of several, and which of its tokens count."""
+
+import keras
+
+from keras_dml.layers import TokenMask
+from keras_dml.utils.registry import check_known
+from keras_dml.utils.types import Shape
+
+SEQUENCE, POOLED, PADDING = "sequence_output", "pooled_output", "padding_mask"
+"""Names that KerasHub gives to outputs of encoders and to an input."""
+
+
+def single_output(
+    model: keras.Model,
+    output: str | None = None,
+    num_prefix_tokens: int | None = None,
+) -> keras.Model:
+    """A functional model with one output, whose tokens say which count.
+
+    Args:
+        model: A functional model. It is left as it is.
+        output: Name of the output, of those of a dict. By default
+            "sequence_output", "pooled_output", or the only one.
+        num_prefix_tokens: As for `TokenMask`. By default that of a vision
+            transformer of KerasHub, and else 0.
+
+    Returns:
+        The model itself where nothing is to be done; else one that shares
+        its layers.
+
+    Raises:
+        ValueError: If there is no such output, or if tokens are counted
+            in an output without.
+    """
+    features = _chosen(model, output)
+    is_sequence = len(features.shape) == 3
+    if num_prefix_tokens is not None and not is_sequence:
+        raise ValueError(
+            "`num_prefix_tokens` is for backbones whose features are "
+            f"tokens, (B, T, C). Received: num_prefix_tokens="
+            f"{num_prefix_tokens}, and {model.name!r} returns features of "
+            f"shape {features.shape}. Leave it out."
+        )
+    marked = features
+    if is_sequence:
+        marked = _with_mask(model, features, num_prefix_tokens)
+    if isinstance(model, keras.Sequential):
+        inputs, is_dict = model.inputs[0], False
+    else:
+        # A dict of one input would have to be given as such.
+        is_one = len(model.inputs) == 1
+        inputs = model.inputs[0] if is_one else model.input
+        is_dict = is_one and isinstance(model.input, dict)
+    if len(model.outputs) == 1 and marked is model.outputs[0] and not is_dict:
+        return model
+    return keras.Model(inputs, marked, name=model.name)
+
+
+def image_shape(model: keras.Model) -> Shape | None:
+    """(None, H, W, C) if a model takes one batch of images, else None."""
+    shapes = [tuple(x.shape) for x in model.inputs]
+    return shapes[0] if len(shapes) == 1 and len(shapes[0]) == 4 else None
+
+
+def patch_grid(
+    num_patches: int | None, height: int | None, width: int | None
+) -> tuple[int, int] | None:
+    """The grid of square patches that cuts an image into so many.
+
+    Returns:
+        (h, w), or None if there is none. `patch_grid(196, 224, 224)` is
+        (14, 14).
+    """
+    if num_patches is None or height is None or width is None:
+        return None
+    for h in range(1, num_patches + 1):
+        w, rest = divmod(num_patches, h)
+        if not rest and height % h == 0 and height // h * w == width:
+            return h, w
+    return None
+
+
+def _chosen(model: keras.Model, output: str | None) -> keras.KerasTensor:
+    is_sequential = isinstance(model, keras.Sequential)
+    outputs = model.outputs if is_sequential else model.output
+    if isinstance(outputs, dict):
+        if output is not None:
+            check_known(f"`output` of {model.name!r}", output, outputs)
+            return outputs[output]
+        for name in (SEQUENCE, POOLED, *outputs):
+            if name in outputs and (len(outputs) == 1 or name in _DEFAULTS):
+                return outputs[name]
+        raise ValueError(
+            f"`output` must name one of the outputs of {model.name!r}, "
+            f"{tuple(outputs)}. Received: output=None. Use output="
+            f"{next(iter(outputs))!r}, or another."
+        )
+    if output is not None:
+        raise ValueError(
+            "`output` is for encoders that return a dict. Received: output="
+            f"{output!r}, and {model.name!r} returns one tensor. Leave it out."
+        )
+    if len(model.outputs) != 1:
+        shapes = [tuple(x.shape) for x in model.outputs]
+        raise ValueError(
+            "`backbone` must have one output, or a dict of them. Received: "
+            f"{model.name!r} with outputs of shapes {shapes}. Use "
+            "keras.Model(model.inputs, model.outputs[0])."
+        )
+    return model.outputs[0]
+
+
+_DEFAULTS = (SEQUENCE, POOLED)
+
+
+def _with_mask(
+    model: keras.Model,
+    tokens: keras.KerasTensor,
+    num_prefix_tokens: int | None,
+) -> keras.KerasTensor:
+    if num_prefix_tokens is None and any(
+        isinstance(layer, TokenMask) for layer in model.layers
+    ):
+        return tokens
+    image = image_shape(model)
+    count = tokens.shape[1]
+    grid = None
+    patches = getattr(model, "patch_size", None)
+    if num_prefix_tokens is None and image and patches and count:
+        # KerasHub's: what is not a patch stands in front.
+        sides = (patches, patches) if isinstance(patches, int) else patches
+        grid = (image[1] // sides[0], image[2] // sides[1])
+        num_prefix_tokens = count - grid[0] * grid[1]
+    prefix = num_prefix_tokens or 0
+    if image and grid is None and count:
+        grid = patch_grid(count - prefix, *image[1:3])
+    padding = [
+        x for x in model.inputs if x.name == PADDING and len(x.shape) == 2
+    ]
+    if not prefix and not padding:
+        return tokens
+    layer = TokenMask(prefix, grid, dtype=tokens.dtype, name="token_mask")
+    return layer([tokens, padding[0]] if padding else tokens)

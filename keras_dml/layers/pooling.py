@@ -1,0 +1,170 @@
+"""FeaturePooling: a feature map, or a sequence of tokens, to one vector."""
+
+from typing import Any, get_args
+
+import keras
+from keras import ops
+
+from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.serialization import SerializableLayer, register
+from keras_dml.utils.types import Pooling, Shape, Tensor
+
+SMALLEST = 1e-6
+"""What smaller activations count as in GeM: 0 has no logarithm."""
+
+INITIAL_P = 3.0
+"""p of GeM before training, as in the paper."""
+
+
+@register
+class FeaturePooling(SerializableLayer):
+    """Pools over the positions of a map, or over tokens: (B, …, C) → (B, C).
+
+    With x_i the features at the N positions that the mask leaves:
+
+        avg:  1/N Σ_i x_i
+        max:  max_i x_i
+        gem:  (1/N Σ_i max(x_i, 1e-6)^p)^(1/p), p trainable, 3 at first
+        cls:  the first token
+        none: features that come pooled, (B, C)
+
+    "gem" lies between "avg" (p = 1) and "max" (p → ∞). It is made for
+    activations that are not negative: what is below 1e-6 counts as 1e-6.
+
+    Args:
+        pooling: "avg", "max", "gem", "cls" or "none".
+        **kwargs: Passed to `keras.layers.Layer`. `dtype` defaults to
+            float32, whatever the global policy.
+
+    Call arguments:
+        features: (B, h, w, C), (B, T, C) or (B, C). The latter pass
+            unchanged with "avg", "max" and "none".
+        mask: (B, T) or (B, h, w), True where a position counts. By default
+            the Keras mask of the features, if they have one. "cls" takes
+            the first token whatever the mask says. If no position of an
+            example counts, its result is 0.
+
+    Returns:
+        (B, C).
+
+    Raises:
+        ValueError: If `pooling` is unknown, or does not go with the shape
+            of the features.
+
+    Reference:
+        Radenović et al., "Fine-tuning CNN Image Retrieval with No Human
+        Annotation", TPAMI 2018, Eq. 3, https://arxiv.org/abs/1711.02512
+        ("gem").
+    """
+
+    def __init__(self, pooling: str = "avg", **kwargs: Any) -> None:
+        kwargs.setdefault("dtype", "float32")
+        super().__init__(**kwargs)
+        check_choice("FeaturePooling", "pooling", pooling, get_args(Pooling))
+        self.pooling = pooling
+
+    def build(self, input_shape: Shape) -> None:
+        self._check(input_shape)
+        if self.pooling == "gem":
+            self.p = self.add_weight(
+                shape=(),
+                initializer=keras.initializers.Constant(INITIAL_P),
+                name="p",
+            )
+
+    def _check(self, shape: Shape) -> None:
+        rank = len(shape)
+        allowed = {"gem": (3, 4), "cls": (3,), "none": (2,)}
+        if rank in allowed.get(self.pooling, (2, 3, 4)):
+            return
+        needed = {
+            "gem": "a map (B, h, w, C) or tokens (B, T, C)",
+            "cls": "tokens (B, T, C)",
+            "none": "features that come pooled, (B, C)",
+        }.get(self.pooling, "(B, h, w, C), (B, T, C) or (B, C)")
+        raise ValueError(
+            f"`pooling={self.pooling!r}` takes {needed}. Received: features "
+            f"of shape {tuple(shape)}. Use "
+            f"{_instead(self.pooling, rank)}."
+        )
+
+    def call(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
+        self._check(features.shape)
+        if len(features.shape) == 2:
+            return features
+        if self.pooling == "cls":
+            return features[:, 0]
+        if self.pooling == "avg":
+            return average(features, mask)
+        features, weights = _positions(features, mask)
+        pooled = (
+            _maximum(features, weights)
+            if self.pooling == "max"
+            else _generalized_mean(features, weights, self.p)
+        )
+        if weights is None:
+            return pooled
+        return pooled * ops.max(weights, axis=1)  # 0 where nothing counts.
+
+    def compute_mask(self, inputs: Tensor, previous_mask: Any) -> None:
+        return None
+
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        return (input_shape[0], input_shape[-1])
+
+
+def average(features: Tensor, mask: Tensor | None) -> Tensor:
+    """The mean over positions, (B, …, C) → (B, C), of those of a mask."""
+    if mask is None:
+        return ops.mean(features, axis=tuple(range(1, len(features.shape) - 1)))
+    features, weights = _positions(features, mask)
+    count = ops.maximum(ops.sum(weights, axis=1), 1)
+    return ops.sum(features * weights, axis=1) / count
+
+
+def _positions(
+    features: Tensor, mask: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """Features, (B, N, C), and which of them count, (B, N, 1), 0 or 1."""
+    if len(features.shape) == 4:
+        batch, height, width, channels = ops.shape(features)
+        features = ops.reshape(features, (batch, height * width, channels))
+        if mask is not None:
+            mask = ops.reshape(mask, (batch, height * width))
+    if mask is None:
+        return features, None
+    return features, ops.cast(mask, features.dtype)[..., None]
+
+
+def _maximum(features: Tensor, weights: Tensor | None) -> Tensor:
+    # The gradient of `ops.max` looks for what equals the maximum, and
+    # divides by their number: XLA may round the two differently, find
+    # none, and give NaN. An index cannot be missed.
+    compared = features
+    if weights is not None:
+        lowest = ops.full_like(features, -float("inf"))
+        compared = ops.where(weights > 0, features, lowest)
+    highest = ops.argmax(compared, axis=1)[:, None]
+    return ops.take_along_axis(features, highest, axis=1)[:, 0]
+
+
+def _generalized_mean(
+    features: Tensor, weights: Tensor | None, p: Tensor
+) -> Tensor:
+    # By logarithms, in which no p is too large for float32.
+    scaled = p * ops.log(ops.maximum(features, SMALLEST))
+    if weights is None:
+        count = ops.cast(ops.shape(features)[1], features.dtype)
+    else:
+        # Not −inf: an example without any position would be NaN.
+        scaled = ops.where(weights > 0, scaled, -1e30)
+        count = ops.maximum(ops.sum(weights, axis=1), 1)
+    return ops.exp((ops.logsumexp(scaled, axis=1) - ops.log(count)) / p)
+
+
+def _instead(pooling: str, rank: int) -> str:
+    if rank == 2:
+        return 'pooling="avg", which leaves them as they are'
+    if pooling == "cls" and rank == 4:
+        return 'pooling="avg", "max" or "gem"'
+    return 'pooling="avg"'

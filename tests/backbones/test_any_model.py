@@ -1,0 +1,300 @@
+"""Encoders of any kind as backbones: inputs, outputs, masks."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_dml import backbones, methods
+from keras_dml.backbones.tokens import patch_grid
+from keras_dml.methods import METHODS
+from keras_dml.visualization import attention_maps
+from tests.conftest import blobs
+
+IDS = np.array([[1, 2, 3, 0], [4, 0, 0, 0], [5, 6, 0, 0], [7, 8, 3, 4]])
+
+
+def vectors() -> keras.Model:
+    return keras.Sequential(
+        [keras.Input((6,)), keras.layers.Dense(4, "relu")], name="vectors"
+    )
+
+
+def words(**kwargs) -> keras.Model:
+    """Token ids, 0 of them padding → (B, T, C) with a mask."""
+    inputs = keras.Input((None,), dtype="int32", name="ids")
+    x = keras.layers.Embedding(20, 4, mask_zero=True, name="table")(inputs)
+    x = keras.layers.Dense(4, "relu")(x)
+    return keras.Model(inputs, x, name="words", **kwargs)
+
+
+def two_inputs(output=None) -> keras.Model:
+    """As encoders of KerasHub: a dict in, a dict out, and a padding mask."""
+    ids = keras.Input((4,), dtype="int32", name="token_ids")
+    padding = keras.Input((4,), dtype="int32", name="padding_mask")
+    x = keras.layers.Embedding(9, 4)(ids)
+    pooled = keras.layers.Dense(3)(x[:, 0])
+    outputs = {"pooled_output": pooled, "sequence_output": x}
+    model = keras.Model(
+        {"token_ids": ids, "padding_mask": padding}, outputs, name="text"
+    )
+    return backbones.get(model, output=output)
+
+
+def patches(prefix: int = 1) -> keras.Model:
+    """A class token and 4×4 patches of 16×16 images → (B, 17, 8)."""
+    inputs = keras.Input((16, 16, 1), name="image")
+    x = keras.layers.Conv2D(8, 4, strides=4, name="patch")(inputs)
+    x = keras.layers.Reshape((16, 8))(x)
+    if prefix:
+        front = keras.layers.Dense(8, name="front")(x[:, :prefix])
+        x = keras.layers.Concatenate(axis=1)([front, x])
+    x = keras.layers.Dense(8, "relu", name="block")(x)
+    return keras.Model(inputs, x, name="patches")
+
+
+@keras.saving.register_keras_serializable("tests")
+class Subclass(keras.Model):
+    """No functional model: its `call` says what it does."""
+
+    def __init__(self, **kwargs) -> None:
+        super().__init__(**kwargs)
+        self.dense = keras.layers.Dense(4, "relu")
+
+    def call(self, inputs):
+        return self.dense(inputs)
+
+
+def x_of(model: keras.Model) -> dict | np.ndarray:
+    rng = np.random.default_rng(0)
+    if len(model.inputs) > 1:
+        return {"token_ids": IDS, "padding_mask": (IDS > 0).astype("int32")}
+    shape = model.inputs[0].shape
+    if model.inputs[0].dtype == "int32":
+        return IDS
+    return rng.normal(size=(4, *shape[1:])).astype("float32")
+
+
+def train_step(model: keras.Model, x, jit: bool = False) -> dict[str, float]:
+    model.compile(keras.optimizers.SGD(0.1), jit_compile=jit)
+    y = np.array([0, 0, 1, 1])
+    data = tf.data.Dataset.from_tensor_slices((x, y)).batch(4)
+    return model.fit(data, verbose=0).history
+
+
+KINDS = {
+    "vectors": vectors,
+    "words": words,
+    "text": two_inputs,
+    "patches": lambda: backbones.get(patches(), num_prefix_tokens=1),
+    "subclass": lambda: backbones.get(Subclass(), input_shape=(6,)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_trains_and_is_saved(kind, tmp_path) -> None:
+    backbone = KINDS[kind]()
+    x = x_of(backbone)
+    model = methods.baseline(backbone, embedding_dim=3)
+    assert np.isfinite(train_step(model, x)["loss"]).all()
+    embeddings = model.predict(x, verbose=0)
+    np.testing.assert_allclose(np.linalg.norm(embeddings, axis=1), 1, 1e-5)
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(again.predict(x, verbose=0), embeddings)
+
+
+TOKENS = sorted({*METHODS} - {"abe"})
+
+
+@pytest.mark.parametrize("method", TOKENS)
+def test_every_method_takes_tokens_and_ignores_padding(method) -> None:
+    sizes = {"bier": {"group_sizes": (1, 1)}, "diva": {"tasks": ["shared"]}}
+    model = METHODS[method].value(
+        words(), embedding_dim=8, **sizes.get(method, {})
+    )
+    longer = np.concatenate([IDS, np.zeros_like(IDS)], axis=1)
+    np.testing.assert_allclose(model(longer), model(IDS), atol=1e-6)
+    assert not np.allclose(model(longer + 1), model(IDS + 1), atol=1e-3)
+
+
+@pytest.mark.parametrize("grouping", ["A", "M", "G", "C"])
+@pytest.mark.parametrize("pooling", ["avg", "gem"])
+def test_groupings_ignore_padding(grouping, pooling) -> None:
+    model = methods.attentive_grouping(
+        words(), embedding_dim=4, num_groups=2, grouping=grouping,
+        pooling=pooling,
+    )  # fmt: skip
+    longer = np.concatenate([IDS, np.zeros_like(IDS)], axis=1)
+    np.testing.assert_allclose(model(longer), model(IDS), atol=1e-6)
+    outputs = model.outputs_of(longer)
+    if grouping == "A":
+        attention = outputs["attention"].numpy()
+        np.testing.assert_allclose(attention.sum(axis=1), 1, atol=1e-6)
+        assert not attention[longer == 0].any()
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
+def test_masks_survive_policies_and_graphs(policy) -> None:
+    keras.config.set_dtype_policy(policy)
+    model = methods.baseline(words(), embedding_dim=3)
+    longer = np.concatenate([IDS, np.zeros_like(IDS)], axis=1)
+    eager = model(longer).numpy()
+    np.testing.assert_allclose(eager, model(IDS), atol=1e-3)
+    np.testing.assert_allclose(
+        model.predict(longer, verbose=0), eager, atol=1e-3
+    )
+
+
+def test_of_a_dict_the_tokens_or_what_is_asked_for() -> None:
+    x = {"token_ids": IDS, "padding_mask": (IDS > 0).astype("int32")}
+    found = two_inputs()(x)
+    assert found.shape == (4, 4, 4)
+    np.testing.assert_array_equal(found._keras_mask, IDS > 0)
+    assert two_inputs("pooled_output")(x).shape == (4, 3)
+    with pytest.raises(ValueError, match="no `output` of 'text' 'pooled'.*Did"):
+        two_inputs("pooled")
+
+
+@pytest.mark.parametrize(
+    ("make", "arguments", "message"),
+    [
+        (vectors, {"output": "x"}, "`output` is for encoders that return a"),
+        (vectors, {"num_prefix_tokens": 1}, "whose features are tokens"),
+        (vectors, {"num_prefix_tokens": -1}, "must be an integer of at least"),
+        (vectors, {"input_shape": (7,)}, r"`input_shape` must be one that"),
+        (two_inputs, {"input_shape": (4,)}, "with several inputs takes"),
+        (Subclass, {}, "`input_shape` must be given for a model that has not"),
+        (Subclass, {"input_shape": {"a": (3,)}}, "on which 'subclass.*fails"),
+        (lambda: keras.layers.Dense(2), {}, "Wrap layers in keras.Sequential"),
+    ],
+)
+def test_what_is_no_backbone(make, arguments, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        backbones.get(make(), **arguments)
+
+
+def test_outputs_that_are_no_features() -> None:
+    inputs = keras.Input((4, 4, 4, 1))
+    model = keras.Model(inputs, keras.layers.Conv3D(2, 1)(inputs))
+    with pytest.raises(ValueError, match="must return features.*4, 4, 4, 2"):
+        backbones.get(model)
+    inputs = keras.Input((4,))
+    with pytest.raises(ValueError, match="must have one output, or a dict"):
+        backbones.get(keras.Model(inputs, [inputs * 2, inputs * 3]))
+    several = keras.Model(inputs, {"a": inputs * 2, "b": inputs * 3})
+    with pytest.raises(ValueError, match="outputs of .*'a', 'b'.*Use output="):
+        backbones.get(several)
+
+
+def test_a_subclass_that_is_built_says_what_it_takes() -> None:
+    model = Subclass()
+    model(np.zeros((2, 6), "float32"))
+    backbone = backbones.get(model)
+    assert backbone.input_shape == (None, 6)
+    x = np.random.default_rng(0).normal(size=(3, 6)).astype("float32")
+    np.testing.assert_array_equal(backbone(x), model(x))
+
+
+# Transformers of images.
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "grid"),
+    [(196, (224, 224), (14, 14)), (98, (112, 224), (7, 14)),
+     (197, (224, 224), None), (None, (224, 224), None)],
+)  # fmt: skip
+def test_grids(count, size, grid) -> None:
+    assert patch_grid(count, *size) == grid
+
+
+@pytest.mark.parametrize("prefix", [0, 1])
+def test_attention_over_patches_is_drawn_on_their_grid(prefix) -> None:
+    given = prefix or None
+    backbone = backbones.get(patches(prefix), num_prefix_tokens=given)
+    model = methods.attentive_grouping(backbone, embedding_dim=4, num_groups=2)
+    images = blobs()
+    maps = attention_maps(model, images)
+    assert maps.shape == (len(images), 4, 4, 2)
+    np.testing.assert_allclose(maps.sum(axis=(1, 2)), 1, atol=1e-5)
+    x = images.pixels[:2, ..., None].astype("float32")
+    attention = model.outputs_of(x)["attention"]
+    np.testing.assert_allclose(
+        maps[:2], np.reshape(attention[:, prefix:], (2, 4, 4, 2)), atol=1e-6
+    )
+    assert not np.any(attention[:, :prefix])
+
+
+def test_attention_that_is_on_no_grid() -> None:
+    model = methods.attentive_grouping(patches(), embedding_dim=4)
+    with pytest.raises(ValueError, match="17 tokens.*num_prefix_tokens=1"):
+        attention_maps(model, blobs())
+
+
+def test_pooling_of_a_transformer() -> None:
+    backbone = backbones.get(patches(), num_prefix_tokens=1)
+    x = x_of(backbone)
+    features = backbone(x).numpy()
+    for pooling, expected in (
+        ("cls", features[:, 0]),
+        ("avg", features[:, 1:].mean(axis=1)),
+        ("max", features[:, 1:].max(axis=1)),
+    ):
+        head = methods.EmbeddingHead(3, pooling=pooling)
+        np.testing.assert_allclose(head.pool(backbone(x)), expected, 1e-5)
+
+
+def test_the_power_of_gem_trains_and_is_saved(tmp_path) -> None:
+    model = methods.baseline(
+        backbones.get(patches(), num_prefix_tokens=1),
+        embedding_dim=3,
+        pooling="gem",
+        rate_multipliers={"head/pool/p": 10.0},
+    )
+    x = x_of(model.backbone)
+    train_step(model, x)
+    (p,) = [v for v in model.trainable_variables if v.path == "head/pool/p"]
+    assert p.numpy() != 3.0
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    assert again.head.feature_pooling.p.numpy() == p.numpy()
+
+
+def blocks(num_blocks: int = 3) -> keras.Model:
+    """A transformer whose blocks are layers: it can be cut between them."""
+    inputs = keras.Input((16, 16, 1), name="image")
+    x = keras.layers.Conv2D(8, 4, strides=4, name="patch")(inputs)
+    x = keras.layers.Reshape((16, 8))(x)
+    for i in range(num_blocks):
+        y = keras.layers.Dense(8, "relu", name=f"mlp_{i}")(x)
+        x = keras.layers.Add(name=f"block_{i}")([x, y])
+    return keras.Model(inputs, x, name="blocks")
+
+
+def test_abe_branches_between_blocks() -> None:
+    with pytest.raises(ValueError, match="are patch, reshape.*, block_0, blo"):
+        methods.abe(blocks(), embedding_dim=4, num_learners=2)
+    model = methods.abe(
+        blocks(), embedding_dim=4, num_learners=2, branch="block_0",
+        attention_end="block_1",
+    )  # fmt: skip
+    x = x_of(model.backbone)
+    assert np.isfinite(train_step(model, x)["loss"]).all()
+    outputs = model.outputs_of(x)
+    assert outputs["attention"].shape == (4, 2, 16, 8)
+    images = blobs()
+    maps = attention_maps(model, images)
+    assert maps.shape == (len(images), 4, 4, 2)
+
+
+def test_abe_of_a_sequence_with_a_mask() -> None:
+    inputs = keras.Input((None,), dtype="int32", name="ids")
+    x = keras.layers.Embedding(9, 4, mask_zero=True, name="table")(inputs)
+    x = keras.layers.Dense(4, name="lower")(x)
+    x = keras.layers.Dense(4, name="upper")(x)
+    model = methods.abe(
+        keras.Model(inputs, x), embedding_dim=4, num_learners=2,
+        branch="table", attention_end="lower",
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="abe cannot branch in a sequence"):
+        model(IDS)
