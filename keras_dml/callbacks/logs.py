@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from keras_dml.data import ImageSet
+from keras_dml.data import Examples
 from keras_dml.evaluation import evaluate
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.types import Count
@@ -36,7 +36,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
 
     def __init__(
         self,
-        images: ImageSet,
+        images: Examples,
         every: Count = 1,
         metrics: tuple[str, ...] = ("recall@1", "map@r"),
         prefix: str = "val_",

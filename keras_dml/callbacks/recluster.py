@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import keras
 import numpy as np
 
-from keras_dml.data import ClusterSampler, ImageSet, View, usable_clusters
+from keras_dml.data import ClusterSampler, Examples, View, usable_clusters
 from keras_dml.data.samplers.cluster import LOSSES, SOURCES
 from keras_dml.evaluation import embed, kmeans
 from keras_dml.utils.arguments import check_choice, check_count
@@ -235,7 +235,7 @@ class Recluster(keras.callbacks.Callback):
 
     def __init__(
         self,
-        images: ImageSet,
+        images: Examples,
         sampler: ClusterSampler,
         every: Count = 2,
         *,
@@ -323,7 +323,9 @@ class Recluster(keras.callbacks.Callback):
     def _assign(self, points: FloatArray) -> tuple[Rows, tuple[int, ...]]:
         num_learners = self.sampler.num_learners
         assignments = self._cluster(points)
-        usable = usable_clusters(assignments, self.images.labels, num_learners)
+        usable = usable_clusters(
+            assignments, self.images.known_labels, num_learners
+        )
         centroids = centroids_of(points, assignments, num_learners)
         assignments = merge_unusable(assignments, centroids, usable)
         merged = tuple(np.flatnonzero(~usable).tolist())
@@ -345,7 +347,7 @@ class Recluster(keras.callbacks.Callback):
         if self.partition == "random":
             return random_partition(len(points), num_learners, self.seed)
         if self.partition == "labels":
-            return label_partition(self.images.labels, num_learners)
+            return label_partition(self.images.known_labels, num_learners)
         return kmeans(
             points, num_learners, iterations=self.iterations, seed=self.seed
         )

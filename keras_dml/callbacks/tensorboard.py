@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_dml.data import ImageSet, View
+from keras_dml.data import Examples
 from keras_dml.data.fields import Pixels
 from keras_dml.data.pictures import seen
 from keras_dml.evaluation import embed
@@ -122,7 +122,7 @@ CONFIG = """embeddings {{
 def export_projector(
     folder: str | os.PathLike[str],
     model: keras.Model,
-    images: ImageSet,
+    images: Examples,
     *,
     most: int = 2000,
     thumbnail: int = 48,
@@ -163,18 +163,18 @@ def export_projector(
     _write_labels(folder / "labels.tsv", chosen, rows.tolist())
     across = int(np.ceil(np.sqrt(len(rows))))
     side = min(thumbnail, LARGEST_SPRITE // across)
-    pictures = seen(images, rows, View.of(model))
+    pictures = seen(images, rows, images.view_for(model))
     _write_sprite(folder / "sprite.png", pictures, across, side)
     config = folder / "projector_config.pbtxt"
     config.write_text(CONFIG.format(side=side), encoding="utf-8")
     return config
 
 
-def _write_labels(path: Path, images: ImageSet, rows: list[int]) -> None:
+def _write_labels(path: Path, images: Examples, rows: list[int]) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, delimiter="\t", lineterminator="\n")
         writer.writerow(["row", "label", "class"])
-        for row, label in zip(rows, images.labels.tolist(), strict=True):
+        for row, label in zip(rows, images.known_labels.tolist(), strict=True):
             # The projector splits at every tab and end of line.
             name = " ".join(str(images.names.get(label, label)).split())
             writer.writerow([row, label, name])
@@ -232,7 +232,7 @@ class EmbeddingTensorBoard(keras.callbacks.Callback):
     def __init__(
         self,
         folder: str | os.PathLike[str],
-        images: ImageSet,
+        images: Examples,
         *,
         batch: tuple[Any, Any] | None = None,
         every: int = 1,
@@ -306,7 +306,7 @@ class EmbeddingTensorBoard(keras.callbacks.Callback):
 
     def _log_embeddings(self) -> None:
         embeddings = embed(self.model, self.images)
-        chosen = self.images.labels, self.num_pairs, self.seed
+        chosen = self.images.known_labels, self.num_pairs, self.seed
         for kind, (i, j) in (
             ("positive", positive_pairs(*chosen)),
             ("negative", negative_pairs(*chosen)),
@@ -328,7 +328,7 @@ class EmbeddingTensorBoard(keras.callbacks.Callback):
         rng = np.random.default_rng(self.seed)
         count = min(self.num_queries, len(embeddings))
         queries = np.sort(rng.choice(len(embeddings), count, replace=False))
-        view = View.of(self.model)
+        view = self.images.view_for(self.model)
         figure = retrieval_grid(self.images, embeddings, queries, view)
         canvas = FigureCanvasAgg(figure)
         canvas.draw()

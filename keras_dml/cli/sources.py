@@ -94,7 +94,7 @@ def _renumbered(sets: list[ImageSet]) -> list[ImageSet]:
     for images in sets:
         names = [
             images.names.get(label, str(label))
-            for label in images.labels.tolist()
+            for label in images.known_labels.tolist()
         ]
         labels = [numbers.setdefault(name, len(numbers)) for name in names]
         result.append(

@@ -1,4 +1,4 @@
-"""Images: where they come from, and how they reach a model in batches.
+"""Examples: where they come from, and how they reach a model in batches.
 
 A module here or in `archives` that declares a data set needs no line here:
 its loader is `keras_dml.data.<name>` all the same.
@@ -11,9 +11,11 @@ from keras_dml.data._glyphs import glyphs
 from keras_dml.data._pipeline import eval_batches, pipeline
 from keras_dml.data._table import table
 from keras_dml.data.archives import cars196, cub200, inshop, sop, vehicleid
+from keras_dml.data.arrayset import ArraySet
 from keras_dml.data.caching import cache_folder
+from keras_dml.data.examples import Examples, concatenate
 from keras_dml.data.folder import image_folder, image_folder_splits
-from keras_dml.data.imageset import ImageSet, concatenate
+from keras_dml.data.imageset import ImageSet
 from keras_dml.data.pictures import preview
 from keras_dml.data.samplers import (
     ClassBalanced,
@@ -41,9 +43,11 @@ if not TYPE_CHECKING:
 
 __all__ = [
     "DATASETS",
+    "ArraySet",
     "ClassBalanced",
     "ClusterSampler",
     "DataSplits",
+    "Examples",
     "Findings",
     "ImageSet",
     "PairSampler",

@@ -80,7 +80,7 @@ def _lonely(splits: DataSplits) -> list[str]:
     """Classes that have no positive pair."""
     sets = {"Training": splits.trainval, "Test": splits.test}
     counts = {
-        name: int(np.sum(np.unique(x.labels, return_counts=True)[1] == 1))
+        name: int(np.sum(np.unique(x.known_labels, return_counts=True)[1] == 1))
         for name, x in sets.items()
     }
     return [

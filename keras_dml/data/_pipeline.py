@@ -1,31 +1,25 @@
 """Pipelines of tf.data: batches for training and for evaluation."""
 
-from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import tensorflow as tf
 from annotated_types import Ge
 
-from keras_dml.data.augment import Augment, Crop
-from keras_dml.data.caching import Cache, cached
-from keras_dml.data.imageset import ImageSet
-from keras_dml.data.loading import Loader, parallel
+from keras_dml.data.augment import Crop
+from keras_dml.data.caching import Cache
+from keras_dml.data.examples import Examples, labels_of
+from keras_dml.data.image_batches import Views
 from keras_dml.data.resizing import ResizeMode
 from keras_dml.data.samplers import Sampler
 from keras_dml.data.view import View
-from keras_dml.utils.types import Count
-
-VIEWS = ("image", "image2")
-
-BATCHED = 112**2
-"""Pixels of a view up to which a batch at a time is the faster way."""
+from keras_dml.utils.types import Count, Rows
 
 
 def pipeline(
-    images: ImageSet,
+    examples: Examples,
     sampler: Sampler,
-    size: int | tuple[int, int],
+    size: int | tuple[int, int] | None = None,
     channels: int | None = None,
     resize: Count | None = None,
     resize_mode: ResizeMode = "shortest",
@@ -53,9 +47,11 @@ def pipeline(
     `sampler.epoch` goes on as if it had not stopped.
 
     Args:
-        images: The images.
+        examples: An `ImageSet`, `ArraySet` or other `Examples`, with labels.
         sampler: A sampler of their labels.
-        size: (height, width) of a view in pixels, or one number for both.
+        size: Of images: (height, width) of a view in pixels, or one number
+            for both. Like all that follows but `seed` and `prefetch`, it is
+            for images; other examples reach the model as they are.
         channels: 1 or 3; by default those of the images, 3 for files.
         resize: As for `View`, and so is `resize_mode`.
         crop: "random", "random_resized" or "center": see `Augment`.
@@ -76,39 +72,43 @@ def pipeline(
             if there is room; or "none". The log says which, and how large.
 
     Returns:
-        A dataset of `sampler.steps` batches `(x, y)`. `x` is float32 of
-        shape (B, height, width, channels), 0..255; with two views it is
-        `{"image": …, "image2": …}`. `y` is a dict of int64 (B,): "label",
-        "index" (the row), and the sampler's targets.
+        A dataset of `sampler.steps` batches `(x, y)`. Of images, `x` is
+        float32 of shape (B, height, width, channels), 0..255; with two views
+        it is `{"image": …, "image2": …}`. Of arrays, it is their rows,
+        (B, ...), of their own type, or a dict of these. `y` is a dict of
+        int64 (B,): "label", "index" (the row), and the sampler's targets.
 
     Raises:
-        ValueError: If the sampler is for other labels, or an argument is
-            not as described; with a cache, if a file cannot be decoded.
+        ValueError: If the examples have no labels, if the sampler is for
+            other labels, or an argument is not as described; with a cache,
+            if a file cannot be decoded.
     """
-    _check(images, sampler, num_views)
-    height, width = (size, size) if isinstance(size, int) else size
-    channels = channels or images.channels or 3
-    view = View((height, width), channels, resize, resize_mode)
-    augment = Augment(view, crop, flip, pad, pad_mode, scale, ratio)
-    loader = Loader(images, cached(images, augment, cache))
+    labels = _checked_labels(examples, sampler)
+    views = Views(
+        size=size,
+        channels=channels,
+        resize=resize,
+        resize_mode=resize_mode,
+        crop=crop,
+        flip=flip,
+        pad=pad,
+        pad_mode=pad_mode,
+        scale=scale,
+        ratio=ratio,
+        num_views=num_views,
+        seed=seed,
+        cache=cache,
+    )
+    batches = examples.planned_batches(views)
     with tf.device("CPU:0"):
-        labels = tf.constant(images.labels)
+        label_of = tf.constant(labels)
 
     def epoch(_: tf.Tensor) -> tf.data.Dataset:
         rows, targets, steps = _plan(sampler)
-        draws = tf.map_fn(
-            lambda step: tf.random.stateless_uniform(
-                (sampler.batch_size, num_views, augment.draws),
-                [seed, step],
-                alg="philox",
-            ),
-            steps,
-            fn_output_signature=tf.float32,
-        )
-        x = _batches(loader, augment, rows, draws)
+        x = batches(rows, steps)
         y = tf.data.Dataset.from_tensor_slices((rows, targets)).map(
             lambda rows, targets: {
-                "label": tf.gather(labels, rows),
+                "label": tf.gather(label_of, rows),
                 "index": rows,
                 **{
                     name: tf.fill([sampler.batch_size], targets[i])
@@ -127,30 +127,20 @@ def pipeline(
 
 
 def eval_batches(
-    images: ImageSet, view: View, batch_size: int = 256
+    examples: Examples, view: View | None = None, batch_size: int = 256
 ) -> tf.data.Dataset:
-    """All images in the test view, in the order of the rows.
+    """All examples, in the order of the rows; images in the test view.
 
     Args:
-        images: The images.
-        view: What the model sees of them, as `View.of(model)`.
-        batch_size: Images in a batch; the last one may have fewer.
+        examples: An `ImageSet`, `ArraySet` or other `Examples`.
+        view: Of images: what the model sees of them, as `View.of(model)`.
+        batch_size: Examples in a batch; the last one may have fewer.
 
     Returns:
-        A dataset of float32 batches (B, height, width, channels), 0..255.
+        A dataset of batches: of images float32, (B, height, width,
+        channels), 0..255; of arrays their rows, (B, ...), or a dict of these.
     """
-    loader = Loader(images)
-    rows = tf.range(len(images), dtype=tf.int64)
-    if loader.is_stack:
-        batches = parallel(
-            tf.data.Dataset.from_tensor_slices(rows).batch(batch_size),
-            lambda rows: view.apply(loader.batch(rows)),
-        )
-    else:
-        batches = loader.batches(
-            rows, (), lambda image, _: view.cut(image), batch_size
-        ).map(_as_float)
-    return batches.prefetch(tf.data.AUTOTUNE)
+    return examples.batches_in_order(view, batch_size)
 
 
 def _plan(sampler: Sampler) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -177,58 +167,12 @@ def _plan(sampler: Sampler) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     return rows, targets, steps
 
 
-def _batches(
-    loader: Loader, augment: Augment, rows: tf.Tensor, draws: tf.Tensor
-) -> tf.data.Dataset:
-    """Views of an epoch's images, a whole batch at a time where that pays."""
-    height, width = augment.view.size
-    is_small = augment.is_batched and height * width <= BATCHED
-    if loader.is_stack and is_small:
-        return parallel(
-            tf.data.Dataset.from_tensor_slices((rows, draws)),
-            lambda rows, draws: _as_float(
-                _each_view(augment.apply_batch, loader.batch(rows), draws)
-            ),
-        )
-    size = rows.shape[1]
-    views = loader.batches(
-        tf.reshape(rows, [-1]),
-        tf.reshape(draws, [-1, *draws.shape[2:]]),
-        lambda image, draws: _each_view(augment.apply, image, draws),
-        size,
-    )
-    return views.map(
-        lambda views: tf.nest.map_structure(
-            lambda x: tf.ensure_shape(x, (size, *x.shape[1:])),
-            _as_float(views),
-        )
-    )
-
-
-def _as_float(views: Any) -> Any:
-    """As models take them; until they are in a batch, views are uint8."""
-    return tf.nest.map_structure(lambda x: tf.cast(x, tf.float32), views)
-
-
-def _each_view(
-    apply: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
-    images: tf.Tensor,
-    draws: tf.Tensor,
-) -> Any:
-    """One view, or a dict of two: `draws` is (..., views, numbers)."""
-    views = [apply(images, x) for x in tf.unstack(draws, axis=-2)]
-    return views[0] if len(views) == 1 else dict(zip(VIEWS, views, strict=True))
-
-
-def _check(images: ImageSet, sampler: Sampler, num_views: int) -> None:
-    if not np.array_equal(sampler.labels, images.labels):
+def _checked_labels(examples: Examples, sampler: Sampler) -> Rows:
+    labels = labels_of(examples, "examples.labels", "pipeline")
+    if not np.array_equal(sampler.labels, labels):
         raise ValueError(
             "`sampler` of pipeline must be made from the labels of "
-            f"`images`. Received: {sampler!r} for {images!r}. Use for "
-            "instance ClassBalanced(images.labels, classes_per_batch=32)."
+            f"`examples`. Received: {sampler!r} for {examples!r}. Use for "
+            "instance ClassBalanced(examples.labels, classes_per_batch=32)."
         )
-    if not 1 <= num_views <= len(VIEWS):
-        raise ValueError(
-            "`num_views` of pipeline must be 1 or 2. Received: "
-            f"num_views={num_views!r}."
-        )
+    return labels

@@ -74,7 +74,7 @@ def table(
         split = _checked_split(columns["split"], file)
     else:
         classes = split_classes(images, train_classes)[1].classes
-        split = np.where(np.isin(images.labels, classes), "test", "train")
+        split = np.where(np.isin(images.known_labels, classes), "test", "train")
     is_test = ~np.isin(split, _TRAINING)
     test = images.select(is_test)
     test_split = split[is_test]

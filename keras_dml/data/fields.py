@@ -1,8 +1,8 @@
-"""Fields of an `ImageSet`, checked: images, labels, names, boxes."""
+"""Fields of examples, checked: images, labels, names, ids, boxes, rows."""
 
 import os
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from types import EllipsisType, MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,29 +15,87 @@ Names: TypeAlias = Mapping[int, str] | Sequence[str]
 
 
 def as_labels(labels: npt.ArrayLike, owner: str) -> Rows:
-    """Class labels as a read-only int64 vector.
+    """Class labels as a read-only int64 vector; see `encoded`."""
+    return encoded(labels, None, owner)[0]
 
-    Floats and strings are refused even where they could be converted, as
-    1.0 and 1.5 would become one class.
+
+def encoded(
+    labels: npt.ArrayLike, names: Names | None, owner: str
+) -> tuple[Rows, Mapping[int, str]]:
+    """Class labels as a read-only int64 vector, and the names of classes.
+
+    Strings are numbered: by `names` where it has them, the others after
+    them in alphabetical order. Floats are refused even where they could be
+    converted, as 1.0 and 1.5 would become one class.
+
+    Raises:
+        ValueError: If labels are neither integers nor strings, or not one
+            for each example.
     """
-    array: npt.NDArray[Any] = np.asarray(labels)
+    array: npt.NDArray[Any] = np.asarray(_as_vector(labels, owner))
     if array.size == 0:
         array = array.astype(np.int64)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
     if array.ndim != 1:
         raise ValueError(
-            f"`labels` of {owner} must be a vector, one label an image. "
-            f"Received: labels of shape {array.shape}. One-hot labels "
-            "become integers by labels.argmax(-1)."
+            f"`labels` of {owner} must be a vector, one label for each "
+            f"example. Received: labels of shape {array.shape}. One-hot "
+            "labels become integers by labels.argmax(-1)."
         )
+    if array.dtype.kind in "SUO" and all(
+        isinstance(x, str | bytes) for x in array
+    ):
+        return _numbered(array, names, owner)
     too_large = array.dtype.kind == "u" and np.any(array > 2**63 - 1)
     if array.dtype.kind not in "iu" or too_large:
         raise ValueError(
-            f"`labels` of {owner} must be integers that fit int64. "
-            f"Received: labels of dtype {array.dtype}, starting with "
-            f"{array[:3].tolist()}. Number the classes by "
+            f"`labels` of {owner} must be integers that fit int64, or "
+            f"strings. Received: labels of dtype {array.dtype}, starting "
+            f"with {array[:3].tolist()}. Whole numbers become integers by "
+            "labels.astype(int); number other classes by "
             "np.unique(labels, return_inverse=True)[1]."
         )
-    return read_only(array)
+    rows = read_only(array)
+    return rows, as_names(names, rows, owner)
+
+
+def _as_vector(labels: npt.ArrayLike, owner: str) -> npt.ArrayLike:
+    """Labels that NumPy can take; unequal rows are an error of their own."""
+    if labels is None:
+        raise ValueError(
+            f"`labels` of {owner} must be a label for each example. "
+            "Received: labels=None. Examples without labels can be embedded "
+            "and indexed, not sampled or evaluated."
+        )
+    try:
+        return np.asarray(labels)
+    except ValueError as error:
+        raise ValueError(
+            f"`labels` of {owner} must be one label for each example. "
+            f"Received: a sequence whose items differ in length: {error}."
+        ) from error
+
+
+def _numbered(
+    labels: npt.NDArray[Any], names: Names | None, owner: str
+) -> tuple[Rows, Mapping[int, str]]:
+    """Numbers of classes that are named, and the names by number."""
+    texts = [x.decode() if isinstance(x, bytes) else str(x) for x in labels]
+    known = dict(_pairs(names))
+    numbers = {name: number for number, name in known.items()}
+    if len(numbers) < len(known):
+        raise ValueError(
+            f"`names` of {owner} must name each class once where labels are "
+            f"strings. Received: {len(known)} names, {len(numbers)} different "
+            "ones."
+        )
+    first = max(known, default=-1) + 1
+    new = sorted(set(texts) - set(numbers))
+    numbers.update((name, first + i) for i, name in enumerate(new))
+    rows = read_only(np.array([numbers[x] for x in texts], np.int64))
+    present = {numbers[x]: x for x in sorted(set(texts))}
+    return rows, MappingProxyType(known | present)
 
 
 def read_only(array: npt.NDArray[Any]) -> Rows:
@@ -79,19 +137,60 @@ def as_images(
     return tuple(os.fspath(path) for path in images)
 
 
-def as_names(names: Names | None, labels: Rows) -> Mapping[int, str]:
-    if names is None:
-        return MappingProxyType({})
+def as_names(
+    names: Names | None, labels: Rows, owner: str
+) -> Mapping[int, str]:
+    is_list = names is not None and not isinstance(names, Mapping)
+    if is_list and len(labels):
+        if not 0 <= labels.min() <= labels.max() < len(names or ()):
+            raise ValueError(
+                f"`names` of {owner}, when a sequence, must have an item for "
+                f"every label. Received: {len(names or ())} names, labels "
+                f"from {labels.min()} to {labels.max()}. Use a mapping "
+                "{label: name}."
+            )
+    return MappingProxyType(dict(_pairs(names)))
+
+
+def _pairs(names: Names | None) -> Iterable[tuple[int, str]]:
+    """Labels and names, of a mapping or of a sequence."""
     if isinstance(names, Mapping):
-        return MappingProxyType({int(k): str(v) for k, v in names.items()})
-    if len(labels) and not 0 <= labels.min() <= labels.max() < len(names):
+        return ((int(k), str(v)) for k, v in names.items())
+    return ((i, str(name)) for i, name in enumerate(names or ()))
+
+
+def as_rows(rows: npt.ArrayLike | EllipsisType, count: int, owner: str) -> Rows:
+    """Row numbers, of row numbers or of a mask of `count` booleans.
+
+    `...` is all of them.
+    """
+    if rows is ...:
+        return np.arange(count)
+    array = np.asarray(rows)
+    if array.dtype == bool and array.shape == (count,):
+        return np.flatnonzero(array)
+    if array.size == 0:
+        array = array.astype(np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
         raise ValueError(
-            "`names` of ImageSet, when a sequence, must have an item for "
-            f"every label. Received: {len(names)} names, labels from "
-            f"{labels.min()} to {labels.max()}. Use a mapping {{label: "
-            "name}."
+            f"`rows` of {owner} must be a vector of row numbers or a mask of "
+            f"{count} booleans. Received: rows of dtype {array.dtype} and "
+            f"shape {array.shape}."
         )
-    return MappingProxyType({i: str(name) for i, name in enumerate(names)})
+    return array.astype(np.int64)
+
+
+def check_lengths(
+    owner: str, what: str, count: int, **fields: Sized | None
+) -> None:
+    """Raises `ValueError` unless fields have an item for each example."""
+    for name, values in fields.items():
+        if values is not None and len(values) != count:
+            raise ValueError(
+                f"`{name}` of {owner} must have one item for every "
+                f"{what.removesuffix('s')}. Received: {len(values)} {name}, "
+                f"{count} {what}."
+            )
 
 
 def as_boxes(boxes: npt.ArrayLike) -> Rows:

@@ -3,22 +3,31 @@
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from keras_dml.data.examples import About, Examples, Planned, described
 from keras_dml.data.fields import (
     Names,
     Pixels,
     as_boxes,
     as_images,
-    as_labels,
-    as_names,
+    as_rows,
+    check_lengths,
 )
 from keras_dml.utils.types import Rows
+
+if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+
+    from keras_dml.data.image_batches import Views
+    from keras_dml.data.view import View
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
@@ -27,7 +36,7 @@ _NAMED = 3
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
-class ImageSet:
+class ImageSet(Examples):
     """Images and their class labels, in a fixed order.
 
     The images are either pixels in memory or files that are read when
@@ -39,9 +48,13 @@ class ImageSet:
     Args:
         images: uint8 pixels 0..255 of shape (N, H, W), (N, H, W, 1) or
             (N, H, W, 3), or a sequence of N file paths.
-        labels: (N,) integers of any size, kept as int64.
-        names: Optional class names: a mapping from label to name, or a
-            sequence whose item `i` names label `i`.
+        labels: (N,) integers of any size, kept as int64; or strings, which
+            are numbered and become the names. None: not known, which is
+            enough to embed and to index.
+        names: Class names: a mapping from label to name, or a sequence whose
+            item `i` names label `i`. Where labels are strings, they get the
+            numbers that they have here; give a second set the names of the
+            first, so that both number classes alike.
         ids: Optional N strings: what the images' source calls them.
         boxes: Optional (N, 4) integers: left, top, right and bottom of the
             part of each file's image that is the image, in pixels of the
@@ -50,9 +63,9 @@ class ImageSet:
             What reaches beyond the file's image is cut off.
 
     Raises:
-        ValueError: If the images are neither, if the labels are not
-            integers, if boxes are empty or of pixels in memory, or if
-            lengths differ.
+        ValueError: If the images are neither, if the labels are neither
+            integers nor strings, if boxes are empty or of pixels in memory,
+            or if lengths differ.
 
     Example:
 
@@ -63,7 +76,7 @@ class ImageSet:
     """
 
     images: Pixels | tuple[str, ...]
-    labels: Rows
+    labels: Rows | None
     names: Mapping[int, str]
     ids: tuple[str, ...] | None
     boxes: Rows | None
@@ -71,28 +84,20 @@ class ImageSet:
     def __init__(
         self,
         images: Pixels | Sequence[PathLike],
-        labels: npt.ArrayLike,
+        labels: npt.ArrayLike | None = None,
         names: Names | None = None,
         ids: Iterable[str] | None = None,
         boxes: npt.ArrayLike | None = None,
     ) -> None:
-        rows = as_labels(labels, owner="ImageSet")
-        fields = {
+        about = About.of(labels, names, ids, "ImageSet")
+        fields: dict[str, Any] = {
             "images": as_images(images),
-            "labels": rows,
-            "names": as_names(names, rows),
-            "ids": None if ids is None else tuple(map(str, ids)),
+            **vars(about),
             "boxes": None if boxes is None else as_boxes(boxes),
         }
         vars(self).update(fields)
-        for name in ("labels", "ids", "boxes"):
-            values: Any = fields[name]
-            if values is not None and len(values) != len(self.images):
-                raise ValueError(
-                    f"`{name}` of ImageSet must have one item for every image. "
-                    f"Received: {len(values)} {name}, {len(self.images)} "
-                    "images."
-                )
+        sized = {name: fields[name] for name in ("labels", "ids", "boxes")}
+        check_lengths("ImageSet", "images", len(self), **sized)
         if boxes is not None and self.pixels is not None:
             raise ValueError(
                 "`boxes` of ImageSet go with files, as pixels in memory are "
@@ -101,7 +106,7 @@ class ImageSet:
             )
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self.images)
 
     @property
     def pixels(self) -> Pixels | None:
@@ -114,59 +119,96 @@ class ImageSet:
         return self.images if isinstance(self.images, tuple) else None
 
     @property
-    def classes(self) -> Rows:
-        """The labels that occur, ascending, each once."""
-        return np.unique(self.labels)
-
-    @property
-    def num_classes(self) -> int:
-        """Number of labels that occur."""
-        return len(self.classes)
-
-    @property
     def channels(self) -> int | None:
         """1 or 3 for pixels; None for files, which may differ."""
         if self.pixels is None:
             return None
         return 1 if self.pixels.ndim == 3 else self.pixels.shape[3]
 
-    def select(self, rows: npt.ArrayLike) -> "ImageSet":
-        """The images at `rows`, in that order.
+    def inputs(self, rows: npt.ArrayLike | EllipsisType) -> Pixels:
+        """The pixels of some images, all of one size.
 
         Args:
-            rows: Row numbers, or a (N,) boolean mask.
+            rows: Row numbers, (n,), or a (N,) boolean mask.
+
+        Returns:
+            (n, H, W, 1) or (n, H, W, 3) uint8.
 
         Raises:
-            ValueError: If `rows` is neither.
-            IndexError: If a row number is out of range.
+            ValueError: If the images differ in size, or one cannot be
+                decoded.
         """
-        picked = self._as_rows(rows)
-        labels = self.labels[picked]
-        present = set(labels.tolist())
-        images = self.images
+        picked = as_rows(rows, len(self), "ImageSet.inputs")
+        if isinstance(self.images, np.ndarray):
+            pixels = self.images[picked]
+            return pixels[..., None] if pixels.ndim == 3 else pixels
+        read = [self.read(row) for row in picked]
+        shapes = sorted({pixels.shape for pixels in read})
+        if len(shapes) > 1:
+            raise ValueError(
+                "`rows` of ImageSet.inputs must be images of one size. "
+                f"Received: images of {shapes[0]} and of {shapes[1]}. Use "
+                "keras_dml.data.eval_batches(images, view)."
+            )
+        return np.stack(read)
+
+    def _at(self, rows: Rows | None, about: About) -> "ImageSet":
+        images, boxes = self.images, self.boxes
+        if rows is not None:
+            boxes = None if boxes is None else boxes[rows]
+            images = (
+                images[rows]
+                if isinstance(images, np.ndarray)
+                else tuple(images[row] for row in rows)
+            )
+        return ImageSet(images, about.labels, about.names, about.ids, boxes)
+
+    @classmethod
+    def _joined(cls, sets: Sequence["ImageSet"], about: About) -> "ImageSet":
+        pixels = [part.pixels for part in sets if part.pixels is not None]
+        shapes = {x.shape[1:] for x in pixels}
+        if len(shapes) > 1 or 0 < len(pixels) < len(sets):
+            raise ValueError(
+                "`sets` of concatenate must all hold files, or all hold "
+                "pixels of one size. Received: "
+                f"{', '.join(map(repr, sets))}."
+            )
+        boxes = [part.boxes for part in sets if part.boxes is not None]
+        if 0 < len(boxes) < len(sets):
+            raise ValueError(
+                "`sets` of concatenate must all have boxes, or none. "
+                f"Received: {len(boxes)} of {len(sets)} with boxes."
+            )
+        files = [path for part in sets for path in part.paths or ()]
         return ImageSet(
-            [images[row] for row in picked]
-            if isinstance(images, tuple)
-            else images[picked],
-            labels,
-            names={k: v for k, v in self.names.items() if k in present},
-            ids=None if self.ids is None else [self.ids[r] for r in picked],
-            boxes=None if self.boxes is None else self.boxes[picked],
+            np.concatenate(pixels) if pixels else files,
+            about.labels,
+            about.names,
+            about.ids,
+            np.concatenate(boxes) if boxes else None,
         )
 
-    def relabeled(self) -> "ImageSet":
-        """The same images with their classes numbered 0, 1, 2, ….
+    def view_for(self, model: "keras.Model") -> "View":
+        from keras_dml.data.view import View
 
-        The order of the labels is kept, and so are the names. Losses with
-        a weight for each class need labels like these.
-        """
-        classes, labels = np.unique(self.labels, return_inverse=True)
-        names = {
-            number: self.names[label]
-            for number, label in enumerate(classes.tolist())
-            if label in self.names
-        }
-        return replace(self, labels=labels, names=names)
+        return View.of(model)
+
+    def planned_batches(self, views: "Views") -> Planned:
+        from keras_dml.data import image_batches
+
+        return image_batches.planned(self, views)
+
+    def batches_in_order(
+        self, view: "View | None", batch_size: int
+    ) -> "tf.data.Dataset":
+        from keras_dml.data import image_batches
+
+        if view is None:
+            raise ValueError(
+                "`view` of eval_batches must be given for images. Received: "
+                f"{self!r} and no view. Use View.of(model)."
+            )
+        return image_batches.in_order(self, view, batch_size)
 
     def read(self, row: int) -> Pixels:
         """The pixels of one image, (H, W, 1) or (H, W, 3) uint8.
@@ -183,71 +225,11 @@ class ImageSet:
         box = None if self.boxes is None else self.boxes[row]
         return read_image(self.images[row], box)
 
-    def _as_rows(self, rows: npt.ArrayLike) -> Rows:
-        array = np.asarray(rows)
-        if array.dtype == bool and array.shape == (len(self),):
-            return np.flatnonzero(array)
-        if array.size == 0:
-            array = array.astype(np.int64)
-        if array.ndim != 1 or array.dtype.kind not in "iu":
-            raise ValueError(
-                "`rows` of ImageSet.select must be a vector of row numbers "
-                f"or a mask of {len(self)} booleans. Received: rows of "
-                f"dtype {array.dtype} and shape {array.shape}."
-            )
-        return array.astype(np.int64)
-
     def __repr__(self) -> str:
         kind = "files"
         if self.pixels is not None:
             kind = "×".join(map(str, self.pixels.shape[1:])) + " pixels"
-        return (
-            f"ImageSet({len(self):,} images of {self.num_classes:,} "
-            f"classes, {kind})"
-        )
-
-
-def concatenate(sets: Sequence[ImageSet]) -> ImageSet:
-    """One set with the rows of several, one after the other.
-
-    Ids are kept where every set has them.
-
-    Raises:
-        ValueError: If some sets hold pixels and others files, if image
-            sizes differ, if only some have boxes, or if two sets name a
-            class differently.
-    """
-    names: dict[int, str] = {}
-    for part in sets:
-        for label, name in part.names.items():
-            if names.setdefault(label, name) != name:
-                raise ValueError(
-                    "`sets` of concatenate must agree on class names. "
-                    f"Received: label {label} is named {names[label]!r} "
-                    f"and {name!r}."
-                )
-    pixels = [part.pixels for part in sets if part.pixels is not None]
-    if len({p.shape[1:] for p in pixels}) > 1 or 0 < len(pixels) < len(sets):
-        raise ValueError(
-            "`sets` of concatenate must all hold files, or all hold pixels "
-            f"of one size. Received: {', '.join(map(repr, sets))}."
-        )
-    boxes = [part.boxes for part in sets if part.boxes is not None]
-    if 0 < len(boxes) < len(sets):
-        raise ValueError(
-            "`sets` of concatenate must all have boxes, or none. Received: "
-            f"{len(boxes)} of {len(sets)} with boxes."
-        )
-    files = [path for part in sets for path in part.paths or ()]
-    ids = [name for part in sets for name in part.ids or ()]
-    labels = np.concatenate([part.labels for part in sets])
-    return ImageSet(
-        np.concatenate(pixels) if pixels else files,
-        labels,
-        names=names,
-        ids=ids if len(ids) == len(labels) else None,
-        boxes=np.concatenate(boxes) if boxes else None,
-    )
+        return described(self, "images", kind)
 
 
 def listed_images(
@@ -296,7 +278,7 @@ GivenImages: TypeAlias = (
 def as_image_set(x: Any) -> ImageSet | None:
     """A set of the images that `x` is; None if it is not images.
 
-    Images that are no set have no labels; theirs in the set mean nothing.
+    Images that are no set have no labels.
     """
     if isinstance(x, ImageSet):
         return x
@@ -304,12 +286,12 @@ def as_image_set(x: Any) -> ImageSet | None:
         x = [x]
     is_list = isinstance(x, list | tuple)
     if is_list and all(isinstance(path, str | os.PathLike) for path in x):
-        return ImageSet(x, np.zeros(len(x), np.int64)) if x else None
+        return ImageSet(x) if x else None
     if getattr(x, "dtype", None) != np.uint8:
         return None
     is_batch = x.ndim == 4 or (x.ndim == 3 and x.shape[-1] not in (1, 3))
     pixels = x if is_batch else x[None]
-    return ImageSet(pixels, np.zeros(len(pixels), np.int64))
+    return ImageSet(pixels)
 
 
 def image_columns(given: Any, images: ImageSet) -> dict[str, list[Any]]:
@@ -323,8 +305,9 @@ def image_columns(given: Any, images: ImageSet) -> dict[str, list[Any]]:
         columns["path"] = [os.path.abspath(path) for path in images.paths]
     if not isinstance(given, ImageSet):
         return columns
-    columns["label"] = images.labels.tolist()
-    if images.names:
+    if images.labels is not None:
+        columns["label"] = images.labels.tolist()
+    if images.names and images.labels is not None:
         columns["name"] = [images.names.get(x) for x in columns["label"]]
     if images.ids is not None:
         columns["source"] = list(images.ids)

@@ -1,5 +1,6 @@
-"""Pictures of images: as the model sees them, and sheets of them."""
+"""Pictures of examples: as the model sees them, and sheets of images."""
 
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keras_dml.data._pipeline import eval_batches
+from keras_dml.data.examples import Examples
 from keras_dml.data.fields import Pixels
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.view import View
@@ -19,25 +21,49 @@ if TYPE_CHECKING:
 _GAP = 2
 _BACKGROUND = 128
 
+_TILE = 96
+_MOST_TEXT = 1000
+
 _CAPTION = 128
 """Width of the column of names, in pixels."""
 
 
-def seen(images: ImageSet, rows: Rows, view: View) -> Pixels:
-    """The test view of some images, (n, H, W, C) uint8."""
+def seen(images: Examples, rows: Rows, view: View | None) -> Pixels:
+    """Pictures of some examples, (n, H, W, C) uint8; see `each_seen`."""
     return np.stack(list(each_seen(images, rows, view)))
 
 
-def each_seen(images: ImageSet, rows: Rows, view: View) -> Iterator[Pixels]:
-    """The same, (H, W, C) uint8 each, with a batch of them in memory."""
-    for batch in eval_batches(images.select(np.asarray(rows, np.int64)), view):
+def each_seen(
+    images: Examples, rows: Rows, view: View | None
+) -> Iterator[Pixels]:
+    """A picture of each of some examples, (H, W, C) uint8.
+
+    Of images it is their test view, with a batch of them in memory. Of other
+    examples, what they are called.
+    """
+    rows = np.asarray(rows, np.int64)
+    if not isinstance(images, ImageSet):
+        yield from (text_tile(images.called(row)) for row in rows.tolist())
+        return
+    for batch in eval_batches(images.select(rows), view):
         yield from np.rint(batch.numpy()).clip(0, 255).astype(np.uint8)
 
 
-def class_name(images: ImageSet, row: int, longest: int = 18) -> str:
+def class_name(images: Examples, row: int, longest: int = 18) -> str:
     """The name of an image's class, short; its label if it has none."""
-    label = int(images.labels[row])
+    label = int(images.known_labels[row])
     return short_name(images.names.get(label, str(label)), longest)
+
+
+def text_tile(text: str) -> Pixels:
+    """A text as a picture, (96, 96, 1); what does not fit is left out."""
+    from PIL import Image, ImageDraw
+
+    tile = Image.new("L", (_TILE, _TILE), 255)
+    lines = textwrap.wrap(text[:_MOST_TEXT], 14, max_lines=6) or [""]
+    draw = ImageDraw.Draw(tile)
+    draw.text((4, 4), "\n".join(lines), 0, _font(11))
+    return np.asarray(tile)[..., None]
 
 
 def short_name(name: str, longest: int = 18) -> str:
@@ -49,7 +75,7 @@ def short_name(name: str, longest: int = 18) -> str:
 
 
 def preview(
-    images: ImageSet, rows: int = 10, columns: int = 12, cell: int = 64
+    images: Examples, rows: int = 10, columns: int = 12, cell: int = 64
 ) -> "Image":
     """A sheet in RGB: every row a class, every column an image of it.
 
@@ -68,6 +94,11 @@ def preview(
     """
     from PIL import Image, ImageDraw
 
+    if not isinstance(images, ImageSet):
+        raise ValueError(
+            "`images` of preview must be an ImageSet, as other examples have "
+            f"no pictures. Received: {images!r}."
+        )
     if len(images) == 0 or min(rows, columns, cell) < 1:
         raise ValueError(
             "preview needs images, and positive `rows`, `columns` and `cell`. "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from keras_dml.data.imageset import ImageSet, concatenate
+from keras_dml.data.examples import E, Examples, concatenate, labels_of
 from keras_dml.utils.registry import Registry
 from keras_dml.utils.types import Rows
 
@@ -22,7 +22,8 @@ class DataSplits:
     """A data set, split by class: no class is on two sides.
 
     Raises:
-        ValueError: If training and other sets share a class.
+        ValueError: If a set has no labels, or training and other sets share
+            a class.
 
     Attributes:
         train: What a model is trained on while it is being chosen.
@@ -37,20 +38,22 @@ class DataSplits:
             of them.
     """
 
-    train: ImageSet
-    validation: ImageSet
-    test: ImageSet
+    train: Examples
+    validation: Examples
+    test: Examples
     name: str
     query_rows: Rows | None = None
     gallery_rows: Rows | None = None
     cameras: Rows | None = None
-    tests: Mapping[str, ImageSet] = field(
+    tests: Mapping[str, Examples] = field(
         default_factory=lambda: MappingProxyType({})
     )
 
     def __post_init__(self) -> None:
         trained = {"train": self.train, "validation": self.validation}
         others = {**trained, "test": self.test, **self.tests}
+        for name, examples in others.items():
+            labels_of(examples, f"{name}.labels", "DataSplits")
         for (name, images), (other, seen) in combinations(others.items(), 2):
             both = np.intersect1d(images.classes, seen.classes)
             # Test sets may have classes in common.
@@ -63,14 +66,14 @@ class DataSplits:
                 )
 
     @cached_property
-    def trainval(self) -> ImageSet:
+    def trainval(self) -> Examples:
         """The paper's full training set: `train`, then `validation`."""
         return concatenate((self.train, self.validation))
 
     @classmethod
     def by_class(
         cls,
-        images: ImageSet,
+        images: Examples,
         name: str,
         train_classes: int | float = 0.5,
         validation: float = 0.2,
@@ -90,8 +93,8 @@ class DataSplits:
     @classmethod
     def holding_out(
         cls,
-        trainval: ImageSet,
-        test: ImageSet,
+        trainval: Examples,
+        test: Examples,
         name: str,
         validation: float = 0.2,
         seed: int = 0,
@@ -148,9 +151,7 @@ def dataset(
     return register
 
 
-def split_classes(
-    images: ImageSet, train_classes: int | float = 0.5
-) -> tuple[ImageSet, ImageSet]:
+def split_classes(images: E, train_classes: int | float = 0.5) -> tuple[E, E]:
     """Training and test set, cut by class as CUB-200 and Cars196 are: the
     classes in ascending order, the first ones to train, the others to test.
 
@@ -177,8 +178,8 @@ def split_classes(
 
 
 def holdout_classes(
-    images: ImageSet, fraction: float = 0.2, seed: int = 0
-) -> tuple[ImageSet, ImageSet]:
+    images: E, fraction: float = 0.2, seed: int = 0
+) -> tuple[E, E]:
     """Training and validation set: a seeded random fraction of the classes.
 
     Choosing a model on held-out training classes keeps the test classes
@@ -203,5 +204,5 @@ def holdout_classes(
             f"fraction={fraction} of {len(classes)} classes."
         )
     order = np.random.default_rng(seed).permutation(len(classes))
-    held_out = np.isin(images.labels, classes[order[:count]])
+    held_out = np.isin(images.known_labels, classes[order[:count]])
     return images.select(~held_out), images.select(held_out)

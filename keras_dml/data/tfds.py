@@ -11,7 +11,8 @@ import numpy as np
 
 from keras_dml.data.archives.reading import Archive, Counts, halves
 from keras_dml.data.caching import cache_folder
-from keras_dml.data.imageset import ImageSet, concatenate, listed_images
+from keras_dml.data.examples import concatenate
+from keras_dml.data.imageset import ImageSet, listed_images
 from keras_dml.data.splits import DATASETS, DataSplits
 from keras_dml.utils.files import write_atomically
 from keras_dml.utils.progress import track

@@ -12,7 +12,8 @@ from keras_dml.evaluation.confidence import (
     bootstrap,
     compare,
 )
-from keras_dml.evaluation.inputs import Protocol, embed, one_per_class
+from keras_dml.evaluation.embedding import embed
+from keras_dml.evaluation.inputs import Protocol, one_per_class
 from keras_dml.evaluation.metrics import METRICS
 from keras_dml.evaluation.ranks.ranked_positives import Limits
 from keras_dml.evaluation.ranks.search import Ranks

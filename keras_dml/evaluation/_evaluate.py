@@ -46,16 +46,18 @@ def evaluate(
 
     Args:
         model: A Keras model whose output is the embedding, (B, D).
-        examples: An `ImageSet`.
+        examples: An `ImageSet`, `ArraySet` or other `Examples`, with labels;
+            arrays `(x, y)`; or a finite `tf.data.Dataset` of (x, y). See
+            `embed`.
         metrics, ks, distance, memory, seeds, progress: As for
             `evaluate_embeddings`.
-        gallery: An `ImageSet` to search among, if the examples are not to
-            be searched among themselves.
+        gallery: Examples to search among, of any of these kinds, if the
+            examples are not to be searched among themselves.
         protocol: Without `gallery`: which examples query which; as for
             `evaluate_embeddings`.
         exclude: Group of every example, (N,), or a pair of those of
             examples and gallery; as for `evaluate_embeddings`.
-        batch_size: Images embedded at a time.
+        batch_size: Examples embedded at a time.
 
     Returns:
         The metrics by name, the number of queries and more; see

@@ -1,4 +1,4 @@
-"""Inputs of an evaluation: embedded images, and which of them query which."""
+"""Inputs of an evaluation: embedded examples, and which of them query which."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,63 +7,17 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_dml.data import ImageSet, View, eval_batches
+from keras_dml.data.examples import Examples, check_names
+from keras_dml.evaluation.embedding import embedded, source_of
 from keras_dml.evaluation.ranks.relevance import Images
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.arrays import as_embeddings, as_ids
-from keras_dml.utils.progress import tracked
 from keras_dml.utils.types import FloatArray, Rows
 
 PROTOCOLS = ("all_vs_all", "official")
 
 Inputs = list[Images]
 """The images; or the queries, and the gallery they are searched for in."""
-
-
-def embed(
-    model: keras.Model,
-    images: ImageSet,
-    batch_size: int = 256,
-    progress: bool | None = None,
-) -> FloatArray:
-    """Embeds all images in their test view.
-
-    Training goes on undisturbed: no metric is reset, no callback called.
-
-    Args:
-        model: From images, (B, H, W, C), pixels in 0 to 255, to
-            embeddings, (B, D).
-        images: N images.
-        batch_size: Images embedded at a time.
-        progress: Whether to show progress; None shows it in a terminal.
-
-    Returns:
-        (N, D) float32, in the order of the rows.
-
-    Raises:
-        ValueError: If there are no images, or the model's output is not
-            one embedding for each image.
-    """
-    if not len(images):
-        raise ValueError(
-            "`images` of embed must not be empty. Received: 0 images."
-        )
-    batches = eval_batches(images, View.of(model), batch_size)
-    count = -(-len(images) // batch_size)
-    parts = []
-    for batch in tracked(batches, count, "Embedding", progress):
-        output = model.predict_on_batch(batch)
-        shape = getattr(output, "shape", None)
-        if shape is None or len(shape) != 2 or shape[0] != len(batch):
-            received = type(output).__name__ if shape is None else shape
-            raise ValueError(
-                "`model` of embed must return one embedding for each image, "
-                f"(B, D). Received: {received} for a batch of {len(batch)}. "
-                "Use a model whose only output is the embedding, such as "
-                "`keras.Model(model.input, embedding)`."
-            )
-        parts.append(np.asarray(output, np.float32))
-    return np.concatenate(parts)
 
 
 def from_model(
@@ -81,27 +35,27 @@ def from_model(
             f"type {type(model).__name__}. Use `evaluate_embeddings("
             "embeddings, labels)` for embeddings."
         )
-    given = {"examples": examples}
+    given = {"examples": source_of(examples, "examples", "evaluate")}
     if gallery is not None:
-        given["gallery"] = gallery
-    for name, value in given.items():
-        if not isinstance(value, ImageSet):
-            raise ValueError(
-                f"`{name}` of evaluate must be an ImageSet. Received: {name} "
-                f"of type {type(value).__name__}. Use `ImageSet(pixels, "
-                "labels)`."
-            )
-    labels = [images.labels for images in given.values()]
-    groups = _groups(exclude, labels, "evaluate")
-    embeddings = [
-        as_embeddings(
-            embed(model, images, batch_size, progress),
-            f"model({name})",
-            "evaluate",
-        )
-        for name, images in given.items()
+        given["gallery"] = source_of(gallery, "gallery", "evaluate")
+    sets = [x for x in given.values() if isinstance(x, Examples)]
+    check_names([x.names for x in sets], "gallery", "evaluate")
+    if len(sets) == len(given):  # Nothing is embedded in vain.
+        _groups(exclude, [x.known_labels for x in sets], "evaluate")
+    found = [
+        embedded(model, x, name, "evaluate", batch_size, progress)
+        for name, x in given.items()
     ]
-    return _numbered(embeddings, labels, groups)
+    check_names([x.names for x in found], "gallery", "evaluate")
+    labels = [
+        as_ids(x.labels, len(x.embeddings), f"labels of {name}", "evaluate")
+        for name, x in zip(given, found, strict=True)
+    ]
+    embeddings = [
+        as_embeddings(x.embeddings, f"model({name})", "evaluate")
+        for name, x in zip(given, found, strict=True)
+    ]
+    return _numbered(embeddings, labels, _groups(exclude, labels, "evaluate"))
 
 
 def from_embeddings(
@@ -138,11 +92,11 @@ def from_embeddings(
 
 
 def _labels(labels: Any, count: int, name: str) -> Rows:
-    if labels is None or isinstance(labels, ImageSet):
+    if labels is None or isinstance(labels, Examples):
         raise ValueError(
             f"`{name}` of evaluate_embeddings must be integers, one for each "
             f"embedding. Received: {name} of type {type(labels).__name__}. "
-            "Use `images.labels` of an ImageSet, or `evaluate(model, images)`."
+            "Use `images.labels` of a set, or `evaluate(model, images)`."
         )
     return as_ids(labels, count, name, "evaluate_embeddings")
 

@@ -76,9 +76,11 @@ class Gallery:
             images: N images.
             threshold: As for `Gallery`.
         """
-        labels: npt.ArrayLike = images.labels
+        labels: npt.ArrayLike = images.known_labels
         if all(label in images.names for label in images.classes.tolist()):
-            labels = [images.names[label] for label in images.labels.tolist()]
+            labels = [
+                images.names[label] for label in images.known_labels.tolist()
+            ]
         return cls(embed(model, images), labels, threshold=threshold)
 
 

@@ -120,8 +120,8 @@ def _needs_batches(recipe: Recipe, key: str) -> str:
     )
 
 
-def sampler(recipe: Recipe, train: data.ImageSet) -> data.Sampler:
-    """The sampler of a recipe, bound to the training images.
+def sampler(recipe: Recipe, train: data.Examples) -> data.Sampler:
+    """The sampler of a recipe, bound to the training examples.
 
     Where a loss has a weight for each class, classes are numbered from 0.
     """
@@ -131,7 +131,7 @@ def sampler(recipe: Recipe, train: data.ImageSet) -> data.Sampler:
     arguments: Arguments = recipe.batches.model_dump()
     if traits.check_labels is not None:
         traits.check_labels(
-            method, train.labels, recipe.batches.images_per_class
+            method, train.known_labels, recipe.batches.images_per_class
         )
     make: Callable[..., data.Sampler] = data.ClassBalanced
     if traits.sampler is not None and traits.sampler.is_used(method):
@@ -142,7 +142,7 @@ def sampler(recipe: Recipe, train: data.ImageSet) -> data.Sampler:
 
 def pipeline(
     recipe: Recipe,
-    train: data.ImageSet,
+    train: data.Examples,
     batches: data.Sampler,
     input_shape: Shape,
 ) -> tf.data.Dataset:
@@ -161,14 +161,14 @@ def pipeline(
     )
 
 
-def _numbered(recipe: Recipe, train: data.ImageSet) -> data.ImageSet:
+def _numbered(recipe: Recipe, train: data.Examples) -> data.Examples:
     # Not always: which images a sampler draws hangs on their labels.
     needed = num_classes.is_set(recipe.method.model_dump())
     return train.relabeled() if needed else train
 
 
 def callbacks(
-    recipe: Recipe, train: data.ImageSet, batches: data.Sampler
+    recipe: Recipe, train: data.Examples, batches: data.Sampler
 ) -> list[keras.callbacks.Callback]:
     """The callbacks that the recipe's method needs; see `pipeline`."""
     method, sizes = recipe.method.model_dump(), recipe.batches.model_dump()

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from keras_dml import runs
-from keras_dml.data import DataSplits, ImageSet, View
+from keras_dml.data import DataSplits, Examples, View
 from keras_dml.methods.declaration import Traits, find
 from keras_dml.recipes import building
 from keras_dml.runs.folder import METRICS, load_outcome
@@ -54,7 +54,7 @@ class Run:
         return building.splits(self.recipe)
 
     @property
-    def images(self) -> ImageSet:
+    def images(self) -> Examples:
         """The images of the test classes."""
         return self.splits.test
 
@@ -65,9 +65,9 @@ class Run:
         return runs.load_model(self.folder)
 
     @cached_property
-    def view(self) -> View:
-        """What the model sees of an image."""
-        return View.of(self.model)
+    def view(self) -> View | None:
+        """What the model sees of an image; None if it takes others."""
+        return self.images.view_for(self.model)
 
     @cached_property
     def _outputs(self) -> dict[str, FloatArray]:
@@ -126,7 +126,7 @@ class Run:
         return attention_maps(self.model, self.images)
 
     @cached_property
-    def training_images(self) -> ImageSet:
+    def training_images(self) -> Examples:
         """Images of training classes; of many, a seeded selection."""
         train = self.splits.train
         if len(train) <= MOST_TRAINING_IMAGES:

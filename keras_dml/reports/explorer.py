@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_dml.data import ImageSet
+from keras_dml.data import Examples, ImageSet
 from keras_dml.data.pictures import each_seen
 from keras_dml.reports.analysis import Run
 from keras_dml.reports.html import thumbnail
@@ -75,7 +75,7 @@ def explorer(
         },
         "neighbors": {
             str(row): [
-                _found(run.images.labels, row, n[i], cosines[i])
+                _found(run.images.known_labels, row, n[i], cosines[i])
                 for n, cosines in found
             ]
             for i, row in enumerate(rows[:count].tolist())
@@ -124,12 +124,14 @@ def _thumbnails(
     return made, len(rows)
 
 
-def _about(images: ImageSet, row: int) -> list[str]:
+def _about(images: Examples, row: int) -> list[str]:
     """The class of an image, and what the image itself is called."""
-    label = int(images.labels[row])
+    label = int(images.known_labels[row])
     name = f"image {row}"
     if images.ids is not None:
         name = images.ids[row]
+    elif not isinstance(images, ImageSet):
+        name = f"example {images.called(row)}"
     elif images.paths is not None:
         name = os.path.basename(images.paths[row])
     return [images.names.get(label, f"class {label}"), name]

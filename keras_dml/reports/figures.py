@@ -85,7 +85,7 @@ def _embedding_space(run: Run) -> Iterator[RunFigure]:
         f"(negative).{parts} ABE, Figure 5.",
         lambda: visualization.cosine_histograms(
             run.embeddings if run.parts is None else run.parts,
-            run.images.labels,
+            run.images.known_labels,
         ),
     )
     yield RunFigure(
@@ -103,7 +103,7 @@ def _embedding_space(run: Run) -> Iterator[RunFigure]:
         "neighbors together and says nothing about large distances. The "
         "largest ten of the classes are marked and numbered.",
         lambda: visualization.embedding_map(
-            run.embeddings, run.images.labels, run.images.names
+            run.embeddings, run.images.known_labels, run.images.names
         ),
     )
 
@@ -166,7 +166,7 @@ def _cluster_distances(run: Run) -> "DataFigure":
     images = run.training_images
     points = embed(run.model, images)
     return visualization.cluster_distances(
-        points, images.labels, kmeans(points, run.num_clusters)
+        points, images.known_labels, kmeans(points, run.num_clusters)
     )
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import platform
+from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -10,38 +11,58 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_dml.data import ImageSet
+from keras_dml.data import Examples, ImageSet
+from keras_dml.utils.vectors import blocks
 
 CODE = "code"
 
+_ROWS = 1024
 
-def digest(images: ImageSet) -> str:
-    """A digest of which images are in a set, in which order and class.
 
-    Images are told apart by what their source calls them; else files by
-    their paths below the folder that they share, and pixels by
+def digest(examples: Examples) -> str:
+    """A digest of which examples are in a set, in which order and class.
+
+    They are told apart by what their source calls them; else files by
+    their paths below the folder that they share, and pixels and arrays by
     themselves. Sets that differ in any of this have different digests,
     and a set that was moved to another folder keeps its own.
 
     Returns:
         SHA-256 in hexadecimal.
     """
-    hashed = hashlib.sha256(images.labels.astype("<i8").tobytes())
-    for name in _names(images):
-        hashed.update(name.encode() + b"\0")
-    if images.ids is None and images.pixels is not None:
-        hashed.update(str(images.pixels.shape).encode())
-        hashed.update(images.pixels.tobytes())
+    hashed = hashlib.sha256(examples.known_labels.astype("<i8").tobytes())
+    for part in _contents(examples):
+        hashed.update(part)
     return hashed.hexdigest()
 
 
-def _names(images: ImageSet) -> tuple[str, ...]:
-    if images.ids is not None:
-        return images.ids
-    if images.paths is None:
-        return ()
-    root = os.path.commonpath(map(os.path.dirname, images.paths))
-    return tuple(os.path.relpath(path, root) for path in images.paths)
+def _contents(examples: Examples) -> Iterator[bytes]:
+    """What tells the examples of a set apart, in order."""
+    if examples.ids is not None:
+        yield from (name.encode() + b"\0" for name in examples.ids)
+    elif not isinstance(examples, ImageSet):
+        yield from _arrays(examples)
+    elif examples.pixels is not None:
+        yield str(examples.pixels.shape).encode()
+        yield examples.pixels.tobytes()
+    else:
+        paths = examples.paths or ()
+        root = os.path.commonpath(map(os.path.dirname, paths))
+        for path in paths:
+            yield os.path.relpath(path, root).encode() + b"\0"
+
+
+def _arrays(examples: Examples) -> Iterator[bytes]:
+    """The inputs of examples, a part of them in memory at a time."""
+    for rows in blocks(len(examples), _ROWS):
+        inputs = examples.inputs(np.arange(rows.start, rows.stop))
+        for path, array in keras.tree.flatten_with_path(inputs):
+            yield f"{path}{array.dtype.str}{array.shape}".encode()
+            yield (
+                repr(array.tolist()).encode()
+                if array.dtype.hasobject
+                else array.tobytes()
+            )
 
 
 def environment() -> dict[str, str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import keras
 
-from keras_dml.data import ImageSet
+from keras_dml.data import Examples, ImageSet
 from keras_dml.evaluation import Results, compare
 from keras_dml.recipes import Recipe, building
 from keras_dml.runs.folder import load_model, load_recipe
@@ -25,7 +25,7 @@ class Measurement:
     """
 
     recipe: Recipe
-    images: ImageSet
+    images: Examples
     results: Results
 
     def __str__(self) -> str:
@@ -123,10 +123,12 @@ class Changes:
 
     def _named(self, row: int) -> list[str]:
         images = self._images
-        label = int(images.labels[row])
-        image = images.paths[row] if images.paths else ""
-        if not image and images.ids:
-            image = images.ids[row]
+        label = int(images.known_labels[row])
+        image = images.ids[row] if images.ids else ""
+        if isinstance(images, ImageSet):
+            image = images.paths[row] if images.paths else image
+        else:
+            image = images.called(row)
         return [str(row), image, images.names.get(label, str(label))]
 
     def _values(self, metric: str, position: int) -> list[float]:

@@ -124,7 +124,7 @@ def check_splits(recipe: Recipe, splits: data.DataSplits) -> None:
 
 def _check_pairs(
     recipe: Recipe,
-    images: data.ImageSet,
+    images: data.Examples,
     role: str,
     queries: Rows | None = None,
     gallery: Rows | None = None,
@@ -132,7 +132,7 @@ def _check_pairs(
     rows = np.arange(len(images))
     queries = rows if queries is None else queries
     gallery = rows if gallery is None else gallery
-    classes, codes = np.unique(images.labels, return_inverse=True)
+    classes, codes = np.unique(images.known_labels, return_inverse=True)
     found = np.bincount(codes[gallery], minlength=len(classes))[codes[queries]]
     itself = np.isin(queries, gallery)
     if not np.any(found > itself):

@@ -9,9 +9,12 @@ T = TypeVar("T")
 
 
 def track(
-    items: Iterable[T], total: int, description: str, delay: float = 2.0
+    items: Iterable[T], total: int | None, description: str, delay: float = 2.0
 ) -> Iterator[T]:
-    """Yields `total` items; a bar on standard error appears after a delay."""
+    """Yields items; a bar on standard error appears after a delay.
+
+    Their number may be unknown, None.
+    """
     start = time.monotonic()
     rest = iter(items)
     done = 0
@@ -33,7 +36,10 @@ def track(
 
 
 def tracked(
-    items: Iterable[T], total: int, description: str, progress: bool | None
+    items: Iterable[T],
+    total: int | None,
+    description: str,
+    progress: bool | None,
 ) -> Iterable[T]:
     """As `track` if `progress` is wanted; None shows it in a terminal."""
     if progress is None:

@@ -93,9 +93,8 @@ def test_it_cannot_be_changed() -> None:
     "labels",
     [
         [0.0, 1.0],
-        ["a", "b"],
         [True, False],
-        [[0], [1]],
+        [[0, 1], [1, 0]],
         [None, 1],
         [0, 2**63],
         np.array([0, 1], object),

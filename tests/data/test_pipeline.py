@@ -258,7 +258,7 @@ def test_eval_batches_are_in_order(images: ImageSet, files: ImageSet) -> None:
 
 def test_unfit_arguments(images: ImageSet) -> None:
     others = images.select(np.arange(20))
-    with pytest.raises(ValueError, match="made from the labels of `images`"):
+    with pytest.raises(ValueError, match="made from the labels of `examples`"):
         pipeline(images, sampler_of(others), 8)
     with pytest.raises(ValueError, match="`num_views` of pipeline"):
         pipeline(images, sampler_of(images), 8, num_views=3)

@@ -93,7 +93,7 @@ def test_evaluate_embeds_the_gallery():
 
 
 def test_no_images():
-    with pytest.raises(ValueError, match="Received: 0 images"):
+    with pytest.raises(ValueError, match="Received: 0 examples"):
         embed(model(), images().select([]))
 
 
@@ -108,9 +108,9 @@ def test_a_model_that_gives_no_embeddings():
 
 
 @pytest.mark.parametrize("gallery", [None, np.ones((3, 2))])
-def test_a_model_needs_image_sets(gallery):
-    examples = images() if gallery is not None else np.arange(3)
-    with pytest.raises(ValueError, match="of evaluate must be an ImageSet"):
+def test_a_model_needs_labels(gallery):
+    examples = images() if gallery is not None else np.ones((3, 36))
+    with pytest.raises(ValueError, match="`labels` of ArraySet must be known"):
         evaluate(model(), examples, gallery=gallery)
 
 

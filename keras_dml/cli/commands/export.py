@@ -10,7 +10,7 @@ from keras_dml.cli.common import command_body, model_option
 if TYPE_CHECKING:
     import keras
 
-    from keras_dml.data import ImageSet
+    from keras_dml.data import Examples
     from keras_dml.recipes import Recipe
     from keras_dml.search import Index
 
@@ -101,7 +101,7 @@ def export(
 
 def _gallery(
     recipe: "Recipe", model: "keras.Model", gallery: str | None
-) -> "ImageSet | Index | None":
+) -> "Examples | Index | None":
     from keras_dml import data
     from keras_dml.recipes import building
     from keras_dml.search import Index, is_index

@@ -120,7 +120,7 @@ def halves(
     last = images.classes[(images.num_classes - 1) // 2]
     if counts is not None:
         last = counts["train classes"]
-    is_train = images.labels <= last
+    is_train = images.known_labels <= last
     return images.select(is_train), images.select(~is_train)
 
 

@@ -1,0 +1,63 @@
+"""Batches of arrays in tf.data: rows are read in NumPy, a batch at a time."""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from keras_dml.data.columns import is_text
+from keras_dml.data.examples import Examples, Inputs, Planned
+
+
+def planned(examples: Examples) -> Planned:
+    """What makes the batches of an epoch from its plan; see `Planned`."""
+    read = tf.autograph.experimental.do_not_convert(_Reader(examples))
+
+    def batches(rows: tf.Tensor, steps: tf.Tensor) -> tf.data.Dataset:
+        return tf.data.Dataset.from_tensor_slices(rows).map(read)
+
+    return batches
+
+
+def in_order(examples: Examples, batch_size: int) -> tf.data.Dataset:
+    """All examples, in the order of the rows; the last batch may be short."""
+    read = tf.autograph.experimental.do_not_convert(_Reader(examples))
+    rows = tf.data.Dataset.range(len(examples)).batch(batch_size)
+    return rows.map(read).prefetch(tf.data.AUTOTUNE)
+
+
+class _Reader:
+    """Reads the inputs of rows, (B,), from inside of a graph."""
+
+    def __init__(self, examples: Examples) -> None:
+        self._examples = examples
+        # What one example is like says what all are.
+        first = examples.inputs(np.arange(min(1, len(examples))))
+        self._structure = first
+        self._specs = [_spec(array) for array in tf.nest.flatten(first)]
+
+    def __call__(self, rows: tf.Tensor) -> Inputs:
+        types = [dtype for _, dtype in self._specs]
+        found = tf.numpy_function(self._read, [rows], types)
+        for tensor, (shape, _) in zip(found, self._specs, strict=True):
+            tensor.set_shape((rows.shape[0], *shape))
+        return tf.nest.pack_sequence_as(self._structure, found)
+
+    def _read(self, rows: Any) -> list[Any]:
+        inputs = tf.nest.flatten(self._examples.inputs(rows))
+        return [_as_bytes(x) for x in inputs]
+
+
+def _spec(array: Any) -> tuple[tuple[int, ...], tf.DType]:
+    dtype = tf.string if is_text(array.dtype) else tf.as_dtype(array.dtype)
+    return array.shape[1:], dtype
+
+
+def _as_bytes(array: Any) -> Any:
+    """Strings as TensorFlow takes them; everything else as it is."""
+    if not is_text(array.dtype):
+        return array
+    texts = [x.encode() if isinstance(x, str) else x for x in array.flat]
+    encoded = np.empty(array.size, object)
+    encoded[:] = texts
+    return encoded.reshape(array.shape)

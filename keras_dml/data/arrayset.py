@@ -1,0 +1,156 @@
+"""ArraySet: examples that are rows of arrays, and their class labels."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import EllipsisType, MappingProxyType
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from keras_dml.data.columns import Column, as_column, is_text, joined
+from keras_dml.data.examples import About, Examples, Inputs, described
+from keras_dml.data.fields import Names, as_rows, check_lengths
+from keras_dml.utils.types import Rows
+
+T = TypeVar("T")
+
+_ONLY = ""
+"""Name of the column of a set whose inputs are a single array."""
+
+
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class ArraySet(Examples):
+    """Examples that are rows of arrays, and their class labels.
+
+    They are whatever a model takes: feature vectors, token ids, strings for
+    a model with a `TextVectorization` layer, images with a preprocessing of
+    their own, or a dict of arrays for a model with several inputs. Types and
+    values reach the model as they are.
+
+    Rows are read when they are needed, so that arrays may be larger than
+    memory: `numpy.load(path, mmap_mode="r")` or an open `h5py` data set.
+    Selecting and joining sets copies no row.
+
+    Args:
+        x: An array of N rows, or a dict of such arrays by the name of the
+            model's input: NumPy, memory-mapped, `h5py` or `zarr`. Lists and
+            tensors are converted.
+        labels: (N,) integers of any size, kept as int64; or strings, which
+            are numbered and become the names. None: not known, which is
+            enough to embed and to index.
+        names: Class names: a mapping from label to name, or a sequence whose
+            item `i` names label `i`. Where labels are strings, they get the
+            numbers that they have here; give a second set the names of the
+            first, so that both number classes alike.
+        ids: Optional N strings: what the examples' source calls them.
+
+    Raises:
+        ValueError: If `x` is no array or has rows of unequal length, if
+            numbers are not finite, if labels are neither integers nor
+            strings, or if lengths differ. Arrays that are read from a file
+            are checked as their rows are read.
+
+    Example:
+
+    ```python
+    examples = ArraySet(
+        {"text": ["a red bird", "a blue car"], "price": [[3.0], [900.0]]},
+        labels=["bird", "car"],
+    )
+    examples.inputs([1])  # {"text": ["a blue car"], "price": [[900.0]]}
+    ```
+    """
+
+    labels: Rows | None
+    names: Mapping[int, str]
+    ids: tuple[str, ...] | None
+    columns: Mapping[str, Column]
+
+    def __init__(
+        self,
+        x: Any,
+        labels: npt.ArrayLike | None = None,
+        names: Names | None = None,
+        ids: Iterable[str] | None = None,
+    ) -> None:
+        given = x if isinstance(x, Mapping) else {_ONLY: x}
+        columns = {
+            str(key): as_column(value, f"`x[{key!r}]`" if key else "`x`")
+            for key, value in given.items()
+        }
+        self._set(columns, About.of(labels, names, ids, "ArraySet"))
+
+    def _set(self, columns: dict[str, Column], about: About) -> None:
+        counts = {name: len(column) for name, column in columns.items()}
+        if len(set(counts.values())) != 1:
+            found = ", ".join(f"{n} of {k!r}" for k, n in counts.items())
+            raise ValueError(
+                "`x` of ArraySet must have at least one array, and as many "
+                f"rows in all. Received: {found or 'no array'}."
+            )
+        vars(self).update(vars(about), columns=MappingProxyType(columns))
+        check_lengths(
+            "ArraySet", "rows", len(self), labels=about.labels, ids=about.ids
+        )
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def inputs(self, rows: npt.ArrayLike | EllipsisType) -> Inputs:
+        picked = as_rows(rows, len(self), "ArraySet.inputs")
+        return self._each(lambda column: column.read(picked))
+
+    def _each(self, function: Callable[[Column], T]) -> T | dict[str, T]:
+        """What a function makes of the only column, or of each by name."""
+        if list(self.columns) == [_ONLY]:
+            return function(self.columns[_ONLY])
+        return {name: function(x) for name, x in self.columns.items()}
+
+    def called(self, row: int) -> str:
+        only = self.columns.get(_ONLY)
+        if self.ids is None and only is not None and is_text(only.dtype):
+            text = only.take(np.array([row]))[0]
+            return text.decode() if isinstance(text, bytes) else str(text)
+        return super().called(row)
+
+    def _at(self, rows: Rows | None, about: About) -> "ArraySet":
+        columns = dict(self.columns)
+        if rows is not None:
+            columns = {name: x.at(rows) for name, x in columns.items()}
+        return _made(columns, about)
+
+    @classmethod
+    def _joined(cls, sets: Sequence["ArraySet"], about: About) -> "ArraySet":
+        kinds = [part._kind() for part in sets]
+        if any(kind != kinds[0] for kind in kinds):
+            raise ValueError(
+                "`sets` of concatenate must hold arrays of the same names, "
+                "shapes and types. Received: "
+                f"{' and '.join(map(repr, sets))}."
+            )
+        columns = {
+            name: joined([part.columns[name] for part in sets])
+            for name in sets[0].columns
+        }
+        return _made(columns, about)
+
+    def _kind(self) -> dict[str, Any]:
+        """Shape and type of an example, by name."""
+        return {k: (x.shape[1:], x.dtype) for k, x in self.columns.items()}
+
+    def __repr__(self) -> str:
+        kinds = []
+        for name, (shape, dtype) in self._kind().items():
+            sizes = "×".join(map(str, shape))
+            type_name = "strings" if is_text(dtype) else str(dtype)
+            kinds.append(" ".join(x for x in (name, sizes, type_name) if x))
+        return described(self, "examples", *kinds)
+
+
+def _made(columns: dict[str, Column], about: About) -> ArraySet:
+    """A set of columns that were checked when another was made of them."""
+    made = ArraySet.__new__(ArraySet)
+    again = About.of(about.labels, about.names, about.ids, "ArraySet")
+    made._set(columns, again)
+    return made

@@ -1,0 +1,268 @@
+"""Examples: what all kinds of examples have in common."""
+
+import abc
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from keras_dml.data.fields import Names, as_names, as_rows, encoded
+from keras_dml.utils.types import Rows
+
+if TYPE_CHECKING:
+    import keras
+
+    from keras_dml.data.image_batches import Views
+    from keras_dml.data.view import View
+
+Inputs: TypeAlias = Any
+"""What a model takes of n examples: an array, (n, ...), or a dict of them."""
+
+Planned: TypeAlias = Callable[[tf.Tensor, tf.Tensor], tf.data.Dataset]
+"""From the rows of an epoch, (S, B), and the numbers of its steps, (S,), to
+the epoch's batches of inputs."""
+
+
+@dataclass(frozen=True)
+class About:
+    """What is known about examples, beside the examples themselves."""
+
+    labels: Rows | None
+    names: Mapping[int, str]
+    ids: tuple[str, ...] | None
+
+    @classmethod
+    def of(
+        cls,
+        labels: npt.ArrayLike | None,
+        names: Names | None,
+        ids: Iterable[Any] | None,
+        owner: str,
+    ) -> "About":
+        """What the arguments of a set say, checked.
+
+        Raises:
+            ValueError: If labels are neither integers nor strings.
+        """
+        named = None if ids is None else tuple(map(str, ids))
+        if labels is None:
+            none = np.empty(0, np.int64)
+            return cls(None, as_names(names, none, owner), named)
+        return cls(*encoded(labels, names, owner), named)
+
+
+class Examples(abc.ABC):
+    """Examples that a model embeds, in a fixed order, and their labels.
+
+    An example's only identity is its row number: labels and ids say
+    something about it, they never find it. A set does not change; `select`
+    makes another one.
+
+    `ImageSet` holds images, `ArraySet` arrays of anything else. For a kind
+    of your own, implement `__len__`, `inputs`, `_at` and `_joined`.
+
+    Attributes:
+        labels: Class of every example, (N,) int64, or None where they are
+            not known: such examples can be embedded and indexed.
+        names: Class names by label.
+        ids: What the examples' source calls them, or None.
+    """
+
+    labels: Rows | None
+    names: Mapping[int, str]
+    ids: tuple[str, ...] | None
+
+    @abc.abstractmethod
+    def __len__(self) -> int: ...
+
+    @abc.abstractmethod
+    def inputs(self, rows: npt.ArrayLike | EllipsisType) -> Inputs:
+        """What a model takes of the examples at `rows`, in that order.
+
+        Args:
+            rows: Row numbers, (n,); or a (N,) boolean mask; or `...` for all.
+
+        Returns:
+            An array, (n, ...), or a dict of arrays.
+
+        Raises:
+            ValueError: If `rows` is neither, or an example is bad.
+            IndexError: If a row number is out of range.
+        """
+
+    @abc.abstractmethod
+    def _at(self, rows: Rows | None, about: About) -> Self:
+        """The examples at some rows, or all, with something about them."""
+
+    @classmethod
+    @abc.abstractmethod
+    def _joined(cls, sets: Sequence[Self], about: About) -> Self:
+        """The examples of several sets, one after the other."""
+
+    @property
+    def known_labels(self) -> Rows:
+        """The labels; `ValueError` if there are none."""
+        return labels_of(self, "labels", type(self).__name__)
+
+    @property
+    def classes(self) -> Rows:
+        """The labels that occur, ascending, each once."""
+        labels = self.labels
+        return np.empty(0, np.int64) if labels is None else np.unique(labels)
+
+    @property
+    def num_classes(self) -> int:
+        """Number of labels that occur."""
+        return len(self.classes)
+
+    def select(self, rows: npt.ArrayLike) -> Self:
+        """The examples at `rows`, in that order.
+
+        Args:
+            rows: Row numbers, or a (N,) boolean mask.
+
+        Raises:
+            ValueError: If `rows` is neither.
+            IndexError: If a row number is out of range.
+        """
+        picked = as_rows(rows, len(self), f"{type(self).__name__}.select")
+        labels, ids, names = self.labels, self.ids, self.names
+        if labels is not None:
+            labels = labels[picked]
+            present = set(labels.tolist())
+            names = {k: v for k, v in names.items() if k in present}
+        if ids is not None:
+            ids = tuple(ids[row] for row in picked)
+        return self._at(picked, About(labels, names, ids))
+
+    def relabeled(self) -> Self:
+        """The same examples with their classes numbered 0, 1, 2, ….
+
+        The order of the labels is kept, and so are the names. Losses with
+        a weight for each class need labels like these.
+
+        Raises:
+            ValueError: If the examples have no labels.
+        """
+        owner = f"{type(self).__name__}.relabeled"
+        given = labels_of(self, "labels", owner)
+        classes, labels = np.unique(given, return_inverse=True)
+        names = {
+            number: self.names[label]
+            for number, label in enumerate(classes.tolist())
+            if label in self.names
+        }
+        return self._at(None, About(labels, names, self.ids))
+
+    def called(self, row: int) -> str:
+        """What to call one example, where it is shown."""
+        return str(row) if self.ids is None else self.ids[row]
+
+    def view_for(self, model: "keras.Model") -> "View | None":
+        """What a model sees of each example, where that is not all of it."""
+        return None
+
+    def planned_batches(self, views: "Views") -> Planned:
+        """What makes the batches of an epoch from its plan."""
+        from keras_dml.data import array_batches
+
+        views.check_none(self)
+        return array_batches.planned(self)
+
+    def batches_in_order(
+        self, view: "View | None", batch_size: int
+    ) -> tf.data.Dataset:
+        """Batches of all examples, in the order of the rows."""
+        from keras_dml.data import array_batches
+
+        return array_batches.in_order(self, batch_size)
+
+    def __repr__(self) -> str:
+        return described(self)
+
+
+def described(examples: Examples, what: str = "examples", *more: str) -> str:
+    """How many examples of how many classes, and more; for `repr`."""
+    about = "without labels"
+    if examples.labels is not None:
+        about = f"of {examples.num_classes:,} classes"
+    parts = ", ".join((f"{len(examples):,} {what} {about}", *more))
+    return f"{type(examples).__name__}({parts})"
+
+
+def labels_of(examples: Examples, name: str, owner: str) -> Rows:
+    """The labels that an argument of `owner` must have, called `name`.
+
+    Raises:
+        ValueError: If they have none.
+    """
+    if examples.labels is None:
+        raise ValueError(
+            f"`{name}` of {owner} must be known. Received: {examples!r}. Use "
+            f"{type(examples).__name__}(…, labels=…), a label for each "
+            "example."
+        )
+    return examples.labels
+
+
+E = TypeVar("E", bound=Examples)
+
+
+def concatenate(sets: Sequence[E]) -> E:
+    """One set with the rows of several, one after the other.
+
+    Ids are kept where every set has them.
+
+    Raises:
+        ValueError: If there is no set, if the sets are of different kinds,
+            hold different kinds of inputs (pixels and files, images of
+            different sizes, arrays of different shapes), if only some have
+            labels or boxes, or if two sets name a class differently.
+    """
+    kinds = sorted({type(part).__name__ for part in sets})
+    if len(kinds) != 1:
+        raise ValueError(
+            "`sets` of concatenate must be sets of one kind, at least one. "
+            f"Received: {' and '.join(kinds) or 'none'}."
+        )
+    names = check_names([part.names for part in sets], "sets", "concatenate")
+    labels = [part.labels for part in sets if part.labels is not None]
+    if 0 < len(labels) < len(sets):
+        raise ValueError(
+            "`sets` of concatenate must all have labels, or none. Received: "
+            f"{len(labels)} of {len(sets)} with labels."
+        )
+    ids = [name for part in sets for name in part.ids or ()]
+    has_ids = len(ids) == sum(map(len, sets))
+    about = About(
+        np.concatenate(labels) if labels else None,
+        names,
+        tuple(ids) if has_ids else None,
+    )
+    return type(sets[0])._joined(sets, about)
+
+
+def check_names(
+    names: Iterable[Mapping[int, str]], argument: str, owner: str
+) -> dict[int, str]:
+    """All class names of several sets, which must agree.
+
+    Raises:
+        ValueError: If they call one label differently. It names the argument
+            of the owner that is at fault.
+    """
+    known: dict[int, str] = {}
+    for mapping in names:
+        for label, name in mapping.items():
+            if known.setdefault(label, name) != name:
+                raise ValueError(
+                    f"`{argument}` of {owner} must agree on class names. "
+                    f"Received: label {label} is named {known[label]!r} and "
+                    f"{name!r}. Labels that are strings get the numbers of "
+                    "another set by names=other.names."
+                )
+    return known
