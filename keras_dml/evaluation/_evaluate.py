@@ -1,25 +1,40 @@
-"""`evaluate`: all metrics of a model or of embeddings, from one search."""
+"""`evaluate`: all metrics of a model or of embeddings, from one search.
+
+In one file that is longer than others: the reference of two functions, whose
+arguments are those of one class.
+"""
 
 import functools
 import operator
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from keras_dml.evaluation import inputs
 from keras_dml.evaluation.clustering import kmeans
-from keras_dml.evaluation.inputs import Inputs, Protocols
-from keras_dml.evaluation.metrics import Metric, expanded
-from keras_dml.evaluation.ranks.relevance import Images
+from keras_dml.evaluation.false_non_match import count_pairs_searched
+from keras_dml.evaluation.inputs import Inputs, Protocols, Relation
+from keras_dml.evaluation.label_sets import LabelSets, ids_of
+from keras_dml.evaluation.metrics import MACRO, Metric, Wanted, expanded
+from keras_dml.evaluation.ranks.dense import (
+    DistanceFunction,
+    by_function,
+    dense_search,
+)
+from keras_dml.evaluation.ranks.relevance import Images, relevance_of
 from keras_dml.evaluation.ranks.scores import DISTANCES
-from keras_dml.evaluation.ranks.search import search
+from keras_dml.evaluation.ranks.search import Ranks, search
 from keras_dml.evaluation.results import Results
-from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.arguments import (
+    check_choice,
+    check_count,
+    check_not_empty,
+)
 from keras_dml.utils.arrays import as_bytes
 from keras_dml.utils.types import FloatArray, Rows
-from keras_dml.utils.vectors import unit_rows
+from keras_dml.utils.vectors import blocks, unit_rows
 
 DEFAULT_METRICS = ("recall@k", "r_precision", "map@r")
 
@@ -27,13 +42,18 @@ DEFAULT_METRICS = ("recall@k", "r_precision", "map@r")
 def evaluate(
     model: Any,
     examples: Any,
+    labels: Any = None,
     *,
-    metrics: str | Sequence[str] = DEFAULT_METRICS,
+    metrics: Wanted | Sequence[Wanted] = DEFAULT_METRICS,
     ks: Sequence[int] = (1, 2, 4, 8),
-    distance: str = "cosine",
+    distance: str | DistanceFunction = "cosine",
     gallery: Any = None,
+    gallery_labels: Any = None,
     protocol: Protocols = None,
     exclude: Any = None,
+    relevance: str = "any",
+    levels: Sequence[str] | None = None,
+    prefixes: Sequence[int] | None = None,
     memory: int | str = "512MB",
     seeds: Sequence[int] = (0,),
     batch_size: int = 256,
@@ -49,10 +69,13 @@ def evaluate(
         examples: An `ImageSet`, `ArraySet` or other `Examples`, with labels;
             arrays `(x, y)`; or a finite `tf.data.Dataset` of (x, y). See
             `embed`.
-        metrics, ks, distance, memory, seeds, progress: As for
-            `evaluate_embeddings`.
+        labels: What they are measured by, as for `evaluate_embeddings`; by
+            default the labels that the examples have.
+        metrics, ks, distance, relevance, levels, prefixes, memory, seeds,
+            progress: As for `evaluate_embeddings`.
         gallery: Examples to search among, of any of these kinds, if the
             examples are not to be searched among themselves.
+        gallery_labels: Of the gallery, as `labels` of the examples.
         protocol: Without `gallery`: which examples query which; as for
             `evaluate_embeddings`.
         exclude: Group of every example, (N,), or a pair of those of
@@ -71,22 +94,28 @@ def evaluate(
         >>> results = evaluate(model, images, metrics=("map@r", "nmi"))
         >>> results["map@r"]
     """
-    asked = metrics, ks, distance, protocol, memory, seeds, progress
-    given = model, examples, gallery, exclude, batch_size, progress
-    return _Evaluation("evaluate", *asked).of(inputs.from_model(*given))
+    asked = metrics, ks, distance, protocol, prefixes, memory, seeds, progress
+    given = model, examples, labels, gallery, gallery_labels
+    relation = Relation(exclude, relevance, levels)
+    return Evaluation("evaluate", *asked).of(
+        inputs.from_model(*given, relation, batch_size, progress)
+    )
 
 
 def evaluate_embeddings(
     embeddings: Any,
     labels: Any,
     *,
-    metrics: str | Sequence[str] = DEFAULT_METRICS,
+    metrics: Wanted | Sequence[Wanted] = DEFAULT_METRICS,
     ks: Sequence[int] = (1, 2, 4, 8),
-    distance: str = "cosine",
+    distance: str | DistanceFunction = "cosine",
     gallery: Any = None,
     gallery_labels: Any = None,
     protocol: Protocols = None,
     exclude: Any = None,
+    relevance: str = "any",
+    levels: Sequence[str] | None = None,
+    prefixes: Sequence[int] | None = None,
     memory: int | str = "512MB",
     seeds: Sequence[int] = (0,),
     progress: bool | None = None,
@@ -105,18 +134,24 @@ def evaluate_embeddings(
 
     Args:
         embeddings: (N, D).
-        labels: Class of every row, (N,) integers.
+        labels: Class of every row, (N,) integers; or, for several labels
+            each, (N, C) zeros and ones, dense or sparse, or N sets; or a
+            hierarchy: classes by level, or (N, L) with `levels`.
         metrics: Names of `evaluation.METRICS`, which lists them with their
             definitions: "recall@k", "map@r", "nmi", … k is a number, or
-            the letter for each of `ks`. Clusters are those of K-means, as
-            many as classes, in 20 iterations.
+            the letter for each of `ks`; "macro/" before a name is the mean
+            over classes. Or functions that are not registered. Clusters
+            are those of K-means, as many as classes, in 20 iterations.
         ks: What the letter k stands for.
         distance: "cosine", "euclidean" or "dot". Clusters and embedding
-            space are Euclidean; of unit vectors for "cosine".
+            space are Euclidean; of unit vectors for "cosine". Or a
+            function of queries, (n, D), and gallery, (G, D), that returns
+            distances, (n, G); all of them are sorted then.
         gallery: Embeddings to search among, (G, D), if the queries are not
             to be searched among themselves. Clusters and embedding space
             are those of the union.
-        gallery_labels: Class of every row of the gallery, (G,).
+        gallery_labels: Class of every row of the gallery, (G,), or what
+            `labels` are.
         protocol: Without `gallery`: which rows query which. "all_vs_all"
             (default); "official", VehicleID's (see
             `evaluation.one_per_class`); a `Protocol`; or several, over
@@ -125,6 +160,16 @@ def evaluate_embeddings(
             and gallery. A query ignores the images of its own class in
             its own group: with groups the cameras, this is the rule of
             Market-1501 and VeRi-776.
+        relevance: With several labels a row, which rows are relevant:
+            "any", those that share a label with the query; "all", those
+            that have the same labels; "shared" and "jaccard", as "any",
+            but the gain of nDCG is the number of shared labels, or that
+            over the number of labels that either has.
+        levels: Names of the columns of `labels`, or those of its keys that
+            count. All are measured in one search; the results are named
+            "species/recall@1".
+        prefixes: Sizes: the first so many dimensions are measured as
+            embeddings of their own, which are named "64/recall@1".
         memory: What the search may take beside the embeddings, as bytes
             or as a text such as "512MB", and up to 10 MB for each
             thread. Twice the size of the embeddings allows
@@ -145,21 +190,24 @@ def evaluate_embeddings(
         >>> results = evaluate_embeddings(embeddings, labels, metrics="map@r")
         >>> results["map@r"]
     """
-    asked = metrics, ks, distance, protocol, memory, seeds, progress
-    evaluation = _Evaluation("evaluate_embeddings", *asked)
-    given = embeddings, labels, gallery, gallery_labels, exclude
-    return evaluation.of(inputs.from_embeddings(*given))
+    asked = metrics, ks, distance, protocol, prefixes, memory, seeds, progress
+    given = embeddings, labels, gallery, gallery_labels
+    relation = Relation(exclude, relevance, levels)
+    return Evaluation("evaluate_embeddings", *asked).of(
+        inputs.from_embeddings(*given, relation)
+    )
 
 
 @dataclass
-class _Evaluation:
+class Evaluation:
     """What to measure and how: the arguments that both functions have."""
 
     owner: str
-    metrics: str | Sequence[str]
+    metrics: Wanted | Sequence[Wanted]
     ks: Sequence[int]
-    distance: str
+    distance: str | DistanceFunction
     protocol: Protocols
+    prefixes: Sequence[int] | None
     memory: int | str
     seeds: Sequence[int]
     progress: bool | None
@@ -167,35 +215,113 @@ class _Evaluation:
     def __post_init__(self) -> None:
         self._wanted = expanded(self.metrics, self.ks, self.owner)
         self._memory = as_bytes(self.memory, self.owner)
-        check_choice(self.owner, "distance", self.distance, DISTANCES)
+        if not callable(self.distance):
+            check_choice(self.owner, "distance", self.distance, DISTANCES)
+        elif self._wanted_of("pairs"):
+            names = [metric.name for metric in self._wanted_of("pairs")]
+            raise ValueError(
+                f"`distance` of {self.owner} must be one of {DISTANCES} for "
+                f"{names}. Received: distance={self.distance!r}."
+            )
         if not len(self.seeds):
             raise ValueError(
                 f"`seeds` of {self.owner} must not be empty. Received: "
                 f"seeds={self.seeds!r}. Use seeds=(0,)."
             )
+        if self.prefixes is not None:
+            check_not_empty(self.owner, "prefixes", self.prefixes)
+            for size in self.prefixes:
+                check_count(self.owner, "prefixes", size)
+
+    def check(self, given: Inputs) -> None:
+        """Checks that the protocol fits examples before they are embedded.
+
+        Raises:
+            ValueError: If it does not, if no query has a relevant image,
+                or if a metric needs one class for each example.
+        """
+        self._check_classes(given)
+        for queries, gallery in inputs.searches(
+            given, self.protocol, self.owner
+        ):
+            for level in queries.targets:
+                relevance = relevance_of(queries, gallery, level)
+                parts = blocks(len(queries), 64)
+                if not any(len(relevance.of(x)[0].items) for x in parts):
+                    raise self._nothing_to_find(queries, gallery, level)
 
     def of(self, given: Inputs) -> Results:
         """Measures."""
+        self._check_classes(given)
+        if self.prefixes is None:
+            return self._measured(given)
+        size = given[0].embeddings.shape[1]
+        if max(self.prefixes) > size:
+            raise ValueError(
+                f"`prefixes` of {self.owner} must be at most the dimensions "
+                f"of the embeddings, {size}. Received: prefixes="
+                f"{tuple(self.prefixes)}."
+            )
+        return _by_prefix(
+            {
+                int(size): self._measured(
+                    [
+                        replace(
+                            images,
+                            embeddings=np.ascontiguousarray(
+                                images.embeddings[:, :size]
+                            ),
+                        )
+                        for images in given
+                    ]
+                )
+                for size in self.prefixes
+            }
+        )
+
+    def _measured(self, given: Inputs) -> Results:
         searches = inputs.searches(given, self.protocol, self.owner)
         found, per_query = self._search(searches)
         per_seed, values = self._whole_set(given)
-        for name, measured in (per_query | per_seed).items():
-            values[name] = float(measured.mean())
+        values |= self._pairs(searches)
         asked = sum(len(queries) for queries, _ in searches) if per_query else 0
-        labels = np.concatenate([images.labels for images in given])
-        return Results(
-            {metric.name: values[metric.name] for metric in self._wanted},
+        labels = np.concatenate(
+            [ids_of(next(iter(images.targets.values()))) for images in given]
+        )
+        results = Results(
+            {},
             num_queries=len(found),
             num_excluded=asked - len(found),
-            num_classes=len(np.unique(labels)),
+            num_classes=_num_classes(given, labels),
             gallery_size=len(searches[0][1]),
-            distance=self.distance,
+            distance=self._name_of_distance,
             num_draws=len(searches),
             per_query=per_query,
             per_seed=per_seed,
             query_rows=found,
             query_labels=labels[found],
+            memberships=_memberships(given, found),
         )
+        for name, measured in per_seed.items():
+            values[name] = float(measured.mean())
+        for name in per_query:
+            values[name] = _mean(results, name)
+        names = self._names(given)
+        return replace(results, _values={name: values[name] for name in names})
+
+    @property
+    def _name_of_distance(self) -> str:
+        if callable(self.distance):
+            return str(getattr(self.distance, "__name__", "own distance"))
+        return self.distance
+
+    def _names(self, given: Inputs) -> list[str]:
+        """Names of all results, level by level."""
+        return [
+            _named(level, metric.name)
+            for level in given[0].targets
+            for metric in self._wanted
+        ]
 
     def _search(
         self, searches: list[tuple[Images, Images]]
@@ -204,32 +330,69 @@ class _Evaluation:
         metrics = self._wanted_of("ranks")
         if not metrics:
             return np.empty(0, np.int64), {}
-        limits = functools.reduce(operator.or_, (m.limits for m in metrics))
         rows: list[Rows] = []
-        values: dict[str, list[FloatArray]] = {m.name: [] for m in metrics}
-        for queries, gallery in searches:
-            for ranks in search(
-                queries,
-                gallery,
-                self.distance,
-                limits,
-                memory=self._memory,
-                progress=self.progress,
-            ):
-                rows.append(queries.rows[ranks.queries])
-                for metric in metrics:
-                    values[metric.name].append(metric.per_query(ranks))
-        if not sum(map(len, rows)):
-            queries, gallery = searches[0]
-            raise ValueError(
-                f"The labels that {self.owner} is given must leave at least "
-                "one query a relevant image: another image of its class in "
-                f"the gallery. Received: {len(queries)} queries, "
-                f"{len(gallery)} gallery images and no such pair."
-            )
-        return np.concatenate(rows), {
-            name: np.concatenate(parts) for name, parts in values.items()
+        levels = list(searches[0][0].targets)
+        values: dict[str, list[FloatArray]] = {
+            _named(level, metric.name): []
+            for level in levels
+            for metric in metrics
         }
+        for queries, gallery in searches:
+            for panel in self._ranks(queries, gallery, levels):
+                found = functools.reduce(
+                    np.union1d, (ranks.queries for ranks in panel)
+                )
+                rows.append(queries.rows[found])
+                for level, ranks in zip(levels, panel, strict=True):
+                    for metric in metrics:
+                        values[_named(level, metric.name)].append(
+                            _among(found, ranks, metric.per_query(ranks))
+                        )
+        joined = {name: np.concatenate(x) for name, x in values.items()}
+        for level in levels:
+            if np.isnan(joined[_named(level, metrics[0].name)]).all():
+                raise self._nothing_to_find(*searches[0], level)
+        return np.concatenate(rows), joined
+
+    def _ranks(
+        self, queries: Images, gallery: Images, levels: list[str]
+    ) -> Iterator[tuple[Ranks, ...]]:
+        """Ranks at each level, panel of queries by panel."""
+        limits = functools.reduce(
+            operator.or_, (metric.limits for metric in self._wanted_of("ranks"))
+        )
+        relevances = [relevance_of(queries, gallery, x) for x in levels]
+        given = queries, gallery, relevances
+        options: Any = {"memory": self._memory, "progress": self.progress}
+        if callable(self.distance):
+            distances = by_function(
+                self.distance, queries.embeddings, gallery.embeddings
+            )
+            return dense_search(*given, distances, **options)
+        return search(*given, self.distance, limits, **options)
+
+    def _nothing_to_find(
+        self, queries: Images, gallery: Images, level: str
+    ) -> ValueError:
+        at = f" at the level {level!r}" if level else ""
+        return ValueError(
+            f"The labels that {self.owner} is given must leave at least "
+            f"one query a relevant image{at}: another image of its class in "
+            f"the gallery. Received: {len(queries)} queries, "
+            f"{len(gallery)} gallery images and no such pair."
+        )
+
+    def _check_classes(self, given: Inputs) -> None:
+        clusterings = self._wanted_of("clusters")
+        several = [
+            x for x in given[0].targets.values() if isinstance(x, LabelSets)
+        ]
+        if clusterings and several:
+            raise ValueError(
+                f"`metrics` of {self.owner} must not compare clusters to "
+                "classes where examples have several labels. Received: "
+                f"{[metric.name for metric in clusterings]}."
+            )
 
     def _whole_set(
         self, given: Inputs
@@ -243,21 +406,117 @@ class _Evaluation:
         if self.distance == "cosine":
             parts = [unit_rows(x) for x in parts]
         points = np.concatenate(parts) if len(parts) > 1 else parts[0]
-        labels = np.concatenate([images.labels for images in given])
-        classes = len(np.unique(labels))
-        clusters = [
-            kmeans(points, classes, seed=int(seed))
-            for seed in (self.seeds if clusterings else ())
-        ]
-        per_seed = {
-            metric.name: np.array(
-                [metric.of_whole(labels, x) for x in clusters]
-            )
-            for metric in clusterings
-        }
-        return per_seed, {
-            metric.name: metric.of_whole(points, labels) for metric in spaces
-        }
+        per_seed: dict[str, FloatArray] = {}
+        values: dict[str, float] = {}
+        for level in given[0].targets:
+            labels = _joined(given, level)
+            for metric in spaces:
+                name = _named(level, metric.name)
+                values[name] = metric.of_whole(points, labels)
+            if labels is None or not clusterings:
+                continue
+            classes = len(np.unique(labels))
+            clusters = [
+                kmeans(points, classes, seed=int(seed)) for seed in self.seeds
+            ]
+            for metric in clusterings:
+                per_seed[_named(level, metric.name)] = np.array(
+                    [metric.of_whole(labels, x) for x in clusters]
+                )
+        return per_seed, values
+
+    def _pairs(self, searches: list[tuple[Images, Images]]) -> dict[str, float]:
+        """Metrics of pairs, averaged over the draws of the protocol."""
+        metrics = self._wanted_of("pairs")
+        if not metrics or callable(self.distance):
+            return {}
+        values: dict[str, list[float]] = {}
+        for queries, gallery in searches:
+            for level in queries.targets:
+                relevance = relevance_of(queries, gallery, level)
+                counts = count_pairs_searched(
+                    queries, gallery, relevance, self.distance
+                )
+                for metric in metrics:
+                    name = _named(level, metric.name)
+                    found = metric.of_whole(counts)
+                    values.setdefault(name, []).append(found)
+        return {name: float(np.mean(x)) for name, x in values.items()}
 
     def _wanted_of(self, kind: str) -> list[Metric]:
         return [metric for metric in self._wanted if metric.of == kind]
+
+
+def _named(level: str, name: str) -> str:
+    return f"{level}/{name}" if level else name
+
+
+def _among(found: Rows, ranks: Ranks, values: FloatArray) -> FloatArray:
+    """Values for all queries found, NaN for those that have none here."""
+    if len(found) == len(values):
+        return values
+    among = np.full(len(found), np.nan)
+    among[np.searchsorted(found, ranks.queries)] = values
+    return among
+
+
+def _mean(results: Results, name: str) -> float:
+    """The mean over queries, or over classes."""
+    values = results.per_query[name]
+    if MACRO in name:
+        return float(np.mean(list(results.per_class(name).values())))
+    # NaN: nothing to find at this level.
+    return float(values[~np.isnan(values)].mean())
+
+
+def _joined(given: Inputs, level: str) -> Rows | None:
+    """Classes at a level of all images; None if an image has several."""
+    targets = [images.targets[level] for images in given]
+    if isinstance(targets[0], LabelSets):
+        return None
+    return np.concatenate([ids_of(x) for x in targets])
+
+
+def _num_classes(given: Inputs, labels: Rows) -> int:
+    """Number of classes at the first level, or of labels that occur."""
+    targets = [next(iter(images.targets.values())) for images in given]
+    sets = [x for x in targets if isinstance(x, LabelSets)]
+    if not sets:
+        return len(np.unique(labels))
+    return len(np.unique(np.concatenate([x.matrix.indices for x in sets])))
+
+
+def _memberships(given: Inputs, found: Rows) -> dict[str, tuple[Rows, Rows]]:
+    """Places of queries and classes of each, where one class is not all."""
+    if list(given[0].targets) == [""] and _joined(given, "") is not None:
+        return {}
+    members = {}
+    for level in given[0].targets:
+        labels = _joined(given, level)
+        if labels is not None:
+            members[level] = np.arange(len(found)), labels[found]
+            continue
+        # Queries are rows of the first part, whatever they search among.
+        sets = given[0].targets[level]
+        assert isinstance(sets, LabelSets)  # noqa: S101
+        place, label = sets.matrix[found].nonzero()
+        members[level] = place.astype(np.int64), label.astype(np.int64)
+    return members
+
+
+def _by_prefix(parts: dict[int, Results]) -> Results:
+    """One result of all prefixes, whose names start with their sizes."""
+
+    def merged(kind: Callable[[Results], Mapping[str, Any]]) -> dict[str, Any]:
+        return {
+            f"{size}/{name}": value
+            for size, results in parts.items()
+            for name, value in kind(results).items()
+        }
+
+    return replace(
+        next(iter(parts.values())),
+        _values=merged(dict),
+        per_query=merged(lambda results: results.per_query),
+        per_seed=merged(lambda results: results.per_seed),
+    )

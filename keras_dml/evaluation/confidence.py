@@ -85,7 +85,10 @@ def bootstrap(
         )
     options = confidence, num_resamples, units, seed
     labels = results.query_labels
-    found = _resampled("bootstrap", results.per_query, labels, *options)
+    weights = {name: results.weights(name) for name in results.per_query}
+    found = _resampled(
+        "bootstrap", results.per_query, weights, labels, *options
+    )
     return {name: interval for name, (interval, _) in found.items()}
 
 
@@ -177,7 +180,8 @@ def compare(
             f"metric. Received: {tuple(first)} and {tuple(second)}."
         )
     options = confidence, num_resamples, units, seed
-    found = _resampled("compare", gains, first.query_labels, *options)
+    weights = {name: first.weights(name) for name in gains}
+    found = _resampled("compare", gains, weights, first.query_labels, *options)
     differences = {}
     for name, (gain, means) in found.items():
         # On the smaller side of zero, with what was measured among them.
@@ -195,36 +199,49 @@ def compare(
 def _resampled(
     owner: str,
     values: Mapping[str, FloatArray],
+    weights: Mapping[str, FloatArray],
     labels: Rows,
     confidence: float,
     num_resamples: int,
     units: str,
     seed: int,
 ) -> dict[str, tuple[Interval, FloatArray]]:
-    """The mean of each metric with its interval, and in each resample."""
+    """The mean of each metric with its interval, and in each resample.
+
+    Means are weighted by what each query counts for a metric.
+    """
     check_fraction(owner, "confidence", confidence)
     check_count(owner, "num_resamples", num_resamples)
     check_choice(owner, "units", units, UNITS)
     table = np.stack(list(values.values()), axis=1)
+    share = np.stack([weights[name] for name in values], axis=1)
+    weighted = share * np.where(share > 0, table, 0)
     unit_of_query = np.arange(len(labels))
     if units == "classes":
         unit_of_query = np.unique(labels, return_inverse=True)[1]
     # Sums over the queries of a unit: how often a unit is drawn then
     # weighs its sum and its size.
     count = int(unit_of_query.max()) + 1
-    sums = np.stack(
-        [np.bincount(unit_of_query, column, count) for column in table.T],
-        axis=1,
+    sums, sizes = (
+        np.stack([np.bincount(unit_of_query, x, count) for x in part.T], axis=1)
+        for part in (weighted, share)
     )
-    sizes = np.bincount(unit_of_query, minlength=count).astype(np.float64)
     rng = np.random.default_rng(seed)
     means = np.empty((num_resamples, len(values)))
     for some in blocks(num_resamples, max(1, 2**21 // count)):
         times = times_drawn(rng, some.stop - some.start, count)
-        means[some] = (times @ sums) / (times @ sizes)[:, None]
+        total = times @ sizes
+        # A sample may have no query with a value.
+        empty = np.full(total.shape, np.nan)
+        means[some] = np.divide(times @ sums, total, empty, where=total > 0)
     tail = (1 - confidence) / 2
-    ends = np.quantile(means, [tail, 1 - tail], axis=0)
-    rows = np.stack([table.mean(axis=0), *ends], axis=1).tolist()
+    quantile = np.nanquantile if np.isnan(means).any() else np.quantile
+    ends = quantile(means, [tail, 1 - tail], axis=0)
+    plain = (share == 1).all(axis=0)
+    estimates = np.where(
+        plain, table.mean(axis=0), weighted.sum(axis=0) / share.sum(axis=0)
+    )
+    rows = np.stack([estimates, *ends], axis=1).tolist()
     return {
         name: (Interval(*row), means[:, i])
         for i, (name, row) in enumerate(zip(values, rows, strict=True))

@@ -49,7 +49,7 @@ def spectral_decay(embeddings: FloatArray, labels: Rows | None = None) -> float:
     ROTH,
     of="embeddings",
 )
-def density(embeddings: FloatArray, labels: Rows) -> float:
+def density(embeddings: FloatArray, labels: Rows | None) -> float:
     """π = mean distance within classes / mean distance between classes.
 
     Within: Euclidean distance over all pairs of images that share a
@@ -62,7 +62,15 @@ def density(embeddings: FloatArray, labels: Rows) -> float:
     Returns:
         The ratio; NaN if there are no two images of one class, or no two
         classes with different means.
+
+    Raises:
+        ValueError: If `labels` is None: an example may have several.
     """
+    if labels is None:
+        raise ValueError(
+            "The metric 'density' must have one class for each example. "
+            "Received: several labels each. Leave it out."
+        )
     order = np.argsort(labels, kind="stable")
     _, starts = np.unique(labels[order], return_index=True)
     classes = np.split(embeddings[order].astype(np.float64), starts[1:])
@@ -73,6 +81,45 @@ def density(embeddings: FloatArray, labels: Rows) -> float:
     if not pairs or not total_between:
         return float("nan")
     return float((total / pairs) / (total_between / pairs_between))
+
+
+@METRICS.register(
+    "pcf@x",
+    "fraction of the principal components that explain more than x of the "
+    "variance",
+    of="embeddings",
+)
+def pcf(
+    embeddings: FloatArray, labels: Rows | None = None, x: float = 0.9
+) -> float:
+    """Principal components fraction: n / D, n the fewest that explain x.
+
+    Small where embeddings lie near a space of few dimensions. n is the
+    smallest number of components whose share of the variance exceeds x, as
+    `PCA(n_components=x)` of scikit-learn counts them. Open Metric Learning
+    has the metric under this name, of embeddings as they are.
+
+    Args:
+        embeddings: (N, D).
+        labels: Not needed.
+        x: Share of the variance.
+
+    Returns:
+        The fraction; NaN if all embeddings are equal.
+    """
+    size = embeddings.shape[1]
+    mean = embeddings.mean(axis=0, dtype=np.float64)
+    covariance = np.zeros((size, size))
+    for rows in blocks(len(embeddings), 4096):
+        centred = embeddings[rows] - mean
+        covariance += centred.T @ centred
+    variances = np.linalg.eigvalsh(covariance)[::-1].clip(0)
+    total = variances.sum()
+    rounding = len(embeddings) * (8 * np.finfo(np.float64).eps) ** 2
+    if total <= rounding * (mean @ mean):
+        return float("nan")
+    explained = np.cumsum(variances) / total
+    return float((np.searchsorted(explained, x, side="right") + 1) / size)
 
 
 def _pair_distances(points: FloatArray) -> tuple[float, int]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_dml.data.examples import Examples, check_names
 from keras_dml.evaluation.embedding import embedded, source_of
+from keras_dml.evaluation.label_sets import LabelSets, as_targets
 from keras_dml.evaluation.ranks.relevance import Images
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.arrays import as_embeddings, as_ids
@@ -20,11 +21,28 @@ Inputs = list[Images]
 """The images; or the queries, and the gallery they are searched for in."""
 
 
+@dataclass(frozen=True)
+class Relation:
+    """What makes one example relevant to another.
+
+    Attributes:
+        exclude: Groups, as for `evaluate_embeddings`.
+        relevance: For several labels an example, and so is this.
+        levels: Names of the columns of a hierarchy.
+    """
+
+    exclude: Any = None
+    relevance: str = "any"
+    levels: Sequence[str] | None = None
+
+
 def from_model(
     model: Any,
     examples: Any,
+    labels: Any,
     gallery: Any,
-    exclude: Any,
+    gallery_labels: Any,
+    relation: Relation,
     batch_size: int,
     progress: bool | None,
 ) -> Inputs:
@@ -35,27 +53,77 @@ def from_model(
             f"type {type(model).__name__}. Use `evaluate_embeddings("
             "embeddings, labels)` for embeddings."
         )
-    given = {"examples": source_of(examples, "examples", "evaluate")}
-    if gallery is not None:
-        given["gallery"] = source_of(gallery, "gallery", "evaluate")
-    sets = [x for x in given.values() if isinstance(x, Examples)]
-    check_names([x.names for x in sets], "gallery", "evaluate")
-    if len(sets) == len(given):  # Nothing is embedded in vain.
-        _groups(exclude, [x.known_labels for x in sets], "evaluate")
+    given = _sources(examples, gallery, gallery_labels, "evaluate")
+    own = [labels, gallery_labels]
+    # Nothing is embedded in vain.
+    sources = given["examples"], labels, given.get("gallery"), gallery_labels
+    of_examples(*sources, relation, "evaluate")
     found = [
         embedded(model, x, name, "evaluate", batch_size, progress)
         for name, x in given.items()
     ]
     check_names([x.names for x in found], "gallery", "evaluate")
-    labels = [
-        as_ids(x.labels, len(x.embeddings), f"labels of {name}", "evaluate")
-        for name, x in zip(given, found, strict=True)
-    ]
     embeddings = [
         as_embeddings(x.embeddings, f"model({name})", "evaluate")
         for name, x in zip(given, found, strict=True)
     ]
-    return _numbered(embeddings, labels, _groups(exclude, labels, "evaluate"))
+    targets = _targets(given, [x.labels for x in found], own)
+    return _related(embeddings, targets, relation, "evaluate")
+
+
+def of_examples(
+    examples: Any,
+    labels: Any,
+    gallery: Any,
+    gallery_labels: Any,
+    relation: Relation,
+    owner: str,
+) -> Inputs | None:
+    """Examples that are still to be embedded, checked.
+
+    None for a `tf.data.Dataset`, which only says what it holds when it is
+    read.
+    """
+    given = _sources(examples, gallery, gallery_labels, owner)
+    sets = [x for x in given.values() if isinstance(x, Examples)]
+    check_names([x.names for x in sets], "gallery", owner)
+    if len(sets) < len(given):
+        return None
+    own = [labels, gallery_labels]
+    known = [
+        x.known_labels if mine is None else None
+        for x, mine in zip(sets, own, strict=False)
+    ]
+    targets = _targets(given, known, own)
+    nothing = [np.empty((len(x), 0)) for x in sets]
+    return _related(nothing, targets, relation, owner)
+
+
+def _sources(
+    examples: Any, gallery: Any, gallery_labels: Any, owner: str
+) -> dict[str, Any]:
+    """Sets or datasets, by argument."""
+    given = {"examples": source_of(examples, "examples", owner)}
+    if gallery is not None:
+        given["gallery"] = source_of(gallery, "gallery", owner)
+    elif gallery_labels is not None:
+        raise ValueError(_needs_gallery(owner))
+    return given
+
+
+def _targets(
+    given: dict[str, Any], known: Sequence[Any], own: Sequence[Any]
+) -> dict[str, Any]:
+    """Labels by what messages call them: the argument's, or the examples'."""
+    arguments = "labels", "gallery_labels"
+    return {
+        f"labels of {name}" if mine is None else argument: (
+            theirs if mine is None else mine
+        )
+        for name, theirs, argument, mine in zip(
+            given, known, arguments, own, strict=False
+        )
+    }
 
 
 def from_embeddings(
@@ -63,7 +131,7 @@ def from_embeddings(
     labels: Any,
     gallery: Any,
     gallery_labels: Any,
-    exclude: Any,
+    relation: Relation,
 ) -> Inputs:
     """What `evaluate_embeddings` is given, checked."""
     owner = "evaluate_embeddings"
@@ -73,7 +141,7 @@ def from_embeddings(
             f"a model, {embeddings.name!r}. Use `evaluate(model, examples)`."
         )
     x = [as_embeddings(embeddings, "embeddings", owner)]
-    y = [_labels(labels, len(x[0]), "labels")]
+    y = {"labels": labels}
     if gallery is not None:
         x.append(as_embeddings(gallery, "gallery", owner))
         if x[1].shape[1] != x[0].shape[1]:
@@ -82,33 +150,58 @@ def from_embeddings(
                 "dimensions as `embeddings`. Received: embeddings.shape="
                 f"{x[0].shape}, gallery.shape={x[1].shape}."
             )
-        y.append(_labels(gallery_labels, len(x[1]), "gallery_labels"))
+        y["gallery_labels"] = gallery_labels
     elif gallery_labels is not None:
-        raise ValueError(
-            "`gallery_labels` of evaluate_embeddings needs `gallery`. "
-            "Received: gallery=None."
-        )
-    return _numbered(x, y, _groups(exclude, y, owner))
+        raise ValueError(_needs_gallery(owner))
+    for name, value in y.items():
+        if value is None or isinstance(value, Examples):
+            raise ValueError(
+                f"`{name}` of evaluate_embeddings must be integers, one for "
+                f"each embedding. Received: {name} of type "
+                f"{type(value).__name__}. Use `images.labels` of a set, or "
+                "`evaluate(model, images)`."
+            )
+    return _related(x, y, relation, owner)
 
 
-def _labels(labels: Any, count: int, name: str) -> Rows:
-    if labels is None or isinstance(labels, Examples):
-        raise ValueError(
-            f"`{name}` of evaluate_embeddings must be integers, one for each "
-            f"embedding. Received: {name} of type {type(labels).__name__}. "
-            "Use `images.labels` of a set, or `evaluate(model, images)`."
-        )
-    return as_ids(labels, count, name, "evaluate_embeddings")
+def _needs_gallery(owner: str) -> str:
+    return (
+        f"`gallery_labels` of {owner} needs `gallery`. Received: gallery=None."
+    )
+
+
+def _related(
+    embeddings: Sequence[FloatArray],
+    labels: dict[str, Any],
+    relation: Relation,
+    owner: str,
+) -> Inputs:
+    """Images with their classes, groups and rows."""
+    counts = [len(x) for x in embeddings]
+    targets = as_targets(
+        list(labels.values()),
+        counts,
+        list(labels),
+        owner,
+        relation.relevance,
+        relation.levels,
+    )
+    groups = _groups(relation.exclude, counts, owner)
+    rows = np.split(np.arange(sum(counts)), np.cumsum(counts)[:-1])
+    return [
+        Images(*each)
+        for each in zip(embeddings, targets, rows, groups, strict=True)
+    ]
 
 
 def _groups(
-    exclude: Any, labels: Sequence[Rows], owner: str
+    exclude: Any, counts: Sequence[int], owner: str
 ) -> Sequence[Rows | None]:
     """Groups of the images, or of the queries and of the gallery."""
     if exclude is None:
-        return [None] * len(labels)
-    if len(labels) == 1:
-        return [as_ids(exclude, len(labels[0]), "exclude", owner)]
+        return [None] * len(counts)
+    if len(counts) == 1:
+        return [as_ids(exclude, counts[0], "exclude", owner)]
     if not isinstance(exclude, tuple) or len(exclude) != 2:
         raise ValueError(
             f"`exclude` of {owner} must be a pair (groups of the queries, "
@@ -116,21 +209,8 @@ def _groups(
             f"exclude of type {type(exclude).__name__}."
         )
     return [
-        as_ids(groups, len(labels[i]), f"exclude[{i}]", owner)
+        as_ids(groups, counts[i], f"exclude[{i}]", owner)
         for i, groups in enumerate(exclude)
-    ]
-
-
-def _numbered(
-    embeddings: Sequence[FloatArray],
-    labels: Sequence[Rows],
-    groups: Sequence[Rows | None],
-) -> Inputs:
-    counts = [len(x) for x in labels]
-    rows = np.split(np.arange(sum(counts)), np.cumsum(counts)[:-1])
-    return [
-        Images(*given)
-        for given in zip(embeddings, labels, rows, groups, strict=True)
     ]
 
 
@@ -254,7 +334,15 @@ def searches(
     elif isinstance(protocol, Protocol):
         draws = [protocol]
     elif protocol == "official":
-        draws = one_per_class(images.labels)
+        # Where there are levels, of the classes of the first.
+        classes = next(iter(images.targets.values()))
+        if isinstance(classes, LabelSets):
+            raise ValueError(
+                f"`protocol` of {owner} must be another where examples have "
+                "several labels: 'official' takes one of each class. "
+                f"Received: protocol={protocol!r}. Use a `Protocol`."
+            )
+        draws = one_per_class(classes)
     elif isinstance(protocol, str) or not protocol:
         raise ValueError(
             f"`protocol` of {owner} must be one of {PROTOCOLS}, a "

@@ -10,30 +10,45 @@ definition in a line, its paper and, by keyword:
         classes and clusters of K-means given.
         "embeddings": `metric(embeddings, labels)` returns a number, (N, D)
         embeddings given, of unit length where the distance is "cosine".
+        `labels` is None where an example may have several.
+        "pairs": `metric(counts)` returns a number; `counts` is a
+        `PairCounts`.
     limits: For "ranks", the `Limits` up to which it needs them exact; by
         default it gets all of them, which takes longer.
 
 Where a name ends in "@k", the function has one more argument, `k`, and so
 have its `limits`, which then are a function: `lambda k: Limits(first=k)`.
+Where it ends in "@x" or "=x", the argument is a share between 0 and 1.
+
+A function that is not registered can be a metric too: its name is that of
+the function, and `of` and `limits` may be attributes of it.
 """
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from keras_dml.evaluation.ranks.ranked_positives import UNLIMITED, Limits
 from keras_dml.evaluation.ranks.search import Ranks
 from keras_dml.utils.arguments import did_you_mean
-from keras_dml.utils.registry import Entry, Paper, Registry
+from keras_dml.utils.registry import Entry, Paper, Registry, import_own
 from keras_dml.utils.types import FloatArray
 
-KINDS = ("ranks", "clusters", "embeddings")
+KINDS = ("ranks", "clusters", "embeddings", "pairs")
+
+MACRO = "macro/"
+"""Before the name of a metric: the mean over classes of their means."""
+
+MetricFunction: TypeAlias = Callable[..., Any]
+
+Wanted: TypeAlias = str | MetricFunction
+"""A metric: its name, or a function that is not registered."""
 
 
-class _Metrics(Registry[Callable[..., Any]]):
+class _Metrics(Registry[MetricFunction]):
     def register(
         self,
         name: str,
@@ -41,17 +56,22 @@ class _Metrics(Registry[Callable[..., Any]]):
         paper: Paper | None = None,
         **details: Any,
     ) -> Callable[[Any], Any]:
+        self.check(name, details)
+        return super().register(name, definition, paper, **details)
+
+    def check(self, name: str, details: dict[str, Any]) -> None:
+        """Raises `ValueError` unless `details` are those of a metric."""
         of = details.get("of", "ranks")
         if of not in KINDS or not set(details) <= {"of", "limits"}:
             raise ValueError(
                 f"METRICS.register must be given `of`, one of {KINDS}, and "
                 f"`limits`, or neither. Received: {details} for {name!r}."
             )
-        return super().register(name, definition, paper, **details)
 
 
 METRICS = _Metrics("metric")
-"""All metrics by name; "@k" at its end stands for "@1", "@2", …"""
+"""All metrics by name; "@k" at its end stands for "@1", "@2", …, and x for a
+share such as 0.01."""
 
 
 @dataclass(frozen=True)
@@ -61,16 +81,19 @@ class Metric:
     Attributes:
         name: As in the results: "map@r", "recall@4".
         entry: What is registered.
-        arguments: k, if the registered name ends in "@k".
+        arguments: k, if the registered name ends in "@k"; or the share
+            that x stands for.
+        is_macro: Whether every class counts the same, not every query.
     """
 
     name: str
-    entry: Entry[Callable[..., Any]]
-    arguments: tuple[int, ...] = ()
+    entry: Entry[MetricFunction]
+    arguments: tuple[int | float, ...] = ()
+    is_macro: bool = False
 
     @property
     def of(self) -> str:
-        """What it is a function of: "ranks", "clusters", "embeddings"."""
+        """What it is a function of: one of `KINDS`."""
         return str(self.entry.details.get("of", "ranks"))
 
     @property
@@ -81,11 +104,13 @@ class Metric:
 
     @property
     def definition(self) -> str:
-        """What it is, in a line, with the number that k is."""
+        """What it is, in a line, with the number that k or x is."""
         definition = self.entry.definition
-        for k in self.arguments:
-            definition = re.sub(r"\bk\b", str(k), definition)
-        return definition
+        for number in self.arguments:
+            letter = self.entry.name[-1]
+            definition = re.sub(rf"\b{letter}\b", str(number), definition)
+        mean = "mean over classes: " if self.is_macro else ""
+        return mean + definition
 
     def per_query(self, ranks: Ranks) -> FloatArray:
         """Its value for each query, (Q,) float64.
@@ -101,46 +126,77 @@ class Metric:
                 f"{len(ranks.counts)} queries. Use `ranks.sum(values)` for "
                 "the sum over the relevant images of each query."
             )
+        if np.isnan(values).any():
+            raise ValueError(
+                f"The metric {self.name!r} must return a number for each "
+                f"query. Received: {int(np.isnan(values).sum())} NaN of "
+                f"{len(values)}. Queries without a relevant image are left "
+                "out before."
+            )
         return values.astype(np.float64)
 
     def of_whole(self, *given: Any) -> float:
-        """Its value for clusters or embeddings."""
+        """Its value for clusters, embeddings or pairs."""
         return float(self.entry.value(*given, *self.arguments))
 
 
 def metric(name: str) -> Metric | None:
-    """The metric of a name such as "map@r" or "recall@10", if it is one."""
-    if name in METRICS and not name.endswith("@k"):
+    """The metric of a name such as "map@r" or "recall@10", if it is one.
+
+    Levels and dimensions before the name, as results have them, do not
+    matter: "genus/recall@10" is recall@10.
+    """
+    first, slash, rest = name.partition("/")
+    if slash:
+        found = metric(rest)
+        if found is None or first + slash != MACRO:
+            return found
+        is_mean = found.of == "ranks" and not found.is_macro
+        return replace(found, name=name, is_macro=True) if is_mean else None
+    return _plain(name)
+
+
+def _plain(name: str) -> Metric | None:
+    if name in METRICS and not _has_letter(name):
         return Metric(name, METRICS[name])
     at_k = re.fullmatch(r"(.+@)([1-9]\d*)", name)
     if at_k and f"{at_k[1]}k" in METRICS:
         return Metric(name, METRICS[f"{at_k[1]}k"], (int(at_k[2]),))
+    at_x = re.fullmatch(r"(.+[@=])(0?\.\d+|\d\.?\d*e-\d+)", name)
+    if at_x and f"{at_x[1]}x" in METRICS and 0 < float(at_x[2]) < 1:
+        return Metric(name, METRICS[f"{at_x[1]}x"], (float(at_x[2]),))
     return None
 
 
+def _has_letter(name: str) -> bool:
+    return name.endswith(("@k", "@x", "=x"))
+
+
 def expanded(
-    metrics: str | Sequence[str], ks: Sequence[int], owner: str
+    metrics: Wanted | Sequence[Wanted], ks: Sequence[int], owner: str
 ) -> list[Metric]:
     """Different metrics by their names, in order; `@k` stands for all `ks`.
 
+    "package.module:name" imports the module, which registers it, first.
+
     Raises:
-        ValueError: If a name is unknown, or k is needed and not positive.
+        ValueError: If a name is unknown, k is needed and not positive, or
+            a function has no name of its own.
     """
     found: dict[str, Metric] = {}
-    for name in [metrics] if isinstance(metrics, str) else metrics:
-        names = [name]
-        if name in METRICS and name.endswith("@k"):
-            if not len(ks) or any(k != int(k) or k < 1 for k in ks):
-                raise ValueError(
-                    f"`ks` of {owner} must be positive integers. Received: "
-                    f"ks={ks!r}. Use for example ks=(1, 2, 4, 8)."
-                )
-            names = [f"{name[:-1]}{int(k)}" for k in ks]
-        for one in names:
-            known = metric(one)
-            if known is None:
-                raise ValueError(_unknown(name, owner))
-            found[one] = known
+    if isinstance(metrics, str) or callable(metrics):
+        metrics = [metrics]
+    for wanted in metrics:
+        if callable(wanted):
+            own = _of_function(wanted, owner)
+            found[own.name] = own
+            continue
+        for name in _names(wanted, ks, owner):
+            known = metric(name)
+            mean, slash, _ = name.rpartition("/")
+            if known is None or mean + slash not in ("", MACRO):
+                raise ValueError(_unknown(wanted, owner))
+            found[name] = known
     if not found:
         raise ValueError(
             f"`metrics` of {owner} must name at least one metric. Received: "
@@ -149,12 +205,50 @@ def expanded(
     return list(found.values())
 
 
+def _names(wanted: object, ks: Sequence[int], owner: str) -> list[str]:
+    """What a name stands for: one for each of `ks` where it ends in @k."""
+    if not isinstance(wanted, str):
+        raise ValueError(_unknown(wanted, owner))
+    module, colon, name = wanted.rpartition(":")
+    if colon:
+        import_own("metric", name, module)
+    if not name.endswith("@k") or name.removeprefix(MACRO) not in METRICS:
+        return [name]
+    if not len(ks) or any(k != int(k) or k < 1 for k in ks):
+        raise ValueError(
+            f"`ks` of {owner} must be positive integers. Received: "
+            f"ks={ks!r}. Use for example ks=(1, 2, 4, 8)."
+        )
+    return [f"{name[:-1]}{int(k)}" for k in ks]
+
+
+def _of_function(function: MetricFunction, owner: str) -> Metric:
+    """A metric that is not registered, by the name of the function."""
+    name = getattr(function, "name", None) or getattr(
+        function, "__name__", type(function).__name__
+    )
+    if not isinstance(name, str) or name == "<lambda>" or metric(name):
+        raise ValueError(
+            f"`metrics` of {owner} must have names of their own. Received: "
+            f"{function!r} of the name {name!r}. Define it by `def`, or set "
+            "its attribute `name`."
+        )
+    details = {
+        key: getattr(function, key)
+        for key in ("of", "limits")
+        if hasattr(function, key)
+    }
+    METRICS.check(name, details)
+    return Metric(name, Entry(name, function, name, None, details))
+
+
 def _unknown(name: object, owner: str) -> str:
     candidates = [*METRICS, *(x[:-1] + "1" for x in METRICS if x[-2:] == "@k")]
     hint = did_you_mean(str(name).lower(), candidates)
     return (
         f"`metrics` of {owner} must be known metrics. Received: {name!r}."
         f"{hint} Known: {', '.join(METRICS)}, where k is a positive integer, "
-        "or the letter for each of `ks`. Register your own with "
-        "`evaluation.METRICS.register`."
+        "or the letter for each of `ks`, and x a share such as 0.01; "
+        f"{MACRO!r} before a name is the mean over classes. Use a function "
+        "of your own, or register it with `evaluation.METRICS.register`."
     )

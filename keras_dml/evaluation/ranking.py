@@ -41,6 +41,44 @@ def precision_at_1(ranks: Ranks) -> FloatArray:
 
 
 @METRICS.register(
+    "precision@k",
+    "share of hits among the k nearest",
+    INFORMATION_RETRIEVAL,
+    limits=lambda k: Limits(every=k),
+)
+def precision(ranks: Ranks, k: int) -> FloatArray:
+    """Hits among the k nearest, divided by k (section 8.4)."""
+    return ranks.sum(ranks.ranks <= k) / k
+
+
+@METRICS.register(
+    "ndcg@k",
+    "discounted gain of the k nearest, over the largest there is",
+    limits=lambda k: Limits(every=k),
+)
+def ndcg(ranks: Ranks, k: int) -> FloatArray:
+    """nDCG@k: Σ_{i≤k} g(i) / log2(i + 1), over that of the best ranking.
+
+    The gain g is 1 for what is relevant and 0 for the rest, unless the
+    examples have several labels and `relevance` is graded.
+
+    Deviations:
+        The first image is discounted like the others, by log2(2) = 1;
+        with a logarithm to base b, the paper discounts from rank b on.
+
+    Reference:
+        Järvelin and Kekäläinen, "Cumulated Gain-Based Evaluation of IR
+        Techniques", TOIS 2002, https://doi.org/10.1145/582415.582418
+    """
+    found = _discounted(ranks, ranks.gains, ranks.ranks, k)
+    # The largest gains first, query by query.
+    owners = np.repeat(np.arange(len(ranks.counts)), ranks.counts)
+    best = ranks.gains[np.lexsort((-ranks.gains, owners))]
+    places = 1 + np.arange(len(best)) - np.repeat(ranks.starts, ranks.counts)
+    return found / _discounted(ranks, best, places, k)
+
+
+@METRICS.register(
     "r_precision",
     "share of hits among the R nearest, R the number of other images of the "
     "query's class",
@@ -149,3 +187,10 @@ def _average_precision(ranks: Ranks, depth: Rows, divisor: Rows) -> FloatArray:
     hits = np.arange(1, len(starts) + 1) - starts
     within_depth = ranks.ranks <= np.repeat(depth, ranks.counts)
     return ranks.sum(hits / ranks.ranks * within_depth) / divisor
+
+
+def _discounted(
+    ranks: Ranks, gains: FloatArray, places: Rows, k: int
+) -> FloatArray:
+    """Σ_{i≤k} gain / log2(place + 1) for each query."""
+    return ranks.sum(np.where(places <= k, gains, 0) / np.log2(1.0 + places))

@@ -1,11 +1,12 @@
 """Results: metrics by name, and what they were measured on."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import numpy as np
 
+from keras_dml.evaluation.metrics import MACRO
 from keras_dml.utils.types import FloatArray, Rows
 
 
@@ -25,10 +26,14 @@ class Results(Mapping[str, float]):
         distance: "cosine", "euclidean" or "dot".
         num_draws: Number of protocols averaged over.
         per_query: For each retrieval metric its value for each query,
-            (Q,); the draws one after another.
+            (Q,); the draws one after another. NaN where a query has
+            something to find at another level only.
         per_seed: For each clustering metric its value for each seed, (S,).
         query_rows: Row of each query, (Q,).
-        query_labels: Class of each query, (Q,).
+        query_labels: Class of each query, (Q,): the first of several
+            levels; of several labels, a number for the set of them.
+        memberships: For each level, if there are levels or several labels:
+            places among the queries and a class of each, (M,) each.
     """
 
     _values: dict[str, float]
@@ -43,6 +48,7 @@ class Results(Mapping[str, float]):
     per_seed: dict[str, FloatArray]
     query_rows: Rows
     query_labels: Rows
+    memberships: dict[str, tuple[Rows, Rows]] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> float:
         if name not in self._values:
@@ -57,6 +63,54 @@ class Results(Mapping[str, float]):
 
     def __len__(self) -> int:
         return len(self._values)
+
+    def per_class(self, metric: str) -> dict[int, float]:
+        """Mean of a retrieval metric over the queries of each class.
+
+        With several labels an example, a query counts for each of its own.
+        Labels that were given as sets are numbered as they first came.
+
+        Args:
+            metric: A name in `per_query`.
+
+        Raises:
+            KeyError: If it is none.
+        """
+        if metric not in self.per_query:
+            raise KeyError(
+                f"{metric!r} has no values for single queries. Received: "
+                f"retrieval metrics {tuple(self.per_query)}."
+            )
+        places, classes = self._members(metric)
+        values = self.per_query[metric][places]
+        counts = ~np.isnan(values)
+        found, inverse = np.unique(classes[counts], return_inverse=True)
+        means = np.bincount(inverse, values[counts]) / np.bincount(inverse)
+        return dict(zip(found.tolist(), means.tolist(), strict=True))
+
+    def weights(self, metric: str) -> FloatArray:
+        """What each query counts for the mean of a metric, (Q,).
+
+        1, or 0 where it has no value; for the mean over classes 1 / n for
+        each of its classes of n queries.
+        """
+        counts = ~np.isnan(self.per_query[metric])
+        if MACRO not in metric:
+            return counts.astype(np.float64)
+        places, classes = self._members(metric)
+        keep = counts[places]
+        places, classes = places[keep], classes[keep]
+        inverse = np.unique(classes, return_inverse=True)[1]
+        weights = np.zeros(len(counts))
+        np.add.at(weights, places, 1 / np.bincount(inverse)[inverse])
+        return weights
+
+    def _members(self, metric: str) -> tuple[Rows, Rows]:
+        for level in metric.split("/")[:-1]:
+            if level in self.memberships:
+                return self.memberships[level]
+        alone = np.arange(len(self.query_labels)), self.query_labels
+        return self.memberships.get("", alone)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the values of single queries, ready for JSON."""

@@ -111,14 +111,7 @@ class Registry(Mapping[str, Entry[T]]):
         module, colon, own = str(name).rpartition(":")
         if colon:
             name = own
-            try:
-                importlib.import_module(module)
-            except ImportError as error:
-                raise ValueError(
-                    f"The {self.kind} {name!r} is looked for in the module "
-                    f"{module!r}, which cannot be imported: {error}. Is its "
-                    "folder in PYTHONPATH?"
-                ) from error
+            import_own(self.kind, name, module)
         check_known(self.kind, name, self._entries)
         return self._entries[name]
 
@@ -167,6 +160,21 @@ def cited_paper(value: Any) -> Paper | None:
     return Paper(
         **found.groupdict(), url=address[0].rstrip(".,") if address else ""
     )
+
+
+def import_own(kind: str, name: str, module: str) -> None:
+    """Imports the module of a user that registers something by name.
+
+    Raises:
+        ValueError: If it cannot be imported.
+    """
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        raise ValueError(
+            f"The {kind} {name!r} is looked for in the module {module!r}, "
+            f"which cannot be imported: {error}. Is its folder in PYTHONPATH?"
+        ) from error
 
 
 def check_known(kind: str, name: str, known: Iterable[str]) -> None:

@@ -1,5 +1,6 @@
 """Retrieval metrics by loops over full rankings, from their definitions."""
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -55,6 +56,18 @@ def rankings(
     return result
 
 
+def ndcg(gains: list[float], k: int) -> float:
+    """nDCG@k, given the gain of each retrieved image."""
+
+    def discounted(ordered: list[float]) -> float:
+        return sum(
+            gain / math.log2(1 + place)
+            for place, gain in enumerate(ordered[:k], start=1)
+        )
+
+    return discounted(gains) / discounted(sorted(gains, reverse=True))
+
+
 def metric(name: str, hits: list[bool]) -> float:
     """A metric of one query, given whether each retrieved image is right."""
     relevant = sum(hits)
@@ -74,8 +87,10 @@ def metric(name: str, hits: list[bool]) -> float:
 
     if name.startswith("recall@"):
         return float(any(hits[: int(name.removeprefix("recall@"))]))
-    if name == "precision@1":
-        return precision(1)
+    if name.startswith("precision@"):
+        return precision(int(name.removeprefix("precision@")))
+    if name.startswith("ndcg@"):
+        return ndcg([float(hit) for hit in hits], int(name[5:]))
     if name == "r_precision":
         return precision(relevant)
     if name == "map@r":

@@ -78,6 +78,25 @@ def test_evaluate_embeds():
     assert dict(results) == dict(expected)
 
 
+def test_evaluate_by_other_labels():
+    network, data = model(), images()
+    x = data.pixels[..., None].astype("float32")
+    y = np.arange(23) % 3
+    expected = dict(evaluate_embeddings(embed(network, data), y))
+    assert dict(evaluate(network, x, y)) == expected
+    assert dict(evaluate(network, data, y)) == expected
+    levels = evaluate(network, data, {"a": y, "b": data.labels})
+    assert levels["a/map@r"] == expected["map@r"]
+    assert levels["b/map@r"] == evaluate(network, data)["map@r"]
+    tags = np.eye(3, dtype=int)[y]
+    assert evaluate(network, x, tags)["map@r"] == expected["map@r"]
+    parts = evaluate(network, x, y, gallery=data, gallery_labels=y)
+    whole = evaluate(network, data, gallery=data)
+    assert parts.num_queries == whole.num_queries
+    with pytest.raises(ValueError, match=r"\(22,\) and 23"):
+        evaluate(network, x, y[1:])
+
+
 def test_evaluate_embeds_the_gallery():
     network, data = model(), images(40)
     queries, gallery = data.select(range(15)), data.select(range(15, 40))

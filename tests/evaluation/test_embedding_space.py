@@ -7,7 +7,11 @@ import numpy as np
 import pytest
 
 from keras_dml.evaluation import evaluate_embeddings
-from keras_dml.evaluation.embedding_space import density, spectral_decay
+from keras_dml.evaluation.embedding_space import (
+    density,
+    pcf,
+    spectral_decay,
+)
 
 
 def test_equal_singular_values_have_no_decay():
@@ -70,3 +74,23 @@ def test_evaluate_uses_unit_vectors_for_the_cosine():
         spectral_decay(unit), rel=1e-5
     )
     assert euclidean["density"] == pytest.approx(density(x, labels))
+
+
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.9, 0.999])
+def test_components_are_those_of_scikit_learn(share):
+    from sklearn.decomposition import PCA
+
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((90, 12)) * 0.7 ** np.arange(12) + 5
+    expected = PCA(n_components=share, svd_solver="full").fit(x).n_components_
+    assert pcf(x, x=share) == expected / 12
+
+
+def test_components_of_open_metric_learnings_example():
+    # Four unit vectors in ten dimensions: three equal variances.
+    assert pcf(np.eye(4, 10), x=0.5) == 0.2
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e20])
+def test_equal_embeddings_have_no_components(value):
+    assert math.isnan(pcf(np.full((7, 3), value), x=0.5))

@@ -103,6 +103,122 @@ def test_what_is_no_metric(name) -> None:
 @pytest.mark.parametrize("name", METRICS)
 def test_every_metric_has_a_value(name) -> None:
     x, labels = data()
+    if name.endswith(("@x", "=x")):
+        name = name[:-1] + "0.1"
     results = evaluate_embeddings(x, labels, metrics=[name], ks=(2,))
     assert len(results) == 1
     assert np.isfinite(list(results.values())).all()
+
+
+# Functions that are not registered.
+
+
+def test_a_function_is_a_metric() -> None:
+    def all_found(ranks):
+        """Rank of the farthest hit, at best 1."""
+        assert ranks.labels.shape == ranks.counts.shape
+        assert (ranks.gains == 1).all()
+        return ranks.counts / ranks.ranks[ranks.starts + ranks.counts - 1]
+
+    results = evaluate_embeddings(*data(), metrics=["minp", all_found])
+    assert list(results) == ["minp", "all_found"]
+    assert results["all_found"] == results["minp"]
+    assert bootstrap(results)["all_found"] == bootstrap(results)["minp"]
+    alone = evaluate_embeddings(*data(), metrics=all_found)
+    assert dict(alone) == {"all_found": results["minp"]}
+
+
+def test_an_object_says_its_name_kind_and_limits() -> None:
+    class Within:
+        def __init__(self, k):
+            self.name, self.limits, self.k = f"within {k}", Limits(every=k), k
+
+        def __call__(self, ranks):
+            return ranks.sum(ranks.ranks <= self.k) / self.k
+
+    class Length:
+        name, of = "length", "embeddings"
+
+        def __call__(self, embeddings, labels):
+            return np.linalg.norm(embeddings, axis=1).mean()
+
+    results = evaluate_embeddings(
+        *data(), metrics=[Within(3), "precision@3", Length()]
+    )
+    assert results["within 3"] == results["precision@3"]
+    assert results["length"] == pytest.approx(1)
+
+
+@pytest.mark.parametrize("name", ["map@r", "<lambda>", "macro/recall@4", 3])
+def test_functions_need_a_name_of_their_own(name) -> None:
+    def function(ranks):
+        return ranks.counts
+
+    function.name = name
+    with pytest.raises(ValueError, match="must have names of their own"):
+        evaluate_embeddings(*data(), metrics=[function])
+
+
+def test_a_metric_must_not_return_nan() -> None:
+    def unknown(ranks):
+        return ranks.counts * np.nan
+
+    with pytest.raises(ValueError, match="'unknown' must return a number"):
+        evaluate_embeddings(*data(), metrics=[unknown])
+
+
+def test_a_metric_of_a_module(tmp_path, monkeypatch, register) -> None:
+    (tmp_path / "some_metrics.py").write_text(
+        "from keras_dml.evaluation import METRICS\n"
+        "@METRICS.register('certain@k', 'always k')\n"
+        "def certain(ranks, k): return ranks.counts * 0 + k\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    results = evaluate_embeddings(*data(), metrics="some_metrics:certain@3")
+    assert dict(results) == {"certain@3": 3.0}
+    with pytest.raises(ValueError, match="module 'no_such_metrics'"):
+        evaluate_embeddings(*data(), metrics="no_such_metrics:certain@3")
+
+
+# Means over classes.
+
+
+def test_macro_is_the_mean_of_the_means_of_classes() -> None:
+    x, labels = data()
+    results = evaluate_embeddings(
+        x, labels, metrics=("macro/map@r", "map@r", "macro/recall@k"), ks=(1, 2)
+    )
+    assert list(results) == [
+        "macro/map@r",
+        "map@r",
+        "macro/recall@1",
+        "macro/recall@2",
+    ]
+    means = {
+        label: results.per_query["map@r"][results.query_labels == label].mean()
+        for label in np.unique(labels).tolist()
+    }
+    assert results.per_class("map@r") == pytest.approx(means)
+    assert results["macro/map@r"] == pytest.approx(
+        np.mean(list(means.values()))
+    )
+    assert results["macro/map@r"] != pytest.approx(results["map@r"], abs=1e-4)
+    assert metric("macro/map@r").definition.startswith("mean over classes: ")
+
+
+def test_intervals_of_macro_resample_means_of_classes() -> None:
+    x, labels = data()
+    results = evaluate_embeddings(x, labels, metrics=("macro/map@r", "map@r"))
+    found = bootstrap(results, units="classes", num_resamples=500)
+    means = np.array(list(results.per_class("map@r").values()))
+    drawn = np.random.default_rng(0).integers(0, 9, (500, 9))
+    low, high = np.quantile(means[drawn].mean(axis=1), [0.025, 0.975])
+    assert found["macro/map@r"].estimate == pytest.approx(means.mean())
+    assert found["macro/map@r"].low == pytest.approx(low)
+    assert found["macro/map@r"].high == pytest.approx(high)
+
+
+@pytest.mark.parametrize("name", ["macro/nmi", "macro/macro/map@r", "x/map@r"])
+def test_what_has_no_mean_over_classes(name) -> None:
+    with pytest.raises(ValueError, match="must be known metrics"):
+        evaluate_embeddings(*data(), metrics=name)

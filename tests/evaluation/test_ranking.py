@@ -19,6 +19,12 @@ GOLDEN = {
     "recall@1": [1, 0],
     "recall@2": [1, 1],
     "precision@1": [1, 0],
+    "precision@5": [2 / 5, 1 / 5],
+    "ndcg@1": [1, 0],
+    "ndcg@3": [
+        (1 + 1 / 2) / (1 + 1 / np.log2(3) + 1 / 2),
+        (1 / np.log2(3)) / 1,
+    ],
     "r_precision": [2 / 3, 0],
     "map@r": [(1 + 2 / 3) / 3, 0],
     "map@r_with_self": [(1 + 2 / 3) / 4, (1 / 2) / 2],
@@ -75,6 +81,27 @@ def test_map_agrees_with_scikit_learn():
         for i in range(200)
     ]
     np.testing.assert_allclose(results.per_query["map"], expected, rtol=1e-12)
+
+
+def test_ndcg_agrees_with_scikit_learn():
+    from sklearn.metrics import ndcg_score
+
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 10, 200)
+    x = rng.standard_normal((10, 6))[labels] + rng.standard_normal((200, 6))
+    results = evaluate_embeddings(
+        x, labels, metrics=("ndcg@5", "ndcg@300"), distance="dot"
+    )
+    others = ~np.eye(200, dtype=bool)
+    relevance = (labels[:, None] == labels)[others].reshape(200, 199)
+    scores = (x @ x.T)[others].reshape(200, 199)
+    for k in (5, 300):
+        expected = [
+            ndcg_score(hits[None], score[None], k=k)
+            for hits, score in zip(relevance, scores, strict=True)
+        ]
+        found = results.per_query[f"ndcg@{k}"]
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_limits_combine_to_the_larger():

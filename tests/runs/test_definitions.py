@@ -30,6 +30,7 @@ OURS = [
 @pytest.mark.parametrize("name", OURS)
 def test_every_metric_has_a_section(name) -> None:
     one = name[:-1] + "7" if name.endswith("@k") else name
+    one = name[:-1] + "0.1" if name.endswith(("@x", "=x")) else one
     page, _, anchor = definition(one).rpartition("(")[2].partition("#")
     assert page == PAGE
     assert anchor.rstrip(")") in anchors(ROOT / PAGE)
@@ -56,6 +57,12 @@ def test_all_k_share_a_section() -> None:
     assert "#precision1" in definition("precision@1")
     assert "among the 1000 nearest" in definition("recall@1000")
     assert "over min(5, R)" in definition("map@5")
+    assert "more than 0.9 of" in definition("pcf@0.9")
+
+
+def test_levels_and_prefixes_share_the_definition() -> None:
+    assert definition("64/species/recall@3") == definition("recall@3")
+    assert definition("64/macro/recall@3").startswith("mean over classes: ")
 
 
 def test_metrics_of_others() -> None:

@@ -120,6 +120,35 @@ class Tile:
         return values if self.mirrored else values[:, None]
 
 
+@dataclass(frozen=True)
+class Panel:
+    """Queries whose ranks are found together, as the search sees them.
+
+    Attributes:
+        rows: Where they stand among all queries.
+        left: Their left factor, (n, D + 2).
+        tolerance: Bound on the error of each one's scores, (n,).
+    """
+
+    rows: slice
+    left: FloatArray
+    tolerance: FloatArray
+
+    @classmethod
+    def of(cls, scores: Scores, rows: slice) -> "Panel":
+        """The panel of some queries."""
+        size = rows.stop - rows.start
+        left = np.empty((size, scores.factor_size), np.float32)
+        tolerance = np.empty(size)
+        for part in blocks(size, 4096):
+            left[part] = scores.left(within(rows, part))
+            tolerance[part] = scores.tolerance(left[part])
+        return cls(rows, left, tolerance)
+
+    def __len__(self) -> int:
+        return len(self.left)
+
+
 class Counter:
     """Ranks of the relevant images of a panel of queries.
 
@@ -138,26 +167,19 @@ class Counter:
         self,
         scores: Scores,
         relevance: Relevance,
-        panel: slice,
+        panel: Panel,
         limits: Limits,
     ) -> None:
-        self.size = panel.stop - panel.start
         self._panel = panel
         self._scores = scores
         self._lock = threading.Lock()
-        self._query_labels = relevance.queries.labels[panel]
-        self._gallery_labels = relevance.gallery.labels
-        positives, self._ignored = relevance.of(panel)
-        exact = scores.exact(positives.owners + panel.start, positives.items)
+        positives, self._ignored, self._apart = relevance.of(panel.rows)
+        first = panel.rows.start
+        exact = scores.exact(positives.owners + first, positives.items)
         self.positives = RankedPositives(positives, exact, limits)
-        self.left = np.empty((self.size, scores.factor_size), np.float32)
-        self._tolerance = np.empty(self.size)
-        for rows in blocks(self.size, 4096):
-            self.left[rows] = scores.left(within(panel, rows))
-            self._tolerance[rows] = scores.tolerance(self.left[rows])
-        self._cutoffs = np.empty(self.size)
-        self._only_best = np.empty(self.size, bool)
-        self._update(slice(0, self.size))
+        self._cutoffs = np.empty(len(panel))
+        self._only_best = np.empty(len(panel), bool)
+        self._update(slice(0, len(panel)))
 
     def active(self, queries: slice) -> Rows:
         """Those of some queries that need more counting."""
@@ -172,7 +194,8 @@ class Counter:
         mirrored: bool = False,
     ) -> None:
         """Counts the scores of a `Tile`; several threads may do so."""
-        tile = Tile(values, self._tolerance[rows], rows, items, mirrored)
+        tolerance = self._panel.tolerance[rows]
+        tile = Tile(values, tolerance, rows, items, mirrored)
         keys = Keys(self.positives, tile.span, self._scores.offset)
         for band in tile.bands():
             where, above = self._compared(band)
@@ -213,10 +236,7 @@ class Counter:
     ) -> Rows:
         """For each image that precedes any positive, the best such place."""
         pairs = band.pairs(where)
-        others = (
-            self._query_labels[pairs.query] != self._gallery_labels[pairs.item]
-        )
-        pairs = pairs.select(others)
+        pairs = pairs.select(self._apart(pairs.query, pairs.item))
         places, unsure = keys.locate(pairs)
         undecided = pairs.select(unsure)
         if len(unsure) > UNDECIDED_SHARE * band.values.size:
@@ -228,15 +248,16 @@ class Counter:
         return places[precedes_any] - 1
 
     def _decide(self, pairs: Pairs, keys: Keys) -> Rows:
-        exact = self._scores.exact(pairs.query + self._panel.start, pairs.item)
+        first = self._panel.rows.start
+        exact = self._scores.exact(pairs.query + first, pairs.item)
         # A large tolerance may reach back to the places of other queries.
-        first = self.positives.starts[pairs.query]
-        bounds = np.maximum(keys.lower_bounds(pairs), first)
+        starts = self.positives.starts[pairs.query]
+        bounds = np.maximum(keys.lower_bounds(pairs), starts)
         return self.positives.advance(bounds, pairs, exact)
 
     def _in_float64(self, band: Tile, pairs: Pairs) -> Pairs:
         rows = band.rows
-        left = self._scores.left(rows + self._panel.start, np.float64)
+        left = self._scores.left(rows + self._panel.rows.start, np.float64)
         right = self._scores.right(band.items, np.float64)
         query = np.searchsorted(rows, pairs.query)
         return replace(

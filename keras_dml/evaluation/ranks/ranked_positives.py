@@ -31,6 +31,7 @@ images with scores below the cutoff .9 need not be looked at.
 from dataclasses import astuple, dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from keras_dml.evaluation.ranks.relevance import Positives
 from keras_dml.utils.types import FloatArray, Rows
@@ -87,7 +88,7 @@ class Pairs:
     score: FloatArray
     tolerance: FloatArray
 
-    def select(self, which: Rows) -> "Pairs":
+    def select(self, which: Rows | NDArray[np.bool_]) -> "Pairs":
         """Some of the pairs."""
         return Pairs(
             self.query[which],
@@ -124,6 +125,8 @@ class RankedPositives:
         self.owners = positives.owners
         self.scores = exact[order]
         self.items = positives.items[order]
+        gains = positives.gains
+        self._gains = None if gains is None else gains[order]
         self._noted = np.zeros(len(order), np.int64)
         counts = positives.counts
         self._limits = np.repeat(limits.of_every(counts), counts)
@@ -205,9 +208,17 @@ class RankedPositives:
         """
         ranks = self._ranks(slice(0, len(self.starts) - 1))
         ranks[ranks > self._limits] = BEYOND
-        # The best first: place i of a list from a to b becomes a + b − 1 − i.
+        return ranks[self._best_first()]
+
+    def gains(self) -> FloatArray | None:
+        """How much each counts, in the order of `ranks`; None for 1."""
+        return None if self._gains is None else self._gains[self._best_first()]
+
+    def _best_first(self) -> Rows:
+        # Place i of a list from a to b becomes a + b − 1 − i.
         mirrored = self.starts[self.owners] + self.starts[self.owners + 1]
-        return ranks[mirrored - 1 - np.arange(len(ranks))]
+        places: Rows = mirrored - 1 - np.arange(len(self.items))
+        return places
 
     def _ranks(self, queries: slice) -> Rows:
         """Ranks by place, as far as images have been noted."""

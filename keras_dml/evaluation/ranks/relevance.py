@@ -1,9 +1,13 @@
-"""Relevance: the gallery images of a query's class that it may retrieve."""
+"""Relevance: the gallery images that a query should find."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
+from keras_dml.evaluation.label_sets import LabelSets, Targets, ids_of
 from keras_dml.utils.types import FloatArray, Rows
 
 
@@ -13,18 +17,19 @@ class Images:
 
     Attributes:
         embeddings: (N, D).
-        labels: Class of every image, (N,).
+        targets: Class of every image, (N,), or its label sets, by level;
+            "" where there is but one.
         rows: Identity of every image, (N,); a query never retrieves its own.
         groups: Group of every image, (N,), or None where nothing is excluded.
     """
 
     embeddings: FloatArray
-    labels: Rows
+    targets: Mapping[str, Targets]
     rows: Rows
     groups: Rows | None = None
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self.rows)
 
     def select(self, places: Rows) -> "Images":
         """The images at some places; the same object if at all of them."""
@@ -32,10 +37,16 @@ class Images:
             return self
         return Images(
             self.embeddings[places],
-            self.labels[places],
+            {level: _selected(x, places) for level, x in self.targets.items()},
             self.rows[places],
             None if self.groups is None else self.groups[places],
         )
+
+
+def _selected(targets: Targets, places: Rows) -> Targets:
+    if isinstance(targets, LabelSets):
+        return targets.select(places)
+    return targets[places]
 
 
 @dataclass(frozen=True)
@@ -46,10 +57,12 @@ class Positives:
         starts: Where the list of each query starts; one more entry for
             the end, (Q + 1,).
         items: Gallery images, numbered by their place in the gallery, (P,).
+        gains: How much each counts in graded metrics, (P,); None for 1.
     """
 
     starts: Rows
     items: Rows
+    gains: FloatArray | None = None
 
     @property
     def counts(self) -> Rows:
@@ -62,43 +75,138 @@ class Positives:
         return np.repeat(np.arange(len(self.starts) - 1), self.counts)
 
 
+Apart: TypeAlias = Callable[[Rows, Rows], NDArray[np.bool_]]
+"""Whether pairs of a query, numbered within a panel, and an image of the
+gallery have nothing in common, (n,)."""
+
+
 class Relevance:
     """Same class, but not the same row and not the same group.
 
     Attributes:
         upper_counts: At most so many relevant images has each query, (Q,).
+        ids: Class of each query, or a number for its set of labels, (Q,).
     """
 
+    upper_counts: Rows
+    ids: Rows
+
     def __init__(self, queries: Images, gallery: Images) -> None:
-        self.queries, self.gallery = queries, gallery
         self._own = [(queries.rows, gallery.rows)]
         if queries.groups is not None and gallery.groups is not None:
             self._own.append((queries.groups, gallery.groups))
-        self._by_label = np.argsort(gallery.labels, kind="stable")
-        ordered = gallery.labels[self._by_label]
-        self._first = np.searchsorted(ordered, queries.labels, side="left")
-        last = np.searchsorted(ordered, queries.labels, side="right")
-        self.upper_counts: Rows = last - self._first
 
-    def of(self, queries: slice) -> tuple[Positives, Positives]:
-        """The images of the queries' classes: relevant ones, and others."""
+    def of(self, queries: slice) -> tuple[Positives, Positives, Apart]:
+        """The images of the queries' classes: relevant ones, and others.
+
+        And what tells which images are of no class of theirs.
+        """
+        raise NotImplementedError
+
+    def _divided(
+        self,
+        queries: slice,
+        owner: Rows,
+        items: Rows,
+        gains: FloatArray | None = None,
+    ) -> tuple[Positives, Positives]:
+        """Lists of what is relevant, and of what a query may not find."""
+        keep = np.ones(len(items), bool)
+        for query_values, gallery_values in self._own:
+            keep &= query_values[queries][owner] != gallery_values[items]
+        count = queries.stop - queries.start
+        kept = None if gains is None else gains[keep]
+        return (
+            _lists(owner[keep], items[keep], count, kept),
+            _lists(owner[~keep], items[~keep], count),
+        )
+
+
+class ClassRelevance(Relevance):
+    """An image has one class; those of the query's class are relevant."""
+
+    def __init__(self, queries: Images, gallery: Images, level: str) -> None:
+        super().__init__(queries, gallery)
+        self.ids = ids_of(queries.targets[level])
+        self._labels = ids_of(gallery.targets[level])
+        self._by_label = np.argsort(self._labels, kind="stable")
+        ordered = self._labels[self._by_label]
+        self._first = np.searchsorted(ordered, self.ids, side="left")
+        last = np.searchsorted(ordered, self.ids, side="right")
+        self.upper_counts = last - self._first
+
+    def of(self, queries: slice) -> tuple[Positives, Positives, Apart]:
         counts = self.upper_counts[queries]
         ends = np.cumsum(counts)
         owner = np.repeat(np.arange(len(counts)), counts)
         places = np.arange(len(owner)) + np.repeat(
             self._first[queries] - (ends - counts), counts
         )
-        items = self._by_label[places]
-        keep = np.ones(len(items), bool)
-        for query_values, gallery_values in self._own:
-            keep &= query_values[queries][owner] != gallery_values[items]
-        return (
-            _lists(owner[keep], items[keep], len(counts)),
-            _lists(owner[~keep], items[~keep], len(counts)),
+        own = self.ids[queries]
+
+        def apart(query: Rows, item: Rows) -> NDArray[np.bool_]:
+            found: NDArray[np.bool_] = own[query] != self._labels[item]
+            return found
+
+        return *self._divided(queries, owner, self._by_label[places]), apart
+
+
+class SharedRelevance(Relevance):
+    """An image has labels; those that share one with the query are relevant.
+
+    An image without labels is relevant to none.
+    """
+
+    def __init__(
+        self, queries: Images, gallery: Images, own: LabelSets, other: LabelSets
+    ) -> None:
+        super().__init__(queries, gallery)
+        self.ids = ids_of(own)
+        self._queries, self._gallery = own, other
+        self._by_label = other.matrix.T.tocsr()
+        # Images with several of a query's labels are counted several times.
+        sizes = np.diff(self._by_label.indptr)
+        most = own.matrix @ sizes.astype(np.int64)
+        self.upper_counts = np.minimum(most, len(other))
+
+    def of(self, queries: slice) -> tuple[Positives, Positives, Apart]:
+        matrix = self._queries.matrix[queries]
+        # Row q, column i: the number of labels that q and i share.
+        shared = (matrix @ self._by_label).tocsr()
+        shared.sort_indices()
+        owner = np.repeat(np.arange(shared.shape[0]), np.diff(shared.indptr))
+        items = shared.indices.astype(np.int64)
+        gains = self._queries.gains(
+            shared.data,
+            self._queries.sizes[queries][owner],
+            self._gallery.sizes[items],
         )
+        keys = owner * len(self._gallery) + items
+
+        def apart(query: Rows, item: Rows) -> NDArray[np.bool_]:
+            if not len(keys):
+                return np.ones(len(query), bool)
+            wanted = query * len(self._gallery) + item
+            at = np.searchsorted(keys, wanted)
+            found: NDArray[np.bool_] = (
+                keys[np.minimum(at, len(keys) - 1)] != wanted
+            )
+            return found
+
+        return *self._divided(queries, owner, items, gains), apart
 
 
-def _lists(owners: Rows, items: Rows, queries: int) -> Positives:
+def relevance_of(queries: Images, gallery: Images, level: str) -> Relevance:
+    """Who is relevant to whom, at a level."""
+    own, other = queries.targets[level], gallery.targets[level]
+    if isinstance(own, LabelSets) and isinstance(other, LabelSets):
+        return SharedRelevance(queries, gallery, own, other)
+    return ClassRelevance(queries, gallery, level)
+
+
+def _lists(
+    owners: Rows, items: Rows, queries: int, gains: FloatArray | None = None
+) -> Positives:
     counts = np.bincount(owners, minlength=queries)
     starts = np.concatenate([[0], np.cumsum(counts)])
-    return Positives(starts.astype(np.int64), items)
+    return Positives(starts.astype(np.int64), items, gains)

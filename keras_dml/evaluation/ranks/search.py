@@ -2,13 +2,13 @@
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
-from keras_dml.evaluation.ranks.counting import Counter
+from keras_dml.evaluation.ranks.counting import Counter, Panel
 from keras_dml.evaluation.ranks.ranked_positives import Limits
 from keras_dml.evaluation.ranks.relevance import Images, Relevance
 from keras_dml.evaluation.ranks.scores import Scores
@@ -39,11 +39,17 @@ class Ranks:
         counts: Number of relevant images of each, R, (Q,).
         ranks: From 1, ascending for each query, one query after another;
             `BEYOND` where beyond the limit, (P,).
+        labels: Class of each query, (Q,); of a query with several labels
+            a number for the set of them.
+        graded: How much each relevant image counts, (P,), where some
+            count more than others; see `gains`.
     """
 
     queries: Rows
     counts: Rows
     ranks: Rows
+    labels: Rows | None = None
+    graded: FloatArray | None = None
 
     @property
     def starts(self) -> Rows:
@@ -54,6 +60,13 @@ class Ranks:
     def first(self) -> Rows:
         """Rank of the nearest relevant image of each query, (Q,)."""
         return self.ranks[self.starts]
+
+    @property
+    def gains(self) -> FloatArray:
+        """How much each relevant image counts, (P,): 1 unless graded."""
+        if self.graded is None:
+            return np.ones(len(self.ranks))
+        return self.graded
 
     def sum(self, values: np.ndarray) -> FloatArray:
         """Sums of values for each relevant image, (P,), by query, (Q,)."""
@@ -67,65 +80,82 @@ class Ranks:
 def search(
     queries: Images,
     gallery: Images,
+    relevances: Sequence[Relevance],
     distance: str,
     limits: Limits,
     *,
     memory: int,
     progress: bool | None = None,
-) -> Iterator[Ranks]:
+) -> Iterator[tuple[Ranks, ...]]:
     """Ranks of all relevant images, panel of queries by panel.
 
     Args:
         queries: Images that are searched for.
         gallery: Images to search among. If they are the same object, half
             the products suffice, provided all queries make one panel.
+        relevances: Who is relevant to whom, for one level or several; the
+            products serve all.
         distance: "cosine", "euclidean" or "dot".
         limits: Ranks up to which they must be exact.
         memory: Bytes to work in.
         progress: Whether to show progress; None shows it in a terminal.
 
     Yields:
-        Ranks of consecutive panels of queries, as large as half of the
-        memory allows.
+        For each relevance the ranks of a panel of consecutive queries, as
+        large as half of the memory allows.
     """
     from threadpoolctl import threadpool_limits
 
     scores = Scores(queries.embeddings, gallery.embeddings, distance)
-    relevance = Relevance(queries, gallery)
     threads = _threads()
-    panels = _panels(scores, relevance, memory // 2)
+    panels = _panels(scores, relevances, memory // 2)
     side = _side(scores, memory // 4, threads)
     columns = _growing_blocks(len(gallery), side)
     symmetric = queries is gallery and len(panels) == 1
     # One thread a product, and products side by side: threads that share
     # a product wait for each other, long if the machine has other work.
     with threadpool_limits(1, "blas"), ThreadPoolExecutor(threads) as pool:
-        for panel in panels:
-            counter = Counter(scores, relevance, panel, limits)
-            about = f"Searching for {panel.stop} of {len(queries)}"
+        for rows in panels:
+            panel = Panel.of(scores, rows)
+            counters = [Counter(scores, x, panel, limits) for x in relevances]
+            about = f"Searching for {rows.stop} of {len(queries)}"
             gallery_blocks = tracked(columns, len(columns), about, progress)
             waiting: deque[Future[None]] = deque()
-            for job in _jobs(counter, scores, gallery_blocks, side, symmetric):
-                waiting.append(pool.submit(_count, counter, *job))
+            for job in _jobs(panel, scores, gallery_blocks, side, symmetric):
+                waiting.append(pool.submit(_count, panel, counters, *job))
                 if len(waiting) == 2 * threads:
                     waiting.popleft().result()
             for future in waiting:
                 future.result()
-            counts = np.diff(counter.positives.starts)
-            found = np.flatnonzero(counts)
-            ranks = counter.positives.ranks()
-            yield Ranks(found + panel.start, counts[found], ranks)
+            yield tuple(
+                _ranks(counter, relevance, rows.start)
+                for counter, relevance in zip(counters, relevances, strict=True)
+            )
+
+
+def _ranks(counter: Counter, relevance: Relevance, start: int) -> Ranks:
+    positives = counter.positives
+    counts = np.diff(positives.starts)
+    found = np.flatnonzero(counts)
+    queries = found + start
+    return Ranks(
+        queries,
+        counts[found],
+        positives.ranks(),
+        relevance.ids[queries],
+        positives.gains(),
+    )
 
 
 def _jobs(
-    counter: Counter,
+    panel: Panel,
     scores: Scores,
     gallery: Iterable[slice],
     side: int,
     symmetric: bool,
 ) -> Iterator[Job]:
     """What `_count` takes, so that every pair is counted once."""
-    queries = [] if symmetric else blocks(counter.size, side)
+    queries = [] if symmetric else blocks(len(panel), side)
     for items in gallery:
         if symmetric:
             queries.append(items)
@@ -136,38 +166,53 @@ def _jobs(
 
 
 def _count(
-    counter: Counter,
+    panel: Panel,
+    counters: Sequence[Counter],
     queries: slice,
     items: slice,
     right: FloatArray,
     mirrored: bool,
 ) -> None:
     """Counts a block, and if `mirrored` also its items as queries."""
-    rows = counter.active(queries)
-    others = counter.active(items) if mirrored else rows[:0]
+    rows = _active(counters, queries)
+    others = _active(counters, items) if mirrored else rows[:0]
     height, width = queries.stop - queries.start, items.stop - items.start
     needed = len(rows) * width + len(others) * height
     if needed > SHARED_PRODUCT * height * width:
-        values = counter.left[queries] @ right.T
-        counter.count(values, np.arange(queries.start, queries.stop), items)
-        if mirrored:
-            others = np.arange(items.start, items.stop)
-            counter.count(values, others, queries, mirrored=True)
+        values = panel.left[queries] @ right.T
+        rows = np.arange(queries.start, queries.stop)
+        for counter in counters:
+            counter.count(values, rows, items)
+            if mirrored:
+                others = np.arange(items.start, items.stop)
+                counter.count(values, others, queries, mirrored=True)
         return
     if len(rows):
-        counter.count(counter.left[rows] @ right.T, rows, items)
+        values = panel.left[rows] @ right.T
+        for counter in counters:
+            counter.count(values, rows, items)
     if len(others):
-        values = counter.left[queries] @ right[others - items.start].T
-        counter.count(values, others, queries, mirrored=True)
+        values = panel.left[queries] @ right[others - items.start].T
+        for counter in counters:
+            counter.count(values, others, queries, mirrored=True)
+
+
+def _active(counters: Sequence[Counter], queries: slice) -> Rows:
+    """Those of some queries that any counter needs to count more of."""
+    active = [counter.active(queries) for counter in counters]
+    return active[0] if len(active) == 1 else np.unique(np.concatenate(active))
 
 
 def _threads() -> int:
     return min(os.cpu_count() or 1, MOST_THREADS)
 
 
-def _panels(scores: Scores, relevance: Relevance, memory: int) -> list[slice]:
+def _panels(
+    scores: Scores, relevances: Sequence[Relevance], memory: int
+) -> list[slice]:
     """Consecutive queries whose factors and relevant images fit."""
-    needed = BYTES_OF_POSITIVE * relevance.upper_counts
+    counts = sum(relevance.upper_counts for relevance in relevances)
+    needed = BYTES_OF_POSITIVE * np.asarray(counts)
     needed = np.cumsum(needed + 4 * scores.factor_size)
     panels = []
     start, used = 0, 0

@@ -1,0 +1,106 @@
+"""False non-match rate at a false match rate, on all pairs of a protocol."""
+
+import numpy as np
+
+from keras_dml.evaluation.metrics import METRICS
+from keras_dml.evaluation.ranks.relevance import Images, Relevance
+from keras_dml.evaluation.verification.pair_counts import (
+    CELLS,
+    STEP,
+    PairCounts,
+)
+from keras_dml.utils.registry import Paper
+from keras_dml.utils.types import FloatArray
+from keras_dml.utils.vectors import blocks, row_norms, squares, unit_rows
+
+_PAIRS = 2**20
+"""Pairs looked at together."""
+
+
+@METRICS.register(
+    "fnmr@fmr=x",
+    "share of the pairs of one class that the threshold misses which a share "
+    "of x of the pairs of two classes reaches",
+    Paper(
+        "Information technology – Biometric performance testing and reporting",
+        "ISO/IEC 19795-1",
+        "ISO 2021",
+        "https://www.iso.org/standard/73515.html",
+    ),
+    of="pairs",
+)
+def fnmr_at_fmr(counts: PairCounts, x: float) -> float:
+    """False non-match rate at a false match rate of at most x.
+
+    The threshold is the lowest that no larger share of the pairs of two
+    classes reaches; the value is the share of the pairs of one class that
+    do not reach it, and 1 less the true positive rate of
+    `calibrate(criterion="fpr=…")`.
+
+    Args:
+        counts: Pairs by their scores.
+        x: The false match rate.
+
+    Returns:
+        The rate; NaN without pairs of one class or of two.
+    """
+    if not (counts.positives and counts.negatives):
+        return float("nan")
+    allowed = counts.accepted_negative <= x * counts.negatives
+    position = int(np.argmax(allowed))
+    accepted = int(counts.accepted_positive[position])
+    return 1 - accepted / counts.positives
+
+
+def count_pairs_searched(
+    queries: Images, gallery: Images, relevance: Relevance, distance: str
+) -> PairCounts:
+    """Counts the pairs of all queries with all that they may retrieve.
+
+    Where queries and gallery are the same images each pair is counted from
+    both sides, which changes no rate.
+
+    Args:
+        queries, gallery, relevance: As for a search.
+        distance: "cosine", "euclidean" or "dot". Thresholds are 2⁻²⁰ apart
+            where all scores lie between −1 and 1.
+    """
+    left, right = _factors(queries.embeddings, gallery.embeddings, distance)
+    positive = np.zeros(CELLS + 1, np.int64)
+    negative = np.zeros(CELLS + 1, np.int64)
+    for rows in blocks(len(queries), max(1, _PAIRS // len(gallery))):
+        cells = ((left[rows] @ right.T + 1) * (1 / STEP)).astype(np.int64)
+        np.clip(cells, 0, CELLS - 1, cells)
+        positives, ignored, _ = relevance.of(rows)
+        is_other = queries.rows[rows, None] != gallery.rows
+        is_other[ignored.owners, ignored.items] = False
+        is_other[positives.owners, positives.items] = False
+        same = cells[positives.owners, positives.items]
+        positive += np.bincount(same, minlength=CELLS + 1)
+        negative += np.bincount(cells[is_other], minlength=CELLS + 1)
+    return PairCounts(
+        np.cumsum(positive[::-1])[::-1], np.cumsum(negative[::-1])[::-1]
+    )
+
+
+def _factors(
+    x: FloatArray, y: FloatArray, distance: str
+) -> tuple[FloatArray, FloatArray]:
+    """Matrices whose product has scores from −1 to 1, in float64."""
+    if distance == "cosine":
+        x, y = unit_rows(x), unit_rows(y)
+        return x.astype(np.float64), y.astype(np.float64)
+    x, y = x.astype(np.float64), y.astype(np.float64)
+    largest = [
+        max(row_norms(z).max(), np.finfo(np.float64).tiny) for z in (x, y)
+    ]
+    if distance == "dot":
+        return x / largest[0], y / largest[1]
+    # 1 − c|x − y|² = 2c x·y − c|x|² + (1 − c|y|²), with c|x − y|² ≤ 2.
+    unit = sum(largest) / 2**0.5
+    x, y = x / unit, y / unit
+    ones = np.ones((1, 1))
+    return (
+        np.hstack([2 * x, -squares(x)[:, None], ones.repeat(len(x), 0)]),
+        np.hstack([y, ones.repeat(len(y), 0), 1 - squares(y)[:, None]]),
+    )

@@ -1,0 +1,238 @@
+"""Label sets: several labels an example, and what makes two examples match."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.arrays import as_ids
+from keras_dml.utils.types import FloatArray, Rows
+
+RELEVANCES = ("any", "all", "shared", "jaccard")
+"""What makes an image with several labels relevant, and by how much."""
+
+SETS = (set, frozenset)
+
+
+@dataclass(frozen=True)
+class LabelSets:
+    """The labels of every example, several or none.
+
+    Attributes:
+        matrix: Sparse, (N, C) int64 of 0 and 1.
+        gain: How much a relevant image counts for a graded metric: "any",
+            1; "shared", the number of labels that both have; "jaccard",
+            that number over the number of labels that either has.
+    """
+
+    matrix: Any
+    gain: str
+
+    def __len__(self) -> int:
+        return int(self.matrix.shape[0])
+
+    def select(self, rows: Rows) -> "LabelSets":
+        """The labels of some examples."""
+        return LabelSets(self.matrix[rows], self.gain)
+
+    @cached_property
+    def sizes(self) -> Rows:
+        """Number of labels of each example, (N,)."""
+        return np.diff(self.matrix.indptr).astype(np.int64)
+
+    def gains(self, shared: Rows, first: Rows, second: Rows) -> FloatArray:
+        """Gains of pairs, from the numbers of labels in both and in each."""
+        if self.gain == "any":
+            return np.ones(len(shared))
+        if self.gain == "shared":
+            return shared.astype(np.float64)
+        return shared / (first + second - shared)
+
+
+Targets: TypeAlias = "Rows | LabelSets"
+"""Class of every example, (N,), or its labels."""
+
+
+def as_targets(
+    labels: Sequence[Any],
+    counts: Sequence[int],
+    names: Sequence[str],
+    owner: str,
+    relevance: str = "any",
+    levels: Sequence[str] | None = None,
+) -> list[dict[str, Targets]]:
+    """What the examples are searched by: by level, or for the level "".
+
+    Args:
+        labels: Labels of the queries, and of the gallery if there is one.
+        counts: Number of examples of each.
+        names: What messages call them.
+        owner: The function whose arguments they are.
+        relevance: One of `RELEVANCES`, for several labels an example.
+        levels: Names of the columns, if labels are a hierarchy, (N, L).
+
+    Raises:
+        ValueError: If labels are none of what is described.
+    """
+    check_choice(owner, "relevance", relevance, RELEVANCES)
+    given = list(zip(labels, counts, names, strict=True))
+    if levels is not None or any(isinstance(x, Mapping) for x in labels):
+        return [_by_level(*each, owner, levels) for each in given]
+    if all(_is_vector(x) for x in labels):
+        if relevance != "any":
+            raise ValueError(
+                f"`relevance` of {owner} is for several labels an example. "
+                f"Received: relevance={relevance!r} and one label each. "
+                "Leave it out."
+            )
+        return [{"": as_ids(x, n, name, owner)} for x, n, name in given]
+    matrices = _matrices(given, owner)
+    if relevance == "all":
+        return [{"": ids} for ids in _ids_of_sets(matrices)]
+    return [{"": LabelSets(matrix, relevance)} for matrix in matrices]
+
+
+def ids_of(targets: Targets) -> Rows:
+    """An id for each example's class, or for its set of labels, (N,)."""
+    if isinstance(targets, LabelSets):
+        return _ids_of_sets([targets.matrix])[0]
+    return targets
+
+
+def _is_vector(labels: Any) -> bool:
+    if _is_sparse(labels):
+        return False
+    if _are_sets(labels):
+        return False
+    return np.ndim(labels) != 2
+
+
+def _is_sparse(labels: Any) -> bool:
+    return hasattr(labels, "tocsr")
+
+
+def _are_sets(labels: Any) -> bool:
+    is_list = isinstance(labels, list | tuple) or (
+        isinstance(labels, np.ndarray) and labels.dtype == object
+    )
+    return is_list and len(labels) > 0 and isinstance(labels[0], SETS)
+
+
+def _by_level(
+    labels: Any,
+    count: int,
+    name: str,
+    owner: str,
+    levels: Sequence[str] | None,
+) -> dict[str, Targets]:
+    """The columns of a hierarchy by their names."""
+    if isinstance(labels, Mapping):
+        wanted = tuple(labels) if levels is None else tuple(levels)
+        missing = [level for level in wanted if level not in labels]
+        if missing or not wanted:
+            raise ValueError(
+                f"`levels` of {owner} must be keys of `{name}`. Received: "
+                f"levels={wanted}, {name} with the keys {tuple(labels)}."
+            )
+        columns = {level: labels[level] for level in wanted}
+    else:
+        wanted = tuple(levels or ())
+        table = np.asarray(labels)
+        if table.ndim != 2 or table.shape[1] != len(wanted):
+            raise ValueError(
+                f"`{name}` of {owner} must have a column for each of "
+                f"`levels`. Received: {name}.shape={table.shape}, "
+                f"levels={wanted}."
+            )
+        columns = dict(zip(wanted, table.T, strict=True))
+    bad = [x for x in wanted if not isinstance(x, str) or not x or "/" in x]
+    if bad or len(set(wanted)) < len(wanted):
+        raise ValueError(
+            f"`levels` of {owner} must be different names without a slash. "
+            f"Received: levels={wanted}."
+        )
+    return {
+        level: as_ids(column, count, f"{name}[{level!r}]", owner)
+        for level, column in columns.items()
+    }
+
+
+def _matrices(given: Sequence[tuple[Any, int, str]], owner: str) -> list[Any]:
+    """Sparse matrices of the same columns."""
+    parts = [labels for labels, _, _ in given]
+    if all(_are_sets(x) for x in parts):
+        made = _of_sets(parts)
+    else:
+        made = [_of_matrix(*each, owner) for each in given]
+    for matrix, (_, count, name) in zip(made, given, strict=True):
+        if matrix.shape[0] != count:
+            raise ValueError(
+                f"`{name}` of {owner} must have the labels of each "
+                f"embedding. Received: labels of {matrix.shape[0]} and "
+                f"{count} embeddings."
+            )
+    if len({matrix.shape[1] for matrix in made}) > 1:
+        raise ValueError(
+            f"`{given[0][2]}` and `{given[1][2]}` of {owner} must have the "
+            f"same columns. Received: {[m.shape[1] for m in made]} columns."
+        )
+    return made
+
+
+def _of_sets(parts: Sequence[Any]) -> list[Any]:
+    from scipy.sparse import csr_array
+
+    columns: dict[Any, int] = {}
+    for sets in parts:
+        for labels in sets:
+            for label in labels:
+                columns.setdefault(label, len(columns))
+    made = []
+    for sets in parts:
+        found = [columns[label] for labels in sets for label in labels]
+        starts = np.cumsum([0, *(len(labels) for labels in sets)])
+        values = np.ones(len(found), np.int64)
+        shape = len(sets), max(1, len(columns))
+        matrix = csr_array((values, found, starts), shape)
+        matrix.sort_indices()
+        made.append(matrix)
+    return made
+
+
+def _of_matrix(labels: Any, count: int, name: str, owner: str) -> Any:
+    from scipy.sparse import csr_array
+
+    table = labels if _is_sparse(labels) else np.asarray(labels)
+    is_table = len(table.shape) == 2 and table.shape[1] > 1
+    if is_table and table.dtype.kind in "biuf":
+        matrix = csr_array(table)
+        matrix.eliminate_zeros()
+        if (matrix.data == 1).all():
+            return matrix.astype(np.int64)
+    raise ValueError(
+        f"`{name}` of {owner} must be integers, one for each embedding; or, "
+        "for several labels each, (N, C) zeros and ones, or sets. Received: "
+        f"{name}.shape={table.shape}, {name}.dtype={table.dtype}. Name the "
+        "columns of a hierarchy by `levels`; ravel (N, 1)."
+    )
+
+
+def _ids_of_sets(matrices: Sequence[Any]) -> list[Rows]:
+    """Numbers of the different sets; examples without labels match none."""
+    ids: dict[bytes, int] = {}
+    found, nobody = [], -1
+    for matrix in matrices:
+        matrix.sort_indices()
+        own = np.empty(matrix.shape[0], np.int64)
+        for row in range(matrix.shape[0]):
+            start, stop = matrix.indptr[row : row + 2]
+            if start == stop:
+                own[row], nobody = nobody, nobody - 1
+            else:
+                key = matrix.indices[start:stop].astype(np.int64).tobytes()
+                own[row] = ids.setdefault(key, len(ids))
+        found.append(own)
+    return found

@@ -1,0 +1,112 @@
+"""False non-match rates against loops over all pairs."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keras_dml.evaluation import Protocol, calibrate, evaluate_embeddings
+
+
+def naive(positive: list[float], negative: list[float], rate: float) -> float:
+    """The lowest threshold that few enough negatives reach."""
+    for threshold in sorted([*positive, *negative, np.inf]):
+        if sum(x >= threshold for x in negative) <= rate * len(negative):
+            return sum(x < threshold for x in positive) / len(positive)
+    raise AssertionError
+
+
+def pairs(
+    x: np.ndarray, labels: np.ndarray, distance: str
+) -> tuple[list[float], list[float]]:
+    """Scores of all pairs of one class, and of two."""
+    scores = x @ x.T
+    if distance == "cosine":
+        norms = np.linalg.norm(x, axis=1)
+        scores = scores / norms[:, None] / norms
+    if distance == "euclidean":
+        scores = -np.square(x[:, None] - x).sum(-1)
+    # The same pair from either side rounds in two ways.
+    scores = scores.round(9)
+    positive: list[float] = []
+    negative: list[float] = []
+    for i, j in itertools.permutations(range(len(x)), 2):
+        same = labels[i] == labels[j]
+        (positive if same else negative).append(scores[i, j])
+    return positive, negative
+
+
+@settings(max_examples=40)
+@given(
+    seed=st.integers(0, 10**6),
+    rate=st.sampled_from([0.01, 0.1, 0.5]),
+    distance=st.sampled_from(["euclidean", "dot"]),
+)
+def test_equal_scores_on_any_lattice(seed, rate, distance):
+    rng = np.random.default_rng(seed)
+    x = rng.integers(-2, 3, (14, 2)).astype(float)
+    labels = np.r_[0, 0, 1, rng.integers(0, 3, 11)]
+    expected = naive(*pairs(x, labels, distance), rate)
+    name = f"fnmr@fmr={rate}"
+    found = evaluate_embeddings(x, labels, metrics=name, distance=distance)
+    assert found[name] == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("distance", ["cosine", "euclidean", "dot"])
+@pytest.mark.parametrize("rate", [0.003, 0.1])
+def test_random_embeddings(distance, rate):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 9, 70)
+    x = rng.standard_normal((9, 5))[labels] + rng.standard_normal((70, 5))
+    expected = naive(*pairs(x, labels, distance), rate)
+    name = f"fnmr@fmr={rate}"
+    found = evaluate_embeddings(x, labels, metrics=name, distance=distance)
+    assert found[name] == pytest.approx(expected, abs=1e-12)
+    if distance == "cosine":
+        threshold = calibrate(x, labels, f"fpr={rate}", num_resamples=0)
+        assert found[name] == pytest.approx(1 - threshold.true_positive_rate)
+
+
+def test_blocks_groups_and_galleries(monkeypatch):
+    rng = np.random.default_rng(1)
+    x, labels = rng.standard_normal((60, 3)), rng.integers(0, 5, 60)
+    cameras = rng.integers(0, 2, 60)
+    protocol = Protocol(np.arange(40), np.arange(20, 60))
+    options = {"metrics": "fnmr@fmr=0.1", "distance": "dot"}
+    monkeypatch.setattr("keras_dml.evaluation.false_non_match._PAIRS", 100)
+    found = evaluate_embeddings(
+        x, labels, protocol=protocol, exclude=cameras, **options
+    )
+    scores, positive, negative = x @ x.T, [], []
+    for i in range(40):
+        for j in range(20, 60):
+            same = labels[i] == labels[j]
+            if i != j and not (same and cameras[i] == cameras[j]):
+                (positive if same else negative).append(scores[i, j])
+    expected = naive(positive, negative, 0.1)
+    assert found["fnmr@fmr=0.1"] == pytest.approx(expected, abs=1e-12)
+
+
+def test_no_pairs_of_two_classes():
+    found = evaluate_embeddings(
+        np.eye(3), np.zeros(3, int), metrics="fnmr@fmr=0.1"
+    )
+    assert np.isnan(found["fnmr@fmr=0.1"])
+
+
+@pytest.mark.parametrize("name", ["fnmr@fmr=x", "fnmr@fmr=2", "fnmr@fmr=0.0"])
+def test_rates_are_shares(name):
+    with pytest.raises(ValueError, match="x a share such as 0.01"):
+        evaluate_embeddings(np.eye(3), np.zeros(3, int), metrics=name)
+
+
+def test_an_own_distance_has_no_scale():
+    with pytest.raises(ValueError, match="must be one of"):
+        evaluate_embeddings(
+            np.eye(3),
+            np.zeros(3, int),
+            metrics="fnmr@fmr=0.1",
+            distance=lambda x, y: x @ y.T,
+        )

@@ -1,0 +1,376 @@
+"""Several labels an example, against loops over full rankings."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+
+from keras_dml.evaluation import (
+    Protocol,
+    bootstrap,
+    compare,
+    evaluate_embeddings,
+)
+from keras_dml.evaluation.ranks import search
+from tests.evaluation import naive
+
+METRICS = ("recall@1", "r_precision", "map@r", "map", "ndcg@4", "mrr", "minp")
+
+
+def data(seed: int = 0, count: int = 40, tags: int = 6, width: int = 2):
+    """Points with many equal scores, and sets of labels, some empty."""
+    rng = np.random.default_rng(seed)
+    x = rng.integers(-width, width + 1, (count, 3)).astype(np.float32)
+    table = (rng.random((count, tags)) < 0.25).astype(int)
+    table[:2] = 0
+    table[2:4] = np.eye(tags, dtype=int)[0]
+    return x, table
+
+
+def gain(first: set[int], second: set[int], relevance: str) -> float:
+    shared = len(first & second)
+    if relevance == "all":
+        return float(first == second and bool(first))
+    if relevance == "shared":
+        return float(shared)
+    if relevance == "jaccard":
+        return shared / len(first | second) if shared else 0.0
+    return float(shared > 0)
+
+
+def expected(order, sets, relevance, name):
+    """The metric of every query that has a relevant image."""
+    values = []
+    for i, rows in enumerate(order):
+        gains = [gain(sets[i], sets[j], relevance) for j in rows]
+        if any(gains):
+            hits = [bool(x) for x in gains]
+            is_graded = name.startswith("ndcg@")
+            values.append(
+                naive.ndcg(gains, int(name[5:]))
+                if is_graded
+                else naive.metric(name, hits)
+            )
+    return values
+
+
+def as_sets(table: np.ndarray) -> list[set[int]]:
+    return [set(np.flatnonzero(row).tolist()) for row in table]
+
+
+@settings(max_examples=40)
+@given(
+    seed=st.integers(0, 10**6),
+    count=st.integers(6, 30),
+    relevance=st.sampled_from(["any", "shared", "jaccard", "all"]),
+    distance=st.sampled_from(["euclidean", "dot"]),
+)
+def test_any_lattice(seed, count, relevance, distance):
+    x, table = data(seed, count)
+    order = naive.rankings(x, x, distance, lambda i, j: i == j)
+    results = evaluate_embeddings(
+        x, table, metrics=METRICS, distance=distance, relevance=relevance
+    )
+    for name in METRICS:
+        values = expected(order, as_sets(table), relevance, name)
+        np.testing.assert_allclose(
+            results.per_query[name], values, rtol=1e-12, err_msg=name
+        )
+
+
+def test_all_ways_to_give_labels_are_one():
+    x, table = data(1)
+    names = [{f"tag {i}" for i in tags} for tags in as_sets(table)]
+    results = [
+        evaluate_embeddings(x, labels, metrics=METRICS, relevance="shared")
+        for labels in (table, table > 0, csr_array(table), names)
+    ]
+    for other in results[1:]:
+        assert compare(results[0], other).keys() == set(METRICS)
+        assert dict(other) == dict(results[0])
+
+
+def test_one_label_each_is_a_class():
+    x, table = data(2)
+    labels = np.random.default_rng(0).integers(0, 5, len(x))
+    table = np.eye(5, dtype=int)[labels]
+    several = evaluate_embeddings(
+        x, table, metrics=METRICS, relevance="jaccard"
+    )
+    one = evaluate_embeddings(x, labels, metrics=METRICS)
+    assert dict(several) == dict(one)
+    assert several.num_classes == one.num_classes
+
+
+@pytest.mark.parametrize("memory", ["1MB", "512MB"])
+def test_panels_and_blocks_do_not_matter(monkeypatch, memory):
+    x, table = data(3, count=400, width=4)
+    options = {"metrics": METRICS, "distance": "dot", "relevance": "shared"}
+    results = evaluate_embeddings(x, table, **options)
+    panels = []
+    original = search._panels
+    monkeypatch.setattr(search, "LARGEST_SIDE", 100)
+    monkeypatch.setattr(
+        search, "_panels", lambda *a: panels.extend(original(*a)) or panels
+    )
+    again = evaluate_embeddings(x, table, memory=memory, **options)
+    assert (len(panels) > 3) is (memory == "1MB")
+    for name in METRICS:
+        np.testing.assert_array_equal(
+            again.per_query[name], results.per_query[name]
+        )
+
+
+def test_galleries_and_cameras():
+    x, table = data(4, 60)
+    cameras = np.random.default_rng(0).integers(0, 2, 60)
+    sets = as_sets(table)
+
+    def ignored(i, j):
+        return bool(sets[i] & sets[30 + j]) and cameras[i] == cameras[30 + j]
+
+    order = naive.rankings(x[:30], x[30:], "dot", ignored)
+    results = evaluate_embeddings(
+        x[:30],
+        sets[:30],
+        gallery=x[30:],
+        gallery_labels=sets[30:],
+        exclude=(cameras[:30], cameras[30:]),
+        metrics=METRICS,
+        distance="dot",
+    )
+    for name in METRICS:
+        values = []
+        for i, rows in enumerate(order):
+            hits = [bool(sets[i] & sets[30 + j]) for j in rows]
+            if any(hits):
+                values.append(naive.metric(name, hits))
+        np.testing.assert_allclose(results.per_query[name], values, rtol=1e-12)
+
+
+def test_means_over_labels_count_a_query_for_each_of_its_own():
+    x, table = data(5)
+    results = evaluate_embeddings(x, table, metrics=("macro/map", "map"))
+    tags = table[results.query_rows]
+    values = results.per_query["map"]
+    means = {
+        label: values[tags[:, label] > 0].mean()
+        for label in range(6)
+        if tags[:, label].any()
+    }
+    assert results.per_class("map") == pytest.approx(means)
+    expected = np.mean(list(means.values()))
+    assert results["macro/map"] == pytest.approx(expected)
+    interval = bootstrap(results, num_resamples=50)["macro/map"]
+    assert interval.estimate == pytest.approx(expected)
+    assert interval.low < expected < interval.high
+
+
+def test_metrics_of_the_space_need_no_classes():
+    x, table = data(6)
+    results = evaluate_embeddings(
+        x, table, metrics=("pcf@0.5", "fnmr@fmr=0.1", "map")
+    )
+    assert np.isfinite(list(results.values())).all()
+    for metric, message in (
+        ("nmi", "must not compare"),
+        ("density", "one class"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            evaluate_embeddings(x, table, metrics=metric)
+
+
+X, TABLE = data()
+
+
+@pytest.mark.parametrize(
+    "labels, options, message",
+    [
+        (TABLE * 2, {}, "zeros and ones"),
+        (TABLE / 2, {}, "zeros and ones"),
+        (TABLE[1:], {}, "labels of 39 and 40 embeddings"),
+        (as_sets(TABLE)[1:], {}, "labels of 39 and 40 embeddings"),
+        (TABLE, {"relevance": "some"}, "relevance='some'"),
+        (TABLE[:, 0], {"relevance": "all"}, "one label each"),
+        (TABLE * 0, {}, "no such pair"),
+        (TABLE, {"protocol": "official"}, "one of each class"),
+        (
+            TABLE,
+            {"gallery": X, "gallery_labels": TABLE[:, 1:]},
+            "must have the same columns",
+        ),
+    ],
+)
+def test_refused(labels, options, message):
+    with pytest.raises(ValueError, match="evaluate_embeddings") as error:
+        evaluate_embeddings(X, labels, **options)
+    error.match(message)
+
+
+# Levels of a hierarchy.
+
+
+def hierarchy() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(7)
+    species = rng.integers(0, 25, 80)
+    return rng.standard_normal((80, 4)), species, species // 5
+
+
+LEVEL_METRICS = ("recall@1", "map@r", "map", "macro/map@r", "nmi", "density")
+
+
+@pytest.mark.parametrize("memory", ["1MB", "512MB"])
+def test_levels_are_measured_as_each_alone(memory):
+    x, species, family = hierarchy()
+    options = {"metrics": LEVEL_METRICS, "memory": memory}
+    together = evaluate_embeddings(
+        x, {"species": species, "family": family}, **options
+    )
+    table = np.stack([species, family], axis=1)
+    named = evaluate_embeddings(
+        x, table, levels=("species", "family"), **options
+    )
+    assert dict(named) == dict(together)
+    for level, labels in (("species", species), ("family", family)):
+        alone = evaluate_embeddings(x, labels, **options)
+        for name in LEVEL_METRICS:
+            assert together[f"{level}/{name}"] == alone[name]
+        values = together.per_query[f"{level}/map"]
+        found = np.isin(together.query_rows, alone.query_rows)
+        np.testing.assert_array_equal(values[found], alone.per_query["map"])
+        assert np.isnan(values[~found]).all()
+        means = together.per_class(f"{level}/map@r")
+        assert means == alone.per_class("map@r")
+    # Some queries are alone in their species, none in its family.
+    assert together.num_queries == 80
+    assert np.isnan(together.per_query["species/map"]).any()
+
+
+def test_intervals_of_levels_are_those_of_each_alone():
+    x, species, family = hierarchy()
+    rng = np.random.default_rng(1)
+    labels = {"species": species, "family": family}
+    first, second = (
+        evaluate_embeddings(each, labels, metrics=("map@r",))
+        for each in (x, x + rng.standard_normal(x.shape))
+    )
+    alone = evaluate_embeddings(x, species, metrics=("map@r",))
+    found = bootstrap(first, units="classes")["species/map@r"]
+    assert found.estimate == pytest.approx(alone["map@r"])
+    expected = bootstrap(alone, units="classes")["map@r"]
+    assert found.low == pytest.approx(expected.low, abs=0.02)
+    difference = compare(first, second)["species/map@r"].estimate
+    assert difference == pytest.approx(
+        second["species/map@r"] - first["species/map@r"]
+    )
+
+
+def test_levels_share_the_products(monkeypatch):
+    calls = []
+    original = search._count
+    monkeypatch.setattr(
+        search, "_count", lambda *a: calls.append(a) or original(*a)
+    )
+    x, species, family = hierarchy()
+    evaluate_embeddings(x, species, metrics="map")
+    alone = len(calls)
+    evaluate_embeddings(x, {"a": species, "b": family}, metrics="map")
+    assert len(calls) == 2 * alone
+
+
+def test_a_level_where_nothing_is_found():
+    x, species, _ = hierarchy()
+    with pytest.raises(ValueError, match="at the level 'own'"):
+        evaluate_embeddings(x, {"species": species, "own": np.arange(80)})
+
+
+@pytest.mark.parametrize(
+    "labels, levels, message",
+    [
+        (np.zeros((4, 2), int), ("a",), "a column for each"),
+        (np.zeros((4, 2), int), ("a", "a"), "different names"),
+        (np.zeros((4, 2), int), ("a", "b/c"), "without a slash"),
+        ({"a": np.zeros(4, int)}, ("b",), "must be keys of"),
+        ({}, None, "must be keys of"),
+        ({"a": np.zeros(3, int)}, None, r"labels\['a'\].shape=\(3,\)"),
+    ],
+)
+def test_levels_that_are_none(labels, levels, message):
+    with pytest.raises(ValueError, match=message):
+        evaluate_embeddings(np.eye(4), labels, levels=levels)
+
+
+# Prefixes.
+
+
+def test_prefixes_are_measured_as_embeddings():
+    x, species, family = hierarchy()
+    labels = {"species": species, "family": family}
+    options = {"metrics": ("recall@1", "nmi", "pcf@0.9", "macro/map")}
+    results = evaluate_embeddings(x, labels, prefixes=(2, 4), **options)
+    for size in (2, 4):
+        alone = evaluate_embeddings(x[:, :size], labels, **options)
+        for name, value in alone.items():
+            assert results[f"{size}/{name}"] == value
+    assert len(results) == 2 * 2 * 4
+    assert set(bootstrap(results, num_resamples=20)) == set(results.per_query)
+    means = results.per_class("2/species/macro/map")
+    assert results["2/species/macro/map"] == np.mean(list(means.values()))
+
+
+@pytest.mark.parametrize("prefixes", [(), (0,), (5,), (2.0,)])
+def test_prefixes_must_fit(prefixes):
+    with pytest.raises(ValueError, match="`prefixes` of"):
+        evaluate_embeddings(np.eye(4), np.zeros(4, int), prefixes=prefixes)
+
+
+# Distances of one's own.
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 10**6), classes=st.integers(1, 5))
+def test_a_function_is_a_distance(seed, classes):
+    rng = np.random.default_rng(seed)
+    x = rng.integers(-2, 3, (20, 2)).astype(np.float32)
+    labels, cameras = rng.integers(0, classes, 20), rng.integers(0, 2, 20)
+    labels[:2], cameras[:2] = 0, (0, 1)
+
+    def squared(queries, gallery):
+        return np.square(queries[:, None] - gallery).sum(-1)
+
+    options = {"metrics": METRICS, "exclude": cameras}
+    own = evaluate_embeddings(
+        x, labels, distance=squared, memory="1MB", **options
+    )
+    known = evaluate_embeddings(x, labels, distance="euclidean", **options)
+    assert dict(own) == dict(known)
+    assert own.distance == "squared"
+    protocol = Protocol(np.arange(15), np.arange(5, 20)[::-1])
+    options = {"metrics": METRICS, "protocol": protocol}
+    labels[5:7] = 0
+    own = evaluate_embeddings(x, labels, distance=squared, **options)
+    known = evaluate_embeddings(x, labels, distance="euclidean", **options)
+    assert dict(own) == dict(known)
+
+
+def test_a_function_with_several_labels():
+    x, table = data(8)
+    options = {"metrics": METRICS, "relevance": "shared"}
+    own = evaluate_embeddings(
+        x, table, distance=lambda x, y: -(x @ y.T), **options
+    )
+    known = evaluate_embeddings(x, table, distance="dot", **options)
+    assert dict(own) == dict(known)
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x, y: x @ x.T, lambda x, y: x @ y.T * np.nan]
+)
+def test_what_is_no_distance(function):
+    labels = np.zeros(4, int)
+    protocol = Protocol(np.arange(2))
+    with pytest.raises(ValueError, match=r"returns distances, \(n, G\)"):
+        evaluate_embeddings(
+            np.eye(4), labels, distance=function, protocol=protocol
+        )
