@@ -6,13 +6,15 @@ from typing import Any
 import keras
 
 from keras_dml.data import Examples
+from keras_dml.data.examples import labels_of
 from keras_dml.evaluation import evaluate
+from keras_dml.evaluation.embedding import source_of
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.types import Count
 
 
 class RetrievalEvaluation(keras.callbacks.Callback):
-    """Measures retrieval on held-out images and logs it.
+    """Measures retrieval on held-out examples and logs it.
 
     The metrics appear in the logs as `val_recall@1`, `val_map@r` and so
     on, where `ModelCheckpoint`, `EarlyStopping` and `CSVLogger` find them
@@ -20,7 +22,9 @@ class RetrievalEvaluation(keras.callbacks.Callback):
     it images of classes held out of *training*, never test classes.
 
     Args:
-        images: The images to search among, each in turn the query.
+        images: The examples to search among, each in turn the query: an
+            `ImageSet`, `ArraySet` or other `Examples`, with labels; arrays
+            `(x, y)`; or a finite `tf.data.Dataset` of (x, y).
         every: Epochs between measurements; the last epoch always counts.
             In epochs without one, the last values are repeated.
         metrics: Metrics of `keras_dml.evaluation.evaluate`.
@@ -31,19 +35,22 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         seconds: Time spent measuring so far.
 
     Raises:
-        ValueError: If `every` is not a positive integer.
+        ValueError: If `images` is none of these or has no labels, or if
+            `every` is not a positive integer.
     """
 
     def __init__(
         self,
-        images: Examples,
+        images: Any,
         every: Count = 1,
         metrics: tuple[str, ...] = ("recall@1", "map@r"),
         prefix: str = "val_",
         batch_size: int = 256,
     ) -> None:
         super().__init__()
-        self.images = images
+        self.images = source_of(images, "images", "RetrievalEvaluation")
+        if isinstance(self.images, Examples):
+            labels_of(self.images, "images.labels", "RetrievalEvaluation")
         self.every = check_count("RetrievalEvaluation", "every", every)
         self.metrics = tuple(metrics)
         self.prefix = prefix

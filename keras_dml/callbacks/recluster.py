@@ -11,8 +11,10 @@ import keras
 import numpy as np
 
 from keras_dml.data import ClusterSampler, Examples, View, usable_clusters
+from keras_dml.data.given import as_examples
 from keras_dml.data.samplers.cluster import LOSSES, SOURCES
 from keras_dml.evaluation import embed, kmeans
+from keras_dml.model.generated import input_specs
 from keras_dml.utils.arguments import check_choice, check_count
 from keras_dml.utils.types import Count, FloatArray, Rows
 
@@ -235,7 +237,7 @@ class Recluster(keras.callbacks.Callback):
 
     def __init__(
         self,
-        images: Examples,
+        images: Any,
         sampler: ClusterSampler,
         every: Count = 2,
         *,
@@ -251,6 +253,7 @@ class Recluster(keras.callbacks.Callback):
         check_choice(
             "Recluster", "cluster_space", cluster_space, get_args(Space)
         )
+        images = as_examples(images, "images", "Recluster")
         if len(images) != len(sampler.labels):
             raise ValueError(
                 "`images` of Recluster must be those that `sampler` plans. "
@@ -263,7 +266,7 @@ class Recluster(keras.callbacks.Callback):
                 f"are learners. Received: {len(images)} images and "
                 f"{sampler.num_learners} learners. Use fewer learners."
             )
-        self.images = images
+        self.images: Examples = images
         self.sampler = sampler
         self.every = check_count("Recluster", "every", every)
         self.partition = partition
@@ -355,6 +358,11 @@ class Recluster(keras.callbacks.Callback):
 
 def _feature_model(model: keras.Model) -> keras.Model:
     """Backbone and pooling, made unit: what the released code clusters."""
-    pooled = model.head.pool(model.backbone.output)
+    x = keras.tree.map_structure(
+        lambda spec: keras.Input(batch_shape=spec.shape, dtype=spec.dtype),
+        input_specs(model),
+    )
+    pooled = model.head.pool(model.backbone(x))
     unit = keras.layers.UnitNormalization(dtype="float32")(pooled)
-    return View.of(model).attach_to(keras.Model(model.backbone.input, unit))
+    features = keras.Model(x, unit)
+    return View.of(model).attach_to(features) if model.view else features

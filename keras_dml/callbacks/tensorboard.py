@@ -12,7 +12,9 @@ import tensorflow as tf
 from keras import ops
 
 from keras_dml.data import Examples
+from keras_dml.data.examples import labels_of
 from keras_dml.data.fields import Pixels
+from keras_dml.data.given import as_examples
 from keras_dml.data.pictures import seen
 from keras_dml.evaluation import embed
 from keras_dml.evaluation.pairs import negative_pairs, positive_pairs
@@ -137,8 +139,9 @@ def export_projector(
     Args:
         folder: Where to write.
         model: From images to embeddings.
-        images: The images.
-        most: Images to export; of more, a random selection.
+        images: The examples. Pictures of those that are no images say what
+            they are called.
+        most: Examples to export; of more, a random selection.
         thumbnail: Side of a thumbnail, in pixels; less where the sprite
             would be larger than the projector allows.
         seed: Seed of the selection.
@@ -210,7 +213,8 @@ class EmbeddingTensorBoard(keras.callbacks.Callback):
 
     Args:
         folder: Where to write.
-        images: Images to embed, for instance of validation classes.
+        images: Examples to embed, for instance of validation classes: a set
+            with labels, or arrays `(x, y)`.
         batch: A training batch, `(x, targets)`, as the pipeline yields
             it: `next(iter(pipeline))`, taken from a pipeline with a
             sampler of its own, since iterating plans an epoch.
@@ -226,13 +230,14 @@ class EmbeddingTensorBoard(keras.callbacks.Callback):
 
     Raises:
         ImportError: If tensorboard is not installed.
-        ValueError: If a number is not as described.
+        ValueError: If `images` is no set with labels, or a number is not as
+            described.
     """
 
     def __init__(
         self,
         folder: str | os.PathLike[str],
-        images: Examples,
+        images: Any,
         *,
         batch: tuple[Any, Any] | None = None,
         every: int = 1,
@@ -245,7 +250,8 @@ class EmbeddingTensorBoard(keras.callbacks.Callback):
         owner = type(self).__name__
         import_extra(owner, "tensorboard", "tensorboard")
         self.folder = Path(folder)
-        self.images = images
+        self.images = as_examples(images, "images", owner)
+        labels_of(self.images, "images.labels", owner)
         self.batch = batch
         self.every = check_count(owner, "every", every)
         self.num_pairs = check_count(owner, "num_pairs", num_pairs)

@@ -8,14 +8,14 @@ from typing import TypeAlias
 import keras
 import numpy as np
 
-from keras_dml.data import ImageSet, concatenate, image_folder
+from keras_dml.data import Examples, ImageSet, concatenate, image_folder
 from keras_dml.data.folder import EXTENSIONS
 from keras_dml.recipes import Recipe
 from keras_dml.reports.html import thumbnail
 
 SPLITS = ("train", "validation", "test")
 
-LoadedImages: TypeAlias = ImageSet | list[str]
+LoadedImages: TypeAlias = Examples | list[str]
 
 
 def read_model(source: str, which: str) -> tuple[keras.Model, Recipe | None]:
@@ -41,7 +41,7 @@ def read_images(names: Sequence[str], recipe: Recipe | None) -> LoadedImages:
         FileNotFoundError: If there is no such folder.
     """
     found = [_read(name, recipe) for name in names]
-    sets = [x for x in found if isinstance(x, ImageSet)]
+    sets = [x for x in found if isinstance(x, Examples)]
     if len(sets) == len(found):
         return sets[0] if len(sets) == 1 else concatenate(_renumbered(sets))
     if sets:
@@ -74,7 +74,7 @@ def _read(name: str, recipe: Recipe | None) -> LoadedImages:
     return image_folder(name)
 
 
-def _split(name: str, recipe: Recipe | None) -> ImageSet:
+def _split(name: str, recipe: Recipe | None) -> Examples:
     from keras_dml.recipes import building
 
     if recipe is None:
@@ -83,11 +83,11 @@ def _split(name: str, recipe: Recipe | None) -> ImageSet:
             f"without a run. Give the folder of a run, or ./{name} if it is "
             "a folder of images."
         )
-    images: ImageSet = getattr(building.splits(recipe), name)
+    images: Examples = getattr(building.splits(recipe), name)
     return images
 
 
-def _renumbered(sets: list[ImageSet]) -> list[ImageSet]:
+def _renumbered(sets: list[Examples]) -> list[Examples]:
     """The sets with labels that are the same where classes' names are."""
     numbers: dict[str, int] = {}
     result = []
@@ -97,13 +97,6 @@ def _renumbered(sets: list[ImageSet]) -> list[ImageSet]:
             for label in images.known_labels.tolist()
         ]
         labels = [numbers.setdefault(name, len(numbers)) for name in names]
-        result.append(
-            ImageSet(
-                images.images,
-                np.array(labels, np.int64),
-                names=dict(zip(labels, names, strict=True)),
-                ids=images.ids,
-                boxes=images.boxes,
-            )
-        )
+        known = dict(zip(labels, names, strict=True))
+        result.append(images.with_labels(np.array(labels, np.int64), known))
     return result

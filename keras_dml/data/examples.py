@@ -10,7 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from keras_dml.data.fields import Names, as_names, as_rows, encoded
+from keras_dml.data.fields import (
+    Names,
+    as_names,
+    as_rows,
+    check_lengths,
+    encoded,
+)
 from keras_dml.utils.types import Rows
 
 if TYPE_CHECKING:
@@ -157,6 +163,24 @@ class Examples(abc.ABC):
             if label in self.names
         }
         return self._at(None, About(labels, names, self.ids))
+
+    def with_labels(
+        self, labels: npt.ArrayLike | None, names: Names | None = None
+    ) -> Self:
+        """The same examples in other classes, or in none.
+
+        Args:
+            labels: (N,) integers or strings, as the set's constructor takes
+                them; or None.
+            names: Their names, as there.
+
+        Raises:
+            ValueError: If labels are not as described.
+        """
+        owner = f"{type(self).__name__}.with_labels"
+        about = About.of(labels, names, self.ids, owner)
+        check_lengths(owner, "examples", len(self), labels=about.labels)
+        return self._at(None, about)
 
     def called(self, row: int) -> str:
         """What to call one example, where it is shown."""

@@ -269,18 +269,19 @@ def _names_in(folder: Path) -> set[str]:
 
 
 GivenImages: TypeAlias = (
-    ImageSet | PathLike | Sequence[PathLike] | npt.NDArray[np.uint8]
+    Examples | PathLike | Sequence[PathLike] | npt.NDArray[np.uint8]
 )
-"""A set, one or several files, or uint8 pixels (H, W), (H, W, C) or
-(B, H, W, C), C being 1 or 3."""
+"""A set of any examples, one or several files, or uint8 pixels: (H, W),
+(H, W, C) or (B, H, W, C), C being 1 or 3."""
 
 
-def as_image_set(x: Any) -> ImageSet | None:
+def as_image_set(x: Any) -> Examples | None:
     """A set of the images that `x` is; None if it is not images.
 
-    Images that are no set have no labels.
+    Images that are no set have no labels. Sets of other examples are
+    returned as they are.
     """
-    if isinstance(x, ImageSet):
+    if isinstance(x, Examples):
         return x
     if isinstance(x, str | os.PathLike):
         x = [x]
@@ -294,16 +295,17 @@ def as_image_set(x: Any) -> ImageSet | None:
     return ImageSet(pixels)
 
 
-def image_columns(given: Any, images: ImageSet) -> dict[str, list[Any]]:
-    """Columns that images bring along, if what was given has them.
+def image_columns(given: Any, images: Examples) -> dict[str, list[Any]]:
+    """Columns that examples bring along, if what was given has them.
 
-    "path", absolute, of files; of an `ImageSet` also "label", "name",
-    "source" and "box".
+    "path", absolute, of files; of a set also "label", "name", "source" and
+    "box".
     """
     columns: dict[str, list[Any]] = {}
-    if images.paths is not None:
-        columns["path"] = [os.path.abspath(path) for path in images.paths]
-    if not isinstance(given, ImageSet):
+    paths = images.paths if isinstance(images, ImageSet) else None
+    if paths is not None:
+        columns["path"] = [os.path.abspath(path) for path in paths]
+    if not isinstance(given, Examples):
         return columns
     if images.labels is not None:
         columns["label"] = images.labels.tolist()
@@ -311,6 +313,6 @@ def image_columns(given: Any, images: ImageSet) -> dict[str, list[Any]]:
         columns["name"] = [images.names.get(x) for x in columns["label"]]
     if images.ids is not None:
         columns["source"] = list(images.ids)
-    if images.boxes is not None:
+    if isinstance(images, ImageSet) and images.boxes is not None:
         columns["box"] = images.boxes.tolist()
     return columns

@@ -2,11 +2,18 @@
 
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from keras_dml.data import View
+from keras_dml.model.generated import (
+    generated_inputs,
+    input_specs,
+    takes_images,
+)
 from keras_dml.model.metric_model import MetricModel
 
 TOLERANCE = 0.01
@@ -23,10 +30,12 @@ class ModelIdentity:
 
     Attributes:
         weights: SHA-256 of the weights that embeddings depend on.
-        input_shape: (H, W, C) of the images that it takes.
+        input_shape: (H, W, C) of the images that it takes; of a model that
+            takes something else, the sizes of its inputs, 0 for any.
         resize: Side to which images are resized before the cut.
-        resize_mode: Which side that is, see `keras_dml.data.View`.
-        test_embeddings: Unit embeddings of two generated images.
+        resize_mode: Which side that is, see `keras_dml.data.View`; "none"
+            where inputs are no images.
+        test_embeddings: Unit embeddings of two generated examples.
     """
 
     weights: str
@@ -40,8 +49,10 @@ class ModelIdentity:
         """The identity of a model.
 
         Raises:
-            ValueError: If the model does not take images of known size.
+            ValueError: If the model's inputs are not known.
         """
+        if not takes_images(model):
+            return cls._of_arrays(model)
         view = View.of(model)
         return cls(
             weights=_digest(model),
@@ -49,6 +60,21 @@ class ModelIdentity:
             resize=view.resize,
             resize_mode=view.resize_mode,
             test_embeddings=tuple(map(tuple, _test_embeddings(model, view))),
+        )
+
+    @classmethod
+    def _of_arrays(cls, model: keras.Model) -> "ModelIdentity":
+        """The identity of a model that takes no images."""
+        specs = keras.tree.flatten(input_specs(model))
+        sizes = [size or 0 for spec in specs for size in spec.shape[1:]]
+        # Strings must be tensors; Keras takes them for objects.
+        x = keras.tree.map_structure(tf.constant, generated_inputs(model))
+        return cls(
+            weights=_digest(model),
+            input_shape=tuple(sizes),
+            resize=None,
+            resize_mode="none",
+            test_embeddings=tuple(map(tuple, _units(model, x))),
         )
 
     def check(self, model: keras.Model) -> None:
@@ -71,7 +97,7 @@ class ModelIdentity:
         mine = (*self.input_shape, self.resize, self.resize_mode)
         theirs = (*other.input_shape, other.resize, other.resize_mode)
         if mine != theirs:
-            return f"which takes images of another size: {theirs}, not {mine}"
+            return f"which takes inputs of another size: {theirs}, not {mine}"
         if self.weights != other.weights:
             return (
                 f"with other weights: {other.weights[:12]}…, not "
@@ -82,7 +108,7 @@ class ModelIdentity:
         # Not a number is not within the tolerance.
         if not largest <= TOLERANCE:
             return (
-                "which has the same weights and embeds a generated image "
+                "which has the same weights and embeds a generated example "
                 f"otherwise, by {largest:.3g}: its preprocessing or its "
                 "layers are others"
             )
@@ -109,7 +135,12 @@ def _test_embeddings(model: keras.Model, view: View) -> list[list[float]]:
     )
     rows, columns = np.arange(height) * 5 // height, np.arange(width) * 5
     images = blocks[:, rows][:, :, columns // width].astype("float32")
-    output = np.asarray(model.predict_on_batch(images), np.float64)
+    return _units(model, images)
+
+
+def _units(model: keras.Model, x: Any) -> list[list[float]]:
+    """Unit embeddings of some inputs."""
+    output = np.asarray(model.predict_on_batch(x), np.float64)
     norms = np.linalg.norm(output, axis=1, keepdims=True)
     unit: list[list[float]] = (output / np.maximum(norms, 1e-12)).tolist()
     return unit

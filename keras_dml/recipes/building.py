@@ -10,6 +10,7 @@ from keras.optimizers import schedules
 
 from keras_dml import backbones, data
 from keras_dml.methods.declaration import Arguments, find
+from keras_dml.model.generated import takes_images
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.optimizers import COUPLED
 from keras_dml.recipes import num_classes
@@ -55,16 +56,30 @@ def model(recipe: Recipe, batches: data.Sampler | None = None) -> MetricModel:
         recipe.backbone.name,
         **recipe.backbone.model_dump(exclude={"name"}),
     )
-    _, height, width, channels = backbone.input_shape
     built = factory(
         backbone,
         loss_weights=dict(recipe.loss_weights),
         rate_multipliers=recipe.rate_multipliers,
-        view=data.View((height, width), channels, **recipe.view.model_dump()),
+        view=_view(recipe, backbone),
         **arguments,
     )
     built.compile(optimizer(recipe, batches), jit_compile=recipe.jit)
     return built
+
+
+def _view(recipe: Recipe, backbone: keras.Model) -> data.View | None:
+    """What the model sees of an image, if it takes images."""
+    arguments = recipe.view.model_dump()
+    if takes_images(backbone):
+        _, height, width, channels = backbone.input_shape
+        return data.View((height, width), channels, **arguments)
+    if recipe.view != type(recipe.view)():
+        raise ValueError(
+            f"`view` of the recipe {recipe.name!r} is for backbones that take "
+            f"images. Received: {arguments} and a backbone that takes "
+            f"{backbone.input_shape}. Leave it out."
+        )
+    return None
 
 
 def optimizer(
@@ -150,12 +165,14 @@ def pipeline(
 
     Classes are numbered as by `sampler`, which has made `batches`.
     """
-    _, height, width, channels = input_shape
+    shown = {}
+    if isinstance(train, data.ImageSet):
+        _, height, width, channels = input_shape
+        shown = {"size": (height, width), "channels": channels}
     return data.pipeline(
         _numbered(recipe, train),
         batches,
-        size=(height, width),
-        channels=channels,
+        **shown,
         seed=recipe.seed,
         **recipe.augmentation.model_dump(),
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_dml.data import ImageSet
+from keras_dml.data import Examples, ImageSet
 from keras_dml.evaluation import embed
 from keras_dml.model.identity import ModelIdentity
 from keras_dml.utils.types import FloatArray
@@ -65,15 +65,16 @@ class Encoder:
 
 
 def embed_images(
-    model: keras.Model, images: ImageSet, batch_size: int
+    model: keras.Model, images: Examples, batch_size: int
 ) -> FloatArray:
-    """Embeddings of images, (N, D); errors name a file that is at fault."""
+    """Embeddings of examples, (N, D); errors name a file that is at fault."""
     if not len(images):
         return np.empty((0, model.output_shape[-1]), np.float32)
     try:
         return embed(model, images, batch_size)
     except Exception:
         # TensorFlow's errors are long.
-        for row in range(len(images)):
-            images.read(row)
+        if isinstance(images, ImageSet):
+            for row in range(len(images)):
+                images.read(row)
         raise

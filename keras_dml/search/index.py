@@ -11,9 +11,9 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_dml.data.examples import Examples
 from keras_dml.data.imageset import (
     GivenImages,
-    ImageSet,
     as_image_set,
     image_columns,
 )
@@ -98,8 +98,9 @@ class Index:
         and "box" of a set with labels, names of classes, ids and boxes.
 
         Args:
-            model: From images, pixels in 0 to 255, to embeddings.
-            images: An `ImageSet`; or files or pixels, which have no label.
+            model: From inputs, pixels of images in 0 to 255, to embeddings.
+            images: An `ImageSet`, `ArraySet` or other `Examples`, with labels
+                or without; or files or pixels, which have no label.
             columns: Further columns, or those to replace.
             factory, parameters: As for `Index`.
             batch_size: Images embedded at a time.
@@ -197,7 +198,7 @@ class Index:
 
         Args:
             queries: Embeddings, (Q, D) or (D,), which are brought to unit
-                length; or images: an `ImageSet`, a path or several, or
+                length; or examples: a set of them, a path or several, or
                 uint8 pixels, (H, W), (H, W, C) or (Q, H, W, C).
             k: How many; there are fewer where the gallery has fewer.
             where: Values that columns must have: `{"name": "crow"}`, or
@@ -250,7 +251,7 @@ class Index:
         Returns:
             The threshold, which is also kept and saved.
         """
-        if labels is None and isinstance(images, ImageSet):
+        if labels is None and isinstance(images, Examples):
             labels = images.labels
         x = self._units(images, "images", "Index.calibrate", batch_size).array
         self.threshold = calibrate(x, labels, criterion, **options)

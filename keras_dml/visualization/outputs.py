@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_dml.data import View, eval_batches
+from keras_dml.data import eval_batches
 from keras_dml.utils.arguments import check_not_empty
 from keras_dml.utils.progress import tracked
 from keras_dml.utils.types import FloatArray, Shape, Tensor
@@ -24,7 +24,8 @@ def head_outputs(
 
     Args:
         model: A `MetricModel`.
-        images: An `ImageSet` of N images, seen in their test view.
+        images: An `ImageSet` of N images, seen in their test view, or other
+            `Examples`.
         names: Names of outputs; those that the head does not have are
             left out.
         batch_size: Images computed at a time.
@@ -54,7 +55,7 @@ def predict(
     """What a function makes of the outputs of a head; see `head_outputs`."""
     check_not_empty("a model's outputs", "images", images)
     outputs = _Outputs(model, chosen)
-    batches = eval_batches(images, View.of(model), batch_size)
+    batches = eval_batches(images, images.view_for(model), batch_size)
     count = -(-len(images) // batch_size)
     found = [
         outputs.predict_on_batch(batch)

@@ -1,0 +1,62 @@
+"""Generated inputs: what any model can be tried on, whatever it takes."""
+
+from typing import Any
+
+import keras
+import numpy as np
+
+_LENGTH = 8
+"""Of axes that may have any length."""
+
+
+def takes_images(model: keras.Model) -> bool:
+    """Whether a model's input is one batch of images of known size."""
+    shape: Any = getattr(model, "input_shape", None)
+    if not isinstance(shape, tuple) or len(shape) != 4:
+        return False
+    return None not in shape[1:] and shape[3] in (1, 3)
+
+
+def input_specs(model: keras.Model) -> Any:
+    """Symbolic inputs of a model, in the structure that it takes them.
+
+    Raises:
+        ValueError: If they are not known, as of a subclass that has never
+            been called.
+    """
+    # The backbone of a MetricModel has them.
+    known = getattr(model, "backbone", model)
+    try:
+        if isinstance(known, keras.Sequential):
+            return known.inputs[0]
+        return known.input
+    except (AttributeError, IndexError, TypeError, ValueError) as error:
+        raise ValueError(
+            "`model` must know its inputs. Received: "
+            f"{model!r}, which says: {error}. Use a functional or sequential "
+            "model: keras.Model(inputs, model(inputs))."
+        ) from None
+
+
+def generated_inputs(model: keras.Model) -> Any:
+    """Two examples that a model takes, always the same.
+
+    Numbers are normal, integers 0 and 1, which every vocabulary has, and
+    strings are letters.
+    """
+    rng = np.random.default_rng(0)
+
+    def generated(spec: Any) -> Any:
+        shape = (2, *(_LENGTH if n is None else n for n in spec.shape[1:]))
+        dtype = keras.backend.standardize_dtype(spec.dtype)
+        if dtype == "string":
+            letters = rng.choice(["a", "b", "c d"], size=shape)
+            return np.array(letters.tolist(), object)
+        if "int" in dtype or dtype == "bool":
+            # Never all 0, which may be padding.
+            ones = np.ones(shape, dtype)
+            ones[1, ..., 1::2] = 0
+            return ones
+        return rng.normal(size=shape).astype(dtype)
+
+    return keras.tree.map_structure(generated, input_specs(model))
