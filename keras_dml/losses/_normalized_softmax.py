@@ -1,26 +1,30 @@
 """Classification by cosine: normalized softmax, CosFace, ArcFace."""
 
-import math
 from typing import Any
 
+import numpy as np
 from keras import ops
 
 from keras_dml.losses.base import LOSSES
 from keras_dml.losses.distances import inner_product, l2_normalize, safe_sqrt
 from keras_dml.losses.proxy_loss import ProxyLoss, class_mask, cross_entropy
-from keras_dml.utils.arguments import check_positive
+from keras_dml.utils.arguments import check_angle, check_positive
 from keras_dml.utils.types import Tensor
 
 
-class _CosineClassifier(ProxyLoss):
+class CosineClassifier(ProxyLoss):
     """Base: cross entropy of logits made of cosines with class vectors."""
 
     def values(
         self, labels: Tensor, embeddings: Tensor, proxies: Tensor
     ) -> Tensor:
-        cosines = inner_product(embeddings, l2_normalize(proxies))
-        own = class_mask(labels, proxies.shape[0])
+        cosines = self.cosines(embeddings, l2_normalize(proxies))
+        own = class_mask(labels, cosines.shape[1])
         return self.reduce(cross_entropy(self.logits(cosines, own), own))
+
+    def cosines(self, embeddings: Tensor, proxies: Tensor) -> Tensor:
+        """(B, C) cosines with each class; `proxies` are unit."""
+        return inner_product(embeddings, proxies)
 
     def logits(self, cosines: Tensor, own: Tensor) -> Tensor:
         """(B, C) logits; `own` marks the own class of each example."""
@@ -28,7 +32,7 @@ class _CosineClassifier(ProxyLoss):
 
 
 @LOSSES.register("normalized_softmax")
-class NormalizedSoftmaxLoss(_CosineClassifier):
+class NormalizedSoftmaxLoss(CosineClassifier):
     """Normalized softmax: cross entropy of cosines with class vectors.
 
     Terms are examples.
@@ -61,7 +65,7 @@ class NormalizedSoftmaxLoss(_CosineClassifier):
 
 
 @LOSSES.register("cos_face")
-class CosFaceLoss(_CosineClassifier):
+class CosFaceLoss(CosineClassifier):
     """CosFace: normalized softmax with a margin on the own class's cosine.
 
     Terms are examples.
@@ -96,7 +100,7 @@ class CosFaceLoss(_CosineClassifier):
 
 
 @LOSSES.register("arc_face")
-class ArcFaceLoss(_CosineClassifier):
+class ArcFaceLoss(CosineClassifier):
     """ArcFace: normalized softmax with a margin on the own class's angle.
 
     The own class's cosine cos θ becomes cos(θ + m). Terms are examples.
@@ -128,18 +132,22 @@ class ArcFaceLoss(_CosineClassifier):
     ) -> None:
         super().__init__(num_classes, reduction=reduction, **kwargs)
         self.scale = check_positive("ArcFaceLoss", "scale", scale)
-        if not 0 <= margin < math.pi:
-            raise ValueError(
-                "`margin` of ArcFaceLoss is an angle in radians, between 0 "
-                f"and π. Received: margin={margin}. For {margin} degrees "
-                f"use margin={math.radians(margin):.4f}."
-            )
-        self.margin = margin
+        self.margin = check_angle("ArcFaceLoss", "margin", margin)
 
     def logits(self, cosines: Tensor, own: Tensor) -> Tensor:
-        cos, sin = math.cos(self.margin), math.sin(self.margin)
-        sines = safe_sqrt(1.0 - ops.square(cosines))
-        shifted = cosines * cos - sines * sin
-        beyond = cosines < -cos  # angle + margin > π
-        shifted = ops.where(beyond, cosines - self.margin * sin, shifted)
+        shifted = add_angle(cosines, self.margin)
         return self.scale * ops.where(own, shifted, cosines)
+
+
+def add_angle(cosines: Tensor, margin: Any) -> Tensor:
+    """cos(θ + m) of cos θ, or beyond θ + m = π cos θ − m·sin m.
+
+    Args:
+        cosines: (B, C).
+        margin: m in radians, a number or (C,) of NumPy.
+    """
+    cos, sin = np.cos(margin), np.sin(margin)
+    sines = safe_sqrt(1.0 - ops.square(cosines))
+    shifted = cosines * cos - sines * sin
+    beyond = cosines < -cos
+    return ops.where(beyond, cosines - margin * sin, shifted)

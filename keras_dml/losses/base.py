@@ -206,8 +206,8 @@ class MetricLoss(Serializable, keras.losses.Loss):
             others = [entry.value for entry in LOSSES.values()]
             can = ", ".join(c.__name__ for c in others if c.weights_pairs)
             raise ValueError(
-                f"{name} has no pairs of examples that `pair_weights` could "
-                f"multiply. Pass None, or use one of {can}."
+                f"{name} takes no `pair_weights`: it is not made of pairs of "
+                f"examples alone. Pass None, or use one of {can}."
             )
         if not isinstance(pair_weights, tuple | list):
             pair_weights = (pair_weights,)

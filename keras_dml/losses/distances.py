@@ -93,6 +93,28 @@ def euclidean_distance(x: Tensor, refs: Tensor | None = None) -> Tensor:
     return _of_differences(ops.sqrt, gradient, x, refs)
 
 
+@DISTANCES.register("snr", "variance of x − r over that of x (SNR distance)")
+def snr_distance(x: Tensor, refs: Tensor | None = None) -> Tensor:
+    """Var(x − r)/Var(x) for all rows, variances over dimensions: (B, R).
+
+    The noise-to-signal ratio of r as a noisy copy of x. Not symmetric; 0 for
+    a row without variance.
+
+    Reference:
+        Yuan et al., "Signal-to-Noise Ratio: A Robust Distance Metric for Deep
+        Similarity Learning", CVPR 2019, Eq. 6,
+        https://arxiv.org/abs/1904.02616.
+    """
+    signal = _centered(x)
+    noise = squared_distance(signal, None if refs is None else _centered(refs))
+    power = ops.sum(ops.square(signal), axis=1, keepdims=True)
+    return ops.where(power > 0, noise / ops.where(power > 0, power, 1.0), 0.0)
+
+
+def _centered(x: Tensor) -> Tensor:
+    return x - ops.mean(x, axis=1, keepdims=True)
+
+
 def _of_differences(
     function: Callable[[Tensor], Tensor],
     slope: Callable[[Tensor, Tensor], Tensor],

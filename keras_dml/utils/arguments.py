@@ -2,6 +2,7 @@
 
 import difflib
 import importlib
+import math
 from collections.abc import Iterable, Sized
 from typing import Any, TypeVar
 
@@ -48,6 +49,17 @@ def check_fraction(owner: str, name: str, value: float) -> None:
             f"`{name}` of {owner} must lie between 0 and 1. "
             f"Received: {name}={value!r}."
         )
+
+
+def check_angle(owner: str, name: str, angle: float) -> float:
+    """`angle`; raises `ValueError` unless it lies in [0, π)."""
+    if not 0 <= angle < math.pi:
+        raise ValueError(
+            f"`{name}` of {owner} is an angle in radians, between 0 and π. "
+            f"Received: {name}={angle}. For {angle} degrees use "
+            f"{name}={math.radians(angle):.4f}."
+        )
+    return angle
 
 
 def check_count(owner: str, name: str, value: Any, least: int = 1) -> int:

@@ -29,6 +29,12 @@ OTHER = {
 CASES = {
     "angular": {"angle": 40.0},
     "arc_face": {"scale": 9.0},
+    "barlow_twins": {
+        "redundancy": 0.1,
+        "epsilon": 1e-3,
+        "reduction": "mean",
+        "normalize": True,
+    },
     "binomial_deviance": {
         "threshold": 0.4,
         "positive_scale": 2.0,
@@ -42,8 +48,21 @@ CASES = {
         "reduction": "mean",
     },
     "cos_face": {"scale": 9.0},
+    "decoupled_contrastive": {"sigma": 0.4},
+    "dynamic_arc_face": {
+        "class_counts": [5, 1, 3, 2, 9, 4],
+        "a": 0.4,
+        "b": 0.1,
+        "power": 0.3,
+        "num_centers": 2,
+        "scale": 9.0,
+    },
     "fast_ap": {"num_bins": 7},
+    "hist": {"tau": 9.0, "weight": 0.5, "hidden_dim": 7},
     "histogram": {"num_bins": 20, "reduction": "mean"},
+    "hyperbolic": {"curvature": 0.3, "clip": 1.1, "normalize": True},
+    "instance": {"gamma": 9.0},
+    "intra_pair_variance": {"positive_slack": 0.1, "negative_slack": 0.2},
     "lifted_structure": {"generalized": True},
     "margin": {
         "beta": 1.1,
@@ -54,15 +73,46 @@ CASES = {
     },
     "multi_similarity": {"beta": 30.0, "threshold": 0.4},
     "n_pair": {"normalize": True, "distance": "euclidean"},
+    "nca": {},
     "normalized_softmax": {},
     "nt_xent": {},
+    "p2s_grad": {},
+    "pnp": {"variant": "I_b", "b": 3.0, "include_self": True},
     "proxy_anchor": {"reduction": "mean"},
     "proxy_nca": {"exclude_positive": False},
+    "ranked_list": {
+        "balance": 0.3,
+        "positive_temperature": 2.0,
+        "negative_temperature": 3.0,
+        "differentiate_weights": True,
+    },
+    "recall_at_k": {
+        "k": (1, 3),
+        "rank_temperature": 0.7,
+        "attainable": True,
+        "include_self": True,
+    },
+    "smooth_ap": {"include_self": True},
     "soft_triple": {"num_centers": 3, "scale": 9.0, "gamma": 0.3, "tau": 0.1},
+    "sphere_face": {"margin": 3, "scale": 9.0},
+    "sub_center_arc_face": {"num_centers": 2, "scale": 9.0},
     "sup_con": {},
     "triplet": {"soft_margin": True},
+    "tuplet_margin": {"scale": 9.0},
+    "vicreg": {
+        "invariance": 2.0,
+        "variance": 3.0,
+        "covariance": 4.0,
+        "target": None,
+        "epsilon": 1e-3,
+        "reduction": "mean",
+        "normalize": True,
+    },
 }
-FIXED = {"histogram": {"reduction"}, "proxy_anchor": {"reduction"}}
+FIXED = {
+    name: {"reduction"}
+    for name in ("barlow_twins", "histogram", "proxy_anchor", "vicreg")
+}
 NAMES = list(LOSSES)
 PAIRWISE = [n for n in NAMES if not issubclass(LOSSES[n], ProxyLoss)]
 
@@ -74,10 +124,19 @@ def configured(name):
     return {k: v for k, v in {**OTHER, **CASES[name]}.items() if k in known}
 
 
+def needed(name, classes=CLASSES):
+    """The arguments that a loss has no defaults for."""
+    values = {
+        "num_classes": classes,
+        "class_counts": list(range(1, classes + 1)),
+    }
+    parameters = parameters_of(LOSSES[name]).values()
+    return {p.name: values[p.name] for p in parameters if p.default is p.empty}
+
+
 def default(name, dim=5):
     """The loss with its default arguments, built where it owns variables."""
-    arguments = {"num_classes": CLASSES} if name not in PAIRWISE else {}
-    loss = losses.get({"name": name, **arguments})
+    loss = losses.get({"name": name, **needed(name)})
     loss.build(keras.layers.Layer(), dim)
     return loss
 
@@ -126,12 +185,15 @@ def test_degenerate_batches_are_finite(name, case):
 
 
 NEEDS_POSITIVES = [
-    "angular", "circle", "fast_ap", "histogram", "lifted_structure",
-    "margin", "n_pair", "nt_xent", "sup_con", "triplet",
+    "angular", "barlow_twins", "circle", "decoupled_contrastive", "fast_ap",
+    "histogram", "hyperbolic", "lifted_structure", "margin", "n_pair", "nca",
+    "nt_xent", "pnp", "recall_at_k", "smooth_ap", "sup_con", "triplet",
+    "tuplet_margin",
 ]  # fmt: skip
 NEEDS_NEGATIVES = [
-    "angular", "circle", "fast_ap", "histogram", "lifted_structure",
-    "margin", "n_pair", "nt_xent", "triplet",
+    "angular", "circle", "decoupled_contrastive", "fast_ap", "histogram",
+    "hyperbolic", "instance", "lifted_structure", "margin", "n_pair", "nca",
+    "nt_xent", "pnp", "smooth_ap", "triplet", "tuplet_margin",
 ]  # fmt: skip
 
 
@@ -165,8 +227,7 @@ def test_a_lonely_anchor_costs_nothing(name):
 def test_equal_and_zero_embeddings_are_finite(name, normalize):
     labels = np.array([0, 0, 1, 1, 2, 2])
     row = batch([0]).astype("float32")
-    arguments = {"num_classes": CLASSES} if name not in PAIRWISE else {}
-    loss = LOSSES[name](**arguments, normalize=normalize)
+    loss = LOSSES[name](**needed(name), normalize=normalize)
     loss.build(keras.layers.Layer(), 5)
     for x in (np.repeat(row, 6, 0), np.zeros((6, 5), "float32")):
         x[1] = 0
@@ -237,18 +298,15 @@ def test_ignored_references_change_nothing(name):
 
 
 def default_without_draws(name):
-    """The same loss, draws and initial proxies included, on any backend."""
-    arguments = {"mining": "semihard"} if takes_seed(name) else {}
-    if name not in PAIRWISE:
-        proxies = batch([0] * 3 * CLASSES).astype("float32")
-        arguments = {"num_classes": CLASSES, "num_centers": 3}
-        arguments = {
-            k: v
-            for k, v in arguments.items()
-            if k in parameters_of(LOSSES[name])
-        }
+    """The same loss, draws and initial weights included, on any backend."""
+    arguments = {"mining": "semihard"} if takes_seed(name) else needed(name)
+    if "num_centers" in parameters_of(LOSSES[name]):
+        arguments["num_centers"] = 3
+    owner = keras.layers.Layer()
     loss = LOSSES[name](**arguments)
-    loss.build(keras.layers.Layer(), 5)
-    if name not in PAIRWISE:
-        loss.proxies.assign(proxies[: loss.num_proxies])
+    loss.build(owner, 5)
+    for variable in owner.trainable_variables if name not in PAIRWISE else ():
+        rows = int(np.prod(variable.shape[:-1]))
+        values = batch([0] * rows, variable.shape[-1]).astype("float32")
+        variable.assign(np.reshape(values, variable.shape))
     return loss

@@ -9,10 +9,12 @@ import tensorflow as tf
 
 from tests.losses.oracle import LABELS, batch
 from tests.losses.test_contract import (
+    LOSSES,
     NAMES,
     PAIRWISE,
     default,
     default_without_draws,
+    needed,
 )
 
 DTYPES = ("float32", "float16", "bfloat16")
@@ -113,12 +115,7 @@ def test_memory_is_that_of_the_pair_matrix(name):
     # Nothing is computed here: in the graph of the value and its gradient
     # no tensor has more than B² elements (SoftTriple: C·K·B, its logits).
     size, dim = 2048, 16
-    arguments = {} if name in PAIRWISE else {"num_classes": 100}
-    loss = keras.saving.deserialize_keras_object(
-        keras.saving.serialize_keras_object(default(name, dim))
-    )
-    if arguments:
-        loss = type(loss)(**arguments)
+    loss = LOSSES[name](**needed(name, classes=100))
     loss.build(keras.layers.Layer(), dim)
     graph = (
         tf.function(compiled(loss, "eager"))

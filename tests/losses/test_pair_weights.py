@@ -9,7 +9,6 @@ import pytest
 import tensorflow as tf
 
 from keras_dml import losses
-from keras_dml.losses import ProxyLoss
 from keras_dml.losses.mining import get as get_miner
 from keras_dml.losses.pairs import compare
 from tests.losses.oracle import (
@@ -19,9 +18,10 @@ from tests.losses.oracle import (
     unit,
     value_and_gradient,
 )
+from tests.losses.test_contract import default
 
 LOSSES = {name: entry.value for name, entry in losses.LOSSES.items()}
-PAIRWISE = [n for n in LOSSES if not issubclass(LOSSES[n], ProxyLoss)]
+PAIRWISE = [n for n in LOSSES if LOSSES[n].weights_pairs]
 MINERS = ["all", "easy", "semihard", "hard", "multi_similarity"]
 
 
@@ -145,8 +145,8 @@ def angular(labels, x, w, mining):
     return sum(terms) / len(terms)
 
 
-def rows(term, d_of, empty=True):
-    """Losses with one term an anchor."""
+def rows(term, d_of, empty=True, alone=True):
+    """Losses with one term an anchor: without pairs, without positives."""
 
     def loop(labels, x, w, mining):
         d = d_of(x)
@@ -154,7 +154,7 @@ def rows(term, d_of, empty=True):
         terms = []
         for a in range(len(labels)):
             p, n = np.flatnonzero(positive[a]), np.flatnonzero(negative[a])
-            if empty or (len(p) and len(n)):
+            if (empty or len(n)) and (alone or len(p)):
                 terms.append(term(d[a], w[0][a], w[1][a], p, n))
         return sum(terms) / len(terms)
 
@@ -261,6 +261,168 @@ def histogram(labels, x, w, mining):
     return negative @ np.cumsum(positive)
 
 
+def sigmoid(x):
+    return 1 / (1 + math.exp(-x))
+
+
+def ranking(of_anchor):
+    """Losses of how many are ranked above each positive, softly."""
+
+    def loop(labels, x, w, mining):
+        s, terms = x @ x.T, []
+        for a, same, other in sets(labels):
+            above = [
+                [
+                    sum(
+                        w[k][a, j] * sigmoid(10 * (s[a, j] - s[a, i]))
+                        for j in js
+                        if j != i
+                    )
+                    for k, js in enumerate((same, other))
+                ]
+                for i in same
+            ]
+            if same:
+                terms.append(of_anchor(w[0][a, same], above))
+        return sum(terms) / len(terms)
+
+    return loop
+
+
+def lost_precision(weight, above):
+    lost = [
+        w * n / (1 + p + n) for w, (p, n) in zip(weight, above, strict=True)
+    ]
+    return sum(lost) / len(lost)
+
+
+def pnp(penalty):
+    def of_anchor(weight, above):
+        lost = [w * penalty(n) for w, (_, n) in zip(weight, above, strict=True)]
+        return sum(lost) / len(lost)
+
+    return ranking(of_anchor)
+
+
+def lost_recall(weight, above):
+    total, lost = sum(weight), 0.0
+    for k in (1, 2, 4, 8, 16) if total else ():
+        pairs = zip(weight, above, strict=True)
+        found = sum(w * sigmoid(k - 1 - p - n) for w, (p, n) in pairs)
+        lost += (1 - found / total) / 5
+    return lost
+
+
+def nca(d, wp, wn, p, n):
+    same = log_sum(-d[p], wp[p])
+    if same == -math.inf:
+        return 0.0
+    return softplus(log_sum(-d[n], wn[n]) - same)
+
+
+def instance(d, wp, wn, p, n):
+    return log_sum(-9 * (1 + d[n]), wn[n], one=1.0)
+
+
+def decoupled(labels, x, w, mining, sigma=None):
+    s = x @ x.T
+    positive, negative = counts(mining, labels, cosine(x))
+    positive *= negative.any(axis=1, keepdims=True)
+    powers = np.exp(s / sigma) if sigma else np.ones_like(s)
+    pace = 2 - powers * positive.sum() / (positive * powers).sum()
+    total = 0.0
+    for a, p in np.argwhere(positive):
+        n = np.flatnonzero(negative[a])
+        rest = log_sum(s[a, n] / 0.1, w[1][a, n])
+        if rest > -math.inf:
+            term = rest - pace[a, p] * s[a, p] / 0.1
+            total += positive[a, p] * w[0][a, p] * term
+    return total / positive.sum()
+
+
+def tuplet(labels, x, w, mining):
+    angles = np.arccos(np.clip(x @ x.T, -1, 1))
+    positive, negative = counts(mining, labels, cosine(x))
+    total = 0.0
+    for a, p in np.argwhere(positive):
+        n = np.flatnonzero(negative[a])
+        rest = 64 * (np.cos(angles[a, n]) - math.cos(angles[a, p] - 0.1))
+        term = log_sum(rest, w[1][a, n], one=1.0)
+        total += positive[a, p] * w[0][a, p] * term
+    return total / positive.sum()
+
+
+def intra_pair(labels, x, w, mining):
+    s = x @ x.T
+    positive, negative = counts(mining, labels, cosine(x))
+    near, far = (np.average(s, weights=c) for c in (positive, negative))
+    pull = np.maximum(0.99 * near - s, 0) ** 2
+    push = np.maximum(s - 1.01 * far, 0) ** 2
+    return average(pull, w[0], positive) + average(push, w[1], negative)
+
+
+def ranked_list(labels, x, w, mining, differentiate=False):
+    d = euclidean(x)
+    # Where no gradient passes the weights, they are those at `FIXED`.
+    fixed = d if differentiate else euclidean(FIXED[len(labels)])
+    masks, total = counts(mining, labels, d), 0.0
+    for a in range(len(labels)):
+        for mask, weight, sign, at in zip(
+            masks, w, (1, -1), (0.8, 1.2), strict=True
+        ):
+            used = [
+                j for j in np.flatnonzero(mask[a]) if sign * (d[a, j] - at) > 0
+            ]
+            pace = [
+                mask[a, j] * math.exp(3 * sign * (fixed[a, j] - at))
+                for j in used
+            ]
+            each = [sign * (d[a, j] - at) * weight[a, j] for j in used]
+            if used:
+                total += 0.5 * np.dot(pace, each) / sum(pace)
+    return total / len(labels)
+
+
+def barlow_twins(labels, x, w, mining):
+    pairs = [
+        (x[a], x[p], w[0][a, p]) for a, same, _ in sets(labels) for p in same
+    ]
+    first, second, weight = (np.array(v) for v in zip(*pairs, strict=True))
+    views = []
+    for view in (first, second):
+        centered = view - np.average(view, axis=0, weights=weight)
+        variance = np.average(centered**2, axis=0, weights=weight)
+        views.append(centered / np.sqrt(variance + 1e-5))
+    c = np.einsum("n,ni,nj->ij", weight, *views) / weight.sum()
+    off = (c**2).sum() - (np.diag(c) ** 2).sum()
+    return ((1 - np.diag(c)) ** 2).sum() + 0.0051 * off
+
+
+def mobius(u, v, c):
+    """−u ⊕ v in the Poincaré ball of curvature −c."""
+    uv, uu, vv = -u @ v, u @ u, v @ v
+    total = -(1 + 2 * c * uv + c * vv) * u + (1 - c * uu) * v
+    return total / (1 + 2 * c * uv + c**2 * uu * vv)
+
+
+def hyperbolic(labels, x, w, mining, c=0.3, clip=0.7):
+    root = math.sqrt(c)
+    norm = np.linalg.norm(x, axis=1, keepdims=True)
+    v = x * np.minimum(1, clip / norm)
+    norm = np.minimum(norm, clip)
+    ball = np.tanh(root * norm) * v / (root * norm)
+
+    def logit(a, b):
+        gap = np.linalg.norm(mobius(ball[a], ball[b], c))
+        return -2 / root * math.atanh(root * gap) / 0.2
+
+    terms = []
+    for a, same, other in sets(labels):
+        rest = log_sum([logit(a, n) for n in other], w[1][a, other])
+        terms += [w[0][a, p] * softplus(rest - logit(a, p)) for p in same]
+    return sum(terms) / len(terms)
+
+
 FIXED = {len(v): unit(batch(v)) for v in LABELS.values()}
 
 
@@ -275,6 +437,7 @@ def euclidean(x):
 log1pexp = functools.partial(np.logaddexp, 0)
 CASES = {
     "angular": ({}, angular),
+    "barlow_twins": ({"normalize": True}, barlow_twins),
     "binomial_deviance": (
         {},
         on_pairs(
@@ -288,12 +451,23 @@ CASES = {
         {"reduction": "mean_nonzero"},
         on_pairs(lambda d: d, lambda d: np.maximum(1 - d, 0), squared, True),
     ),
+    "decoupled_contrastive": ({}, decoupled),
+    "decoupled_contrastive weighted": (
+        {"sigma": 0.5},
+        functools.partial(decoupled, sigma=0.5),
+    ),
     "fast_ap": ({}, fast_ap),
     "histogram": ({}, histogram),
+    "hyperbolic": (
+        {"curvature": 0.3, "clip": 0.7, "normalize": True},
+        hyperbolic,
+    ),
+    "instance": ({"gamma": 9.0}, rows(instance, cosine)),
+    "intra_pair_variance": ({}, intra_pair),
     "lifted_structure": ({}, lifted),
     "lifted_structure generalized": (
         {"generalized": True},
-        rows(lifted_generalized, euclidean, empty=False),
+        rows(lifted_generalized, euclidean, empty=False, alone=False),
     ),
     "margin": ({}, margin),
     "margin triplets": ({"normalize_by": "triplets"}, margin_triplets),
@@ -302,13 +476,31 @@ CASES = {
         {"normalize": True},
         functools.partial(softmax, 1.0),
     ),
+    "nca": ({}, rows(nca, squared, alone=False)),
     "nt_xent": ({}, functools.partial(softmax, 0.1)),
+    "pnp": ({"temperature": 0.1}, pnp(lambda n: 1 - 1 / (1 + n))),
+    "pnp O": ({"temperature": 0.1, "variant": "O"}, pnp(lambda n: n)),
+    "ranked_list": (
+        {"positive_temperature": 3.0, "negative_temperature": 3.0},
+        ranked_list,
+    ),
+    "ranked_list differentiated": (
+        {
+            "positive_temperature": 3.0,
+            "negative_temperature": 3.0,
+            "differentiate_weights": True,
+        },
+        functools.partial(ranked_list, differentiate=True),
+    ),
+    "recall_at_k": ({"temperature": 0.1}, ranking(lost_recall)),
+    "smooth_ap": ({"temperature": 0.1}, ranking(lost_precision)),
     "sup_con": ({}, sup_con),
     "triplet": ({}, triplet),
     "triplet soft": (
         {"soft_margin": True},
         functools.partial(triplet, link=softplus),
     ),
+    "tuplet_margin": ({}, tuplet),
 }
 
 
@@ -491,13 +683,10 @@ def test_wrong_shapes(wrong, received):
         )
 
 
-@pytest.mark.parametrize(
-    "name", [n for n in LOSSES if issubclass(LOSSES[n], ProxyLoss)]
-)
+@pytest.mark.parametrize("name", [n for n in LOSSES if n not in PAIRWISE])
 def test_losses_without_pairs_say_which_can(name):
-    loss = losses.get({"name": name, "num_classes": 3})
-    loss.build(keras.layers.Layer(), 5)
+    loss = default(name)
     labels, x = LABELS["balanced"], batch(LABELS["balanced"])
     ones = np.ones((9, 9))
-    with pytest.raises(ValueError, match="has no pairs.*ContrastiveLoss"):
+    with pytest.raises(ValueError, match="takes no `pair_weights`.*Contrast"):
         loss.per_example(np.array(labels), x, pair_weights=(ones, ones))

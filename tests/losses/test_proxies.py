@@ -10,10 +10,14 @@ import tensorflow as tf
 from keras_dml.losses import (
     ArcFaceLoss,
     CosFaceLoss,
+    DynamicArcFaceLoss,
     NormalizedSoftmaxLoss,
+    P2SGradLoss,
     ProxyAnchorLoss,
     ProxyNCALoss,
     SoftTripleLoss,
+    SphereFaceLoss,
+    SubCenterArcFaceLoss,
 )
 from tests.losses.oracle import batch, numeric_gradient, unit
 
@@ -102,7 +106,60 @@ def arc_face_wide(x, proxies):
     return arc_face(x, proxies, margin=1.5)
 
 
+def sub_centers(x, proxies, margins):
+    nearest = [
+        [
+            max(proxies[3 * c : 3 * c + 3], key=lambda w: w @ row)
+            for c in range(4)
+        ]
+        for row in x
+    ]
+    total = 0.0
+    for row, label, centers in zip(x, LABELS, nearest, strict=True):
+        logits = [16 * (w @ row) for w in centers]
+        angle = math.acos(centers[label] @ row) + margins[label]
+        logits[label] = 16 * math.cos(angle)
+        assert angle < math.pi
+        total += cross_entropy(logits, label)
+    return total / len(x)
+
+
+def sub_center_arc_face(x, proxies):
+    return sub_centers(x, proxies, [0.5] * CLASSES)
+
+
+def dynamic_arc_face(x, proxies):
+    margins = [0.5 * n**-0.25 + 0.05 for n in (3, 1, 16, 2)]
+    return sub_centers(x, proxies, margins)
+
+
+def sphere_face(x, proxies):
+    total = 0.0
+    for row, label in zip(x, LABELS, strict=True):
+        logits = 30 * (proxies @ row)
+        angle = math.acos(proxies[label] @ row)
+        k = int(angle * 4 / math.pi)
+        logits[label] = 30 * ((-1) ** k * math.cos(4 * angle) - 2 * k)
+        total += cross_entropy(logits - logits.max(), label)
+    return total / len(x)
+
+
+def p2s_grad(x, proxies):
+    target = np.eye(CLASSES)[LABELS]
+    return 0.5 * ((x @ proxies.T - target) ** 2).sum() / len(x)
+
+
 CASES = {
+    "dynamic_arc_face": (
+        DynamicArcFaceLoss(CLASSES, [3, 1, 16, 2], scale=16.0),
+        dynamic_arc_face,
+    ),
+    "p2s_grad": (P2SGradLoss(CLASSES), p2s_grad),
+    "sphere_face": (SphereFaceLoss(CLASSES), sphere_face),
+    "sub_center_arc_face": (
+        SubCenterArcFaceLoss(CLASSES, scale=16.0),
+        sub_center_arc_face,
+    ),
     "proxy_nca": (ProxyNCALoss(CLASSES), proxy_nca),
     "proxy_nca++": (
         ProxyNCALoss(CLASSES, temperature=1 / 9, exclude_positive=False),
@@ -167,7 +224,9 @@ def test_the_wide_margin_case_does_exceed_pi():
     assert any(angle + 1.5 < math.pi for angle in angles)
 
 
-@pytest.mark.parametrize("name", ["arc_face", "cos_face", "proxy_anchor"])
+@pytest.mark.parametrize(
+    "name", ["arc_face", "cos_face", "proxy_anchor", "sphere_face"]
+)
 def test_embedding_on_its_proxy_has_a_finite_gradient(name):
     loss, weight = built(CASES[name][0])
     x = tf.constant(weight.numpy()[LABELS])
@@ -219,6 +278,11 @@ def test_relation_labels_and_references_are_errors():
         (lambda: SoftTripleLoss(3, num_centers=0), "`num_centers`"),
         (lambda: ArcFaceLoss(3, margin=28.6), "use margin=0.4992"),
         (lambda: ProxyAnchorLoss(3, reduction="mean_nonzero"), "`reduction`"),
+        (lambda: DynamicArcFaceLoss(3, [1, 2]), "Received: 2 counts"),
+        (lambda: DynamicArcFaceLoss(2, [1, 0]), "the least 0"),
+        (lambda: DynamicArcFaceLoss(2, [1, 9], b=3.0), "an angle in radians"),
+        (lambda: SubCenterArcFaceLoss(3, margin=28.6), "use margin=0.4992"),
+        (lambda: SphereFaceLoss(3, margin=1.5), "`margin` of SphereFaceLoss"),
     ],
 )
 def test_arguments_are_checked(make, message):

@@ -10,6 +10,15 @@ Deliberate differences, each with its own test below:
 - Angular loss: theirs normalizes anchors and positives, not negatives; on
   unit embeddings the gradients differ along the embeddings themselves.
 - Histogram loss: theirs leaves out negative pairs of two lonely anchors.
+- Smooth-AP: theirs takes the size of a class for the number of classes,
+  and is right where both are the same.
+- PNP: theirs counts an anchor without another positive, too.
+- NCA: theirs is NaN where no anchor has a positive.
+- P2SGrad: theirs makes its weights unit outside of the gradient, which then
+  points off the sphere.
+- Instance loss: theirs takes an arbitrary column for the target, unless
+  every example has a class of its own, numbered in order.
+- Ranked list: theirs adds 1e−5 to each weight in what it divides by.
 """
 
 import numpy as np
@@ -46,10 +55,14 @@ RAW_N_PAIRS = their_losses.NPairsLoss(
     distance=their_distances.DotProductSimilarity(normalize_embeddings=False)
 )
 
-# Their histogram loss indexes in a way that PyTorch warns about.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Using a non-tuple sequence for multidimensional indexing"
-)
+# Their histogram loss indexes in a way that PyTorch warns about, and their
+# SphereFace calls SciPy with tensors.
+pytestmark = [
+    pytest.mark.filterwarnings(
+        "ignore:Using a non-tuple sequence for multidimensional indexing"
+    ),
+    pytest.mark.filterwarnings("ignore:__array_wrap__ must accept"),
+]
 
 # name → (our loss, their loss)
 EVERYWHERE = {
@@ -100,9 +113,27 @@ EVERYWHERE = {
         their_losses.CircleLoss(),
     ),
     "FastAP": (losses.FastAPLoss(), their_losses.FastAPLoss()),
+    "SNR contrastive": (
+        losses.ContrastiveLoss(0.01, 0.2, distance="snr"),
+        their_losses.SignalToNoiseRatioContrastiveLoss(
+            pos_margin=0.01, neg_margin=0.2
+        ),
+    ),
+    "tuplet margin": (
+        losses.TupletMarginLoss(np.radians(5.73)),
+        their_losses.TupletMarginLoss(),
+    ),
+    "intra-pair variance": (
+        losses.IntraPairVarianceLoss(0.1, 0.2),
+        their_losses.IntraPairVarianceLoss(0.1, 0.2),
+    ),
 }
 # These agree where every anchor has positives and negatives.
 ORDINARILY = {
+    "NCA": (
+        losses.NCALoss(temperature=1 / 3),
+        their_losses.NCALoss(softmax_scale=3),
+    ),
     "SupCon": (
         losses.SupConLoss(reduction="mean_nonzero"),
         their_losses.SupConLoss(),
@@ -115,6 +146,19 @@ ORDINARILY = {
         losses.HistogramLoss(50),
         their_losses.HistogramLoss(50),
     ),
+    **{
+        f"PNP {theirs}": (
+            losses.PNPLoss(ours, 2.0, 3.0, temperature=0.1, include_self=True),
+            their_losses.PNPLoss(b=3, alpha=2, anneal=0.1, variant=theirs),
+        )
+        for ours, theirs in (
+            ("O", "O"),
+            ("I_u", "Iu"),
+            ("I_b", "Ib"),
+            ("D_s", "Ds"),
+            ("D_q", "Dq"),
+        )
+    },
 }
 
 
@@ -143,6 +187,57 @@ def test_angular_and_its_gradient_along_the_sphere(shape):
     value, (gradient,) = theirs(their_losses.AngularLoss(40.0), labels, x)
     gradient -= (gradient * x).sum(axis=1, keepdims=True) * x
     compare(ours(losses.AngularLoss(40.0), labels, x), (value, [gradient]))
+
+
+@pytest.mark.parametrize("count", [2, 4, 6])
+def test_smooth_ap_on_as_many_classes_as_examples_of_each(count):
+    labels = np.repeat(np.arange(count), count)
+    x = embeddings(labels, 16)
+    compare(
+        ours(losses.SmoothAPLoss(0.05, include_self=True), labels, x),
+        theirs(their_losses.SmoothAPLoss(0.05), labels, x),
+    )
+
+
+@pytest.mark.parametrize("count", [1, 2, 16])
+def test_instance_loss_of_examples_in_order(count):
+    labels = np.arange(count)
+    x = embeddings(labels, 8)
+    compare(
+        ours(losses.InstanceLoss(9.0), labels, x),
+        theirs(their_losses.InstanceLoss(9.0), labels, x),
+    )
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_ranked_list_but_for_what_they_add_to_weights(shape):
+    labels, dim = SHAPES[shape]
+    x = embeddings(labels, dim)
+    mine = losses.RankedListLoss(
+        1.3, 0.5, 0.4, 1.0, 2.0, differentiate_weights=True
+    )
+    other = their_losses.RankedListLoss(0.5, 2.0, 0.4, 1.3, 1.0)
+    compare(ours(mine, labels, x), theirs(other, labels, x), rtol=3e-4)
+
+
+@pytest.mark.parametrize("count", [2, 5, 32])
+def test_vicreg_on_two_views(count):
+    x, y = (2 * embeddings(np.arange(count), 8, seed=s) for s in (0, 1))
+    tensors = [torch.tensor(v, requires_grad=True) for v in (x, y)]
+    value = their_losses.VICRegLoss()(tensors[0], ref_emb=tensors[1])
+    value.backward()
+    theirs_ = float(value.detach()), [t.grad.numpy() for t in tensors]
+    images = np.arange(count)
+    views = [tf.constant(v) for v in (x, y)]
+    with tf.GradientTape() as tape:
+        tape.watch(views)
+        mine = tf.reduce_mean(
+            losses.VICRegLoss(variance=12.5).per_example(
+                images, views[0], images, views[1]
+            )
+        )
+    gradients = [g.numpy() for g in tape.gradient(mine, views)]
+    compare((float(mine), gradients), theirs_)
 
 
 def test_difference_sup_con_of_one_class():
@@ -258,6 +353,19 @@ def test_difference_margin_counts_each_pair_once():
 
 
 CLASSES = 16
+
+
+class Scaled:
+    """A multiple of a loss of theirs, which has its weights."""
+
+    def __init__(self, loss, weights, factor):
+        self.loss, self.factor = loss, factor
+        setattr(self, weights, getattr(loss, weights))
+
+    def __call__(self, *args):
+        return self.factor * self.loss(*args)
+
+
 # name → (our loss, their loss, name of their weights, are they transposed)
 PROXIES = {
     "Proxy-NCA++": (
@@ -300,6 +408,30 @@ PROXIES = {
         "W",
         True,
     ),
+    "sub-center ArcFace": (
+        lambda dim: losses.SubCenterArcFaceLoss(
+            CLASSES, margin=np.radians(28.6)
+        ),
+        lambda dim: their_losses.SubCenterArcFaceLoss(
+            num_classes=CLASSES, embedding_size=dim
+        ),
+        "W",
+        True,
+    ),
+    "SphereFace": (
+        lambda dim: losses.SphereFaceLoss(CLASSES, scale=5.0, normalize=False),
+        lambda dim: their_losses.SphereFaceLoss(CLASSES, dim, scale=5.0),
+        "W",
+        True,
+    ),
+    "P2SGrad": (
+        lambda dim: losses.P2SGradLoss(CLASSES),
+        lambda dim: Scaled(
+            their_losses.P2SGradLoss(dim, CLASSES), "weight", CLASSES / 2
+        ),
+        "weight",
+        True,
+    ),
 }
 
 
@@ -310,11 +442,16 @@ def test_proxies(name, shape):
     x = embeddings(labels, dim)
     make_ours, make_theirs, attribute, transposed = PROXIES[name]
     mine, other = make_ours(dim), make_theirs(dim)
-    proxies = 1.5 * embeddings(np.zeros(mine.num_proxies), dim, seed=1)
+    # P2SGrad of theirs makes its weights unit, by force.
+    length = 1.0 if name == "P2SGrad" else 1.5
+    proxies = length * embeddings(np.zeros(mine.num_proxies), dim, seed=1)
     parameter = getattr(other, attribute)
     with torch.no_grad():
         parameter.copy_(torch.tensor(proxies.T if transposed else proxies))
     value, gradients = theirs(other, labels, x, parameter)
     if transposed:
         gradients[1] = gradients[1].T
+    if name == "P2SGrad":
+        radial = (gradients[1] * proxies).sum(axis=1, keepdims=True)
+        gradients[1] = gradients[1] - radial * proxies
     compare(ours(mine, labels, x, proxies), (value, gradients))

@@ -1,0 +1,262 @@
+"""Relatives of ArcFace: sub-centers, dynamic margins, SphereFace, P2SGrad."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from keras_dml.losses._normalized_softmax import (
+    CosineClassifier,
+    add_angle,
+)
+from keras_dml.losses.base import LOSSES
+from keras_dml.losses.distances import (
+    inner_product,
+    l2_normalize,
+    safe_sqrt,
+)
+from keras_dml.losses.proxy_loss import ProxyLoss, class_mask, cross_entropy
+from keras_dml.utils.arguments import check_angle, check_count, check_positive
+from keras_dml.utils.types import Tensor
+
+
+class _SubCenters(CosineClassifier):
+    """Base: a class's cosine is the largest of those with its centers."""
+
+    def __init__(
+        self,
+        num_classes: int,
+        num_centers: int,
+        scale: float,
+        reduction: str,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(num_classes, reduction=reduction, **kwargs)
+        owner = type(self).__name__
+        self.num_centers = check_count(owner, "num_centers", num_centers)
+        self.scale = check_positive(owner, "scale", scale)
+
+    @property
+    def num_proxies(self) -> int:
+        return self.num_classes * self.num_centers
+
+    def cosines(self, embeddings: Tensor, proxies: Tensor) -> Tensor:
+        count, classes = self.num_centers, proxies.shape[0] // self.num_centers
+        centers = ops.reshape(proxies, (classes, count, -1))
+        # Reducing the middle axis is faster than the short last one.
+        columns = ops.reshape(ops.transpose(centers, (1, 0, 2)), proxies.shape)
+        cosines = inner_product(embeddings, columns)
+        return ops.max(ops.reshape(cosines, (-1, count, classes)), axis=1)
+
+
+@LOSSES.register("sub_center_arc_face")
+class SubCenterArcFaceLoss(_SubCenters):
+    """Sub-center ArcFace: ArcFace with several centers a class.
+
+    The cosine of an example with a class is the largest of those with the
+    K centers of the class. Images that are wrongly labeled gather around
+    centers of their own, and no longer pull at the rest of the class.
+    Terms are examples.
+
+    Args:
+        num_classes: As for `ProxyLoss`.
+        num_centers: Centers a class, K.
+        margin: m, in radians, between 0 and π.
+        scale: s, what the cosines are multiplied by.
+        reduction, **kwargs: As for `ProxyLoss`.
+
+    Raises:
+        ValueError: If an argument is out of range.
+
+    Deviations:
+        - Dropping all centers but the dominant ones, and the images far
+          from these, is a second stage of training in the paper, and no
+          part of the loss. Rows c·K to (c + 1)·K of the proxies are the
+          centers of class c.
+
+    Reference:
+        Deng et al., "Sub-center ArcFace: Boosting Face Recognition by
+        Large-scale Noisy Web Faces", ECCV 2020, Sec. 3.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        num_centers: int = 3,
+        margin: float = 0.5,
+        scale: float = 64.0,
+        reduction: str = "mean",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(num_classes, num_centers, scale, reduction, **kwargs)
+        self.margin = check_angle("SubCenterArcFaceLoss", "margin", margin)
+
+    def logits(self, cosines: Tensor, own: Tensor) -> Tensor:
+        shifted = add_angle(cosines, self.margin)
+        return self.scale * ops.where(own, shifted, cosines)
+
+
+@LOSSES.register("dynamic_arc_face")
+class DynamicArcFaceLoss(_SubCenters):
+    """Dynamic-margin ArcFace: the rarer a class, the wider its margin.
+
+    Sub-center ArcFace with the margin a·n^(−λ) + b for a class of n
+    training images: rare classes are hard to learn, and are held farther
+    from the others. Terms are examples.
+
+    Args:
+        num_classes: As for `ProxyLoss`.
+        class_counts: n of every class, (C,), as by `np.bincount(labels)`;
+            in a recipe `class_counts: auto`.
+        a: a, in radians.
+        b: b, in radians.
+        power: λ.
+        num_centers: Centers a class; 1 is ArcFace.
+        scale: s, what the cosines are multiplied by.
+        reduction, **kwargs: As for `ProxyLoss`.
+
+    Raises:
+        ValueError: If there is not one positive count for every class, or
+            a margin is not in [0, π).
+
+    Deviations:
+        - a, b and λ are the defaults of pytorch-metric-learning 3.
+
+    Reference:
+        Ha et al., "Google Landmark Recognition 2020 Competition Third Place
+        Solution", 2020, Sec. 2, https://arxiv.org/abs/2010.05350.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        class_counts: Sequence[int],
+        a: float = 0.5,
+        b: float = 0.05,
+        power: float = 0.25,
+        num_centers: int = 3,
+        scale: float = 64.0,
+        reduction: str = "mean",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(num_classes, num_centers, scale, reduction, **kwargs)
+        self.class_counts = [int(count) for count in class_counts]
+        if len(self.class_counts) != num_classes or min(self.class_counts) < 1:
+            raise ValueError(
+                "`class_counts` of DynamicArcFaceLoss must hold the number of "
+                "training images, at least 1, of each of the num_classes="
+                f"{num_classes} classes. Received: {len(self.class_counts)} "
+                f"counts, the least {min(self.class_counts, default=0)}. Use "
+                "np.bincount(labels)."
+            )
+        self.a, self.b, self.power = a, b, power
+        counts = np.array(self.class_counts, "float64")
+        self.margins = (a * counts**-power + b).astype("float32")
+        for margin in (self.margins.min(), self.margins.max()):
+            check_angle("DynamicArcFaceLoss", "a·n^(−λ) + b", float(margin))
+
+    def logits(self, cosines: Tensor, own: Tensor) -> Tensor:
+        shifted = add_angle(cosines, self.margins)
+        return self.scale * ops.where(own, shifted, cosines)
+
+
+@LOSSES.register("sphere_face")
+class SphereFaceLoss(ProxyLoss):
+    """SphereFace: normalized softmax whose own angle is multiplied.
+
+    The own class's cosine cos θ becomes ψ(θ) = (−1)^k cos(mθ) − 2k, where
+    θ is in [kπ/m, (k + 1)π/m], which falls from 1 to 1 − 2m. Logits are
+    s‖x‖ψ(θ) for the own and s‖x‖cos θ for other classes. Terms are examples.
+
+    Args:
+        num_classes: As for `ProxyLoss`.
+        margin: m, an integer.
+        scale: s. The paper's is 1, with `normalize=False`.
+        reduction, **kwargs: As for `ProxyLoss`.
+
+    Raises:
+        ValueError: If `margin` is not a positive integer, or `scale` is
+            not positive.
+
+    Deviations:
+        - The paper takes the embedding's own length for the scale, as does
+          pytorch-metric-learning: `normalize=False, scale=1`. The default
+          fits unit embeddings, as later work on SphereFace does.
+        - The authors' code blends ψ(θ) with cos θ, less and less during
+          training. Here it is ψ from the start.
+
+    Reference:
+        Liu et al., "SphereFace: Deep Hypersphere Embedding for Face
+        Recognition", CVPR 2017, Eq. 7, https://arxiv.org/abs/1704.08063.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        margin: int = 4,
+        scale: float = 30.0,
+        reduction: str = "mean",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(num_classes, reduction=reduction, **kwargs)
+        self.margin = check_count("SphereFaceLoss", "margin", margin)
+        self.scale = check_positive("SphereFaceLoss", "scale", scale)
+
+    def values(
+        self, labels: Tensor, embeddings: Tensor, proxies: Tensor
+    ) -> Tensor:
+        squared = ops.sum(ops.square(embeddings), axis=1, keepdims=True)
+        cosines = inner_product(l2_normalize(embeddings), l2_normalize(proxies))
+        own = class_mask(labels, proxies.shape[0])
+        multiplied = _multiply_angle(cosines, self.margin)
+        logits = ops.where(own, multiplied, cosines)
+        logits = self.scale * safe_sqrt(squared) * logits
+        return self.reduce(cross_entropy(logits, own))
+
+
+def _multiply_angle(cosines: Tensor, times: int) -> Tensor:
+    """ψ(θ) of cos θ: cos(mθ), mirrored where it rises so that it falls."""
+    # cos(mθ) is the Chebyshev polynomial T_m of cos θ.
+    before, value = ops.ones_like(cosines), cosines
+    for _ in range(times - 1):
+        before, value = value, 2.0 * cosines * value - before
+    angles = ops.arccos(ops.clip(ops.stop_gradient(cosines), -1.0, 1.0))
+    k = ops.floor(angles * (times / math.pi))
+    return (1.0 - 2.0 * (k % 2.0)) * value - 2.0 * k
+
+
+@LOSSES.register("p2s_grad")
+class P2SGradLoss(CosineClassifier):
+    """P2SGrad: squared errors of the cosines with class vectors.
+
+    ½ Σ_c (cos θ_c − 1[c = y])². Its gradient is the paper's: that of a
+    softmax with cosines in place of probabilities. No scale and no margin
+    is left to choose. Terms are examples.
+
+    Args:
+        num_classes, reduction, **kwargs: As for `ProxyLoss`.
+
+    Deviations:
+        - The paper defines the gradient and no loss; this is the loss with
+          that gradient. pytorch-metric-learning averages the squares over
+          the classes, 2/C times this.
+
+    Reference:
+        Zhang et al., "P2SGrad: Refined Gradients for Optimizing Deep Face
+        Models", CVPR 2019, Eq. 11, https://arxiv.org/abs/1905.02479.
+    """
+
+    def __init__(
+        self, num_classes: int, reduction: str = "mean", **kwargs: Any
+    ) -> None:
+        super().__init__(num_classes, reduction=reduction, **kwargs)
+
+    def values(
+        self, labels: Tensor, embeddings: Tensor, proxies: Tensor
+    ) -> Tensor:
+        cosines = inner_product(l2_normalize(embeddings), l2_normalize(proxies))
+        own = ops.cast(class_mask(labels, proxies.shape[0]), "float32")
+        errors = ops.square(cosines - own)
+        return self.reduce(0.5 * ops.sum(errors, axis=1))

@@ -1,0 +1,148 @@
+"""HIST: class distributions, and a hypergraph of the batch."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_dml.losses.base import LOSSES
+from keras_dml.losses.distances import l2_normalize
+from keras_dml.losses.proxy_loss import ProxyLoss, class_mask, cross_entropy
+from keras_dml.losses.variables import add_loss_variable, take_rows
+from keras_dml.utils.arguments import check_count, check_positive
+from keras_dml.utils.types import Tensor
+
+
+@LOSSES.register("hist")
+class HISTLoss(ProxyLoss):
+    """HIST: Gaussian classes, and a hypergraph that classifies the batch.
+
+    L_D + λ L_CE. L_D is the cross entropy of −τ d², with d² the squared
+    Mahalanobis distance of an example to each class, a Gaussian with a
+    learned mean and diagonal covariance. Each class of the batch is a
+    hyperedge, in which its examples have weight 1 and others exp(−α d²); a
+    network of two layers passes the embeddings along it, and L_CE is its
+    cross entropy. What is easily mistaken for a class is so told apart in
+    the context of the batch.
+
+    Terms are examples, each kind reduced on its own. The means are the
+    proxies; the network is part of the loss, and of no use afterwards.
+
+    Args:
+        num_classes: As for `ProxyLoss`.
+        tau: τ.
+        alpha: α: the larger, the fewer examples join another class's edge.
+        weight: λ.
+        hidden_dim: Units of the network's hidden layer.
+        reduction, **kwargs: As for `ProxyLoss`.
+
+    Raises:
+        ValueError: If an argument is out of range.
+
+    Requirements:
+        The authors train the proxies and log-variances about 1,000 times,
+        and the network 10 times, as fast as the embedding:
+        `rate_multipliers={"/loss/(proxies|log_variances)": 1000,
+        "/loss/": 10}`.
+
+    Deviations:
+        - Defaults are those of the authors' code; the paper tunes τ and α
+          for each data set.
+        - The network sees the embedding that the loss gets, unit if
+          `normalize`; the authors' model normalizes by a layer
+          normalization, and only distances take unit vectors.
+        - Batch normalization uses the statistics of the batch, as in
+          training; there is no other use of it.
+
+    Reference:
+        Lim et al., "Hypergraph-Induced Semantic Tuplet Loss for Deep Metric
+        Learning", CVPR 2022, Sec. 3.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        tau: float = 32.0,
+        alpha: float = 0.9,
+        weight: float = 1.0,
+        hidden_dim: int = 512,
+        reduction: str = "mean",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(num_classes, reduction=reduction, **kwargs)
+        self.tau = check_positive("HISTLoss", "tau", tau)
+        self.alpha = check_positive("HISTLoss", "alpha", alpha)
+        self.hidden_dim = check_count("HISTLoss", "hidden_dim", hidden_dim)
+        self.weight = weight
+
+    def build(self, owner: keras.layers.Layer, embedding_dim: int) -> None:
+        super().build(owner, embedding_dim)
+        classes, hidden = self.num_classes, self.hidden_dim
+        self.log_variances, self.first, self.second, *rest = (
+            add_loss_variable(owner, name, shape, initializer)
+            for name, shape, initializer in (
+                ("log_variances", (classes, embedding_dim), "he_normal"),
+                ("hidden_kernel", (embedding_dim, hidden), _uniform()),
+                ("output_kernel", (hidden, classes), _uniform()),
+                ("hidden_bias", (hidden,), "zeros"),
+                ("hidden_gamma", (hidden,), "ones"),
+                ("hidden_beta", (hidden,), "zeros"),
+                ("output_bias", (classes,), "zeros"),
+            )
+        )
+        self.first_bias, self.gamma, self.beta, self.second_bias = rest
+
+    def values(
+        self, labels: Tensor, embeddings: Tensor, proxies: Tensor
+    ) -> Tensor:
+        own = class_mask(labels, proxies.shape[0])
+        distances = self._distances(l2_normalize(embeddings), proxies)
+        likelihood = cross_entropy(-self.tau * distances, own)
+        # Column j is the distance to the class of example j: (B, B).
+        to_classes = ops.transpose(take_rows(ops.transpose(distances), labels))
+        graph = self._propagation(labels, to_classes)
+        hidden = ops.matmul(graph, self._first_layer(embeddings))
+        hidden = ops.leaky_relu(self._normalized(hidden), 0.1)
+        outputs = ops.matmul(hidden, self.second) + self.second_bias
+        semantic = cross_entropy(ops.matmul(graph, outputs), own)
+        return self.reduce(likelihood) + self.weight * self.reduce(semantic)
+
+    def _distances(self, x: Tensor, proxies: Tensor) -> Tensor:
+        """(B, C) squared Mahalanobis distances."""
+        means = l2_normalize(proxies)
+        precision = ops.exp(-ops.relu6(self.log_variances))
+        squared = (
+            ops.matmul(ops.square(x), ops.transpose(precision))
+            - 2.0 * ops.matmul(x, ops.transpose(means * precision))
+            + ops.sum(ops.square(means) * precision, axis=1)
+        )
+        return ops.relu(squared)  # of rounding
+
+    def _propagation(self, labels: Tensor, distances: Tensor) -> Tensor:
+        """(B, B): D_v^(−½) H D_e^(−1) Hᵀ D_v^(−½) of the hypergraph.
+
+        A hyperedge is a class. Here it stands in the columns of all of its
+        examples, and each column counts for one of their number.
+        """
+        same = ops.equal(labels[:, None], labels[None, :])
+        incidence = ops.where(same, 1.0, ops.exp(-self.alpha * distances))
+        share = 1.0 / ops.sum(ops.cast(same, "float32"), axis=0)
+        of_nodes = ops.sum(incidence * share, axis=1, keepdims=True)
+        of_edges = ops.sum(incidence, axis=0)
+        incidence = incidence * ops.rsqrt(of_nodes)
+        return ops.matmul(
+            incidence * (share / of_edges), ops.transpose(incidence)
+        )
+
+    def _first_layer(self, x: Tensor) -> Tensor:
+        return ops.matmul(x, self.first) + self.first_bias
+
+    def _normalized(self, x: Tensor) -> Tensor:
+        mean, variance = ops.moments(x, axes=0)
+        scale = self.gamma * ops.rsqrt(variance + 1e-5)
+        return (x - mean) * scale + self.beta
+
+
+def _uniform() -> keras.Initializer:
+    """As a linear layer of PyTorch begins; one object always draws alike."""
+    return keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform")

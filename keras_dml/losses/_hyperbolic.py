@@ -1,0 +1,138 @@
+"""Contrastive loss in hyperbolic space, the Poincaré ball."""
+
+import math
+from typing import Any
+
+from keras import ops
+
+from keras_dml.losses.base import LOSSES, MetricLoss
+from keras_dml.losses.distances import safe_sqrt, squared_distance
+from keras_dml.losses.pairs import Batch
+from keras_dml.losses.reductions import masked_logsumexp
+from keras_dml.utils.arguments import check_positive
+from keras_dml.utils.types import Tensor
+
+# Points stay this far inside the ball, at radius 1: float32 knows no more.
+_RIM = 1e-3
+
+
+@LOSSES.register("hyperbolic")
+class HyperbolicContrastiveLoss(MetricLoss):
+    """Hyperbolic contrastive: NT-Xent of distances in the Poincaré ball.
+
+    −log(exp(−D(a, p)/τ) / (exp(−D(a, p)/τ) + Σ_n exp(−D(a, n)/τ))) for
+    each positive pair. Embeddings longer than r are clipped to the length
+    r, and the exponential map at the origin takes them into the ball of
+    curvature −c, where
+
+        x = tanh(√c ‖v‖) v / (√c ‖v‖),
+        D(x, y) = 2/√c · arsinh √(c ‖x − y‖² / ((1 − c‖x‖²)(1 − c‖y‖²))).
+
+    Terms are positive pairs; `pair_weights` multiply them, and the
+    exponentials of negative pairs.
+
+    Args:
+        curvature: c. Towards 0 the space becomes Euclidean.
+        clip: r, which keeps gradients from vanishing at the rim of the
+            ball. None: no clipping.
+        temperature: τ.
+        normalize: As for `MetricLoss`. The length of an embedding says how
+            general it is, so the default is no.
+        reduction, **kwargs: As for `MetricLoss`.
+
+    Raises:
+        ValueError: If `curvature`, `clip` or `temperature` is not positive.
+
+    Requirements:
+        Embeddings of any length. The methods' embeddings are unit and lie
+        on one sphere of the ball: train a Keras model of your own with it,
+        `compile(loss=HyperbolicContrastiveLoss())`. By `poincare_distance`
+        two embeddings are compared afterwards.
+
+    Deviations:
+        - D is written by arsinh, which equals the paper's 2/√c · artanh(√c
+          ‖−x ⊕ y‖) and needs one matrix product. Its gradient at distance
+          0 is 0.
+        - The authors' code goes through pairs of views with one image a
+          class; here, as in `NTXentLoss`, an anchor's negatives are all of
+          the batch, and its other positives are not among them.
+        - The gradient is that of the formula. The authors' code rescales it
+          by the inverse of the ball's metric, (1 − c‖x‖²)²/4.
+        - Points end 0.1 % before the rim, as in the authors' code.
+
+    Reference:
+        Ermolov et al., "Hyperbolic Vision Transformers: Combining Improvements
+        in Metric Learning", CVPR 2022, Eq. 1 to 6,
+        https://arxiv.org/abs/2203.10833; clipping: Guo et al., "Clipped
+        Hyperbolic Classifiers Are Super-Hyperbolic Classifiers", CVPR 2022.
+    """
+
+    weights_pairs = True
+
+    def __init__(
+        self,
+        curvature: float = 0.1,
+        clip: float | None = 2.3,
+        temperature: float = 0.2,
+        reduction: str = "mean",
+        normalize: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(reduction, normalize, **kwargs)
+        owner = "HyperbolicContrastiveLoss"
+        self.curvature = check_positive(owner, "curvature", curvature)
+        check_positive(owner, "temperature", temperature)
+        if clip is not None:
+            check_positive(owner, "clip", clip)
+        self.temperature = temperature
+        self.clip = clip
+
+    def call(self, batch: Batch) -> Tensor:
+        pairs = batch.compare("squared")  # for its masks
+        distances = poincare_distance(
+            batch.embeddings, batch.ref_embeddings, self.curvature, self.clip
+        )
+        logits = -distances / self.temperature
+        of_positives, of_negatives = pairs.weights
+        negatives = masked_logsumexp(
+            logits, pairs.negative, weights=of_negatives
+        )
+        terms = ops.softplus(negatives - logits)
+        return self.reduce(terms, pairs.positive, of_positives)
+
+
+def poincare_distance(
+    x: Tensor,
+    refs: Tensor | None = None,
+    curvature: float = 0.1,
+    clip: float | None = 2.3,
+) -> Tensor:
+    """Hyperbolic distances of all rows, mapped into the Poincaré ball first.
+
+    Args:
+        x: (B, D) embeddings, in the tangent space at the origin.
+        refs: (R, D), likewise; None: `x`.
+        curvature: c of `HyperbolicContrastiveLoss`, which see.
+        clip: r, likewise.
+
+    Returns:
+        (B, R).
+    """
+    root = math.sqrt(curvature)
+    x = _to_ball(x, root, clip)
+    others = None if refs is None else _to_ball(refs, root, clip)
+    squared = squared_distance(x, others)
+    rows = 1.0 - ops.sum(ops.square(x), axis=1)
+    columns = rows
+    if others is not None:
+        columns = 1.0 - ops.sum(ops.square(others), axis=1)
+    ratio = squared / (rows[:, None] * columns[None, :])
+    return (2.0 / root) * ops.arcsinh(safe_sqrt(ratio))
+
+
+def _to_ball(v: Tensor, root: float, clip: float | None) -> Tensor:
+    """√c times the exponential map: points of the ball of radius 1."""
+    norm = safe_sqrt(ops.sum(ops.square(v), axis=1, keepdims=True))
+    length = norm if clip is None else ops.minimum(norm, clip)
+    radius = ops.minimum(ops.tanh(root * length), 1.0 - _RIM)
+    return v * (radius / ops.where(norm > 0, norm, 1.0))

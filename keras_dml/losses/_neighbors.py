@@ -1,0 +1,193 @@
+"""Softmax over neighbors: NCA, the instance loss, decoupled contrastive."""
+
+from typing import Any
+
+from keras import ops
+
+from keras_dml.losses.base import LOSSES, MetricLoss
+from keras_dml.losses.pair_loss import PairLoss
+from keras_dml.losses.pairs import Batch, Pairs
+from keras_dml.losses.reductions import masked_logsumexp
+from keras_dml.utils.arguments import check_positive
+from keras_dml.utils.types import Tensor
+
+# Below it there was nothing to sum; see `masked_logsumexp`.
+_EMPTY = -1e29
+
+
+@LOSSES.register("nca")
+class NCALoss(PairLoss):
+    """NCA: the probability that the nearest neighbor is of the same class.
+
+    −log(Σ_{p ∈ P(a)} exp(−d(a, p)/T) / Σ_{k ≠ a} exp(−d(a, k)/T)): an
+    anchor picks its neighbor by a softmax over negative squared distances.
+    Terms are the anchors that have a positive; `pair_weights` multiply
+    each pair's exponential.
+
+    Args:
+        temperature: T.
+        distance: As for `PairLoss`; the paper's is squared Euclidean.
+        mining, reduction, **kwargs: As for `PairLoss`.
+
+    Raises:
+        ValueError: If `temperature` is not positive.
+
+    Deviations:
+        - The logarithm is the second of the paper's two objectives, Σ log
+          p_i; the first, Σ p_i, is the expected number of correct
+          neighbors.
+        - The paper's embedding is linear and not normalized; distances of
+          unit vectors, at most 4, ask for a lower temperature.
+
+    Reference:
+        Goldberger et al., "Neighbourhood Components Analysis", NIPS 2004.
+    """
+
+    def __init__(
+        self,
+        temperature: float = 1.0,
+        distance: str = "squared",
+        mining: Any = "all",
+        reduction: str = "mean",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(distance, mining, reduction, **kwargs)
+        check_positive("NCALoss", "temperature", temperature)
+        self.temperature = temperature
+
+    def values(self, pairs: Pairs) -> Tensor:
+        masks = self.mined_masks(pairs)
+        logits = -pairs.distances / self.temperature
+        same, other = (  # (B, 1)
+            masked_logsumexp(logits, mask, weights=weights)
+            for mask, weights in zip(masks, pairs.weights, strict=True)
+        )
+        # An anchor whose positives all have weight 0 has nothing to gain.
+        terms = ops.where(same > _EMPTY, ops.softplus(other - same), 0.0)
+        return self.reduce(terms[:, 0], ops.any(masks[0], axis=1))
+
+
+@LOSSES.register("instance")
+class InstanceLoss(MetricLoss):
+    """Instance loss: each example is a class, told from all negatives.
+
+    −log(exp(γ) / (exp(γ) + Σ_n exp(γ s(a, n)))), s cosine similarity, 1 of
+    an example with itself. It spreads the negatives out and pulls nothing
+    together, so that it also works where no class is known: number the
+    images. Terms are examples; `pair_weights` multiply the exponentials of
+    negative pairs.
+
+    Args:
+        gamma: Scale γ of the similarities.
+        reduction, **kwargs: As for `MetricLoss`.
+
+    Raises:
+        ValueError: If `gamma` is not positive.
+
+    Deviations:
+        - The classes are the examples of the batch, as in
+          pytorch-metric-learning. The paper learns a vector for each
+          instance of the training set:
+          `NormalizedSoftmaxLoss(num_classes=instances, temperature=1 / 64)`.
+        - Other examples of the anchor's class are neither classes nor
+          targets. pytorch-metric-learning takes the column whose number is
+          the anchor's class for the target, whatever example is there; both
+          agree where every example has a class of its own.
+
+    Reference:
+        Zheng et al., "Dual-Path Convolutional Image-Text Embeddings with
+        Instance Loss", ACM TOMM 2020, https://arxiv.org/abs/1711.05535.
+    """
+
+    weights_pairs = True
+
+    def __init__(
+        self, gamma: float = 64.0, reduction: str = "mean", **kwargs: Any
+    ) -> None:
+        super().__init__(reduction, **kwargs)
+        self.gamma = check_positive("InstanceLoss", "gamma", gamma)
+
+    def call(self, batch: Batch) -> Tensor:
+        pairs = batch.compare("cosine")
+        others = masked_logsumexp(
+            -self.gamma * (1.0 + pairs.distances),
+            pairs.negative,
+            add_one=True,
+            weights=pairs.weights[1],
+        )
+        return self.reduce(others[:, 0])
+
+
+@LOSSES.register("decoupled_contrastive")
+class DecoupledContrastiveLoss(PairLoss):
+    """Decoupled contrastive: NT-Xent without the positive in its sum.
+
+    −w s(a, p)/τ + log Σ_n exp(s(a, n)/τ) for each positive pair, n over the
+    anchor's negatives. With the positive out of the denominator, easy pairs
+    keep their gradient, and small batches train well. It may be negative.
+
+    Terms are the positive pairs of anchors that have a negative;
+    `pair_weights` multiply them, and the exponentials of negative pairs.
+
+    Args:
+        temperature: τ.
+        sigma: Width σ of the weights of DCLW,
+            w = 2 − exp(s(a, p)/σ) / E[exp(s/σ)], E the mean over all
+            positive pairs, which favor distant positives. The paper's is
+            0.5. None: w = 1 (DCL).
+        distance: As for `PairLoss`; the paper's is cosine similarity.
+        mining, reduction, **kwargs: As for `PairLoss`.
+
+    Raises:
+        ValueError: If `temperature` or `sigma` is not positive.
+
+    Deviations:
+        - E is a mean, as printed. A reimplementation in use divides by the
+          sum, which leaves w close to 2 for every pair.
+        - The gradient passes w.
+
+    Reference:
+        Yeh et al., "Decoupled Contrastive Learning", ECCV 2022,
+        https://arxiv.org/abs/2110.06848.
+    """
+
+    def __init__(
+        self,
+        temperature: float = 0.1,
+        sigma: float | None = None,
+        distance: str = "cosine",
+        mining: Any = "all",
+        reduction: str = "mean",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(distance, mining, reduction, **kwargs)
+        owner = "DecoupledContrastiveLoss"
+        check_positive(owner, "temperature", temperature)
+        if sigma is not None:
+            check_positive(owner, "sigma", sigma)
+        self.temperature = temperature
+        self.sigma = sigma
+
+    def values(self, pairs: Pairs) -> Tensor:
+        positive, negative = self.mined(pairs)
+        of_positives, of_negatives = pairs.weights
+        positive = ops.cast(positive, "float32") * ops.cast(
+            ops.any(ops.cast(negative, "bool"), axis=1, keepdims=True),
+            "float32",
+        )
+        similarity = -pairs.distances
+        logits = similarity / self.temperature
+        negatives = masked_logsumexp(
+            logits, ops.cast(negative, "bool"), weights=of_negatives
+        )
+        if self.sigma is not None:
+            logits = logits * self._weights(similarity, positive)
+        # Negatives that all have weight 0 leave nothing to compare with.
+        terms = ops.where(negatives > _EMPTY, negatives - logits, 0.0)
+        return self.reduce(terms, positive, of_positives)
+
+    def _weights(self, similarity: Tensor, positive: Tensor) -> Tensor:
+        powers = ops.exp(similarity / self.sigma)
+        count = ops.sum(positive)
+        mean = ops.sum(positive * powers) / ops.where(count > 0, count, 1.0)
+        return 2.0 - powers / ops.where(count > 0, mean, 1.0)

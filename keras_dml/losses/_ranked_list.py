@@ -1,0 +1,119 @@
+"""The ranked list loss."""
+
+from typing import Any
+
+from keras import ops
+
+from keras_dml.losses.base import LOSSES
+from keras_dml.losses.pair_loss import PairLoss
+from keras_dml.losses.pairs import Pairs
+from keras_dml.utils.arguments import check_positive
+from keras_dml.utils.types import Tensor
+
+
+@LOSSES.register("ranked_list")
+class RankedListLoss(PairLoss):
+    """Ranked list: positives within a sphere, negatives beyond a margin.
+
+    (1 − λ) Σ₊ w₊ (d − (α − m)) / Σ₊ w₊ + λ Σ₋ w₋ (α − d) / Σ₋ w₋ for each
+    anchor, the sums over its positives farther than α − m and its negatives
+    closer than α, w₊ = exp(T₊ (d − (α − m))), w₋ = exp(T₋ (α − d)).
+
+    Terms are anchors, all B of them. `pair_weights` multiply a pair's w in
+    the numerators, and not what they are divided by.
+
+    Args:
+        alpha: α, the boundary of the negatives, in units of `distance`.
+        margin: m between positives and negatives.
+        balance: λ, the share of the negatives.
+        positive_temperature: T₊. 0 weights all positives alike.
+        negative_temperature: T₋. The larger, the more the hardest negatives
+            count.
+        differentiate_weights: Whether the gradient passes w, as in
+            pytorch-metric-learning. In the paper w only says how much of
+            the gradient each pair gets.
+        distance: As for `PairLoss`; the paper's is Euclidean.
+        mining, reduction, **kwargs: As for `PairLoss`.
+
+    Raises:
+        ValueError: If `margin` is not positive, or `balance` is not in
+            [0, 1].
+
+    Deviations:
+        - pytorch-metric-learning adds 1e−5 to w for every example of the
+          batch in the denominators.
+        - Its α is 1 + m/2 by default; 1.2 with m = 0.4 is that and the
+          paper's.
+
+    Reference:
+        Wang et al., "Ranked List Loss for Deep Metric Learning", CVPR 2019, Eq.
+        1 to 9, https://arxiv.org/abs/1903.03238.
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.2,
+        margin: float = 0.4,
+        balance: float = 0.5,
+        positive_temperature: float = 0.0,
+        negative_temperature: float = 10.0,
+        differentiate_weights: bool = False,
+        distance: str = "euclidean",
+        mining: Any = "all",
+        reduction: str = "mean",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(distance, mining, reduction, **kwargs)
+        self.margin = check_positive("RankedListLoss", "margin", margin)
+        if not 0 <= balance <= 1:
+            raise ValueError(
+                "`balance` of RankedListLoss must lie between 0 and 1. "
+                f"Received: balance={balance}."
+            )
+        self.alpha = alpha
+        self.balance = balance
+        self.positive_temperature = positive_temperature
+        self.negative_temperature = negative_temperature
+        self.differentiate_weights = differentiate_weights
+
+    def values(self, pairs: Pairs) -> Tensor:
+        alpha = pairs.metric.orient(self.alpha)
+        lack = alpha - pairs.distances
+        parts = [
+            self._mean(violation, counts, weights, temperature)
+            for violation, counts, weights, temperature in zip(
+                (self.margin - lack, lack),
+                self.mined(pairs),
+                pairs.weights,
+                (self.positive_temperature, self.negative_temperature),
+                strict=True,
+            )
+        ]
+        return self.reduce(
+            (1.0 - self.balance) * parts[0] + self.balance * parts[1]
+        )
+
+    def _mean(
+        self,
+        violation: Tensor,
+        counts: Tensor,
+        weights: Tensor | None,
+        temperature: float,
+    ) -> Tensor:
+        """(B,): the weighted mean of the violations above 0."""
+        used = ops.logical_and(ops.cast(counts, "bool"), violation > 0)
+        exponent = temperature * violation
+        if not self.differentiate_weights:
+            exponent = ops.stop_gradient(exponent)
+        # Shifted, so that no temperature overflows.
+        exponent = ops.where(used, exponent, 0.0)
+        top = ops.max(exponent, axis=1, keepdims=True)
+        factor = ops.where(
+            used, ops.exp(exponent - ops.stop_gradient(top)), 0.0
+        )
+        factor = factor * ops.cast(counts, "float32")
+        total = ops.sum(factor, axis=1)
+        if weights is not None:
+            violation = violation * ops.where(used, weights, 0.0)
+        share = ops.sum(ops.where(used, factor * violation, 0.0), axis=1)
+        return share / ops.where(total > 0, total, 1.0)

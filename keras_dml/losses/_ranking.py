@@ -1,0 +1,388 @@
+"""Losses of soft ranks: Smooth-AP, the recall@k surrogate and PNP."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from keras import ops
+
+from keras_dml.losses.base import LOSSES, MetricLoss
+from keras_dml.losses.gradients import custom_gradient
+from keras_dml.losses.mining.visits import State, for_each_marked, value_at
+from keras_dml.losses.pairs import Batch, Pairs
+from keras_dml.utils.arguments import (
+    check_choice,
+    check_count,
+    check_not_empty,
+    check_positive,
+)
+from keras_dml.utils.types import Tensor
+
+VARIANTS = ("O", "I_u", "I_b", "D_s", "D_q")
+
+
+class _RankingLoss(MetricLoss):
+    """Base: how many references rank above each positive, with a gradient.
+
+    The step function of "n is closer to the anchor than p" becomes a
+    sigmoid of the difference of their cosine similarities.
+    """
+
+    weights_pairs = True
+
+    def __init__(
+        self,
+        temperature: float,
+        include_self: bool,
+        reduction: str,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(reduction, **kwargs)
+        check_positive(type(self).__name__, "temperature", temperature)
+        self.temperature = temperature
+        self.include_self = include_self
+
+    def call(self, batch: Batch) -> Tensor:
+        pairs = batch.compare("cosine")
+        positives, negatives = self.above(pairs)
+        has_positive = ops.any(pairs.positive, axis=1)
+        values = self.values(pairs, positives, negatives)
+        return self.reduce(values, has_positive)
+
+    def above(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
+        """(B, R) each: positives and negatives ranked above each positive."""
+        return counts_above(
+            -pairs.distances, pairs.positive, pairs.counts(), self.temperature
+        )
+
+    def values(
+        self, pairs: Pairs, positives: Tensor, negatives: Tensor
+    ) -> Tensor:
+        """(B,): the loss of every anchor, from what `above` returns."""
+        raise NotImplementedError
+
+    def self_is_above(self, pairs: Pairs) -> Tensor:
+        """(B, R): how far an anchor, at similarity 1, is above a positive."""
+        return ops.sigmoid((1.0 + pairs.distances) / self.temperature)
+
+    def above_self(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
+        """(B,) each: positives and negatives above the anchor itself."""
+        soft = ops.sigmoid((-1.0 - pairs.distances) / self.temperature)
+        positives, negatives = (
+            ops.sum(ops.where(count, soft * count, 0.0), axis=1)
+            for count in (ops.cast(c, "float32") for c in pairs.counts())
+        )
+        return positives, negatives
+
+
+def _mean_over_positives(
+    pairs: Pairs, terms: Tensor, of_self: Tensor | None
+) -> Tensor:
+    """(B,): the mean of (B, R) terms over the positives of each anchor.
+
+    Args:
+        pairs: The pairs of the batch.
+        terms: (B, R).
+        of_self: (B,) terms of the anchors themselves, which count as one
+            more positive; None leaves them out.
+    """
+    count = ops.sum(ops.cast(pairs.positive, "float32"), axis=1)
+    weight = ops.cast(pairs.counts()[0], "float32")
+    total = ops.sum(weight * ops.where(pairs.positive, terms, 0.0), axis=1)
+    if of_self is not None:
+        return (total + of_self) / (count + 1.0)
+    return total / ops.where(count > 0, count, 1.0)
+
+
+@LOSSES.register("smooth_ap")
+class SmoothAPLoss(_RankingLoss):
+    """Smooth-AP: one minus the average precision of soft ranks.
+
+    For an anchor with positives P and negatives N,
+
+        1 − 1/|P| Σ_{i ∈ P} (1 + Σ_{j ∈ P, j ≠ i} σ((s_j − s_i)/τ)) /
+            (1 + Σ_{j ∈ P ∪ N, j ≠ i} σ((s_j − s_i)/τ)),
+
+    σ the sigmoid and s cosine similarities to the anchor. Terms are the
+    anchors that have a positive. `pair_weights` multiply the part of each
+    positive i, and each pair's count in the ranks.
+
+    Time is O(B·P·R) and memory O(B·R), with P the most positives that an
+    anchor has.
+
+    Args:
+        temperature: τ of the sigmoid: smaller is closer to the true rank,
+            and leaves fewer pairs with a gradient.
+        include_self: Whether an anchor is a positive of its own, at
+            similarity 1, as in the authors' code and in
+            pytorch-metric-learning.
+        reduction, **kwargs: As for `MetricLoss`.
+
+    Raises:
+        ValueError: If `temperature` is not positive.
+
+    Requirements:
+        Several images of a class in every batch, and the larger the batch
+        the better: an AP among a few images says little.
+
+    Deviations:
+        - Classes may have any number of images; the authors' code needs
+          the same number of every class. pytorch-metric-learning 2.9 takes
+          that number for the number of classes, and so is right only for
+          batches of n classes of n images.
+
+    Reference:
+        Brown et al., "Smooth-AP: Smoothing the Path Towards Large-Scale Image
+        Retrieval", ECCV 2020, Eq. 7, https://arxiv.org/abs/2007.12163.
+    """
+
+    def __init__(
+        self,
+        temperature: float = 0.01,
+        include_self: bool = False,
+        reduction: str = "mean",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(temperature, include_self, reduction, **kwargs)
+
+    def values(
+        self, pairs: Pairs, positives: Tensor, negatives: Tensor
+    ) -> Tensor:
+        of_self = None
+        if self.include_self:
+            positives = positives + self.self_is_above(pairs)
+            of_self = _lost_precision(*self.above_self(pairs))
+        terms = _lost_precision(positives, negatives)
+        return _mean_over_positives(pairs, terms, of_self)
+
+
+def _lost_precision(positives: Tensor, negatives: Tensor) -> Tensor:
+    """One minus the precision at a positive with so many above it."""
+    return negatives / (1.0 + positives + negatives)
+
+
+@LOSSES.register("pnp")
+class PNPLoss(_RankingLoss):
+    """PNP: only negatives ranked above a positive are penalized.
+
+    The mean over an anchor's positives i of f(N_i), with
+    N_i = Σ_n σ((s_n − s_i)/τ) the soft number of negatives above i, σ the
+    sigmoid and s cosine similarities. f is chosen by `variant`:
+
+    - "O": N.
+    - "I_u": (1 + N) log(1 + N), whose slope rises without bound.
+    - "I_b": (b·N − log(1 + b·N)) / b², whose slope rises to 1/b.
+    - "D_s": log(1 + N), whose slope falls slowly.
+    - "D_q": 1 − (1 + N)^(−α), whose slope falls fast.
+
+    Terms are the anchors that have a positive. `pair_weights` multiply the
+    part of each positive i, and each negative's count in N_i. Time is
+    O(B·P·R) and memory O(B·R).
+
+    Args:
+        variant: f. The paper's best are "D_q" and "D_s", which correct the
+            almost right rankings first and bear wrong labels better.
+        alpha: α of "D_q".
+        b: b of "I_b".
+        temperature: τ of the sigmoid.
+        include_self: Whether an anchor is a positive of its own, at
+            similarity 1, as in the authors' code and in
+            pytorch-metric-learning.
+        reduction, **kwargs: As for `MetricLoss`.
+
+    Raises:
+        ValueError: If `variant` is unknown, or `alpha`, `b` or
+            `temperature` is not positive.
+
+    Deviations:
+        - `variant` is "D_q" by default; the code of
+          pytorch-metric-learning begins with "O".
+
+    Reference:
+        Li et al., "Rethinking the Optimization of Average Precision: Only
+        Penalizing Negative Instances before Positive Ones is Enough", AAAI
+        2022, https://arxiv.org/abs/2102.04640.
+    """
+
+    def __init__(
+        self,
+        variant: str = "D_q",
+        alpha: float = 1.0,
+        b: float = 2.0,
+        temperature: float = 0.01,
+        include_self: bool = False,
+        reduction: str = "mean",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(temperature, include_self, reduction, **kwargs)
+        self.variant = check_choice("PNPLoss", "variant", variant, VARIANTS)
+        self.alpha = check_positive("PNPLoss", "alpha", alpha)
+        self.b = check_positive("PNPLoss", "b", b)
+
+    def values(
+        self, pairs: Pairs, positives: Tensor, negatives: Tensor
+    ) -> Tensor:
+        of_self = None
+        if self.include_self:
+            of_self = self._penalty(self.above_self(pairs)[1])
+        return _mean_over_positives(pairs, self._penalty(negatives), of_self)
+
+    def _penalty(self, negatives: Tensor) -> Tensor:
+        if self.variant == "O":
+            return negatives
+        if self.variant == "I_b":
+            scaled = self.b * negatives
+            return (scaled - ops.log1p(scaled)) / self.b**2
+        log = ops.log1p(negatives)
+        if self.variant == "I_u":
+            return (1.0 + negatives) * log
+        return log if self.variant == "D_s" else -ops.expm1(-self.alpha * log)
+
+
+@LOSSES.register("recall_at_k")
+class RecallAtKLoss(_RankingLoss):
+    """Recall@k surrogate: one minus the recall of soft ranks, at several k.
+
+    1 − 1/|K| Σ_{k ∈ K} 1/|P| Σ_{i ∈ P} σ((k − 1 − A_i)/τ₁) for an anchor
+    with positives P, where A_i = Σ_{j ≠ i} σ((s_j − s_i)/τ₂) is the soft
+    number of references above the positive i, σ the sigmoid and s cosine
+    similarities.
+
+    Terms are the anchors that have a positive. `pair_weights` multiply the
+    part of each positive i, and each pair's count in the ranks; the recall
+    that is lost is a share of the weights. Time is O(B·P·R) and memory
+    O(B·R·|K|).
+
+    Args:
+        k: The values of k, K.
+        rank_temperature: τ₁, in ranks.
+        temperature: τ₂, in similarities.
+        attainable: Whether recall is divided by min(k, |P|), the most that
+            k places can hold, and counts no more than k positives, as in
+            the authors' code; not by |P|, as the paper prints.
+        include_self: Whether an anchor counts among the references above
+            its positives, as in the authors' code.
+        reduction, **kwargs: As for `MetricLoss`.
+
+    Raises:
+        ValueError: If `k` is empty or holds anything but positive
+            integers, or a temperature is not positive.
+
+    Requirements:
+        Large batches: the paper trains with 4,000 images. A batch of B
+        images has no ranks beyond B.
+
+    Deviations:
+        - Similarity mixup, the paper's other half, is not part of it.
+
+    Reference:
+        Patel et al., "Recall@k Surrogate Loss with Large Batches and Similarity
+        Mixup", CVPR 2022, Sec. 3, https://arxiv.org/abs/2108.11179.
+    """
+
+    def __init__(
+        self,
+        k: Sequence[int] = (1, 2, 4, 8, 16),
+        rank_temperature: float = 1.0,
+        temperature: float = 0.01,
+        attainable: bool = False,
+        include_self: bool = False,
+        reduction: str = "mean",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(temperature, include_self, reduction, **kwargs)
+        owner = "RecallAtKLoss"
+        check_not_empty(owner, "k", k)
+        self.k = tuple(check_count(owner, "k", value) for value in k)
+        check_positive(owner, "rank_temperature", rank_temperature)
+        self.rank_temperature = rank_temperature
+        self.attainable = attainable
+
+    def values(
+        self, pairs: Pairs, positives: Tensor, negatives: Tensor
+    ) -> Tensor:
+        above = positives + negatives
+        if self.include_self:
+            above = above + self.self_is_above(pairs)
+        weight = ops.cast(pairs.counts()[0], "float32")
+        total = ops.sum(weight, axis=1)
+        lost = ops.zeros_like(total)
+        for k in self.k:
+            inside = ops.sigmoid((k - 1.0 - above) / self.rank_temperature)
+            found = ops.sum(weight * inside, axis=1)
+            most = total
+            if self.attainable:
+                found = ops.minimum(found, float(k))
+                most = ops.minimum(total, float(k))
+            # Nothing is lost where there is nothing to find.
+            share = found / ops.where(most > 0, most, 1.0)
+            lost = lost + ops.where(most > 0, 1.0 - share, 0.0)
+        return lost / len(self.k)
+
+
+def counts_above(
+    similarity: Tensor,
+    positive: Tensor,
+    counts: tuple[Tensor, Tensor],
+    temperature: float,
+) -> tuple[Tensor, Tensor]:
+    """How many positives and negatives are above each positive of a row.
+
+    Above the positive i, Σ_j count_j σ((s_j − s_i)/τ) without j = i. Goes
+    through the k-th positive of all rows at once, so that memory is O(B·R);
+    the gradient is a loop of its own, which makes it work where loops of
+    unknown length have no gradient (XLA, JAX).
+
+    Args:
+        similarity: (B, R), larger is closer.
+        positive: (B, R) boolean.
+        counts: (B, R) how much each positive and each negative counts.
+        temperature: τ.
+
+    Returns:
+        `(positives, negatives)`, (B, R) each, 0 where nothing is positive.
+    """
+    of_positives, of_negatives = (ops.cast(c, "float32") for c in counts)
+    scale = 1.0 / temperature
+
+    def shares(similarity: Tensor, marked: Tensor) -> Tensor:
+        at = value_at(similarity, marked)
+        soft = ops.sigmoid((similarity - at) * scale)
+        return ops.where(marked, 0.0, soft)
+
+    @custom_gradient
+    def above(similarity: Tensor) -> Any:
+        def add(k: Any, score: Tensor, marked: Tensor, *sums: Tensor) -> State:
+            soft = shares(similarity, marked)
+            totals = (
+                ops.sum(soft * count, axis=1, keepdims=True)
+                for count in (of_positives, of_negatives)
+            )
+            return tuple(
+                ops.where(marked, total, old)
+                for total, old in zip(totals, sums, strict=True)
+            )
+
+        def gradient(*upstream: Any) -> Tensor:
+            # TensorFlow passes both as arguments, JAX as one tuple.
+            is_tuple = len(upstream) == 1
+            by_positives, by_negatives = upstream[0] if is_tuple else upstream
+
+            def move(
+                k: Any, score: Tensor, marked: Tensor, slopes: Tensor
+            ) -> State:
+                soft = shares(similarity, marked)
+                slope = (soft * (1.0 - soft)) * (
+                    value_at(by_positives, marked) * of_positives
+                    + value_at(by_negatives, marked) * of_negatives
+                )
+                total = ops.sum(slope, axis=1, keepdims=True)
+                return (slopes + ops.where(marked, -total, slope),)
+
+            initial = (ops.zeros_like(similarity),)
+            return scale * for_each_marked(positive, move, initial)[0]
+
+        initial = ops.zeros_like(similarity), ops.zeros_like(similarity)
+        return for_each_marked(positive, add, initial), gradient
+
+    positives, negatives = above(similarity)
+    return positives, negatives

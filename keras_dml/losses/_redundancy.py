@@ -1,0 +1,185 @@
+"""Redundancy reduction without negatives: VICReg and Barlow Twins."""
+
+import math
+from typing import Any
+
+from keras import ops
+
+from keras_dml.losses.base import LOSSES, MetricLoss
+from keras_dml.losses.distances import diagonal
+from keras_dml.losses.pairs import Batch
+from keras_dml.losses.reductions import scale_to_mean
+from keras_dml.utils.arguments import check_choice, check_positive
+from keras_dml.utils.types import Tensor
+
+
+@LOSSES.register("vicreg")
+class VICRegLoss(MetricLoss):
+    """VICReg: views agree, dimensions vary and do not covary.
+
+    λ s + μ (v(Z) + v(Z')) + ν (c(Z) + c(Z')):
+
+    - invariance s: the mean of ‖z − z'‖²/D over the positive pairs;
+    - variance v: the mean over dimensions of [γ − √(Var + ε)]₊;
+    - covariance c: the sum of the squared off-diagonal entries of the
+      covariance matrix, divided by D.
+
+    Z is the batch and Z' the references: second views, number the images of
+    both alike. Without references Z' = Z, and the positives of a batch are
+    each other's views. Examples that are ignored in all pairs are left out.
+
+    The invariance of an anchor is its own; variance and covariance belong
+    to the batch, and every example has them in full.
+
+    Args:
+        invariance: λ.
+        variance: μ.
+        covariance: ν.
+        target: γ, the least standard deviation of a dimension. None: 1/√D,
+            that of unit embeddings spread evenly, which can have no more.
+        epsilon: ε.
+        reduction: "mean", the only one.
+        normalize: As for `MetricLoss`; the paper does not normalize.
+        **kwargs: As for `MetricLoss`.
+
+    Raises:
+        ValueError: If `target` or `epsilon` is not positive, or for another
+            reduction.
+
+    Requirements:
+        The embedding of a method is unit: give `target=None` there.
+
+    Deviations:
+        - The authors' code and pytorch-metric-learning halve the variances:
+          `variance=12.5`.
+
+    Reference:
+        Bardes et al., "VICReg: Variance-Invariance-Covariance Regularization
+        for Self-Supervised Learning", ICLR 2022, Eq. 1 to 6,
+        https://arxiv.org/abs/2105.04906.
+    """
+
+    def __init__(
+        self,
+        invariance: float = 25.0,
+        variance: float = 25.0,
+        covariance: float = 1.0,
+        target: float | None = 1.0,
+        epsilon: float = 1e-4,
+        reduction: str = "mean",
+        normalize: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(reduction, normalize, **kwargs)
+        check_choice("VICRegLoss", "reduction", reduction, ("mean",))
+        if target is not None:
+            check_positive("VICRegLoss", "target", target)
+        self.epsilon = check_positive("VICRegLoss", "epsilon", epsilon)
+        self.invariance = invariance
+        self.variance = variance
+        self.covariance = covariance
+        self.target = target
+
+    def call(self, batch: Batch) -> Tensor:
+        pairs = batch.compare("squared")
+        used = ops.logical_or(pairs.positive, pairs.negative)
+        spread = self._spread(batch.embeddings, ops.any(used, axis=1))
+        spread += self._spread(batch.references, ops.any(used, axis=0))
+        apart = self.reduce(
+            pairs.distances / pairs.embedding_dim, pairs.positive
+        )
+        return self.invariance * apart + spread
+
+    def _spread(self, z: Tensor, used: Tensor) -> Tensor:
+        """μ v + ν c of the (B, D) rows that are `used`."""
+        dim = z.shape[1]
+        weights = ops.cast(used, "float32")[:, None]
+        count = ops.sum(weights)
+        mean = ops.sum(weights * z, axis=0) / ops.maximum(count, 1.0)
+        centered = weights * (z - mean)
+        free = ops.maximum(count - 1.0, 1.0)
+        covariance = ops.matmul(ops.transpose(centered), centered) / free
+        is_variance = diagonal(covariance)
+        variance = ops.sum(ops.where(is_variance, covariance, 0.0), axis=0)
+        target = 1.0 / math.sqrt(dim) if self.target is None else self.target
+        lack = ops.relu(target - ops.sqrt(variance + self.epsilon))
+        others = ops.where(is_variance, 0.0, covariance)
+        total = self.variance * ops.mean(lack)
+        total += (self.covariance / dim) * ops.sum(ops.square(others))
+        return ops.where(count > 1, total, 0.0)
+
+
+@LOSSES.register("barlow_twins")
+class BarlowTwinsLoss(MetricLoss):
+    """Barlow Twins: dimensions agree between views, and with no other.
+
+    Σ_i (1 − C_ii)² + λ Σ_{i ≠ j} C_ij², C the (D, D) correlation, over all
+    positive pairs, of the dimensions of one example with those of the
+    other. The positives of an anchor are its views: references (second
+    views, with the images of both numbered alike), or the others of its
+    class in the batch. `pair_weights` multiply each pair's part in the
+    correlation.
+
+    The loss belongs to the batch; the anchors that have a positive share
+    it equally.
+
+    Args:
+        redundancy: λ.
+        epsilon: What is added to variances, as in batch normalization.
+        reduction: "mean", the only one.
+        normalize: As for `MetricLoss`; the paper does not normalize.
+        **kwargs: As for `MetricLoss`.
+
+    Raises:
+        ValueError: If `epsilon` is not positive, or for another reduction.
+
+    Deviations:
+        - λ is 0.0051, as in the authors' code; the paper says 0.005.
+        - The paper's batches are two views an image; with more positives an
+          example counts in means and variances once for each of its pairs.
+
+    Reference:
+        Zbontar et al., "Barlow Twins: Self-Supervised Learning via Redundancy
+        Reduction", ICML 2021, Eq. 1 and 2, https://arxiv.org/abs/2103.03230.
+    """
+
+    weights_pairs = True
+
+    def __init__(
+        self,
+        redundancy: float = 0.0051,
+        epsilon: float = 1e-5,
+        reduction: str = "mean",
+        normalize: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(reduction, normalize, **kwargs)
+        check_choice("BarlowTwinsLoss", "reduction", reduction, ("mean",))
+        self.epsilon = check_positive("BarlowTwinsLoss", "epsilon", epsilon)
+        self.redundancy = redundancy
+
+    def call(self, batch: Batch) -> Tensor:
+        counts = ops.cast(batch.compare("dot").counts()[0], "float32")
+        of_anchor, of_reference = (ops.sum(counts, axis=i) for i in (1, 0))
+        total = ops.sum(of_anchor)
+        count = ops.where(total > 0, total, 1.0)
+        anchors = self._standardized(batch.embeddings, of_anchor, count)
+        others = self._standardized(batch.references, of_reference, count)
+        correlation = (
+            ops.matmul(ops.transpose(anchors), ops.matmul(counts, others))
+            / count
+        )
+        wanted = ops.cast(diagonal(correlation), "float32")
+        errors = ops.square(correlation - wanted)
+        weights = wanted + self.redundancy * (1.0 - wanted)
+        has_positive = ops.cast(of_anchor > 0, "float32")
+        value = ops.sum(weights * errors)
+        return scale_to_mean(has_positive * value, ops.sum(has_positive))
+
+    def _standardized(
+        self, z: Tensor, weights: Tensor, count: Tensor
+    ) -> Tensor:
+        weights = weights[:, None]
+        centered = z - ops.sum(weights * z, axis=0) / count
+        variance = ops.sum(weights * ops.square(centered), axis=0) / count
+        return centered * ops.rsqrt(variance + self.epsilon)

@@ -1,0 +1,125 @@
+"""The tuplet margin loss, and the intra-pair variance that goes with it."""
+
+import math
+from typing import Any
+
+from keras import ops
+
+from keras_dml.losses.base import LOSSES
+from keras_dml.losses.distances import safe_sqrt
+from keras_dml.losses.pair_loss import PairLoss
+from keras_dml.losses.pairs import Pairs
+from keras_dml.losses.reductions import masked_logsumexp
+from keras_dml.utils.arguments import check_angle, check_positive
+from keras_dml.utils.types import Tensor
+
+
+@LOSSES.register("tuplet_margin")
+class TupletMarginLoss(PairLoss):
+    """Tuplet margin: each positive against all negatives, eased by an angle.
+
+    log(1 + Σ_n exp(s (cos θ_an − cos(θ_ap − β)))) for each positive pair,
+    n over the anchor's negatives. The slack β takes the pressure off the
+    hardest positives. Terms are positive pairs; `pair_weights` multiply
+    them, and the exponentials of negative pairs.
+
+    Args:
+        margin: β, in radians, between 0 and π; 0.1 is the paper's 5.73°.
+        scale: s, what the cosines are multiplied by.
+        distance: As for `PairLoss`; the paper's is cosine similarity.
+        mining, reduction, **kwargs: As for `PairLoss`.
+
+    Raises:
+        ValueError: If `scale` is not positive, or `margin` out of range.
+
+    Reference:
+        Yu and Tao, "Deep Metric Learning with Tuplet Margin Loss", ICCV 2019,
+        Sec. 3.
+    """
+
+    def __init__(
+        self,
+        margin: float = 0.1,
+        scale: float = 64.0,
+        distance: str = "cosine",
+        mining: Any = "all",
+        reduction: str = "mean",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(distance, mining, reduction, **kwargs)
+        self.scale = check_positive("TupletMarginLoss", "scale", scale)
+        self.margin = check_angle("TupletMarginLoss", "margin", margin)
+
+    def values(self, pairs: Pairs) -> Tensor:
+        positive, negative = self.mined(pairs)
+        of_positives, of_negatives = pairs.weights
+        cosines = -pairs.distances
+        sines = safe_sqrt(1.0 - ops.square(cosines))
+        # cos(θ − β)
+        eased = math.cos(self.margin) * cosines + math.sin(self.margin) * sines
+        negatives = masked_logsumexp(
+            self.scale * cosines,
+            ops.cast(negative, "bool"),
+            weights=of_negatives,
+        )
+        terms = ops.softplus(negatives - self.scale * eased)
+        return self.reduce(terms, positive, of_positives)
+
+
+@LOSSES.register("intra_pair_variance")
+class IntraPairVarianceLoss(PairLoss):
+    """Intra-pair variance: no pair much worse than the average of its kind.
+
+    [(1 − ε₊) μ₊ − s]₊² for positive and [s − (1 + ε₋) μ₋]₊² for negative
+    pairs, s their cosine similarities and μ₊ and μ₋ the means of these over
+    all positive and over all negative pairs. The gradient passes the means.
+
+    Terms are pairs, which `pair_weights` multiply; "mean" averages
+    positive and negative pairs separately, and adds the two. It is meant
+    beside another loss, as the paper adds half of it to the tuplet margin
+    loss: by itself a constant embedding is best.
+
+    Args:
+        positive_slack: ε₊.
+        negative_slack: ε₋.
+        distance: As for `PairLoss`; the paper's is cosine similarity. With
+            a distance the inequalities turn round.
+        mining, reduction, **kwargs: As for `PairLoss`.
+
+    Reference:
+        Yu and Tao, "Deep Metric Learning with Tuplet Margin Loss", ICCV 2019,
+        Sec. 4.
+    """
+
+    def __init__(
+        self,
+        positive_slack: float = 0.01,
+        negative_slack: float = 0.01,
+        distance: str = "cosine",
+        mining: Any = "all",
+        reduction: str = "mean",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(distance, mining, reduction, **kwargs)
+        self.positive_slack = positive_slack
+        self.negative_slack = negative_slack
+
+    def values(self, pairs: Pairs) -> Tensor:
+        positive, negative = (
+            ops.cast(counts, "float32") for counts in self.mined(pairs)
+        )
+        distances, sign = pairs.distances, pairs.metric.orient(1.0)
+        near = (1.0 + sign * self.positive_slack) * _mean(distances, positive)
+        far = (1.0 - sign * self.negative_slack) * _mean(distances, negative)
+        excess = ops.square(ops.relu(distances - near))
+        lack = ops.square(ops.relu(far - distances))
+        of_positives, of_negatives = pairs.weights
+        return self.reduce(excess, positive, of_positives) + self.reduce(
+            lack, negative, of_negatives
+        )
+
+
+def _mean(values: Tensor, counts: Tensor) -> Tensor:
+    count = ops.sum(counts)
+    total = ops.sum(ops.where(counts > 0, counts * values, 0.0))
+    return total / ops.where(count > 0, count, 1.0)

@@ -1,0 +1,117 @@
+"""Soft ranks: what the shared loops of the losses do not look at."""
+
+import math
+
+import numpy as np
+import pytest
+
+from keras_dml.losses import PNPLoss, RecallAtKLoss, SmoothAPLoss
+from tests.losses.oracle import (
+    LABELS,
+    batch,
+    check_against_loop,
+    sets,
+    unit,
+    value_and_gradient,
+)
+
+
+def sigmoid(x, temperature):
+    return 1 / (1 + math.exp(-x / temperature))
+
+
+def released_recall(labels, x):
+    """As the authors' code computes it, with the query among the ranks."""
+    s, terms = unit(x) @ unit(x).T, []
+    for a, same, _ in sets(labels):
+        if not same:
+            continue
+        recall = 0.0
+        for k in (1, 2, 4):
+            found = 0.0
+            for i in same:
+                others = (j for j in range(len(labels)) if j != i)
+                rank = 1 + sum(sigmoid(s[a, j] - s[a, i], 0.1) for j in others)
+                found += sigmoid(k - rank, 1.0)
+            recall += min(found, k) / min(k, len(same)) / 3
+        terms.append(1 - recall)
+    return sum(terms) / len(terms)
+
+
+@pytest.mark.parametrize("which", LABELS)
+def test_recall_at_k_of_the_released_code(which):
+    loss = RecallAtKLoss(
+        (1, 2, 4), temperature=0.1, attainable=True, include_self=True
+    )
+    check_against_loop(loss, released_recall, LABELS[which], rtol=5e-5)
+
+
+PENALTIES = {
+    "I_u": lambda n: (1 + n) * math.log(1 + n),
+    "I_b": lambda n: (3 * n - math.log(1 + 3 * n)) / 9,
+    "D_s": lambda n: math.log(1 + n),
+    "D_q": lambda n: 1 - (1 + n) ** -2,
+}
+
+
+@pytest.mark.parametrize("variant", PENALTIES)
+def test_pnp_variants_with_the_anchor_as_a_positive(variant):
+    def loop(labels, x):
+        s, terms = unit(x) @ unit(x).T, []
+        for a, same, other in sets(labels):
+            each = [
+                PENALTIES[variant](
+                    sum(sigmoid(s[a, n] - s[a, i], 0.1) for n in other)
+                )
+                for i in (a, *same)
+            ]
+            if same:
+                terms.append(sum(each) / len(each))
+        return sum(terms) / len(terms)
+
+    loss = PNPLoss(variant, 2.0, 3.0, temperature=0.1, include_self=True)
+    check_against_loop(loss, loop, LABELS["unbalanced"], rtol=5e-5)
+
+
+@pytest.mark.parametrize("loss", [SmoothAPLoss(), PNPLoss(), RecallAtKLoss()])
+def test_perfect_ranks_cost_nothing_and_reversed_ones_nearly_all(loss):
+    labels = np.repeat(np.arange(4), 2)
+    perfect = np.repeat(np.eye(4), 2, axis=0).astype("float32")
+    values, gradient = value_and_gradient(loss, labels, perfect)
+    if isinstance(loss, RecallAtKLoss):  # the ranks themselves are soft
+        assert values.max() < 0.2
+    else:
+        np.testing.assert_allclose(values, 0, atol=1e-6)
+        np.testing.assert_allclose(gradient, 0, atol=1e-6)
+    worse = np.array(loss.per_example(np.tile(np.arange(4), 2), perfect))
+    assert (worse > values + 0.1).all()
+
+
+def test_smooth_ap_at_a_low_temperature_is_average_precision():
+    labels, x = LABELS["unbalanced"], unit(batch(LABELS["unbalanced"]))
+    s, expected = x @ x.T, np.zeros(len(labels))
+    for a, same, other in sets(labels):
+        order = sorted(same + other, key=lambda j, a=a: -s[a, j])
+        hits = np.array([j in same for j in order], float)
+        precision = hits.cumsum() / np.arange(1, len(order) + 1)
+        if same:
+            expected[a] = 1 - precision[hits > 0].mean()
+    values = SmoothAPLoss(1e-4, reduction="sum_over_pairs").per_example(
+        np.array(labels), x.astype("float32")
+    )
+    np.testing.assert_allclose(values, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: SmoothAPLoss(0.0), "`temperature` of SmoothAPLoss"),
+        (lambda: PNPLoss("DS"), "`variant` of PNPLoss must be one of"),
+        (lambda: PNPLoss(alpha=0), "`alpha` of PNPLoss"),
+        (lambda: RecallAtKLoss(()), "`k` of RecallAtKLoss must not be empty"),
+        (lambda: RecallAtKLoss((0,)), "`k` of RecallAtKLoss"),
+    ],
+)
+def test_arguments_are_checked(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
