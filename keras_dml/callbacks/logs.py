@@ -1,16 +1,37 @@
 """Callbacks that log: exact retrieval metrics, and the learning rate."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 
 from keras_dml.data import Examples
 from keras_dml.data.examples import labels_of
-from keras_dml.evaluation import evaluate
+from keras_dml.evaluation import Protocol, evaluate
+from keras_dml.evaluation._evaluate import check_evaluation
 from keras_dml.evaluation.embedding import source_of
+from keras_dml.evaluation.inputs import ProtocolName
+from keras_dml.evaluation.metrics import Wanted
+from keras_dml.evaluation.ranks.dense import DistanceFunction
+from keras_dml.evaluation.ranks.scores import DistanceName
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.types import Count
+
+EVALUATED = (
+    "metrics",
+    "labels",
+    "gallery",
+    "gallery_labels",
+    "protocol",
+    "exclude",
+    "distance",
+    "relevance",
+    "levels",
+    "prefixes",
+    "memory",
+)
+"""Arguments of `RetrievalEvaluation` that it hands on to `evaluate`."""
 
 
 class RetrievalEvaluation(keras.callbacks.Callback):
@@ -19,7 +40,10 @@ class RetrievalEvaluation(keras.callbacks.Callback):
     The metrics appear in the logs as `val_recall@1`, `val_map@r` and so
     on, where `ModelCheckpoint`, `EarlyStopping` and `CSVLogger` find them
     if they come later in the list of callbacks. For model selection give
-    it images of classes held out of *training*, never test classes.
+    it examples of classes held out of *training*, never test classes.
+
+    Who may find whom is checked at once, not after the first epoch; of a
+    `tf.data.Dataset` only its kind, as it is not read before.
 
     Args:
         images: The examples to search among, each in turn the query: an
@@ -27,36 +51,67 @@ class RetrievalEvaluation(keras.callbacks.Callback):
             `(x, y)`; or a finite `tf.data.Dataset` of (x, y).
         every: Epochs between measurements; the last epoch always counts.
             In epochs without one, the last values are repeated.
-        metrics: Metrics of `keras_dml.evaluation.evaluate`.
+        metrics: Metrics of `evaluate`, by name or as functions.
         prefix: What the names in the logs start with.
-        batch_size: Images embedded at a time.
+        batch_size: Examples embedded at a time.
+        labels, gallery, gallery_labels, protocol, exclude, distance,
+            relevance, levels, prefixes, memory: As for `evaluate`.
 
     Attributes:
         seconds: Time spent measuring so far.
 
     Raises:
-        ValueError: If `images` is none of these or has no labels, or if
-            `every` is not a positive integer.
+        ValueError: If `images` is none of these or has no labels, `every`
+            is not a positive integer, a metric or distance is unknown, or
+            the protocol does not fit the examples or leaves no query a
+            relevant one.
     """
 
     def __init__(
         self,
         images: Any,
         every: Count = 1,
-        metrics: tuple[str, ...] = ("recall@1", "map@r"),
+        metrics: Wanted | Sequence[Wanted] = ("recall@1", "map@r"),
         prefix: str = "val_",
         batch_size: int = 256,
+        *,
+        labels: Any = None,
+        gallery: Any = None,
+        gallery_labels: Any = None,
+        protocol: ProtocolName | Protocol | Sequence[Protocol] | None = None,
+        exclude: Any = None,
+        distance: DistanceName | DistanceFunction = "cosine",
+        relevance: str = "any",
+        levels: Sequence[str] | None = None,
+        prefixes: Sequence[Count] | None = None,
+        memory: int | str = "512MB",
     ) -> None:
         super().__init__()
         self.images = source_of(images, "images", "RetrievalEvaluation")
-        if isinstance(self.images, Examples):
+        if isinstance(self.images, Examples) and labels is None:
             labels_of(self.images, "images.labels", "RetrievalEvaluation")
         self.every = check_count("RetrievalEvaluation", "every", every)
-        self.metrics = tuple(metrics)
+        self.metrics = metrics
         self.prefix = prefix
         self.batch_size = batch_size
         self.seconds = 0.0
         self._last: dict[str, float] = {}
+        self.labels = labels
+        self.gallery = gallery
+        self.gallery_labels = gallery_labels
+        self.protocol = protocol
+        self.exclude = exclude
+        self.distance = distance
+        self.relevance = relevance
+        self.levels = levels
+        self.prefixes = prefixes
+        self.memory = memory
+        check_evaluation("RetrievalEvaluation", self.images, **self._options)
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        """Arguments that `evaluate` has by the same name."""
+        return {name: getattr(self, name) for name in EVALUATED}
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         is_last = epoch + 1 == self.params["epochs"]
@@ -70,11 +125,11 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         results = evaluate(
             self.model,
             self.images,
-            metrics=self.metrics,
             batch_size=self.batch_size,
+            **self._options,
         )
         self._last = {
-            f"{self.prefix}{name}": results[name] for name in self.metrics
+            f"{self.prefix}{name}": value for name, value in results.items()
         }
         self.seconds += time.perf_counter() - start
 

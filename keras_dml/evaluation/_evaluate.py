@@ -97,7 +97,7 @@ def evaluate(
     asked = metrics, ks, distance, protocol, prefixes, memory, seeds, progress
     given = model, examples, labels, gallery, gallery_labels
     relation = Relation(exclude, relevance, levels)
-    return Evaluation("evaluate", *asked).of(
+    return _Evaluation("evaluate", *asked).of(
         inputs.from_model(*given, relation, batch_size, progress)
     )
 
@@ -168,8 +168,8 @@ def evaluate_embeddings(
         levels: Names of the columns of `labels`, or those of its keys that
             count. All are measured in one search; the results are named
             "species/recall@1".
-        prefixes: Sizes: the first so many dimensions are measured as
-            embeddings of their own, which are named "64/recall@1".
+        prefixes: Sizes: the first so many dimensions are measured too, as
+            embeddings of their own, and named "64/recall@1".
         memory: What the search may take beside the embeddings, as bytes
             or as a text such as "512MB", and up to 10 MB for each
             thread. Twice the size of the embeddings allows
@@ -193,24 +193,56 @@ def evaluate_embeddings(
     asked = metrics, ks, distance, protocol, prefixes, memory, seeds, progress
     given = embeddings, labels, gallery, gallery_labels
     relation = Relation(exclude, relevance, levels)
-    return Evaluation("evaluate_embeddings", *asked).of(
+    return _Evaluation("evaluate_embeddings", *asked).of(
         inputs.from_embeddings(*given, relation)
     )
 
 
+def check_evaluation(
+    owner: str,
+    examples: Any,
+    *,
+    labels: Any = None,
+    gallery: Any = None,
+    gallery_labels: Any = None,
+    exclude: Any = None,
+    relevance: str = "any",
+    levels: Sequence[str] | None = None,
+    **measured: Any,
+) -> None:
+    """Checks arguments of `evaluate` before there is a model.
+
+    Args:
+        owner: What messages call the one that has these arguments.
+        examples, labels, gallery, gallery_labels, exclude, relevance,
+            levels: As for `evaluate`.
+        **measured: Others that `evaluate_embeddings` has too.
+
+    Raises:
+        ValueError: If an argument is not as described, or no query has a
+            relevant image.
+    """
+    evaluation = _Evaluation(owner, **measured)
+    relation = Relation(exclude, relevance, levels)
+    sources = examples, labels, gallery, gallery_labels
+    given = inputs.of_examples(*sources, relation, owner)
+    if given is not None:
+        evaluation.check(given)
+
+
 @dataclass
-class Evaluation:
+class _Evaluation:
     """What to measure and how: the arguments that both functions have."""
 
     owner: str
     metrics: Wanted | Sequence[Wanted]
-    ks: Sequence[int]
-    distance: str | DistanceFunction
-    protocol: Protocols
-    prefixes: Sequence[int] | None
-    memory: int | str
-    seeds: Sequence[int]
-    progress: bool | None
+    ks: Sequence[int] = (1, 2, 4, 8)
+    distance: str | DistanceFunction = "cosine"
+    protocol: Protocols = None
+    prefixes: Sequence[int] | None = None
+    memory: int | str = "512MB"
+    seeds: Sequence[int] = (0,)
+    progress: bool | None = None
 
     def __post_init__(self) -> None:
         self._wanted = expanded(self.metrics, self.ks, self.owner)
@@ -262,21 +294,10 @@ class Evaluation:
                 f"of the embeddings, {size}. Received: prefixes="
                 f"{tuple(self.prefixes)}."
             )
-        return _by_prefix(
-            {
-                int(size): self._measured(
-                    [
-                        replace(
-                            images,
-                            embeddings=np.ascontiguousarray(
-                                images.embeddings[:, :size]
-                            ),
-                        )
-                        for images in given
-                    ]
-                )
-                for size in self.prefixes
-            }
+        parts = {int(size): _cut(given, size) for size in self.prefixes}
+        return _with_prefixes(
+            self._measured(given),
+            {size: self._measured(images) for size, images in parts.items()},
         )
 
     def _measured(self, given: Inputs) -> Results:
@@ -504,18 +525,32 @@ def _memberships(given: Inputs, found: Rows) -> dict[str, tuple[Rows, Rows]]:
     return members
 
 
-def _by_prefix(parts: dict[int, Results]) -> Results:
-    """One result of all prefixes, whose names start with their sizes."""
+def _cut(given: Inputs, size: int) -> Inputs:
+    """The first dimensions of all embeddings."""
+    return [
+        replace(
+            images,
+            embeddings=np.ascontiguousarray(images.embeddings[:, :size]),
+        )
+        for images in given
+    ]
+
+
+def _with_prefixes(whole: Results, parts: dict[int, Results]) -> Results:
+    """Results, with those of prefixes, whose names start with their sizes."""
 
     def merged(kind: Callable[[Results], Mapping[str, Any]]) -> dict[str, Any]:
         return {
-            f"{size}/{name}": value
-            for size, results in parts.items()
-            for name, value in kind(results).items()
+            **kind(whole),
+            **{
+                f"{size}/{name}": value
+                for size, results in parts.items()
+                for name, value in kind(results).items()
+            },
         }
 
     return replace(
-        next(iter(parts.values())),
+        whole,
         _values=merged(dict),
         per_query=merged(lambda results: results.per_query),
         per_seed=merged(lambda results: results.per_seed),

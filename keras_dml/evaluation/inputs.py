@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import keras
 import numpy as np
@@ -15,7 +15,9 @@ from keras_dml.utils.arguments import check_count
 from keras_dml.utils.arrays import as_embeddings, as_ids
 from keras_dml.utils.types import FloatArray, Rows
 
-PROTOCOLS = ("all_vs_all", "official")
+ProtocolName = Literal["all_vs_all", "official"]
+
+PROTOCOLS = get_args(ProtocolName)
 
 Inputs = list[Images]
 """The images; or the queries, and the gallery they are searched for in."""

@@ -162,12 +162,17 @@ class Optimizer(Section):
         return decay
 
 
-@keys_of(callbacks.RetrievalEvaluation, ("every",))
+@keys_of(
+    callbacks.RetrievalEvaluation,
+    ("every", "protocol", "distance", "prefixes"),
+)
 class Evaluation(Section):
     """What is measured on test, and how the best epoch is chosen.
 
     The choice is made on classes held out of training, by `monitor`, which
-    is one of `metrics`.
+    is a retrieval metric. Without a `protocol`, test images are measured as
+    the data set wants it: queries and gallery where it names them, else all
+    against all. `prefixes` are measured on test.
     """
 
     metrics: tuple[str, ...] = ("recall@1", "map@r", "r_precision", "nmi")

@@ -93,14 +93,26 @@ class Outcome:
             "training."
         )
 
+    def protocol_phrase(self) -> str:
+        """Which test images query which."""
+        results = self.after
+        if results.num_draws > 1:
+            return (
+                "a random image of each class the gallery and the others the "
+                f"queries, the mean of {results.num_draws} draws"
+            )
+        if results.gallery_size < self.images["test"]:
+            return f"queries among a gallery of {results.gallery_size}"
+        return "each image in turn the query among all others"
+
     def summary(self) -> str:
         """The one-page summary, Markdown."""
         parts = [
             f"# {self.recipe.name}",
             "Interrupted before its last epoch." if self.interrupted else "",
             f"{self.images['train']} training images. Metrics on "
-            f"{self.images['test']} images of test classes, each image in "
-            "turn the query among all others:",
+            f"{self.images['test']} images of test classes, "
+            f"{self.protocol_phrase()}:",
             markdown(self.metrics_table()),
             "\n".join(f"- {line}" for line in definitions(self.after)),
             self.choice_line(),

@@ -93,19 +93,26 @@ def measure(
 ) -> evaluation.Results:
     """The recipe's metrics of a model on one of the splits.
 
-    Test images are measured as the data set wants it: who is a query, who
-    is searched among, and which camera's images do not count.
+    Test images are measured as the data set wants it, unless the recipe has
+    a protocol: who is a query, who is searched among. Images of a query's
+    class by its own camera do not count.
     """
-    protocol, cameras = None, None
+    asked = recipe.evaluation
+    protocol, cameras = asked.protocol, None
     if split == "test":
-        protocol = evaluation.Protocol(splits.query_rows, splits.gallery_rows)
         cameras = splits.cameras
+        if protocol is None:
+            protocol = evaluation.Protocol(
+                splits.query_rows, splits.gallery_rows
+            )
     return evaluation.evaluate(
         model,
         getattr(splits, split),
-        metrics=recipe.evaluation.metrics,
+        metrics=asked.metrics,
         protocol=protocol,
         exclude=cameras,
+        distance=asked.distance,
+        prefixes=asked.prefixes,
     )
 
 
@@ -114,8 +121,16 @@ def check_splits(recipe: Recipe, splits: data.DataSplits) -> None:
 
     Raises:
         ValueError: If no image of the validation or of the test classes
-            has another one of its class to be found.
+            has another one of its class to be found, or the protocol is
+            for data sets that do not name queries.
     """
+    named = splits.query_rows is not None or splits.gallery_rows is not None
+    if recipe.evaluation.protocol == "official" and named:
+        raise ValueError(
+            "`evaluation.protocol` of a recipe must be left out, or "
+            "'all_vs_all', where the data set names queries and gallery. "
+            f"Received: 'official' and {recipe.source}."
+        )
     _check_pairs(recipe, splits.validation, "validation")
     _check_pairs(
         recipe, splits.test, "test", splits.query_rows, splits.gallery_rows
@@ -160,6 +175,8 @@ def _fit(
         splits.validation,
         every=recipe.evaluation.every,
         metrics=tuple(dict.fromkeys(("recall@1", "map@r", monitor))),
+        protocol=recipe.evaluation.protocol,
+        distance=recipe.evaluation.distance,
     )
     checkpoint = callbacks.Checkpoint(folder, monitor=f"val_{monitor}")
     rates = callbacks.LearningRateMonitor()

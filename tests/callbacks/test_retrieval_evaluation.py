@@ -1,10 +1,11 @@
 import keras
+import numpy as np
 import pytest
 
 from keras_dml import methods
 from keras_dml.callbacks import RetrievalEvaluation
-from keras_dml.data import ClassBalanced, pipeline
-from keras_dml.evaluation import evaluate
+from keras_dml.data import ArraySet, ClassBalanced, pipeline
+from keras_dml.evaluation import Protocol, evaluate
 from tests.conftest import blobs
 
 
@@ -72,3 +73,65 @@ def test_training_metrics_are_left_alone(tiny_backbone) -> None:
 def test_every_must_be_positive() -> None:
     with pytest.raises(ValueError, match="`every`.*every=0"):
         RetrievalEvaluation(blobs(), every=0)
+
+
+def test_protocols_galleries_and_distances(tiny_backbone) -> None:
+    held_out, gallery = blobs(5, 6, seed=9), blobs(5, 4, seed=9)
+    cameras = np.arange(30) % 2
+    asked = [
+        {"protocol": "official", "distance": "euclidean"},
+        {"gallery": gallery, "exclude": (cameras, np.arange(20) % 2)},
+        {"protocol": Protocol(np.arange(10)), "exclude": cameras},
+        {"labels": {"a": held_out.labels, "b": held_out.labels // 2}},
+        {"prefixes": (4, 8)},
+    ]
+    callbacks = [
+        RetrievalEvaluation(held_out, prefix=f"{i}_", **options)
+        for i, options in enumerate(asked)
+    ]
+    model, history = fit(tiny_backbone, *callbacks, epochs=1)
+    for i, options in enumerate(asked):
+        results = evaluate(
+            model, held_out, metrics=("recall@1", "map@r"), **options
+        )
+        logged = {k: v[0] for k, v in history.items() if k[:2] == f"{i}_"}
+        assert logged == {f"{i}_{k}": v for k, v in results.items()}
+
+
+def test_metrics_are_functions_and_stand_for_several(tiny_backbone) -> None:
+    def hits(ranks):
+        return ranks.sum(ranks.ranks <= 2)
+
+    callback = RetrievalEvaluation(
+        blobs(5, 6, seed=9), metrics=[hits, "recall@k", "macro/map@r"]
+    )
+    _, history = fit(tiny_backbone, callback, epochs=1)
+    assert {"val_hits", "val_recall@1", "val_recall@8", "val_macro/map@r"} <= (
+        set(history)
+    )
+
+
+@pytest.mark.parametrize(
+    "images, options, message",
+    [
+        (blobs(5, 1), {}, "no such pair"),
+        (blobs(5, 2), {"exclude": np.arange(10) // 2}, "no such pair"),
+        (blobs(5, 1), {"protocol": "official"}, "`queries` of Protocol"),
+        (blobs(), {"protocol": Protocol(np.array([48]))}, "rows of the 48"),
+        (blobs(), {"protocol": "offical"}, "`protocol` of Retrieval"),
+        (blobs(), {"protocol": "official", "gallery": blobs()}, "Leave out"),
+        (blobs(), {"gallery": "photographs"}, "`gallery` of Retrieval"),
+        ("photographs", {}, "`images` of Retrieval"),
+        (blobs(), {"distance": "l2"}, "`distance` of Retrieval"),
+        (blobs(), {"metrics": ("recal@1",)}, "Did you mean 'recall@1'"),
+        (blobs(), {"exclude": np.arange(3)}, "`exclude` of Retrieval"),
+        (blobs(), {"labels": np.arange(3)}, "`labels` of Retrieval"),
+        (blobs(), {"prefixes": (0,)}, "`prefixes` of Retrieval"),
+        (ArraySet(np.eye(4)), {}, "`images.labels` of Retrieval"),
+    ],
+)
+def test_what_would_fail_after_the_first_epoch(
+    images, options, message
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        RetrievalEvaluation(images, **options)

@@ -5,7 +5,7 @@ product only decides those whose outcome its rounding error cannot change; the
 others are decided by `Scores.exact`, in float64.
 """
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -19,7 +19,9 @@ from keras_dml.utils.vectors import (
     squares,
 )
 
-DISTANCES = ("cosine", "euclidean", "dot")
+DistanceName = Literal["cosine", "euclidean", "dot"]
+
+DISTANCES = get_args(DistanceName)
 
 
 class Scores:

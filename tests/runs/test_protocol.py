@@ -1,0 +1,80 @@
+"""Runs are measured by the protocol of their recipe."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from keras_dml import evaluation, recipes, runs
+from keras_dml.recipes import building
+from keras_dml.runs.folder import load_model, load_outcome
+from keras_dml.runs.training import check_splits, measure
+from tests.runs.small_run import METHODS, write_recipe
+
+ASKED = (
+    METHODS["baseline"],
+    "epochs=1",
+    "evaluation={metrics: [recall@1, macro/map@r, fnmr@fmr=0.2], "
+    "protocol: official, distance: euclidean, prefixes: [4]}",
+)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return write_recipe(tmp_path_factory.mktemp("protocol"))
+
+
+@pytest.mark.slow
+def test_a_run_is_measured_as_its_recipe_says(path) -> None:
+    recipe, folder = recipes.load(path, ASKED), path.parent / "run"
+    runs.train(recipe, folder, verbose=0)
+    outcome = load_outcome(folder)
+    expected = evaluation.evaluate(
+        load_model(folder),
+        building.splits(recipe).test,
+        metrics=recipe.evaluation.metrics,
+        protocol="official",
+        distance="euclidean",
+        prefixes=(4,),
+    )
+    assert dict(outcome.after) == dict(expected)
+    assert {"macro/map@r", "4/macro/map@r"} <= set(expected)
+    assert outcome.after.num_draws == 10
+    assert dict(runs.remeasure(folder).results) == dict(expected)
+    content = json.loads((folder / "result.json").read_text())
+    assert content["after"] == dict(expected)
+    assert "the mean of 10 draws" in (folder / "summary.md").read_text()
+    found = evaluation.bootstrap(outcome.after, num_resamples=20)
+    assert found["4/macro/map@r"].estimate == pytest.approx(
+        expected["4/macro/map@r"], abs=1e-6
+    )
+
+
+@pytest.mark.slow
+def test_by_default_it_is_the_data_sets(path) -> None:
+    recipe = recipes.load(path, (METHODS["baseline"],))
+    splits = building.splits(recipe)
+    model = building.model(recipe)
+    count = len(splits.test)
+    rows = {
+        "query_rows": np.arange(0, count, 2),
+        "gallery_rows": np.arange(1, count, 2),
+    }
+    named = dataclasses.replace(splits, **rows)
+    assert measure(recipe, model, named).gallery_size == count // 2
+    every = recipes.load(path, ("evaluation.protocol=all_vs_all",))
+    assert measure(every, model, named).gallery_size == count
+    official = recipes.load(path, ("evaluation.protocol=official",))
+    check_splits(official, splits)
+    with pytest.raises(ValueError, match="names queries and gallery"):
+        check_splits(official, named)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["protocol=offical", "distance=l2", "prefixes=[0]", "metrics=[ndcg@x]"],
+)
+def test_what_is_no_evaluation(path, setting) -> None:
+    with pytest.raises(recipes.RecipeError, match=setting.split("=")[0]):
+        recipes.load(path, (f"evaluation.{setting}",))
