@@ -7,6 +7,7 @@ import tensorflow as tf
 from annotated_types import Ge
 
 from keras_dml.data.augment import Crop
+from keras_dml.data.augmentations import Augmentations, AugmentBy
 from keras_dml.data.caching import Cache
 from keras_dml.data.examples import Examples, labels_of
 from keras_dml.data.image_batches import Views
@@ -29,6 +30,8 @@ def pipeline(
     pad_mode: str = "constant",
     scale: tuple[float, float] = (0.08, 1.0),
     ratio: tuple[float, float] = (3 / 4, 4 / 3),
+    augment: Augmentations | None = None,
+    augment_by: AugmentBy = "batch",
     num_views: Literal[1, 2] = 1,
     seed: int = 0,
     prefetch: int = tf.data.AUTOTUNE,
@@ -61,6 +64,16 @@ def pipeline(
         scale: Smallest and largest area of a "random_resized" window, as
             fractions of the image's.
         ratio: Smallest and largest width / height of such a window.
+        augment: What else is done to views, after the cut: a Keras layer, a
+            function, a list of them, or a mapping from names of Keras layers
+            to their arguments, such as {"random_color_jitter":
+            {"brightness_factor": 0.2}, "rand_augment": {}}. Each takes and
+            returns float32 pixels, 0..255, of one shape. A function that
+            has an argument `seed` gets one, (2,) int64, for
+            `tf.random.stateless_uniform` and its like.
+        augment_by: What `augment` takes: a "batch", (B, height, width,
+            channels), or one "image" at a time, which is slower. Some
+            layers, such as `RandAugment`, choose what they do once a call.
         num_views: 1, or 2 for two independent views of every image.
         seed: Seed of the views.
         prefetch: Batches made ahead.
@@ -95,6 +108,8 @@ def pipeline(
         pad_mode=pad_mode,
         scale=scale,
         ratio=ratio,
+        augment=augment,
+        augment_by=augment_by,
         num_views=num_views,
         seed=seed,
         cache=cache,

@@ -7,6 +7,12 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from keras_dml.data.augment import Augment, Crop
+from keras_dml.data.augmentations import (
+    Augmentations,
+    AugmentBy,
+    fold_in,
+    seeded,
+)
 from keras_dml.data.caching import Cache, cached
 from keras_dml.data.examples import Examples, Planned
 from keras_dml.data.loading import Loader, parallel
@@ -40,6 +46,8 @@ class Views:
     pad_mode: str = "constant"
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    augment: Augmentations | None = None
+    augment_by: AugmentBy = "batch"
     num_views: int = 1
     seed: int = 0
     cache: Cache = "none"
@@ -92,6 +100,10 @@ def planned(images: "ImageSet", views: Views) -> Planned:
     """What makes the batches of an epoch from its plan; see `Planned`."""
     augment = views.of(images)
     loader = Loader(images, cached(images, augment, views.cache))
+    change = None
+    if views.augment is not None:
+        shape = (*augment.view.size, augment.view.channels)
+        change = seeded(views.augment, shape, views.augment_by)
 
     def batches(rows: tf.Tensor, steps: tf.Tensor) -> tf.data.Dataset:
         draws = tf.map_fn(
@@ -103,7 +115,8 @@ def planned(images: "ImageSet", views: Views) -> Planned:
             steps,
             fn_output_signature=tf.float32,
         )
-        return _batches(loader, augment, rows, draws)
+        x = _batches(loader, augment, rows, draws)
+        return x if change is None else _changed(x, change, views.seed, steps)
 
     return batches
 
@@ -152,6 +165,26 @@ def _batches(
             _as_float(views),
         )
     )
+
+
+def _changed(
+    x: tf.data.Dataset,
+    change: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
+    seed: int,
+    steps: tf.Tensor,
+) -> tf.data.Dataset:
+    """Batches in which every view is changed, by a seed of its own."""
+
+    def change_views(views: Any, step: tf.Tensor) -> Any:
+        key = tf.stack([tf.constant(seed, tf.int64), step])
+        changed = [
+            tf.ensure_shape(change(view, fold_in(key, number)), view.shape)
+            for number, view in enumerate(tf.nest.flatten(views))
+        ]
+        return tf.nest.pack_sequence_as(views, changed)
+
+    steps = tf.data.Dataset.from_tensor_slices(steps)
+    return parallel(tf.data.Dataset.zip(x, steps), change_views)
 
 
 def _as_float(views: Any) -> Any:

@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from keras_dml import backbones, callbacks, data
+from keras_dml.data.augmentations import as_steps
 from keras_dml.evaluation.metrics import expanded
 from keras_dml.methods.declaration import METHODS, Arguments, Uses, find
 from keras_dml.optimizers import COUPLED
@@ -76,14 +77,25 @@ class View(Section):
 
 @keys_of(
     data.pipeline,
-    ("resize", "resize_mode", "crop", "flip", "pad", "num_views", "cache"),
-)
+    (
+        "resize", "resize_mode", "crop", "flip", "pad", "augment",
+        "augment_by", "num_views", "cache",
+    ),
+)  # fmt: skip
 class Augmentation(Section):
     """See `keras_dml.data.pipeline`.
 
     `resize` and `resize_mode` are by default those of the recipe's `view`;
     with `resize: null` windows are cut out of the images as they are.
+    `augment` names layers of Keras and gives their arguments.
     """
+
+    @field_validator("augment", check_fields=False)
+    @classmethod
+    def _layers_are_known(cls, augment: Any) -> Any:
+        if augment is not None:
+            as_steps(augment)
+        return augment
 
 
 class Steps(Section):

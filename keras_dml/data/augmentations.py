@@ -1,0 +1,316 @@
+"""Augmentations: Keras layers and functions, as functions of a seed.
+
+Keras layers draw from a `SeedGenerator`, a variable that counts up with
+every call. In a parallel pipeline its order is a matter of chance. Here
+layers are traced once with every such variable replaced by numbers that
+come from a seed, so that a batch depends on its seed and nothing else.
+"""
+
+import functools
+import importlib
+import inspect
+import pickle
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_dml.utils.arguments import check_choice, did_you_mean
+from keras_dml.utils.types import Tensor
+
+Named: TypeAlias = Mapping[str, Mapping[str, Any] | None]
+"""Name of a layer, or package.module:function → its arguments."""
+
+Step: TypeAlias = keras.Layer | Callable[..., Any]
+
+Augmentations: TypeAlias = Named | Step | Sequence[Step]
+
+AugmentBy: TypeAlias = Literal["batch", "image"]
+
+LAYERS = (
+    "AutoContrast",
+    "Equalization",
+    "RandAugment",
+    "RandomBrightness",
+    "RandomColorDegeneration",
+    "RandomColorJitter",
+    "RandomContrast",
+    "RandomElasticTransform",
+    "RandomErasing",
+    "RandomFlip",
+    "RandomGaussianBlur",
+    "RandomGrayscale",
+    "RandomHue",
+    "RandomInvert",
+    "RandomPerspective",
+    "RandomPosterization",
+    "RandomRotation",
+    "RandomSaturation",
+    "RandomSharpness",
+    "RandomShear",
+    "RandomTranslation",
+    "RandomZoom",
+    "Solarization",
+)
+"""Layers of Keras that have a name here, if its version has them.
+
+`MixUp` and `CutMix`, which change labels, are none of them, and `AugMix` is
+not as it draws with Python's generator, once for all batches.
+"""
+
+# Operations that draw numbers which no seed of ours reaches start with these.
+_UNSEEDED = (
+    "Random", "Multinomial", "ParameterizedTruncatedNormal",
+    "TruncatedNormal", "SampleDistortedBoundingBox", "StatefulRandom",
+    "StatefulStandardNormal", "StatefulTruncatedNormal", "StatefulUniform",
+    "Rng", "NonDeterministicInts",
+)  # fmt: skip
+
+_WAY_OUT = (
+    "Take an argument `seed`, and use tf.random.stateless_uniform(shape, "
+    "seed), tf.image.stateless_random_brightness and their like, or "
+    "keras.random and keras.layers."
+)
+
+
+def layer_names() -> dict[str, type[keras.Layer]]:
+    """The layers that this version of Keras has, as "random_color_jitter"."""
+    return {
+        _snake_case(name): getattr(keras.layers, name)
+        for name in LAYERS
+        if hasattr(keras.layers, name)
+    }
+
+
+def as_steps(augment: Augmentations) -> list[Step]:
+    """Layers and functions, in order, from all that may be given.
+
+    Raises:
+        ValueError: If something is neither, or a name or an argument is
+            unknown.
+    """
+    if isinstance(augment, Mapping):
+        return [_named(name, given or {}) for name, given in augment.items()]
+    is_many = isinstance(augment, Sequence) and not isinstance(augment, str)
+    steps: list[Any] = list(augment) if is_many else [augment]  # type: ignore[arg-type]
+    for step in steps:
+        if not callable(step):
+            raise ValueError(
+                "`augment` of pipeline must be a Keras layer, a function, "
+                "several of them, or a mapping {name: arguments}. Received: "
+                f"{step!r}. Use for instance "
+                "keras.layers.RandomColorJitter(brightness_factor=0.2)."
+            )
+    return steps
+
+
+def _named(name: str, arguments: Mapping[str, Any]) -> Step:
+    if ":" in name:
+        return functools.partial(_imported(name), **arguments)
+    known = layer_names()
+    if name not in known:
+        raise ValueError(
+            f"`augment` of pipeline must name layers of Keras, "
+            f"{', '.join(known)}, or a function as package.module:function. "
+            f"Received: {name!r}.{did_you_mean(name, known)}"
+        )
+    layer = known[name]
+    parameters = inspect.signature(layer).parameters
+    allowed = [x for x in parameters if x not in ("seed", "kwargs")]
+    odd = [x for x in arguments if x not in allowed]
+    if odd:
+        raise ValueError(
+            f"`augment` of pipeline has no argument {odd[0]!r} for {name!r}, "
+            f"only {', '.join(allowed)}. Received: {name}="
+            f"{dict(arguments)!r}.{did_you_mean(odd[0], allowed)} Numbers "
+            "are drawn from the seed of the pipeline."
+        )
+    try:
+        return layer(**arguments)
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"`augment` of pipeline must have arguments that {name!r} takes. "
+            f"Received: {name}={dict(arguments)!r}. {error}"
+        ) from error
+
+
+def _imported(name: str) -> Callable[..., Any]:
+    """A function by "package.module:function"."""
+    module, _, attribute = name.partition(":")
+    try:
+        function: Callable[..., Any] = getattr(
+            importlib.import_module(module), attribute
+        )
+    except (ImportError, AttributeError) as error:
+        raise ValueError(
+            f"`augment` of pipeline must name a function that can be imported. "
+            f"Received: {name!r}: {error}. Is its folder in PYTHONPATH?"
+        ) from error
+    return function
+
+
+def _snake_case(name: str) -> str:
+    """RandomHue → random_hue."""
+    parts = ("_" + x.lower() if x.isupper() else x for x in name)
+    return "".join(parts).removeprefix("_")
+
+
+def seeded(
+    augment: Augmentations, shape: tuple[int, int, int], by: AugmentBy
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """Makes augmentations a function of images and a seed, in any graph.
+
+    Args:
+        augment: As for `pipeline`, and so is `by`.
+        shape: (H, W, C) of the images.
+
+    Returns:
+        A function of images, (B, H, W, C) float32, and a seed, (2,) int64,
+        that returns images like them.
+
+    Raises:
+        ValueError: If the images that come out are of another shape, or if
+            they depend on more than the seed.
+    """
+    check_choice("pipeline", "augment_by", by, ("batch", "image"))
+    steps = as_steps(augment)
+    image = tf.TensorSpec(shape, "float32")
+    images = image if by == "image" else tf.TensorSpec((None, *shape))
+    seed = tf.TensorSpec((2,), "int64")
+
+    def apply(images: Tensor, seed: Tensor) -> Tensor:
+        for number, step in enumerate(steps):
+            images = _applied(step, images, fold_in(seed, number))
+        return images
+
+    # What the layers would change, in the order in which they do.
+    with _Recorder() as recorder:
+        _traced(apply, images, seed)
+    generators = recorder.generators()
+
+    def apply_stateless(images: Tensor, seed: Tensor) -> Tensor:
+        states = tf.random.stateless_uniform(
+            (len(generators), 2),
+            fold_in(seed, len(steps)),
+            minval=0,
+            maxval=2**31 - 1,
+            dtype="int32",
+            alg="philox",
+        )
+        given = list(zip(generators, tf.unstack(states), strict=True))
+        with keras.StatelessScope(given):
+            return apply(images, seed)
+
+    before = _python_states()
+    function = _traced(apply_stateless, images, seed)
+    if _python_states() != before:
+        raise ValueError(
+            "`augment` of pipeline must draw its random numbers from its "
+            "seed. Received: a layer or function that draws with `random` or "
+            "`numpy.random`, which would give the same numbers in every "
+            f"batch. {_WAY_OUT}"
+        )
+    _check_seeded(function)
+    if by == "batch":
+        return function
+
+    def apply_each(images: Tensor, seed: Tensor) -> Tensor:
+        seeds = tf.random.split(seed, tf.shape(images)[0], alg="philox")
+        return tf.map_fn(
+            lambda x: function(*x), (images, seeds), fn_output_signature=image
+        )
+
+    return apply_each
+
+
+def _python_states() -> bytes:
+    """States of the generators of Python and NumPy."""
+    return pickle.dumps((random.getstate(), np.random.get_state()))
+
+
+class _Recorder(keras.StatelessScope):
+    """Notes which variables would change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.updated: list[keras.Variable] = []
+
+    def add_update(self, update: tuple[keras.Variable, Any]) -> None:
+        super().add_update(update)
+        variable, _ = update
+        if not any(variable is x for x in self.updated):
+            self.updated.append(variable)
+
+    def generators(self) -> list[keras.Variable]:
+        """What has changed, if all of it are states of seed generators."""
+        for variable in self.updated:
+            if not variable.path.endswith("seed_generator_state"):
+                raise ValueError(
+                    "`augment` of pipeline must not change variables, as its "
+                    "batches are made in no fixed order. Received: a layer "
+                    f"that changes {variable.path!r}."
+                )
+        return self.updated
+
+
+def _applied(step: Step, images: Tensor, seed: Tensor) -> Tensor:
+    """What one layer or function makes of images."""
+    if isinstance(step, keras.Layer):
+        takes_mode = "training" in inspect.signature(step.call).parameters
+        found = step(images, **({"training": True} if takes_mode else {}))
+    else:
+        # So that AutoGraph converts it, and each time anew: what it does to
+        # seeds depends on the scope.
+        function = tf.function(step)
+        seeds = {"seed": seed} if _takes_seed(step) else {}
+        found = function(images, **seeds)
+    shape = getattr(found, "shape", None)
+    if shape is None or not images.shape.is_compatible_with(shape):
+        raise ValueError(
+            "`augment` of pipeline must return images of the shape that it "
+            f"takes, {tuple(images.shape)}. Received: "
+            f"{found if shape is None else tuple(shape)} from {step!r}."
+        )
+    return tf.ensure_shape(tf.cast(found, "float32"), images.shape)
+
+
+def _takes_seed(function: Callable[..., Any]) -> bool:
+    try:
+        return "seed" in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False  # Of a function of C, it is not known.
+
+
+def _traced(
+    function: Callable[..., Tensor], *signature: tf.TensorSpec
+) -> Callable[..., Tensor]:
+    return tf.function(function, autograph=False).get_concrete_function(
+        *signature
+    )
+
+
+def _check_seeded(function: Any) -> None:
+    """Refuses what is drawn from a state that is not ours."""
+    graph = function.graph.as_graph_def()
+    nodes = [
+        *graph.node,
+        *(x for f in graph.library.function for x in f.node_def),
+    ]
+    odd = sorted({x.op for x in nodes if x.op.startswith(_UNSEEDED)})
+    if odd:
+        raise ValueError(
+            "`augment` of pipeline must draw its random numbers from its "
+            f"seed. Received: operations {', '.join(odd)}, which draw from "
+            f"elsewhere, so that no run could be repeated. {_WAY_OUT}"
+        )
+
+
+def fold_in(seed: Tensor, number: int) -> Tensor:
+    """Another seed for each number, (2,) int64."""
+    folded = tf.random.experimental.stateless_fold_in(
+        seed, number, alg="philox"
+    )
+    return tf.cast(folded, "int64")

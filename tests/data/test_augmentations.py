@@ -1,0 +1,173 @@
+"""Tests of augmentation by Keras layers and functions: seeded, repeatable."""
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_dml.data import ImageSet, pipeline
+from keras_dml.data.augmentations import layer_names, seeded
+from tests.data.small_images import LABELS, noise, sampler_of
+
+IMAGES = ImageSet(noise(12, 10, 3), LABELS)
+SIZE = 8
+
+
+def epochs(augment: Any, *numbers: int, **arguments: Any) -> np.ndarray:
+    """Pixels of some epochs, (E, S, B, H, W, C); views are put together."""
+    sampler = sampler_of(IMAGES)
+    batches = pipeline(IMAGES, sampler, SIZE, augment=augment, **arguments)
+    found = []
+    for sampler.epoch in numbers:
+        x = [tf.nest.flatten(x) for x, _ in batches.as_numpy_iterator()]
+        found.append(np.concatenate(x, axis=1))
+    return np.stack(found)
+
+
+def inverted_half_the_time(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    # A condition on a tensor takes AutoGraph.
+    if tf.random.stateless_uniform((), seed) < 0.5:
+        images = 255.0 - images
+    return images
+
+
+def jitter() -> keras.Layer:
+    return keras.layers.RandomColorJitter(brightness_factor=0.3, hue_factor=0.2)
+
+
+def test_runs_are_repeated_and_resumed() -> None:
+    first = epochs([jitter(), inverted_half_the_time], 0, 1)
+    again = epochs([jitter(), inverted_half_the_time], 1, 0)
+    np.testing.assert_array_equal(first, again[::-1])
+    assert not np.array_equal(first[0], first[1])
+
+
+def inverted(images: tf.Tensor, white: float = 255.0) -> tf.Tensor:
+    return white - images
+
+
+def test_it_is_done_after_the_cut() -> None:
+    plain = epochs(None, 0, flip=True)
+    name = f"{__name__}:inverted"
+    found = epochs({name: {"white": 254.0}}, 0, flip=True)
+    np.testing.assert_array_equal(found, 254.0 - plain)
+
+
+def test_names_and_objects_are_the_same() -> None:
+    named = {"random_brightness": {"factor": 0.5}, "random_flip": None}
+    layers = [keras.layers.RandomBrightness(0.5), keras.layers.RandomFlip()]
+    np.testing.assert_array_equal(change(named, 3), change(layers, 3))
+    assert not np.array_equal(change(named, 3), change(named, 4))
+
+
+@pytest.mark.parametrize("by", ["batch", "image"])
+def test_conditions_hold_for_what_is_given(by: str) -> None:
+    plain = epochs(None, 0, num_views=2)
+    found = epochs(inverted_half_the_time, 0, num_views=2, augment_by=by)
+    is_inverted = (found != plain).any((-1, -2, -3))  # (1, S, views · B)
+    expected = np.where(is_inverted[..., None, None, None], 255 - plain, plain)
+    np.testing.assert_array_equal(found, expected)
+    # (S, views, B)
+    is_inverted = is_inverted.reshape(is_inverted.shape[1], 2, -1)
+    assert 0.1 < is_inverted.mean() < 0.9
+    assert (is_inverted[:, 0] != is_inverted[:, 1]).any()
+    is_mixed = is_inverted.any(axis=-1) & ~is_inverted.all(axis=-1)
+    assert is_mixed.any() == (by == "image")
+
+
+def test_seeds_inside_of_functions_and_without_a_layer() -> None:
+    layer = keras.layers.RandomBrightness(0.5)
+
+    def function(images: tf.Tensor) -> tf.Tensor:
+        return layer(images) + keras.random.uniform((), 0, 20)
+
+    found, again = (epochs(function, 0) for _ in range(2))
+    np.testing.assert_array_equal(found, again)
+    # Without the pipeline, the layer goes on as it did.
+    images = np.full((2, 4, 4, 3), 99.0, "float32")
+    assert not np.array_equal(layer(images), layer(images))
+
+
+def change(augment: Any, seed: int, channels: int = 3) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    coarse = rng.uniform(0, 255, (4, 3, 3, channels)).astype("float32")
+    images = tf.image.resize(coarse, (16, 16))
+    function = seeded(augment, (16, 16, channels), "batch")
+    return function(images, tf.constant([7, seed], "int64")).numpy()
+
+
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "random_brightness": {"factor": 0.5},
+    "random_color_degeneration": {"factor": 0.5},
+    "random_color_jitter": {"brightness_factor": 0.5},
+    "random_contrast": {"factor": 0.5},
+    "random_hue": {"factor": 0.5},
+    "random_posterization": {"factor": 4},
+    "random_rotation": {"factor": 0.2},
+    "random_saturation": {"factor": 0.5},
+    "random_sharpness": {"factor": 0.5},
+    "random_shear": {"x_factor": 0.3},
+    "random_translation": {"height_factor": 0.3, "width_factor": 0.3},
+    "random_zoom": {"height_factor": 0.3},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", layer_names())
+def test_each_layer_is_a_function_of_the_seed(name: str) -> None:
+    augment = {name: ARGUMENTS.get(name)}
+    np.testing.assert_array_equal(change(augment, 0), change(augment, 0))
+
+
+def test_gray_images() -> None:
+    assert change({"random_contrast": {"factor": 0.5}}, 0, 1).shape[-1] == 1
+
+
+def unseeded(images: tf.Tensor) -> tf.Tensor:
+    return tf.image.random_brightness(images, 0.3)
+
+
+def unseeded_in_a_branch(images: tf.Tensor) -> tf.Tensor:
+    if tf.reduce_mean(images) > 0:
+        images += tf.random.uniform(())
+    return images
+
+
+class Counter(keras.Layer):
+    def build(self, shape: Any) -> None:
+        self.count = self.add_weight(name="count", trainable=False)
+
+    def call(self, images: Any) -> Any:
+        self.count.assign_add(1.0)
+        return images
+
+
+@pytest.mark.parametrize(
+    ("augment", "message"),
+    [
+        (unseeded, "operations RandomUniform, which draw from elsewhere"),
+        (unseeded_in_a_branch, "operations RandomUniform"),
+        (lambda x: x + np.random.rand(), "draws with `random` or `numpy.ran"),
+        (lambda x: x[:, :5], r"Received: \(None, 5, 16, 3\)"),
+        (lambda x: None, r"must return images of the shape .* None from"),
+        (3, "must be a Keras layer, a function, several"),
+        ("rand_augment", "must be a Keras layer"),
+        (Counter(), "changes '.*count'"),
+        ({"random_colour_jitter": {}}, "Did you mean 'random_color_jitter'"),
+        ({"random_hue": {"facto": 1}}, "no argument 'facto' .*mean 'factor'"),
+        ({"random_hue": {"factor": 0.1, "seed": 1}}, "no argument 'seed'"),
+        ({"random_hue": {"factor": 9}}, "arguments that 'random_hue' takes"),
+        ({"no.module:function": {}}, "No module named 'no'"),
+        (keras.layers.AugMix(), "draws with `random` or `numpy.random`"),
+    ],
+)
+def test_unfit_augmentations(augment: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        change(augment, 0)
+
+
+def test_augment_by() -> None:
+    with pytest.raises(ValueError, match="`augment_by` of pipeline must be"):
+        epochs(unseeded, 0, augment_by="epoch")
