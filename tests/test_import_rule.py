@@ -10,7 +10,8 @@ PACKAGE = Path(__file__).parents[1] / "keras_dml"
 # From the bottom to the top. A part imports itself and what stands below.
 LAYERS = (
     ("utils",),
-    ("data", "layers", "losses"),
+    ("data", "layers"),
+    ("losses",),
     ("model", "optimizers"),
     ("backbones",),
     ("methods", "evaluation"),
@@ -24,7 +25,7 @@ LAYERS = (
 )
 LEVEL = {part: i for i, layer in enumerate(LAYERS) for part in layer}
 # Below, and still none of their business.
-FORBIDDEN = {("methods", "data")}
+FORBIDDEN = {("methods", "data"), ("losses", "data")}
 
 
 def imported(node: ast.AST) -> list[str]:

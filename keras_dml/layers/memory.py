@@ -1,6 +1,6 @@
 """EmbeddingQueue: the last embeddings that were seen, as references."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -8,6 +8,23 @@ from keras import ops
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.serialization import SerializableLayer, register
 from keras_dml.utils.types import Shape, Tensor
+
+
+class Held(NamedTuple):
+    """What a queue holds.
+
+    Attributes:
+        embeddings: (N, D) float32.
+        labels: (N,) int64.
+        filled: (N,) boolean: which places hold an embedding.
+        rows: (N,) int32: the row of the batch that a place is from; −1 if
+            it is from an earlier one, or empty.
+    """
+
+    embeddings: Tensor
+    labels: Tensor
+    filled: Tensor
+    rows: Tensor
 
 
 @register
@@ -43,15 +60,20 @@ class EmbeddingQueue(SerializableLayer):
         ValueError: If `size` or `embedding_dim` is not positive.
 
     Requirements:
-        Losses that look up the class of every anchor (a β per class) take
-        no relation matrix.
+        A relation matrix does not say the class of an anchor; losses that
+        look it up (a β per class) take `ref_labels` and a `mask` instead,
+        as `after` gives them.
         With several replicas, the queue holds what the first one enqueues.
+        Gather the embeddings of all first, as `MetricModel` does for
+        `losses.CrossBatchMemory`.
 
-    Example: cross-batch memory with any loss on pairs.
+    Example: keys of a momentum network, as references for any loss on
+    pairs. `losses.CrossBatchMemory` is a memory of past batches, ready to
+    use.
 
     ```python
     @keras.saving.register_keras_serializable(package="my_project")
-    class CrossBatch(keras_dml.LossObjective):
+    class Queued(keras_dml.LossObjective):
         terms = ("batch", "memory")
 
         def __init__(self, loss, size, **kwargs):
@@ -74,7 +96,8 @@ class EmbeddingQueue(SerializableLayer):
             }
 
         def after_step(self, outputs, targets):
-            self.queue.enqueue(outputs["embedding"], targets["label"])
+            keys = outputs["momentum_embedding"]
+            self.queue.enqueue(keys, targets["label"])
     ```
 
     Reference:
@@ -121,7 +144,12 @@ class EmbeddingQueue(SerializableLayer):
         relation = ops.where(self.filled[None, :], ops.cast(same, "int32"), -1)
         return ops.copy(self.embeddings), relation
 
-    def enqueue(self, embeddings: Tensor, labels: Tensor | None = None) -> None:
+    def enqueue(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None = None,
+        when: Tensor | None = None,
+    ) -> None:
         """Replaces the oldest embeddings.
 
         Of a batch larger than the queue only the end stays.
@@ -129,22 +157,43 @@ class EmbeddingQueue(SerializableLayer):
         Args:
             embeddings: (B, D).
             labels: (B,) integer class ids; 0 if nothing will ask for them.
+            when: Scalar boolean: whether to. None: yes.
         """
-        embeddings = ops.cast(embeddings, "float32")[-self.size :]
-        added = ops.shape(embeddings)[0]
-        places = (ops.arange(added) + self.pointer) % self.size
-        if labels is None:
-            labels = ops.zeros((added,), "int64")
-        labels = ops.cast(labels, "int64")[-self.size :]
-        self._replace(self.embeddings, places, embeddings)
-        self._replace(self.labels, places, labels)
+        held = self.after(embeddings, labels)
+        added = ops.minimum(ops.shape(embeddings)[0], self.size)
+        if when is not None:
+            held = held._replace(
+                embeddings=ops.where(when, held.embeddings, self.embeddings),
+                labels=ops.where(when, held.labels, self.labels),
+            )
+            added = ops.where(when, added, 0)
+        self.embeddings.assign(held.embeddings)
+        self.labels.assign(held.labels)
         self.pointer.assign((self.pointer + added) % self.size)
         self.count.assign(ops.minimum(self.count + added, self.size))
 
-    def _replace(
-        self, weight: keras.Variable, places: Tensor, rows: Tensor
-    ) -> None:
-        weight.assign(ops.scatter_update(weight, places[:, None], rows))
+    def after(self, embeddings: Tensor, labels: Tensor | None = None) -> Held:
+        """What the queue would hold after `enqueue`, which this is not.
+
+        Args:
+            embeddings: (B, D).
+            labels: As for `enqueue`.
+        """
+        batch = ops.shape(embeddings)[0]
+        embeddings = ops.cast(embeddings, "float32")[-self.size :]
+        added = ops.shape(embeddings)[0]
+        places = ((ops.arange(added) + self.pointer) % self.size)[:, None]
+        if labels is None:
+            labels = ops.zeros((added,), "int64")
+        labels = ops.cast(labels, "int64")[-self.size :]
+        rows = ops.arange(added, dtype="int32") + (batch - added)
+        none = ops.full((self.size,), -1, dtype="int32")
+        return Held(
+            ops.scatter_update(self.embeddings, places, embeddings),
+            ops.scatter_update(self.labels, places, labels),
+            ops.arange(self.size) < self.count + added,
+            ops.scatter_update(none, places, rows),
+        )
 
     def compute_output_shape(self, labels_shape: Shape) -> tuple[Shape, Shape]:
         memory = (self.size, self.embedding_dim)

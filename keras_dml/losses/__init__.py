@@ -14,6 +14,8 @@ from keras_dml.losses._angular_margins import (
     SubCenterArcFaceLoss,
 )
 from keras_dml.losses._contrastive import BinomialDevianceLoss, ContrastiveLoss
+from keras_dml.losses._cross_batch_memory import CrossBatchMemory
+from keras_dml.losses._function_loss import FunctionLoss
 from keras_dml.losses._functional import functional
 from keras_dml.losses._hist import HISTLoss
 from keras_dml.losses._histogram import FastAPLoss, HistogramLoss
@@ -44,7 +46,9 @@ from keras_dml.losses._redundancy import BarlowTwinsLoss, VICRegLoss
 from keras_dml.losses._softmax import NPairLoss, NTXentLoss, SupConLoss
 from keras_dml.losses._triplet import TripletLoss
 from keras_dml.losses._tuplet import IntraPairVarianceLoss, TupletMarginLoss
+from keras_dml.losses._weighted_sum import WeightedSum
 from keras_dml.losses.base import LOSSES, LossLike, MetricLoss, get
+from keras_dml.losses.composite import COMPOSITES, CompositeLoss
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import (
     Batch,
@@ -104,12 +108,16 @@ __all__ = [
     "BarlowTwinsLoss",
     "Batch",
     "BinomialDevianceLoss",
+    "COMPOSITES",
     "CircleLoss",
+    "CompositeLoss",
     "ContrastiveLoss",
     "CosFaceLoss",
+    "CrossBatchMemory",
     "DecoupledContrastiveLoss",
     "DynamicArcFaceLoss",
     "FastAPLoss",
+    "FunctionLoss",
     "HISTLoss",
     "HistogramLoss",
     "HyperbolicContrastiveLoss",
@@ -143,6 +151,7 @@ __all__ = [
     "TripletLoss",
     "TupletMarginLoss",
     "VICRegLoss",
+    "WeightedSum",
     "angular",
     "arc_face",
     "barlow_twins",

@@ -1,5 +1,6 @@
 """MetricLoss: base of all losses on embeddings, and their registry."""
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import keras
@@ -9,8 +10,17 @@ from keras_dml.losses.distances import l2_normalize
 from keras_dml.losses.pairs import Batch, PairWeights
 from keras_dml.losses.reductions import REDUCTIONS, reduce_terms, sum_terms
 from keras_dml.utils.arguments import check_choice
-from keras_dml.utils.serialization import Serializable, SerializableRegistry
-from keras_dml.utils.types import Config, Shape, Tensor
+from keras_dml.utils.serialization import (
+    Serializable,
+    SerializableRegistry,
+    check_saveable,
+)
+from keras_dml.utils.types import Config, Shape, Tensor, Tensors
+
+_FUNCTIONS = ("function", "distance", "reduction")
+
+METRIC = "metric"
+"""The term of a loss that has only one."""
 
 
 class MetricLoss(Serializable, keras.losses.Loss):
@@ -32,12 +42,18 @@ class MetricLoss(Serializable, keras.losses.Loss):
 
     Attributes:
         weights_pairs: Whether the loss takes `pair_weights`.
+        takes_references: Whether it can compare with references.
+
+    Losses are added and multiplied by numbers, which gives a
+    `WeightedSum`: `TripletLoss() + 0.5 * MultiSimilarityLoss()`.
 
     Raises:
         ValueError: If `reduction` is unknown.
     """
 
     weights_pairs = False
+    takes_references = True
+    __array_ufunc__ = None  # NumPy's numbers leave `*` to the loss.
 
     def __init__(
         self,
@@ -53,8 +69,22 @@ class MetricLoss(Serializable, keras.losses.Loss):
 
     @property
     def owns_variables(self) -> bool:
-        """Whether the loss has variables of its own that must be trained."""
+        """Whether the loss has variables, which some layer must hold."""
         return False
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether the loss keeps embeddings of past batches; `remember`."""
+        return False
+
+    @property
+    def term_weights(self) -> dict[str, Any]:
+        """The terms by name, and the weight of each unless the model has one.
+
+        One for most losses, "metric". A `WeightedSum` has one for each of
+        its losses.
+        """
+        return {METRIC: 1.0}
 
     def build(self, owner: keras.layers.Layer, embedding_dim: int) -> None:
         """Creates the variables of the loss in the layer that will own them.
@@ -65,6 +95,34 @@ class MetricLoss(Serializable, keras.losses.Loss):
             embedding_dim: Dimensions of the embeddings, D.
         """
 
+    def term_values(
+        self, labels: Tensor, embeddings: Tensor, **kwargs: Any
+    ) -> Tensors:
+        """The loss of every example, by term and not yet weighted.
+
+        What objectives return, so that each term is logged.
+
+        Args:
+            labels: As for `per_example`, and so are all others.
+            embeddings: (B, D).
+            **kwargs: `ref_labels` and so on.
+
+        Returns:
+            A dict of (B,), with the names of `term_weights`.
+        """
+        return {METRIC: self.per_example(labels, embeddings, **kwargs)}
+
+    def remember(
+        self, labels: Tensor, embeddings: Tensor, when: Tensor | None = None
+    ) -> None:
+        """Takes in what a step has seen; called once after each update.
+
+        Args:
+            labels: (B,) integer class ids.
+            embeddings: (B, D).
+            when: Scalar boolean: whether to. None: yes.
+        """
+
     def per_example(
         self,
         labels: Tensor,
@@ -72,6 +130,7 @@ class MetricLoss(Serializable, keras.losses.Loss):
         ref_labels: Tensor | None = None,
         ref_embeddings: Tensor | None = None,
         pair_weights: PairWeights | None = None,
+        mask: Tensor | None = None,
     ) -> Tensor:
         """The loss of every example; its plain mean is the reduced loss.
 
@@ -94,6 +153,8 @@ class MetricLoss(Serializable, keras.losses.Loss):
                 term is multiplied by the weights of both of its pairs.
                 The number of terms by which a mean divides stays as it
                 is. None weights nothing, as ones do.
+            mask: (B, R) boolean: the pairs that there are; others are
+                neither positive nor negative. None: all.
 
         Returns:
             (B,) float32. An anchor without a valid pair has exactly 0; one
@@ -108,6 +169,7 @@ class MetricLoss(Serializable, keras.losses.Loss):
             _to_float32(embeddings),
             None if ref_labels is None else ops.convert_to_tensor(ref_labels),
             None if ref_embeddings is None else _to_float32(ref_embeddings),
+            mask=None if mask is None else ops.convert_to_tensor(mask),
         )
         self._check(batch)
         if pair_weights is not None:
@@ -163,8 +225,38 @@ class MetricLoss(Serializable, keras.losses.Loss):
         Args:
             **changes: Arguments that are others.
         """
-        config: Config = {**self.get_config(), **changes}
+        functions = self._functions()
+        others = self.serialized_arguments(without=functions)
+        config: Config = {**others, **functions, **changes}
         return type(self).from_config(config)
+
+    def get_config(self) -> Config:
+        for name, value in self._functions().items():
+            check_saveable(type(self).__name__, name, value)
+        return super().get_config()
+
+    def _functions(self) -> dict[str, Any]:
+        """The arguments that are functions of the user's own, by name."""
+        found = {name: getattr(self, name, None) for name in _FUNCTIONS}
+        return {name: value for name, value in found.items() if callable(value)}
+
+    def __add__(self, other: Any) -> "MetricLoss":
+        from keras_dml.losses._weighted_sum import added
+
+        return self if _is_zero(other) else added(self, other)
+
+    def __radd__(self, other: Any) -> "MetricLoss":
+        from keras_dml.losses._weighted_sum import added
+
+        # `sum` begins with 0.
+        return self if _is_zero(other) else added(other, self)
+
+    def __mul__(self, weight: Any) -> "MetricLoss":
+        from keras_dml.losses._weighted_sum import times
+
+        return times(self, weight)
+
+    __rmul__ = __mul__
 
     def _check(self, batch: Batch) -> None:
         name, labels = type(self).__name__, batch.labels
@@ -239,13 +331,43 @@ LOSSES: SerializableRegistry[MetricLoss] = SerializableRegistry(
 )
 """Every loss by the name that `get` and recipes take."""
 
-LossLike: TypeAlias = MetricLoss | str | Config
-"""A loss, its name, or its config, as `losses.get` takes them."""
+LossLike: TypeAlias = (
+    MetricLoss
+    | str
+    | Config
+    | list[Any]
+    | keras.losses.Loss
+    | Callable[..., Any]
+)
+"""A loss, its name or its config; several, in a dict by name or a list; or a
+function. As `losses.get` takes them."""
 
 
 def get(identifier: Any) -> MetricLoss:
-    """A loss by name or config; see `LOSSES.resolve`."""
-    return LOSSES.resolve(identifier)
+    """The loss that something stands for.
+
+    Args:
+        identifier: A loss; a name in `LOSSES`; a dict with such a name and
+            arguments, `{"name": "margin", "beta": 1.1}`; several losses,
+            as a dict by name or a list, see `WeightedSum`; a function of
+            labels and embeddings, a `keras.losses.Loss`, or the place of
+            one, "package.module:function", see `FunctionLoss`; or a loss
+            as serialized by Keras.
+
+    Raises:
+        ValueError: If there is no such name or argument; the error names
+            the nearest known one.
+    """
+    if isinstance(identifier, MetricLoss):
+        return identifier
+    # What it makes is derived from what is defined here.
+    from keras_dml.losses.combined import resolve
+
+    return resolve(identifier)
+
+
+def _is_zero(value: Any) -> bool:
+    return isinstance(value, int | float) and value == 0
 
 
 def _match(shape: Shape, expected: Shape) -> bool:

@@ -97,6 +97,7 @@ class Batch(NamedTuple):
     ref_labels: Tensor | None = None
     ref_embeddings: Tensor | None = None
     pair_weights: PairWeights | None = None
+    mask: Tensor | None = None
 
     @property
     def references(self) -> Tensor:
@@ -111,7 +112,7 @@ class Batch(NamedTuple):
 
     def compare(self, distance: str) -> Pairs:
         """All pairs; `distance` is a name in `DISTANCES`."""
-        return compare(*self[:4], distance, self.pair_weights)
+        return compare(*self[:4], distance, self.pair_weights, self.mask)
 
 
 def compare(
@@ -121,6 +122,7 @@ def compare(
     ref_embeddings: Tensor | None = None,
     distance: str = "euclidean",
     pair_weights: PairWeights | None = None,
+    mask: Tensor | None = None,
 ) -> Pairs:
     """Compares all anchors with all references, by a name in `DISTANCES`.
 
@@ -134,9 +136,12 @@ def compare(
             for w in pair_weights
         )
         weights = positive, negative
+    masks = pair_masks(labels, ref_labels, ref_embeddings is None)
+    if mask is not None:
+        masks = ops.logical_and(masks[0], mask), ops.logical_and(masks[1], mask)
     return Pairs(
         metric.between(embeddings, ref_embeddings),
-        *pair_masks(labels, ref_labels, ref_embeddings is None),
+        *masks,
         metric,
         embeddings.shape[-1],
         weights,

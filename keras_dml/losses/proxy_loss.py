@@ -37,6 +37,8 @@ class ProxyLoss(MetricLoss):
         RuntimeError: When called before `build`.
     """
 
+    takes_references = False
+
     def __init__(
         self, num_classes: int, initializer: Any = "he_normal", **kwargs: Any
     ) -> None:

@@ -1,6 +1,6 @@
 """Variables that belong to a loss: class ids, and where they must live."""
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import keras
@@ -27,10 +27,7 @@ def add_loss_variable(
     if not hasattr(owner, "loss_variables"):
         owner.loss_variables = keras.layers.Layer(name="loss", dtype="float32")
         owner.loss_variables.built = True
-    # Keras names a variable after the layers that are being built. An owner
-    # that is not is entered here.
-    is_building = owner.path is not None
-    with nullcontext() if is_building else keras.name_scope(owner.name):
+    with scope_of(owner):
         return owner.loss_variables.add_weight(
             shape=shape,
             initializer=initializer,
@@ -38,6 +35,16 @@ def add_loss_variable(
             autocast=False,
             name=name,
         )
+
+
+def scope_of(owner: keras.layers.Layer) -> AbstractContextManager[Any]:
+    """Where variables that an owner is to have get their names.
+
+    Keras names a variable after the layers that are being built. An owner
+    that is not is entered here.
+    """
+    is_building = owner.path is not None
+    return nullcontext() if is_building else keras.name_scope(owner.name)
 
 
 def not_built_error(owner: str, code: str) -> RuntimeError:

@@ -106,7 +106,8 @@ class DivergentObjective(LossObjective):
         targets: Dict with `"label"`, (B,).
 
     Returns:
-        `{"metric": (B,), "divergence": (B,)}`, the latter if `diverge`.
+        `{"metric": (B,), "divergence": (B,)}`, the latter if `diverge`; of
+        several losses, each by its name.
 
     Raises:
         ValueError: If `pairs` is unknown, or if "constructed" pairs are
@@ -126,6 +127,7 @@ class DivergentObjective(LossObjective):
         self.diverge = diverge
         self.divergence_margin = divergence_margin
         self.terms = ("metric", "divergence") if diverge else ("metric",)
+        self.split_terms()
 
     def build(self, outputs_shape: Shapes) -> None:
         self.build_parts(outputs_shape)
@@ -135,11 +137,11 @@ class DivergentObjective(LossObjective):
         labels = targets["label"]
         if self.pairs == "constructed":
             labels = constructed_pairs(labels)
-        metric = sum(self.part_values(labels, parts))
-        if not self.diverge:
-            return {"metric": metric}
-        apart = divergence(parts, self.divergence_margin)
-        return {"metric": metric, "divergence": apart}
+        by_term = self.part_terms(labels, parts)
+        values = {term: sum(each) for term, each in by_term.items()}
+        if self.diverge:
+            values["divergence"] = divergence(parts, self.divergence_margin)
+        return values
 
 
 def constructed_pairs(labels: Tensor) -> Tensor:

@@ -147,7 +147,8 @@ class GroupedObjective(LossObjective):
 
     Returns:
         `{"metric": (B,), "diversity": (B,)}`: the mean of the metric loss
-        over groups, and the diversity loss.
+        over groups, of several losses each by its name, and the diversity
+        loss.
 
     Raises:
         ValueError: If `scales` or `diversity_reduction` is unknown.
@@ -169,15 +170,19 @@ class GroupedObjective(LossObjective):
             owner, "diversity_reduction", diversity_reduction, ("mean", "sum")
         )
         self.diversity_reduction = diversity_reduction
+        self.split_terms()
 
     def build(self, outputs_shape: Shapes) -> None:
         self.build_parts(outputs_shape, name="group")
 
     def call(self, outputs: Tensors, targets: Tensors) -> Tensors:
         parts = outputs["parts"]
-        values = self.part_values(targets["label"], parts)
+        by_term = self.part_terms(targets["label"], parts)
         return {
-            "metric": ops.mean(ops.stack(values), axis=0),
+            **{
+                term: ops.mean(ops.stack(values), axis=0)
+                for term, values in by_term.items()
+            },
             "diversity": diversity(
                 parts,
                 scale=SCALES[self.scales],

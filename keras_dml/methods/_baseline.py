@@ -56,12 +56,15 @@ class EmbeddingObjective(LossObjective):
         targets: Dict with `"label"`, (B,).
 
     Returns:
-        `{"metric": (B,)}`.
+        `{"metric": (B,)}`; of several losses, each by its name.
     """
 
+    def __init__(self, loss: losses.MetricLoss, **kwargs: Any) -> None:
+        super().__init__(loss, **kwargs)
+        self.split_terms()
+
     def call(self, outputs: Tensors, targets: Tensors) -> Tensors:
-        loss = self.loss.per_example(targets["label"], outputs["embedding"])
-        return {"metric": loss}
+        return self.loss.term_values(targets["label"], outputs["embedding"])
 
 
 @declare("baseline", "one embedding, one loss")
@@ -82,7 +85,9 @@ def baseline(
         backbone: A name or path for `backbones.get`, or the Keras model
             that it returns, from images (B, H, W, C) to features.
         embedding_dim: Dimensions of the embedding, D.
-        loss: A loss of `keras_dml.losses`, or its name, or its config.
+        loss: A loss of `keras_dml.losses`, or its name, or its config;
+            several, `{"contrastive": 1.0, "triplet": 0.5}`, each a term of
+            its own; or a function. See `losses.get`.
         pooling: As for `Head`: "avg", "max", "gem", "cls" or "none".
         **kwargs: Passed to `MetricModel`.
 

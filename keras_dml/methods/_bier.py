@@ -163,7 +163,7 @@ class BoostedObjective(LossObjective):
 
     Returns:
         `{"metric": (B,), "independence": (B,)}`: the mean of the learners'
-        losses, and the independence loss.
+        losses, of several each by its name, and the independence loss.
 
     Raises:
         ValueError: If `slope` or `independence` is unknown.
@@ -189,6 +189,7 @@ class BoostedObjective(LossObjective):
         self.independence = independence
         self.regressor_units = regressor_units
         self.norm_penalty = norm_penalty
+        self.split_terms()
         is_deviance = isinstance(loss, BinomialDevianceLoss)
         self.deviance: Any = loss if is_deviance else BinomialDevianceLoss()
         self.reversal = GradientReversal(name="reversal")
@@ -220,22 +221,25 @@ class BoostedObjective(LossObjective):
         adversarial = self.independence == "adversarial"
         compare = self._adversarial if adversarial else activation_loss
         return {
-            "metric": self._boosted(outputs["parts"], targets["label"]),
+            **self._boosted(outputs["parts"], targets["label"]),
             "independence": compare(groups),
         }
 
-    def _boosted(self, parts: Tensor, labels: Tensor) -> Tensor:
+    def _boosted(self, parts: Tensor, labels: Tensor) -> Tensors:
         weights = None  # The first learner sees every pair as it is.
         together: Tensor = 0.0  # s^0
         values = []
         for m, loss in enumerate(self.part_losses, start=1):
             part = parts[:, m - 1]
-            values.append(loss.per_example(labels, part, pair_weights=weights))
+            values.append(loss.term_values(labels, part, pair_weights=weights))
             similarity = inner_product(ops.stop_gradient(part))
             rate = 2 / (m + 1)  # η_m
             together = (1 - rate) * together + rate * similarity
             weights = self.pair_weights(together)
-        return sum(values) / len(values)
+        return {
+            term: sum(each[term] for each in values) / len(values)
+            for term in self.loss_terms
+        }
 
     def pair_weights(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
         """|ℓ′| of the binomial deviance, for any similarity.

@@ -15,7 +15,7 @@ from keras_dml.methods._baseline import baseline
 from keras_dml.methods.declaration import Arguments, Traits, Uses, declare
 from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel
-from keras_dml.model.objective import LossObjective
+from keras_dml.model.objective import LossObjective, gathered, remembered
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Count, Pooling, Shape, Shapes, Tensor, Tensors
@@ -91,7 +91,7 @@ class AlternatingObjective(LossObjective):
             (B,), one value throughout the batch.
 
     Returns:
-        `{"metric": (B,)}`.
+        `{"metric": (B,)}`; of several losses, each by its name.
 
     Raises:
         ValueError: If `update` is unknown.
@@ -103,6 +103,7 @@ class AlternatingObjective(LossObjective):
         super().__init__(loss, **kwargs)
         check_choice("divide_and_conquer", "update", update, ("active", "all"))
         self.update = update
+        self.split_terms()
 
     def build(self, outputs_shape: Shapes) -> None:
         # For the merged embedding; the slices have copies of their own.
@@ -116,33 +117,49 @@ class AlternatingObjective(LossObjective):
                 "its batches do not say whose turn it is. Use batches of a "
                 "ClusterSampler and the callback Recluster."
             )
-            return {"metric": self._merged(outputs, targets)}
+            return self._merged(outputs, targets)
         learner = _learner_of(targets)
         # Decided in the graph: the same compiled step serves all learners.
-        metric = ops.cond(
+        values: Tensors = ops.cond(
             learner < 0,
             partial(self._merged, outputs, targets),
             partial(self._sliced, outputs, targets, learner),
         )
-        return {"metric": metric}
+        return values
 
-    def _merged(self, outputs: Tensors, targets: Tensors) -> Tensor:
-        return self.loss.per_example(targets["label"], outputs["embedding"])
+    def _merged(self, outputs: Tensors, targets: Tensors) -> Tensors:
+        return self.loss.term_values(targets["label"], outputs["embedding"])
 
     def _sliced(
         self, outputs: Tensors, targets: Tensors, learner: Tensor
-    ) -> Tensor:
+    ) -> Tensors:
         part = ops.take(outputs["parts"], learner, axis=1)  # (B, d)
         if not self.loss.owns_variables:
-            return self.loss.per_example(targets["label"], part)
+            return self.loss.term_values(targets["label"], part)
         # Learners differ in the variables of their losses: a branch each.
-        return ops.switch(
+        values: Tensors = ops.switch(
             learner,
             [
-                partial(loss.per_example, targets["label"], part)
+                partial(loss.term_values, targets["label"], part)
                 for loss in self.part_losses
             ],
         )
+        return values
+
+    def after_step(self, outputs: Tensors, targets: Tensors) -> None:
+        if not self.loss.has_memory:
+            return
+        labels = gathered(targets["label"])
+        embedding = remembered(outputs, "embedding")
+        if "learner" not in targets:
+            self.loss.remember(labels, embedding)
+            return
+        # Each remembers the batches that it has trained on.
+        learner = _learner_of(targets)
+        self.loss.remember(labels, embedding, learner < 0)
+        parts = remembered(outputs, "parts")
+        for k, loss in enumerate(self.part_losses):
+            loss.remember(labels, parts[:, k], ops.equal(learner, k))
 
     def active_learner(self, targets: Tensors) -> Tensor | None:
         if self.update == "all" or "learner" not in targets:

@@ -77,6 +77,13 @@ class LossWeighting(keras.layers.Layer):
         )
 
     def call(self, values: Tensors, step: Tensor) -> Tensor:
+        if set(values) != set(self.terms):
+            raise ValueError(
+                "An objective must return the terms that its `terms` name, "
+                f"{list(self.terms)}. Received: {list(values)}. Of several "
+                "losses `loss.term_values` gives all, `loss.per_example` "
+                "their sum; see `LossObjective`."
+            )
         return sum(
             self._weighted(name, value, step) for name, value in values.items()
         )

@@ -33,8 +33,9 @@ class MetricModel(keras.Model):
         backbone: From images to features; see `keras_dml.backbones.get`.
         head: From features to named outputs.
         objective: From named outputs and targets to named terms, (B,).
-        loss_weights: Weight of each term: a number (default 1), a
-            `LearningRateSchedule`, or "learned"; see `LossWeighting`.
+        loss_weights: Weight of each term: a number, a
+            `LearningRateSchedule`, or "learned"; see `LossWeighting`. By
+            default that which several losses have among each other, else 1.
         rate_multipliers: Learning-rate multiplier for every variable
             whose path matches a regular expression, the first match
             counts: `{"backbone": 0.1, "/loss/": 100.0}`. Variables that a
@@ -87,8 +88,11 @@ class MetricModel(keras.Model):
         self.ema_momentum = ema_momentum
         self.copy_statistics = copy_statistics
         self.momentum_encoder: MomentumEncoder | None = None
+        _check_terms(objective.terms)
         self.weighting = LossWeighting(
-            objective.terms, loss_weights, name="weighting"
+            objective.terms,
+            {**objective.term_weights, **(loss_weights or {})},
+            name="weighting",
         )
         self._build_parts()
         self.loss_tracker = keras.metrics.Mean(name="loss")
@@ -295,6 +299,16 @@ class MetricModel(keras.Model):
             if key != "name"
         }
         return cls(**{**config, **restored})
+
+
+def _check_terms(terms: tuple[str, ...]) -> None:
+    repeated = {name for name in terms if terms.count(name) > 1}
+    if repeated or "loss" in terms:
+        raise ValueError(
+            "Terms of an objective must have different names, none of them "
+            f'"loss", the name of their sum. Received: {list(terms)}. Give '
+            "the losses other names."
+        )
 
 
 def _check_view(view: View | None, backbone: keras.Model) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 
 from keras_dml.losses import MetricLoss
+from keras_dml.losses.base import METRIC
 from keras_dml.utils.serialization import SerializableLayer
 from keras_dml.utils.types import Shapes, Tensor, Tensors
 
@@ -45,6 +46,11 @@ class Objective(SerializableLayer):
     def call(self, outputs: Tensors, targets: Tensors) -> Tensors:
         raise NotImplementedError
 
+    @property
+    def term_weights(self) -> dict[str, Any]:
+        """Weights that terms have unless `loss_weights` says otherwise."""
+        return {}
+
     def active_learner(self, targets: Tensors) -> Tensor | None:
         """Which learner this step may update.
 
@@ -67,25 +73,46 @@ class LossObjective(Objective):
 
     The loss is saved and restored with the objective, and built for the
     whole embedding. Objectives on the parts of an ensemble call `build_parts`
-    in `build` instead, and use `part_values`.
+    in `build` instead, and use `part_terms`.
+
+    Several losses, a `WeightedSum`, are a term each in an objective that
+    calls `split_terms` in its constructor and returns what
+    `loss.term_values` or `part_terms` give. One that returns
+    `loss.per_example` as "metric" has their weighted sum.
 
     Args:
         loss: A loss of `keras_dml.losses`.
         **kwargs: As for `Objective`.
 
     Attributes:
+        loss_terms: Names of the loss's terms: "metric", or those of several
+            losses.
         loss: The loss as it was given.
         part_losses: That of each part, after `build_parts`.
         part_layers: What owns their variables, if they have any.
     """
 
-    terms: tuple[str, ...] = ("metric",)
+    terms: tuple[str, ...] = (METRIC,)
 
     def __init__(self, loss: MetricLoss, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.loss = loss
+        self.loss_terms = tuple(loss.term_weights)
         self.part_losses: list[MetricLoss] = []
         self.part_layers: list[keras.layers.Layer] = []
+
+    def split_terms(self) -> None:
+        """Puts the loss's terms where "metric" stands in `terms`."""
+        self.terms = tuple(
+            name
+            for term in self.terms
+            for name in (self.loss_terms if term == METRIC else (term,))
+        )
+
+    @property
+    def term_weights(self) -> dict[str, Any]:
+        weights = self.loss.term_weights
+        return {name: w for name, w in weights.items() if name in self.terms}
 
     def build(self, outputs_shape: Shapes) -> None:
         self.loss.build(self, outputs_shape["embedding"][-1])
@@ -110,17 +137,49 @@ class LossObjective(Objective):
             self.part_layers.append(owner)
             self.part_losses.append(copy)
 
-    def part_values(self, labels: Tensor, parts: Tensor) -> list[Tensor]:
-        """The loss of every part.
+    def part_terms(
+        self, labels: Tensor, parts: Tensor
+    ) -> dict[str, list[Tensor]]:
+        """The loss of every part, by term.
 
         Args:
             labels: As for `MetricLoss.per_example`.
             parts: (B, K, d) unit sub-embeddings.
 
         Returns:
-            K tensors, (B,).
+            K tensors, (B,), for each of `loss_terms`.
         """
-        return [
-            loss.per_example(labels, parts[:, k])
+        values = [
+            loss.term_values(labels, parts[:, k])
             for k, loss in enumerate(self.part_losses)
         ]
+        return {term: [x[term] for x in values] for term in self.loss_terms}
+
+    def after_step(self, outputs: Tensors, targets: Tensors) -> None:
+        if not self.loss.has_memory:
+            return
+        labels = gathered(targets["label"])
+        if not self.part_losses:
+            self.loss.remember(labels, remembered(outputs, "embedding"))
+        for k, loss in enumerate(self.part_losses):
+            loss.remember(labels, remembered(outputs, "parts")[:, k])
+
+
+def remembered(outputs: Tensors, name: str) -> Tensor:
+    """What memories keep of an output: all replicas' rows of it.
+
+    Where a momentum network has seen a second view, what that made of it.
+    """
+    return gathered(outputs.get(f"momentum_{name}", outputs[name]))
+
+
+def gathered(x: Tensor) -> Tensor:
+    """The rows of all replicas, in their order; on a single one `x`."""
+    if keras.backend.backend() != "tensorflow":
+        return x
+    import tensorflow as tf
+
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return x
+    return context.all_gather(tf.convert_to_tensor(x), axis=0)

@@ -1,7 +1,7 @@
 """Serialization: configs from constructors, and registration with Keras."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, Generic, Self, TypeVar
 
 import keras
@@ -30,9 +30,14 @@ class Serializable:
 
     def get_config(self) -> Config:
         """Every constructor argument, read from the attribute of its name."""
+        return self.serialized_arguments()
+
+    def serialized_arguments(self, without: Container[str] = ()) -> Config:
+        """The same, without those that are named."""
         return {
             name: _serialize(getattr(self, name))
             for name in parameters_of(type(self))
+            if name not in without
         }
 
     @classmethod
@@ -57,7 +62,10 @@ class SerializableLayer(Serializable, keras.layers.Layer):
 
 
 def parameters_of(cls: type[Serializable]) -> dict[str, inspect.Parameter]:
-    """The constructor arguments of a class and its bases, by name."""
+    """The constructor arguments of a class, and of its bases, by name.
+
+    A constructor without `**kwargs` takes none of its bases'.
+    """
     found: dict[str, inspect.Parameter] = {}
     for base in cls.__mro__:
         if issubclass(base, Serializable) and "__init__" in vars(base):
@@ -65,6 +73,8 @@ def parameters_of(cls: type[Serializable]) -> dict[str, inspect.Parameter]:
             for parameter in own:
                 if parameter.kind != parameter.VAR_KEYWORD:
                     found.setdefault(parameter.name, parameter)
+            if all(p.kind != p.VAR_KEYWORD for p in own):
+                break
     return found
 
 
@@ -123,6 +133,24 @@ class SerializableRegistry(Registry[Any], Generic[T]):
             check_known(f"argument of {self.kind} {name!r},", argument, known)
         made: T = make(**arguments)
         return made
+
+
+def check_saveable(owner: str, argument: str, value: Any) -> None:
+    """Raises `ValueError` for what Keras could save, but not find again."""
+    name = getattr(value, "__qualname__", type(value).__qualname__)
+    try:
+        if "<lambda>" in name:
+            raise ValueError("A lambda has no name.")
+        serialized = keras.saving.serialize_keras_object(value)
+        keras.saving.deserialize_keras_object(serialized)
+    except (TypeError, ValueError, AttributeError, ImportError) as error:
+        raise ValueError(
+            f"`{argument}` of {owner} is {name!r}, which Keras would not "
+            "find again when the model is loaded. Register it:\n\n"
+            "    @keras.saving.register_keras_serializable("
+            'package="my_package")\n\n'
+            f"on its definition, which must be no lambda. Received: {value!r}."
+        ) from error
 
 
 def _deserialized(cls: type[Serializable], config: Config) -> Config:

@@ -23,7 +23,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_dml import methods
+from keras_dml import losses, methods
 from keras_dml.backbones import small_convnet
 
 cpu = tf.config.list_physical_devices("CPU")[0]
@@ -54,6 +54,25 @@ def trained(loss, images, labels, weights=None):
     ]
     return change, history["loss"][0], initial
 
+
+memory = losses.CrossBatchMemory("contrastive", 40)
+with strategy.scope():
+    backbone = small_convnet((8, 8, 1), filters=(4,))
+    model = methods.baseline(backbone, embedding_dim=6, loss=memory)
+    halves = (images[:8], images[8:])
+    expected = [model(half, training=True).numpy() for half in halves]
+    model.compile("sgd", jit_compile=False)
+data = tf.data.Dataset.from_tensor_slices((images, {"label": labels}))
+model.fit(data.batch(16), verbose=0)
+np.savez(
+    f"{sys.argv[2]}/memory.npz",
+    labels=memory.queue.labels.numpy(),
+    embeddings=memory.queue.embeddings.numpy(),
+    count=memory.queue.count.numpy(),
+    updates=memory.updates.numpy(),
+    expected=np.concatenate(expected),
+    each=labels,
+)
 
 for name, loss in json.loads(sys.argv[1]).items():
     with strategy.scope():
@@ -110,3 +129,14 @@ def test_update_is_the_mean_of_the_replicas(folder, loss):
         np.testing.assert_allclose(both, mean, atol=1e-4 * scale + 1e-8)
         if scale > 1e-6:  # else there is nothing to tell apart
             assert np.abs(both - first).max() > 1e-3 * scale
+
+
+def test_a_memory_holds_the_batches_of_all_replicas(folder):
+    with np.load(folder / "memory.npz") as archive:
+        found = dict(archive)
+    assert found["count"] == 16
+    assert found["updates"] == 1
+    np.testing.assert_array_equal(found["labels"][:16], found["each"])
+    np.testing.assert_allclose(
+        found["embeddings"][:16], found["expected"], atol=1e-5
+    )

@@ -21,6 +21,7 @@ Deliberate differences, each with its own test below:
 - Ranked list: theirs adds 1e−5 to each weight in what it divides by.
 """
 
+import keras
 import numpy as np
 import pytest
 
@@ -455,3 +456,42 @@ def test_proxies(name, shape):
         radial = (gradients[1] * proxies).sum(axis=1, keepdims=True)
         gradients[1] = gradients[1] - radial * proxies
     compare(ours(mine, labels, x, proxies), (value, gradients))
+
+
+@pytest.mark.parametrize(
+    ("inner", "their_inner"),
+    [
+        (
+            losses.ContrastiveLoss(distance="euclidean"),
+            their_losses.ContrastiveLoss(),
+        ),
+        (losses.NTXentLoss(temperature=0.07), their_losses.NTXentLoss()),
+        (
+            losses.MultiSimilarityLoss(
+                mining="all", alpha=2.0, beta=50.0, threshold=0.5
+            ),
+            their_losses.MultiSimilarityLoss(alpha=2, beta=50, base=0.5),
+        ),
+    ],
+    ids=["contrastive", "nt_xent", "multi_similarity"],
+)
+def test_cross_batch_memory(inner, their_inner):
+    """Filling, full, and wrapped around. Theirs has no loss of the batch."""
+    dim, size = 8, 40
+    memory = losses.CrossBatchMemory(inner, size, batch=False)
+    memory.build(keras.layers.Layer(), dim)
+    their_memory = their_losses.CrossBatchMemory(their_inner, dim, size)
+    labels = np.arange(16) % 4
+    for step in range(5):
+        x = embeddings(labels, dim, seed=step)
+        ours_x, theirs_x = tf.constant(x), torch.tensor(x, requires_grad=True)
+        with tf.GradientTape() as tape:
+            tape.watch(ours_x)
+            value = memory(labels, ours_x)
+        memory.remember(labels, ours_x)
+        expected = their_memory(theirs_x, torch.tensor(labels))
+        expected.backward()
+        assert float(value) == pytest.approx(expected.item(), rel=1e-5)
+        np.testing.assert_allclose(
+            tape.gradient(value, ours_x), theirs_x.grad, atol=1e-5
+        )

@@ -61,6 +61,14 @@ class CompositionObjective(Objective):
             *(f"task_{name}" for name in tasks.terms),
         )
 
+    @property
+    def term_weights(self) -> dict[str, Any]:
+        of_tasks = self.tasks.term_weights.items()
+        return {
+            **self.metric.term_weights,
+            **{f"task_{name}": weight for name, weight in of_tasks},
+        }
+
     def build(self, outputs_shape: Shapes) -> None:
         self.metric.build(outputs_shape)
         if self.compositor is None:

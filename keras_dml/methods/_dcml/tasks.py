@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_dml.losses import MetricLoss
 from keras_dml.losses.variables import check_class_ids, nan_outside, take_rows
 from keras_dml.model.objective import LossObjective, Objective
 from keras_dml.utils.arguments import check_count
@@ -28,15 +29,20 @@ class SharedTask(LossObjective):
         targets: Dict with `"label"`, (B,).
 
     Returns:
-        `{"metric": (B,)}`, the sum over parts.
+        `{"metric": (B,)}`, the sum over parts; of several losses, each by
+        its name.
     """
+
+    def __init__(self, loss: MetricLoss, **kwargs: Any) -> None:
+        super().__init__(loss, **kwargs)
+        self.split_terms()
 
     def build(self, outputs_shape: Shapes) -> None:
         self.build_parts(outputs_shape, name="part")
 
     def call(self, outputs: Tensors, targets: Tensors) -> Tensors:
-        values = self.part_values(targets["label"], outputs["parts"])
-        return {"metric": sum(values)}
+        by_term = self.part_terms(targets["label"], outputs["parts"])
+        return {term: sum(values) for term, values in by_term.items()}
 
 
 @register
@@ -76,6 +82,14 @@ class SeparateTasks(Objective):
             for m, task in enumerate(self.objectives)
             for name in task.terms
         )
+
+    @property
+    def term_weights(self) -> dict[str, Any]:
+        return {
+            f"{m}_{name}": weight
+            for m, task in enumerate(self.objectives)
+            for name, weight in task.term_weights.items()
+        }
 
     def build(self, outputs_shape: Shapes) -> None:
         batch, parts, dim = outputs_shape["parts"]
@@ -158,6 +172,10 @@ class MetaClasses(Objective):
         self.num_meta_classes = num_meta_classes
         self.seed = seed
         self.terms = objective.terms
+
+    @property
+    def term_weights(self) -> dict[str, Any]:
+        return self.objective.term_weights
 
     def build(self, outputs_shape: Shapes) -> None:
         order = np.random.default_rng(self.seed).permutation(self.num_classes)

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_dml import backbones
 from keras_dml.losses.base import LossLike
+from keras_dml.losses.composite import scaled
 from keras_dml.losses.distances import l2_normalize
 from keras_dml.methods._diva.objective import DivaObjective
 from keras_dml.methods._diva.tasks import (
@@ -96,7 +97,7 @@ class TaskHead(Head):
 
 def term_weights(
     objective: DivaObjective, alpha: float, rho: float
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """The weight of every term in Eq. 7.
 
     With all four tasks, α = 0.3 and ρ = 1500 they are
@@ -109,9 +110,10 @@ def term_weights(
     Where the tasks' terms are 0.8, 2, 1 and 1, and each c is 0.001, the
     loss is 0.8 + 0.3 · (2 + 1 + 1) + 1500 · (−0.003) = −2.5.
     """
-    weights = {}
+    weights: dict[str, Any] = {}
     for i, task in enumerate(objective.tasks):
-        weights[task.name] = 1.0 if i == objective.main else alpha
+        factor = 1.0 if i == objective.main else alpha
+        weights |= scaled("diva", factor, task.term_weights)
     for layer in objective.decorrelations:
         weights[layer.name] = rho
     return weights

@@ -9,7 +9,7 @@ from keras_dml.layers import GradientReversal
 from keras_dml.losses.distances import l2_normalize
 from keras_dml.losses.regularizers import correlation
 from keras_dml.methods._diva.tasks import Task, main_task
-from keras_dml.model.objective import Objective
+from keras_dml.model.objective import Objective, gathered
 from keras_dml.utils.arguments import check_choice, check_count
 from keras_dml.utils.serialization import SerializableLayer, register
 from keras_dml.utils.types import Shape, Shapes, Tensor, Tensors
@@ -135,8 +135,17 @@ class DivaObjective(Objective):
             if decorrelate and i != self.main
         ]
         # A term has the name of the layer that computes it.
-        layers = (*self.tasks, *self.decorrelations)
-        self.terms = tuple(layer.name for layer in layers)
+        self.terms = (
+            *self.term_weights,
+            *(layer.name for layer in self.decorrelations),
+        )
+
+    @property
+    def term_weights(self) -> dict[str, Any]:
+        weights: dict[str, Any] = {}
+        for task in self.tasks:
+            weights |= task.term_weights
+        return weights
 
     def build(self, outputs_shape: Shapes) -> None:
         shape = (None, outputs_shape["parts"][-1])
@@ -146,14 +155,12 @@ class DivaObjective(Objective):
     def call(self, outputs: Tensors, targets: Tensors) -> Tensors:
         parts = outputs["parts"]
         keys = self._keys(outputs)
-        terms = {
-            task.name: task(
-                parts[:, i],
-                targets["label"],
-                keys[:, i] if task.needs_keys else None,
-            )
-            for i, task in enumerate(self.tasks)
-        }
+        terms: Tensors = {}
+        for i, task in enumerate(self.tasks):
+            seconds = keys[:, i] if task.needs_keys else None
+            values = task(parts[:, i], targets["label"], seconds)
+            is_dict = isinstance(values, dict)
+            terms |= values if is_dict else {task.name: values}
         # The embedding of the main task against that of each other one.
         others = [i for i in range(len(self.tasks)) if i != self.main]
         if self.decorrelate:
@@ -177,6 +184,8 @@ class DivaObjective(Objective):
         return keys
 
     def after_step(self, outputs: Tensors, targets: Tensors) -> None:
+        parts, labels = gathered(outputs["parts"]), gathered(targets["label"])
         for i, task in enumerate(self.tasks):
             if task.needs_keys:
                 task.after_step(outputs["momentum_parts"][:, i])
+            task.remember(parts[:, i], labels)

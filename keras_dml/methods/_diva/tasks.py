@@ -8,6 +8,7 @@ import numpy as np
 
 from keras_dml import losses
 from keras_dml.layers import EmbeddingQueue
+from keras_dml.losses.composite import joined
 from keras_dml.losses.mining import DistanceWeighted, Miner
 from keras_dml.methods._diva.mining import (
     IntraClass,
@@ -41,7 +42,7 @@ class Task(SerializableLayer):
             the same images, if `needs_keys`.
 
     Returns:
-        (B,) float32.
+        (B,) float32, or a dict with that for each of several terms.
 
     Attributes:
         needs_keys: Whether the task compares with a second view.
@@ -58,8 +59,16 @@ class Task(SerializableLayer):
     ) -> Tensor:
         raise NotImplementedError
 
+    @property
+    def term_weights(self) -> dict[str, Any]:
+        """The terms of the task, and their weights among each other."""
+        return {self.name: 1.0}
+
     def after_step(self, keys: Tensor) -> None:
         """Called after the update, if `needs_keys`."""
+
+    def remember(self, embeddings: Tensor, labels: Tensor) -> None:
+        """Called after the update, with what the step has trained on."""
 
     def compute_output_shape(self, embeddings_shape: Shape) -> Shape:
         return (embeddings_shape[0],)
@@ -68,6 +77,8 @@ class Task(SerializableLayer):
 @register
 class LossTask(Task):
     """A metric loss as a task, which owns the variables of the loss.
+
+    Of several losses, each is a term, by its name after the task's.
 
     Args:
         loss: As for `baseline`.
@@ -78,13 +89,21 @@ class LossTask(Task):
         super().__init__(**kwargs)
         self.loss = losses.get(loss)
 
+    @property
+    def term_weights(self) -> dict[str, Any]:
+        return joined(self.name, self.loss.term_weights)
+
     def build(self, embeddings_shape: Shape) -> None:
         self.loss.build(self, embeddings_shape[-1])
 
     def call(
         self, embeddings: Tensor, labels: Tensor, keys: Tensor | None = None
     ) -> Tensor:
-        return self.loss.per_example(labels, embeddings)
+        values = self.loss.term_values(labels, embeddings)
+        return joined(self.name, values)
+
+    def remember(self, embeddings: Tensor, labels: Tensor) -> None:
+        self.loss.remember(labels, embeddings)
 
 
 @register
@@ -185,15 +204,27 @@ def diva_tasks(
         elif kind == "discriminative":
             tasks.append(LossTask(losses.get(loss).copy(), name=name))
         else:
-            base = losses.get(auxiliary)
-            mining = _mining(kind, shared, base)
-            tasks.append(LossTask(base.copy(mining=mining), name=name))
+            base = _with_triplets(kind, shared, losses.get(auxiliary))
+            tasks.append(LossTask(base, name=name))
     return tasks
 
 
 def main_task(names: Sequence[str]) -> int:
     """Which task the others support: "discriminative", or the first."""
     return names.index("discriminative") if "discriminative" in names else 0
+
+
+def _with_triplets(
+    kind: str, shared: str, loss: losses.MetricLoss
+) -> losses.MetricLoss:
+    """A copy of a loss, or of each of several, with a task's own triplets."""
+    if not isinstance(loss, losses.WeightedSum):
+        return loss.copy(mining=_mining(kind, shared, loss))
+    copies = {
+        name: _with_triplets(kind, shared, part)
+        for name, part in loss.losses.items()
+    }
+    return losses.WeightedSum(copies, loss.weights)
 
 
 def _mining(kind: str, shared: str, loss: losses.MetricLoss) -> Miner:

@@ -1,0 +1,217 @@
+"""CrossBatchMemory: any loss on pairs, against embeddings of past batches."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_dml.layers.memory import EmbeddingQueue
+from keras_dml.losses.base import METRIC, LossLike, get
+from keras_dml.losses.composite import COMPOSITES, CompositeLoss
+from keras_dml.losses.variables import (
+    check_not_built,
+    not_built_error,
+    scope_of,
+)
+from keras_dml.utils.arguments import check_count, check_positive
+from keras_dml.utils.types import Tensor, Tensors
+
+_OTHERS = ("ref_labels", "ref_embeddings", "pair_weights", "mask")
+
+
+@COMPOSITES.register("cross_batch_memory")
+class CrossBatchMemory(CompositeLoss):
+    """Cross-batch memory: a loss on pairs, against past batches as well.
+
+    Also known as XBM.
+
+    A queue keeps the last `size` embeddings that training has seen, as
+    they were then. The loss compares each example of the batch with all
+    of them, which gives small batches many more negatives, at the cost of
+    one more (B, `size`) comparison. It works as long as embeddings of the
+    same image change slowly from step to step, hence the warm-up.
+
+    Terms are "memory", and "batch" where the batch is also compared with
+    itself; of several losses, each by its name after these.
+
+    The memory belongs to the objective that builds the loss, and is saved
+    with the model: `fit` goes on where it was. Evaluation does not change
+    it. Each learner of an ensemble has its own.
+
+    Args:
+        loss: A loss on pairs or triplets, as for `losses.get`. It may own
+            variables, such as β.
+        size: Embeddings held, N; a share of the training set is typical.
+        memory_weight: Weight of the term "memory", unless `loss_weights`
+            has one.
+        batch: Whether the loss of the batch with itself is a term too.
+        warm_up: Updates before the memory is filled and used; until then
+            the loss is that of the batch with itself.
+        name: Name of the instance.
+
+    Raises:
+        ValueError: If `size` or `memory_weight` is not positive, if the
+            loss is one on proxies or a function, or if labels are no class
+            ids.
+        RuntimeError: When called before `build`.
+
+    Requirements:
+        Labels are class ids, (B,): the memory keeps one for each
+        embedding. With several replicas, `MetricModel` has every replica
+        remember the batches of all.
+
+    Deviations:
+        - The batch counts as remembered when it is compared, as in the
+          paper, and an example is not compared with itself. The paper
+          has the loss against the memory alone, which is `batch=False`;
+          its released code adds the loss of the batch, as here.
+        - The released code starts after 1,000 updates; here `warm_up` is
+          0 unless it is given.
+        - A model with a momentum network, `ema_momentum`, remembers that
+          network's embeddings of the second view.
+
+    Reference:
+        Wang et al., "Cross-Batch Memory for Embedding Learning", CVPR 2020,
+        Algorithm 1, https://arxiv.org/abs/1912.06798.
+
+    Example:
+        ```python
+        loss = CrossBatchMemory("contrastive", size=4096, warm_up=1000)
+        model = keras_dml.methods.baseline(backbone, loss=loss)
+        ```
+    """
+
+    def __init__(
+        self,
+        loss: LossLike,
+        size: int,
+        memory_weight: float = 1.0,
+        batch: bool = True,
+        warm_up: int = 0,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(name=name)
+        owner = type(self).__name__
+        self.loss = get(loss)
+        self.size = check_count(owner, "size", size)
+        self.memory_weight = check_positive(
+            owner, "memory_weight", memory_weight
+        )
+        self.batch = batch
+        self.warm_up = check_count(owner, "warm_up", warm_up, least=0)
+        self.queue: EmbeddingQueue | None = None
+        if self.loss.has_memory or not self.loss.takes_references:
+            raise ValueError(
+                "`loss` of CrossBatchMemory must compare pairs of examples, "
+                "those of the batch with others. Received: "
+                f"{type(self.loss).__name__}, which takes no references. Use "
+                "a loss on pairs or triplets; several losses may stand beside "
+                'a memory: `{"proxy_anchor": ..., "memory": '
+                '{"name": "cross_batch_memory", ...}}`.'
+            )
+
+    @property
+    def owns_variables(self) -> bool:
+        return True
+
+    @property
+    def has_memory(self) -> bool:
+        return True
+
+    @property
+    def term_weights(self) -> dict[str, Any]:
+        inner = self.loss.term_weights
+        weights: dict[str, Any] = {}
+        if self.batch or self.warm_up:
+            weights |= _prefixed("batch", inner)
+        memory = _prefixed("memory", inner)
+        if self.memory_weight == 1:
+            return weights | memory
+        return weights | {
+            term: weight * self.memory_weight for term, weight in memory.items()
+        }
+
+    def build(self, owner: keras.layers.Layer, embedding_dim: int) -> None:
+        check_not_built(type(self).__name__, self.queue is not None)
+        self.loss.build(owner, embedding_dim)
+        with scope_of(owner):
+            self.queue = EmbeddingQueue(self.size, embedding_dim, name="queue")
+            self.updates = self.queue.add_weight(
+                shape=(),
+                initializer="zeros",
+                dtype="int32",
+                trainable=False,
+                aggregation="only_first_replica",
+                name="updates",
+            )
+        setattr(owner, f"{self.name}_queue", self.queue)
+
+    def term_values(
+        self, labels: Tensor, embeddings: Tensor, **kwargs: Any
+    ) -> Tensors:
+        self._check_call(labels, kwargs)
+        labels = ops.cast(labels, "int64")
+        values: Tensors = {}
+        is_on = ops.convert_to_tensor(self.updates) >= self.warm_up
+        if self.batch or self.warm_up:
+            of_batch = self.loss.term_values(labels, embeddings)
+            if not self.batch:
+                of_batch = _only(ops.logical_not(is_on), of_batch)
+            values |= _prefixed("batch", of_batch)
+        held = self._queue().after(ops.stop_gradient(embeddings), labels)
+        rows = ops.arange(ops.shape(embeddings)[0])
+        is_other = ops.not_equal(rows[:, None], held.rows[None, :])
+        of_memory = self.loss.term_values(
+            labels,
+            embeddings,
+            ref_labels=held.labels,
+            ref_embeddings=held.embeddings,
+            mask=ops.logical_and(held.filled[None, :], is_other),
+        )
+        if self.warm_up:
+            of_memory = _only(is_on, of_memory)
+        return values | _prefixed("memory", of_memory)
+
+    def remember(
+        self, labels: Tensor, embeddings: Tensor, when: Tensor | None = None
+    ) -> None:
+        counts = ops.ones((), "bool") if when is None else when
+        is_on = ops.convert_to_tensor(self.updates) >= self.warm_up
+        self._queue().enqueue(
+            embeddings, labels, when=ops.logical_and(is_on, counts)
+        )
+        self.updates.assign_add(ops.cast(counts, "int32"))
+
+    def _queue(self) -> EmbeddingQueue:
+        if self.queue is None:
+            name = type(self).__name__
+            code = f"{name}({self.loss.name!r}, size={self.size})"
+            raise not_built_error(name, code)
+        return self.queue
+
+    def _check_call(self, labels: Tensor, others: dict[str, Any]) -> None:
+        self._queue()
+        given = [name for name in _OTHERS if others.get(name) is not None]
+        if given:
+            raise ValueError(
+                "CrossBatchMemory brings its own references, and cannot be "
+                f"combined with {given}. Received: values for these. Use "
+                "the loss without memory."
+            )
+        if len(labels.shape) != 1:
+            raise ValueError(
+                "CrossBatchMemory keeps a class id for each embedding, and "
+                "a relation matrix does not tell. Received: labels of shape "
+                f"{tuple(labels.shape)}. Pass (B,) class ids."
+            )
+
+
+def _prefixed(name: str, terms: dict[str, Any]) -> dict[str, Any]:
+    """Terms of the inner loss, which itself has one or several."""
+    if list(terms) == [METRIC]:
+        return {name: terms[METRIC]}
+    return {f"{name}_{term}": value for term, value in terms.items()}
+
+
+def _only(when: Tensor, values: Tensors) -> Tensors:
+    return {name: ops.where(when, x, 0.0) for name, x in values.items()}

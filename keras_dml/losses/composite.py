@@ -1,0 +1,120 @@
+"""CompositeLoss: base of the losses made of other losses."""
+
+import numbers
+from typing import Any
+
+from keras import ops
+from keras.optimizers import schedules
+
+from keras_dml.losses.base import MetricLoss
+from keras_dml.losses.pairs import PairWeights
+from keras_dml.utils.serialization import SerializableRegistry
+from keras_dml.utils.types import Tensor, Tensors
+
+COMPOSITES: SerializableRegistry[MetricLoss] = SerializableRegistry(
+    "loss", MetricLoss
+)
+"""Losses made of other losses, by the name that `get` and recipes take."""
+
+
+class CompositeLoss(MetricLoss):
+    """Base of the losses with several terms, each made of other losses.
+
+    A subclass implements `term_values` and `term_weights`. Objectives log
+    and weight each term under its own name; called as any other loss, it
+    is the weighted sum.
+
+    Args:
+        name: Name of the instance.
+    """
+
+    def __init__(self, name: str | None = None) -> None:
+        super().__init__(name=name)
+
+    @property
+    def term_weights(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def term_values(
+        self, labels: Tensor, embeddings: Tensor, **kwargs: Any
+    ) -> Tensors:
+        raise NotImplementedError
+
+    def per_example(
+        self,
+        labels: Tensor,
+        embeddings: Tensor,
+        ref_labels: Tensor | None = None,
+        ref_embeddings: Tensor | None = None,
+        pair_weights: PairWeights | None = None,
+        mask: Tensor | None = None,
+    ) -> Tensor:
+        """The weighted sum of all terms, (B,); see `MetricLoss`."""
+        weights = self.term_weights
+        for term, weight in weights.items():
+            check_number(type(self).__name__, term, weight)
+        values = self.term_values(
+            labels,
+            embeddings,
+            ref_labels=ref_labels,
+            ref_embeddings=ref_embeddings,
+            pair_weights=pair_weights,
+            mask=mask,
+        )
+        total = ops.zeros_like(next(iter(values.values())))
+        for term, value in values.items():
+            total += weights[term] * value
+        return total
+
+
+def joined(name: str, terms: dict[str, Any]) -> dict[str, Any]:
+    """Terms of the loss that is called `name` in a composite of losses.
+
+    The only term of a loss takes its name; several put it before theirs.
+    """
+    if len(terms) == 1:
+        return {name: next(iter(terms.values()))}
+    return {f"{name}_{term}": value for term, value in terms.items()}
+
+
+def is_number(weight: Any) -> bool:
+    """Whether a weight is a number, and no truth value."""
+    return isinstance(weight, numbers.Real) and not isinstance(weight, bool)
+
+
+def is_weight(value: Any) -> bool:
+    """Whether something can weight a term; see `LossWeighting`."""
+    is_schedule = isinstance(value, schedules.LearningRateSchedule)
+    return is_number(value) or is_schedule or value == "learned"
+
+
+def check_number(owner: str, term: str, weight: Any) -> None:
+    """Raises `ValueError` for a weight that only a model can apply."""
+    if not is_number(weight):
+        raise ValueError(
+            f"The weight of {term!r} in {owner} changes while training, "
+            "which only a MetricModel can do, whose objective returns "
+            f"`loss.term_values(...)`. Received: {weight!r}. Use a number, "
+            "or train by `keras_dml.methods`."
+        )
+
+
+def scaled(owner: str, weight: Any, terms: dict[str, Any]) -> dict[str, Any]:
+    """The weights of terms, each times `weight`.
+
+    Raises:
+        ValueError: If that cannot be said by one weight a term.
+    """
+    if list(terms.values()) == [1.0]:  # It may be a schedule.
+        return dict.fromkeys(terms, weight)
+    if is_number(weight):
+        if weight == 1:
+            return terms
+        if all(is_number(value) for value in terms.values()):
+            return {term: weight * value for term, value in terms.items()}
+    raise ValueError(
+        f"A weight in {owner} that is not a number must be that of a loss "
+        "with a single term of weight 1, and a weight within a weighted "
+        f"loss must be a number. Received: {weight!r} for a loss with the "
+        f"weights {terms}. Weight its terms by `loss_weights` of the model."
+    )

@@ -1,0 +1,99 @@
+"""Functions and losses of Keras as metric losses."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_dml import losses
+from keras_dml.losses import FunctionLoss
+from tests.losses.oracle import LABELS, batch, value_and_gradient
+
+LABEL = np.array(LABELS["balanced"])
+X = batch(LABELS["balanced"]).astype("float32")
+register = keras.saving.register_keras_serializable(package="test_function")
+
+
+@register
+def spread(labels, embeddings):
+    return ops.sum(ops.square(embeddings), axis=1) * (
+        ops.cast(labels, "float32") + 1.0
+    )
+
+
+def unregistered(labels, embeddings):
+    return ops.mean(spread(labels, embeddings))
+
+
+@register
+class Spread(keras.losses.Loss):
+    def call(self, y_true, y_pred):
+        return spread(y_true, y_pred)
+
+
+EXPECTED = np.square(X).sum(1) * (LABEL + 1.0)
+
+
+@pytest.mark.parametrize(
+    "given", [spread, unregistered, Spread()], ids=["rows", "scalar", "keras"]
+)
+def test_value_and_gradient(given) -> None:
+    loss = losses.get(given)
+    assert isinstance(loss, FunctionLoss)
+    values, gradient = value_and_gradient(loss, LABEL, X)
+    assert values.mean() == pytest.approx(EXPECTED.mean(), rel=1e-5)
+    np.testing.assert_allclose(
+        gradient, 2 * X * (LABEL + 1.0)[:, None] / len(X), rtol=1e-4
+    )
+    if given is not unregistered:
+        np.testing.assert_allclose(values, EXPECTED, rtol=1e-5)
+    assert float(loss(LABEL, X)) == pytest.approx(EXPECTED.mean(), rel=1e-5)
+
+
+def test_a_sum_of_keras_stays_a_sum() -> None:
+    loss = losses.get(Spread(reduction="sum"))
+    assert float(loss(LABEL, X)) == pytest.approx(EXPECTED.sum(), rel=1e-5)
+
+
+@pytest.mark.parametrize("given", [spread, Spread(name="mine")])
+def test_registered_ones_are_saved(given) -> None:
+    loss = losses.get({"mine": {"loss": given, "weight": 0.5}, "triplet": 1.0})
+    config = keras.saving.serialize_keras_object(loss)
+    again = keras.saving.deserialize_keras_object(config)
+    value = float(again.losses["mine"](LABEL, X))
+    assert value == pytest.approx(EXPECTED.mean(), rel=1e-5)
+    assert losses.get(given).copy().get_config() == (
+        losses.get(given).get_config()
+    )
+
+
+@pytest.mark.parametrize(
+    "given", [unregistered, lambda labels, x: ops.sum(x)], ids=["def", "lambda"]
+)
+def test_others_say_so_when_they_are_saved(given) -> None:
+    loss = losses.get(given)
+    assert loss.copy().function is given  # Learners may each have one.
+    with pytest.raises(ValueError, match="register_keras_serializable"):
+        keras.saving.serialize_keras_object(loss)
+
+
+def test_what_a_function_cannot_do() -> None:
+    loss = losses.get(spread)
+    with pytest.raises(ValueError, match="neither references nor weights"):
+        loss.per_example(LABEL, X, LABEL, X)
+    wrong = losses.get(lambda labels, x: x)
+    with pytest.raises(ValueError, match=r"value for each example.*\(9, 5\)"):
+        wrong.per_example(LABEL, X)
+    with pytest.raises(ValueError, match="`function` of FunctionLoss must be"):
+        FunctionLoss(3)
+
+
+def test_a_function_is_named_with_its_module(tmp_path, monkeypatch) -> None:
+    (tmp_path / "module_with_a_function.py").write_text(
+        "def pull(labels, embeddings):\n    return embeddings[:, 0]\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    loss = losses.get("module_with_a_function:pull")
+    np.testing.assert_array_equal(loss.per_example(LABEL, X), X[:, 0])
+    with pytest.raises(ValueError, match="no loss 'push'"):
+        losses.get("module_with_a_function:push")
