@@ -13,7 +13,7 @@ from keras_dml.backbones._googlenet import googlenet
 from keras_dml.backbones._small_convnet import small_convnet
 from keras_dml.backbones._torchvision_googlenet import torchvision_googlenet
 from keras_dml.backbones.networks import BACKBONES, network
-from keras_dml.backbones.splitting import with_preprocessing
+from keras_dml.backbones.preprocessing import with_preprocessing
 from keras_dml.utils.registry import attributes, import_modules
 
 import_modules(__name__)

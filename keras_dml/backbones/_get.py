@@ -84,8 +84,12 @@ def get(
         check_count(
             "backbones.get", "num_prefix_tokens", num_prefix_tokens, least=0
         )
-    model = _functional(_find(backbone, input_shape, weights), input_shape)
-    model = single_output(model, output, num_prefix_tokens)
+    if isinstance(backbone, str) and presets.is_preset(backbone):
+        _check_weights(weights, backbone, ())
+        model = presets.build(backbone, input_shape, output, num_prefix_tokens)
+    else:
+        model = _functional(_find(backbone, input_shape, weights), input_shape)
+        model = single_output(model, output, num_prefix_tokens)
     _check(model, backbone)
     if input_shape and _shapes(model) != _as_shapes(input_shape, model):
         model = _with_input_shape(model, input_shape)
@@ -116,12 +120,8 @@ def _find(
 ) -> keras.Model:
     name = backbone.lower() if isinstance(backbone, str) else ""
     networks = applications.networks()
-    if weights is not None and name not in (*with_weights(), *networks):
-        raise ValueError(
-            "`weights` is for backbones of keras.applications and for "
-            f"{with_weights()}. Received: weights={weights!r} with "
-            f"{_describe(backbone)}. Leave it out."
-        )
+    if name not in networks:
+        _check_weights(weights, backbone, with_weights())
     if name in BACKBONES:
         build = BACKBONES[name].value
         model = build() if input_shape is None else build(input_shape)
@@ -130,8 +130,6 @@ def _find(
         return model
     if name in networks:
         return applications.build(name, input_shape, weights)
-    if isinstance(backbone, str) and presets.is_preset(backbone):
-        return presets.build(backbone, input_shape)
     if isinstance(backbone, keras.Model):
         return backbone
     if not isinstance(backbone, str | os.PathLike):
@@ -141,6 +139,18 @@ def _find(
             "keras.Sequential."
         )
     return _load(os.fspath(backbone))
+
+
+def _check_weights(
+    weights: str | None, backbone: Any, known: tuple[str, ...]
+) -> None:
+    name = backbone.lower() if isinstance(backbone, str) else ""
+    if weights is not None and name not in known:
+        raise ValueError(
+            "`weights` is for backbones of keras.applications and for "
+            f"{with_weights()}. Received: weights={weights!r} with "
+            f"{_describe(backbone)}. Leave it out."
+        )
 
 
 def _load(path: str) -> keras.Model:

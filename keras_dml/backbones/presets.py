@@ -1,12 +1,20 @@
 """Backbones of KerasHub and KerasCV, by the names of their presets."""
 
+import importlib
+import json
 import os
 import re
 from typing import Any
 
 import keras
 
-from keras_dml.backbones.splitting import with_preprocessing
+from keras_dml.backbones.preprocessing import with_preprocessing
+from keras_dml.backbones.tokens import (
+    POOLED,
+    SEQUENCE,
+    image_shape,
+    single_output,
+)
 from keras_dml.utils.arguments import import_extra
 
 HUB = "keras_hub:"
@@ -20,24 +28,38 @@ def is_preset(name: str) -> bool:
 
 
 def build(
-    name: str, input_shape: tuple[int, int, int] | None = None
+    name: str,
+    input_shape: Any = None,
+    output: str | None = None,
+    num_prefix_tokens: int | None = None,
 ) -> keras.Model:
     """A backbone of KerasHub or KerasCV with the weights of a preset.
 
     Args:
         name: "keras_hub:" or "keras_cv:" and the name of a preset of that
             library, its handle, or a folder that holds one. A handle alone
-            ("hf://timm/resnet50.tv_in1k") is KerasHub's.
+            ("hf://timm/resnet50.tv_in1k") is KerasHub's. Of a pair of
+            towers, such as CLIP, the image's is taken.
         input_shape: (H, W, 3); by default what the preset has.
+        output: As for `get`. The image towers of CLIP and SigLIP have
+            "sequence_output", the tokens, and "pooled_output", which is
+            what is compared with texts.
+        num_prefix_tokens: As for `get`.
 
     Returns:
-        A functional model, as of `get`. Preprocessing is its first layer.
+        A functional model, as of `get`. Preprocessing of images is its
+        first layer; encoders of texts take the dict of their preprocessor.
     """
     preset = name.removeprefix(HUB).removeprefix(CV)
     if name.startswith(CV):
         model = _of_keras_cv(preset, name)
+        model = single_output(model, output, num_prefix_tokens)
     else:
-        model = _of_keras_hub(preset, name, input_shape)
+        found = _of_keras_hub(preset, name, input_shape)
+        model = single_output(found, output, num_prefix_tokens)
+        if image_shape(model):
+            layer = _preprocessing(preset, name)
+            model = with_preprocessing(model, layer, input_shape)
     # As the preset is called, and not "res_net_backbone_3".
     model.name = re.sub(r"\W+", "_", os.path.basename(preset.rstrip("/")))
     return model
@@ -46,14 +68,100 @@ def build(
 def _of_keras_hub(
     preset: str, name: str, input_shape: tuple[int, int, int] | None
 ) -> keras.Model:
+    """The encoder of a preset, or its image tower, as KerasHub has it."""
     hub = import_extra(f"backbone={name!r}", "keras_hub", "keras-hub")
-    backbone = _load(hub.models.Backbone, preset, name)
-    converter, cause = None, None
+    model = _load(hub.models.Backbone, preset, name)
+    if hasattr(model, "vision_encoder"):
+        own = model.vision_encoder.image_shape
+        _check_size(name, own, input_shape)
+        return _image_tower(model)
+    own = getattr(model, "image_shape", None)
+    other = input_shape is not None and tuple(input_shape) != tuple(own or ())
+    if other and own and None not in own:
+        # Transformers are made for one size; some can be made for another.
+        try:
+            model = hub.models.Backbone.from_preset(
+                preset, image_shape=input_shape
+            )
+        except Exception as error:
+            _check_size(name, own, input_shape, error)
+            raise
+    config = model.get_config() if hasattr(model, "use_mask_token") else {}
+    return _of_this_size(model, config) if config else model
+
+
+def _of_this_size(model: Any, config: dict[str, Any]) -> keras.Model:
+    """A DINO that is trained here, at its size, and not pretrained.
+
+    Saved, KerasHub's would resize trained positions to the size of
+    pretraining and, loaded, back: not to what they were. So they do not
+    train. And it has a token for masked patches, which nothing trains.
+    """
+    config = {**config, "use_mask_token": False}
+    if "position_embedding_shape" in config:
+        config["position_embedding_shape"] = tuple(model.image_shape)
+    again: keras.Model = type(model).from_config(config)
+    weights = [v for v in model.weights if v.name != "mask_token"]
+    positions = [v for v in weights if v.name.startswith("interpolated_")]
+    for v in again.weights:
+        # KerasHub saves trained ones only if their sum has become smaller.
+        if v.name.startswith("interpolated_"):
+            v.trainable = False
+    again.set_weights(
+        [
+            (positions[0] if v.name == "position_embeddings" else v).numpy()
+            for v in weights
+        ]
+    )
+    return again
+
+
+def _check_size(
+    name: str, own: Any, given: Any, cause: Exception | None = None
+) -> None:
+    if given is not None and tuple(given) != tuple(own):
+        raise ValueError(
+            f"`input_shape` of backbone={name!r} must be {tuple(own)}, for "
+            "which it has learned where patches are. Received: input_shape="
+            f"{tuple(given)}. Leave it out, or use a DINO or a convolutional "
+            "network, which take any size."
+        ) from cause
+
+
+def _image_tower(model: Any) -> keras.Model:
+    """The image tower of CLIP, SigLIP and the like, with both outputs."""
+    tower = model.vision_encoder
+    images, sequence = tower.inputs[0], tower.outputs[0]
+    if len(sequence.shape) == 2:
+        # SigLIP's ends with a pooling that is learned, after the tokens.
+        # It says of them that they are one more than they are.
+        tokens = tower.post_layer_norm.output
+        patches = (images.shape[1] // tower.patch_size) ** 2
+        outputs = {SEQUENCE: tokens[:, :patches], POOLED: sequence}
+        return _tower(images, outputs, tower)
+    pooled = model.vision_projection(model.vision_pooler(sequence))
+    return _tower(images, {SEQUENCE: sequence, POOLED: pooled}, tower)
+
+
+def _tower(images: Any, outputs: dict[str, Any], tower: Any) -> keras.Model:
+    model = keras.Model(images, outputs, name=tower.name)
+    model.patch_size = tower.patch_size
+    return model
+
+
+def _preprocessing(preset: str, name: str) -> keras.layers.Layer:
+    """The layer from pixels to what a preset of KerasHub takes."""
+    hub = import_extra(f"backbone={name!r}", "keras_hub", "keras-hub")
+    numbers, cause = None, None
     try:
         converter = hub.layers.ImageConverter.from_preset(preset)
+        if converter is not None:
+            numbers = converter.scale, converter.offset
+        elif preset.startswith("hf://"):
+            numbers = _of_hugging_face(preset.removeprefix("hf://"))
     except Exception as error:
         cause = error
-    if converter is None:
+    if numbers is None:
         raise ValueError(
             "A preset of KerasHub must say how its images are preprocessed. "
             f"Received: backbone={name!r}, which holds no image converter. "
@@ -61,15 +169,30 @@ def _of_keras_hub(
             "the model yourself and use `backbones.with_preprocessing(model, "
             "layer)`."
         ) from cause
-    scale, offset = converter.scale, converter.offset
-    rescaling = keras.layers.Rescaling(
+    scale, offset = numbers
+    return keras.layers.Rescaling(
         1.0 if scale is None else scale,
         0.0 if offset is None else offset,
         # Half precision would round the pixels.
         dtype="float32",
         name="preprocessing",
     )
-    return with_preprocessing(backbone, rescaling, input_shape)
+
+
+def _of_hugging_face(repository: str) -> tuple[list[float], list[float]]:
+    """Scale and offset of a checkpoint of transformers.
+
+    KerasHub converts the weights of such a checkpoint and not what it says
+    of its images.
+    """
+    download = importlib.import_module("huggingface_hub").hf_hub_download
+    path = download(repository, "preprocessor_config.json")
+    with open(path, encoding="utf-8") as file:
+        config = json.load(file)
+    factor = config.get("rescale_factor", 1 / 255)
+    deviations = config["image_std"]
+    pairs = zip(config["image_mean"], deviations, strict=True)
+    return [factor / s for s in deviations], [-m / s for m, s in pairs]
 
 
 def _of_keras_cv(preset: str, name: str) -> keras.Model:

@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_dml.backbones.splitting import cut_points
 from keras_dml.layers import TokenMask
 from keras_dml.utils.registry import check_known
 from keras_dml.utils.types import Shape
@@ -26,12 +27,17 @@ def single_output(
 
     Returns:
         The model itself where nothing is to be done; else one that shares
-        its layers.
+        its layers. A model of a class of its own, whose layers cannot be
+        told from its blocks, becomes one layer: its class knows how to
+        save it, and its layers may not.
 
     Raises:
         ValueError: If there is no such output, or if tokens are counted
             in an output without.
     """
+    patch_size = getattr(model, "patch_size", None)
+    if _is_whole(model):
+        model = _as_layer(model)
     features = _chosen(model, output)
     is_sequence = len(features.shape) == 3
     if num_prefix_tokens is not None and not is_sequence:
@@ -43,7 +49,7 @@ def single_output(
         )
     marked = features
     if is_sequence:
-        marked = _with_mask(model, features, num_prefix_tokens)
+        marked = _with_mask(model, features, num_prefix_tokens, patch_size)
     if isinstance(model, keras.Sequential):
         inputs, is_dict = model.inputs[0], False
     else:
@@ -78,6 +84,21 @@ def patch_grid(
         if not rest and height % h == 0 and height // h * w == width:
             return h, w
     return None
+
+
+def _is_whole(model: keras.Model) -> bool:
+    """Whether a model has a class of its own, and too few blocks to cut."""
+    own = not type(model).__module__.startswith("keras.")
+    ranks = [len(x.shape) for x in model.outputs]
+    return own and ranks == [3] and len(cut_points(model)) < 2
+
+
+def _as_layer(model: keras.Model) -> keras.Model:
+    inputs = keras.tree.map_structure(
+        lambda x: keras.Input(batch_shape=x.shape, dtype=x.dtype, name=x.name),
+        model.input,
+    )
+    return keras.Model(inputs, model(inputs), name=model.name)
 
 
 def _chosen(model: keras.Model, output: str | None) -> keras.KerasTensor:
@@ -117,6 +138,7 @@ def _with_mask(
     model: keras.Model,
     tokens: keras.KerasTensor,
     num_prefix_tokens: int | None,
+    patches: int | tuple[int, int] | None,
 ) -> keras.KerasTensor:
     if num_prefix_tokens is None and any(
         isinstance(layer, TokenMask) for layer in model.layers
@@ -125,7 +147,6 @@ def _with_mask(
     image = image_shape(model)
     count = tokens.shape[1]
     grid = None
-    patches = getattr(model, "patch_size", None)
     if num_prefix_tokens is None and image and patches and count:
         # KerasHub's: what is not a patch stands in front.
         sides = (patches, patches) if isinstance(patches, int) else patches
