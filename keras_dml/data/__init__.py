@@ -7,6 +7,7 @@ its loader is `keras_dml.data.<name>` all the same.
 from typing import TYPE_CHECKING
 
 from keras_dml.data._check import Findings, check
+from keras_dml.data._from_dataset import from_dataset
 from keras_dml.data._glyphs import glyphs
 from keras_dml.data._pipeline import eval_batches, pipeline
 from keras_dml.data._table import table
@@ -17,6 +18,7 @@ from keras_dml.data.examples import Examples, concatenate
 from keras_dml.data.folder import image_folder, image_folder_splits
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.pictures import preview
+from keras_dml.data.records import load_examples
 from keras_dml.data.samplers import (
     ClassBalanced,
     ClusterSampler,
@@ -60,11 +62,13 @@ __all__ = [
     "cub200",
     "dataset",
     "eval_batches",
+    "from_dataset",
     "glyphs",
     "holdout_classes",
     "image_folder",
     "image_folder_splits",
     "inshop",
+    "load_examples",
     "pipeline",
     "preview",
     "sop",

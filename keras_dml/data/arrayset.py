@@ -81,6 +81,16 @@ class ArraySet(Examples):
         }
         self._set(columns, About.of(labels, names, ids, "ArraySet"))
 
+    @classmethod
+    def of_columns(
+        cls, columns: Mapping[str, Column], about: About
+    ) -> "ArraySet":
+        """A set of columns that are known to be as they should."""
+        made = cls.__new__(cls)
+        again = About.of(about.labels, about.names, about.ids, cls.__name__)
+        made._set(dict(columns), again)
+        return made
+
     def _set(self, columns: dict[str, Column], about: About) -> None:
         counts = {name: len(column) for name, column in columns.items()}
         if len(set(counts.values())) != 1:
@@ -118,7 +128,7 @@ class ArraySet(Examples):
         columns = dict(self.columns)
         if rows is not None:
             columns = {name: x.at(rows) for name, x in columns.items()}
-        return _made(columns, about)
+        return self.of_columns(columns, about)
 
     @classmethod
     def _joined(cls, sets: Sequence["ArraySet"], about: About) -> "ArraySet":
@@ -133,7 +143,7 @@ class ArraySet(Examples):
             name: joined([part.columns[name] for part in sets])
             for name in sets[0].columns
         }
-        return _made(columns, about)
+        return cls.of_columns(columns, about)
 
     def _kind(self) -> dict[str, Any]:
         """Shape and type of an example, by name."""
@@ -146,11 +156,3 @@ class ArraySet(Examples):
             type_name = "strings" if is_text(dtype) else str(dtype)
             kinds.append(" ".join(x for x in (name, sizes, type_name) if x))
         return described(self, "examples", *kinds)
-
-
-def _made(columns: dict[str, Column], about: About) -> ArraySet:
-    """A set of columns that were checked when another was made of them."""
-    made = ArraySet.__new__(ArraySet)
-    again = About.of(about.labels, about.names, about.ids, "ArraySet")
-    made._set(columns, again)
-    return made

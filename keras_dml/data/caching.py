@@ -95,7 +95,7 @@ def cached(images: ImageSet, augment: Augment, cache: Cache) -> Decoded | None:
 
 def _place(cache: str, size: int, file: Path) -> str:
     """Where decoded images are kept: "memory", "disk" or "none"."""
-    memory, disk = available_memory(), _free_disk(file.parent)
+    memory, disk = available_memory(), free_disk(file.parent)
     free = f"{megabytes(memory)} of memory, {megabytes(disk)} on disk free"
     if cache == "auto" and size <= MEMORY_SHARE * memory:
         cache = "memory"
@@ -117,7 +117,7 @@ def _place(cache: str, size: int, file: Path) -> str:
     return cache
 
 
-def _free_disk(folder: Path) -> int:
+def free_disk(folder: Path) -> int:
     """Bytes that are free where a folder is, or will be."""
     while not folder.exists():
         folder = folder.parent

@@ -188,7 +188,9 @@ def _ragged(name: str, received: str) -> ValueError:
     )
 
 
-def check_finite(array: Array, name: str, rows: Rows) -> None:
+def check_finite(
+    array: Array, name: str, rows: Rows, owner: str = "ArraySet"
+) -> None:
     """Raises `ValueError` if rows, whose numbers are given, are not finite."""
     # bfloat16 is no kind that NumPy knows.
     if array.dtype.kind not in "fcV" or not array.size:
@@ -197,7 +199,7 @@ def check_finite(array: Array, name: str, rows: Rows) -> None:
     if not finite.all():
         bad = rows[~finite]
         raise ValueError(
-            f"{name} of ArraySet must be finite. Received: NaN or infinity "
+            f"{name} of {owner} must be finite. Received: NaN or infinity "
             f"in {len(bad)} of {len(array)} rows that were looked at, the "
             f"first is row {bad[0]}. Leave such rows out, or replace their "
             "values by numpy.nan_to_num(x)."

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_dml.data.examples import About, Inputs
+from keras_dml.data.fields import Names
 from keras_dml.data.given import x_and_y
 
 
@@ -58,6 +59,7 @@ class DatasetReader:
         if not batched:
             dataset = dataset.batch(batch_size)
         self.dataset = dataset
+        self._check_labels()
         self.spec = self._split(dataset.element_spec)[0]
         count = int(dataset.cardinality())
         self.count = None if count < 0 else count
@@ -83,28 +85,63 @@ class DatasetReader:
                     "`output_signature` with shapes."
                 )
 
+    def _check_labels(self) -> None:
+        """Refuses labels that cannot be, before any is read."""
+        x, y = self._split(self.dataset.element_spec)
+        if y is None:
+            return
+        rank, last = y.shape.rank, y.shape[-1]
+        is_vector = rank == 1 or (rank == 2 and last in (None, 1))
+        if not is_vector:
+            raise ValueError(
+                f"y in `{self._name}` of {self._owner} must be one label for "
+                f"each example. Received: {y}. One-hot labels become integers "
+                "by tf.argmax(y, -1)."
+            )
+        if not (y.dtype.is_integer or y.dtype == tf.string):
+            raise ValueError(
+                f"y in `{self._name}` of {self._owner} must be integers or "
+                f"strings. Received: {y}. Whole numbers become integers by "
+                "tf.cast(y, tf.int64)."
+            )
+
     def __iter__(self) -> Iterator[Inputs]:
         """Batches of x, of which there is at least one."""
         self._labels = []
-        is_empty = True
-        for element in self.dataset:
+        done = 0
+        for element in self._elements():
             x, y = self._split(element)
             if y is not None:
                 self._labels.append(y.numpy())
-            is_empty = False
+            done += 1
             yield x
-        if is_empty:
+        if self.count is not None and done < self.count:
+            raise ValueError(
+                f"`{self._name}` of {self._owner} must have as many elements "
+                f"as it says, {self.count:,}. Received: {done:,}. Look at what "
+                "it reads, and at its assert_cardinality()."
+            )
+        if not done:
             raise ValueError(
                 f"`{self._name}` of {self._owner} must not be empty. Received: "
                 "a dataset without elements. Look at its filter, and whether "
                 "its generator can be started twice."
             )
 
-    @property
-    def about(self) -> About:
-        """Labels of what was read, and names if they are strings."""
+    def _elements(self) -> Iterator[Any]:
+        """Elements; what fails inside of the dataset is a `ValueError`."""
+        try:
+            yield from self.dataset
+        except tf.errors.OpError as error:
+            raise ValueError(
+                f"`{self._name}` of {self._owner} must be readable to its "
+                f"end. Received: {type(error).__name__}: {error.message}"
+            ) from error
+
+    def about(self, names: Names | None = None) -> About:
+        """Labels of what was read, and their names."""
         labels = np.concatenate(self._labels) if self.is_labeled else None
-        return About.of(labels, None, None, self._owner)
+        return About.of(labels, names, None, self._owner)
 
 
 def is_batched(x: Any, y: Any, model: Any = None) -> bool:

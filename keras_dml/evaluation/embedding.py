@@ -75,7 +75,8 @@ def embedded(
     if isinstance(given, tf.data.Dataset):
         reader = DatasetReader(given, name, owner, batch_size, model=model)
         embeddings = _embedded(model, reader, reader.count, owner, progress)
-        return Embedded(embeddings, reader.about.labels, reader.about.names)
+        about = reader.about()
+        return Embedded(embeddings, about.labels, about.names)
     examples = as_examples(given, name, owner)
     if not len(examples):
         raise ValueError(

@@ -162,7 +162,7 @@ def test_the_choice_is_by_size_and_said(
     home: Path,
 ) -> None:
     monkeypatch.setattr(module, "available_memory", lambda: memory)
-    monkeypatch.setattr(module, "_free_disk", lambda folder: disk)
+    monkeypatch.setattr(module, "free_disk", lambda folder: disk)
     caplog.set_level(logging.INFO, "keras_dml")
     check_equal(epochs_of(alike, cache="auto"), epochs_of(alike))
     assert place in caplog.text
@@ -175,7 +175,7 @@ def test_no_room_is_an_error(
     monkeypatch.setattr(module, "available_memory", lambda: SIZE - 1)
     with pytest.raises(ValueError, match="`cache` of pipeline .* 1 MB"):
         epochs_of(alike, cache="memory")
-    monkeypatch.setattr(module, "_free_disk", lambda folder: SIZE - 1)
+    monkeypatch.setattr(module, "free_disk", lambda folder: SIZE - 1)
     with pytest.raises(OSError, match="`cache` of pipeline .* 1 MB"):
         epochs_of(alike, cache="disk")
 

@@ -1,0 +1,229 @@
+"""`from_dataset`: a dataset of `tf.data`, read once, as a set of examples."""
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
+import tensorflow as tf
+
+from keras_dml.data.caching import available_memory, free_disk
+from keras_dml.data.columns import Array, check_finite, is_text
+from keras_dml.data.datasets import DatasetReader
+from keras_dml.data.decoded import megabytes
+from keras_dml.data.examples import Examples
+from keras_dml.data.fields import Names
+from keras_dml.data.given import as_examples
+from keras_dml.data.records import load_examples, write
+from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.progress import tracked
+
+logger = logging.getLogger(__name__)
+
+Storage: TypeAlias = Literal["memory", "disk"]
+
+_OWNER = "from_dataset"
+
+_BATCH = 256
+"""Examples that are read at a time, if the dataset is not in batches."""
+
+Columns: TypeAlias = dict[str, Array]
+
+
+def from_dataset(
+    dataset: tf.data.Dataset,
+    storage: Storage = "memory",
+    path: str | os.PathLike[str] | None = None,
+    *,
+    names: Names | None = None,
+    labeled: bool = True,
+    batched: bool | None = None,
+    progress: bool | None = None,
+) -> Examples:
+    """Reads a finite dataset once, and keeps its examples.
+
+    They can then be sampled by class, evaluated and indexed, in any order.
+    The log (level INFO) and the progress bar say how large they are, after
+    the first batch and before all others.
+
+    Args:
+        dataset: Of (x, y), in batches or not. x is a tensor or a dict of
+            them, of one shape; y an integer or a string. A third item, the
+            weight of a sample, is ignored.
+        storage: "memory"; or "disk": `path`, in files of array_record, of
+            which rows are read when they are needed. It is written beside
+            `path` and renamed when it is whole; whatever fails before
+            leaves nothing there.
+        path: Of "disk": a new folder. `load_examples(path)` opens it again.
+        names: Class names, as for `ArraySet`.
+        labeled: Whether elements have a y. Without, examples can be embedded
+            and indexed.
+        batched: Whether elements are batches; by default they are, unless y
+            is a single number or string. Without y it must be given.
+        progress: Whether to show progress; None shows it in a terminal.
+
+    Returns:
+        An `ImageSet` of uint8 pixels that are kept in memory; otherwise an
+        `ArraySet`.
+
+    Raises:
+        ValueError: If the dataset is empty, infinite, without y, has ragged
+            elements, labels that are neither integers nor strings, or numbers
+            that are not finite; if it ends with an error, or earlier than it
+            said; or if memory does not suffice.
+        FileExistsError: If there is something at `path`.
+        OSError: If there is no room for "disk".
+    """
+    check_choice(_OWNER, "storage", storage, get_args(Storage))
+    if (path is None) == (storage == "disk"):
+        raise ValueError(
+            f'`path` of {_OWNER} goes with storage="disk". Received: '
+            f"storage={storage!r}, path={path!r}."
+        )
+    reader = _reader(dataset, labeled, batched)
+    if path is None:
+        return _in_memory(reader, names, progress)
+    return _on_disk(reader, Path(path).expanduser(), names, progress)
+
+
+def _reader(dataset: Any, labeled: bool, batched: bool | None) -> DatasetReader:
+    if not isinstance(dataset, tf.data.Dataset):
+        raise ValueError(
+            f"`dataset` of {_OWNER} must be a tf.data.Dataset. Received: "
+            f"{type(dataset).__name__}. Arrays make a set by ArraySet(x, y)."
+        )
+    if batched is None and not labeled:
+        raise ValueError(
+            f"`batched` of {_OWNER} must say whether elements are batches, "
+            "where no y tells. Received: labeled=False, batched=None."
+        )
+    reader = DatasetReader(dataset, "dataset", _OWNER, _BATCH, batched)
+    if reader.is_labeled != labeled:
+        wanted = "(x, y)" if labeled else "x alone"
+        raise ValueError(
+            f"`dataset` of {_OWNER} must have elements {wanted}, as "
+            f"labeled={labeled} says. Received: {dataset.element_spec}."
+        )
+    return reader
+
+
+def _in_memory(
+    reader: DatasetReader, names: Names | None, progress: bool | None
+) -> Examples:
+    parts: list[Columns] = []
+    free = available_memory()
+
+    def check(size: int) -> None:
+        if size > free:
+            raise ValueError(
+                f"`storage` of {_OWNER} must be where there is room for "
+                f"{megabytes(size)} of examples. Received: "
+                f'storage="memory", with {megabytes(free)} free. Use '
+                'storage="disk".'
+            )
+
+    parts.extend(_batches(reader, "memory", check, progress))
+    columns = {
+        name: np.concatenate([part[name] for part in parts])
+        for name in parts[0]
+    }
+    x = columns.get("", columns)
+    about = reader.about(names)
+    return as_examples((x,), "dataset", _OWNER).with_labels(
+        about.labels, about.names
+    )
+
+
+def _on_disk(
+    reader: DatasetReader,
+    path: Path,
+    names: Names | None,
+    progress: bool | None,
+) -> Examples:
+    free = free_disk(path.parent)
+
+    def check(size: int) -> None:
+        if size > free:
+            raise OSError(
+                f"`path` of {_OWNER} must be where there is room for "
+                f"{megabytes(size)} of examples. Received: {str(path)!r}, "
+                f"with {megabytes(free)} free. Use another disk."
+            )
+
+    count = 0
+    with write(path, list(_columns(reader.spec))) as writer:
+        for batch in _batches(reader, str(path), check, progress):
+            kinds = {k: (x.shape[1:], x.dtype) for k, x in batch.items()}
+            writer.add(batch)
+            count += len(next(iter(batch.values())))
+        writer.finish(kinds, count, reader.about(names))
+    return load_examples(path)
+
+
+def _batches(
+    reader: DatasetReader,
+    place: str,
+    check: Callable[[int], None],
+    progress: bool | None,
+) -> Iterator[Columns]:
+    """Batches of columns, checked; the first says how large all will be."""
+    batches = _checked(reader)
+    first = next(batches)
+    each = sum(map(_size, first.values()))
+    total, known = each, "at least"
+    if reader.count is not None:
+        total, known = each * reader.count, "at most"
+    check(total)
+    size = f"{known} {megabytes(total)}"
+    logger.info("Examples are read into %s: %s.", place, size)
+    yield first
+    rest = None if reader.count is None else reader.count - 1
+    bar = tracked(batches, rest, f"Reading {size}", progress)
+    read = each
+    for batch in bar:
+        read += sum(map(_size, batch.values()))
+        if read > total:
+            check(read)
+        yield batch
+
+
+def _checked(reader: DatasetReader) -> Iterator[Columns]:
+    start, shapes = 0, None
+    for x in reader:
+        columns = {name: value.numpy() for name, value in _columns(x).items()}
+        count = len(next(iter(columns.values())))
+        rows = np.arange(start, start + count)
+        found = {name: array.shape[1:] for name, array in columns.items()}
+        shapes = shapes or found
+        if found != shapes:
+            raise ValueError(
+                f"`dataset` of {_OWNER} must have elements of one shape. "
+                f"Received: {shapes} and {found}. Give padded_batch the "
+                "`padded_shapes` of all examples."
+            )
+        for name, array in columns.items():
+            called = f"x[{name!r}]" if name else "x"
+            check_finite(array, f"{called} in `dataset`", rows, _OWNER)
+        start += count
+        yield columns
+
+
+def _columns(x: Any) -> dict[str, Any]:
+    """Tensors, or their specs, by the names of a model's inputs."""
+    columns = dict(x) if isinstance(x, dict) else {"": x}
+    nested = [v for v in columns.values() if not hasattr(v, "shape")]
+    if nested:
+        raise ValueError(
+            f"`dataset` of {_OWNER} must have an x that is a tensor, or a "
+            f"dict of tensors. Received: {x}."
+        )
+    return columns
+
+
+def _size(array: Array) -> int:
+    """Bytes of an array; of strings, those of their letters."""
+    if is_text(array.dtype):
+        return sum(len(text) for text in array.flat)
+    return array.nbytes
