@@ -66,8 +66,8 @@ def with_blocks(*languages: str):
     )
 
 
-def few(images: keras_dml.data.ImageSet, each: int) -> keras_dml.data.ImageSet:
-    """Some images of each of the first forty classes."""
+def few(images: keras_dml.data.Examples, each: int) -> keras_dml.data.Examples:
+    """Some examples of each of the first forty classes."""
     rows = [
         np.flatnonzero(images.labels == label)[:each]
         for label in np.unique(images.labels)[:40]
@@ -92,7 +92,10 @@ def photographs(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def little() -> keras_dml.data.DataSplits:
     """Little of glyphs."""
-    splits = keras_dml.data.glyphs()
+    return little_of(keras_dml.data.glyphs())
+
+
+def little_of(splits: keras_dml.data.DataSplits) -> keras_dml.data.DataSplits:
     return dataclasses.replace(
         splits,
         train=few(splits.train, 10),
@@ -106,6 +109,9 @@ def little_data(little, photographs, tmp_path, monkeypatch) -> None:
     """In a folder with the recipes, a few photographs, little of glyphs."""
     monkeypatch.setattr(keras_dml.data, "glyphs", lambda: little)
     stand_in(monkeypatch, "glyphs", lambda: little)
+    names = little_of(keras_dml.data.symbol_names())
+    monkeypatch.setattr(keras_dml.data, "symbol_names", lambda: names)
+    stand_in(monkeypatch, "symbol_names", lambda: names)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from keras_dml.data import Examples
-from keras_dml.data.examples import labels_of
+from keras_dml.data.examples import any_labels_of
 from keras_dml.evaluation import Protocol, evaluate
 from keras_dml.evaluation._evaluate import check_evaluation
 from keras_dml.evaluation.embedding import source_of
@@ -89,7 +89,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         super().__init__()
         self.images = source_of(images, "images", "RetrievalEvaluation")
         if isinstance(self.images, Examples) and labels is None:
-            labels_of(self.images, "images.labels", "RetrievalEvaluation")
+            any_labels_of(self.images, "images.labels", "RetrievalEvaluation")
         self.every = check_count("RetrievalEvaluation", "every", every)
         self.metrics = metrics
         self.prefix = prefix

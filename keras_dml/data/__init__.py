@@ -10,6 +10,7 @@ from keras_dml.data._check import Findings, check
 from keras_dml.data._from_dataset import from_dataset
 from keras_dml.data._glyphs import glyphs
 from keras_dml.data._pipeline import eval_batches, pipeline
+from keras_dml.data._symbol_names import symbol_names
 from keras_dml.data._table import table
 from keras_dml.data.archives import cars196, cub200, inshop, sop, vehicleid
 from keras_dml.data.arrayset import ArraySet
@@ -19,10 +20,13 @@ from keras_dml.data.folder import image_folder, image_folder_splits
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.pictures import preview
 from keras_dml.data.records import load_examples
+from keras_dml.data.relations import PairSet, TripletSet
 from keras_dml.data.samplers import (
     ClassBalanced,
     ClusterSampler,
+    MultiLabelBalanced,
     PairSampler,
+    RelationSampler,
     Sampler,
     usable_clusters,
 )
@@ -33,6 +37,7 @@ from keras_dml.data.splits import (
     holdout_classes,
     split_classes,
 )
+from keras_dml.data.text import byte_tokens
 from keras_dml.data.tfds import tfds_splits
 from keras_dml.data.view import View
 from keras_dml.utils.registry import attributes, import_modules
@@ -52,9 +57,14 @@ __all__ = [
     "Examples",
     "Findings",
     "ImageSet",
+    "MultiLabelBalanced",
     "PairSampler",
+    "PairSet",
+    "RelationSampler",
     "Sampler",
+    "TripletSet",
     "View",
+    "byte_tokens",
     "cache_folder",
     "cars196",
     "check",
@@ -73,6 +83,7 @@ __all__ = [
     "preview",
     "sop",
     "split_classes",
+    "symbol_names",
     "table",
     "tfds_splits",
     "usable_clusters",

@@ -1,5 +1,6 @@
 """Pipelines of tf.data: batches for training and for evaluation."""
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -9,12 +10,12 @@ from annotated_types import Ge
 from keras_dml.data.augment import Crop
 from keras_dml.data.augmentations import Augmentations, AugmentBy
 from keras_dml.data.caching import Cache
-from keras_dml.data.examples import Examples, labels_of
+from keras_dml.data.examples import Examples, any_labels_of
 from keras_dml.data.image_batches import Views
 from keras_dml.data.resizing import ResizeMode
-from keras_dml.data.samplers import Sampler
+from keras_dml.data.samplers import RelationSampler, Sampler
 from keras_dml.data.view import View
-from keras_dml.utils.types import Count, Rows
+from keras_dml.utils.types import Count
 
 
 def pipeline(
@@ -90,13 +91,15 @@ def pipeline(
         it is `{"image": …, "image2": …}`. Of arrays, it is their rows,
         (B, ...), of their own type, or a dict of these. `y` is a dict of
         int64 (B,): "label", "index" (the row), and the sampler's targets.
+        "label" is (B, C) booleans where examples have several labels each,
+        and the relation matrix, (B, B), with a `RelationSampler`.
 
     Raises:
         ValueError: If the examples have no labels, if the sampler is for
             other labels, or an argument is not as described; with a cache,
             if a file cannot be decoded.
     """
-    labels = _checked_labels(examples, sampler)
+    labels_of_rows = _labels_by_rows(examples, sampler)
     views = Views(
         size=size,
         channels=channels,
@@ -115,15 +118,13 @@ def pipeline(
         cache=cache,
     )
     batches = examples.planned_batches(views)
-    with tf.device("CPU:0"):
-        label_of = tf.constant(labels)
 
     def epoch(_: tf.Tensor) -> tf.data.Dataset:
         rows, targets, steps = _plan(sampler)
         x = batches(rows, steps)
         y = tf.data.Dataset.from_tensor_slices((rows, targets)).map(
             lambda rows, targets: {
-                "label": tf.gather(label_of, rows),
+                "label": labels_of_rows(rows),
                 "index": rows,
                 **{
                     name: tf.fill([sampler.batch_size], targets[i])
@@ -182,12 +183,37 @@ def _plan(sampler: Sampler) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     return rows, targets, steps
 
 
-def _checked_labels(examples: Examples, sampler: Sampler) -> Rows:
-    labels = labels_of(examples, "examples.labels", "pipeline")
+def _labels_by_rows(
+    examples: Examples, sampler: Sampler
+) -> Callable[[tf.Tensor], tf.Tensor]:
+    """From the rows of a batch to its labels, within a graph."""
+    if isinstance(sampler, RelationSampler):
+        return _relations_by_rows(examples, sampler)
+    labels = any_labels_of(examples, "examples.labels", "pipeline")
     if not np.array_equal(sampler.labels, labels):
         raise ValueError(
             "`sampler` of pipeline must be made from the labels of "
             f"`examples`. Received: {sampler!r} for {examples!r}. Use for "
             "instance ClassBalanced(examples.labels, classes_per_batch=32)."
         )
+    with tf.device("CPU:0"):
+        constant = tf.constant(labels)
+    return lambda rows: tf.gather(constant, rows)
+
+
+def _relations_by_rows(
+    examples: Examples, sampler: RelationSampler
+) -> Callable[[tf.Tensor], tf.Tensor]:
+    if examples is not sampler.relations.examples:
+        raise ValueError(
+            "`sampler` of pipeline must be made from relations of "
+            f"`examples`. Received: {sampler.relations!r}, and "
+            f"{examples!r}. Use pipeline(relations.examples, …)."
+        )
+    shape = sampler.batch_size, sampler.batch_size
+
+    def labels(rows: tf.Tensor) -> tf.Tensor:
+        relation = tf.numpy_function(sampler.batch_labels, [rows], tf.int64)
+        return tf.ensure_shape(relation, shape)
+
     return labels

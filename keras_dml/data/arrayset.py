@@ -11,7 +11,7 @@ import numpy.typing as npt
 from keras_dml.data.columns import Column, as_column, is_text, joined
 from keras_dml.data.examples import About, Examples, Inputs, described
 from keras_dml.data.fields import Names, as_rows, check_lengths
-from keras_dml.utils.types import Rows
+from keras_dml.utils.types import Labels, Rows
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class ArraySet(Examples):
     ```
     """
 
-    labels: Rows | None
+    labels: Labels | None
     names: Mapping[int, str]
     ids: tuple[str, ...] | None
     columns: Mapping[str, Column]
@@ -70,7 +70,7 @@ class ArraySet(Examples):
     def __init__(
         self,
         x: Any,
-        labels: npt.ArrayLike | None = None,
+        labels: Any = None,
         names: Names | None = None,
         ids: Iterable[str] | None = None,
     ) -> None:

@@ -17,7 +17,7 @@ from keras_dml.data.fields import (
     check_lengths,
     encoded,
 )
-from keras_dml.utils.types import Rows
+from keras_dml.utils.types import Labels, Rows
 
 if TYPE_CHECKING:
     import keras
@@ -37,14 +37,14 @@ the epoch's batches of inputs."""
 class About:
     """What is known about examples, beside the examples themselves."""
 
-    labels: Rows | None
+    labels: Labels | None
     names: Mapping[int, str]
     ids: tuple[str, ...] | None
 
     @classmethod
     def of(
         cls,
-        labels: npt.ArrayLike | None,
+        labels: Any,
         names: Names | None,
         ids: Iterable[Any] | None,
         owner: str,
@@ -72,13 +72,14 @@ class Examples(abc.ABC):
     of your own, implement `__len__`, `inputs`, `_at` and `_joined`.
 
     Attributes:
-        labels: Class of every example, (N,) int64, or None where they are
-            not known: such examples can be embedded and indexed.
+        labels: Class of every example, (N,) int64; where examples have
+            several labels each, (N, C) booleans; or None where they are not
+            known: such examples can be embedded and indexed.
         names: Class names by label.
         ids: What the examples' source calls them, or None.
     """
 
-    labels: Rows | None
+    labels: Labels | None
     names: Mapping[int, str]
     ids: tuple[str, ...] | None
 
@@ -118,7 +119,14 @@ class Examples(abc.ABC):
     def classes(self) -> Rows:
         """The labels that occur, ascending, each once."""
         labels = self.labels
-        return np.empty(0, np.int64) if labels is None else np.unique(labels)
+        if labels is None:
+            return np.empty(0, np.int64)
+        return occurring(labels)
+
+    @property
+    def has_label_sets(self) -> bool:
+        """Whether each example has several labels, or none."""
+        return self.labels is not None and self.labels.ndim == 2
 
     @property
     def num_classes(self) -> int:
@@ -139,7 +147,7 @@ class Examples(abc.ABC):
         labels, ids, names = self.labels, self.ids, self.names
         if labels is not None:
             labels = labels[picked]
-            present = set(labels.tolist())
+            present = set(occurring(labels).tolist())
             names = {k: v for k, v in names.items() if k in present}
         if ids is not None:
             ids = tuple(ids[row] for row in picked)
@@ -149,14 +157,19 @@ class Examples(abc.ABC):
         """The same examples with their classes numbered 0, 1, 2, ….
 
         The order of the labels is kept, and so are the names. Losses with
-        a weight for each class need labels like these.
+        a weight for each class need labels like these. Of label sets, those
+        columns are kept that an example has.
 
         Raises:
             ValueError: If the examples have no labels.
         """
         owner = f"{type(self).__name__}.relabeled"
-        given = labels_of(self, "labels", owner)
-        classes, labels = np.unique(given, return_inverse=True)
+        labels = any_labels_of(self, "labels", owner)
+        classes = occurring(labels)
+        if self.has_label_sets:
+            labels = labels[:, classes]
+        else:
+            labels = np.searchsorted(classes, labels)
         names = {
             number: self.names[label]
             for number, label in enumerate(classes.tolist())
@@ -212,18 +225,38 @@ class Examples(abc.ABC):
 def described(examples: Examples, what: str = "examples", *more: str) -> str:
     """How many examples of how many classes, and more; for `repr`."""
     about = "without labels"
-    if examples.labels is not None:
+    if examples.has_label_sets:
+        about = f"with some of {examples.num_classes:,} labels each"
+    elif examples.labels is not None:
         about = f"of {examples.num_classes:,} classes"
     parts = ", ".join((f"{len(examples):,} {what} {about}", *more))
     return f"{type(examples).__name__}({parts})"
+
+
+def occurring(labels: Labels) -> Rows:
+    """The labels that occur, ascending, each once."""
+    if labels.ndim == 2:
+        return np.flatnonzero(labels.any(axis=0))
+    return np.unique(labels)
 
 
 def labels_of(examples: Examples, name: str, owner: str) -> Rows:
     """The labels that an argument of `owner` must have, called `name`.
 
     Raises:
-        ValueError: If they have none.
+        ValueError: If they have none, or several each.
     """
+    labels = any_labels_of(examples, name, owner)
+    if examples.has_label_sets:
+        raise ValueError(
+            f"`{name}` of {owner} must be one label for each example. "
+            f"Received: {examples!r}."
+        )
+    return labels
+
+
+def any_labels_of(examples: Examples, name: str, owner: str) -> Labels:
+    """One label, or several, for each example; `ValueError` if unknown."""
     if examples.labels is None:
         raise ValueError(
             f"`{name}` of {owner} must be known. Received: {examples!r}. Use "
@@ -255,6 +288,13 @@ def concatenate(sets: Sequence[E]) -> E:
         )
     names = check_names([part.names for part in sets], "sets", "concatenate")
     labels = [part.labels for part in sets if part.labels is not None]
+    if len({x.shape[1:] for x in labels}) > 1:
+        raise ValueError(
+            "`sets` of concatenate must all have one label an example, or "
+            "booleans for the same labels. Received: labels of shape "
+            f"{' and '.join(str(x.shape) for x in labels)}. Sets of strings "
+            "are numbered as in another set with names=other.names."
+        )
     if 0 < len(labels) < len(sets):
         raise ValueError(
             "`sets` of concatenate must all have labels, or none. Received: "

@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from keras_dml.utils.types import Rows
+from keras_dml.data.label_sets import are_label_sets, as_table
+from keras_dml.utils.types import Labels, Rows
 
 Pixels: TypeAlias = npt.NDArray[np.uint8]
 Names: TypeAlias = Mapping[int, str] | Sequence[str]
@@ -16,22 +17,31 @@ Names: TypeAlias = Mapping[int, str] | Sequence[str]
 
 def as_labels(labels: npt.ArrayLike, owner: str) -> Rows:
     """Class labels as a read-only int64 vector; see `encoded`."""
-    return encoded(labels, None, owner)[0]
+    return _encoded(labels, None, owner)[0]
 
 
 def encoded(
-    labels: npt.ArrayLike, names: Names | None, owner: str
-) -> tuple[Rows, Mapping[int, str]]:
-    """Class labels as a read-only int64 vector, and the names of classes.
+    labels: Any, names: Names | None, owner: str
+) -> tuple[Labels, Mapping[int, str]]:
+    """Class labels, read-only, and the names of classes.
 
-    Strings are numbered: by `names` where it has them, the others after
-    them in alphabetical order. Floats are refused even where they could be
-    converted, as 1.0 and 1.5 would become one class.
+    One label an example is an int64 vector. Strings are numbered: by
+    `names` where it has them, the others after them in alphabetical order.
+    Floats are refused even where they could be converted, as 1.0 and 1.5
+    would become one class. For several labels an example see `as_table`.
 
     Raises:
-        ValueError: If labels are neither integers nor strings, or not one
-            for each example.
+        ValueError: If labels are neither integers nor strings nor sets of
+            these, or not one for each example.
     """
+    if are_label_sets(labels):
+        return as_table(labels, dict(_pairs(names)), owner)
+    return _encoded(labels, names, owner)
+
+
+def _encoded(
+    labels: npt.ArrayLike, names: Names | None, owner: str
+) -> tuple[Rows, Mapping[int, str]]:
     array: npt.NDArray[Any] = np.asarray(_as_vector(labels, owner))
     if array.size == 0:
         array = array.astype(np.int64)
@@ -40,8 +50,11 @@ def encoded(
     if array.ndim != 1:
         raise ValueError(
             f"`labels` of {owner} must be a vector, one label for each "
-            f"example. Received: labels of shape {array.shape}. One-hot "
-            "labels become integers by labels.argmax(-1)."
+            f"example. Received: labels of dtype {array.dtype} and shape "
+            f"{array.shape}. One-hot labels become integers by "
+            "labels.argmax(-1). Several labels an example are sets, or "
+            "booleans: labels.astype(bool) in an ImageSet or ArraySet with "
+            "MultiLabelBalanced."
         )
     if array.dtype.kind in "SUO" and all(
         isinstance(x, str | bytes) for x in array

@@ -20,7 +20,7 @@ from keras_dml.data.fields import (
     as_rows,
     check_lengths,
 )
-from keras_dml.utils.types import Rows
+from keras_dml.utils.types import Labels, Rows
 
 if TYPE_CHECKING:
     import keras
@@ -76,7 +76,7 @@ class ImageSet(Examples):
     """
 
     images: Pixels | tuple[str, ...]
-    labels: Rows | None
+    labels: Labels | None
     names: Mapping[int, str]
     ids: tuple[str, ...] | None
     boxes: Rows | None
@@ -84,7 +84,7 @@ class ImageSet(Examples):
     def __init__(
         self,
         images: Pixels | Sequence[PathLike],
-        labels: npt.ArrayLike | None = None,
+        labels: Any = None,
         names: Names | None = None,
         ids: Iterable[str] | None = None,
         boxes: npt.ArrayLike | None = None,

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 import keras
 import numpy as np
 
-from keras_dml.data.examples import Examples, check_names
+from keras_dml.data.examples import Examples, any_labels_of, check_names
 from keras_dml.evaluation.embedding import embedded, source_of
 from keras_dml.evaluation.label_sets import LabelSets, as_targets
 from keras_dml.evaluation.ranks.relevance import Images
@@ -93,7 +93,7 @@ def of_examples(
         return None
     own = [labels, gallery_labels]
     known = [
-        x.known_labels if mine is None else None
+        any_labels_of(x, "labels", owner) if mine is None else None
         for x, mine in zip(sets, own, strict=False)
     ]
     targets = _targets(given, known, own)

@@ -26,6 +26,9 @@ IntArray: TypeAlias = npt.NDArray[np.integer[Any]]
 Rows: TypeAlias = npt.NDArray[np.int64]
 """Row numbers of an `ImageSet`: the only identity an image has."""
 
+Labels: TypeAlias = npt.NDArray[Any]
+"""Class of every example, (N,) int64; or several, (N, C) booleans."""
+
 Count: TypeAlias = Annotated[int, Ge(1)]
 """How many there are of something. Recipes hold to the range."""
 

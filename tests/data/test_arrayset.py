@@ -209,7 +209,7 @@ REFUSED = {
     "`examples` of evaluate must be an ImageSet, an ArraySet": (
         lambda: evaluate(model(), "photographs")
     ),
-    "labels of ArraySet must be known|`labels` of ArraySet must be known": (
+    "`labels` of evaluate must be known": (
         lambda: evaluate(model(), ArraySet(X))
     ),
     "must have labels|`train.labels` of DataSplits must be known": (

@@ -129,7 +129,7 @@ def test_a_model_that_gives_no_embeddings():
 @pytest.mark.parametrize("gallery", [None, np.ones((3, 2))])
 def test_a_model_needs_labels(gallery):
     examples = images() if gallery is not None else np.ones((3, 36))
-    with pytest.raises(ValueError, match="`labels` of ArraySet must be known"):
+    with pytest.raises(ValueError, match="`labels` of evaluate must be known"):
         evaluate(model(), examples, gallery=gallery)
 
 

@@ -3,12 +3,16 @@
 from keras_dml.data.samplers.base import Sampler
 from keras_dml.data.samplers.class_balanced import ClassBalanced
 from keras_dml.data.samplers.cluster import ClusterSampler, usable_clusters
+from keras_dml.data.samplers.multi_label import MultiLabelBalanced
 from keras_dml.data.samplers.pairs import PairSampler
+from keras_dml.data.samplers.relation import RelationSampler
 
 __all__ = [
     "ClassBalanced",
     "ClusterSampler",
+    "MultiLabelBalanced",
     "PairSampler",
+    "RelationSampler",
     "Sampler",
     "usable_clusters",
 ]

@@ -1,13 +1,11 @@
 """Sampler: what all samplers have in common."""
 
 import abc
-from typing import ClassVar
-
-import numpy.typing as npt
+from typing import Any, ClassVar
 
 from keras_dml.data.fields import as_labels
 from keras_dml.utils.arguments import check_count
-from keras_dml.utils.types import Rows
+from keras_dml.utils.types import Labels, Rows
 
 
 class Sampler(abc.ABC):
@@ -36,19 +34,22 @@ class Sampler(abc.ABC):
 
     def __init__(
         self,
-        labels: npt.ArrayLike,
+        labels: Any,
         batch_size: int,
         seed: int = 0,
         steps_per_epoch: int | None = None,
     ) -> None:
         owner = type(self).__name__
-        self.labels = as_labels(labels, owner)
+        self.labels: Labels = self._as_labels(labels)
         self.batch_size = check_count(owner, "batch_size", batch_size)
         self.seed = check_count(owner, "seed", seed, least=0)
         if steps_per_epoch is None:
             steps_per_epoch = max(1, len(self.labels) // batch_size)
         self.steps = check_count(owner, "steps_per_epoch", steps_per_epoch)
         self.epoch = 0
+
+    def _as_labels(self, labels: Any) -> Labels:
+        return as_labels(labels, type(self).__name__)
 
     @abc.abstractmethod
     def plan(self, epoch: int) -> Rows:

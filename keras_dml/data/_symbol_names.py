@@ -1,0 +1,130 @@
+"""The symbol_names data set: names of symbols, as people type them."""
+
+import re
+import unicodedata
+
+import numpy as np
+
+from keras_dml.data.arrayset import ArraySet
+from keras_dml.data.splits import DataSplits, dataset
+from keras_dml.data.text import byte_tokens
+
+LENGTH = 48
+"""Bytes of a text that are kept."""
+
+EACH = 8
+"""Texts of a name."""
+
+# Symbols and punctuation. Python keeps this version of Unicode's database for
+# good, so that the classes are the same on every machine.
+_UNICODE = unicodedata.ucd_3_2_0
+_CATEGORIES = "SP"
+
+# Letters and numbers within a circle and the like: their names differ in a
+# letter, as slips do.
+_LEFT_OUT = re.compile(
+    "BOX DRAWINGS|BRAILLE|BYZANTINE|CIRCLED|CJK|DIGIT|FULLWIDTH|HALFWIDTH|"
+    "HANGUL|IDEOGRAPH|KANGXI|LETTER|LIGATURE|MATHEMATICAL|NUMBER|"
+    "PARENTHESIZED|SQUARE [A-Z]+$|YI RADICAL|[0-9]"
+)
+
+_LITTLE_WORDS = frozenset({"a", "and", "at", "by", "for", "of", "on", "the",
+                           "to", "with"})  # fmt: skip
+_KEYS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
+
+
+@dataset("symbol_names", "texts: 1,750 names of symbols, with slips")
+def symbol_names() -> DataSplits:
+    """Names of Unicode's symbols as people type them; no download.
+
+    A class is a name, such as "black chess knight"; its examples are eight
+    texts that mean it. The first is the name itself, the others have what
+    happens in a search box: letters swapped, lost, doubled or replaced by
+    the next key, words out of order, run together or cut short, little words
+    left out. Near neighbors are plenty ("white chess knight").
+
+    Names are of Unicode 3.2, without those that only differ in a letter or a
+    number. They are put in a random order, the same on every machine; the
+    first half is for training and the second for testing, and a fifth of
+    the training classes is held out for validation.
+
+    Returns:
+        The splits: `ArraySet`s of byte tokens, (N, 48) int32, see
+        `byte_tokens`. Classes are named by the name, examples by the text.
+    """
+    names = symbols()
+    rng = np.random.default_rng(0)
+    texts = [
+        text
+        for name in names
+        for text in (name, *(slip(name, rng) for _ in range(EACH - 1)))
+    ]
+    order = rng.permutation(len(names))
+    examples = ArraySet(
+        byte_tokens(texts, LENGTH),
+        np.repeat(order, EACH),
+        names=dict(zip(order.tolist(), names, strict=True)),
+        ids=texts,
+    )
+    return DataSplits.by_class(examples, "symbol_names")
+
+
+def symbols() -> list[str]:
+    """The names that are classes, in the order of their code points."""
+    found: dict[frozenset[str], str] = {}
+    for code in range(0x110000):
+        name = _UNICODE.name(chr(code), "")
+        if name and _is_a_class(name, _UNICODE.category(chr(code))):
+            words = name.lower().split()
+            # Of names with the same words, the first.
+            found.setdefault(frozenset(words) - _LITTLE_WORDS, name.lower())
+    return list(found.values())
+
+
+def _is_a_class(name: str, category: str) -> bool:
+    return (
+        category[0] in _CATEGORIES
+        and 8 <= len(name) <= LENGTH - 8
+        and not _LEFT_OUT.search(name)
+        and all(len(word) > 1 or word == "A" for word in name.split())
+    )
+
+
+def slip(name: str, rng: np.random.Generator) -> str:
+    """A name as someone types it: words mixed up, then slips in letters."""
+    words = [
+        word
+        for word in name.split()
+        if word not in _LITTLE_WORDS or rng.random() < 0.5
+    ]
+    if rng.random() < 0.25:
+        first = rng.integers(len(words))
+        words = words[first:] + words[:first]
+    if rng.random() < 0.25:
+        cut = rng.integers(len(words))
+        words[cut] = words[cut][:4]
+    text = " ".join(words)
+    for _ in range(rng.integers(1, 3 + len(text) // 6)):
+        text = _mistyped(text, int(rng.integers(len(text) - 1)), rng)
+    return text
+
+
+def _mistyped(text: str, at: int, rng: np.random.Generator) -> str:
+    """A text with one wrong keystroke."""
+    here, after = text[at], text[at + 1]
+    typed = (
+        after + here,  # swapped
+        after,  # lost
+        here + here + after,  # doubled
+        _beside(here, rng) + after,  # the next key
+    )[rng.integers(4)]
+    return text[:at] + typed + text[at + 2 :]
+
+
+def _beside(letter: str, rng: np.random.Generator) -> str:
+    """A key beside that of a letter."""
+    for row in _KEYS:
+        if letter in row:
+            at = row.index(letter) + int(rng.choice((-1, 1)))
+            return row[min(max(at, 0), len(row) - 1)]
+    return letter

@@ -1,0 +1,192 @@
+"""Relations: pairs and triplets of examples, in place of class labels."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from keras_dml.data.examples import Examples
+from keras_dml.utils.types import Rows
+
+
+class Relations:
+    """Pairs of examples that are known to be alike, or not to be.
+
+    Attributes:
+        examples: The examples; labels, if they have any, are not used.
+        rows: Rows of the examples of each tuple, (M, width): what a batch is
+            made of.
+    """
+
+    examples: Examples
+    rows: Rows
+
+    def __init__(
+        self,
+        examples: Examples,
+        rows: Rows,
+        pairs: Rows,
+        positive: npt.NDArray[np.bool_],
+    ) -> None:
+        """`pairs`, (P, 2), are those known, and which of them are alike."""
+        self.examples, self.rows = examples, rows
+        self._check_different(pairs)
+        keys = self._keys(*pairs.T)
+        alike, apart = np.unique(keys[positive]), np.unique(keys[~positive])
+        self._check_consistent(np.intersect1d(alike, apart))
+        known = np.concatenate([alike, apart])
+        order = np.argsort(known)
+        self._known = known[order]
+        self._positive = order < len(alike)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def between(self, rows: Rows, unknown: int = -1) -> npt.NDArray[np.int8]:
+        """The relation of every two of some examples.
+
+        Args:
+            rows: (B,) rows of the examples; a row may come twice.
+            unknown: What stands for pairs of which nothing is known.
+
+        Returns:
+            (B, B): 1 for pairs that are alike, 0 for those that are not, −1
+            for an example with itself.
+        """
+        keys = self._keys(rows[:, None], rows)
+        places = np.searchsorted(self._known, keys)
+        places = np.minimum(places, len(self._known) - 1)
+        relation = np.where(
+            self._known[places] == keys, self._positive[places], unknown
+        )
+        relation[rows[:, None] == rows] = -1
+        return relation.astype(np.int8)
+
+    def _keys(self, first: Rows, second: Rows) -> Rows:
+        """A number for each unordered pair of rows."""
+        low, high = np.minimum(first, second), np.maximum(first, second)
+        return low * len(self.examples) + high
+
+    def _check_different(self, pairs: Rows) -> None:
+        itself = np.flatnonzero(pairs[:, 0] == pairs[:, 1])
+        if len(itself):
+            raise ValueError(
+                f"{type(self).__name__} must not pair an example with itself. "
+                f"Received: row {pairs[itself[0], 0]} twice, {len(itself)} "
+                "such pairs. Leave them out."
+            )
+
+    def _check_consistent(self, both: Rows) -> None:
+        if len(both):
+            first = list(divmod(int(both[0]), len(self.examples)))
+            raise ValueError(
+                f"{type(self).__name__} must not have a pair that is both "
+                f"positive and negative. Received: {len(both)} such pairs, "
+                f"the first of rows {first}. Leave out one or both."
+            )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self):,} of {self.examples!r})"
+
+
+class PairSet(Relations):
+    """Pairs of examples that are alike, or are not.
+
+    For data without classes: clicks, duplicates confirmed by people,
+    questions and their answers. Every loss on pairs or triplets trains on
+    them, see `RelationSampler`; a loss with proxies needs classes.
+
+    Args:
+        examples: The examples, such as an `ImageSet` or an `ArraySet`.
+        pairs: (M, 2) rows of `examples`.
+        positive: (M,) booleans, or 1 and 0: whether the two are alike. By
+            default all are.
+
+    Raises:
+        ValueError: If there are no pairs, if these are not as described,
+            or if two of them contradict each other.
+        IndexError: If a row is out of range.
+
+    Example:
+
+    ```python
+    pairs = PairSet(images, [[0, 1], [0, 2]], positive=[True, False])
+    ```
+    """
+
+    def __init__(
+        self,
+        examples: Examples,
+        pairs: npt.ArrayLike,
+        positive: npt.ArrayLike | None = None,
+    ) -> None:
+        rows = _as_tuples(examples, pairs, 2, "pairs", "PairSet")
+        alike = np.ones(len(rows), bool)
+        if positive is not None:
+            alike = _as_booleans(positive, len(rows))
+        super().__init__(examples, rows, rows, alike)
+
+
+class TripletSet(Relations):
+    """Triplets of examples: an anchor, one like it, and one unlike it.
+
+    See `PairSet`.
+
+    Args:
+        examples: The examples, such as an `ImageSet` or an `ArraySet`.
+        triplets: (M, 3) rows of `examples`: anchor, positive, negative.
+
+    Raises:
+        ValueError: If there are no triplets, if these are not as described,
+            or if two of them contradict each other.
+        IndexError: If a row is out of range.
+    """
+
+    def __init__(self, examples: Examples, triplets: npt.ArrayLike) -> None:
+        rows = _as_tuples(examples, triplets, 3, "triplets", "TripletSet")
+        pairs = np.vstack([rows[:, [0, 1]], rows[:, [0, 2]]])
+        super().__init__(
+            examples, rows, pairs, np.arange(len(pairs)) < len(rows)
+        )
+
+
+def _as_tuples(
+    examples: Any, given: npt.ArrayLike, width: int, name: str, owner: str
+) -> Rows:
+    if not isinstance(examples, Examples):
+        raise ValueError(
+            f"`examples` of {owner} must be Examples. Received: "
+            f"{type(examples).__name__}. Use ImageSet(images) for images, "
+            "ArraySet(x) for arrays."
+        )
+    try:
+        rows = np.asarray(given)
+    except ValueError:
+        rows = np.empty(0)
+    if rows.ndim != 2 or rows.shape[1] != width or rows.dtype.kind not in "iu":
+        raise ValueError(
+            f"`{name}` of {owner} must be integers of shape (M, {width}): "
+            f"rows of `examples`. Received: {name} of dtype {rows.dtype} and "
+            f"shape {rows.shape}."
+        )
+    if not len(rows):
+        raise ValueError(f"`{name}` of {owner} must not be empty.")
+    bad = rows[(rows < 0) | (rows >= len(examples))]
+    if len(bad):
+        raise IndexError(
+            f"`{name}` of {owner} must be rows of the {len(examples)} "
+            f"examples. Received: row {bad[0]}."
+        )
+    return rows.astype(np.int64)
+
+
+def _as_booleans(positive: npt.ArrayLike, count: int) -> Any:
+    array = np.asarray(positive)
+    if array.shape != (count,) or not np.isin(array, (0, 1)).all():
+        raise ValueError(
+            "`positive` of PairSet must be booleans, or 1 and 0, one for each "
+            f"pair. Received: positive of shape {array.shape} and dtype "
+            f"{array.dtype}, for {count} pairs. Distances become booleans by "
+            "a threshold."
+        )
+    return array.astype(bool)

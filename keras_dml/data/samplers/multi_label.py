@@ -1,0 +1,153 @@
+"""MultiLabelBalanced: batches of P labels with K examples that have each."""
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from keras_dml.data.label_sets import are_label_sets, as_table
+from keras_dml.data.samplers.base import Sampler
+from keras_dml.data.samplers.planning import balanced_counts, spread
+from keras_dml.utils.arguments import check_count
+from keras_dml.utils.types import Count, Labels, Rows
+
+logger = logging.getLogger(__name__)
+
+
+class MultiLabelBalanced(Sampler):
+    """Batches of P labels with K examples that have each of them.
+
+    For examples with several labels each. A batch has P different labels
+    and, one after the other, K examples of each that are not among those of
+    the labels before. A label goes through all its examples in an epoch
+    before it shows one again. Labels are drawn equally often, give or take
+    one, in every epoch and over all epochs together.
+
+    A batch may well hold more than K examples of a label, as examples come
+    with their other labels.
+
+    Corner cases: a label that only one example has makes no positive pair
+    and is not drawn, which is logged once, unless `images_per_class` is 1;
+    nor are examples without any label. A label of which too few examples
+    are left outside of the batch repeats some.
+
+    Args:
+        labels: (N, C) booleans: which example has which label; or N sets of
+            labels.
+        classes_per_batch: Labels drawn for a batch, P.
+        images_per_class: Examples of each, K.
+        seed: Seed of all plans.
+        steps_per_epoch: As for `Sampler`.
+
+    Raises:
+        ValueError: If labels are not as described, or fewer than P can be
+            drawn.
+
+    Example:
+
+    ```python
+    sampler = MultiLabelBalanced(
+        train.labels, classes_per_batch=16, images_per_class=4
+    )
+    sampler.plan(epoch=0)  # (steps, 64) row numbers
+    ```
+    """
+
+    def __init__(
+        self,
+        labels: Any,
+        classes_per_batch: Count = 32,
+        images_per_class: Count = 4,
+        seed: int = 0,
+        steps_per_epoch: Count | None = None,
+    ) -> None:
+        owner = "MultiLabelBalanced"
+        self.classes_per_batch = check_count(
+            owner, "classes_per_batch", classes_per_batch
+        )
+        self.images_per_class = check_count(
+            owner, "images_per_class", images_per_class
+        )
+        batch_size = self.classes_per_batch * self.images_per_class
+        super().__init__(labels, batch_size, seed, steps_per_epoch)
+        sizes = self.labels.sum(axis=0)
+        least = min(2, self.images_per_class)
+        self._drawable = np.flatnonzero(sizes >= least)
+        self._members = [
+            np.flatnonzero(self.labels[:, label]) for label in self._drawable
+        ]
+        left_out = np.count_nonzero(sizes) - len(self._drawable)
+        if left_out:
+            logger.warning(
+                "MultiLabelBalanced does not draw labels that only one "
+                "example has: %d.",
+                left_out,
+            )
+        if self.classes_per_batch > len(self._drawable):
+            raise ValueError(
+                "`classes_per_batch` of MultiLabelBalanced must not be more "
+                f"than there are labels with at least {least} examples. "
+                f"Received: classes_per_batch={classes_per_batch}, "
+                f"{len(self._drawable)} such labels. Use fewer."
+            )
+
+    def _as_labels(self, labels: Any) -> Labels:
+        owner = "MultiLabelBalanced"
+        if not are_label_sets(labels):
+            raise ValueError(
+                f"`labels` of {owner} must be several for each example: (N, C) "
+                "booleans, or sets. Received: labels of type "
+                f"{type(labels).__name__}. Zeros and ones become booleans by "
+                "labels.astype(bool); one label each is for ClassBalanced."
+            )
+        return as_table(labels, {}, owner)[0]
+
+    def plan(self, epoch: int) -> Rows:
+        """Rows of every batch, (steps, P · K)."""
+        rng = np.random.default_rng([self.seed, 0, epoch])
+        slots = self.steps * self.classes_per_batch
+        counts, _ = balanced_counts(
+            len(self._drawable), slots, epoch, (self.seed, 1)
+        )
+        drawn = spread(counts, self.steps, rng)
+        streams = [_Stream(members, rng) for members in self._members]
+        return np.array([self._batch(labels, streams) for labels in drawn])
+
+    def _batch(self, drawn: Rows, streams: list["_Stream"]) -> list[int]:
+        """K examples of each of some labels, as different as can be."""
+        batch: list[int] = []
+        taken: set[int] = set()
+        for label in drawn:
+            rows = streams[label].take(self.images_per_class, taken)
+            batch += rows
+            taken.update(rows)
+        return batch
+
+
+class _Stream:
+    """Rows in random order, round after round."""
+
+    def __init__(self, rows: Rows, rng: np.random.Generator) -> None:
+        self._rows = rows
+        self._order = self._shuffled(rng)
+
+    def _shuffled(self, rng: np.random.Generator) -> Iterator[int]:
+        while True:
+            yield from rng.permutation(self._rows).tolist()
+
+    def take(self, count: int, taken: set[int]) -> list[int]:
+        """The next rows that are not taken; at the end repeats, if too few.
+
+        Those that are taken have been shown as well, and are passed over.
+        """
+        free = len(self._rows) - len(taken)
+        if free < count:
+            free = sum(row not in taken for row in self._rows.tolist())
+        picked: dict[int, None] = {}
+        while len(picked) < min(count, free):
+            row = next(self._order)
+            if row not in taken:
+                picked[row] = None
+        repeats = np.arange(count - len(picked)) % len(self._rows)
+        return [*picked, *self._rows[repeats].tolist()]

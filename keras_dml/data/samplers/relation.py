@@ -1,0 +1,101 @@
+"""RelationSampler: batches of pairs or triplets that are given."""
+
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from keras_dml.data.relations import Relations
+from keras_dml.data.samplers.base import Sampler
+from keras_dml.data.samplers.planning import balanced_counts, spread
+from keras_dml.utils.arguments import check_choice, check_count
+from keras_dml.utils.types import Count, Rows
+
+Others: TypeAlias = Literal["ignore", "negative"]
+
+OTHERS = ("ignore", "negative")
+
+
+class RelationSampler(Sampler):
+    """Batches of pairs or triplets that are given, see `PairSet`.
+
+    A batch is `[anchors, partners]` of T pairs, or `[anchors, positives,
+    negatives]` of T triplets. Its labels are the relation of every two
+    examples, which all losses on pairs and triplets take: 1 for those that
+    are alike, 0 for those that are not, −1 for those that nothing is known
+    about. Tuples are drawn equally often, give or take one.
+
+    What is known of two examples holds wherever they meet in a batch, also
+    if other tuples brought them there.
+
+    Args:
+        relations: A `PairSet` or `TripletSet`.
+        tuples_per_batch: Pairs or triplets in a batch, T.
+        others: What is made of two examples of which nothing is known:
+            "ignore", or "negative" for in-batch negatives, where examples
+            that are not given as alike seldom are.
+        seed: Seed of all plans.
+        steps_per_epoch: Batches in an epoch. By default as many whole
+            batches as there are tuples.
+
+    Raises:
+        ValueError: If there are fewer tuples than a batch needs, or an
+            argument is not as described.
+
+    Example:
+
+    ```python
+    pairs = PairSet(images, clicked)
+    sampler = RelationSampler(pairs, tuples_per_batch=64, others="negative")
+    model.fit(pipeline(images, sampler, size=48), epochs=4)
+    ```
+    """
+
+    def __init__(
+        self,
+        relations: Relations,
+        tuples_per_batch: Count = 32,
+        others: Others = "ignore",
+        seed: int = 0,
+        steps_per_epoch: Count | None = None,
+    ) -> None:
+        owner = "RelationSampler"
+        if not isinstance(relations, Relations):
+            raise ValueError(
+                "`relations` of RelationSampler must be a PairSet or a "
+                f"TripletSet. Received: {type(relations).__name__}."
+            )
+        self.relations = relations
+        self.tuples_per_batch = check_count(
+            owner, "tuples_per_batch", tuples_per_batch
+        )
+        if tuples_per_batch > len(relations):
+            raise ValueError(
+                "`tuples_per_batch` of RelationSampler must not be more than "
+                f"there are. Received: tuples_per_batch={tuples_per_batch} of "
+                f"{relations!r}."
+            )
+        self.others = check_choice(owner, "others", others, OTHERS)
+        super().__init__(
+            # No two are alike but those that are said to be.
+            labels=np.arange(len(relations.examples)),
+            batch_size=tuples_per_batch * relations.rows.shape[1],
+            seed=seed,
+            steps_per_epoch=len(relations) // tuples_per_batch
+            if steps_per_epoch is None
+            else steps_per_epoch,
+        )
+
+    def plan(self, epoch: int) -> Rows:
+        """Rows of every batch, (steps, width · T)."""
+        slots = self.steps * self.tuples_per_batch
+        counts, _ = balanced_counts(
+            len(self.relations), slots, epoch, (self.seed, 1)
+        )
+        rng = np.random.default_rng([self.seed, 0, epoch])
+        rows = self.relations.rows[spread(counts, self.steps, rng)]
+        return rows.transpose(0, 2, 1).reshape(self.steps, self.batch_size)
+
+    def batch_labels(self, rows: Rows) -> Rows:
+        """Relation of every two examples of a batch, (B, B)."""
+        unknown = 0 if self.others == "negative" else -1
+        return self.relations.between(rows, unknown).astype(np.int64)

@@ -1,0 +1,150 @@
+"""Tests of pairs and triplets as data, and of batches of them."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_dml as dml
+from keras_dml import data
+from keras_dml.data import PairSet, RelationSampler, TripletSet
+
+EXAMPLES = data.ArraySet(np.arange(20, dtype=np.float32).reshape(10, 2))
+
+
+def test_relation_of_pairs() -> None:
+    pairs = PairSet(EXAMPLES, [[0, 1], [2, 1], [3, 4]], [1, 0, 1])
+    assert pairs.between(np.array([1, 0, 2, 1])).tolist() == [
+        [-1, 1, 0, -1],
+        [1, -1, -1, 1],
+        [0, -1, -1, 0],
+        [-1, 1, 0, -1],
+    ]
+    assert pairs.between(np.array([0, 4, 3]), unknown=0).tolist() == [
+        [-1, 0, 0],
+        [0, -1, 1],
+        [0, 1, -1],
+    ]
+
+
+def test_relation_of_triplets() -> None:
+    triplets = TripletSet(EXAMPLES, [[0, 1, 2], [0, 3, 2]])
+    assert len(triplets) == 2
+    assert triplets.between(np.array([0, 1, 2, 3])).tolist() == [
+        [-1, 1, 0, 1],
+        [1, -1, -1, -1],
+        [0, -1, -1, -1],
+        [1, -1, -1, -1],
+    ]
+
+
+def test_sampler_goes_through_all_tuples() -> None:
+    rows = np.stack([np.arange(8), np.arange(8) + 1, np.arange(8) + 2], 1)
+    triplets = TripletSet(EXAMPLES, rows[::3])
+    sampler = RelationSampler(triplets, tuples_per_batch=1)
+    assert sampler.steps == 3
+    plan = sampler.plan(0)
+    assert sorted(map(tuple, plan)) == sorted(map(tuple, rows[::3]))
+    np.testing.assert_array_equal(plan, sampler.plan(0))
+    assert not np.array_equal(plan, sampler.plan(1)) or not np.array_equal(
+        plan, sampler.plan(2)
+    )
+
+
+@pytest.mark.parametrize("others", ["ignore", "negative"])
+def test_batches(others) -> None:
+    pairs = PairSet(EXAMPLES, [[0, 1], [2, 3], [4, 5]])
+    sampler = RelationSampler(pairs, tuples_per_batch=3, others=others)
+    ((x, y),) = data.pipeline(EXAMPLES, sampler)
+    rows = y["index"].numpy()
+    np.testing.assert_array_equal(x, EXAMPLES.inputs(rows))
+    unknown = {"ignore": -1, "negative": 0}[others]
+    np.testing.assert_array_equal(y["label"], pairs.between(rows, unknown))
+    assert y["label"].shape == (6, 6)
+    # Anchors, then their partners.
+    assert (rows[3:] == rows[:3] + 1).all()
+
+
+def test_loss_is_that_of_the_given_triplets() -> None:
+    """The triplet loss over a batch is a loop over the triplets in it."""
+    rng = np.random.default_rng(0)
+    embeddings = keras.ops.normalize(rng.normal(size=(9, 4)).astype("float32"))
+    triplets = TripletSet(EXAMPLES, [[0, 1, 2], [3, 4, 5], [6, 7, 8]])
+    loss = dml.losses.TripletLoss(margin=0.5, distance="squared", mining="all")
+    relation = triplets.between(np.arange(9))
+    values = loss.per_example(relation, embeddings)
+    e = np.asarray(embeddings)
+    naive = [
+        max(0.0, ((e[a] - e[p]) ** 2).sum() - ((e[a] - e[n]) ** 2).sum() + 0.5)
+        for a, p, n in triplets.rows
+    ]
+    # The mean over examples is the mean over triplets.
+    np.testing.assert_allclose(np.mean(values), np.mean(naive), rtol=1e-5)
+    assert not np.any(np.delete(np.asarray(values), [0, 3, 6]))
+
+
+def test_model_learns_what_is_alike() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 8)).astype("float32")
+    examples = data.ArraySet(x)
+    pairs = PairSet(examples, np.arange(40).reshape(20, 2))
+    sampler = RelationSampler(
+        pairs, tuples_per_batch=10, others="negative", steps_per_epoch=50
+    )
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input((8,))
+    model = dml.methods.baseline(
+        keras.Model(inputs, keras.layers.Dense(32, "relu")(inputs)),
+        embedding_dim=16,
+        loss="nt_xent",
+    )
+    model.compile(keras.optimizers.Adam(1e-2))
+    model.fit(data.pipeline(examples, sampler), epochs=1, verbose=0)
+    results = dml.evaluation.evaluate_embeddings(
+        model.predict(x, verbose=0), np.arange(40) // 2
+    )
+    assert results["recall@1"] > 0.9
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: PairSet(EXAMPLES, []), ValueError, "shape"),
+        (
+            lambda: PairSet(EXAMPLES, np.empty((0, 2), int)),
+            ValueError,
+            "must not be empty",
+        ),
+        (lambda: PairSet(EXAMPLES, [[0, 1, 2]]), ValueError, r"\(M, 2\)"),
+        (lambda: PairSet(EXAMPLES, [[0, 1.5]]), ValueError, "dtype float64"),
+        (lambda: PairSet(EXAMPLES, [[0, 10]]), IndexError, "row 10"),
+        (lambda: PairSet(EXAMPLES, [[3, 3]]), ValueError, "itself.*row 3"),
+        (
+            lambda: PairSet(EXAMPLES, [[0, 1], [1, 0]], [1, 0]),
+            ValueError,
+            r"both positive and negative.*rows \[0, 1\]",
+        ),
+        (
+            lambda: PairSet(EXAMPLES, [[0, 1]], [0.5]),
+            ValueError,
+            "`positive` of PairSet.*threshold",
+        ),
+        (lambda: PairSet([[0.0]], [[0, 1]]), ValueError, "Examples.*list"),
+        (
+            lambda: RelationSampler(PairSet(EXAMPLES, [[0, 1]]), 2),
+            ValueError,
+            "tuples_per_batch=2 of PairSet",
+        ),
+        (lambda: RelationSampler([[0, 1]]), ValueError, "PairSet or a Trip"),
+        (
+            lambda: data.pipeline(
+                EXAMPLES.select([0, 1]),
+                RelationSampler(PairSet(EXAMPLES, [[0, 1]]), 1),
+            ),
+            ValueError,
+            "relations of `examples`",
+        ),
+    ],
+)
+def test_bad_input(make, error, message) -> None:
+    with pytest.raises(error, match=f"(?s){message}"):
+        make()

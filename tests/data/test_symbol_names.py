@@ -1,0 +1,57 @@
+"""Tests of the names of symbols: the same everywhere, and no class twice."""
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from keras_dml import data
+from keras_dml.data._symbol_names import EACH, slip, symbols
+
+
+@pytest.fixture(scope="module")
+def splits() -> data.DataSplits:
+    return data.symbol_names()
+
+
+def test_is_the_same_on_every_machine(splits) -> None:
+    texts = "\n".join(splits.trainval.ids + splits.test.ids)
+    labels = [splits.train.labels, splits.validation.labels, splits.test.labels]
+    digest = hashlib.sha256(texts.encode() + np.concatenate(labels).tobytes())
+    assert digest.hexdigest()[:16] == "2812f4b16f267705"
+
+
+def test_sizes(splits) -> None:
+    classes = [splits.train, splits.validation, splits.test]
+    assert [x.num_classes for x in classes] == [700, 175, 875]
+    for part in classes:
+        counts = np.unique(part.labels, return_counts=True)[1]
+        assert (counts == EACH).all()
+
+
+def test_names_and_tokens_are_those_of_the_texts(splits) -> None:
+    test = splits.test
+    first = test.inputs([0])[0]
+    assert bytes(first[first > 0].astype(np.uint8)).decode() == test.ids[0]
+    assert test.names[int(test.labels[0])] == test.ids[0]
+    assert "black chess knight" in {
+        *splits.train.names.values(),
+        *splits.validation.names.values(),
+        *test.names.values(),
+    }
+
+
+def test_names_differ_in_more_than_little_words() -> None:
+    names = symbols()
+    assert len(set(names)) == len(names) == 1750
+
+
+def test_slips_change_texts_but_not_beyond_recognition() -> None:
+    rng = np.random.default_rng(1)
+    name = "black chess knight"
+    typed = [slip(name, rng) for _ in range(200)]
+    assert np.mean([x != name for x in typed]) > 0.9
+    assert {len(x) for x in typed} <= set(range(6, 24))
+    # Letters are kept, or are replaced by those beside them on a keyboard.
+    common = [len(set(x) & set(name)) / len(set(name)) for x in typed]
+    assert np.min(common) > 0.5
