@@ -1,6 +1,5 @@
 """Models and galleries that commands read."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -9,7 +8,7 @@ import keras
 import numpy as np
 
 from keras_dml.data import Examples, ImageSet, concatenate, image_folder
-from keras_dml.data.folder import EXTENSIONS
+from keras_dml.data.folder import images_in
 from keras_dml.recipes import Recipe
 from keras_dml.reports.html import thumbnail
 
@@ -66,11 +65,11 @@ def _read(name: str, recipe: Recipe | None) -> LoadedImages:
         return _split(name, recipe)
     folder = Path(name)
     if folder.is_dir():
-        entries = sorted(folder.iterdir(), key=lambda x: os.fsencode(x.name))
-        visible = [x for x in entries if not x.name.startswith(".")]
-        files = [str(x) for x in visible if x.suffix.lower() in EXTENSIONS]
-        if files and not any(x.is_dir() for x in visible):
-            return files
+        visible = [x for x in folder.iterdir() if not x.name.startswith(".")]
+        if not any(x.is_dir() for x in visible):
+            files = [str(x) for x in images_in(folder)]
+            if files:
+                return files
     return image_folder(name)
 
 

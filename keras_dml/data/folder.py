@@ -1,5 +1,8 @@
 """Folders of images: root/class/image.jpg."""
 
+import functools
+import importlib.util
+import logging
 import os
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -15,10 +18,22 @@ from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.progress import track
 from keras_dml.utils.types import Count, Fraction
 
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
+EXTENSIONS = (
+    ".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff",
+)  # fmt: skip
+"""How files end that are always read as images."""
 
-# Paths that a warning names.
-_NAMED = 20
+# How others end that are read if something is installed, and what.
+_OPTIONAL = {
+    ".heic": 'pip install "keras-dml[heif]"',
+    ".heif": 'pip install "keras-dml[heif]"',
+    ".avif": 'pip install "pillow>=11.3"',
+}
+
+# Paths that a warning names, and those of each kind of file.
+_NAMED, _NAMED_OF_KIND = 20, 2
+
+logger = logging.getLogger(__name__)
 
 
 def image_folder(
@@ -30,11 +45,14 @@ def image_folder(
 
     Classes and images are in the byte order of their names, and so are
     the labels, from 0. Images are files that end in .jpg, .jpeg, .png,
-    .bmp or .gif, in lower or upper case. Hidden files, among them the
-    `._*` of macOS, are passed over, and so are folders inside of a class.
-    Folders without an image are no classes; a warning names them. What is
-    called like an image and is no file (a folder, a pipe, a link that leads
-    nowhere) cannot be decoded, and is not opened.
+    .bmp, .gif, .webp, .tif or .tiff, in lower or upper case; in .heic or
+    .heif, if pillow-heif is installed; and in .avif, if Pillow reads it.
+    Warnings name all that is left out: other files, by kind, with what it
+    takes to read them; folders inside of a class; folders without an image,
+    which are no classes. Hidden files and folders, among them the `._*` of
+    macOS, are named in the log (level INFO). What is called like an image
+    and is no file (a folder, a pipe, a link that leads nowhere) cannot be
+    decoded, and is not opened.
 
     Args:
         path: The folder.
@@ -62,12 +80,18 @@ def image_folder(
         )
     entries = _visible(root)
     stray = [x for x in _images(entries) if not x.is_dir()]
-    folders = {x.name: _images(_visible(x)) for x in entries if x.is_dir()}
+    inside = {x.name: _visible(x) for x in entries if x.is_dir()}
+    folders = {name: _images(found) for name, found in inside.items()}
     if not any(folders.values()):
-        raise ValueError(_no_images(root, stray))
+        others = [x for found in inside.values() for x in found]
+        raise ValueError(_no_images(root, stray) + _said_of(others))
     if stray:
         _warn(f"Images directly in {root}, which have no class,", stray)
     folders = _readable(folders, verify, raises=unreadable == "raise")
+    _name_others(
+        [x for x in entries if not x.is_dir()],
+        [x for found in inside.values() for x in found],
+    )
     empty = [root / name for name, files in folders.items() if not files]
     if empty:
         _warn("Folders without an image, which are no classes,", empty)
@@ -115,14 +139,75 @@ def image_folder_splits(
     return DataSplits.by_class(images, name, train_classes, validation, seed)
 
 
+def images_in(folder: Path) -> list[Path]:
+    """The images directly in a folder; a warning names what else is there."""
+    entries = _visible(folder)
+    _name_others([x for x in entries if not x.is_dir()], [])
+    return _images(entries)
+
+
+@functools.cache
+def readable_extensions() -> tuple[str, ...]:
+    """How files end that are read as images, with what is installed."""
+    from PIL import features
+
+    has_heif = importlib.util.find_spec("pillow_heif") is not None
+    heif = (".heic", ".heif") if has_heif else ()
+    # Pillow's older versions do not know the name.
+    has_avif = "avif" in features.modules and features.check("avif")
+    return (*EXTENSIONS, *heif, *((".avif",) if has_avif else ()))
+
+
 def _visible(folder: Path) -> list[Path]:
     """What is in a folder, without hidden files, in byte order."""
-    entries = [x for x in folder.iterdir() if not x.name.startswith(".")]
-    return sorted(entries, key=lambda x: os.fsencode(x.name))
+    entries = sorted(folder.iterdir(), key=lambda x: os.fsencode(x.name))
+    hidden = [x.name for x in entries if x.name.startswith(".")]
+    if hidden:
+        names = ", ".join(hidden[:_NAMED])
+        logger.info("Hidden in %s, and left out: %s.", folder, names)
+    return [x for x in entries if not x.name.startswith(".")]
 
 
 def _images(paths: list[Path]) -> list[Path]:
-    return [path for path in paths if path.suffix.lower() in EXTENSIONS]
+    extensions = readable_extensions()
+    return [path for path in paths if path.suffix.lower() in extensions]
+
+
+def _name_others(outside: list[Path], inside: list[Path]) -> None:
+    """Names what is no image outside and inside of the folders of classes."""
+    found = outside + inside
+    others = set(found) - set(_images(found))
+    folders = [x for x in inside if x in others and x.is_dir()]
+    if folders:
+        _warn("Folders inside of classes", folders)
+    files = [x for x in found if x in others and x not in set(folders)]
+    if files:
+        warnings.warn(
+            f"Files that are not read as images are left out ({len(files)}):"
+            f"{_said_of(files)}",
+            stacklevel=3,
+        )
+
+
+def _said_of(files: list[Path]) -> str:
+    """How many files of each kind there are, and what it takes to read them.
+
+    It starts with a space, and is empty if there are none.
+    """
+    kinds: dict[str, list[str]] = {}
+    for file in files:
+        kinds.setdefault(file.suffix.lower() or "no ending", []).append(
+            str(file)
+        )
+    said = ""
+    for kind, paths in sorted(kinds.items(), key=lambda x: -len(x[1])):
+        such_as = ", ".join(paths[:_NAMED_OF_KIND])
+        said += f" {len(paths)} of {kind} ({such_as}"
+        said += ", …)" if len(paths) > _NAMED_OF_KIND else ")"
+        if kind in _OPTIONAL:
+            said += f", which is read after `{_OPTIONAL[kind]}`"
+        said += "."
+    return said
 
 
 def _readable(

@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_dml.data import image_folder, image_folder_splits
+from keras_dml.data import (
+    View,
+    eval_batches,
+    image_folder,
+    image_folder_splits,
+)
+from keras_dml.data.folder import EXTENSIONS, readable_extensions
 
 CALTECH = Path(__file__).parents[3] / "shared" / "data" / "caltech101"
 
@@ -24,12 +30,9 @@ def root(tmp_path: Path) -> Path:
         ["b/2.png", "b/10.jpg", "B/x.JPEG", "a b/é.bmp", "a b/z.gif"]
     ):
         save(tmp_path / name, i)
-    (tmp_path / "b" / "notes.txt").write_text("no image")
     (tmp_path / "b" / "._2.png").write_text("a resource fork")
     (tmp_path / ".hidden").mkdir()
     save(tmp_path / ".hidden" / "1.png")
-    save(tmp_path / "b" / "inner" / "1.png")
-    (tmp_path / "readme.md").write_text("no image")
     return tmp_path
 
 
@@ -45,6 +48,69 @@ def test_byte_order(root: Path) -> None:
         "b/2.png",
     ]
     assert images.labels.tolist() == [0, 1, 1, 2, 2]
+
+
+def test_what_is_not_read_is_named(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("b/notes.txt", "b/1.heic", "B/2.HEIC", "B/3.heic", "plain"):
+        (root / name).write_text("no image")
+    save(root / "b" / "inner" / "1.png")
+    with (
+        caplog.at_level("INFO", logger="keras_dml.data.folder"),
+        warnings.catch_warnings(record=True) as caught,
+    ):
+        warnings.simplefilter("always")
+        images = image_folder(root)
+    assert len(images) == 5
+    folders, files = (str(x.message) for x in caught)
+    assert folders.startswith("Folders inside of classes are left out (1): ")
+    assert str(root / "b" / "inner") in folders
+    assert files.startswith("Files that are not read as images are left out")
+    assert "(5): 3 of .heic (" in files
+    assert f"{root / 'B' / '2.HEIC'}, {root / 'B' / '3.heic'}, …)" in files
+    assert 'is read after `pip install "keras-dml[heif]"`.' in files
+    assert f" 1 of .txt ({root / 'b' / 'notes.txt'})." in files
+    assert f" 1 of no ending ({root / 'plain'})." in files
+    assert "left out: .hidden." in caplog.text
+    assert "left out: ._2.png." in caplog.text
+
+
+def test_a_folder_of_other_files_says_so(tmp_path: Path) -> None:
+    (tmp_path / "class").mkdir()
+    (tmp_path / "class" / "1.heic").write_text("no image")
+    with pytest.raises(ValueError, match=r"1 of \.heic .*keras-dml\[heif\]"):
+        image_folder(tmp_path)
+
+
+def test_every_kind_of_file(tmp_path: Path) -> None:
+    for i, extension in enumerate((*EXTENSIONS, ".TIF", ".WebP")):
+        save(tmp_path / "class" / f"{i:02}{extension}", 9 * i)
+    images = image_folder(tmp_path)
+    assert len(images) == len(EXTENSIONS) + 2
+    (seen,) = eval_batches(images, View((4, 4), 3))
+    for i, view in enumerate(seen):
+        np.testing.assert_array_equal(view, images.read(i) + np.zeros(3))
+        assert abs(images.read(i).mean() - 9 * i) <= 1
+
+
+@pytest.mark.parametrize("extension", [".heic", ".avif"])
+def test_what_takes_more_to_read(tmp_path: Path, extension: str) -> None:
+    if extension not in readable_extensions():
+        pytest.skip(f"nothing reads {extension} here")
+    if extension == ".heic":
+        import pillow_heif
+
+        pillow_heif.register_heif_opener()
+    path = tmp_path / "class" / f"1{extension}"
+    path.parent.mkdir()
+    exif = Image.Exif()
+    exif[274] = 6
+    Image.new("RGB", (16, 24), (200, 90, 30)).save(path, exif=exif.tobytes())
+    images = image_folder(tmp_path)
+    (seen,) = eval_batches(images, View((16, 24), 3))
+    np.testing.assert_array_equal(seen[0], images.read(0))
+    assert np.abs(images.read(0) - [200.0, 90, 30]).max() < 12
 
 
 def test_files_that_cannot_be_decoded(root: Path) -> None:
