@@ -37,6 +37,7 @@ from keras_dml.data.splits import (
     holdout_classes,
     split_classes,
 )
+from keras_dml.data.streams import BalancedStream, balanced
 from keras_dml.data.text import byte_tokens
 from keras_dml.data.tfds import tfds_splits
 from keras_dml.data.view import View
@@ -51,6 +52,7 @@ if not TYPE_CHECKING:
 __all__ = [
     "DATASETS",
     "ArraySet",
+    "BalancedStream",
     "ClassBalanced",
     "ClusterSampler",
     "DataSplits",
@@ -65,6 +67,7 @@ __all__ = [
     "TripletSet",
     "View",
     "byte_tokens",
+    "balanced",
     "cache_folder",
     "cars196",
     "check",

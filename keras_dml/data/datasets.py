@@ -24,14 +24,18 @@ class DatasetReader:
         batch_size: Examples in a batch, if it is not in batches.
         batched: Whether it is in batches; None: see `is_batched`.
         model: A model that takes x, which helps to tell.
+        finite: Whether it must end.
 
     Attributes:
         dataset: The dataset, in batches.
         spec: Of x, in batches.
         count: Number of batches; None if it is not known.
+        is_labeled: Whether elements have a y.
+        has_integer_labels: Whether these are integers.
 
     Raises:
-        ValueError: If the dataset is infinite or has ragged elements.
+        ValueError: If the dataset is infinite and must not be, has elements
+            that are ragged, or labels that cannot be.
     """
 
     def __init__(
@@ -42,9 +46,11 @@ class DatasetReader:
         batch_size: int,
         batched: bool | None = None,
         model: Any = None,
+        finite: bool = True,
     ) -> None:
         self._name, self._owner = name, owner
-        if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
+        endless = dataset.cardinality() == tf.data.INFINITE_CARDINALITY
+        if endless and finite:
             raise ValueError(
                 f"`{name}` of {owner} must be finite. Received: a dataset "
                 f"that repeats without end. Use {name}.take(n), or leave out "
@@ -64,6 +70,7 @@ class DatasetReader:
         count = int(dataset.cardinality())
         self.count = None if count < 0 else count
         self.is_labeled = y is not None
+        self.has_integer_labels = self.is_labeled and y.dtype.is_integer
         self._labels: list[Any] = []
 
     def _split(self, element: Any) -> tuple[Any, Any]:
@@ -108,13 +115,18 @@ class DatasetReader:
     def __iter__(self) -> Iterator[Inputs]:
         """Batches of x, of which there is at least one."""
         self._labels = []
+        for x, y in self.pairs():
+            if y is not None:
+                self._labels.append(y)
+            yield x
+
+    def pairs(self) -> Iterator[tuple[Inputs, Any]]:
+        """Batches of x and of labels, (B,) or (B, 1); None without labels."""
         done = 0
         for element in self._elements():
             x, y = self._split(element)
-            if y is not None:
-                self._labels.append(y.numpy())
             done += 1
-            yield x
+            yield x, None if y is None else y.numpy()
         if self.count is not None and done < self.count:
             raise ValueError(
                 f"`{self._name}` of {self._owner} must have as many elements "

@@ -1,0 +1,316 @@
+"""Streams: class-balanced batches of a dataset that fits nowhere."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from keras_dml.data.datasets import DatasetReader
+from keras_dml.utils.arguments import check_count
+from keras_dml.utils.types import Count
+
+_OWNER = "balanced"
+
+_PATIENCE = 100
+"""Buffers of examples without a batch, after which there will be none."""
+
+
+class BalancedStream:
+    """Class-balanced batches of a stream; see `balanced`.
+
+    Attributes:
+        dataset: The batches, for `fit`. Each iteration is an epoch.
+        examples_read: Examples read so far.
+        examples_used: Of these, those that were in a batch.
+        examples_dropped: Of these, those that gave way to others. What
+            remains is in the buffer.
+    """
+
+    def __init__(
+        self,
+        reader: DatasetReader,
+        classes_per_batch: int,
+        images_per_class: int,
+        buffer: int,
+        steps: int | None,
+        seed: int,
+    ) -> None:
+        self._reader = reader
+        self._classes, self._images = classes_per_batch, images_per_class
+        self._size, self._steps = buffer, steps
+        self._rng = np.random.default_rng(seed)
+        # (x, index) of what waits, by class, the oldest first.
+        self._waiting: dict[int, list[tuple[Any, int]]] = defaultdict(list)
+        self._ready: set[int] = set()  # Classes that fill their share.
+        self._count = 0
+        self._is_over = False  # An epoch's pass over the stream.
+        self._source: Iterator[tuple[Any, int, int]] | None = None
+        self._met: set[int] = set()
+        self._drawn: Counter[int] = Counter()
+        self.examples_read = self.examples_used = self.examples_dropped = 0
+        self.dataset = self._as_dataset()
+
+    @property
+    def classes_met(self) -> int:
+        """Classes of the examples that were read."""
+        return len(self._met)
+
+    @property
+    def classes_seen(self) -> int:
+        """Classes that were in a batch."""
+        return len(self._drawn)
+
+    @property
+    def share_of_classes(self) -> float:
+        """Share of the classes met that were in a batch, in 0 to 1."""
+        return len(self._drawn) / len(self._met) if self._met else 0.0
+
+    def __repr__(self) -> str:
+        return (
+            f"BalancedStream({self.classes_seen:,} of {self.classes_met:,} "
+            f"classes seen; {self.examples_used:,} of "
+            f"{self.examples_read:,} examples used, "
+            f"{self.examples_dropped:,} dropped)"
+        )
+
+    def _as_dataset(self) -> tf.data.Dataset:
+        batch = self._classes * self._images
+        x = tf.nest.map_structure(
+            lambda spec: tf.TensorSpec((batch, *spec.shape[1:]), spec.dtype),
+            self._reader.spec,
+        )
+        y = tf.TensorSpec((batch,), tf.int64)
+        dataset = tf.data.Dataset.from_generator(
+            self._epoch, output_signature=(x, {"label": y, "index": y})
+        )
+        if self._steps is not None:
+            known = tf.data.experimental.assert_cardinality(self._steps)
+            dataset = dataset.apply(known)
+        return dataset.prefetch(1)
+
+    def _epoch(self) -> Iterator[Any]:
+        """Batches of one epoch: some steps, or all that the stream gives."""
+        done = 0
+        self._is_over = False
+        while done != self._steps:
+            batch = self._next_batch()
+            if batch is None:  # One pass over the stream is the epoch.
+                self._forget()
+                if done:
+                    return
+                raise self._no_batch()
+            yield batch
+            done += 1
+
+    def _next_batch(self) -> Any:
+        """The next batch; None where the stream ends, if an epoch may."""
+        read, ended = 0, 0
+        while self._count < self._size or not self._is_ready:
+            example = None if self._is_over else self._read()
+            if example is None and self._steps is None:
+                self._is_over = True
+                if self._is_ready:
+                    break
+                return None
+            if example is None:
+                ended += 1
+                if ended > 1:  # A whole pass, and still no batch.
+                    raise self._no_batch()
+                continue
+            if self._count == self._size:
+                self._drop()
+            self._keep(*example)
+            read += 1
+            if read > _PATIENCE * self._size:
+                raise self._no_batch()
+        return self._drawn_batch()
+
+    @property
+    def _is_ready(self) -> bool:
+        return len(self._ready) >= self._classes
+
+    def _read(self) -> tuple[Any, int, int] | None:
+        """The next example; None at the end, after which it starts again."""
+        if self._source is None:
+            self._source = self._examples()
+        example = next(self._source, None)
+        if example is None:
+            self._source = None
+        else:
+            self.examples_read += 1
+        return example
+
+    def _examples(self) -> Iterator[tuple[Any, int, int]]:
+        index = 0
+        for x, labels in self._reader.pairs():
+            flat = tf.nest.map_structure(lambda tensor: tensor.numpy(), x)
+            for row, label in enumerate(labels.reshape(-1).tolist()):
+                example = tf.nest.map_structure(lambda a, i=row: a[i], flat)
+                yield example, label, index
+                index += 1
+
+    def _keep(self, x: Any, label: int, index: int) -> None:
+        self._met.add(label)
+        waiting = self._waiting[label]
+        waiting.append((x, index))
+        self._count += 1
+        if len(waiting) >= self._images:
+            self._ready.add(label)
+
+    def _drop(self) -> None:
+        """Makes room: the oldest example of the class with most of them."""
+        label = max(self._waiting, key=lambda k: (len(self._waiting[k]), -k))
+        if len(self._waiting[label]) <= self._images:
+            # None has more than its share: the class that waits longest.
+            label = min(self._waiting, key=lambda k: self._waiting[k][0][1])
+        self._remove(label, [0])
+        self.examples_dropped += 1
+
+    def _remove(self, label: int, places: list[int]) -> list[tuple[Any, int]]:
+        waiting = self._waiting[label]
+        taken = [waiting[place] for place in places]
+        rest = [x for i, x in enumerate(waiting) if i not in set(places)]
+        self._count -= len(taken)
+        if rest:
+            self._waiting[label] = rest
+        else:
+            del self._waiting[label]
+        if len(rest) < self._images:
+            self._ready.discard(label)
+        return taken
+
+    def _drawn_batch(self) -> Any:
+        """A batch of the classes that were drawn least, taken at random."""
+        ready = np.array(sorted(self._ready))
+        drawn = np.array([self._drawn[label] for label in ready.tolist()])
+        order = np.lexsort((self._rng.random(len(ready)), drawn))
+        chosen = ready[order[: self._classes]].tolist()
+        taken = []
+        for label in chosen:
+            count = len(self._waiting[label])
+            places = self._rng.choice(count, self._images, replace=False)
+            taken += self._remove(label, sorted(places.tolist()))
+        self._drawn.update(chosen)
+        self.examples_used += len(taken)
+        x = tf.nest.map_structure(
+            lambda *rows: _stacked(rows), *(example for example, _ in taken)
+        )
+        labels = np.repeat(np.array(chosen, np.int64), self._images)
+        index = np.array([index for _, index in taken], np.int64)
+        return x, {"label": labels, "index": index}
+
+    def _forget(self) -> None:
+        """Empties the buffer, whose examples make no batch."""
+        self.examples_dropped += self._count
+        self._waiting.clear()
+        self._ready.clear()
+        self._count = 0
+
+    def _no_batch(self) -> ValueError:
+        return ValueError(
+            f"`dataset` of {_OWNER} must give {self._classes} classes of "
+            f"{self._images} examples among any `buffer` examples. Received: "
+            f"{self.classes_met} classes in {self.examples_read:,} examples, "
+            f"and no such batch with buffer={self._size}. Use a larger "
+            "buffer, or dataset.shuffle(n): streams are often in the order "
+            "of their classes."
+        )
+
+
+def _stacked(rows: Sequence[Any]) -> Any:
+    # NumPy would cut zeros off the end of strings.
+    is_text = isinstance(rows[0], bytes)
+    return np.array(rows, object) if is_text else np.stack(rows)
+
+
+def balanced(
+    dataset: tf.data.Dataset,
+    classes_per_batch: Count,
+    images_per_class: Count = 4,
+    *,
+    buffer: Count = 10_000,
+    steps_per_epoch: Count | None = None,
+    seed: int = 0,
+) -> BalancedStream:
+    """Class-balanced batches of a stream, through a bounded buffer.
+
+    For a stream that fits neither in memory nor on disk; what fits is better
+    served by `from_dataset` and `ClassBalanced`. The buffer is filled. Then
+    each batch takes P of the classes that have K examples in it, those first
+    that were drawn least, and K random examples of each; and as many are
+    read again. An example is in one batch at most. Where the buffer is full
+    and has no P such classes, the class with the most examples loses its
+    oldest one; where none has more than K, the oldest example goes.
+
+    It cannot promise that every class, or every example, is ever in a batch:
+    a class of which the buffer never holds K examples at a time is not, and
+    the order of the stream is felt beyond the length of the buffer. What was
+    seen is counted: `share_of_classes`, `classes_seen`, `examples_dropped`.
+    Nor can a run be resumed in the middle of a stream.
+
+    Two runs with the same stream, buffer and seed have the same batches.
+
+    Args:
+        dataset: Of (x, y), y integers, in batches or not; endless with
+            `steps_per_epoch`.
+        classes_per_batch: Classes in a batch, P.
+        images_per_class: Examples of each class in a batch, K.
+        buffer: Examples in memory, at least P × K.
+        steps_per_epoch: Batches in an epoch. The stream then goes on where
+            the epoch before left off, and begins again at its end. By
+            default an epoch is one pass over the stream.
+        seed: Seed of what is chosen at random.
+
+    Returns:
+        A `BalancedStream`, whose `dataset` is for `fit`: batches (x, y), y
+        being a dict of int64 (P × K,): "label", and "index", the number of
+        the example in the stream.
+
+    Raises:
+        ValueError: If an argument is not as described, or, as batches are
+            read, if the stream gives none.
+
+    Example:
+
+    ```python
+    stream = balanced(dataset, classes_per_batch=32, images_per_class=4)
+    model.fit(stream.dataset, epochs=5)
+    print(stream.share_of_classes)
+    ```
+    """
+    check_count(_OWNER, "classes_per_batch", classes_per_batch)
+    check_count(_OWNER, "images_per_class", images_per_class)
+    check_count(_OWNER, "seed", seed, least=0)
+    check_count(
+        _OWNER, "buffer", buffer, least=classes_per_batch * images_per_class
+    )
+    if steps_per_epoch is not None:
+        check_count(_OWNER, "steps_per_epoch", steps_per_epoch)
+    if not isinstance(dataset, tf.data.Dataset):
+        raise ValueError(
+            f"`dataset` of {_OWNER} must be a tf.data.Dataset. Received: "
+            f"{type(dataset).__name__}. Arrays are sampled by ClassBalanced."
+        )
+    reader = DatasetReader(
+        dataset,
+        "dataset",
+        _OWNER,
+        batch_size=64,
+        finite=steps_per_epoch is None,
+    )
+    if not reader.has_integer_labels:
+        raise ValueError(
+            f"`dataset` of {_OWNER} must have elements (x, y), y integers. "
+            f"Received: {dataset.element_spec}. Strings are numbered by "
+            "keras.layers.StringLookup(vocabulary=…)."
+        )
+    return BalancedStream(
+        reader,
+        classes_per_batch,
+        images_per_class,
+        buffer,
+        steps_per_epoch,
+        seed,
+    )
