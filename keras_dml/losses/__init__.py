@@ -24,6 +24,7 @@ from keras_dml.losses._hyperbolic import (
     poincare_distance,
 )
 from keras_dml.losses._margin import MarginLoss
+from keras_dml.losses._multi_label import MultiSupConLoss
 from keras_dml.losses._nce import nce
 from keras_dml.losses._neighbors import (
     DecoupledContrastiveLoss,
@@ -129,6 +130,7 @@ __all__ = [
     "MarginLoss",
     "MetricLoss",
     "MultiSimilarityLoss",
+    "MultiSupConLoss",
     "NCALoss",
     "NPairLoss",
     "NTXentLoss",

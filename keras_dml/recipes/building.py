@@ -47,9 +47,9 @@ def model(recipe: Recipe, batches: data.Sampler | None = None) -> MetricModel:
         exclude={"name", *traits.extra_keys, *left_out}
     )
     if batches is not None:
-        count = len(np.unique(batches.labels))
-        num_classes.check(arguments, count)
-        arguments = num_classes.filled(arguments, count)
+        counts = np.unique(batches.labels, return_counts=True)[1].tolist()
+        num_classes.check(arguments, len(counts))
+        arguments = num_classes.filled(arguments, counts)
     elif num_classes.is_auto(arguments):
         raise ValueError(_needs_batches(recipe, "`num_classes: auto`"))
     backbone = backbones.get(

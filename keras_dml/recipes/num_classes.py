@@ -1,22 +1,41 @@
-"""`num_classes: auto`: the number of training classes, once it is known."""
+"""`num_classes: auto`: the number of training classes, once it is known.
 
-from collections.abc import Iterator
+And `class_counts: auto`, the number of examples of each.
+"""
+
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 KEY = "num_classes"
+COUNTS = "class_counts"
 AUTO = "auto"
 
 
-def filled(config: Any, count: int) -> Any:
-    """`config` with `count` for every `num_classes: auto` inside it."""
+def filled(config: Any, counts: Sequence[int]) -> Any:
+    """`config` with what the training set says for every "auto" inside it.
+
+    Args:
+        config: With `num_classes: auto` or `class_counts: auto`.
+        counts: Number of examples of each training class.
+    """
     if isinstance(config, dict):
+        known = {KEY: len(counts), COUNTS: list(counts)}
         return {
-            key: count if (key, value) == (KEY, AUTO) else filled(value, count)
+            key: known[key]
+            if value == AUTO and key in known
+            else filled(value, counts)
             for key, value in config.items()
         }
     if isinstance(config, list | tuple):
-        return type(config)(filled(value, count) for value in config)
+        return type(config)(filled(value, counts) for value in config)
     return config
+
+
+def provisional(config: Any) -> Any:
+    """`config` filled before the training set is known, to check the rest."""
+    numbers = [n for n in _values(config) if isinstance(n, int)]
+    sizes = [len(c) for c in _values(config, COUNTS) if isinstance(c, list)]
+    return filled(config, [1] * max([2, *numbers, *sizes]))
 
 
 def check(config: Any, count: int) -> None:
@@ -39,16 +58,16 @@ def is_set(config: Any) -> bool:
 
 
 def is_auto(config: Any) -> bool:
-    """Whether there is a `num_classes: auto` inside `config`."""
-    return AUTO in _values(config)
+    """Whether there is a `num_classes` or `class_counts: auto` inside."""
+    return any(AUTO in _values(config, key) for key in (KEY, COUNTS))
 
 
-def _values(config: Any) -> Iterator[Any]:
+def _values(config: Any, wanted: str = KEY) -> Iterator[Any]:
     if isinstance(config, dict):
         for key, value in config.items():
-            if key == KEY:
+            if key == wanted:
                 yield value
-            yield from _values(value)
+            yield from _values(value, wanted)
     elif isinstance(config, list | tuple):
         for value in config:
-            yield from _values(value)
+            yield from _values(value, wanted)

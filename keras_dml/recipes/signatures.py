@@ -20,7 +20,7 @@ from typing import (
 from pydantic import AfterValidator, BaseModel, create_model
 
 from keras_dml import losses
-from keras_dml.recipes.num_classes import filled
+from keras_dml.recipes.num_classes import provisional
 
 Fields: TypeAlias = dict[str, Any]
 """Name → (type, default), as `pydantic.create_model` takes them."""
@@ -121,7 +121,5 @@ def _plain_union(options: tuple[Any, ...]) -> Any:
 
 def _known_loss(loss: Any) -> Any:
     if loss is not None:
-        # Any number stands for "auto", which is no number until the
-        # training set is known.
-        losses.get(filled(loss, 2))
+        losses.get(provisional(loss))
     return loss

@@ -72,6 +72,7 @@ CASES = {
         "reduction": "mean",
     },
     "multi_similarity": {"beta": 30.0, "threshold": 0.4},
+    "multi_sup_con": {"threshold": 0.4, "weighted": False},
     "n_pair": {"normalize": True, "distance": "euclidean"},
     "nca": {},
     "normalized_softmax": {},
@@ -186,9 +187,9 @@ def test_degenerate_batches_are_finite(name, case):
 
 NEEDS_POSITIVES = [
     "angular", "barlow_twins", "circle", "decoupled_contrastive", "fast_ap",
-    "histogram", "hyperbolic", "lifted_structure", "margin", "n_pair", "nca",
-    "nt_xent", "pnp", "recall_at_k", "smooth_ap", "sup_con", "triplet",
-    "tuplet_margin",
+    "histogram", "hyperbolic", "lifted_structure", "margin", "multi_sup_con",
+    "n_pair", "nca", "nt_xent", "pnp", "recall_at_k", "smooth_ap", "sup_con",
+    "triplet", "tuplet_margin",
 ]  # fmt: skip
 NEEDS_NEGATIVES = [
     "angular", "circle", "decoupled_contrastive", "fast_ap", "histogram",

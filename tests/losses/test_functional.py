@@ -18,8 +18,9 @@ X = unit(batch(LABELS["unbalanced"])).astype("float32")
 WEIGHTS = np.random.default_rng(0).uniform(size=(2, 8, 8)).astype("float32")
 
 
-# N-pair is NT-Xent; the others have more than tensors and numbers.
-NO_FUNCTION = {"n_pair", "dynamic_arc_face", "hist"}
+# N-pair is NT-Xent, multi-label SupCon of class ids SupCon; the others have
+# more than tensors and numbers.
+NO_FUNCTION = {"n_pair", "multi_sup_con", "dynamic_arc_face", "hist"}
 
 
 @pytest.mark.parametrize("name", sorted(set(CASES) - NO_FUNCTION))

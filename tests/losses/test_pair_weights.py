@@ -213,6 +213,20 @@ def softmax(temperature, labels, x, w, mining):
     return total / positive.sum()
 
 
+def multi_sup_con(labels, x, w, mining):
+    s = x @ x.T / 0.1
+    positive, negative = counts(mining, labels, cosine(x))
+    terms = []
+    for a in range(len(labels)):
+        p, n = np.flatnonzero(positive[a]), np.flatnonzero(negative[a])
+        if len(p):
+            weight = np.concatenate([np.ones(len(p)), w[1][a, n]])
+            total = log_sum(np.concatenate([s[a, p], s[a, n]]), weight)
+            each = (positive[a] * w[0][a])[p] * (total - s[a, p])
+            terms.append(each.sum() / positive[a].sum())
+    return sum(terms) / len(terms)
+
+
 def sup_con(labels, x, w, mining):
     s = x @ x.T / 0.1
     positive, negative = counts(mining, labels, cosine(x))
@@ -471,6 +485,7 @@ CASES = {
     ),
     "margin": ({}, margin),
     "margin triplets": ({"normalize_by": "triplets"}, margin_triplets),
+    "multi_sup_con": ({}, multi_sup_con),
     "multi_similarity": ({}, rows(multi_similarity, cosine)),
     "n_pair": (
         {"normalize": True},

@@ -75,7 +75,7 @@ def test_there_is_a_beta_for_each_training_class(
 @pytest.mark.parametrize(
     "loss",
     ["proxy_nca", "proxy_anchor", "soft_triple", "normalized_softmax",
-     "arc_face", "cos_face"],
+     "arc_face", "cos_face", "hist"],
 )  # fmt: skip
 def test_losses_with_proxies_train_by_recipe(loss, splits) -> None:
     setting = f"method.loss={{name: {loss}, num_classes: auto}}"
@@ -89,6 +89,21 @@ def test_losses_with_proxies_train_by_recipe(loss, splits) -> None:
     batches.epoch = 0
     history = model.fit(dataset, verbose=0)
     assert np.isfinite(history.history["loss"]).all()
+
+
+def test_the_examples_of_each_class_are_counted(splits) -> None:
+    few = splits.train.select(range(2, len(splits.train)))
+    uneven = data.DataSplits(few, splits.validation, splits.test, "uneven")
+    loss = "{name: dynamic_arc_face, num_classes: auto, class_counts: auto}"
+    *_, model = model_of("baseline", uneven, f"method.loss={loss}")
+    counts = np.unique(few.labels, return_counts=True)[1].tolist()
+    assert len(set(counts)) == 2
+    assert model.objective.loss.class_counts == counts
+    given = (
+        f"{{name: dynamic_arc_face, num_classes: auto, class_counts: {counts}}}"
+    )
+    *_, model = model_of("baseline", uneven, f"method.loss={given}")
+    assert model.objective.loss.class_counts == counts
 
 
 @pytest.mark.slow
@@ -132,7 +147,7 @@ def test_it_is_found_at_any_depth() -> None:
         "b": {"class_name": "X", "config": {"num_classes": "auto"}},
         "auto": "auto",
     }
-    assert filled(config, 7) == {
+    assert filled(config, [1] * 7) == {
         "a": [{"num_classes": 7}, {"num_classes": 3}],
         "b": {"class_name": "X", "config": {"num_classes": 7}},
         "auto": "auto",
