@@ -24,6 +24,7 @@ from keras_dml.losses._hyperbolic import (
     poincare_distance,
 )
 from keras_dml.losses._margin import MarginLoss
+from keras_dml.losses._matryoshka import MatryoshkaLoss
 from keras_dml.losses._multi_label import MultiSupConLoss
 from keras_dml.losses._nce import nce
 from keras_dml.losses._neighbors import (
@@ -128,6 +129,7 @@ __all__ = [
     "LiftedStructureLoss",
     "LossLike",
     "MarginLoss",
+    "MatryoshkaLoss",
     "MetricLoss",
     "MultiSimilarityLoss",
     "MultiSupConLoss",

@@ -74,7 +74,7 @@ class MultiSupConLoss(SupConLoss):
         ref_labels: Tensor | None = None,
         ref_embeddings: Tensor | None = None,
         pair_weights: PairWeights | None = None,
-        **kwargs: Any,
+        mask: Tensor | None = None,
     ) -> Tensor:
         sets = ops.convert_to_tensor(labels)
         is_sets = backend.standardize_dtype(sets.dtype) == "bool"
@@ -93,7 +93,7 @@ class MultiSupConLoss(SupConLoss):
             ref_labels,
             ref_embeddings,
             pair_weights,
-            **kwargs,
+            mask,
         )
 
     def values(self, pairs: Pairs) -> Tensor:
