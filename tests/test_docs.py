@@ -204,8 +204,7 @@ def test_recipes_in_docs_are_recipes(page: Path, tmp_path, monkeypatch) -> None:
                 (tmp_path / file[1]).write_text(block)
             continue
         content = yaml.safe_load(block)
-        base = content.pop("base", None)
-        if base:
+        while base := content.pop("base", None):
             path = ROOT / "recipes" / "glyphs" / base
             content = merge(yaml.safe_load(path.read_text()), content)
         validate(content, str(page))

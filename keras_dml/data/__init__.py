@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from keras_dml.data._check import Findings, check
 from keras_dml.data._from_dataset import from_dataset
+from keras_dml.data._from_source import from_source
 from keras_dml.data._glyphs import glyphs
 from keras_dml.data._pipeline import eval_batches, pipeline
 from keras_dml.data._symbol_names import symbol_names
@@ -76,6 +77,7 @@ __all__ = [
     "dataset",
     "eval_batches",
     "from_dataset",
+    "from_source",
     "glyphs",
     "holdout_classes",
     "image_folder",

@@ -143,7 +143,7 @@ def as_column(value: Any, name: str) -> Column:
         )
     if is_stored:
         return _OnDisk(array, name)
-    _check_type(array, value, name)
+    check_type(array, value, name)
     for rows in blocks(len(array), max(1, _CHECKED // max(1, array[:1].size))):
         check_finite(array[rows], name, np.arange(rows.start, rows.stop))
     return _InMemory(array, name)
@@ -160,7 +160,8 @@ def _in_memory(value: Any, name: str) -> Array:
         raise _ragged(name, str(error)) from error
 
 
-def _check_type(array: Array, value: Any, name: str) -> None:
+def check_type(array: Array, value: Any, name: str) -> None:
+    """Raises `ValueError` unless an array holds numbers or strings."""
     kind = array.dtype.kind
     is_mixed = kind == "U" and isinstance(value, list | tuple)
     if is_mixed or (

@@ -1,0 +1,174 @@
+"""`from_source`: records by number, as Hugging Face and Grain hold them."""
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from keras_dml.data.arrayset import ArraySet
+from keras_dml.data.columns import Array, Column, check_type
+from keras_dml.data.examples import About
+from keras_dml.data.fields import Names
+from keras_dml.utils.arguments import did_you_mean
+from keras_dml.utils.progress import tracked
+from keras_dml.utils.types import Rows
+
+Field: TypeAlias = str | int | Callable[[Any], Any]
+"""A key of a record, or what makes a value of it."""
+
+_OWNER = "from_source"
+
+
+def from_source(
+    source: Any,
+    x: Field | Mapping[str, Field],
+    label: Field | None = None,
+    names: Names | None = None,
+    *,
+    progress: bool | None = None,
+) -> ArraySet:
+    """Examples of a source of records, read when they are needed.
+
+    A source has a length, and `source[i]` is its record number i: a data
+    set of Hugging Face (`datasets`) or of PyTorch, a source or `MapDataset`
+    of Grain, a list. Labels are read at once, and all other fields each
+    time that a row is needed.
+
+    Args:
+        source: The records.
+        x: What the model takes of a record: a key of it, or a function of
+            it; or a dict of these by the name of the model's input. Images
+            of Pillow become uint8 pixels, (H, W, 1) or (H, W, 3), turned
+            upright.
+        label: Key, or function, of the label, an integer or a string. None:
+            the examples have no labels.
+        names: Class names. By default those that a data set of Hugging Face
+            has for its label.
+        progress: Whether to show progress while labels are read; None shows
+            it in a terminal.
+
+    Returns:
+        An `ArraySet`. Rows of one shape are up to the function:
+        `lambda record: np.asarray(record["image"].resize((96, 96)))`.
+
+    Raises:
+        ValueError: If the source is empty or no such source, or a record
+            has not the field; when rows are read, if one has another shape
+            than the first.
+
+    Example:
+
+    ```python
+    pets = datasets.load_dataset("imagefolder", data_dir="pets")["train"]
+    examples = from_source(pets, "image", "label")
+    ```
+    """
+    count = _length(source)
+    records = _Records(source)
+    fields = dict(x) if isinstance(x, Mapping) else {"": x}
+    first = records.at((0,))[0]
+    columns = {
+        name: _column(records, count, field, first, name)
+        for name, field in fields.items()
+    }
+    labels = own = None
+    if label is not None:
+        labels, own = _labels(source, label, count, progress)
+    about = About.of(labels, own if names is None else names, None, _OWNER)
+    return ArraySet.of_columns(columns, about)
+
+
+def _length(source: Any) -> int:
+    has_items = hasattr(source, "__len__") and hasattr(source, "__getitem__")
+    if not has_items or isinstance(source, str | bytes | Mapping):
+        raise ValueError(
+            f"`source` of {_OWNER} must have a length and records by number. "
+            f"Received: {type(source).__name__}. A dict of splits has one for "
+            'each: source["train"]; a stream is read by from_dataset.'
+        )
+    if not len(source):
+        raise ValueError(f"`source` of {_OWNER} must not be empty.")
+    return len(source)
+
+
+def _value(record: Any, field: Field) -> Any:
+    if callable(field):
+        return field(record)
+    try:
+        return record[field]
+    except (KeyError, IndexError, TypeError) as error:
+        known = list(record) if isinstance(record, Mapping) else None
+        has = f"keys {known}" if known else f"a {type(record).__name__}"
+        raise ValueError(
+            f"Records of {_OWNER} must have the field {field!r}. Received: "
+            f"{has}.{did_you_mean(field, known or ())} Use a function of the "
+            "record for anything else."
+        ) from error
+
+
+def _labels(
+    source: Any, label: Field, count: int, progress: bool | None
+) -> tuple[Any, Names | None]:
+    features = getattr(source, "features", None)
+    if isinstance(features, Mapping) and label in features:
+        # Hugging Face: a column alone, without decoding images.
+        return list(source[label]), getattr(features[label], "names", None)
+    rows = tracked(range(count), count, "Labels", progress)
+    return [_value(source[row], label) for row in rows], None
+
+
+class _Records:
+    """Records of a source. Columns of one batch share what is read."""
+
+    def __init__(self, source: Any) -> None:
+        self.at = lru_cache(maxsize=2)(
+            lambda rows: [source[row] for row in rows]
+        )
+
+
+class _Field(Column):
+    """A field of every record."""
+
+    def __init__(
+        self, records: _Records, count: int, field: Field, first: Array
+    ) -> None:
+        self._records, self._field = records, field
+        self.shape, self.dtype = (count, *first.shape), first.dtype
+
+    def take(self, rows: Rows) -> Array:
+        found = np.empty((len(rows), *self.shape[1:]), self.dtype)
+        records = self._records.at(tuple(rows.tolist()))
+        for place, record in enumerate(records):
+            value = _as_array(_value(record, self._field))
+            if value.shape != self.shape[1:]:
+                raise ValueError(
+                    f"{self.name} of {_OWNER} must have one shape. Received: "
+                    f"{self.shape[1:]} in row 0 and {value.shape} in row "
+                    f"{rows[place]}. Give a function of the record that "
+                    "resizes, crops or pads it."
+                )
+            found[place] = value
+        return found
+
+
+def _column(
+    records: _Records, count: int, field: Field, first: Any, name: str
+) -> Column:
+    value = _as_array(_value(first, field))
+    column = _Field(records, count, field, value)
+    column.name = f"`x[{name!r}]`" if name else "`x`"
+    check_type(value[None], value, column.name)
+    return column
+
+
+def _as_array(value: Any) -> Array:
+    from PIL.Image import Image
+
+    from keras_dml.data.decode import pixels_of
+
+    if isinstance(value, Image):
+        return pixels_of(value)
+    if isinstance(value, str | bytes):
+        return np.array(value, object)
+    return np.asarray(value)
