@@ -84,7 +84,7 @@ class ModelIdentity:
             ValueError: If it is another.
         """
         other = ModelIdentity.of(model)
-        difference = self._difference(other)
+        difference = self.difference(other)
         if difference:
             raise ValueError(
                 "`model` of an Index must be the one that made its "
@@ -93,7 +93,8 @@ class ModelIdentity:
                 "index, or build the index again with this one."
             )
 
-    def _difference(self, other: "ModelIdentity") -> str:
+    def difference(self, other: "ModelIdentity") -> str:
+        """In what another model differs; empty if it is this one."""
         mine = (*self.input_shape, self.resize, self.resize_mode)
         theirs = (*other.input_shape, other.resize, other.resize_mode)
         if mine != theirs:

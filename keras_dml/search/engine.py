@@ -6,30 +6,45 @@ from typing import Any
 import numpy as np
 
 from keras_dml.evaluation.ranks import exact
-from keras_dml.search import faiss_kinds
+from keras_dml.search import exhaustive, faiss_kinds
 from keras_dml.search.hits import NONE
-from keras_dml.utils.arrays import UnitEmbeddings
+from keras_dml.search.metrics import COSINE, Metric
+from keras_dml.utils.arrays import Embeddings
 from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.vectors import blocks, row_norms
 
 EXACT = "Flat"
+
+MOST = 0.75
+"""A filter that a larger share of the rows passes is left to the kind."""
+
+FEW, LITTLE = 2**17, 1 / 20
+"""So many rows, or a share so small, are compared one by one."""
 
 _BUFFER = 2**20
 
 
 class Engine:
-    """A faiss index of unit vectors, by inner product.
+    """A faiss index and the ids of its vectors.
 
     Args:
         index: A trained faiss index.
+        metric: What it compares by; an attribute.
         factory: The factory string that it was made by; an attribute.
         parameters: As of `Index`; an attribute.
         ids: Ids of the vectors in it, ascending, (N,); an attribute.
     """
 
     def __init__(
-        self, index: Any, factory: str, parameters: str | None, ids: Rows
+        self,
+        index: Any,
+        metric: Metric,
+        factory: str,
+        parameters: str | None,
+        ids: Rows,
     ) -> None:
         self.index = index
+        self.metric = metric
         self.factory = factory
         self.parameters = faiss_kinds.set_parameters(index, parameters)
         self.is_exact = factory == EXACT
@@ -37,16 +52,22 @@ class Engine:
         self._lists = faiss_kinds.lists_of(index)
         # Inverted files keep ids themselves; others number their vectors.
         self._has_ids = faiss_kinds.keeps_ids(index)
+        # Norm of the longest vector, or more; None if it is not known.
+        self._longest: float | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @classmethod
     def trained(
-        cls, x: UnitEmbeddings, factory: str, parameters: str | None
+        cls,
+        x: Embeddings,
+        metric: Metric,
+        factory: str,
+        parameters: str | None,
     ) -> "Engine":
         """An engine without vectors, trained for vectors like `x`, (N, D)."""
-        index = faiss_kinds.make(x.shape[1], factory)
+        index = faiss_kinds.make(x.shape[1], factory, metric.faiss_type)
         if not index.is_trained:
             try:
                 index.train(x.array)
@@ -56,7 +77,7 @@ class Engine:
                     f"{factory!r} for {len(x)} vectors, of which faiss says: "
                     f"{error}. Use {EXACT!r}, or smaller numbers."
                 ) from None
-        return cls(index, factory, parameters, np.empty(0, np.int64))
+        return cls(index, metric, factory, parameters, np.empty(0, np.int64))
 
     @property
     def dim(self) -> int:
@@ -71,9 +92,9 @@ class Engine:
         flat: FloatArray = faiss.rev_swig_ptr(start, shape[0] * shape[1])
         return flat.reshape(shape)
 
-    def add(self, x: UnitEmbeddings, ids: Rows) -> None:
+    def add(self, x: Embeddings, ids: Rows) -> None:
         """Adds vectors, (N, D), by ids greater than before, or raises."""
-        index = self.index
+        index, self._longest = self.index, None
         try:
             if self._has_ids:
                 index.add_with_ids(x.array, ids)
@@ -96,17 +117,19 @@ class Engine:
             ) from None
         self.ids = np.concatenate([self.ids, ids])
 
+    def check_removes(self) -> None:
+        """ValueError if vectors can neither be removed nor hidden."""
+        if not faiss_kinds.removes(self.index):
+            faiss_kinds.check_hides(self.index, self.factory)
+
     def remove(self, ids: Rows) -> None:
         """Removes vectors; where faiss cannot, checks that it can hide them."""
-        selector = faiss_kinds.library().IDSelectorBatch(self._labels(ids))
-        try:
-            self.index.remove_ids(selector)
-        except RuntimeError as error:
-            if "not implemented" not in str(error):
-                raise
-            faiss_kinds.selecting(self.index, ids)
-        else:
+        if faiss_kinds.removes(self.index):
+            faiss = faiss_kinds.library()
+            self.index.remove_ids(faiss.IDSelectorBatch(self._labels(ids)))
             self.ids = self.ids[~np.isin(self.ids, ids)]
+        else:
+            faiss_kinds.check_hides(self.index, self.factory)
 
     def write(self, path: Path) -> None:
         """Writes the faiss index into a file."""
@@ -118,7 +141,11 @@ class Engine:
             faiss.write_index(self.index, writer)
 
     def search(
-        self, queries: FloatArray, k: int, among: Rows | None = None
+        self,
+        queries: FloatArray,
+        k: int,
+        among: Rows | None = None,
+        total: int = 0,
     ) -> tuple[FloatArray, Rows]:
         """The k nearest vectors of each query.
 
@@ -127,9 +154,10 @@ class Engine:
         there are; and of equal ones the first are among the k nearest.
 
         Args:
-            queries: Unit vectors, (Q, D) float32.
+            queries: Vectors, (Q, D) float32.
             k: How many; where there are fewer, scores are -inf and ids -1.
-            among: Ids to search among; by default all.
+            among: Ids to search among, ascending; by default all.
+            total: Of how many ids `among` was taken.
 
         Returns:
             Scores, (Q, k) float32, and ids, (Q, k).
@@ -138,34 +166,101 @@ class Engine:
         if not (limit and len(queries)):
             shape = (len(queries), k)
             return np.full(shape, -np.inf, np.float32), np.full(shape, NONE)
-        parameters = None
-        if among is not None:
-            parameters = faiss_kinds.selecting(self.index, self._labels(among))
-        search = self._search_exactly if self.is_exact else self._search
-        scores, ids = search(queries, k, limit, parameters)
+        labels = None if among is None else self._labels(among)
+        if self.is_exact:
+            scores, ids = self._search_exactly(queries, k, limit, labels)
+        else:
+            found = self._candidates(queries, min(k, limit), labels, total)
+            scores, ids = self._ranked(*found)
         if limit < k:
             wider = ((0, 0), (0, k - limit))
             scores = np.pad(scores, wider, constant_values=-np.inf)
             ids = np.pad(ids, wider, constant_values=NONE)
-        return scores, ids
+        return self.metric.outer(scores), ids
+
+    def above(
+        self, queries: FloatArray, threshold: float, among: Rows | None = None
+    ) -> tuple[Rows, FloatArray, Rows]:
+        """All vectors whose scores reach a threshold, whatever the kind.
+
+        Args:
+            queries: Vectors, (Q, D) float32.
+            threshold: A score.
+            among: Ids to search among, ascending; by default all.
+
+        Returns:
+            Queries, scores and ids, (n,) each, by query and then as of
+            `search`.
+        """
+        metric = self.metric
+        bound = metric.bound(threshold)
+        # What is a little below it may reach it when rounded to float32.
+        bound -= 2.0**-22 * abs(bound) + float(np.finfo(np.float32).tiny)
+        if self.is_exact:
+            bound -= metric.tolerance(queries, self._longest_norm).max()
+        chosen = None if among is None else self._labels(among)
+        self._share_threads(len(queries))
+        which, found, labels = exhaustive.above(
+            self.index, queries, metric.inner(bound), chosen
+        )
+        scores = metric.inner(found)
+        if self.is_exact:
+            vectors, scores = self.vectors, np.empty(len(which))
+            for block in blocks(len(which), 2**16):
+                scores[block] = metric.exact(
+                    queries[which[block]], vectors, labels[block, None]
+                )[:, 0]
+        ids = labels if self._has_ids else self.ids[labels]
+        outer = metric.outer(scores)
+        kept = outer.astype(np.float64) >= threshold
+        order = np.lexsort((ids[kept], -scores[kept], which[kept]))
+        return which[kept][order], outer[kept][order], ids[kept][order]
 
     def _labels(self, ids: Rows) -> Rows:
         """What faiss calls the vectors with these ids."""
-        return ids if self._has_ids else np.searchsorted(self.ids, ids)
+        is_same = len(self) and self.ids[-1] == len(self) - 1
+        if self._has_ids or is_same:
+            return ids
+        return np.searchsorted(self.ids, ids)
 
-    def _search(
-        self, queries: FloatArray, k: int, limit: int, parameters: Any
+    @property
+    def _longest_norm(self) -> float:
+        if self.metric.name == COSINE:
+            return 1.0
+        if self._longest is None:
+            self._longest = float(row_norms(self.vectors).max(initial=0))
+        return self._longest
+
+    def _candidates(
+        self, queries: FloatArray, k: int, chosen: Rows | None, total: int
     ) -> tuple[FloatArray, Rows]:
-        """The nearest vectors that this kind of index finds."""
+        """What an index that is not exact finds, as faiss returns it."""
+        self._share_threads(len(queries))
+        parameters = None
+        if chosen is not None:
+            parameters = faiss_kinds.selecting(
+                self.index, chosen, len(self) / len(chosen)
+            )
+            if parameters is None or _are_few(len(chosen), total):
+                return exhaustive.nearest(self.index, queries, k, chosen)
+        # A NumPy integer would be refused.
+        found: tuple[FloatArray, Rows] = self.index.search(
+            queries, int(k), params=parameters
+        )
+        return found
+
+    def _share_threads(self, queries: int) -> None:
         if self._lists is not None:
             # faiss gives each query one thread, and leaves others idle. Mode 1
             # divides the lists of a query, mode 0 the queries.
             threads = faiss_kinds.library().omp_get_max_threads()
-            self._lists.parallel_mode = int(len(queries) < threads)
-        # A NumPy integer would be refused.
-        scores, labels = self.index.search(
-            queries, min(k, int(limit)), params=parameters
-        )
+            self._lists.parallel_mode = int(queries < threads)
+
+    def _ranked(
+        self, found: FloatArray, labels: Rows
+    ) -> tuple[FloatArray, Rows]:
+        """Scores and ids of what faiss found, in their order."""
+        scores = self.metric.inner(found)
         ids = labels if self._has_ids else self.ids[labels]
         if labels.min() < 0:
             is_none = labels < 0
@@ -174,20 +269,31 @@ class Engine:
         return exact.ranked(scores, ids)
 
     def _search_exactly(
-        self, queries: FloatArray, k: int, limit: int, parameters: Any
+        self, queries: FloatArray, k: int, limit: int, chosen: Rows | None
     ) -> tuple[FloatArray, Rows]:
-        vectors = self.vectors
-        # Factors have norm 1; twice the bound, as they are rounded, too.
-        error = exact.product_error(2 * self.dim)
+        vectors, metric = self.vectors, self.metric
+
+        def candidates(rows: Rows, count: int) -> tuple[FloatArray, Rows]:
+            some = queries[rows]
+            if chosen is None:
+                found, labels = self.index.search(some, int(count))
+            else:
+                found, labels = exhaustive.nearest(
+                    self.index, some, count, chosen
+                )
+            return metric.inner(found), labels
+
         scores, labels = exact.nearest(
-            lambda rows, count: self.index.search(
-                queries[rows], int(count), params=parameters
-            ),
-            lambda rows, labels: exact.paired_products(
-                queries[rows], vectors, labels
-            ),
-            np.full(len(queries), error),
+            candidates,
+            lambda rows, labels: metric.exact(queries[rows], vectors, labels),
+            metric.tolerance(queries, self._longest_norm),
             k,
             limit,
         )
-        return scores.astype(np.float32), self.ids[labels]
+        return scores, self.ids[labels]
+
+
+def _are_few(chosen: int, total: int) -> bool:
+    """Whether rows that pass a filter are compared one by one."""
+    share = chosen / total
+    return share <= MOST and (chosen <= FEW or share <= LITTLE)

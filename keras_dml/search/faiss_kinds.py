@@ -1,5 +1,6 @@
 """Kinds of faiss indexes: made, read, and what depends on the kind."""
 
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -11,11 +12,11 @@ import numpy as np
 from keras_dml.utils.types import Rows
 
 
-def make(dim: int, factory: str) -> Any:
-    """An index by its factory string, for inner products."""
+def make(dim: int, factory: str, metric: int) -> Any:
+    """An index by its factory string, for a metric of faiss."""
     faiss = library()
     try:
-        return faiss.index_factory(dim, factory, faiss.METRIC_INNER_PRODUCT)
+        return faiss.index_factory(dim, factory, metric)
     except RuntimeError as error:
         raise ValueError(
             "`factory` of an Index must be a factory string of faiss. "
@@ -25,12 +26,12 @@ def make(dim: int, factory: str) -> Any:
         ) from None
 
 
-def read(path: Path, dim: int, count: int, factory: str) -> Any:
+def read(path: Path, dim: int, count: int, factory: str, metric: int) -> Any:
     """The index in a file, which may be from a stranger.
 
     Raises:
         ValueError: If it is not of `count` vectors of `dim` dimensions and
-            of this kind, or cannot be read.
+            of this kind and metric, or cannot be read.
     """
     faiss = library()
     size = path.stat().st_size
@@ -55,7 +56,7 @@ def read(path: Path, dim: int, count: int, factory: str) -> Any:
         raise ValueError(f"it has vectors of shape {shape}, not {count, dim}")
     if not _fits(factory, dim, size):
         raise ValueError(f"{factory!r} is no index of its size")
-    like = make(dim, factory)  # Its parts live as long as it does.
+    like = make(dim, factory, metric)  # Its parts live as long as it does.
     new, found = list(_parts(like, count)), list(_parts(index, count))
     kinds, expected = ([_kind(x) for x, _ in parts] for parts in (found, new))
     if kinds != expected or not index.is_trained:
@@ -149,7 +150,8 @@ def _parts(index: Any, count: int) -> Iterator[tuple[Any, int]]:
 def _kind(index: Any) -> tuple[Any, ...]:
     names = ("d", "metric_type", "nlist", "code_size")
     return (
-        type(index).__name__.removesuffix("IP"),
+        # Of flat ones the name also says the metric, or it does not.
+        re.sub("(IP|L2)$", "", type(index).__name__),
         *(getattr(index, name, None) for name in names),
         # With a map of where vectors are, faiss would believe it.
         hasattr(index, "direct_map") and index.direct_map.type,
@@ -189,13 +191,47 @@ def lists_of(index: Any) -> Any:
     return inner if isinstance(inner, library().IndexIVF) else None
 
 
-def selecting(index: Any, chosen: Rows) -> Any:
-    """Search parameters that restrict a search to the vectors `chosen`."""
+def selector(chosen: Rows) -> Any:
+    """What restricts a search to some vectors, by what faiss calls them."""
     faiss = library()
     bits = np.zeros(int(chosen.max(initial=-1)) + 1, bool)
     bits[chosen] = True
-    packed = np.packbits(bits, bitorder="little")
-    return _parameters(index, faiss.IDSelectorBitmap(packed))
+    return faiss.IDSelectorBitmap(np.packbits(bits, bitorder="little"))
+
+
+def selecting(index: Any, chosen: Rows, effort: float = 1.0) -> Any:
+    """Search parameters that restrict a search to the vectors `chosen`.
+
+    Args:
+        index: An index.
+        chosen: What it calls the vectors.
+        effort: How many times as thoroughly it searches as it is set to.
+
+    Returns:
+        The parameters; None if this kind cannot search in part.
+    """
+    return _parameters(index, selector(chosen), effort)
+
+
+def removes(index: Any) -> bool:
+    """Whether faiss can remove vectors from an index."""
+    try:
+        index.remove_ids(np.empty(0, np.int64))
+    except RuntimeError as error:
+        if "not implemented" not in str(error):
+            raise
+        return False
+    return True
+
+
+def check_hides(index: Any, factory: str) -> None:
+    """ValueError if vectors can neither be removed nor hidden."""
+    if selecting(index, np.empty(0, np.int64)) is None:
+        raise ValueError(
+            "`factory` of an Index must be one of Flat, SQ, IVF or HNSW to "
+            f"remove rows. Received: factory={factory!r}. Build it with "
+            "another one, or again without those rows."
+        )
 
 
 def _default(index: Any) -> str:
@@ -222,33 +258,28 @@ def _inner(index: Any) -> Any:
     return index
 
 
-def _parameters(index: Any, selector: Any) -> Any:
+def _parameters(index: Any, chosen: Any, effort: float) -> Any:
     faiss = library()
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexPreTransform):
-        return faiss.SearchParametersPreTransform(
-            index_params=_parameters(index.index, selector)
-        )
+        inner = _parameters(index.index, chosen, effort)
+        return inner and faiss.SearchParametersPreTransform(index_params=inner)
     if isinstance(index, faiss.IndexRefine):
-        return faiss.IndexRefineSearchParameters(
-            base_index_params=_parameters(index.base_index, selector),
-            k_factor=index.k_factor,
+        inner = _parameters(index.base_index, chosen, effort)
+        return inner and faiss.IndexRefineSearchParameters(
+            base_index_params=inner, k_factor=index.k_factor
         )
     if isinstance(index, faiss.IndexIVF):
+        lists = min(index.nlist, math.ceil(effort * index.nprobe))
         return faiss.SearchParametersIVF(
-            sel=selector, nprobe=index.nprobe, max_codes=index.max_codes
+            sel=chosen, nprobe=lists, max_codes=index.max_codes
         )
     if isinstance(index, faiss.IndexHNSW):
-        return faiss.SearchParametersHNSW(
-            sel=selector, efSearch=index.hnsw.efSearch
-        )
+        candidates = math.ceil(effort * index.hnsw.efSearch)
+        return faiss.SearchParametersHNSW(sel=chosen, efSearch=candidates)
     if isinstance(index, faiss.IndexFlat | faiss.IndexScalarQuantizer):
-        return faiss.SearchParameters(sel=selector)
-    raise ValueError(
-        "`factory` of an Index must be one of Flat, SQ, IVF or HNSW to search "
-        f"in part or hide rows. Received: a faiss {type(index).__name__}. "
-        "Build it with another one, or without those rows."
-    )
+        return faiss.SearchParameters(sel=chosen)
+    return None
 
 
 def library() -> Any:

@@ -2,30 +2,40 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from keras_dml.search.keys import Key
+from keras_dml.search.metrics import COSINE, MetricName
 from keras_dml.search.rows import RowTable
+from keras_dml.utils.arguments import import_extra
 from keras_dml.utils.types import FloatArray, Rows
+
+if TYPE_CHECKING:
+    import pandas
 
 NONE = -1
 """The id where there is no hit."""
 
+_SHOWN_QUERIES, _SHOWN_HITS = 5, 3
+
 
 @dataclass(frozen=True)
 class Hit:
-    """An image of the gallery that was found.
+    """A row of the gallery that was found.
 
     Attributes:
-        id: Its row in the index.
-        score: Its cosine similarity to the query.
+        id: Its id in the index.
+        score: Its similarity to the query, by the metric of the index.
         is_match: Whether that reaches the threshold; None without one.
         row: Its columns: path, label, …
+        key: Its own key; its id in an index without own keys.
     """
 
     id: int
     score: float
     is_match: bool | None
     row: dict[str, Any]
+    key: Key
 
 
 @dataclass(eq=False, repr=False)
@@ -36,17 +46,20 @@ class Hits(Sequence[list[Hit]]):
     where fewer were found.
 
     Attributes:
-        scores: Cosine similarities, (Q, k) float32, descending; -inf where
-            there is no hit.
-        ids: Rows of the index, (Q, k) int64; -1 where there is no hit.
-            Equal scores are in the order of the rows.
+        scores: Similarities, (Q, k) float32, descending; -inf where there
+            is no hit.
+        ids: Ids of rows of the index, (Q, k) int64; -1 where there is no
+            hit. Equal scores are in the order of the rows.
         threshold: The score from which a hit is a match; None without one.
+        metric: What scores are: "cosine", "dot", or "euclidean", which are
+            negative distances.
     """
 
     scores: FloatArray
     ids: Rows
     _table: RowTable
     threshold: float | None
+    metric: MetricName = COSINE
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -54,7 +67,8 @@ class Hits(Sequence[list[Hit]]):
     def __getitem__(self, query: Any) -> Any:
         if isinstance(query, slice):
             return [self[i] for i in range(*query.indices(len(self)))]
-        ids, scores = self.ids[query].tolist(), self.scores[query].tolist()
+        is_hit = self.ids[query] != NONE
+        ids, scores = self.ids[query][is_hit], self.scores[query][is_hit]
         least = self.threshold
         return [
             Hit(
@@ -62,10 +76,30 @@ class Hits(Sequence[list[Hit]]):
                 score=score,
                 is_match=None if least is None else score >= least,
                 row=self._table.row(i),
+                key=key,
             )
-            for i, score in zip(ids, scores, strict=True)
-            if i != NONE
+            for i, score, key in zip(
+                ids.tolist(),
+                scores.tolist(),
+                self._table.keys_of(ids),
+                strict=True,
+            )
         ]
+
+    def __repr__(self) -> str:
+        counts = (self.ids != NONE).sum(axis=1)
+        lines = [f"Hits of {len(self):,} queries, {counts.sum():,} in all:"]
+        for query, hits in enumerate(self[:_SHOWN_QUERIES]):
+            shown = [f"{x.key!r} ({x.score:.4f})" for x in hits[:_SHOWN_HITS]]
+            shown += ["…"] if len(hits) > _SHOWN_HITS else []
+            lines.append(f"  {query}: {', '.join(shown) or 'none'}")
+        lines += ["  …"] if len(self) > _SHOWN_QUERIES else []
+        return "\n".join(lines)
+
+    @property
+    def keys(self) -> list[list[Key]]:
+        """Keys of the hits of each query, nearest first."""
+        return [self._table.keys_of(ids[ids != NONE]) for ids in self.ids]
 
     @property
     def matches(self) -> list[Hit | None]:
@@ -77,3 +111,38 @@ class Hits(Sequence[list[Hit]]):
                 "`threshold`."
             )
         return [hits[0] if hits and hits[0].is_match else None for hits in self]
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """All hits as a table: lists of equal length by column.
+
+        Returns:
+            "query", its number; "rank", from 1; "key"; "score"; "is_match";
+            and the columns of the index. One of the same name as these is
+            called "row.query", and so on.
+        """
+        found = [
+            (query, rank, hit)
+            for query, hits in enumerate(self)
+            for rank, hit in enumerate(hits, 1)
+        ]
+        table: dict[str, list[Any]] = {
+            "query": [query for query, _, _ in found],
+            "rank": [rank for _, rank, _ in found],
+            "key": [hit.key for _, _, hit in found],
+            "score": [hit.score for _, _, hit in found],
+            "is_match": [hit.is_match for _, _, hit in found],
+        }
+        own = set(table)
+        for name in self._table.columns:
+            title = f"row.{name}" if name in own else name
+            table[title] = [hit.row[name] for _, _, hit in found]
+        return table
+
+    def to_dataframe(self) -> "pandas.DataFrame":
+        """The table of `to_dict` as a DataFrame of pandas.
+
+        Raises:
+            ImportError: If pandas is not installed; it says how to.
+        """
+        frames = import_extra("Hits.to_dataframe", "pandas", "pandas")
+        return frames.DataFrame(self.to_dict())

@@ -4,7 +4,7 @@ One class in one long file, which is mostly the reference of its methods.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,33 +12,41 @@ import keras
 import numpy as np
 
 from keras_dml.data.examples import Examples
-from keras_dml.data.imageset import (
-    GivenImages,
-    as_image_set,
-    image_columns,
-)
+from keras_dml.data.imageset import as_image_set, image_columns
 from keras_dml.evaluation.verification import Threshold, calibrate
 from keras_dml.search import faiss_kinds, recall, store
-from keras_dml.search.encoder import Encoder, embed_images
+from keras_dml.search.encoder import Encoder
 from keras_dml.search.engine import EXACT, Engine
+from keras_dml.search.filters import Where
 from keras_dml.search.hits import NONE, Hits
+from keras_dml.search.keys import Key
+from keras_dml.search.metrics import COSINE, Metric, MetricName
+from keras_dml.search.queries import embed_given
 from keras_dml.search.rows import Columns, RowTable
 from keras_dml.utils.arguments import check_count
-from keras_dml.utils.arrays import UnitEmbeddings
+from keras_dml.utils.arrays import Embeddings
 from keras_dml.utils.types import FloatArray, Rows
 
 
 class Index:
-    """The unit embeddings of a gallery, searched by cosine similarity.
+    """The embeddings of a gallery, to be searched and changed.
 
     Every image has a row with columns, such as its path and label, and an
-    id that no other row is ever given. Searches are exact and depend on
-    neither threads nor batches, unless `factory` says otherwise.
+    id that no other row is ever given. Rows can also have keys of the
+    user's, such as article numbers: wherever an argument is called `keys`,
+    it takes these, or ids if there are none. Searches are exact and depend
+    on neither threads nor batches, unless `factory` says otherwise.
 
     Args:
-        embeddings: (N, D); they are brought to unit length. N may be 0.
+        embeddings: (N, D). N may be 0.
         columns: Values of the rows by column, N each: text, numbers,
             booleans or None.
+        keys: Own keys, N text or N integers, each once; or the name of the
+            column that holds them.
+        metric: What scores are. "cosine": the cosine similarity, of
+            embeddings that are brought to unit length; "dot": the dot
+            product; "euclidean": the negative distance, so that the nearest
+            scores highest here, too.
         factory: Kind of index: "Flat" is exact; other factory strings of
             faiss, such as "IVF4096,PQ32" and "HNSW32", are faster or
             smaller and miss something, see `recall`.
@@ -63,18 +71,22 @@ class Index:
         embeddings: Any,
         columns: Columns | None = None,
         *,
+        keys: Any = None,
+        metric: MetricName = COSINE,
         factory: str = EXACT,
         parameters: str | None = None,
         model: keras.Model | None = None,
     ) -> None:
-        x = UnitEmbeddings(embeddings, None, "embeddings", "Index")
+        by = Metric(metric)
+        x = by.given(embeddings, None, "embeddings", "Index")
         self.threshold: Threshold | None = None
         self._rows = RowTable()
         # Before time is spent on training.
         values = self._rows.check(columns or {}, len(x))
+        own = self._rows.check_keys(_key_column(keys, values), len(x), "Index")
         self._encoder = Encoder(model)
-        self._engine = Engine.trained(x, factory, parameters)
-        ids = self._insert(x, values)
+        self._engine = Engine.trained(x, by, factory, parameters)
+        ids = self._insert(x, values, own)
         self.recall: recall.Recall | None = None
         if not self._engine.is_exact:
             self.recall = recall.measure(self._engine, x.array, ids)
@@ -85,9 +97,11 @@ class Index:
     def build(
         cls,
         model: keras.Model,
-        images: GivenImages,
+        images: Any,
         columns: Columns | None = None,
         *,
+        keys: Any = None,
+        metric: MetricName = COSINE,
         factory: str = EXACT,
         parameters: str | None = None,
         batch_size: int = 256,
@@ -100,31 +114,42 @@ class Index:
         Args:
             model: From inputs, pixels of images in 0 to 255, to embeddings.
             images: An `ImageSet`, `ArraySet` or other `Examples`, with labels
-                or without; or files or pixels, which have no label.
+                or without; or images as queries of `search`, which have no
+                label.
             columns: Further columns, or those to replace.
-            factory, parameters: As for `Index`.
+            keys, metric, factory, parameters: As for `Index`; for instance
+                `keys="source"`.
             batch_size: Images embedded at a time.
 
         Raises:
             ValueError: As for `Index`, or if `images` are no images.
         """
-        given = as_image_set(images)
-        if given is None:
+        x = embed_given(
+            lambda: model, images, "images", "Index.build", batch_size
+        )
+        if x is None:
             raise ValueError(
                 "`images` of Index.build must be an ImageSet, files or uint8 "
                 f"pixels. Received: {type(images).__name__}. Embeddings make "
                 "an index by Index(embeddings)."
             )
         return cls(
-            embed_images(model, given, batch_size),
-            {**image_columns(images, given), **(columns or {})},
+            x,
+            {**_columns_of(images), **(columns or {})},
+            keys=keys,
+            metric=metric,
             factory=factory,
             parameters=parameters,
             model=model,
         )
 
     def add(
-        self, items: Any, columns: Columns | None = None, batch_size: int = 256
+        self,
+        items: Any,
+        columns: Columns | None = None,
+        batch_size: int = 256,
+        *,
+        keys: Any = None,
     ) -> Rows:
         """Adds rows.
 
@@ -133,63 +158,191 @@ class Index:
             columns: Values of the rows by column. Columns that the other
                 rows lack are None there, and the other way round.
             batch_size: Images embedded at a time.
+            keys: Their own keys, if the other rows have such.
 
         Returns:
             The ids of the rows, (N,).
 
         Raises:
-            ValueError: As for `Index`; then nothing was added.
+            ValueError: As for `Index`, or if there is a row with one of the
+                keys; then nothing was added.
         """
-        images = as_image_set(items)
-        named = {} if images is None else image_columns(items, images)
-        x = self._units(items, "items", "Index.add", batch_size)
-        values = self._rows.check({**named, **(columns or {})}, len(x))
-        return self._insert(x, values)
+        x, values = self._given(items, columns, "Index.add", batch_size)
+        own = self._rows.check_keys(keys, len(x), "Index.add")
+        self._check_new(own, "Index.add")
+        return self._insert(x, values, own)
 
-    def _units(
-        self, items: Any, name: str, owner: str, batch_size: int
-    ) -> UnitEmbeddings:
-        """Of images or of embeddings, the argument `name` of `owner`."""
-        images = as_image_set(items)
-        if images is not None:
-            items = embed_images(self.model, images, batch_size)
-        return UnitEmbeddings(items, self.dim, name, owner)
+    def upsert(
+        self,
+        keys: Any,
+        items: Any,
+        columns: Columns | None = None,
+        batch_size: int = 256,
+    ) -> Rows:
+        """Adds rows, or replaces those with the same keys.
 
-    def _insert(self, x: UnitEmbeddings, values: dict[str, list[Any]]) -> Rows:
-        next_id = self._rows.next_id
-        # It may refuse, and nothing must have been added then.
-        self._engine.add(x, np.arange(next_id, next_id + len(x)))
-        return self._rows.add(values, len(x))
+        A row that is replaced is a new one, with another id, after all
+        others; of the old one nothing is left, columns included.
 
-    def remove(self, ids: Any) -> None:
+        Args:
+            keys: Own keys of the rows, N.
+            items: Images or embeddings, as for `add`.
+            columns: Values of the rows by column, as for `add`.
+            batch_size: Images embedded at a time.
+
+        Returns:
+            The ids of the rows, (N,).
+
+        Raises:
+            ValueError: If the rows have no own keys, as for `Index`, or if
+                this kind of index can neither remove nor hide rows; then
+                nothing was changed.
+        """
+        owner = "Index.upsert"
+        x, values = self._given(items, columns, owner, batch_size)
+        own = self._rows.check_keys([] if keys is None else keys, len(x), owner)
+        old = self._rows.ids_known(own or [])
+        if len(old):
+            self._engine.check_removes()
+        # What is not embeddings is refused before anything is changed.
+        self._add_vectors(x)
+        self._rows.remove(old)
+        ids = self._rows.add(values, len(x), own)
+        if len(old):
+            self._engine.remove(old)
+        return ids
+
+    def update(self, keys: Any, columns: Columns) -> None:
+        """Replaces values in columns; embeddings and other columns stay.
+
+        Args:
+            keys: Keys of N rows, or one key.
+            columns: Their values by column, N each. A new column is None in
+                all other rows.
+
+        Raises:
+            KeyError: If there is no row with one of the keys.
+            ValueError: If columns do not fit; either way nothing was changed.
+        """
+        ids = self._rows.ids_of(keys, "Index.update")
+        if len(np.unique(ids)) < len(ids):
+            raise ValueError(
+                "`keys` of Index.update must each occur once. Received: "
+                f"{len(ids)} keys of {len(np.unique(ids))} rows."
+            )
+        self._rows.update(ids, self._rows.check(columns, len(ids)))
+
+    def remove(self, keys: Any = None, *, where: Where | None = None) -> int:
         """Removes rows; their ids are not given again.
 
         Kinds of index that cannot remove, such as HNSW, only hide the
         vectors, which stay in memory and in the file.
 
         Args:
-            ids: Ids of rows, or one id.
+            keys: Keys of rows, or one key.
+            where: Instead of keys, which rows, as for `search`.
+
+        Returns:
+            How many rows were removed.
 
         Raises:
             KeyError: If there is no such row; then nothing was removed.
             ValueError: If this kind of index can do neither.
         """
-        chosen = np.unique(np.atleast_1d(np.asarray(ids, np.int64)))
-        known = np.isin(chosen, self._rows.ids)
-        if not known.all():
-            raise KeyError(
-                "`ids` of Index.remove must be ids of rows. Received: "
-                f"{int(chosen[~known][0])}, which is not there."
+        if (keys is None) == (where is None):
+            raise ValueError(
+                "`keys` or `where` of Index.remove must be given, and not "
+                f"both. Received: keys={keys!r}, where={where!r}."
             )
-        self._engine.remove(chosen)
-        self._rows.remove(chosen)
+        if where is None:
+            ids = np.unique(self._rows.ids_of(keys, "Index.remove"))
+        else:
+            ids = self._rows.where(where)
+        if len(ids):
+            self._engine.remove(ids)
+            self._rows.remove(ids)
+        return len(ids)
+
+    def merge(self, other: "Index") -> Rows:
+        """Adds all rows of another index, which stays as it is.
+
+        Args:
+            other: An exact index of the same metric, of embeddings of the
+                same model. Where one of them does not know its model, that
+                cannot be checked.
+
+        Returns:
+            The ids that its rows have here, (N,).
+
+        Raises:
+            ValueError: If it is another kind of index, or one of its keys is
+                here already; then nothing was added.
+        """
+        mine, theirs = self._encoder.identity, other._encoder.identity
+        difference = mine and theirs and mine.difference(theirs)
+        if self.metric != other.metric or difference:
+            raise ValueError(
+                "`other` of Index.merge must have the metric and the model of "
+                f"this index. Received: one by {other.metric}, where this is "
+                f"by {self.metric}"
+                + (f", by a model {difference}" if difference else "")
+                + ". Build it again as this one was."
+            )
+        x = Embeddings(other.embeddings, self.dim, "other", "Index.merge")
+        keys = other.keys if other._rows.keys is not None else None
+        own = self._rows.check_keys(keys, len(x), "Index.merge")
+        self._check_new(own, "Index.merge")
+        return self._insert(x, other.columns, own)
+
+    def _embeddings(
+        self, items: Any, name: str, owner: str, batch_size: int
+    ) -> Embeddings:
+        """Of images or of embeddings, the argument `name` of `owner`."""
+        found = embed_given(lambda: self.model, items, name, owner, batch_size)
+        x = items if found is None else found
+        return self._engine.metric.given(x, self.dim, name, owner)
+
+    def _given(
+        self,
+        items: Any,
+        columns: Columns | None,
+        owner: str,
+        batch_size: int,
+    ) -> tuple[Embeddings, dict[str, list[Any]]]:
+        """Embeddings and columns of rows to be written."""
+        x = self._embeddings(items, "items", owner, batch_size)
+        named = {**_columns_of(items), **(columns or {})}
+        return x, self._rows.check(named, len(x))
+
+    def _check_new(self, keys: list[Key] | None, owner: str) -> None:
+        """ValueError if there is a row with one of the keys."""
+        if len(old := self._rows.ids_known(keys or [])):
+            (key,) = self._rows.keys_of(old[:1])
+            raise ValueError(
+                f"`keys` of {owner} must be new. Received: {key!r}, which is "
+                "there already. Use Index.upsert to replace rows."
+            )
+
+    def _insert(
+        self,
+        x: Embeddings,
+        values: dict[str, list[Any]],
+        keys: list[Key] | None,
+    ) -> Rows:
+        self._add_vectors(x)
+        return self._rows.add(values, len(x), keys)
+
+    def _add_vectors(self, x: Embeddings) -> None:
+        """Adds vectors by the next ids; it may refuse, and adds none then."""
+        next_id = self._rows.next_id
+        self._engine.add(x, np.arange(next_id, next_id + len(x)))
 
     def search(
         self,
         queries: Any,
         k: int = 10,
         *,
-        where: Mapping[str, Any] | None = None,
+        where: Where | None = None,
         exclude: Any = None,
         threshold: float | None = None,
         batch_size: int = 256,
@@ -197,14 +350,21 @@ class Index:
         """The k most similar images of each query.
 
         Args:
-            queries: Embeddings, (Q, D) or (D,), which are brought to unit
-                length; or examples: a set of them, a path or several, or
-                uint8 pixels, (H, W), (H, W, C) or (Q, H, W, C).
+            queries: Embeddings, (Q, D) or (D,); examples, as an `ImageSet`
+                or `ArraySet`; or images: paths, files as bytes, PIL images,
+                uint8 pixels, (H, W), (H, W, C) or (Q, H, W, C), or such
+                pixels as numbers in 0 to 255, which are rounded; one or a
+                list of them.
             k: How many; there are fewer where the gallery has fewer.
-            where: Values that columns must have: `{"name": "crow"}`, or
-                `{"label": [3, 4]}` for any of several.
-            exclude: Id of a row that each query must not find, (Q,): its
-                own.
+            where: Which rows to search. Values that columns must have:
+                `{"name": "crow"}`, or `{"label": [3, 4]}` for any of
+                several; comparisons: `{"price": {">=": 10, "<": 20}}`, by
+                ==, !=, <, <=, > and >=; or a function from columns, as
+                arrays, to a mask, (N,) booleans in the order of `ids`; or
+                the mask. Several columns must all fit. None is equal to
+                None and unequal to all else, and in no order with anything.
+            exclude: Key of a row that each query must not find, (Q,): its
+                own. One that is not there excludes nothing.
             threshold: The score from which a hit is a match; by default
                 that of `calibrate`, if there is one.
             batch_size: Images embedded at a time.
@@ -215,19 +375,82 @@ class Index:
                 argument is not as described.
         """
         k = check_count("Index.search", "k", k)
-        x = self._units(queries, "queries", "Index.search", batch_size).array
-        among = None
-        if where is not None:
-            among = self._rows.where(where)
-        elif len(self._engine) != len(self._rows):
-            among = self._rows.ids
+        x = self._embeddings(queries, "queries", "Index.search", batch_size)
         has_own = exclude is not None
-        scores, ids = self._engine.search(x, k + has_own, among)
+        scores, ids = self._engine.search(
+            x.array, k + has_own, self._among(where), len(self)
+        )
         if has_own:
-            scores, ids = _without(exclude, scores, ids)
+            own = self._own(exclude, len(ids), "Index.search")
+            scores, ids = _without(own, scores, ids)
+        return self._hits(scores, ids, threshold)
+
+    def range_search(
+        self,
+        queries: Any,
+        threshold: float | None = None,
+        *,
+        where: Where | None = None,
+        exclude: Any = None,
+        batch_size: int = 256,
+    ) -> Hits:
+        """All images that reach a threshold, for each query.
+
+        Every vector is compared, whatever the kind of index: none is missed,
+        and scores are those of the vectors as they are kept. Hits take memory
+        for as many as the query with most of them has.
+
+        Args:
+            queries: As for `search`.
+            threshold: The least score; by default that of `calibrate`.
+            where, exclude, batch_size: As for `search`.
+
+        Raises:
+            ValueError: As for `search`, if there is no threshold, or if
+                this kind of index cannot be searched so.
+        """
+        owner = "Index.range_search"
         if threshold is None and self.threshold is not None:
             threshold = self.threshold.value
-        return Hits(scores, ids, self._rows, threshold)
+        if threshold is None or threshold != threshold:
+            raise ValueError(
+                f"`threshold` of {owner} must be a score. Received: "
+                f"{threshold!r}, for an index that is not calibrated. Give "
+                "one, or calibrate the index."
+            )
+        x = self._embeddings(queries, "queries", owner, batch_size).array
+        found = self._engine.above(x, threshold, self._among(where))
+        which, scores, ids = found
+        if exclude is not None:
+            kept = ids != self._own(exclude, len(x), owner)[which]
+            which, scores, ids = which[kept], scores[kept], ids[kept]
+        return self._hits(*_padded(len(x), which, scores, ids), threshold)
+
+    def _among(self, where: Where | None) -> Rows | None:
+        """Ids of the rows to search; None for all vectors."""
+        if where is not None:
+            return self._rows.where(where)
+        is_whole = len(self._engine) == len(self._rows)
+        return None if is_whole else self._rows.ids
+
+    def _own(self, exclude: Any, count: int, owner: str) -> Rows:
+        """The id of each query's own row; of none where it is not there."""
+        given = np.atleast_1d(np.asarray(exclude))
+        if given.dtype.kind not in "iuUO" or given.shape != (count,):
+            raise ValueError(
+                f"`exclude` of {owner} must be one id for each query, or one "
+                f"key. Received: exclude of shape {given.shape} and dtype "
+                f"{given.dtype} for {count} queries."
+            )
+        found = self._rows.find(given.tolist(), owner)
+        return np.array([NONE - 1 if x is None else x for x in found], np.int64)
+
+    def _hits(
+        self, scores: FloatArray, ids: Rows, threshold: float | None
+    ) -> Hits:
+        if threshold is None and self.threshold is not None:
+            threshold = self.threshold.value
+        return Hits(scores, ids, self._rows, threshold, self.metric)
 
     def calibrate(
         self,
@@ -240,6 +463,9 @@ class Index:
     ) -> Threshold:
         """Calibrates the score from which two images are of one class.
 
+        It is a cosine: indexes by another metric cannot be calibrated, and
+        their searches are given a `threshold`.
+
         Args:
             images: Of classes that the model was not trained on: an
                 `ImageSet`, or embeddings, (N, D).
@@ -251,9 +477,16 @@ class Index:
         Returns:
             The threshold, which is also kept and saved.
         """
+        if self.metric != COSINE:
+            raise ValueError(
+                f"`metric` of an Index must be {COSINE!r} to calibrate it. "
+                f"Received: metric={self.metric!r}. Give its searches a "
+                f"`threshold`, or build it with metric={COSINE!r}."
+            )
         if labels is None and isinstance(images, Examples):
             labels = images.labels
-        x = self._units(images, "images", "Index.calibrate", batch_size).array
+        owner = "Index.calibrate"
+        x = self._embeddings(images, "images", owner, batch_size).array
         self.threshold = calibrate(x, labels, criterion, **options)
         return self.threshold
 
@@ -291,6 +524,7 @@ class Index:
             threshold=self.threshold,
             model=encoder.identity,
             faiss=faiss_kinds.library().__version__,
+            metric=self.metric,
         )
         writers = {store.ROWS: rows.write, store.VECTORS: engine.write}
         if include_model and encoder.exists:
@@ -335,7 +569,37 @@ class Index:
         return len(self._rows)
 
     def __repr__(self) -> str:
-        return f"Index({len(self):,} × {self.dim}, {self.factory})"
+        parts = [f"{len(self):,} × {self.dim}", self.factory, self.metric]
+        if self._rows.keys is not None:
+            parts.append("own keys")
+        if self._rows.columns:
+            parts.append(f"columns {', '.join(self._rows.columns)}")
+        if self.threshold is not None:
+            parts.append(f"threshold {self.threshold.value:.4f}")
+        return f"Index({'; '.join(parts)})"
+
+    def __getitem__(self, key: Key) -> dict[str, Any]:
+        """The columns of the row with a key; KeyError if there is none."""
+        (row_id,) = self._rows.find([key], "Index")
+        if row_id is None:
+            raise KeyError(f"There is no row {key!r} in the index.")
+        return self._rows.row(row_id)
+
+    def __contains__(self, key: object) -> bool:
+        """Whether there is a row with a key."""
+        keys = self._rows.keys
+        if keys is not None:
+            return key in keys
+        return isinstance(key, int | np.integer) and key in self._rows.ids
+
+    def __iter__(self) -> Iterator[Key]:
+        """The keys, in the order of the rows."""
+        return iter(self.keys)
+
+    @property
+    def metric(self) -> MetricName:
+        """What scores are: "cosine", "dot" or "euclidean"."""
+        return self._engine.metric.name
 
     @property
     def dim(self) -> int:
@@ -358,6 +622,11 @@ class Index:
         return self._rows.ids.copy()
 
     @property
+    def keys(self) -> list[Key]:
+        """Own keys of the rows, or their ids without, in the same order."""
+        return list(self._rows.keys_of(self._rows.ids))
+
+    @property
     def columns(self) -> dict[str, list[Any]]:
         """Values of the rows by column, in the order of the ids."""
         columns = self._rows.columns
@@ -365,7 +634,10 @@ class Index:
 
     @property
     def embeddings(self) -> FloatArray:
-        """The unit embeddings, (N, D), in the order of the ids."""
+        """The embeddings as they are compared, (N, D), in the order of the ids.
+
+        For cosines they are of unit length.
+        """
         if not self._engine.is_exact:
             raise ValueError(
                 f"`factory` of an Index must be {EXACT!r} to get its "
@@ -400,17 +672,29 @@ class Index:
         return self._encoder.model
 
 
+def _columns_of(items: Any) -> dict[str, list[Any]]:
+    """Columns that images bring along."""
+    images = as_image_set(items)
+    return {} if images is None else image_columns(items, images)
+
+
+def _key_column(keys: Any, columns: dict[str, list[Any]]) -> Any:
+    """Keys, or those in the column of that name."""
+    if not isinstance(keys, str):
+        return keys
+    if keys not in columns:
+        raise ValueError(
+            "`keys` of Index must be one for each row, or the name of a "
+            f"column. Received: {keys!r}. There are: "
+            f"{', '.join(columns) or 'none'}."
+        )
+    return columns[keys]
+
+
 def _without(
-    own: Any, scores: FloatArray, ids: Rows
+    own: Rows, scores: FloatArray, ids: Rows
 ) -> tuple[FloatArray, Rows]:
     """What was found for each query, less one, without its own row."""
-    own = np.atleast_1d(np.asarray(own))
-    if own.dtype.kind not in "iu" or own.shape != (len(ids),):
-        raise ValueError(
-            "`exclude` of Index.search must be one id for each query. "
-            f"Received: exclude of shape {own.shape} and dtype {own.dtype} "
-            f"for {len(ids)} queries."
-        )
     is_own = ids == own[:, None]
     scores[is_own], ids[is_own] = -np.inf, NONE
     # Last, and the others keep their order.
@@ -419,3 +703,16 @@ def _without(
         np.take_along_axis(scores, order, axis=1),
         np.take_along_axis(ids, order, axis=1),
     )
+
+
+def _padded(
+    count: int, which: Rows, scores: FloatArray, ids: Rows
+) -> tuple[FloatArray, Rows]:
+    """What was found, by query, as of `search`, (count, most)."""
+    counts = np.bincount(which, minlength=count)
+    shape = count, int(counts.max(initial=0))
+    starts = np.cumsum(counts) - counts
+    place = which, np.arange(len(which)) - starts[which]
+    padded = np.full(shape, -np.inf, np.float32), np.full(shape, NONE)
+    padded[0][place], padded[1][place] = scores, ids
+    return padded

@@ -13,9 +13,13 @@ from xxhash import xxh3_128_hexdigest
 
 from keras_dml.evaluation.verification import Threshold
 from keras_dml.model.identity import ModelIdentity
+from keras_dml.search.metrics import COSINE, MetricName
 from keras_dml.search.recall import Recall
 
-FORMAT, FORMAT_VERSION = "keras_dml.search", 3
+FORMAT, FORMAT_VERSION = "keras_dml.search", 4
+
+READABLE = (3, FORMAT_VERSION)
+"""Version 3 had neither keys nor another metric than cosine."""
 
 VECTORS, ROWS, MODEL = PARTS = ("vectors.faiss", "rows.json", "model.keras")
 
@@ -43,6 +47,7 @@ class Content:
         hidden: Ids of vectors that were to be removed, and could not be.
         model: Which model made the embeddings, if it is known.
         faiss: The version of faiss that wrote it.
+        metric: What scores are.
     """
 
     dim: Annotated[int, Ge(1), Le(2**18)]
@@ -55,6 +60,7 @@ class Content:
     threshold: Threshold | None
     model: ModelIdentity | None
     faiss: str
+    metric: MetricName = COSINE
 
     def check(self, has_model: bool) -> None:
         """Raises ValueError where types are right and values are not."""
@@ -115,11 +121,12 @@ class Manifest:
             raise ValueError("it is not JSON") from None
         if not isinstance(plain, dict) or plain.get("format") != FORMAT:
             raise IndexFileError("is not of an index of keras_dml")
-        if plain.get("format_version") != FORMAT_VERSION:
+        if plain.get("format_version") not in READABLE:
             raise IndexFileError(
-                f"must be of format version {FORMAT_VERSION}. Received: "
-                f"format_version={plain.get('format_version')!r}. Read it "
-                "with the keras_dml that wrote it, or build the index again"
+                f"must be of format version {READABLE[0]} or {READABLE[1]}. "
+                f"Received: format_version={plain.get('format_version')!r}. "
+                "Read it with the keras_dml that wrote it, or build the index "
+                "again"
             )
         if plain.pop("checksum", None) != _checksum(plain):
             raise ValueError("its checksum does not fit")

@@ -19,7 +19,7 @@ class Recall:
     Attributes:
         at: Share of the exact k nearest that are among the k found, by k.
         score_error: 95th percentile of the difference of scores that are
-            returned to cosine similarities; of compressed vectors.
+            returned to those of the embeddings; of compressed vectors.
         queries: Number of queries that it was measured with.
         rows: Number of images at that time.
     """
@@ -31,7 +31,7 @@ class Recall:
 
 
 def measure(engine: Engine, x: FloatArray, ids: Rows) -> Recall | None:
-    """Recall of an index of unit vectors x, (N, D), by ids; None if N < 2."""
+    """Recall of an index of vectors x, (N, D), by ids; None if N < 2."""
     import faiss
 
     if len(x) < 2:
@@ -40,7 +40,7 @@ def measure(engine: Engine, x: FloatArray, ids: Rows) -> Recall | None:
     generator = np.random.default_rng(0)
     drawn = generator.choice(len(x), min(QUERIES, len(x)), replace=False)
     queries = x[drawn]
-    _, exact = faiss.knn(queries, x, k + 1, faiss.METRIC_INNER_PRODUCT)
+    _, exact = faiss.knn(queries, x, k + 1, engine.metric.faiss_type)
     scores, found = engine.search(queries, k + 1)
     # Lists of ids, without the query itself.
     pairs = [
@@ -53,7 +53,7 @@ def measure(engine: Engine, x: FloatArray, ids: Rows) -> Recall | None:
     }
     row, column = np.nonzero(found >= 0)
     hits = x[np.searchsorted(ids, found[row, column])]
-    true = np.einsum("nd,nd->n", queries[row], hits)
+    true = engine.metric.pairs(queries[row], hits)
     errors = np.abs(true - scores[row, column])
     error = float(np.quantile(errors, 0.95)) if len(errors) else 0.0
     return Recall(at, error, len(queries), len(x))

@@ -1,4 +1,4 @@
-"""RowTable: what is known of the images of an index."""
+"""RowTable: what is known of the rows of an index."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from keras_dml.search.filters import Filters, Where
+from keras_dml.search.keys import Key, Keys, as_keys, check_unique
 from keras_dml.utils.types import Rows
 
 Columns = Mapping[str, Sequence[Any]]
@@ -25,12 +27,15 @@ class RowTable:
         ids: Ids of the rows, ascending, (N,).
         columns: Values by column, each a list of N.
         next_id: The id of the next row that is added.
+        keys: Own keys of the rows; None if they go by their ids.
     """
 
     def __init__(self) -> None:
         self.ids: Rows = np.empty(0, np.int64)
         self.columns: dict[str, list[Any]] = {}
         self.next_id = 0
+        self.keys: Keys | None = None
+        self._filters: Filters | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -39,7 +44,85 @@ class RowTable:
         """The columns of rows to be added, as lists of plain values."""
         return {k: _as_plain(k, v, count) for k, v in columns.items()}
 
-    def add(self, columns: dict[str, list[Any]], count: int) -> Rows:
+    def check_keys(self, keys: Any, count: int, owner: str) -> list[Key] | None:
+        """The keys of rows to be written: one each, and of the right kind.
+
+        Raises:
+            ValueError: If they are not; also if there are none and the other
+                rows have own keys, or the other way round.
+        """
+        if keys is None and self.keys is None:
+            return None
+        if keys is None:
+            raise ValueError(
+                f"`keys` of {owner} must be given, as the rows of the index "
+                "have own keys. Received: none."
+            )
+        if self.keys is None and len(self):
+            raise ValueError(
+                f"`keys` of {owner} go with an index whose rows have own "
+                "keys. Received: keys for one whose rows go by their ids. "
+                "Build it with Index(…, keys=…)."
+            )
+        listed = as_keys(keys, owner)
+        if len(listed) != count:
+            raise ValueError(
+                f"`keys` of {owner} must be one for each row. Received: "
+                f"{len(listed)} keys and {count} rows."
+            )
+        check_unique(listed, owner)
+        if self.keys is not None:
+            self.keys.check_kind(listed, owner)
+        return listed
+
+    def find(self, keys: Any, owner: str) -> list[int | None]:
+        """Ids of the rows with some keys; None where there is no such row."""
+        listed = as_keys(keys, owner)
+        if self.keys is not None:
+            self.keys.check_kind(listed, owner)
+            return [self.keys.id_of(key) for key in listed]
+        if any(isinstance(key, str) for key in listed):
+            raise ValueError(
+                f"`keys` of {owner} must be ids, as the rows of the index "
+                f"have no own keys. Received: {listed[0]!r}. Build the index "
+                "with Index(…, keys=…)."
+            )
+        ids = np.array(listed, np.int64)
+        known = np.isin(ids, self.ids).tolist()
+        found = zip(ids.tolist(), known, strict=True)
+        return [i if is_known else None for i, is_known in found]
+
+    def ids_of(self, keys: Any, owner: str) -> Rows:
+        """Ids of the rows with some keys, (n,); KeyError if one is missing."""
+        found = self.find(keys, owner)
+        if None in found:
+            key = as_keys(keys, owner)[found.index(None)]
+            raise KeyError(
+                f"`keys` of {owner} must be keys of rows. Received: {key!r}, "
+                "which is not there."
+            )
+        return np.array(found, np.int64)
+
+    def ids_known(self, keys: list[Key]) -> Rows:
+        """Ids of those rows that have one of some own keys, ascending."""
+        if self.keys is None:
+            return np.empty(0, np.int64)
+        found = [self.keys.id_of(key) for key in keys]
+        return np.sort(np.array([i for i in found if i is not None], np.int64))
+
+    def keys_of(self, ids: Rows) -> list[Key]:
+        """Keys of rows with some ids."""
+        if self.keys is None:
+            return ids.tolist()
+        listed = self.keys.listed
+        return [listed[i] for i in np.searchsorted(self.ids, ids).tolist()]
+
+    def add(
+        self,
+        columns: dict[str, list[Any]],
+        count: int,
+        keys: list[Key] | None = None,
+    ) -> Rows:
         """Adds rows; says their ids. Columns that rows lack are None there."""
         for name in columns:
             self.columns.setdefault(name, [None] * len(self))
@@ -48,6 +131,11 @@ class RowTable:
         ids = np.arange(self.next_id, self.next_id + count)
         self.ids = np.concatenate([self.ids, ids])
         self.next_id += count
+        if keys is not None:
+            if self.keys is None:
+                self.keys = Keys()
+            self.keys.add(keys, ids)
+        self._filters = None
         return ids
 
     def remove(self, ids: Rows) -> None:
@@ -57,6 +145,18 @@ class RowTable:
         self.ids = self.ids[kept]
         for name, values in self.columns.items():
             self.columns[name] = [values[row] for row in rows]
+        if self.keys is not None:
+            self.keys.remove(ids)
+        self._filters = None
+
+    def update(self, ids: Rows, columns: dict[str, list[Any]]) -> None:
+        """Replaces values of rows; other columns stay as they are."""
+        rows = np.searchsorted(self.ids, ids).tolist()
+        for name, new in columns.items():
+            values = self.columns.setdefault(name, [None] * len(self))
+            for row, value in zip(rows, new, strict=True):
+                values[row] = value
+        self._filters = None
 
     def row(self, row_id: int) -> dict[str, Any]:
         """The values of a row by column."""
@@ -65,19 +165,11 @@ class RowTable:
             raise KeyError(f"There is no row {row_id} in the index.")
         return {name: x[position] for name, x in self.columns.items()}
 
-    def where(self, conditions: Mapping[str, Any]) -> Rows:
-        """Ids of the rows whose columns have values; see `Index.search`."""
-        kept = np.ones(len(self), bool)
-        for name, wanted in conditions.items():
-            if name not in self.columns:
-                raise ValueError(
-                    "`where` of Index.search must name columns of the index. "
-                    f"Received: {name!r}. There are: "
-                    f"{', '.join(self.columns) or 'none'}."
-                )
-            values = wanted if isinstance(wanted, list | tuple) else [wanted]
-            kept &= [x in values for x in self.columns[name]]
-        return self.ids[kept]
+    def where(self, where: Where) -> Rows:
+        """Ids of the rows that pass a filter; see `Index.search`."""
+        if self._filters is None:
+            self._filters = Filters(self.columns, len(self))
+        return self.ids[self._filters.mask(where)]
 
     def write(self, path: Path) -> None:
         """Writes the rows, column by column, as JSON."""
@@ -85,6 +177,8 @@ class RowTable:
         # Where no row was removed, they are all ids that were given.
         if len(self) != self.next_id:
             content["ids"] = self.ids.tolist()
+        if self.keys is not None:
+            content["keys"] = self.keys.listed
         # One call of `dumps` is several times as fast as `dump`.
         path.write_text(json.dumps(content, allow_nan=False), encoding="ascii")
 
@@ -107,6 +201,8 @@ class RowTable:
             raise ValueError(f"it has not the ids of {count} rows")
         table.columns = table.check(columns, count)
         table.next_id = next_id
+        if "keys" in content:
+            table.keys = _read_keys(content["keys"], table.ids)
         return table
 
 
@@ -118,6 +214,14 @@ def ascending(ids: Sequence[int], end: int) -> Rows:
         if (np.diff(array) > 0).all():
             return array
     raise ValueError(f"ids do not ascend below {end}")
+
+
+def _read_keys(keys: Any, ids: Rows) -> Keys:
+    if not isinstance(keys, list) or len(keys) != len(ids):
+        raise ValueError(f"it has not the keys of {len(ids)} rows")
+    listed = as_keys(keys, "a file")
+    check_unique(listed, "a file")
+    return Keys(listed, ids)
 
 
 def _as_plain(name: str, values: Iterable[Any], count: int) -> list[Any]:

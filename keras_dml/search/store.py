@@ -34,6 +34,7 @@ from keras_dml.search.manifest import (
     IndexFileError,
     Manifest,
 )
+from keras_dml.search.metrics import Metric
 from keras_dml.search.rows import RowTable, ascending
 from keras_dml.utils.files import digest, locked, sync
 
@@ -207,6 +208,7 @@ def _load(
     content = manifest.content
     if content is None:
         raise FileNotFoundError(f"No save to {str(folder)!r} was finished.")
+    metric = Metric(content.metric)
     paths = {x: _found(folder, entry) for x, entry in manifest.files.items()}
     # Vectors first: there are no more of them than their file can hold.
     count = content.rows + len(content.hidden)
@@ -214,7 +216,9 @@ def _load(
         _verifying(paths, manifest.files if verify else {}),
         _parsing(path := paths[VECTORS]),
     ):
-        vectors = faiss_kinds.read(path, content.dim, count, content.factory)
+        vectors = faiss_kinds.read(
+            path, content.dim, count, content.factory, metric.faiss_type
+        )
     with _parsing(path := paths[ROWS]):
         rows = RowTable.read(path, content.rows, content.next_id)
     with _parsing(folder / MANIFEST):
@@ -232,7 +236,8 @@ def _engine(vectors: Any, rows: RowTable, content: Content) -> Engine:
     faiss_kinds.check_ids(vectors, ids)
     if not re.fullmatch(r"(\w+=\d{1,7}(\.\d+)?(,|$))*", content.parameters):
         raise ValueError(f"parameters={content.parameters!r}")
-    return Engine(vectors, content.factory, content.parameters, ids)
+    metric = Metric(content.metric)
+    return Engine(vectors, metric, content.factory, content.parameters, ids)
 
 
 @contextlib.contextmanager

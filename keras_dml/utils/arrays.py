@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from keras_dml.utils.types import FloatArray, Rows
-from keras_dml.utils.vectors import blocks, in_threads, squares
+from keras_dml.utils.vectors import blocks, in_threads, row_norms, squares
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
@@ -90,13 +90,16 @@ def as_bytes(memory: int | str, owner: str) -> int:
     return size
 
 
+_LONGEST = 2.0**62
+"""The sum of two such lengths has a square that float32 can hold."""
+
 _ELEMENTS = 2**19
 """Float64 numbers at a time: with fewer, threads wait for each other, and with
 more, for memory."""
 
 
-class UnitEmbeddings:
-    """Embeddings that are brought to unit length when they are asked for.
+class Embeddings:
+    """Embeddings that a user hands over, checked when they are asked for.
 
     Args:
         x: (N, D) or (D,), real numbers, which messages call `name` of
@@ -133,10 +136,34 @@ class UnitEmbeddings:
 
     @cached_property
     def array(self) -> FloatArray:
-        """The unit vectors, (N, D) float32; see `write`."""
-        units = np.empty(self.shape, np.float32)
-        self.write(units)
-        return units
+        """The vectors, (N, D) float32; see `write`."""
+        array = np.empty(self.shape, np.float32)
+        self.write(array)
+        return array
+
+    def write(self, out: FloatArray) -> None:
+        """Writes the vectors as they are, (N, D) float32.
+
+        Raises:
+            ValueError: If float32 cannot hold their squared distances.
+        """
+        if not len(self):
+            return
+        given = as_embeddings(self._given, self._name, self._owner)
+        norms = row_norms(given)
+        if norms.max() > _LONGEST:
+            row = int(norms.argmax())
+            raise ValueError(
+                f"`{self._name}` of {self._owner} must be no longer than "
+                f"{_LONGEST:.3g}, or float32 cannot hold squared distances. "
+                f"Received: {self._name}[{row}] of length {norms[row]:.3g}. "
+                "Scale them down."
+            )
+        out[:] = given
+
+
+class UnitEmbeddings(Embeddings):
+    """Embeddings that are brought to unit length."""
 
     def write(self, out: FloatArray) -> None:
         """Writes the unit vectors, (N, D) float32; no row may be zero."""

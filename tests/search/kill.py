@@ -23,9 +23,16 @@ CALLS = ("fsync", "replace", "close")
 
 
 def index_of(value: float) -> Index:
+    """A version; all keys, columns and vectors come by upserts."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(3000, 32)) + value
-    return Index(x, {"value": [value] * len(x)})
+    keys = [f"{value}-{row}" for row in range(2990)]
+    shared = [f"both-{row}" for row in range(10)]
+    index = Index(x, {"value": [-1.0] * len(x)}, keys=keys + shared)
+    index.upsert(
+        shared + keys, np.roll(x, 10, axis=0), {"value": [value] * 3000}
+    )
+    return index
 
 
 def check(folder: str) -> float:
@@ -34,6 +41,10 @@ def check(folder: str) -> float:
     values = set(index.columns["value"])
     assert len(index) == 3000 and len(values) == 1
     value = values.pop()
+    keys = set(index.keys)
+    assert {f"{value}-{row}" for row in range(2990)} < keys and len(
+        keys
+    ) == 3000
     rng = np.random.default_rng(0)
     query = rng.normal(size=(1, 32)) + value
     assert index.search(query, 1).scores[0, 0] > 0.999999

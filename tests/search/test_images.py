@@ -159,3 +159,70 @@ def test_boxes_are_kept(model, tmp_path) -> None:
     row = Index.build(model, boxed).row(0)
     assert row["box"] == [1, 2, 12, 14]
     assert row["source"] == "a-1"
+
+
+def test_images_in_memory_are_queries(model, files) -> None:
+    index = Index.build(model, files)
+    path, pixels = files.paths[7], files.read(7)  # (16, 16, 1)
+    content = Path(path).read_bytes()
+    rgb = Image.open(path).convert("RGB")
+    expected = index.search(path, 3)
+    kinds = {
+        "bytes": content,
+        "PIL": Image.open(path),
+        "RGB": rgb,
+        "floats": pixels.astype(np.float32),
+        "batch of floats": pixels[None].astype(np.float64),
+        "rounded": np.clip(pixels + 0.3, 0, 255),
+        "list of pixels": [pixels],
+    }
+    for name, query in kinds.items():
+        found = index.search(query, 3)
+        assert np.array_equal(found.ids, expected.ids), name
+        np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
+
+
+def test_images_of_several_sizes_keep_their_order(model, files) -> None:
+    index = Index.build(model, files)
+    large = Image.open(files.paths[1]).resize((40, 24))
+    mixed = [large, files.paths[5], Path(files.paths[3]).read_bytes(),
+             np.asarray(large), files.read(2)]  # fmt: skip
+    found = index.search(mixed, 2)
+    alone = [index.search(query, 2) for query in mixed]
+    assert [hits.ids[0].tolist() for hits in alone] == found.ids.tolist()
+    assert found.ids[1:3, 0].tolist() == [5, 3]
+    ids = index.add([large, files.read(2)], {"shop": ["a", "b"]})
+    assert index.search(large, 1).ids[0, 0] == ids[0]
+    built = Index.build(model, mixed, keys=list("abcde"))
+    assert built.search(files.paths[5], 1).keys == [["b"]]
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        (b"", "0 bytes"),
+        (b"\xff\xd8\xff no image", "`queries` of Index.search must be whole"),
+        (np.full((16, 16, 3), 0.5), "as if white were 1. Multiply them"),
+        (np.full((16, 16, 3), 300.0), "up to 255|from 0 to 300"),
+        (np.full((16, 16, 3), -1.0), "from -1 to"),
+        (np.full((2, 16, 16, 1), np.nan), "0 to 255"),
+        ([b"x", 3], "must be embeddings"),
+        ([], "must be embeddings"),
+    ],
+)
+def test_queries_that_are_no_images(model, query, message) -> None:
+    index = Index.build(model, blobs().pixels)
+    with pytest.raises(ValueError, match=message):
+        index.search(query)
+
+
+def test_upsert_by_image(model, files, tmp_path) -> None:
+    index = Index.build(model, files, keys="path")
+    path = index.keys[2]
+    index.upsert([path, "new"], [files.paths[4], files.paths[2]])
+    assert index.search(files.paths[2], 1).keys == [["new"]]
+    assert index[path]["path"] == str(Path(files.paths[4]).resolve())
+    index.save(tmp_path / "i")
+    other = Index.build(small_model(seed=1), files, keys=range(12))
+    with pytest.raises(ValueError, match="by a model with other weights"):
+        Index.load(tmp_path / "i").merge(other)

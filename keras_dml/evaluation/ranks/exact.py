@@ -37,12 +37,17 @@ def products(x: FloatArray, y: FloatArray) -> FloatArray:
     return result
 
 
-def paired_products(
-    queries: FloatArray, gallery: FloatArray, images: Rows
+def paired(
+    compare: Callable[[FloatArray, FloatArray], FloatArray],
+    queries: FloatArray,
+    gallery: FloatArray,
+    images: Rows,
 ) -> FloatArray:
-    """Dot products of each query with images of its own, in float64.
+    """Scores of each query with images of its own, in float64.
 
     Args:
+        compare: From vectors, (n, m, D) and (n, 1, D), to scores, (n, m);
+            for instance `products`.
         queries: (Q, D).
         gallery: (N, D).
         images: Rows of the gallery, (Q, m).
@@ -54,7 +59,7 @@ def paired_products(
     # Products of a block, in float64, take 32 MiB.
     size = max(1, 2**22 // (images.shape[1] * gallery.shape[1]))
     for block in blocks(len(queries), size):
-        result[block] = products(gallery[images[block]], queries[block, None])
+        result[block] = compare(gallery[images[block]], queries[block, None])
     return result
 
 

@@ -1,0 +1,126 @@
+"""Metrics: what a score is, to faiss in float32 and by definition in float64.
+
+Inside of an index a score is x·y or −|x − y|², as faiss computes them; a user
+is given x·y or −|x − y|. Either way, higher is nearer.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from keras_dml.evaluation.ranks import exact
+from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.arrays import Embeddings, UnitEmbeddings
+from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.vectors import row_norms
+
+MetricName = Literal["cosine", "dot", "euclidean"]
+
+COSINE: MetricName = "cosine"
+
+_TINY = float(np.finfo(np.float32).tiny)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How two embeddings are compared.
+
+    Args:
+        name: "cosine", of embeddings that are brought to unit length;
+            "dot", x·y; or "euclidean", −|x − y|.
+    """
+
+    name: MetricName = COSINE
+
+    def __post_init__(self) -> None:
+        check_choice("Index", "metric", self.name, get_args(MetricName))
+
+    @property
+    def is_distance(self) -> bool:
+        """Whether scores are negative distances."""
+        return self.name == "euclidean"
+
+    @property
+    def faiss_type(self) -> int:
+        """What faiss calls it."""
+        import faiss
+
+        distance: int = faiss.METRIC_L2
+        product: int = faiss.METRIC_INNER_PRODUCT
+        return distance if self.is_distance else product
+
+    def given(
+        self, x: Any, dim: int | None, name: str, owner: str
+    ) -> Embeddings:
+        """Embeddings that a user gives, as they are stored and compared."""
+        kind = UnitEmbeddings if self.name == COSINE else Embeddings
+        return kind(x, dim, name, owner)
+
+    def inner(self, found: Any) -> Any:
+        """Inner scores from what faiss returns, or the other way round."""
+        return -found if self.is_distance else found
+
+    def outer(self, scores: FloatArray) -> FloatArray:
+        """Scores as a user gets them, float32."""
+        if self.is_distance:
+            # Compressed vectors may be nearer than nothing.
+            scores = -np.sqrt(np.maximum(-scores, 0))
+        return scores.astype(np.float32)
+
+    def bound(self, threshold: float) -> float:
+        """The inner score of a threshold on outer ones."""
+        if not self.is_distance:
+            return threshold
+        return -(threshold**2) if threshold < 0 else 0.0
+
+    def exact(
+        self, queries: FloatArray, vectors: FloatArray, labels: Rows
+    ) -> FloatArray:
+        """Inner scores of each query with vectors of its own, in float64.
+
+        Args:
+            queries: (Q, D).
+            vectors: (N, D).
+            labels: Rows of the vectors, (Q, m).
+
+        Returns:
+            (Q, m); a score depends on nothing but its two vectors.
+        """
+        compare = _negative_squares if self.is_distance else exact.products
+        return exact.paired(compare, queries, vectors, labels)
+
+    def pairs(self, x: FloatArray, y: FloatArray) -> FloatArray:
+        """Outer scores of pairs, (N, D) each, in float32."""
+        if not self.is_distance:
+            return np.einsum("nd,nd->n", x, y)
+        gap = x - y
+        return self.outer(-np.einsum("nd,nd->n", gap, gap))
+
+    def tolerance(self, queries: FloatArray, longest: float) -> FloatArray:
+        """By how much inner scores of faiss may be off, (Q,).
+
+        Twice the bound, as the vectors are rounded, too.
+
+        Args:
+            queries: (Q, D) float32.
+            longest: The largest norm of the vectors.
+        """
+        dim = queries.shape[1]
+        if self.name == COSINE:  # Factors have norm 1.
+            return np.full(len(queries), exact.product_error(2 * dim))
+        norms = row_norms(queries)
+        # For many queries, faiss computes |x|² + |y|² − 2x·y.
+        sizes = (norms + longest) ** 2 if self.is_distance else norms * longest
+        underflow = 4 * (dim + 2) * _TINY
+        tolerance: FloatArray = (
+            exact.product_error(2 * dim + 8) * sizes + underflow
+        )
+        return tolerance
+
+
+def _negative_squares(x: FloatArray, y: FloatArray) -> FloatArray:
+    """−|x − y|² along the last axis, in float64."""
+    difference = np.subtract(x, y, dtype=np.float64)
+    result: FloatArray = -np.square(difference, out=difference).sum(axis=-1)
+    return result

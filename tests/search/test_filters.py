@@ -1,0 +1,221 @@
+"""Searches among rows that pass a filter, against sorting their scores."""
+
+import functools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keras_dml.search import Index, exhaustive
+from keras_dml.search.filters import Filters
+
+COUNT, DIM = 500, 16
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(COUNT, DIM)).astype(np.float32)
+QUERIES = RNG.normal(size=(30, DIM)).astype(np.float32)
+SHARE = RNG.permutation(COUNT) / COUNT
+COLUMNS = {
+    "share": SHARE.tolist(),
+    "name": [f"n{i % 5}" for i in range(COUNT)],
+}
+
+KINDS = ["Flat", "IVF16,Flat", "HNSW8", "SQ8", "IVF16,PQ4x4", "PQ4x4",
+         "HNSW8_SQ8", "PCA8,IVF16,Flat", "IVF16,PQ4x4,RFlat",
+         "NSG8", "PQ4x4fs"]  # fmt: skip
+
+
+@functools.cache
+def index_of(factory: str) -> Index:
+    return Index(X, COLUMNS, factory=factory)
+
+
+def units(x: np.ndarray) -> np.ndarray:
+    wide = x.astype(np.float64)
+    return wide / np.linalg.norm(wide, axis=1, keepdims=True)
+
+
+@functools.cache
+def all_scores(factory: str) -> np.ndarray:
+    """Scores of the queries with all vectors as they are kept."""
+    if factory in ("Flat", "IVF16,Flat", "HNSW8", "IVF16,PQ4x4,RFlat", "NSG8"):
+        return units(QUERIES) @ units(X).T
+    if factory == "PQ4x4fs":  # faiss rounds scores to 8 bits.
+        kept = index_of(factory)._engine.index.reconstruct_n(0, COUNT)
+        return units(QUERIES) @ kept.T
+    parameters = {"IVF": "nprobe=16", "HNSW": f"efSearch={COUNT}"}
+    found = Index(
+        X,
+        factory=factory,
+        parameters=next((v for k, v in parameters.items() if k in factory), ""),
+    ).search(QUERIES, COUNT)
+    scores = np.empty((len(QUERIES), COUNT))
+    np.put_along_axis(scores, found.ids, found.scores, axis=1)
+    return scores
+
+
+@pytest.mark.parametrize("share", [0.5, 0.1, 0.01, 0.001])
+@pytest.mark.parametrize("factory", KINDS)
+@pytest.mark.parametrize("count", [3, exhaustive.MANY])
+def test_what_passes_is_searched_whole(factory, share, count) -> None:
+    index, queries = index_of(factory), QUERIES[:count]
+    found = index.search(queries, 10, where={"share": {"<": share}})
+    rows = np.flatnonzero(share > SHARE)
+    scores = all_scores(factory)[:count, rows]
+    k = min(10, len(rows))
+    expected = -np.sort(-scores, axis=1)[:, :k]
+    np.testing.assert_allclose(found.scores[:, :k], expected, atol=2e-6)
+    assert set(found.ids[:, :k].ravel()) <= set(rows)
+    assert (found.ids[:, k:] == -1).all()
+
+
+def test_a_filter_that_most_rows_pass_is_left_to_the_kind(monkeypatch) -> None:
+    def refuse(*arguments):
+        raise AssertionError("all that pass were compared")
+
+    monkeypatch.setattr(exhaustive, "nearest", refuse)
+    for factory in ("IVF16,Flat", "HNSW8"):
+        index = index_of(factory)
+        where = {"share": {"<": 0.9}}
+        found = index.search(QUERIES, 10, where=where).ids
+        exact = np.argsort(-(units(QUERIES) @ units(X).T), axis=1)
+        best = [[i for i in row if SHARE[i] < 0.9][:10] for row in exact]
+        hits = [np.isin(a, b).mean() for a, b in zip(best, found, strict=True)]
+        assert np.mean(hits) > 0.6
+        assert (SHARE[found[found >= 0]] < 0.9).all()
+        with pytest.raises(AssertionError):
+            index.search(QUERIES, 10, where={"share": {"<": 0.5}})
+
+
+def test_many_rows_are_compared_block_by_block(monkeypatch) -> None:
+    monkeypatch.setattr(exhaustive, "_NUMBERS", 7 * DIM)
+    index, where = index_of("PQ4x4"), {"share": {"<": 0.5}}
+    found = index.search(QUERIES, 10, where=where)
+    monkeypatch.undo()
+    again = index.search(QUERIES, 10, where=where)
+    np.testing.assert_allclose(found.scores, again.scores, atol=1e-6)
+
+
+def test_filters_see_changes() -> None:
+    index = Index(X[:4], {"name": ["a", "b", "a", "c"]})
+    assert index.search(X[0], where={"name": "a"}).keys == [[0, 2]]
+    index.update(1, {"name": ["a"]})
+    index.remove(2)
+    index.add(X[4], {"name": ["a"]})
+    found = index.search(X[0], where={"name": "a"})
+    assert sorted(found.keys[0]) == [0, 1, 4]
+
+
+VALUES = {
+    "whole": [3, -1, None, 2**60, 2**60 + 1],
+    "real": [0.5, None, -1.0, 3.0, 1e300],
+    "mixed": [1, 2.5, None, 2**53 + 1, -3],
+    "huge": [10**30, 1, None, -(10**30), 2],
+    "flag": [True, False, None, True, False],
+    "text": ["b", "a", None, "", "é"],
+    "any": ["b", 1, None, 2.5, "1"],
+    "box": [[1, 2], [3, 4], None, [1, 2], [0]],
+    "none": [None] * 5,
+}
+
+FILTERS = Filters(VALUES, 5)
+
+CASES = [
+    ("whole", 2**60, [3]),
+    ("whole", [3, -1, 4], [0, 1]),
+    ("whole", range(-1, 4), [0, 1]),
+    ("whole", {">": 3}, [3, 4]),
+    ("whole", {">=": 2**60 + 1}, [4]),
+    ("whole", 0, []),
+    ("whole", 3.5, []),
+    ("whole", {"!=": 3}, [1, 2, 3, 4]),
+    ("whole", None, [2]),
+    ("whole", [None, 3], [0, 2]),
+    ("whole", np.array([3, -1]), [0, 1]),
+    ("whole", np.int64(3), [0]),
+    ("real", {">": 0, "<=": 3}, [0, 3]),
+    ("real", 3, [3]),
+    ("real", 10**400, []),
+    ("mixed", 2**53 + 1, [3]),
+    ("mixed", 2**53, []),
+    ("mixed", {"<": 2}, [0, 4]),
+    ("huge", 10**30, [0]),
+    ("huge", {"<": 1}, [3]),
+    ("flag", True, [0, 3]),
+    ("flag", 0, [1, 4]),
+    ("flag", 10**20, []),
+    ("text", "a", [1]),
+    ("text", {"a", "b"}, [0, 1]),
+    ("text", {">=": "b"}, [0, 4]),
+    ("text", {"!=": ["a", "b"]}, [2, 3, 4]),
+    ("any", 1, [1]),
+    ("any", {"<": 2}, [1]),
+    ("any", {"<": "2"}, [4]),
+    ("box", [[1, 2]], [0, 3]),
+    ("none", "a", []),
+]
+
+
+@pytest.mark.parametrize(("name", "condition", "expected"), CASES)
+def test_conditions(name, condition, expected) -> None:
+    mask = FILTERS.mask({name: condition})
+    assert np.flatnonzero(mask).tolist() == expected
+
+
+def test_masks_and_functions() -> None:
+    mask = [True, False, True, False, False]
+    assert np.flatnonzero(FILTERS.mask(np.array(mask))).tolist() == [0, 2]
+    index = Index(X[:5], {"a": [1, 2, 3, 4, 5], "t": list("xyxyx")})
+    found = index.search(X[0], where=lambda c: (c["a"] > 1) & (c["t"] == "x"))
+    assert sorted(found.keys[0]) == [2, 4]
+
+    def writes(columns):
+        columns["a"][:] = 0
+
+    with pytest.raises(ValueError, match="read-only"):
+        index.search(X[0], where=writes)
+    assert list(FILTERS.mask(lambda c: c["text"] == None)) == [  # noqa: E711
+        False, False, True, False, False]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ({"wohle": 1}, "Did you mean 'whole'"),
+        ({"whole": "3"}, "'3', a text, for the column 'whole' of number"),
+        ({"text": {"<": 3}}, "3, a number, for the column 'text' of text"),
+        ({"whole": {"=": 3}}, "Received: '=' for the column 'whole'"),
+        ({"whole": {"<": None}}, "by order with text or a number"),
+        ({"whole": {"<": [1, 2]}}, "by order with text or a number"),
+        ({"real": np.nan}, "nan for the column 'real'"),
+        ({"real": {">": np.nan}}, "nan for the column 'real'"),
+        ({"text": b"a"}, "b'a' for the column 'text'"),
+        ("whole", "Received: str of shape"),
+        ([True] * 4, r"list of shape \(4,\)"),
+        (lambda columns: [1, 0, 1, 0, 1], "dtype int64"),
+        (lambda columns: columns["nothing"], "must name its columns"),
+    ],
+)
+def test_filters_that_are_refused(where, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        FILTERS.mask(where)
+
+
+plain = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(
+    [0.5, 1.0, -2.5, 2**53 + 1, 10**20, 10**400, "a", "b", "1"]
+)  # fmt: skip
+
+
+@given(st.lists(plain, min_size=1, max_size=8), st.lists(plain, max_size=3))
+@settings(max_examples=200, deadline=None)
+def test_equality_is_that_of_python(values, wanted) -> None:
+    numbers = [x for x in values if x is not None]
+    kinds = {isinstance(x, str) for x in numbers}
+    fits = [
+        x
+        for x in wanted
+        if x is None or not kinds or isinstance(x, str) in kinds
+    ]
+    mask = Filters({"c": values}, len(values)).mask({"c": fits})
+    assert mask.tolist() == [x in fits for x in values]

@@ -1,0 +1,61 @@
+"""What a search returns, as text and as tables."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from keras_dml.search import Index
+
+X = np.eye(4)
+
+
+def index(**options) -> Index:
+    columns = {"name": ["a", "b", None, "d"], "score": [1, 2, 3, 4]}
+    return Index(X, columns, keys=["p", "q", "r", "s"], **options)
+
+
+def test_hits_as_a_table() -> None:
+    hits = index().search([[1, 0.5, 0, 0], [0, 0, 0, 1]], 2, threshold=0.5)
+    near, far = 1 / 1.25**0.5, 0.5 / 1.25**0.5
+    table = hits.to_dict()
+    assert table.pop("score") == pytest.approx([near, far, 1, 0])
+    assert table == {
+        "query": [0, 0, 1, 1],
+        "rank": [1, 2, 1, 2],
+        "key": ["p", "q", "s", "p"],
+        "is_match": [True, False, True, False],
+        "name": ["a", "b", "d", "a"],
+        "row.score": [1, 2, 4, 1],
+    }
+    json.dumps(hits.to_dict())
+    nothing = index().search([1, 0, 0, 0], where={"name": "z"})
+    assert set(map(len, nothing.to_dict().values())) == {0}
+
+
+def test_hits_as_a_data_frame() -> None:
+    pytest.importorskip("pandas")
+    frame = index().search(X, 3).to_dataframe()
+    assert frame.shape == (12, 7)
+    assert frame.groupby("query")["key"].first().tolist() == list("pqrs")
+
+
+def test_without_pandas_the_error_says_what_to_install(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match=r'pip install "keras-dml\[pandas\]"'):
+        index().search(X).to_dataframe()
+
+
+def test_what_is_printed_can_be_read() -> None:
+    gallery = index()
+    text = "Index(4 × 4; Flat; cosine; own keys; columns name, score)"
+    assert repr(gallery) == text
+    assert repr(Index(X, metric="dot")) == "Index(4 × 4; Flat; dot)"
+    found = gallery.search(np.vstack([X, X]), 4)
+    first = "  0: 'p' (1.0000), 'q' (0.0000), 'r' (0.0000), …"
+    lines = repr(found).splitlines()
+    assert lines[:2] == ["Hits of 8 queries, 32 in all:", first]
+    assert (len(lines), lines[-1]) == (7, "  …")
+    nothing = gallery.search(X[0], where={"name": "z"})
+    assert repr(nothing) == "Hits of 1 queries, 0 in all:\n  0: none"

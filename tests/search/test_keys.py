@@ -1,0 +1,302 @@
+"""Own keys of rows: written, found, replaced and removed by them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from keras_dml.search import Index, IndexFileError
+from tests.search.test_manifest import forge_file
+
+X = np.random.default_rng(0).normal(size=(200, 8)).astype(np.float32)
+
+
+def small(**options) -> Index:
+    columns = {"price": [5, 7, 9], "name": ["a", "b", "c"]}
+    return Index(X[:3], columns, keys=["p", "q", "r"], **options)
+
+
+def state(index: Index):
+    found = index.search(X[:5], len(index))
+    return index.keys, index.ids.tolist(), index.columns, found.scores.tolist()
+
+
+def test_rows_go_by_their_keys() -> None:
+    index = small()
+    assert index.keys == list(index) == ["p", "q", "r"]
+    assert index["q"] == {"price": 7, "name": "b"}
+    assert ("q" in index, "x" in index, 1 in index) == (True, False, False)
+    hits = index.search(X[1])
+    assert hits.keys[0][0] == hits[0][0].key == "q"
+    own = index.search(X[:2], 3, exclude=["p", "not there"])
+    assert [len(keys) for keys in own.keys] == [2, 3]
+    assert "p" not in own.keys[0]
+    with pytest.raises(KeyError, match="no row 'x'"):
+        index["x"]
+
+
+def test_without_own_keys_rows_go_by_their_ids() -> None:
+    index = Index(X[:3], {"price": [5, 7, 9]})
+    index.remove(0)
+    assert (index.keys, index[2], 2 in index, 0 in index) == (
+        [1, 2], {"price": 9}, True, False)  # fmt: skip
+    with pytest.raises(KeyError):
+        index[0]
+    with pytest.raises(ValueError, match="no own keys"):
+        index["p"]
+
+
+def test_keys_of_a_column() -> None:
+    index = Index(X[:2], {"sku": [7, 2**62]}, keys="sku")
+    assert index.keys == [7, 2**62]
+    with pytest.raises(ValueError, match="There are: sku"):
+        Index(X[:2], {"sku": [7, 8]}, keys="path")
+
+
+@pytest.mark.parametrize("factory", ["Flat", "IVF4,Flat", "HNSW8", "PQ4x4"])
+def test_upsert_replaces_and_adds(factory, tmp_path) -> None:
+    keys = [f"k{i}" for i in range(150)]
+    parameters = "nprobe=4" if "IVF" in factory else None
+    index = Index(X[:150], {"n": range(150)}, keys=keys, factory=factory,
+                  parameters=parameters)  # fmt: skip
+    # What was at the place of one is then at that of another.
+    ids = index.upsert(["k3", "new", "k9"], X[[160, 161, 3]], {"m": [1, 2, 3]})
+    assert ids.tolist() == [150, 151, 152]
+    assert len(index) == 151
+    assert index["k3"] == {"n": None, "m": 1}
+    assert index.keys[-3:] == ["k3", "new", "k9"]
+    for loaded in (False, True):
+        if loaded:
+            index.save(tmp_path / "i")
+            index = Index.load(tmp_path / "i")
+        found = index.search(X[[160, 161, 3, 9, 5]], 151)
+        assert all(len(set(x)) == len(x) > 130 for x in found.keys)
+        if factory == "PQ4x4":
+            continue
+        assert [x[0] for x in found.keys[:3]] == ["k3", "new", "k9"]
+        assert (found.scores[:3, 0] > 0.999).all()
+        assert found.scores[3, 0] < 0.999  # The old vector of k9.
+        assert found.keys[4][0] == "k5"
+    assert index.upsert("k3", X[7]).tolist() == [153]
+    assert index["k3"] == {"n": None, "m": None}
+
+
+def test_an_empty_index_takes_keys() -> None:
+    index = Index(np.empty((0, 8)))
+    index.upsert([3, 4], X[:2])
+    assert index.keys == [3, 4]
+    index.remove([3, 4])
+    # It has not forgotten that rows have keys.
+    with pytest.raises(ValueError, match="must be given"):
+        index.add(X[:1])
+    index.add(X[:1], keys=["now text"])
+    assert index.keys == ["now text"]
+
+
+def test_update_leaves_the_rest() -> None:
+    index = small()
+    index.update(["r", "p"], {"price": [1, 2], "new": ["x", "y"]})
+    assert index.columns == {
+        "price": [2, 7, 1], "name": ["a", "b", "c"], "new": ["y", None, "x"],
+    }  # fmt: skip
+    index.update("q", {"price": [3]})
+    assert index["q"]["price"] == 3
+    assert index.ids.tolist() == [0, 1, 2]
+
+
+def test_remove_by_keys_and_by_a_filter() -> None:
+    index = small()
+    assert index.remove("q") == 1
+    assert index.remove(where={"price": {">": 100}}) == 0
+    assert index.remove(where={"name": ["c", "z"]}) == 1
+    assert index.keys == ["p"]
+    index.add(X[9], {"price": [1]}, keys=["q"])
+    assert index["q"] == {"price": 1, "name": None}
+    for options in ({}, {"keys": "q", "where": {"price": 1}}):
+        with pytest.raises(ValueError, match="and not both"):
+            index.remove(**options)
+    with pytest.raises(KeyError, match="'z'"):
+        index.remove(["q", "z"])
+    assert "q" in index
+
+
+NAN = np.where(np.arange(16).reshape(2, 8) == 9, np.nan, 1.0)
+
+BAD = {
+    "one key too few": lambda i: i.upsert(["p"], X[:2]),
+    "no keys": lambda i: i.upsert(None, X[:2]),
+    "keys that are floats": lambda i: i.upsert([1.0, 2.0], X[:2]),
+    "keys that are booleans": lambda i: i.upsert([True, False], X[:2]),
+    "keys that are bytes": lambda i: i.upsert(b"pq", X[:2]),
+    "keys of two kinds": lambda i: i.upsert(["p", 2], X[:2]),
+    "keys of another kind": lambda i: i.upsert([1, 2], X[:2]),
+    "a key twice": lambda i: i.upsert(["p", "p"], X[:2]),
+    "None as a key": lambda i: i.upsert(["p", None], X[:2]),
+    "text as embeddings": lambda i: i.upsert("p", np.full((1, 8), "a")),
+    "complex numbers": lambda i: i.upsert("p", X[:1] * 1j),
+    "objects": lambda i: i.upsert("p", X[:1].astype(object)),
+    "NaN": lambda i: i.upsert(["p", "q"], NAN),
+    "a zero vector": lambda i: i.upsert("p", np.zeros(8)),
+    "another dimension": lambda i: i.upsert("p", X[:1, :7]),
+    "bad columns": lambda i: i.upsert("p", X[:1], {"price": [1, 2]}),
+    "a column of objects": lambda i: i.upsert("p", X[:1], {"price": [{}]}),
+    "added again": lambda i: i.add(X[:2], keys=["new", "p"]),
+    "added without keys": lambda i: i.add(X[:2]),
+    "updated twice": lambda i: i.update(["p", "p"], {"price": [1, 2]}),
+    "updated by too few": lambda i: i.update(["p", "q"], {"price": [1]}),
+    "updated by NaN": lambda i: i.update("p", {"price": [np.nan]}),
+    "removed by another kind": lambda i: i.remove(3),
+    "removed by an unknown column": lambda i: i.remove(where={"x": 1}),
+    "merged with a taken key": lambda i: i.merge(small()),
+    "merged without keys": lambda i: i.merge(Index(X[:2])),
+    "merged with another size": lambda i: i.merge(Index(X[:1, :5], keys=["z"])),
+    "merged by another metric": lambda i: i.merge(
+        Index(X[:1], keys=["z"], metric="dot")
+    ),
+    "merged with compressed vectors": lambda i: i.merge(
+        Index(X, keys=range(200), factory="SQ8")
+    ),
+}
+
+
+@pytest.mark.parametrize("factory", ["Flat", "HNSW4"])
+@pytest.mark.parametrize("change", BAD.values(), ids=BAD)
+def test_what_is_refused_changes_nothing(change, factory) -> None:
+    index = small(factory=factory)
+    before = state(index)
+    with pytest.raises(ValueError, match=r"`\w+` of .*(Received|that is)"):
+        change(index)
+    assert state(index) == before
+
+
+def test_a_key_that_is_not_there_changes_nothing() -> None:
+    index = small()
+    before = state(index)
+    with pytest.raises(KeyError, match="'z', which is not there"):
+        index.update(["p", "z"], {"price": [1, 2]})
+    assert state(index) == before
+
+
+def test_own_keys_are_not_for_rows_with_ids() -> None:
+    index = Index(X[:3])
+    for change in (index.upsert, lambda keys, x: index.add(x, keys=keys)):
+        with pytest.raises(ValueError, match="keys=…"):
+            change([1, 2], X[:2])
+    assert index.keys == [0, 1, 2]
+
+
+def test_a_kind_that_cannot_remove_refuses_before_it_adds() -> None:
+    index = Index(X, keys=range(200), factory="NSG8")
+    with pytest.raises(ValueError, match="to remove rows"):
+        index.upsert([3, 1000], X[:2])
+    assert (len(index), len(index._engine)) == (200, 200)
+
+
+def test_merged_rows_are_those_of_both() -> None:
+    index, other = (
+        small(),
+        Index(X[5:8], {"name": list("xyz")}, keys=list("stu")),
+    )
+    other.remove("t")
+    assert index.merge(other).tolist() == [3, 4]
+    assert index.keys == ["p", "q", "r", "s", "u"]
+    assert index["u"] == {"price": None, "name": "z"}
+    whole = Index(X[[0, 1, 2, 5, 7]])
+    assert np.array_equal(index.embeddings, whole.embeddings)
+    assert len(other) == 2
+    plain = Index(X[:2], factory="HNSW4")
+    plain.merge(Index(X[4:6]))
+    assert plain.search(X[5], 1).ids[0, 0] == 3
+
+
+@pytest.mark.parametrize("kind", [str, int])
+def test_keys_are_saved(kind, tmp_path) -> None:
+    keys = [kind(i) for i in (5, 2**40, -3)]
+    index = Index(X[:3], keys=keys)
+    index.remove(keys[1])
+    index.save(tmp_path / "i")
+    again = Index.load(tmp_path / "i")
+    assert again.keys == [keys[0], keys[2]]
+    assert again.search(X[2], 1).keys == [[keys[2]]]
+
+
+WRONG_KEYS = ["pqr", ["p"], ["p", "q", 3], [1, 2, 2], [1.5, 2, 3],
+              [10**30, 1, 2], None, {}, [None, None, None]]  # fmt: skip
+
+
+@pytest.mark.parametrize("keys", WRONG_KEYS)
+def test_keys_in_a_file_that_do_not_fit(keys, tmp_path) -> None:
+    small().save(tmp_path)
+    content = {"columns": {}, "keys": keys}
+    forge_file(tmp_path, "rows.json", json.dumps(content).encode())
+    with pytest.raises(IndexFileError, match="rows.json' is damaged"):
+        Index.load(tmp_path)
+
+
+def test_an_index_of_the_version_before_is_read(tmp_path) -> None:
+    shutil.copytree(Path(__file__).with_name("version_3"), tmp_path / "i")
+    index = Index.load(tmp_path / "i")
+    assert (len(index), index.metric, index.factory) == (11, "cosine", "HNSW4")
+    x = np.random.default_rng(0).normal(size=(12, 4)).round(3)
+    found = index.search(x[:2], 3)
+    assert found.ids.tolist() == [[0, 11, 1], [1, 9, 10]]
+    np.testing.assert_allclose(found.scores[0], [1, 0.72721773, 0.6997375])
+    index.add(x[3])
+    index.save(tmp_path / "i")
+    assert Index.load(tmp_path / "i").search(x[3], 1).keys == [[12]]
+
+
+class Changes(RuleBasedStateMachine):
+    """An index beside a dictionary, through changes of any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.index = Index(np.empty((0, 8)), keys=[])
+        self.rows: dict[int, int] = {}
+
+    @rule(keys=st.sets(st.integers(0, 9)), first=st.integers(0, 150))
+    def upsert(self, keys, first) -> None:
+        chosen = range(first, first + len(keys))
+        self.index.upsert(list(keys), X[chosen], {"n": list(chosen)})
+        for key, row in zip(keys, chosen, strict=True):
+            self.rows.pop(key, None)
+            self.rows[key] = row
+
+    @rule(most=st.integers(0, 150))
+    def remove(self, most) -> None:
+        if "n" not in self.index.columns:
+            return
+        removed = [k for k, row in self.rows.items() if row < most]
+        assert self.index.remove(where={"n": {"<": most}}) == len(removed)
+        for key in removed:
+            del self.rows[key]
+
+    @rule(key=st.integers(0, 9))
+    def add(self, key) -> None:
+        if key in self.rows:
+            with pytest.raises(ValueError, match="must be new"):
+                self.index.add(X[:1], {"n": [0]}, keys=[key])
+        else:
+            self.index.add(X[:1], {"n": [0]}, keys=[key])
+            self.rows[key] = 0
+
+    @invariant()
+    def is_the_same(self) -> None:
+        assert self.index.keys == list(self.rows)
+        assert self.index.columns.get("n", []) == list(self.rows.values())
+        plain = Index(X[list(self.rows.values())])
+        found, expected = self.index.search(X[:2]), plain.search(X[:2])
+        places = [[list(self.rows)[i] for i in row] for row in expected.keys]
+        assert found.keys == places
+        assert np.array_equal(found.scores, expected.scores)
+
+
+TestChanges = Changes.TestCase
+TestChanges.settings = settings(
+    max_examples=15, stateful_step_count=12, deadline=None
+)

@@ -1,0 +1,174 @@
+"""Metrics of an index, and searches by range, against all scores."""
+
+import numpy as np
+import pytest
+
+from keras_dml.search import Index
+
+RNG = np.random.default_rng(0)
+
+X = RNG.normal(size=(400, 12)).astype(np.float32) * RNG.uniform(
+    0.5, 3, (400, 1)
+).astype(np.float32)
+
+QUERIES = RNG.normal(size=(25, 12)).astype(np.float32)
+
+METRICS = ("cosine", "dot", "euclidean")
+
+
+def scores(metric: str, queries=QUERIES, x=X) -> np.ndarray:
+    """All scores in float64, one pair after the other."""
+    table = np.empty((len(queries), len(x)))
+    for i, a in enumerate(queries.astype(np.float64)):
+        for j, b in enumerate(x.astype(np.float64)):
+            if metric == "euclidean":
+                table[i, j] = -(((a - b) ** 2).sum() ** 0.5)
+            else:
+                table[i, j] = (a * b).sum()
+            if metric == "cosine":
+                table[i, j] /= np.linalg.norm(a) * np.linalg.norm(b)
+    return table
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_exact_search_is_that_of_sorting(metric) -> None:
+    index, table = Index(X, metric=metric), scores(metric)
+    order = np.argsort(-table, axis=1, kind="stable")[:, :20]
+    for queries in (slice(0, 1), slice(0, 25)):  # Without BLAS, and with it.
+        found = index.search(QUERIES[queries], 20)
+        assert np.array_equal(found.ids, order[queries])
+        expected = np.take_along_axis(table, order, 1)[queries]
+        np.testing.assert_allclose(found.scores, expected, rtol=1e-6)
+        assert found.metric == index.metric == metric
+
+
+@pytest.mark.parametrize("metric", ["dot", "euclidean"])
+@pytest.mark.parametrize("offset", [0.0, 300.0])
+def test_equal_scores_are_in_the_order_of_the_rows(metric, offset) -> None:
+    """Far from the origin, float32 cannot tell the distances apart."""
+    x = np.tile(RNG.integers(-3, 3, (15, 8)), (20, 1)) + offset
+    index, table = Index(x, metric=metric), scores(metric, x[:15], x)
+    order = np.argsort(-table, axis=1, kind="stable")[:, :30]
+    found = index.search(x[:15], 30)
+    assert np.array_equal(found.ids, order)
+    for row in range(15):
+        assert np.array_equal(index.search(x[row], 30).ids[0], order[row])
+
+
+@pytest.mark.parametrize("metric", ["dot", "euclidean"])
+def test_lengths_matter_and_zero_is_an_embedding(metric, tmp_path) -> None:
+    index = Index([[2, 0], [1, 0], [0, 0]], metric=metric)
+    found = index.search([1, 0], 3)
+    expected = {"dot": [[0, 1, 2], [2, 1, 0]],
+                "euclidean": [[1, 0, 2], [0, -1, -1]]}  # fmt: skip
+    assert [found.ids[0].tolist(), found.scores[0].tolist()] == expected[metric]
+    assert index.embeddings.tolist() == [[2, 0], [1, 0], [0, 0]]
+    index.save(tmp_path / "i")
+    again = Index.load(tmp_path / "i")
+    assert again.metric == metric
+    assert again.search([1, 0], 3).scores.tolist() == found.scores.tolist()
+    index.add([[30, 40]])
+    assert index.search([30, 40], 1).ids[0, 0] == 3
+
+
+@pytest.mark.parametrize("metric", ["dot", "euclidean"])
+@pytest.mark.parametrize("scale", [1e-25, 1e17])
+def test_tiny_and_huge_numbers_are_told_apart(metric, scale) -> None:
+    x = np.float32(scale) * X[:60]
+    index = Index(x, metric=metric)
+    found = index.search(np.float32(scale) * QUERIES, 60)
+    order = np.argsort(-scores(metric, x=X[:60]), axis=1, kind="stable")
+    assert np.array_equal(found.ids, order)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("factory", ["IVF8,Flat", "HNSW8", "SQ8", "IVF8,PQ4x4"])
+def test_other_kinds(factory, metric, tmp_path) -> None:
+    parameters = "nprobe=8" if "IVF" in factory else None
+    index = Index(X, metric=metric, factory=factory, parameters=parameters)
+    found = index.search(QUERIES, 10)
+    table = scores(metric)
+    order = np.argsort(-table, axis=1)[:, :10]
+    hits = [np.isin(a, b).mean() for a, b in zip(order, found.ids, strict=True)]
+    assert np.mean(hits) > (0.3 if "PQ" in factory else 0.9)
+    assert index.recall.at[10] > (0.3 if "PQ" in factory else 0.9)
+    true = np.take_along_axis(table, found.ids, 1)
+    error = np.abs(true - found.scores)
+    assert error.mean() < np.ptp(table) * (0.2 if "PQ" in factory else 0.01)
+    assert (np.diff(found.scores) <= 0).all()
+    index.save(tmp_path / "i")
+    again = Index.load(tmp_path / "i").search(QUERIES, 10)
+    assert np.array_equal(again.ids, found.ids)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("factory", ["Flat", "IVF8,Flat", "HNSW8"])
+def test_range_search_finds_all(factory, metric) -> None:
+    index = Index(X, {"n": np.arange(400) % 4}, metric=metric, factory=factory)
+    table = scores(metric)
+    # Away from all scores, as float32 is to be no matter.
+    least = float(np.quantile(table, 0.97))
+    found = index.range_search(QUERIES, least)
+    counts = (table >= least).sum(axis=1)
+    assert (found.ids >= 0).sum(axis=1).tolist() == counts.tolist()
+    assert found.ids.shape == (25, counts.max())
+    for row, hits in enumerate(found):
+        ids = [hit.id for hit in hits]
+        assert ids == sorted(ids, key=lambda i: (-table[row, i], i))
+        assert all(hit.is_match for hit in hits)
+    some = index.range_search(QUERIES, least, where={"n": 1}, exclude=[1] * 25)
+    kept = (table >= least) & (np.arange(400) % 4 == 1)
+    kept[:, 1] = False
+    assert (some.ids >= 0).sum() == kept.sum()
+    assert index.range_search(QUERIES, 1e9).ids.shape == (25, 0)
+    assert index.range_search(QUERIES, -1e9).ids.shape == (25, 400)
+
+
+@pytest.mark.parametrize("factory", ["SQ8", "PQ4x4", "IVF8,PQ4x4", "PCA8,Flat"])
+def test_range_search_of_compressed_vectors(factory) -> None:
+    parameters = "nprobe=8" if "IVF" in factory else None
+    index = Index(X, factory=factory, parameters=parameters)
+    ranked = index.search(QUERIES, 400)
+    found = index.range_search(QUERIES, 0.5)
+    assert (found.ids >= 0).sum() == pytest.approx(
+        (ranked.scores >= 0.5).sum(), rel=0.01
+    )
+
+
+def test_range_search_reaches_scores_that_are_just_the_threshold() -> None:
+    x = np.tile(X[:4], (50, 1))
+    for metric in METRICS:
+        index = Index(x, metric=metric)
+        for factory in ("Flat", "HNSW8"):
+            index = Index(x, metric=metric, factory=factory)
+            score = float(index.search(X[0], 1).scores[0, 0])
+            if metric == "dot":
+                score = float(index.range_search(X[0], -1e9).scores.max())
+            found = index.range_search(X[0], score)
+            assert (found.ids >= 0).sum() == 50, (metric, factory)
+
+
+def test_range_search_needs_a_threshold() -> None:
+    index = Index(X)
+    for threshold in (None, np.nan):
+        with pytest.raises(ValueError, match="must be a score"):
+            index.range_search(QUERIES, threshold)
+    index.calibrate(X, np.arange(400) // 4, num_resamples=5)
+    found = index.range_search(X[:3])
+    assert found.threshold == index.threshold.value
+    assert [hits[0].id for hits in found] == [0, 1, 2]
+    empty = Index(np.empty((0, 3))).range_search([1, 2, 3], 0.5)
+    assert (len(empty), empty[0]) == (1, [])
+    with pytest.raises(ValueError, match="Index.search with a `k`"):
+        Index(X, factory="PQ4x4fs").range_search(QUERIES, 0.5)
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(ValueError, match="`metric` of Index must be one of"):
+        Index(X, metric="manhattan")
+    with pytest.raises(ValueError, match=r"no longer than 4.61e\+18"):
+        Index(X * 1e19, metric="dot")
+    with pytest.raises(ValueError, match="must be finite"):
+        Index(X, metric="euclidean").search(np.full(12, np.nan))
+    with pytest.raises(ValueError, match="'cosine' to calibrate"):
+        Index(X, metric="dot").calibrate(X, np.arange(400) // 4)
