@@ -101,11 +101,20 @@ def as_gallery(
                 "`embeddings` and `labels`. Received: gallery of type "
                 f"{type(value).__name__}. Use Gallery(embeddings, labels)."
             )
+        metric = getattr(value, "metric", "cosine")
+        if metric != "cosine":
+            raise ValueError(
+                "`gallery` of export must be searched by cosine, as the "
+                f"exported model does. Received: an index by {metric}. Build "
+                "it again with metric='cosine'."
+            )
         own = getattr(value, "threshold", None)
+        # Those of an index are its users' keys; of a mapping, a method.
+        keys = getattr(value, "keys", None)
         value = Gallery(
             value.embeddings,
             value.labels,
-            getattr(value, "ids", None),
+            keys if isinstance(keys, list) else getattr(value, "ids", None),
             # One that was calibrated knows more than its value.
             getattr(own, "value", own),
         )

@@ -99,3 +99,14 @@ def test_an_index_is_a_gallery(model: keras.Model) -> None:
     assert gallery.ids.tolist() == [1, 2, 3]
     assert gallery.labels.tolist() == [6, 5, 6]
     assert gallery.threshold == index.threshold.value
+
+
+def test_own_keys_of_an_index_are_the_ids(model: keras.Model) -> None:
+    from keras_dml.search import Index
+
+    columns = {"label": [5, 6, 5, 6]}
+    index = Index(ROWS, columns, keys=["p", "q", "r", "s"])
+    index.remove("q")
+    assert as_gallery(model, index).ids.tolist() == [b"p", b"r", b"s"]
+    with pytest.raises(ValueError, match="an index by dot"):
+        as_gallery(model, Index(ROWS, columns, metric="dot"))
