@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from keras_dml.cli.conditions import read_conditions
 from keras_dml.search import Index
 from tests.cli.test_commands import run
 from tests.runs.small_run import write_images, write_recipe
@@ -124,3 +125,55 @@ def test_search_refuses(indexed, tmp_path) -> None:
     output = run("search", str(bad), "--index", str(folder), "--where",
                  "name", code=1)  # fmt: skip
     assert "column=value" in output
+
+
+def test_keys_metric_and_all(trained, tmp_path) -> None:
+    folder = str(tmp_path / "i")
+    output = run("index", str(trained / "run"), "test", "--output", folder,
+                 "--key", "path", "--metric", "euclidean")  # fmt: skip
+    assert "euclidean" in output
+    index = Index.load(folder)
+    assert index.keys == index.columns["path"]
+    image = index.keys[4]
+    label = index[image]["label"]
+    output = run("search", image, "--index", folder, "--all", "--threshold",
+                 "-1e-4", "--where", f"label>={label}")  # fmt: skip
+    assert "0.0000" in output
+    output = run("search", image, "--index", folder, "--all", code=1)
+    assert "must be a score" in output
+    output = run("index", str(trained / "run"), "test", "--output",
+                 str(tmp_path / "j"), "--key", "label", code=1)  # fmt: skip
+    assert "must each occur once" in " ".join(output.split())
+
+
+COLUMNS = {"name": ["a", None], "price": [3, 2.5], "sold": [True, None],
+           "any": ["1", 1]}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["name=a", "name=b"], {"name": {"==": ["a", "b"]}}),
+        (["name!=a=b"], {"name": {"!=": ["a=b"]}}),
+        (["price>=2", "price<3.5"], {"price": {">=": 2, "<": 3.5}}),
+        (["sold=False"], {"sold": {"==": [False]}}),
+        (["any=1"], {"any": {"==": ["1", 1]}}),
+        (["other=1"], {"other": {"==": ["1"]}}),
+    ],
+)
+def test_conditions(texts, expected) -> None:
+    assert read_conditions(texts, COLUMNS) == expected
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["name"], "column=value"),
+        (["=a"], "column=value"),
+        (["price>cheap"], "such as 3"),
+        (["price>1", "price>2"], "once for a column"),
+    ],
+)
+def test_conditions_that_are_refused(texts, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_conditions(texts, COLUMNS)

@@ -21,6 +21,19 @@ if TYPE_CHECKING:
 )
 @click.option("--overwrite", is_flag=True, help="Replace an index.")
 @click.option(
+    "--key",
+    "keys",
+    metavar="COLUMN",
+    help="Column with the rows' own keys, each once, such as path or source. "
+    "[default: rows are numbered]",
+)
+@click.option(
+    "--metric",
+    type=click.Choice(["cosine", "dot", "euclidean"]),
+    default="cosine",
+    help="What scores are.",
+)
+@click.option(
     "--factory",
     default="Flat",
     help="Kind of index, as faiss calls it: Flat is exact; HNSW32 or "
@@ -84,6 +97,7 @@ def index(
 def _rows(built: "Index") -> list[list[str]]:
     rows = [["images", f"{len(built):,}"], ["dimensions", str(built.dim)]]
     rows.append(["kind", f"{built.factory} {built.parameters}".strip()])
+    rows.append(["scores", built.metric])
     if built.recall is not None:
         rows += [
             [f"recall@{k} of exact search", f"{value:.4f}"]

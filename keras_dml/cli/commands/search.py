@@ -42,7 +42,15 @@ if TYPE_CHECKING:
     "conditions",
     multiple=True,
     metavar="COLUMN=VALUE",
-    help="Search only where a column has this value; may be repeated.",
+    help="Search only where a column has this value, or compares so: !=, <, "
+    "<=, > and >= work, too. May be repeated: of several values of a column "
+    "by = any will do, and all else must be true.",
+)
+@click.option(
+    "--all",
+    "finds_all",
+    is_flag=True,
+    help="Find all images that reach the threshold, instead of -k.",
 )
 @click.option(
     "--html",
@@ -57,39 +65,27 @@ def search(
     k: int,
     threshold: float | None,
     conditions: tuple[str, ...],
+    finds_all: bool,
     page: str | None,
 ) -> None:
     """Find the images of an index that are most like each IMAGE."""
+    from keras_dml.cli.conditions import read_conditions
     from keras_dml.reports.search_page import results_page
     from keras_dml.search import Index
 
     index = Index.load(folder)
-    hits = index.search(
-        list(images), k, threshold=threshold, where=_where(conditions) or None
-    )
+    where = read_conditions(conditions, index.columns) or None
+    if finds_all:
+        hits = index.range_search(list(images), threshold, where=where)
+    else:
+        hits = index.search(list(images), k, threshold=threshold, where=where)
     for path, found in zip(images, hits, strict=True):
         rows = [_row(rank, hit) for rank, hit in enumerate(found, 1)]
-        header = ["", "score", "match", "class", "row", "file"]
+        header = ["", "score", "match", "class", "key", "file"]
         print_table([header, *rows], _title(path, found, hits.threshold))
     if page is not None:
         Path(page).write_text(results_page(images, hits), encoding="utf-8")
         click.echo(f"Page written to {page}")
-
-
-def _where(conditions: tuple[str, ...]) -> dict[str, list[object]]:
-    where: dict[str, list[object]] = {}
-    for condition in conditions:
-        column, equals, value = condition.partition("=")
-        if not (column and equals):
-            raise ValueError(
-                "--where must be written column=value. Received: "
-                f"{condition!r}. For instance name=crow."
-            )
-        # What is written as a number may be text in the column.
-        where.setdefault(column, []).append(value)
-        if value.lstrip("-").isdecimal():
-            where[column].append(int(value))
-    return where
 
 
 def _title(path: str, found: "list[Hit]", threshold: float | None) -> str:
@@ -107,5 +103,5 @@ def _row(rank: int, hit: "Hit") -> list[str]:
 
     match = {True: "yes", False: "no", None: ""}[hit.is_match]
     texts = [str(rank), f"{hit.score:.4f}", match, caption(hit.row)]
-    texts += [str(hit.id), hit.row.get("path") or ""]
+    texts += [str(hit.key), hit.row.get("path") or ""]
     return [escape(text) for text in texts]

@@ -1,0 +1,67 @@
+"""Conditions: filters of a search as they are written in a shell."""
+
+import contextlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_CONDITION = re.compile(r"([^=<>!]+)(!=|<=|>=|=|<|>)(.+)", re.DOTALL)
+
+
+def read_conditions(
+    texts: Sequence[str], columns: Mapping[str, Sequence[Any]]
+) -> dict[str, dict[str, Any]]:
+    """Conditions as `Index.search` takes them.
+
+    Args:
+        texts: Such as "name=crow" and "price>=10".
+        columns: Values by column, which say what a text stands for.
+
+    Raises:
+        ValueError: If one is not written so, or cannot be true.
+    """
+    where: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        match = _CONDITION.fullmatch(text)
+        if not match:
+            raise ValueError(
+                "--where must be written column=value, or with !=, <, <=, > "
+                f"or >=. Received: {text!r}. For instance name=crow."
+            )
+        name, sign, value = match.groups()
+        known = where.setdefault(name, {})
+        values = _values(text, value, columns.get(name, ()))
+        if sign in ("=", "!="):
+            known.setdefault("==" if sign == "=" else sign, []).extend(values)
+        elif sign in known:
+            raise ValueError(
+                f"--where must have {sign} once for a column. Received: "
+                f"{text!r} after another."
+            )
+        else:
+            known[sign] = values[-1]
+    return where
+
+
+def _values(text: str, value: str, column: Sequence[Any]) -> list[Any]:
+    """What a value may stand for in a column."""
+    kinds = set(map(type, column)) - {type(None)}
+    found: list[Any] = [value] if not kinds or str in kinds else []
+    if bool in kinds and value.lower() in ("true", "false"):
+        found.append(value.lower() == "true")
+    if kinds & {int, float}:
+        with contextlib.suppress(ValueError):
+            found.append(_number(value))
+    if not found:
+        raise ValueError(
+            "--where must compare a column with what it holds. Received: "
+            f"{text!r}, where the column holds values such as "
+            f"{next(x for x in column if x is not None)!r}."
+        )
+    return found
+
+
+def _number(value: str) -> int | float:
+    with contextlib.suppress(ValueError):
+        return int(value)
+    return float(value)
