@@ -12,6 +12,7 @@ from keras_dml.data.augmentations import Augmentations, AugmentBy
 from keras_dml.data.caching import Cache
 from keras_dml.data.examples import Examples, any_labels_of
 from keras_dml.data.image_batches import Views
+from keras_dml.data.planned import planned_by
 from keras_dml.data.resizing import ResizeMode
 from keras_dml.data.samplers import RelationSampler, Sampler
 from keras_dml.data.view import View
@@ -134,12 +135,13 @@ def pipeline(
         )
         return tf.data.Dataset.zip(x, y)
 
-    return (
+    dataset = (
         tf.data.Dataset.range(1)
         .flat_map(tf.autograph.experimental.do_not_convert(epoch))
         .apply(tf.data.experimental.assert_cardinality(sampler.steps))
         .prefetch(prefetch)
     )
+    return planned_by(sampler, dataset)
 
 
 def eval_batches(

@@ -92,6 +92,7 @@ class CrossBatchMemory(CompositeLoss):
     ) -> None:
         super().__init__(name=name)
         owner = type(self).__name__
+        self.needs_positives = False  # The memory has some.
         self.loss = get(loss)
         self.size = check_count(owner, "size", size)
         self.memory_weight = check_positive(
@@ -109,6 +110,10 @@ class CrossBatchMemory(CompositeLoss):
                 'a memory: `{"proxy_anchor": ..., "memory": '
                 '{"name": "cross_batch_memory", ...}}`.'
             )
+
+    @property
+    def num_classes(self) -> int | None:  # type: ignore[override]
+        return self.loss.num_classes
 
     @property
     def owns_variables(self) -> bool:

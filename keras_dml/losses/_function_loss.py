@@ -41,6 +41,8 @@ class FunctionLoss(MetricLoss):
 
     takes_references = False
 
+    needs_positives = False  # Nobody knows.
+
     def __init__(
         self,
         function: Callable[..., Any] | keras.losses.Loss,

@@ -12,6 +12,7 @@ from keras_dml.losses.composite import (
     CompositeLoss,
     is_weight,
     joined,
+    least,
     scaled,
 )
 from keras_dml.losses.variables import scope_of
@@ -100,6 +101,14 @@ class WeightedSum(CompositeLoss):
                     f"{list(self.losses)}. Received: {name!r}."
                 )
             self.weights[name] = _checked_weight(name, weight)
+
+    @property
+    def num_classes(self) -> int | None:  # type: ignore[override]
+        return least(loss.num_classes for loss in self.losses.values())
+
+    @property
+    def needs_positives(self) -> bool:  # type: ignore[override]
+        return all(loss.needs_positives for loss in self.losses.values())
 
     @property
     def owns_variables(self) -> bool:

@@ -4,9 +4,20 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_dml.losses.distances import l2_normalize
+from keras_dml.losses.labels import (
+    ONE_HOT,
+    check_label_kind,
+    check_order,
+    dtype_name,
+    is_one_hot,
+    label_tensors,
+    may_be_relations,
+    values_of,
+)
 from keras_dml.losses.pairs import Batch, PairWeights
 from keras_dml.losses.reductions import REDUCTIONS, reduce_terms, sum_terms
 from keras_dml.utils.arguments import check_choice
@@ -43,6 +54,10 @@ class MetricLoss(Serializable, keras.losses.Loss):
     Attributes:
         weights_pairs: Whether the loss takes `pair_weights`.
         takes_references: Whether it can compare with references.
+        needs_positives: Whether a batch teaches it nothing in which no two
+            examples have the same class.
+        num_classes: Number of classes, where it has a weight for each: ids
+            must be below it. Otherwise None.
 
     Losses are added and multiplied by numbers, which gives a
     `WeightedSum`: `TripletLoss() + 0.5 * MultiSimilarityLoss()`.
@@ -54,6 +69,8 @@ class MetricLoss(Serializable, keras.losses.Loss):
     weights_pairs = False
     takes_references = True
     __array_ufunc__ = None  # NumPy's numbers leave `*` to the loss.
+    needs_positives = True
+    num_classes: int | None = None
 
     def __init__(
         self,
@@ -135,8 +152,9 @@ class MetricLoss(Serializable, keras.losses.Loss):
         """The loss of every example; its plain mean is the reduced loss.
 
         Args:
-            labels: (B,) integer class ids, or a (B, R) relation matrix
-                (1 positive, 0 negative, −1 ignored).
+            labels: (B,) class ids, integers or strings, or a (B, R)
+                integer relation matrix (1 positive, 0 negative, −1
+                ignored).
             embeddings: (B, D) anchors, of any floating dtype.
             ref_labels: (R,) class ids of the references, unless `labels`
                 is a relation matrix.
@@ -161,13 +179,19 @@ class MetricLoss(Serializable, keras.losses.Loss):
             with a NaN or infinite embedding has NaN.
 
         Raises:
-            ValueError: If shapes are wrong or references incomplete, or if
-                the loss cannot weight pairs.
+            ValueError: If shapes are wrong or references incomplete, if
+                labels are floats or one-hot, or if the loss cannot weight
+                pairs.
         """
+        name = type(self).__name__
+        check_order(name, labels, embeddings)
+        label_ids, ref_label_ids = label_tensors(
+            name, labels, ref_labels, by_class=self.num_classes is not None
+        )
         batch = Batch(
-            ops.convert_to_tensor(labels),
+            label_ids,
             _to_float32(embeddings),
-            None if ref_labels is None else ops.convert_to_tensor(ref_labels),
+            ref_label_ids,
             None if ref_embeddings is None else _to_float32(ref_embeddings),
             mask=None if mask is None else ops.convert_to_tensor(mask),
         )
@@ -177,6 +201,9 @@ class MetricLoss(Serializable, keras.losses.Loss):
             batch = batch._replace(pair_weights=weights)
         # A sum is finite only if all of its terms are.
         finite = ops.isfinite(ops.sum(batch.embeddings, axis=1))
+        if len(batch.labels.shape) == 2 and batch.ref_embeddings is None:
+            # A compiled graph can raise no error on every backend.
+            finite = ops.logical_and(finite, may_be_relations(batch.labels))
         if self.normalize:
             batch = batch._replace(embeddings=l2_normalize(batch.embeddings))
             if ref_embeddings is not None:
@@ -213,9 +240,9 @@ class MetricLoss(Serializable, keras.losses.Loss):
         y_pred: Tensor,
         sample_weight: Tensor | None = None,
     ) -> Tensor:
-        labels = ops.convert_to_tensor(y_true)
+        labels = y_true if hasattr(y_true, "shape") else np.asarray(y_true)
         if len(labels.shape) == 2 and labels.shape[-1] == 1:
-            labels = ops.squeeze(labels, axis=-1)
+            labels = labels[:, 0]
         values = self.per_example(labels, y_pred)
         return self._average(values, values, sample_weight)
 
@@ -283,11 +310,36 @@ class MetricLoss(Serializable, keras.losses.Loss):
                 f"labels of shape {tuple(labels.shape)}. Pass "
                 "ref_labels=None."
             )
-        if ranks[0] == 2 and not _match(labels.shape, batch.size):
+        if ranks[0] == 1 and not _match(labels.shape, batch.size[:1]):
+            raise ValueError(
+                f"`labels` of {name} must have an entry for every embedding. "
+                f"Received: {labels.shape[0]} labels, {batch.size[0]} "
+                "embeddings."
+            )
+        if ranks[0] == 2:
+            self._check_relations(batch)
+        for given in (batch.labels, batch.ref_labels):
+            if given is not None:
+                dtype = dtype_name(given)
+                check_label_kind(name, "labels", dtype, given.shape)
+
+    def _check_relations(self, batch: Batch) -> None:
+        name, shape = type(self).__name__, tuple(batch.labels.shape)
+        if not _match(shape, batch.size):
             raise ValueError(
                 f"The relation matrix of {name} must have a row for every "
                 f"anchor and a column for every reference, here {batch.size}. "
-                f"Received: labels of shape {tuple(labels.shape)}."
+                f"Received: labels of shape {shape}. {ONE_HOT}"
+            )
+        if batch.ref_embeddings is not None:
+            return
+        # Relations of batches of any size have any number of columns.
+        has_fixed_columns = shape[0] is None and shape[1] is not None
+        if has_fixed_columns or is_one_hot(values_of(batch.labels)):
+            raise ValueError(
+                f"{name} takes class ids or a relation matrix, which says of "
+                "every pair whether it is positive. Received: labels of "
+                f"shape {shape}, which are one-hot. {ONE_HOT}"
             )
 
     def _checked_weights(

@@ -1,6 +1,7 @@
 """CompositeLoss: base of the losses made of other losses."""
 
 import numbers
+from collections.abc import Iterable
 from typing import Any
 
 from keras import ops
@@ -118,3 +119,8 @@ def scaled(owner: str, weight: Any, terms: dict[str, Any]) -> dict[str, Any]:
         f"loss must be a number. Received: {weight!r} for a loss with the "
         f"weights {terms}. Weight its terms by `loss_weights` of the model."
     )
+
+
+def least(limits: Iterable[int | None]) -> int | None:
+    """The least of limits, of which None is none."""
+    return min((x for x in limits if x is not None), default=None)

@@ -10,16 +10,26 @@ from keras_dml.utils.types import Tensor
 
 
 def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`keras.ops.custom_gradient`, for variables as well as tensors.
+    """`keras.ops.custom_gradient`, for all backends, variables included.
 
     TensorFlow takes a variable among the arguments for one that the
-    function has captured, and refuses it.
+    function has captured, and refuses it. On PyTorch the gradient is called
+    with the arguments, too.
 
     Args:
         function: `(*tensors) -> (value, gradient)`, with
             `gradient(upstream)` the gradient by each tensor.
     """
-    differentiable = ops.custom_gradient(function)
+
+    def with_any_call(*tensors: Tensor) -> Any:
+        value, gradient = function(*tensors)
+
+        def by_each(*given: Tensor, upstream: Tensor | None = None) -> Any:
+            return gradient(given[0] if upstream is None else upstream)
+
+        return value, by_each
+
+    differentiable = ops.custom_gradient(with_any_call)
 
     @functools.wraps(function)
     def wrapped(*tensors: Tensor) -> Tensor:

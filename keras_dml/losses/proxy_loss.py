@@ -48,6 +48,9 @@ class ProxyLoss(MetricLoss):
         self.initializer = keras.initializers.get(initializer)
         self.proxies: keras.Variable | None = None
 
+    needs_positives = False  # Each is compared with its class's proxies.
+    num_classes: int
+
     @property
     def owns_variables(self) -> bool:
         return True

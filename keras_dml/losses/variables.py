@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_dml.losses.labels import values_of
 from keras_dml.utils.types import Shape, Tensor
 
 
@@ -88,10 +89,8 @@ def check_class_ids(owner: str, labels: Tensor, num_classes: int) -> None:
             "matrix does not tell. Received: labels of shape "
             f"{tuple(labels.shape)}. Pass (B,) class ids."
         )
-    try:
-        # Not `np.asarray`, which warns before it fails on a graph's tensor.
-        ids = labels.__array__()
-    except (NotImplementedError, TypeError):
+    ids = values_of(labels)
+    if ids is None:
         return
     outside = ids[(ids < 0) | (ids >= num_classes)]
     if outside.size:

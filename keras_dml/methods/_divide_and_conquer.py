@@ -127,6 +127,11 @@ class AlternatingObjective(LossObjective):
         )
         return values
 
+    def evaluate(self, outputs: Tensors, targets: Tensors) -> Tensors:
+        """The loss of the merged embedding, unless targets name a learner."""
+        everyone = ops.full_like(targets["label"], -1)
+        return super().evaluate(outputs, {"learner": everyone, **targets})
+
     def _merged(self, outputs: Tensors, targets: Tensors) -> Tensors:
         return self.loss.term_values(targets["label"], outputs["embedding"])
 

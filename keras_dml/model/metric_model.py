@@ -1,6 +1,11 @@
-"""MetricModel: backbone, head and objective, and the one train step."""
+"""MetricModel: backbone, head and objective, and the one train step.
 
+One class, and so one file: half of it is the signatures of Keras's methods.
+"""
+
+import logging
 import re
+from collections.abc import Mapping
 from itertools import zip_longest
 from typing import Any
 
@@ -8,13 +13,29 @@ import keras
 import tensorflow as tf
 
 from keras_dml.data.view import View
+from keras_dml.model.batch_checks import BatchChecks, as_ids, expects_bytes
 from keras_dml.model.head import Head
 from keras_dml.model.loss_weighting import LossWeighting
 from keras_dml.model.momentum import MomentumEncoder
 from keras_dml.model.objective import Objective
+from keras_dml.model.resuming import (
+    FollowEpochs,
+    check_planned,
+    with_callback,
+)
+from keras_dml.model.training_data import (
+    Prepared,
+    checked_batch,
+    named_errors,
+    prepared,
+    split_rows,
+)
 from keras_dml.model.update import RestrictedUpdate, exempt_loss_variables
+from keras_dml.utils.arguments import did_you_mean
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Config, Shape, Tensor, Tensors
+
+logger = logging.getLogger(__name__)
 
 
 @register
@@ -100,6 +121,9 @@ class MetricModel(keras.Model):
             name: keras.metrics.Mean(name=name) for name in objective.terms
         }
         self._update: Any = None  # Made with the train function.
+        self._output: Any = None  # Made when asked for.
+        self._has_told = False
+        self.label_names: Mapping[int, str] = {}
 
     def _build_parts(self) -> None:
         # Everything is built here, before any optimizer: an optimizer
@@ -124,6 +148,42 @@ class MetricModel(keras.Model):
         """(None, H, W, C) of the images."""
         shape: Shape = self.backbone.input_shape
         return shape
+
+    @property
+    def input(self) -> Any:
+        """The symbolic input, that of the backbone."""
+        return self.backbone.input
+
+    @property
+    def inputs(self) -> list[keras.KerasTensor]:
+        """All symbolic inputs."""
+        return list(self.backbone.inputs)
+
+    @property
+    def output(self) -> keras.KerasTensor:
+        """The symbolic unit embedding.
+
+        With `input` it makes functional models of layers that are shared
+        with this one: `keras.Model(model.input, model.output)`.
+        """
+        if self._output is None:
+            self._output = self.outputs_of(self.input)["embedding"]
+        return self._output
+
+    @property
+    def outputs(self) -> list[keras.KerasTensor]:
+        """The only symbolic output, in a list."""
+        return [self.output]
+
+    def export(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+        """Exports input → unit embedding; see `keras.Model.export`.
+
+        What only training needs is left out: the objective, and a momentum
+        encoder.
+        """
+        encoder = keras.Model(self.input, self.output, name=self.name)
+        encoder(self.input)  # Keras exports to ONNX only what was called.
+        encoder.export(filepath, *args, **kwargs)
 
     def call(self, inputs: Tensor, training: bool = False) -> Tensor:
         return self.outputs_of(inputs, training=training)["embedding"]
@@ -158,44 +218,296 @@ class MetricModel(keras.Model):
 
         Args:
             optimizer: A Keras optimizer or its name.
-            **kwargs: As for `keras.Model.compile`, without losses and
-                metrics: the objective has the losses, and metrics of
-                embeddings need the whole test set.
+            **kwargs: As for `keras.Model.compile`, without losses, which
+                the objective has. `metrics` are Keras metrics or functions
+                of labels and embeddings: each is logged for batches, where
+                `callbacks.RetrievalEvaluation` measures a whole set.
 
         Raises:
-            ValueError: If `loss`, `loss_weights` or metrics are given.
+            ValueError: If `loss` or `loss_weights` are given, a metric is a
+                name, or a pattern of `rate_multipliers` matches no
+                variable.
+            RuntimeError: If the backend is not TensorFlow.
         """
-        for name in ("loss", "loss_weights", "metrics", "weighted_metrics"):
-            if kwargs.get(name) is not None:
-                raise ValueError(
-                    f"`{name}` is not for MetricModel.compile: its objective "
-                    "holds the losses, `loss_weights` is an argument of its "
-                    "constructor, and `callbacks.RetrievalEvaluation` "
-                    f"measures it. Received: {name}={kwargs[name]!r}. Use "
-                    "`methods.baseline(backbone, loss=…)` and "
-                    "`model.compile(optimizer)`."
-                )
+        if keras.backend.backend() != "tensorflow":
+            raise RuntimeError(
+                "MetricModel trains on the TensorFlow backend. Received: the "
+                f"backend {keras.backend.backend()!r}. Set the environment "
+                "variable KERAS_BACKEND=tensorflow before Keras is imported. "
+                "On other backends models embed, are evaluated and searched, "
+                "and losses train in your own `keras.Model` by "
+                "`compile(loss=…)`."
+            )
+        self._check_patterns()
+        self._check_compile_arguments(kwargs)
         optimizer = keras.optimizers.get(optimizer)
         if not self.decay_loss_variables and not optimizer.built:
             exempt_loss_variables(optimizer, self.trainable_variables)
         super().compile(optimizer=optimizer, **kwargs)
         self._update = None
 
+    def _check_compile_arguments(self, arguments: dict[str, Any]) -> None:
+        for name in ("loss", "loss_weights"):
+            if arguments.get(name) is not None:
+                raise ValueError(
+                    f"`{name}` is not for MetricModel.compile: its objective "
+                    "holds the losses, and `loss_weights` is an argument of "
+                    f"its constructor. Received: {name}={arguments[name]!r}. "
+                    "Use `methods.baseline(backbone, loss=…)` and "
+                    "`model.compile(optimizer)`."
+                )
+        for name in ("metrics", "weighted_metrics"):
+            for metric in keras.tree.flatten(arguments.get(name) or []):
+                if isinstance(metric, str):
+                    raise ValueError(
+                        f"A name in `{name}` is not for MetricModel.compile: "
+                        "metrics by name compare predictions of classes, and "
+                        f"this model predicts embeddings. Received: {metric!r}"
+                        ". Use a function of (labels, embeddings), a "
+                        "keras.metrics.Metric, or for retrieval "
+                        "`callbacks.RetrievalEvaluation`."
+                    )
+
+    def _check_patterns(self) -> None:
+        paths = [self._path_of(v) for v in self.variables]
+        parts = sorted({part for path in paths for part in path.split("/")})
+        for pattern in self.rate_multipliers:
+            if not any(re.search(pattern, path) for path in paths):
+                raise ValueError(
+                    "`rate_multipliers` of MetricModel must be patterns that "
+                    "match the path of a variable. Received: "
+                    f"{pattern!r}, which matches none of {len(paths)}."
+                    f"{did_you_mean(pattern.strip('/'), parts)} Paths are "
+                    f"for instance {paths[0]!r} and {paths[-1]!r}."
+                )
+
     def compile_from_config(self, config: Config) -> None:
+        if keras.backend.backend() != "tensorflow":
+            return  # It embeds; `fit` says what it needs.
         config = keras.saving.deserialize_keras_object(config)
+        # What was trained can be loaded, whatever its patterns.
+        patterns, self.rate_multipliers = self.rate_multipliers, {}
         self.compile(**config)
+        self.rate_multipliers = patterns
         if self.optimizer is not None:
             self.optimizer.build(self.trainable_variables)
 
-    def fit(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        verbose: Any = "auto",
+        callbacks: Any = None,
+        validation_split: float = 0.0,
+        validation_data: Any = None,
+        shuffle: bool = True,
+        class_weight: Mapping[int, float] | None = None,
+        sample_weight: Any = None,
+        initial_epoch: int = 0,
+        steps_per_epoch: int | None = None,
+        validation_steps: int | None = None,
+        validation_batch_size: int | None = None,
+        validation_freq: Any = 1,
+        balanced: bool | None = None,
+    ) -> Any:
         """Trains the model; see `keras.Model.fit`.
 
-        A `tf.data.Dataset` comes in the order that its sampler planned, so
-        `shuffle`, which Keras would warn about, is off for it.
+        Arrays are trained on in class-balanced batches: of 32 examples, or
+        `batch_size`, with up to four of each class. Validation data come in
+        such batches, too, the same after every epoch, so that the two losses
+        compare. A `tf.data.Dataset` comes in the order that its sampler
+        planned.
+
+        Args:
+            x: Inputs; or batches (x, y) from `keras_dml.data.pipeline`,
+                another `tf.data.Dataset`, a generator or a `PyDataset`.
+            y: Class ids of arrays, (N,) or (N, 1), or strings.
+            batch_size: Examples in a batch of arrays.
+            epochs: As for `keras.Model.fit`, and so are all others.
+            verbose: Likewise.
+            callbacks: Likewise.
+            validation_split: Share of the rows of arrays to keep out, from
+                the end: whole classes, where rows are sorted by class.
+            validation_data: (x, y) or batches, of which the objective's
+                terms are logged as `val_loss` and so on.
+            shuffle: False keeps arrays in their order, in plain batches.
+            class_weight: Weight of each class in the loss, by class id.
+            sample_weight: Weights of examples of arrays, (N,).
+            initial_epoch: Likewise.
+            steps_per_epoch: Likewise; not for batches that a sampler plans.
+            validation_steps: Likewise.
+            validation_batch_size: Likewise.
+            validation_freq: Likewise.
+            balanced: Whether batches of arrays are class-balanced. By
+                default they are, where labels are a vector, a class has two
+                examples and `shuffle` is on.
+
+        Returns:
+            As `keras.Model.fit`.
+
+        Raises:
+            ValueError: If labels are no class ids, or out of the range of a
+                loss that has a weight for each class; if inputs come one at
+                a time; if `steps_per_epoch` is given with a pipeline.
         """
-        if isinstance(x, tf.data.Dataset):
-            kwargs.setdefault("shuffle", False)
-        return super().fit(x, *args, **kwargs)
+        if validation_split and validation_data is None:
+            (x, y, sample_weight), validation_data = split_rows(
+                (x, y, sample_weight), validation_split
+            )
+        balanced = balanced if shuffle else False
+        checks, held_out = self._checks("fit"), self._checks("evaluate")
+        data = prepared(
+            x, y, sample_weight, checks, batch_size, steps_per_epoch,
+            class_weight, balanced, updates=self._updates(),
+        )  # fmt: skip
+        self.label_names = data.names or self.label_names
+        if data.sampler is not None:
+            check_planned(data.sampler, data.steps)
+            self._tell(data)
+            follow = FollowEpochs(data.sampler, initial_epoch)
+            callbacks = with_callback(follow, callbacks)
+        validation = Prepared(None)
+        if validation_data is not None:
+            validation = self._held_out(
+                validation_data,
+                held_out,
+                validation_batch_size or batch_size,
+                validation_steps,
+                balanced,
+            )
+            validation_data = validation[:3]
+        with named_errors(checks, held_out):
+            return super().fit(
+                x=data.x,
+                y=data.y,
+                batch_size=data.batch_size,
+                epochs=epochs,
+                verbose=verbose,
+                callbacks=callbacks,
+                validation_data=validation_data,
+                # The order of a dataset is its sampler's, or the user's.
+                shuffle=shuffle and data.y is not None,
+                sample_weight=data.sample_weight,
+                initial_epoch=initial_epoch,
+                steps_per_epoch=data.steps,
+                validation_steps=validation.steps,
+                validation_batch_size=validation.batch_size,
+                validation_freq=validation_freq,
+            )
+
+    def evaluate(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        verbose: Any = "auto",
+        sample_weight: Any = None,
+        steps: int | None = None,
+        callbacks: Any = None,
+        return_dict: bool = False,
+        balanced: bool | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """The terms on held-out batches; see `keras.Model.evaluate`.
+
+        Nothing of the model changes by it. Arrays come in class-balanced
+        batches, always the same. How well the model retrieves is measured by
+        `keras_dml.evaluation.evaluate(model, examples)`.
+
+        Args:
+            x: As for `fit`, and so are `y` and `sample_weight`.
+            y: Likewise.
+            batch_size: Examples in a batch of arrays.
+            verbose: As for `keras.Model.evaluate`, and so are all others.
+            sample_weight: Weights of examples of arrays, (N,).
+            steps: Likewise.
+            callbacks: Likewise.
+            return_dict: Likewise.
+            balanced: As for `fit`.
+            **kwargs: Likewise.
+
+        Raises:
+            ValueError: As for `fit`; also if the loss has a weight for each
+                class, and a label is none of them.
+        """
+        if kwargs:  # Keras calls in `fit`, whose data are prepared.
+            return super().evaluate(
+                x, y, batch_size, verbose, sample_weight, steps, callbacks,
+                return_dict, **kwargs,
+            )  # fmt: skip
+        checks = self._checks("evaluate")
+        given = (x, y, sample_weight)
+        data = self._held_out(given, checks, batch_size, steps, balanced)
+        with named_errors(checks):
+            return super().evaluate(
+                data.x, data.y, data.batch_size, verbose, data.sample_weight,
+                data.steps, callbacks, return_dict,
+            )  # fmt: skip
+
+    def _held_out(
+        self,
+        data: Any,
+        checks: BatchChecks,
+        batch_size: int | None,
+        steps: int | None,
+        balanced: bool | None,
+    ) -> Prepared:
+        x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
+        # A class with a weight of its own has the number it was trained with.
+        names = self.label_names if self.objective.label_limit else None
+        return prepared(
+            x, y, weight, checks, batch_size, steps, None, balanced, names=names
+        )
+
+    def train_on_batch(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        class_weight: Mapping[int, float] | None = None,
+        return_dict: bool = False,
+    ) -> Any:
+        """One update on a batch; see `keras.Model.train_on_batch`."""
+        checks, batch = self._checks("fit"), (x, y, sample_weight)
+        batch = checked_batch(batch, checks, class_weight)
+        return super().train_on_batch(*batch, return_dict=return_dict)
+
+    def test_on_batch(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        return_dict: bool = False,
+    ) -> Any:
+        """The terms of a batch; see `keras.Model.test_on_batch`."""
+        checks, batch = self._checks("evaluate"), (x, y, sample_weight)
+        batch = checked_batch(batch, checks)
+        return super().test_on_batch(*batch, return_dict=return_dict)
+
+    def _checks(self, use: str) -> BatchChecks:
+        return BatchChecks(
+            use,
+            self.objective.label_limit,
+            self.objective.needs_positives,
+            expects_bytes(self.backbone),
+        )
+
+    def _updates(self) -> int:
+        """Updates of the model so far."""
+        optimizer = getattr(self, "optimizer", None)
+        return 0 if optimizer is None else int(optimizer.iterations)
+
+    def _tell(self, data: Prepared) -> None:
+        """Says once that arrays come in balanced batches."""
+        if data.is_balanced and not self._has_told:
+            self._has_told = True
+            logger.warning(
+                "fit makes class-balanced batches of the arrays: %s. Use "
+                "balanced=False for random batches.",
+                data.sampler,
+            )
 
     def make_train_function(self, force: bool = False) -> None:
         if self._update is None or force:
@@ -220,10 +532,13 @@ class MetricModel(keras.Model):
             ],
         )
 
-    def _multiplier(self, variable: keras.Variable) -> float:
+    def _path_of(self, variable: keras.Variable) -> str:
         # Layers of a functional backbone do not carry its name in theirs.
         in_backbone = any(v is variable for v in self.backbone.variables)
-        path = f"backbone/{variable.path}" if in_backbone else variable.path
+        return f"backbone/{variable.path}" if in_backbone else variable.path
+
+    def _multiplier(self, variable: keras.Variable) -> float:
+        path = self._path_of(variable)
         for pattern, multiplier in self.rate_multipliers.items():
             if re.search(pattern, path):
                 return multiplier
@@ -231,16 +546,11 @@ class MetricModel(keras.Model):
 
     def train_step(self, data: Any) -> Tensors:
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        targets = y if isinstance(y, dict) else {"label": y}
+        targets = _targets(y)
         with tf.GradientTape() as tape:
             outputs = self.outputs_of(x, training=True)
             terms = self.objective(outputs, targets)
-            per_example = self.weighting(terms, self.optimizer.iterations)
-            if sample_weight is not None:
-                per_example *= tf.cast(sample_weight, per_example.dtype)
-            loss = tf.reduce_mean(per_example) + tf.add_n(
-                [tf.zeros(()), *(tf.cast(x, "float32") for x in self.losses)]
-            )
+            loss = self._loss(terms, sample_weight)
             # Gradients are summed over replicas: each adds its share.
             replicas = tf.distribute.get_strategy().num_replicas_in_sync
             scaled_loss = self.optimizer.scale_loss(loss / replicas)
@@ -252,26 +562,48 @@ class MetricModel(keras.Model):
         if self.momentum_encoder:
             self.momentum_encoder.update(self.backbone, self.head)
         self.objective.after_step(outputs, targets)
-        return self._log(loss, terms)
+        return self._log(loss, terms, x, targets, outputs, sample_weight)
 
-    def _log(self, loss: Tensor, terms: Tensors) -> Tensors:
+    def test_step(self, data: Any) -> Tensors:
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        targets = _targets(y)
+        outputs = self.outputs_of(x, training=False)
+        terms = self.objective.evaluate(outputs, targets)
+        loss = self._loss(terms, sample_weight)
+        return self._log(loss, terms, x, targets, outputs, sample_weight)
+
+    def _loss(self, terms: Tensors, sample_weight: Tensor | None) -> Tensor:
+        per_example = self.weighting(terms, self.optimizer.iterations)
+        if sample_weight is not None:
+            per_example *= tf.cast(sample_weight, per_example.dtype)
+        return tf.reduce_mean(per_example) + tf.add_n(
+            [tf.zeros(()), *(tf.cast(x, "float32") for x in self.losses)]
+        )
+
+    def _log(
+        self,
+        loss: Tensor,
+        terms: Tensors,
+        x: Any,
+        targets: Tensors,
+        outputs: Tensors,
+        sample_weight: Tensor | None,
+    ) -> Tensors:
         size = tf.shape(next(iter(terms.values())))[0]
         self.loss_tracker.update_state(loss, sample_weight=size)
         for name, value in terms.items():
             self.term_trackers[name].update_state(value)
-        return {metric.name: metric.result() for metric in self.metrics}
+        logs: Tensors = self.compute_metrics(
+            x, targets["label"], outputs["embedding"], sample_weight
+        )
+        return logs
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
-        return [self.loss_tracker, *self.term_trackers.values()]
-
-    def test_step(self, data: Any) -> Tensors:
-        raise ValueError(
-            "MetricModel has no loss on validation data: its classes are not "
-            "those of training. Leave out `validation_data` and `evaluate`, "
-            "and use `keras_dml.callbacks.RetrievalEvaluation(images)` or "
-            "`keras_dml.evaluation.evaluate(model, examples)`."
-        )
+        own = [self.loss_tracker, *self.term_trackers.values()]
+        # Keras has a mean of its own for a loss from `compile`.
+        given = [m for m in super().metrics if m.name != "loss"]
+        return own + [m for m in given if all(m is not x for x in own)]
 
     def get_config(self) -> Config:
         serialize = keras.saving.serialize_keras_object
@@ -309,6 +641,12 @@ def _check_terms(terms: tuple[str, ...]) -> None:
             f'"loss", the name of their sum. Received: {list(terms)}. Give '
             "the losses other names."
         )
+
+
+def _targets(y: Any) -> Tensors:
+    """Targets as objectives take them."""
+    targets = dict(y) if isinstance(y, Mapping) else {"label": y}
+    return {**targets, "label": as_ids(targets["label"])}
 
 
 def _check_view(view: View | None, backbone: keras.Model) -> None:

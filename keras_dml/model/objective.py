@@ -3,11 +3,16 @@
 from typing import Any
 
 import keras
+import numpy as np
+from keras import ops
 
 from keras_dml.losses import MetricLoss
 from keras_dml.losses.base import METRIC
 from keras_dml.utils.serialization import SerializableLayer
 from keras_dml.utils.types import Shapes, Tensor, Tensors
+
+_SEED = "seed_state_"
+"""What the names of states of random generators begin with, in files."""
 
 
 class Objective(SerializableLayer):
@@ -36,6 +41,16 @@ class Objective(SerializableLayer):
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
 
+    @property
+    def label_limit(self) -> int | None:
+        """What class ids must be below; None where any integer will do."""
+        return None
+
+    @property
+    def needs_positives(self) -> bool:
+        """Whether a batch without positive pairs teaches it nothing."""
+        return False
+
     def build(self, outputs_shape: Shapes) -> None:
         """Creates the weights.
 
@@ -50,6 +65,46 @@ class Objective(SerializableLayer):
     def term_weights(self) -> dict[str, Any]:
         """Weights that terms have unless `loss_weights` says otherwise."""
         return {}
+
+    def evaluate(self, outputs: Tensors, targets: Tensors) -> Tensors:
+        """The terms of a held-out batch.
+
+        Nothing changes by it: where mining draws, it draws afterwards as if
+        there had been no held-out batch.
+
+        Args:
+            outputs: As for the call.
+            targets: As for the call; `"label"` is enough.
+
+        Returns:
+            As the call.
+        """
+        seeds = [(v, ops.copy(v)) for v in self.seed_states()]
+        terms: Tensors = self(outputs, targets)
+        for variable, state in seeds:
+            variable.assign(state)
+        return terms
+
+    def seed_states(self) -> list[keras.Variable]:
+        """States of the random generators, which are no weights for Keras."""
+        weights = {id(v) for v in self.weights}
+        return [v for v in self.variables if id(v) not in weights]
+
+    def save_own_variables(self, store: Any) -> None:
+        super().save_own_variables(store)
+        for number, state in enumerate(self.seed_states()):
+            store[f"{_SEED}{number}"] = ops.convert_to_numpy(state)
+
+    def load_own_variables(self, store: Any) -> None:
+        # A file may have none: of an earlier version, or of another miner.
+        stored = {key: store[key] for key in store.keys()}
+        states = {k: v for k, v in stored.items() if k.startswith(_SEED)}
+        super().load_own_variables(
+            {k: v for k, v in stored.items() if k not in states}
+        )
+        for number, variable in enumerate(self.seed_states()):
+            if f"{_SEED}{number}" in states:
+                variable.assign(np.asarray(states[f"{_SEED}{number}"]))
 
     def active_learner(self, targets: Tensors) -> Tensor | None:
         """Which learner this step may update.
@@ -113,6 +168,14 @@ class LossObjective(Objective):
     def term_weights(self) -> dict[str, Any]:
         weights = self.loss.term_weights
         return {name: w for name, w in weights.items() if name in self.terms}
+
+    @property
+    def label_limit(self) -> int | None:
+        return self.loss.num_classes
+
+    @property
+    def needs_positives(self) -> bool:
+        return self.loss.needs_positives
 
     def build(self, outputs_shape: Shapes) -> None:
         self.loss.build(self, outputs_shape["embedding"][-1])

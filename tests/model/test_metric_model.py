@@ -119,14 +119,6 @@ def test_compile_refuses_losses_and_metrics(argument, tiny_backbone) -> None:
         model.compile("adam", **argument)
 
 
-def test_validation_data_is_refused_with_the_way_out(tiny_backbone) -> None:
-    model = methods.baseline(tiny_backbone, embedding_dim=4)
-    model.compile("adam")
-    x, targets = batch()
-    with pytest.raises(ValueError, match="RetrievalEvaluation"):
-        model.fit(x, targets, validation_data=(x, targets), verbose=0)
-
-
 @pytest.mark.parametrize(
     ("weights", "message"),
     [

@@ -5,6 +5,7 @@ from typing import Any
 from keras import ops
 
 from keras_dml.layers import Compositor
+from keras_dml.losses.composite import least
 from keras_dml.losses.regularizers import self_reinforcement
 from keras_dml.model.objective import Objective
 from keras_dml.utils.serialization import register
@@ -68,6 +69,14 @@ class CompositionObjective(Objective):
             **self.metric.term_weights,
             **{f"task_{name}": weight for name, weight in of_tasks},
         }
+
+    @property
+    def label_limit(self) -> int | None:
+        return least((self.metric.label_limit, self.tasks.label_limit))
+
+    @property
+    def needs_positives(self) -> bool:
+        return self.metric.needs_positives
 
     def build(self, outputs_shape: Shapes) -> None:
         self.metric.build(outputs_shape)

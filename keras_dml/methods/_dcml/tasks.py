@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_dml.losses import MetricLoss
+from keras_dml.losses.composite import least
 from keras_dml.losses.variables import check_class_ids, nan_outside, take_rows
 from keras_dml.model.objective import LossObjective, Objective
 from keras_dml.utils.arguments import check_count
@@ -90,6 +91,10 @@ class SeparateTasks(Objective):
             for m, task in enumerate(self.objectives)
             for name, weight in task.term_weights.items()
         }
+
+    @property
+    def label_limit(self) -> int | None:
+        return least(task.label_limit for task in self.objectives)
 
     def build(self, outputs_shape: Shapes) -> None:
         batch, parts, dim = outputs_shape["parts"]
@@ -176,6 +181,10 @@ class MetaClasses(Objective):
     @property
     def term_weights(self) -> dict[str, Any]:
         return self.objective.term_weights
+
+    @property
+    def label_limit(self) -> int | None:
+        return self.num_classes
 
     def build(self, outputs_shape: Shapes) -> None:
         order = np.random.default_rng(self.seed).permutation(self.num_classes)

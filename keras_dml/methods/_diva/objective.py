@@ -6,6 +6,7 @@ from typing import Any
 import keras
 
 from keras_dml.layers import GradientReversal
+from keras_dml.losses.composite import least
 from keras_dml.losses.distances import l2_normalize
 from keras_dml.losses.regularizers import correlation
 from keras_dml.methods._diva.tasks import Task, main_task
@@ -146,6 +147,10 @@ class DivaObjective(Objective):
         for task in self.tasks:
             weights |= task.term_weights
         return weights
+
+    @property
+    def label_limit(self) -> int | None:
+        return least(task.label_limit for task in self.tasks)
 
     def build(self, outputs_shape: Shapes) -> None:
         shape = (None, outputs_shape["parts"][-1])

@@ -46,9 +46,11 @@ class Task(SerializableLayer):
 
     Attributes:
         needs_keys: Whether the task compares with a second view.
+        label_limit: What class ids must be below; None for any.
     """
 
     needs_keys = False
+    label_limit: int | None = None
 
     def __init__(self, **kwargs: Any) -> None:
         kwargs.setdefault("dtype", "float32")
@@ -92,6 +94,10 @@ class LossTask(Task):
     @property
     def term_weights(self) -> dict[str, Any]:
         return joined(self.name, self.loss.term_weights)
+
+    @property
+    def label_limit(self) -> int | None:  # type: ignore[override]
+        return self.loss.num_classes
 
     def build(self, embeddings_shape: Shape) -> None:
         self.loss.build(self, embeddings_shape[-1])

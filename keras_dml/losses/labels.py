@@ -1,0 +1,131 @@
+"""Labels of a loss: integers, or strings that become integers."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from keras import backend, ops
+
+from keras_dml.utils.types import Shape, Tensor
+
+ONE_HOT = (
+    "One-hot labels become class ids by `labels.argmax(-1)`, in a tf.data "
+    "pipeline by `dataset.map(lambda x, y: (x, tf.argmax(y, -1)))`."
+)
+
+
+def label_tensors(
+    owner: str, labels: Any, ref_labels: Any, by_class: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Labels and labels of references, as tensors.
+
+    Strings are numbered: examples with the same string have the same class.
+
+    Args:
+        owner: Whose labels they are.
+        labels: As for `MetricLoss.per_example`.
+        ref_labels: Likewise, or None.
+        by_class: Whether the loss has a weight for each class, so that it
+            matters which number a class has.
+
+    Raises:
+        ValueError: If labels are strings where the number of a class
+            matters.
+    """
+    given = [x for x in (labels, ref_labels) if x is not None]
+    if any(map(_are_strings, given)):
+        if by_class:
+            raise ValueError(
+                f"`labels` of {owner} must be class ids, as it has a weight "
+                f"for each class. Received: strings, {_start(labels)}. Use "
+                "names, labels = np.unique(labels, return_inverse=True), "
+                "once for the whole training set."
+            )
+        numbers = np.unique(np.concatenate(given), return_inverse=True)[1]
+        given = np.split(numbers.astype(np.int64), [len(labels)])
+    tensors = [ops.convert_to_tensor(x) for x in given]
+    return (*tensors, None) if ref_labels is None else (tensors[0], tensors[1])
+
+
+def check_label_kind(owner: str, name: str, dtype: str, shape: Shape) -> None:
+    """Raises `ValueError` for labels that are floats.
+
+    Ids above 2²⁴ are equal as float32, and floats in a matrix are mostly
+    one-hot labels.
+    """
+    if "float" not in dtype:
+        return
+    way_out = f"Use {name}.astype('int64')."
+    if len(shape) == 2:
+        way_out = f"{ONE_HOT} A relation matrix becomes one by .astype('int8')."
+    raise ValueError(
+        f"`{name}` of {owner} must be integers: class ids, (B,), or a "
+        f"relation matrix. Received: {name} of dtype {dtype} and shape "
+        f"{tuple(shape)}. {way_out}"
+    )
+
+
+def check_order(owner: str, labels: Any, embeddings: Any) -> None:
+    """Raises `ValueError` if labels and embeddings are swapped."""
+    ranks = [
+        len(x.shape) if hasattr(x, "shape") else np.ndim(x)
+        for x in (labels, embeddings)
+    ]
+    if ranks == [2, 1]:
+        raise ValueError(
+            f"{owner} takes labels first. Received: labels of rank 2 and "
+            f"embeddings of rank 1. Use {owner}(…)(labels, embeddings)."
+        )
+
+
+def values_of(tensor: Tensor) -> npt.NDArray[Any] | None:
+    """The values of a tensor; None in a compiled graph, which has none."""
+    try:
+        # Not `np.asarray`, which warns before it fails on a graph's tensor.
+        values: npt.NDArray[Any] = tensor.__array__()
+    except (NotImplementedError, TypeError):
+        return None
+    return values
+
+
+def is_one_hot(relations: npt.NDArray[Any] | None) -> bool:
+    """Whether a (B, B) matrix is one-hot labels and no relation of a batch.
+
+    With as many classes as examples the two have the same shape. Relations
+    of a batch with itself are symmetric. One-hot labels are not, unless
+    every class is in the batch once.
+    """
+    if relations is None or len(set(relations.shape)) > 1:
+        return False
+    is_binary = np.isin(relations, (0, 1)).all()
+    has_one_a_row = (relations.sum(axis=1) == 1).all()
+    is_relation = np.array_equal(relations, relations.T)
+    return bool(is_binary and has_one_a_row and not is_relation)
+
+
+def may_be_relations(matrix: Tensor) -> Tensor:
+    """The opposite of `is_one_hot`, as a scalar of a compiled graph."""
+    matrix = ops.cast(matrix, "int32")
+    is_symmetric = ops.all(ops.equal(matrix, ops.transpose(matrix)))
+    ones = ops.sum(ops.cast(ops.equal(matrix, 1), "int32"), axis=1)
+    others = ops.sum(ops.cast(ops.not_equal(matrix, 0), "int32"), axis=1)
+    is_one_hot = ops.logical_and(ops.all(ones == 1), ops.all(others == 1))
+    return ops.logical_or(is_symmetric, ops.logical_not(is_one_hot))
+
+
+def dtype_name(tensor: Tensor) -> str:
+    """ "int64", "float32", "string", …."""
+    return str(backend.standardize_dtype(tensor.dtype))
+
+
+def _are_strings(labels: Any) -> bool:
+    if not isinstance(labels, list | tuple | np.ndarray):
+        return False
+    kind = np.asarray(labels).dtype.kind
+    return kind in "US" or (
+        kind == "O" and all(isinstance(x, str) for x in labels)
+    )
+
+
+def _start(labels: Any) -> str:
+    return ", ".join(repr(str(label)) for label in labels[:3]) + ", …"

@@ -1,0 +1,243 @@
+"""Checks of batches before a step sees them: what trains on nonsense."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+
+from keras_dml.losses.labels import ONE_HOT, check_label_kind, is_one_hot
+
+logger = logging.getLogger(__name__)
+
+WAY_OF_IDS = (
+    "Use names, y = np.unique(y, return_inverse=True), once for all data"
+)
+
+
+class BatchChecks:
+    """Looks at batches on the host, and refuses what trains on nonsense.
+
+    A compiled step has no values to look at, and XLA drops assertions. So
+    the first batch of an epoch is looked at on its way to the step, and
+    later ones if their labels are out of range or have no positives.
+
+    Args:
+        use: "fit" or "evaluate", for messages.
+        label_limit: What class ids must be below; None for any.
+        needs_positives: Whether a batch without positive pairs is odd.
+        expects_bytes: Whether pixels should be in 0 to 255.
+    """
+
+    def __init__(
+        self,
+        use: str,
+        label_limit: int | None,
+        needs_positives: bool,
+        expects_bytes: bool,
+    ) -> None:
+        self.use = use
+        self.label_limit = label_limit
+        self.needs_positives = needs_positives
+        self.expects_bytes = expects_bytes
+        self.error: ValueError | None = None
+        self._said: set[str] = set()
+
+    def check_kinds(self, x: Any, y: Any) -> None:
+        """Checks what types and shapes tell, of arrays or of their specs.
+
+        Args:
+            x: Inputs, anything with `dtype` and `shape`.
+            y: Labels, or a dict with "label".
+
+        Raises:
+            ValueError: If there are no labels, or they are not a vector of
+                integers; if inputs are not batches.
+        """
+        labels = label_of(y)
+        if labels is None:
+            raise ValueError(
+                f"Data for MetricModel.{self.use} must have labels. Received: "
+                f"{'none' if y is None else sorted(y)}. Use batches (x, y) "
+                'with y the class ids, (B,), or a dict with "label".'
+            )
+        if getattr(labels.shape, "rank", 0) is None:
+            return
+        dtype, shape = _dtype_of(labels), tuple(labels.shape)
+        if not shape:
+            rank = len(next(iter(keras.tree.flatten(x))).shape)
+            raise ValueError(
+                f"MetricModel.{self.use} takes batches. Received: examples "
+                f"one at a time, of rank {rank} with scalar labels. Use "
+                "dataset.batch(64), or batches of several examples a class."
+            )
+        if dtype in ("string", "object"):
+            raise ValueError(
+                f"`y` of MetricModel.{self.use} must be class ids. Received: "
+                f"strings. {WAY_OF_IDS}; keras_dml.data.ArraySet does so by "
+                "itself, and keeps the names."
+            )
+        if len(shape) == 2 and shape[1] == 1:
+            shape = shape[:1]
+        check_label_kind(f"MetricModel.{self.use}", "y", dtype, shape)
+        if len(shape) == 2 and shape[0] != shape[1]:
+            raise ValueError(
+                f"`y` of MetricModel.{self.use} must be class ids, (B,), or "
+                "a relation matrix of the batch, (B, B). Received: labels of "
+                f"shape {shape}. {ONE_HOT}"
+            )
+
+    def check_values(self, x: Any, labels: npt.NDArray[Any]) -> None:
+        """Checks what only values tell.
+
+        Args:
+            x: Inputs of the batch, or a dict of them.
+            labels: As they are given.
+
+        Raises:
+            ValueError: If there is not a label for each example, a class id
+                is out of range, or labels are one-hot.
+        """
+        try:
+            self._check_values(x, as_ids(np.asarray(labels)))
+        except ValueError as error:
+            self.error = error  # TensorFlow only passes on its text.
+            raise
+
+    def _check_values(self, x: Any, labels: npt.NDArray[Any]) -> None:
+        first = np.asarray(next(iter(keras.tree.flatten(x))))
+        if len(first) != len(labels):
+            raise ValueError(
+                f"Batches for MetricModel.{self.use} must have a label for "
+                f"each example. Received: {len(first)} examples, "
+                f"{len(labels)} labels."
+            )
+        if labels.ndim == 2:
+            if is_one_hot(labels):
+                raise ValueError(
+                    f"`y` of MetricModel.{self.use} must be class ids, or a "
+                    "relation matrix, which is symmetric. Received: one-hot "
+                    f"labels of shape {labels.shape}. {ONE_HOT}"
+                )
+            return
+        self._check_range(labels)
+        self._check_pairs(labels)
+        if self.expects_bytes:
+            self._check_pixels(first)
+
+    def _check_range(self, labels: npt.NDArray[Any]) -> None:
+        limit = self.label_limit
+        if limit is None:
+            return
+        outside = labels[(labels < 0) | (labels >= limit)]
+        if not outside.size:
+            return
+        way_out = (
+            "Number the training classes 0, 1, 2, …, for instance by "
+            "`examples.relabeled()`, or raise num_classes."
+        )
+        if self.use == "evaluate":
+            way_out = (
+                "A class that was not trained has no weight, so that there is "
+                "no loss for it. Measure retrieval instead, by "
+                "keras_dml.callbacks.RetrievalEvaluation(examples) or "
+                "keras_dml.evaluation.evaluate(model, examples), or train "
+                "with a loss on pairs."
+            )
+        raise ValueError(
+            f"Labels for MetricModel.{self.use} must lie in [0, num_classes), "
+            "as the loss has a weight for each class. Received: "
+            f"num_classes={limit} and a label {outside[0]}. {way_out}"
+        )
+
+    def _check_pairs(self, labels: npt.NDArray[Any]) -> None:
+        if not self.needs_positives or len(labels) < 2:
+            return
+        classes = len(np.unique(labels))
+        if classes == len(labels):
+            self._say(
+                "A batch of %d examples has no two of the same class, so "
+                "that it has no positive pair and teaches next to nothing. "
+                "Use batches of keras_dml.data.ClassBalanced, or "
+                "model.fit(x, y) with arrays, which makes them.",
+                len(labels),
+            )
+        elif classes == 1:
+            self._say(
+                "A batch of %d examples has a single class, so that it has "
+                "no negative pair. Shuffle the data, or use batches of "
+                "keras_dml.data.ClassBalanced.",
+                len(labels),
+            )
+
+    def _check_pixels(self, images: npt.NDArray[Any]) -> None:
+        # Most images tell by their first row that they are not in 0..1.
+        if images.dtype.kind != "f" or images[0].max() > 1:
+            return
+        lowest, highest = images.min(), images.max()
+        if lowest >= 0 and 0 < highest <= 1:
+            self._say(
+                "Images are in %.3g to %.3g, and the model divides them by "
+                "255 itself: it sees next to nothing. Pass pixels in 0 to "
+                "255.",
+                lowest,
+                highest,
+            )
+
+    def expect_positives(
+        self, labels: npt.NDArray[Any], batch_size: int
+    ) -> None:
+        """Warns if batches drawn at random have few positive pairs."""
+        if not self.needs_positives or labels.ndim != 1 or len(labels) < 2:
+            return
+        counts = np.unique(labels, return_counts=True)[1].astype(float)
+        total = len(labels)
+        share = (counts * (counts - 1)).sum() / (total * (total - 1))
+        pairs = min(batch_size, total)
+        expected = share * pairs * (pairs - 1) / 2
+        if expected < 1:
+            self._say(
+                "Batches of %d examples drawn at random have %.2g positive "
+                "pairs on average, so that most teach next to nothing. "
+                "Leave out balanced=False and shuffle=False, or use larger "
+                "batches.",
+                batch_size,
+                expected,
+            )
+
+    def _say(self, message: str, *values: Any) -> None:
+        """Warns, once for each kind of message."""
+        if message not in self._said:
+            self._said.add(message)
+            logger.warning(message, *values)
+
+
+def label_of(y: Any) -> Any:
+    """The labels among targets, None if there are none."""
+    return y.get("label") if isinstance(y, Mapping) else y
+
+
+def as_ids(labels: Any) -> Any:
+    """(B, 1) labels, as some data sets have them, as (B,)."""
+    if len(labels.shape) == 2 and labels.shape[1] == 1:
+        return labels[:, 0]
+    return labels
+
+
+def _dtype_of(x: Any) -> str:
+    dtype = getattr(x.dtype, "name", str(x.dtype))
+    return "string" if str(dtype).startswith(("str", "<U", "bytes")) else dtype
+
+
+def expects_bytes(backbone: keras.Model) -> bool:
+    """Whether a backbone takes pixels in 0 to 255: it scales them itself."""
+    return any(
+        layer.name == "preprocessing"
+        or (
+            isinstance(layer, keras.layers.Rescaling)
+            and 0 < np.max(np.abs(layer.scale)) <= 1 / 32
+        )
+        for layer in backbone._flatten_layers()
+    )

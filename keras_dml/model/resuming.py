@@ -1,0 +1,54 @@
+"""Epochs of a sampler and of `fit`, which must be the same."""
+
+from typing import Any
+
+import keras
+
+from keras_dml.data import Sampler
+
+
+class FollowEpochs(keras.callbacks.Callback):
+    """Makes a sampler skip the epochs that a restored training skips.
+
+    `keras.callbacks.BackupAndRestore` loads the weights and tells `fit` to
+    begin with a later epoch. The sampler would plan its first epochs again.
+
+    Args:
+        sampler: What plans the batches.
+        initial_epoch: The epoch that `fit` was asked to begin with.
+    """
+
+    def __init__(self, sampler: Sampler, initial_epoch: int) -> None:
+        super().__init__()
+        self.sampler = sampler
+        self.initial_epoch: int | None = initial_epoch
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        # Only the first epoch that is trained may be later than was asked.
+        if self.initial_epoch is not None:
+            self.sampler.epoch += epoch - self.initial_epoch
+            self.initial_epoch = None
+
+
+def with_callback(callback: keras.callbacks.Callback, callbacks: Any) -> Any:
+    """Callbacks as `fit` takes them, with one more before them."""
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks.callbacks.insert(0, callback)
+        return callbacks
+    return [callback, *keras.tree.flatten(callbacks or [])]
+
+
+def check_planned(sampler: Sampler, steps_per_epoch: int | None) -> None:
+    """Raises `ValueError` if `fit` is told how long an epoch is.
+
+    One iteration of the pipeline would then go on through several epochs:
+    what callbacks change at their beginning would come late, or never.
+    """
+    if steps_per_epoch is not None:
+        raise ValueError(
+            "`steps_per_epoch` is not for MetricModel.fit with batches that a "
+            "sampler plans, as its epochs would not be those of the plan. "
+            f"Received: steps_per_epoch={steps_per_epoch} and {sampler!r}. "
+            f"Use {type(sampler).__name__}(…, steps_per_epoch="
+            f"{steps_per_epoch})."
+        )

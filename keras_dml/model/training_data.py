@@ -1,0 +1,358 @@
+"""Data of `fit` and `evaluate`: checked, weighted, in balanced batches."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import GeneratorType
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from keras_dml.data import ArraySet, ClassBalanced, Sampler, pipeline
+from keras_dml.data.planned import Repeated, sampler_of
+from keras_dml.model.batch_checks import BatchChecks, as_ids, label_of
+from keras_dml.utils.arguments import check_fraction
+from keras_dml.utils.types import Rows
+
+ClassWeight = Mapping[int, float]
+
+BATCH_SIZE = 32
+"""Examples in a batch of arrays, as Keras has it."""
+
+LOOK_AHEAD = 2
+"""Batches that are checked ahead of the step that trains on them."""
+
+
+def checked_batches(
+    data: Any, checks: BatchChecks, class_weight: ClassWeight | None = None
+) -> Any:
+    """Batches that are looked at, and weighted by class, on their way.
+
+    Args:
+        data: A `tf.data.Dataset`, a generator or a `PyDataset` of (x, y) or
+            (x, y, sample_weight). Anything else is returned as it is.
+        checks: What looks at them.
+        class_weight: Weight of each class in the loss, by class id; others
+            have 1.
+    """
+    if isinstance(data, tf.data.Dataset):
+        return _checked_dataset(data, checks, class_weight)
+    if isinstance(data, GeneratorType):
+        return (checked_batch(x, checks, class_weight) for x in data)
+    if isinstance(data, keras.utils.PyDataset):
+        return _CheckedPyDataset(data, checks, class_weight)
+    return data
+
+
+def checked_batch(
+    data: Any, checks: BatchChecks, class_weight: ClassWeight | None = None
+) -> Any:
+    """One batch of arrays, as `checked_batches` passes it on."""
+    x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
+    checks.check_kinds(*keras.tree.map_structure(np.asarray, (x, y)))
+    labels = np.asarray(label_of(y))
+    checks.check_values(x, labels)
+    weight = weights_of(labels, class_weight, weight)
+    return keras.utils.pack_x_y_sample_weight(x, y, weight)
+
+
+def weights_of(
+    labels: npt.NDArray[Any], class_weight: ClassWeight | None, weight: Any
+) -> Any:
+    """(B,) weights of examples by their class; as given without any.
+
+    Raises:
+        ValueError: If weights are given for both examples and classes.
+    """
+    if class_weight is None:
+        return weight
+    check_one_weight(weight)
+    ids = as_ids(labels).tolist()
+    return np.array([class_weight.get(x, 1.0) for x in ids], np.float32)
+
+
+def check_one_weight(weight: Any) -> None:
+    """Raises `ValueError` if there are weights of examples."""
+    if weight is not None:
+        raise ValueError(
+            "`class_weight` and `sample_weight` of MetricModel.fit exclude "
+            "each other. Received: both. Use sample_weight, multiplied by "
+            "the weight of each example's class."
+        )
+
+
+def _checked_dataset(
+    dataset: tf.data.Dataset,
+    checks: BatchChecks,
+    class_weight: ClassWeight | None,
+) -> tf.data.Dataset:
+    unpack = keras.utils.unpack_x_y_sample_weight
+    x, y, weight = unpack(dataset.element_spec)
+    checks.check_kinds(x, y)
+    if class_weight is not None:
+        check_one_weight(weight)
+
+    def look(step: tf.Tensor, data: Any) -> Any:
+        x, y, weight = unpack(data)
+        labels = _looked_at(step, x, label_of(y), checks)
+        y = {**y, "label": labels} if isinstance(y, Mapping) else labels
+        if class_weight is not None:
+            weight = _class_weights(as_ids(labels), class_weight)
+        return keras.utils.pack_x_y_sample_weight(x, y, weight)
+
+    return (
+        dataset.enumerate()
+        .map(tf.autograph.experimental.do_not_convert(look))
+        .prefetch(LOOK_AHEAD)
+    )
+
+
+def _looked_at(
+    step: tf.Tensor, x: Any, labels: tf.Tensor, checks: BatchChecks
+) -> tf.Tensor:
+    """The labels, once it is sure that they may be trained on."""
+
+    def look() -> tf.Tensor:
+        def on_host(*given: npt.NDArray[Any]) -> bool:
+            *inputs, labels = given
+            checks.check_values(inputs, labels)
+            return True
+
+        given = [*keras.tree.flatten(x)[:1], labels]
+        return tf.numpy_function(on_host, given, tf.bool)
+
+    # Python would look at every batch while it should start the next step.
+    odd = step == 0
+    if len(labels.shape) == 1:
+        odd |= _is_odd(labels, checks)
+    with tf.control_dependencies([tf.cond(odd, look, lambda: True)]):
+        return tf.identity(labels)
+
+
+def _is_odd(labels: tf.Tensor, checks: BatchChecks) -> tf.Tensor:
+    """Whether labels are out of range, or all different or all equal."""
+    odd = tf.constant(False)
+    if checks.label_limit is not None:
+        limit = tf.cast(checks.label_limit, labels.dtype)
+        odd |= tf.reduce_any((labels < 0) | (labels >= limit))
+    if checks.needs_positives:
+        classes = tf.size(tf.unique(labels).y)
+        odd |= (classes == tf.size(labels)) | (classes == 1)
+    return odd
+
+
+def _class_weights(labels: tf.Tensor, class_weight: ClassWeight) -> tf.Tensor:
+    keys = tf.constant(list(class_weight), tf.int64)
+    values = tf.constant(list(class_weight.values()), tf.float32)
+    same = tf.cast(labels, tf.int64)[:, None] == keys  # (B, classes)
+    weighted = tf.reduce_sum(tf.where(same, values, 0.0), axis=1)
+    return tf.where(tf.reduce_any(same, axis=1), weighted, 1.0)
+
+
+class _CheckedPyDataset(keras.utils.PyDataset):
+    """Another `PyDataset`, whose batches are checked."""
+
+    def __init__(
+        self,
+        dataset: keras.utils.PyDataset,
+        checks: BatchChecks,
+        class_weight: ClassWeight | None,
+    ) -> None:
+        super().__init__(
+            workers=dataset.workers,
+            use_multiprocessing=dataset.use_multiprocessing,
+            max_queue_size=dataset.max_queue_size,
+        )
+        self.dataset = dataset
+        self.checks = checks
+        self.class_weight = class_weight
+
+    @property
+    def num_batches(self) -> Any:
+        return self.dataset.num_batches
+
+    def __getitem__(self, index: int) -> Any:
+        batch = self.dataset[index]
+        return checked_batch(batch, self.checks, self.class_weight)
+
+    def on_epoch_begin(self) -> None:
+        self.dataset.on_epoch_begin()
+
+    def on_epoch_end(self) -> None:
+        self.dataset.on_epoch_end()
+
+
+class Prepared(NamedTuple):
+    """Data as `keras.Model.fit` and `evaluate` take them."""
+
+    x: Any
+    y: Any = None
+    sample_weight: Any = None
+    batch_size: int | None = None
+    steps: int | None = None
+    names: Mapping[int, str] = {}
+    """Of classes whose labels are strings, by the numbers that they got."""
+    is_balanced: bool = False
+    """Whether arrays became balanced batches here."""
+
+    @property
+    def sampler(self) -> Sampler | None:
+        """What plans the batches, if anything does."""
+        is_dataset = isinstance(self.x, tf.data.Dataset)
+        return sampler_of(self.x) if is_dataset else None
+
+
+def prepared(
+    x: Any,
+    y: Any,
+    sample_weight: Any,
+    checks: BatchChecks,
+    batch_size: int | None = None,
+    steps: int | None = None,
+    class_weight: ClassWeight | None = None,
+    balanced: bool | None = None,
+    updates: int | None = None,
+    names: Mapping[int, str] | None = None,
+) -> Prepared:
+    """Data of users, checked, weighted, and arrays in balanced batches.
+
+    Args:
+        x: As for `keras.Model.fit`, and so are `y` and `sample_weight`.
+        y: Likewise.
+        sample_weight: Likewise.
+        checks: What looks at the batches.
+        batch_size: Examples in a batch of arrays.
+        steps: Batches in an epoch.
+        class_weight: Weight of each class, by its label.
+        balanced: As for `MetricModel.fit`.
+        updates: Updates of the model so far, from which the epoch follows;
+            None for the same batches every time.
+        names: Names of classes by number, where labels are strings.
+
+    Raises:
+        ValueError: If data are not as `MetricModel.fit` says.
+    """
+    if y is None:
+        batches = checked_batches(x, checks, class_weight)
+        return Prepared(batches, sample_weight=sample_weight, steps=steps)
+    x, y = keras.tree.map_structure(_as_array, (x, _as_array(y)))
+    labels = label_of(y)
+    if labels is None or not _are_arrays(x, y):
+        return Prepared(x, y, sample_weight, batch_size, steps)  # Keras says.
+    labels = as_ids(np.asarray(labels))
+    sample_weight = weights_of(labels, class_weight, sample_weight)
+    is_vector = labels.ndim == 1 and (not isinstance(y, Mapping) or len(y) == 1)
+    if balanced is None:
+        balanced = is_vector and len(np.unique(labels)) < len(labels)
+    if not balanced:
+        checks.check_kinds(x, labels)
+        checks.check_values(x, labels)
+        checks.expect_positives(labels, batch_size or BATCH_SIZE)
+        return Prepared(x, y, sample_weight, batch_size, steps)
+    if not is_vector:
+        raise ValueError(
+            "`balanced` of MetricModel.fit needs one class id an example. "
+            f"Received: balanced=True and labels of shape {labels.shape}"
+            f"{', among other targets' if isinstance(y, Mapping) else ''}. "
+            "Use balanced=False."
+        )
+    if labels.dtype.kind not in "OSU":
+        checks.check_kinds(x, labels)
+    examples = ArraySet(x, labels, names=names)
+    checks.check_values(x, examples.known_labels)
+    sampler = _sampler_for(
+        examples.known_labels, batch_size or BATCH_SIZE, steps, updates
+    )
+    dataset = pipeline(examples, sampler)
+    if sample_weight is not None:
+        weights = tf.constant(np.asarray(sample_weight))
+        dataset = dataset.map(
+            lambda x, y: (x, y, tf.gather(weights, y["index"]))
+        )
+    return Prepared(dataset, names=examples.names, is_balanced=True)
+
+
+def _sampler_for(
+    labels: Rows, batch_size: int, steps: int | None, updates: int | None
+) -> Sampler:
+    is_fixed = updates is None
+    sampler = ClassBalanced(
+        labels,
+        batch_size=batch_size,
+        images_per_class=_examples_per_class(labels, batch_size),
+        # As `keras.utils.set_random_seed` has it.
+        seed=0 if is_fixed else int(np.random.randint(2**31)),
+        steps_per_epoch=steps,
+    )
+    if updates is None:
+        return Repeated(sampler)
+    sampler.epoch = updates // sampler.steps
+    return sampler
+
+
+def _examples_per_class(labels: Rows, batch_size: int) -> int:
+    """How many examples of a class a balanced batch should hold, 2 to 4.
+
+    As many as half of the classes have, since others repeat theirs, and so
+    few that there are two classes in a batch.
+    """
+    counts = np.unique(labels, return_counts=True)[1]
+    counts = counts[counts > 1]
+    usual = int(np.median(counts)) if len(counts) else 2
+    return max(2, min(4, usual, batch_size // 2))
+
+
+def split_rows(data: Any, share: float) -> tuple[Any, Any]:
+    """The rows of arrays but a share at the end, and that share.
+
+    Raises:
+        ValueError: If data are not arrays, or a part would be empty.
+    """
+    x, y, weight = data
+    if y is None or not _are_arrays(x, y):
+        raise ValueError(
+            "`validation_split` of MetricModel.fit is for arrays. Received: "
+            f"x of type {type(x).__name__}. Use validation_data, or "
+            "keras_dml.data.split_classes and RetrievalEvaluation."
+        )
+    check_fraction("MetricModel.fit", "validation_split", share)
+    count = len(keras.tree.flatten(x)[0])
+    first = int(count * (1 - share))
+    if not 0 < first < count:
+        raise ValueError(
+            "`validation_split` of MetricModel.fit must leave examples on "
+            f"both sides. Received: validation_split={share}, {count} "
+            "examples."
+        )
+
+    def rows(part: slice) -> Any:
+        return keras.tree.map_structure(
+            lambda array: None if array is None else array[part], data
+        )
+
+    return rows(slice(first)), rows(slice(first, None))
+
+
+def _are_arrays(x: Any, y: Any) -> bool:
+    return all(hasattr(leaf, "shape") for leaf in keras.tree.flatten((x, y)))
+
+
+def _as_array(value: Any) -> Any:
+    """Lists of labels and columns of tables become arrays."""
+    if isinstance(value, list) and np.ndim(value) == 1:
+        return np.asarray(value)
+    return value.to_numpy() if hasattr(value, "to_numpy") else value
+
+
+@contextmanager
+def named_errors(*all_checks: BatchChecks) -> Iterator[None]:
+    """Raises what checks found, where TensorFlow only passes on its text."""
+    try:
+        yield
+    except tf.errors.OpError:
+        for checks in all_checks:
+            if checks.error is not None:
+                raise checks.error from None
+        raise

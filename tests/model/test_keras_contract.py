@@ -1,0 +1,481 @@
+"""What every Keras model can do."""
+
+import copy
+import importlib.util
+import pickle
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_dml import MetricModel, backbones, losses, methods
+from keras_dml.data import ClassBalanced, pipeline
+from tests.conftest import blobs, graph_and_xla
+from tests.methods.test_contract import batch
+
+LABELS = np.repeat(np.arange(6), 8)
+
+
+def vectors(seed: int = 0) -> np.ndarray:
+    noise = np.random.default_rng(seed).normal(size=(48, 5))
+    return (np.eye(6, 5)[LABELS] + 0.3 * noise).astype("float32")
+
+
+def dense() -> keras.Model:
+    inputs = keras.Input((5,))
+    return keras.Model(inputs, keras.layers.Dense(4)(inputs))
+
+
+def small(loss="triplet", jit: bool = False, **kwargs) -> MetricModel:
+    """A model of vectors, ready for `fit`."""
+    metrics = kwargs.pop("metrics", None)
+    objective = methods.EmbeddingObjective(losses.get(loss), name="objective")
+    head = methods.EmbeddingHead(3, name="head")
+    model = MetricModel(dense(), head, objective, **kwargs)
+    model.compile(keras.optimizers.Adam(0.01), jit_compile=jit, metrics=metrics)
+    return model
+
+
+def weights_of(model: keras.Model) -> list[np.ndarray]:
+    return [np.array(v) for v in (*model.variables, *model.optimizer.variables)]
+
+
+def told(caplog) -> list[str]:
+    """What this package has logged."""
+    own = [x for x in caplog.records if x.name.startswith("keras_dml")]
+    return [record.getMessage() for record in own]
+
+
+def same(a: list[np.ndarray], b: list[np.ndarray]) -> bool:
+    return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+# Symbols.
+
+
+def test_inputs_and_outputs_are_symbols(tiny_backbone) -> None:
+    model = methods.baseline(tiny_backbone, embedding_dim=4)
+    assert model.inputs == [model.input] and model.outputs == [model.output]
+    assert model.output is model.output
+    assert model.output.shape == (None, 4)
+    plain = keras.Model(model.input, model.output)
+    x, _ = batch()
+    np.testing.assert_array_equal(plain(x), model(x))
+    assert not any(isinstance(x, MetricModel) for x in plain.layers)
+
+
+def test_a_summary_names_the_parts(tiny_backbone) -> None:
+    lines: list[str] = []
+    model = methods.baseline(tiny_backbone, embedding_dim=4)
+    model.summary(print_fn=lines.append)
+    assert all(part in "".join(lines) for part in ("head", "objective"))
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("pydot") is None, reason="needs pydot"
+)
+def test_plot_model(tiny_backbone) -> None:
+    model = methods.baseline(tiny_backbone, embedding_dim=4)
+    drawn = keras.utils.model_to_dot(model).to_string()
+    assert "head" in drawn
+
+
+# Export.
+
+
+@pytest.mark.slow
+def test_export_as_saved_model(tiny_backbone, tmp_path) -> None:
+    model = methods.baseline(tiny_backbone, embedding_dim=4, ema_momentum=0.9)
+    model.export(tmp_path / "saved", verbose=False)
+    x, _ = batch()
+    served = tf.saved_model.load(str(tmp_path / "saved"))
+    np.testing.assert_allclose(served.serve(x), model(x), atol=1e-6)
+    kept = sum(int(tf.size(v)) for v in served.variables)
+    inference = (*model.backbone.weights, *model.head.weights)
+    assert kept == sum(int(np.size(v)) for v in inference)
+
+
+@pytest.mark.slow
+def test_export_in_half_precision_takes_floats(tmp_path) -> None:
+    keras.config.set_dtype_policy("mixed_float16")
+    backbone = backbones.small_convnet((16, 16, 1), filters=(4, 8))
+    model = methods.baseline(backbone, embedding_dim=4)
+    model.export(tmp_path / "saved", verbose=False)
+    served = tf.saved_model.load(str(tmp_path / "saved"))
+    x, _ = batch()
+    assert served.serve(tf.constant(x, tf.float32)).dtype == tf.float32
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    importlib.util.find_spec("tf2onnx") is None, reason="needs tf2onnx"
+)
+@pytest.mark.filterwarnings("ignore:In the future `np.object`")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_export_as_onnx(tiny_backbone, tmp_path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = methods.baseline(tiny_backbone, embedding_dim=4)
+    model.export(tmp_path / "model.onnx", format="onnx", verbose=False)
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+    x = np.asarray(batch()[0], "float32")
+    given = {session.get_inputs()[0].name: x}
+    np.testing.assert_allclose(session.run(None, given)[0], model(x), atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    importlib.util.find_spec("ai_edge_litert") is None, reason="needs LiteRT"
+)
+def test_export_as_litert(tiny_backbone, tmp_path) -> None:
+    from ai_edge_litert.interpreter import Interpreter
+
+    model = methods.baseline(tiny_backbone, embedding_dim=4)
+    model.export(tmp_path / "model.tflite", format="litert", verbose=False)
+    interpreter = Interpreter(str(tmp_path / "model.tflite"))
+    x = np.asarray(batch()[0][:1], "float32")
+    place = interpreter.get_input_details()[0]["index"]
+    interpreter.resize_tensor_input(place, x.shape)
+    interpreter.allocate_tensors()
+    interpreter.set_tensor(place, x)
+    interpreter.invoke()
+    place = interpreter.get_output_details()[0]["index"]
+    np.testing.assert_allclose(
+        interpreter.get_tensor(place), model(x), atol=1e-5
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    importlib.util.find_spec("openvino") is None, reason="needs OpenVINO"
+)
+def test_export_as_openvino(tiny_backbone, tmp_path) -> None:
+    import openvino
+
+    model = methods.baseline(tiny_backbone, embedding_dim=4)
+    model.export(tmp_path / "model.xml", format="openvino", verbose=False)
+    compiled = openvino.compile_model(str(tmp_path / "model.xml"), "CPU")
+    x = np.asarray(batch()[0], "float32")
+    np.testing.assert_allclose(compiled([x])[0], model(x), atol=1e-5)
+
+
+# Held-out losses.
+
+
+@graph_and_xla
+def test_evaluate_gives_the_terms_and_changes_nothing(jit) -> None:
+    model = small({"name": "margin", "learn_beta": True, "seed": 1}, jit)
+    model.train_on_batch(vectors(), LABELS)
+    before = weights_of(model)
+    first = model.evaluate(vectors(1), LABELS, verbose=0, return_dict=True)
+    second = model.evaluate(vectors(1), LABELS, verbose=0, return_dict=True)
+    assert first == second and set(first) == {"loss", "metric"}
+    assert first["loss"] > 0
+    assert same(before, weights_of(model))
+
+
+def test_evaluate_is_the_loss_of_the_batch() -> None:
+    model, x = small(), vectors(1)
+    expected = model.objective.loss(LABELS, model(x))
+    data = tf.data.Dataset.from_tensors((x, LABELS))
+    found = model.evaluate(data, verbose=0, return_dict=True)
+    assert found["loss"] == pytest.approx(float(expected), rel=1e-5)
+    assert model.test_on_batch(x, LABELS)[0] == pytest.approx(found["loss"])
+
+
+def test_evaluate_leaves_the_queue_alone(tiny_backbone) -> None:
+    model = methods.diva(
+        tiny_backbone, embedding_dim=8, tasks=("discriminative", "dance"),
+        queue_size=24,
+    )  # fmt: skip
+    model.compile("adam")
+    x, targets = batch()
+    views = {"image": x, "image2": x}
+    model.train_on_batch(views, targets)
+    before = weights_of(model)
+    model.test_on_batch(views, targets)
+    assert same(before, weights_of(model))
+
+
+def test_alternating_learners_are_evaluated_merged(
+    tiny_backbone, caplog
+) -> None:
+    model = methods.divide_and_conquer(
+        tiny_backbone, embedding_dim=4, num_learners=2, loss="triplet"
+    )
+    model.compile("adam")
+    x, targets = batch()
+    found = model.test_on_batch(x, targets["label"], return_dict=True)
+    expected = model.objective.loss(targets["label"], model(x))
+    assert found["loss"] == pytest.approx(float(expected), rel=1e-5)
+    assert not told(caplog)
+
+
+def test_validation_does_not_change_the_training() -> None:
+    def trained(**kwargs) -> list[np.ndarray]:
+        keras.utils.set_random_seed(3)
+        model = small({"name": "margin", "seed": 1})
+        model.fit(vectors(), LABELS, epochs=2, verbose=0, **kwargs)
+        return weights_of(model)[:-8]
+
+    data = (vectors(2), LABELS)
+    assert same(trained(), trained(validation_data=data))
+
+
+def test_validation_is_logged() -> None:
+    model = small()
+    history = model.fit(
+        vectors(), LABELS[:, None], batch_size=12, epochs=2, verbose=0,
+        validation_data=(vectors(1), LABELS[:, None]),
+    ).history  # fmt: skip
+    names = {"loss", "metric", "val_loss", "val_metric"}
+    assert set(history) == names and len(history["val_loss"]) == 2
+    data = model.evaluate(vectors(1), LABELS, batch_size=12, verbose=0)
+    assert history["val_loss"][-1] == pytest.approx(data[0], rel=1e-5)
+
+
+def test_validation_split_keeps_the_last_rows_out() -> None:
+    model = small({"name": "proxy_nca", "num_classes": 6})
+    history = model.fit(
+        vectors(), LABELS, validation_split=0.5, epochs=1, verbose=0
+    ).history
+    last = model.evaluate(vectors()[24:], LABELS[24:], verbose=0)
+    assert history["val_loss"][0] == pytest.approx(last[0], rel=1e-5)
+
+
+def test_validation_split_needs_arrays() -> None:
+    data = tf.data.Dataset.from_tensors((vectors(), LABELS))
+    with pytest.raises(ValueError, match="is for arrays.*validation_data"):
+        small().fit(data, validation_split=0.2)
+
+
+def test_there_is_no_loss_for_a_class_without_a_proxy() -> None:
+    model = small({"name": "proxy_nca", "num_classes": 6})
+    held_out = (vectors(), LABELS + 6)
+    message = r"label 6\. A class that was not trained.*RetrievalEvaluation"
+    with pytest.raises(ValueError, match=message):
+        model.fit(vectors(), LABELS, validation_data=held_out, verbose=0)
+    data = tf.data.Dataset.from_tensors(held_out)
+    with pytest.raises(ValueError, match=message):
+        model.evaluate(data, verbose=0)
+
+
+# Metrics and weights.
+
+
+def spread(labels, embeddings):
+    """Mean distance to the mean embedding."""
+    away = embeddings - keras.ops.mean(embeddings, axis=0)
+    return keras.ops.sqrt(keras.ops.sum(away**2, axis=1))
+
+
+@graph_and_xla
+def test_metrics_take_labels_and_embeddings(jit) -> None:
+    model = small(jit=jit, metrics=[spread])
+    x = vectors()
+    data = tf.data.Dataset.from_tensors((x, {"label": LABELS}))
+    expected = float(keras.ops.mean(spread(LABELS, model(x))))
+    history = model.fit(data, epochs=1, verbose=0, validation_data=data).history
+    assert history["spread"][0] == pytest.approx(expected, rel=1e-4)
+    assert "val_spread" in history
+    assert model.metrics_names[:2] == ["loss", "metric"]
+
+
+def test_metrics_by_name_are_refused() -> None:
+    with pytest.raises(ValueError, match="'accuracy'.*labels, embeddings"):
+        small(metrics=["accuracy"])
+
+
+@pytest.mark.parametrize("kind", ["arrays", "dataset", "dict", "generator"])
+def test_class_weights(kind) -> None:
+    model = small("contrastive")
+    model.compile(keras.optimizers.SGD(0.0))
+    x, label = vectors(), LABELS
+    weights = {0: 3.0, 4: 0.0}
+    by_example = np.array([weights.get(c, 1.0) for c in label], "float32")
+    data = {
+        "arrays": x,
+        "dataset": tf.data.Dataset.from_tensors((x, label)),
+        "dict": tf.data.Dataset.from_tensors((x, {"label": label})),
+        "generator": (pair for pair in [(x, label)] * 3),
+    }[kind]
+    kwargs = {
+        "arrays": {"batch_size": 48, "shuffle": False},
+        "generator": {"steps_per_epoch": 1, "shuffle": False},
+    }.get(kind, {})
+    y = label if kind == "arrays" else None
+    found = model.fit(data, y, class_weight=weights, verbose=0, **kwargs)
+    values = model.objective.loss.per_example(label, model(x))
+    expected = float(np.mean(np.array(values) * by_example))
+    assert found.history["loss"][0] == pytest.approx(expected, rel=1e-4)
+    given = (x, label, by_example)
+    with pytest.raises(ValueError, match="exclude each other"):
+        model.train_on_batch(*given, class_weight=weights)
+
+
+def test_sample_weights_go_with_their_rows() -> None:
+    model = small("contrastive")
+    model.compile(keras.optimizers.SGD(0.0))
+    history = model.fit(
+        vectors(), LABELS, batch_size=48, verbose=0,
+        sample_weight=(LABELS > 2).astype("float32"),
+    ).history  # fmt: skip
+    values = np.array(
+        model.objective.loss.per_example(LABELS, model(vectors()))
+    )
+    expected = (values * (LABELS > 2)).mean()
+    assert history["loss"][0] == pytest.approx(expected, rel=1e-4)
+
+
+# Arrays.
+
+
+class Seen(keras.metrics.Metric):
+    """Labels of the batches."""
+
+    batches: list[list[int]] = []
+
+    def update_state(self, labels, embeddings, sample_weight=None):
+        self.batches.append(np.array(labels).tolist())
+
+    def result(self):
+        return 0.0
+
+
+def labels_seen(x, y, **kwargs) -> list[list[int]]:
+    model = small()
+    Seen.batches = []
+    model.compile("adam", metrics=[Seen()], run_eagerly=True)
+    model.fit(x, y, verbose=0, **kwargs)
+    return Seen.batches
+
+
+def test_arrays_come_in_balanced_batches(caplog) -> None:
+    seen = labels_seen(vectors(), LABELS, batch_size=16, epochs=2)
+    assert len(seen) == 6
+    for labels in seen:
+        _, counts = np.unique(labels, return_counts=True)
+        assert counts.tolist() == [4, 4, 4, 4]
+    (message,) = told(caplog)
+    assert "balanced=False" in message
+
+
+@pytest.mark.parametrize("how", [{"balanced": False}, {"shuffle": False}])
+def test_arrays_may_come_as_they_are(how, caplog) -> None:
+    seen = labels_seen(vectors(), LABELS, batch_size=20, **how)
+    assert [len(labels) for labels in seen] == [20, 20, 8]
+    assert sorted(np.concatenate(seen)) == sorted(LABELS)
+    assert not told(caplog)
+
+
+def test_epochs_of_arrays_go_on_in_the_next_fit() -> None:
+    def run(*epochs: int) -> list[list[int]]:
+        keras.utils.set_random_seed(0)
+        model = small()
+        Seen.batches = []
+        model.compile("adam", metrics=[Seen()], run_eagerly=True)
+        for count in epochs:
+            keras.utils.set_random_seed(1)
+            model.fit(vectors(), LABELS, 12, epochs=count, verbose=0)
+        return Seen.batches
+
+    assert run(2) == run(1, 1)
+
+
+def test_strings_are_numbered_and_named() -> None:
+    names = np.array(["ant", "bee", "cat", "dog", "emu", "fox"])
+    model = small({"name": "proxy_nca", "num_classes": 6})
+    model.fit(vectors(), names[LABELS], verbose=0)
+    assert dict(model.label_names) == dict(enumerate(names.tolist()))
+    # A class keeps its number where only some are there.
+    some = model.evaluate(vectors()[24:], names[LABELS[24:]], verbose=0)
+    assert some == model.evaluate(vectors()[24:], LABELS[24:], verbose=0)
+
+
+# Copies.
+
+
+@pytest.mark.slow
+def test_a_copy_embeds_alike(tiny_backbone) -> None:
+    model = methods.baseline(tiny_backbone, embedding_dim=4)
+    model.compile("adam")
+    x, targets = batch()
+    model.train_on_batch(x, targets)
+    cloned = keras.models.clone_model(model)
+    cloned.set_weights(model.get_weights())
+    copies = (cloned, copy.deepcopy(model), pickle.loads(pickle.dumps(model)))
+    for other in copies:
+        assert isinstance(other, MetricModel)
+        np.testing.assert_array_equal(other(x), model(x))
+        other.compile("adam")
+        other.train_on_batch(x, targets)
+
+
+def test_a_loaded_model_draws_on(tmp_path) -> None:
+    model = small({"name": "margin", "seed": 1})
+    model.train_on_batch(vectors(), LABELS)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    for x in (model, loaded):
+        for _ in range(2):
+            x.train_on_batch(vectors(), LABELS)
+    assert same(model.get_weights(), loaded.get_weights())
+
+
+# Epochs.
+
+
+class Interrupt(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 2:
+            raise KeyboardInterrupt
+
+
+class Plans(ClassBalanced):
+    """Remembers which epochs it planned."""
+
+    planned: list[int] = []
+
+    def plan(self, epoch):
+        self.planned.append(epoch)
+        return super().plan(epoch)
+
+
+@pytest.mark.slow
+def test_a_restored_training_goes_on(tmp_path) -> None:
+    def fit(*callbacks) -> MetricModel:
+        keras.utils.set_random_seed(0)
+        images = blobs()
+        sampler = Plans(images.labels, batch_size=12, steps_per_epoch=2)
+        model = methods.baseline(
+            backbones.small_convnet((16, 16, 1), filters=(4, 8)),
+            embedding_dim=4, loss={"name": "margin", "seed": 1},
+        )  # fmt: skip
+        model.compile("adam")
+        data = pipeline(images, sampler, size=16)
+        model.fit(data, epochs=4, verbose=0, callbacks=list(callbacks))
+        return model
+
+    whole = fit()
+    Plans.planned = []
+    backup = [keras.callbacks.BackupAndRestore(str(tmp_path)) for _ in range(2)]
+    with pytest.raises(KeyboardInterrupt):
+        fit(backup[0], Interrupt())
+    resumed = fit(backup[1])
+    assert Plans.planned == [0, 1, 2, 3]
+    assert same(whole.get_weights(), resumed.get_weights())
+
+
+@pytest.mark.parametrize("prefetched", [False, True])
+def test_a_plan_has_its_own_steps(images, tiny_backbone, prefetched) -> None:
+    model = methods.baseline(tiny_backbone, embedding_dim=4)
+    model.compile("adam")
+    sampler = ClassBalanced(images.labels, batch_size=12)
+    data = pipeline(images, sampler, size=16)
+    if prefetched:
+        data = data.map(lambda x, y: (x, y)).prefetch(2)
+    with pytest.raises(
+        ValueError, match=r"ClassBalanced\(…, steps_per_epoch=3"
+    ):
+        model.fit(data, steps_per_epoch=3)
+    assert sampler.epoch == 0

@@ -1,0 +1,252 @@
+"""What would train on nonsense says so, compiled or not."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_dml import losses, methods
+from tests.conftest import graph_and_xla
+from tests.model.test_keras_contract import LABELS, small, told, vectors
+
+ONE_HOT = np.eye(6, dtype="int32")[LABELS]
+PROXIES = {"name": "proxy_nca", "num_classes": 6}
+
+
+def dataset(x, y, batch_size: int = 12) -> tf.data.Dataset:
+    rows = np.random.default_rng(0).permutation(len(x))
+    data = tf.data.Dataset.from_tensor_slices((x[rows], y[rows]))
+    return data.batch(batch_size, drop_remainder=True)
+
+
+class Batches(keras.utils.PyDataset):
+    """Batches of a dataset, one after the other."""
+
+    def __init__(self, data) -> None:
+        super().__init__()
+        self.batches = [(np.array(x), np.array(y)) for x, y in data]
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, index):
+        return self.batches[index]
+
+
+FEEDS = {
+    "dataset": lambda x, y: {"x": dataset(x, y)},
+    "dict": lambda x, y: {
+        "x": dataset(x, y).map(lambda x, y: (x, {"label": y}))
+    },
+    "generator": lambda x, y: {
+        "x": (pair for pair in dataset(x, y).as_numpy_iterator()),
+        "steps_per_epoch": 2,
+        "shuffle": False,
+    },
+    "PyDataset": lambda x, y: {"x": Batches(dataset(x, y))},
+    "arrays": lambda x, y: {"x": x, "y": y, "batch_size": 12},
+    "plain arrays": lambda x, y: {"x": x, "y": y, "balanced": False},
+}
+
+
+def messages(caplog) -> list[str]:
+    return [x for x in told(caplog) if "fit makes class-balanced" not in x]
+
+
+@pytest.mark.parametrize("feed", FEEDS)
+@pytest.mark.parametrize(
+    ("loss", "labels", "message"),
+    [
+        ("triplet", ONE_HOT, r"\(48|\(12, 6\)|\(None, 6\).*argmax"),
+        ("triplet", ONE_HOT.astype("float32"), "float32.*argmax"),
+        ("triplet", LABELS.astype("float32"), "must be integers.*astype"),
+        (PROXIES, LABELS + 1, r"num_classes=6 and a label 6\. Number the"),
+        (PROXIES, LABELS - 1, r"num_classes=6 and a label -1"),
+    ],
+    ids=["one-hot", "float one-hot", "float", "1..C", "-1..C-1"],
+)
+def test_fit_refuses_labels(feed, loss, labels, message) -> None:
+    model = small(loss)
+    before = model.get_weights()
+    with pytest.raises(ValueError, match=message):
+        model.fit(**FEEDS[feed](vectors(), labels), verbose=0)
+    after = model.get_weights()
+    if feed in ("dataset", "dict", "arrays", "plain arrays"):
+        is_first = labels is not LABELS + 1
+        assert is_first or all(map(np.array_equal, before, after))
+
+
+@graph_and_xla
+@pytest.mark.parametrize("feed", ["dataset", "generator", "PyDataset"])
+def test_one_hot_labels_of_as_many_classes_as_examples(feed, jit) -> None:
+    """Once they were taken for relations, with a loss of 0."""
+    x, labels = np.tile(vectors()[::8], (2, 1)), np.eye(6, dtype="int64")
+    labels = np.concatenate([labels[[0, 1, 1, 2, 2, 3]]] * 2)
+    batches = tf.data.Dataset.from_tensor_slices((x, labels)).batch(
+        6, drop_remainder=True
+    )
+    data = {
+        "dataset": lambda: batches,
+        "generator": lambda: (pair for pair in batches.as_numpy_iterator()),
+        "PyDataset": lambda: Batches(batches),
+    }[feed]()
+    model = small(jit=jit)
+    with pytest.raises(ValueError, match="one-hot labels.*argmax"):
+        model.fit(data, shuffle=False, verbose=0)
+    with pytest.raises(ValueError, match="one-hot.*argmax"):
+        model.train_on_batch(x[:6], labels[:6])
+
+
+@graph_and_xla
+def test_labels_out_of_range_are_found_in_a_later_batch(jit) -> None:
+    model = small(PROXIES, jit=jit)
+    labels = np.r_[LABELS[:36], LABELS[36:] + 2]
+    data = tf.data.Dataset.from_tensor_slices((vectors(), labels)).batch(12)
+    with pytest.raises(ValueError, match="num_classes=6 and a label 6"):
+        model.fit(data, verbose=0)
+    assert all(np.isfinite(w).all() for w in model.get_weights())
+
+
+def test_labels_of_another_length() -> None:
+    given = vectors(), LABELS[:40]
+    data = tf.data.Dataset.from_tensors(given)
+    with pytest.raises(ValueError, match="40 labels, 48 embeddings"):
+        small().fit(data, verbose=0)
+    data = tf.data.Dataset.from_generator(
+        lambda: [given],
+        output_signature=(
+            tf.TensorSpec((None, 5)),
+            tf.TensorSpec((None,), tf.int64),
+        ),
+    )
+    with pytest.raises(ValueError, match="48 examples, 40 labels"):
+        small().fit(data, verbose=0)
+    with pytest.raises(ValueError, match="48 examples, 40 labels"):
+        small().train_on_batch(*given)
+
+
+@pytest.mark.parametrize("spec", [False, True])
+def test_data_that_are_not_batched(spec) -> None:
+    data = tf.data.Dataset.from_tensor_slices((vectors(), LABELS))
+    given = data if spec else (pair for pair in data.as_numpy_iterator())
+    with pytest.raises(ValueError, match=r"takes batches.*\.batch\(64\)"):
+        small().fit(given, shuffle=False, verbose=0)
+
+
+def test_data_without_labels() -> None:
+    data = tf.data.Dataset.from_tensor_slices(vectors()).batch(12)
+    with pytest.raises(ValueError, match="must have labels.*none"):
+        small().fit(data, verbose=0)
+    data = data.map(lambda x: (x, {"class": tf.zeros(12, tf.int64)}))
+    with pytest.raises(ValueError, match=r"must have labels.*\['class'\]"):
+        small().fit(data, verbose=0)
+
+
+def test_strings_in_batches() -> None:
+    data = dataset(vectors(), LABELS.astype(str))
+    for given in (data, Batches(data)):
+        with pytest.raises(ValueError, match="strings.*return_inverse"):
+            small().fit(given, shuffle=False, verbose=0)
+
+
+@graph_and_xla
+def test_batches_without_positives_are_told_once(jit, caplog) -> None:
+    model = small(jit=jit)
+    data = tf.data.Dataset.from_tensor_slices((vectors(), np.arange(48)))
+    model.fit(data.batch(12), epochs=2, verbose=0)
+    (message,) = messages(caplog)
+    assert "no positive pair" in message and "ClassBalanced" in message
+
+
+def test_batches_of_one_class_are_told(caplog) -> None:
+    data = tf.data.Dataset.from_tensor_slices((vectors(), LABELS)).batch(8)
+    small().fit(data, verbose=0)
+    (message,) = messages(caplog)
+    assert "single class" in message
+
+
+@pytest.mark.parametrize("loss", [PROXIES, "triplet"])
+def test_good_batches_are_not_talked_about(loss, caplog) -> None:
+    small(loss).fit(dataset(vectors(), LABELS), epochs=2, verbose=0)
+    assert not messages(caplog)
+
+
+def test_proxies_need_no_positives(caplog) -> None:
+    model = small({"name": "proxy_nca", "num_classes": 48})
+    model.fit(vectors(), np.arange(48), verbose=0)
+    assert not messages(caplog)
+
+
+def test_random_batches_of_many_classes_are_told(caplog) -> None:
+    labels = np.repeat(np.arange(24), 2)
+    small().fit(vectors(), labels, batch_size=4, balanced=False, verbose=0)
+    (message,) = messages(caplog)
+    assert "0.13 positive pairs" in message and "balanced=False" in message
+
+
+@pytest.mark.parametrize("feed", ["dataset", "arrays", "PyDataset"])
+@pytest.mark.parametrize("scale", [1, 255])
+def test_pixels_in_0_to_1_are_told_once(feed, scale, tiny_backbone, caplog):
+    model = methods.baseline(tiny_backbone, embedding_dim=4, loss="triplet")
+    model.compile("adam")
+    x = np.random.default_rng(0).uniform(0, scale, (48, 16, 16, 1))
+    given = FEEDS[feed](x.astype("float32"), LABELS)
+    model.fit(**given, epochs=2, verbose=0)
+    found = messages(caplog)
+    if scale == 1:
+        assert len(found) == 1 and "Pass pixels in 0 to 255" in found[0]
+    else:
+        assert not found
+
+
+def test_models_that_do_not_rescale_take_any_pixels(caplog) -> None:
+    inputs = keras.Input((8, 8, 1))
+    backbone = keras.Model(inputs, keras.layers.Flatten()(inputs))
+    model = methods.baseline(backbone, embedding_dim=4, loss="triplet")
+    model.compile("adam")
+    x = np.random.default_rng(0).uniform(0, 1, (48, 8, 8, 1))
+    model.fit(x.astype("float32"), LABELS, verbose=0)
+    assert not messages(caplog)
+
+
+def test_a_pattern_that_matches_nothing(tiny_backbone) -> None:
+    model = methods.baseline(
+        tiny_backbone, embedding_dim=4, rate_multipliers={"backbnoe/": 0.1}
+    )
+    with pytest.raises(ValueError, match="'backbnoe/'.*mean 'backbone'"):
+        model.compile("adam")
+
+
+# In plain Keras models, which know nothing of this package.
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (ONE_HOT, "one-hot|argmax"),
+        (ONE_HOT.astype("float32"), "argmax"),
+        (LABELS.astype("float32"), "must be integers"),
+    ],
+)
+def test_a_plain_model_refuses_labels(labels, message) -> None:
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
+    model.compile("adam", loss=losses.TripletLoss())
+    with pytest.raises(ValueError, match=message):
+        model.fit(vectors(), labels, verbose=0)
+    batches = tf.data.Dataset.from_tensor_slices((vectors(), labels)).batch(6)
+    with pytest.raises(ValueError, match=message):
+        model.fit(batches, shuffle=False, verbose=0)
+
+
+@graph_and_xla
+def test_a_plain_model_has_no_loss_of_one_hot_labels(jit) -> None:
+    """Of as many classes as examples: a graph sees their values only."""
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
+    model.compile("adam", loss=losses.TripletLoss(), jit_compile=jit)
+    labels = np.eye(6, dtype="int32")[[0, 1, 1, 2, 2, 3]]
+    data = tf.data.Dataset.from_tensors((vectors()[:6], labels))
+    history = model.fit(data, shuffle=False, verbose=0).history
+    assert np.isnan(history["loss"][0])
+    model.compile("adam", loss=losses.TripletLoss(), run_eagerly=True)
+    with pytest.raises(ValueError, match="one-hot.*argmax"):
+        model.fit(data, shuffle=False, verbose=0)
