@@ -11,7 +11,14 @@ import numpy.typing as npt
 
 from keras_dml.data import View
 from keras_dml.export import parity
-from keras_dml.export.gallery import as_gallery
+from keras_dml.export.arrays import (
+    ONLY,
+    ServedArrays,
+    check_embeds,
+    compare_arrays,
+    write_arrays,
+)
+from keras_dml.export.gallery import Gallery, as_gallery
 from keras_dml.export.portable import SUFFIXES, write_portable
 from keras_dml.export.requests import (
     generated_batches,
@@ -20,6 +27,11 @@ from keras_dml.export.requests import (
 )
 from keras_dml.export.signatures import Served, write_saved_model
 from keras_dml.export.versions import new_version, version_folder
+from keras_dml.model.generated import (
+    generated_inputs,
+    input_specs,
+    takes_images,
+)
 from keras_dml.utils.arguments import check_choice, check_count
 
 FORMATS = ("saved_model", *SUFFIXES)
@@ -60,6 +72,10 @@ def export_model(
 
     It comes with requests that warm a server up.
 
+    A model that takes no images is served what it takes: its signatures
+    "serving_default" and, with a gallery, "lookup" have its inputs by their
+    names, or one called `inputs`; there is no "encoded", and no status.
+
     ONNX and LiteRT files hold the model alone: from views, (B, H, W, C)
     float32 of the model's size, pixels in 0 to 255, named `images`, to
     `embedding`. Neither holds anything of training.
@@ -69,16 +85,17 @@ def export_model(
     fails or is killed before leaves the target as it was.
 
     Args:
-        model: A `MetricModel`, or any Keras model from one batch of gray
-            or RGB images, (B, H, W, C), pixels in 0 to 255, to embeddings
-            (B, D), which are exported as the model gives them.
+        model: A `MetricModel`, or any Keras model to embeddings, (B, D),
+            which are exported as the model gives them: from one batch of gray
+            or RGB images, (B, H, W, C), pixels in 0 to 255; or from other
+            arrays, or a dict of them.
         path: `saved_models/NAME/VERSION`, the version an integer, or
             `saved_models/NAME`, in which the next free version is used; a
             version that exists is never replaced. A file that ends in
             .onnx or .tflite for the other formats.
         format: "saved_model", "onnx" or "litert".
-        gallery: A `Gallery`, an `ImageSet`, or anything with `embeddings`,
-            (N, D), `labels` and perhaps `ids` and `threshold`.
+        gallery: A `Gallery`, an `ImageSet` or `ArraySet`, or anything with
+            `embeddings`, (N, D), `labels` and perhaps `ids` and `threshold`.
         k: Neighbors for each image, at most N.
         threshold: Cosine from which on a neighbor is above the threshold;
             by default that of the gallery, if it has one, or else all are.
@@ -102,38 +119,32 @@ def export_model(
             full.
         RuntimeError: If the export and the model differ.
     """
-    view = View.of(model)
-    _check_output(model)
     check_choice("export", "format", format, FORMATS)
     check_choice("export", "input_dtype", input_dtype, PIXEL_DTYPES)
+    _check_options(format, gallery, overwrite)
+    if not takes_images(model):
+        if check or input_dtype != "float32":
+            raise ValueError(
+                "`check` and `input_dtype` of export are for models of "
+                f"images. Received: {model!r}, which takes none. Leave them "
+                "out."
+            )
+        return _export_arrays(
+            model, path, format, gallery, k, threshold, overwrite, tolerance
+        )
+    view = View.of(model)
+    _check_output(model)
     batches = [*generated_batches(view), *given_batches(check, view)]
     if format != "saved_model":
-        if gallery is not None:
-            raise ValueError(
-                "`gallery` of export is for format='saved_model': there is "
-                "no search in the other formats. Received: "
-                f"format={format!r} and gallery of type "
-                f"{type(gallery).__name__}."
-            )
+        shape = (None, *view.size, view.channels)
+        spec = keras.KerasTensor(shape, "float32", name="images")
+        seen = (view.apply(batch).numpy() for batch in batches)
         return write_portable(
-            model, view, format, Path(path), overwrite, batches, tolerance
-        )
-    if overwrite:
-        raise ValueError(
-            "`overwrite` of export is for files of the formats "
-            f"{', '.join(SUFFIXES)}: a version is never replaced. Received: "
-            "overwrite=True, format='saved_model'. Use "
-            "path=saved_models/NAME for the next free version."
+            model, spec, format, Path(path), overwrite, seen, tolerance
         )
     if gallery is not None:
         gallery = as_gallery(model, gallery, threshold)
-        check_count("export", "k", k)
-        if k > len(gallery):
-            raise ValueError(
-                "`k` of export must not exceed the size of the gallery. "
-                f"Received: k={k}, {len(gallery)} embeddings. Use "
-                f"k={len(gallery)} or fewer."
-            )
+        _check_k(k, gallery)
     served = Served(model, view, input_dtype, gallery, k)
     target = version_folder(Path(path))
     with new_version(target) as new:
@@ -141,6 +152,73 @@ def export_model(
         write_warmup(served, new, target.absolute().parent.name, batches[:2])
         parity.compare(served, new, batches, tolerance)
     return target
+
+
+def _export_arrays(
+    model: keras.Model,
+    path: str | os.PathLike[str],
+    format: str,
+    gallery: Any,
+    k: int,
+    threshold: float | None,
+    overwrite: bool,
+    tolerance: float,
+) -> Path:
+    """Exports a model that takes no images."""
+    dim = check_embeds(model)
+    if format != "saved_model":
+        spec = _only_numbers(model, format)
+        samples = (generated_inputs(model),)
+        return write_portable(
+            model, spec, format, Path(path), overwrite, samples, tolerance
+        )
+    if gallery is not None:
+        gallery = as_gallery(model, gallery, threshold, dim)
+        _check_k(k, gallery)
+    served = ServedArrays(model, gallery, k)
+    target = version_folder(Path(path))
+    with new_version(target) as new:
+        write_arrays(served, new, target.absolute().parent.name)
+        compare_arrays(served, new, tolerance)
+    return target
+
+
+def _only_numbers(model: keras.Model, format: str) -> keras.KerasTensor:
+    """The only input of a model, which must be numbers."""
+    spec = input_specs(model)
+    if not isinstance(spec, keras.KerasTensor) or spec.dtype == "string":
+        raise ValueError(
+            f"`model` of export must have one input of numbers for format="
+            f"{format!r}. Received: {spec}. Use format='saved_model'."
+        )
+    return keras.KerasTensor(spec.shape, spec.dtype, name=ONLY)
+
+
+def _check_options(format: str, gallery: Any, overwrite: bool) -> None:
+    if format != "saved_model" and gallery is not None:
+        raise ValueError(
+            "`gallery` of export is for format='saved_model': there is "
+            "no search in the other formats. Received: "
+            f"format={format!r} and gallery of type "
+            f"{type(gallery).__name__}."
+        )
+    if format == "saved_model" and overwrite:
+        raise ValueError(
+            "`overwrite` of export is for files of the formats "
+            f"{', '.join(SUFFIXES)}: a version is never replaced. Received: "
+            "overwrite=True, format='saved_model'. Use "
+            "path=saved_models/NAME for the next free version."
+        )
+
+
+def _check_k(k: int, gallery: Gallery) -> None:
+    check_count("export", "k", k)
+    if k > len(gallery):
+        raise ValueError(
+            "`k` of export must not exceed the size of the gallery. "
+            f"Received: k={k}, {len(gallery)} embeddings. Use "
+            f"k={len(gallery)} or fewer."
+        )
 
 
 def _check_output(model: keras.Model) -> None:

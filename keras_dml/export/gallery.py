@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
-from keras_dml.data import ImageSet
+from keras_dml.data import Examples
 from keras_dml.evaluation import embed
 from keras_dml.utils.arrays import as_embeddings
 from keras_dml.utils.types import FloatArray
@@ -63,17 +63,17 @@ class Gallery:
     def of(
         cls,
         model: keras.Model,
-        images: ImageSet,
+        images: Examples,
         threshold: float | None = None,
     ) -> "Gallery":
-        """The images of a set, embedded in their test view.
+        """The examples of a set, embedded; images in their test view.
 
         Labels are class names if the set names all of its classes, and
         its integers otherwise. Ids are the rows.
 
         Args:
             model: The model that is to be exported.
-            images: N images.
+            images: N examples with labels.
             threshold: As for `Gallery`.
         """
         labels: npt.ArrayLike = images.known_labels
@@ -85,19 +85,24 @@ class Gallery:
 
 
 def as_gallery(
-    model: keras.Model, value: Any, threshold: float | None = None
+    model: keras.Model,
+    value: Any,
+    threshold: float | None = None,
+    dim: int | None = None,
 ) -> Gallery:
     """What `gallery` of `export_model` may be, as a `Gallery`.
+
+    The length of the model's embeddings is `dim`, if that is known.
 
     Raises:
         ValueError: If it is something else, or does not fit the model.
     """
-    if isinstance(value, ImageSet):
+    if isinstance(value, Examples):
         return Gallery.of(model, value, threshold)
     if not isinstance(value, Gallery):
         if not (hasattr(value, "embeddings") and hasattr(value, "labels")):
             raise ValueError(
-                "`gallery` of export must be an ImageSet or have "
+                "`gallery` of export must be a set of examples or have "
                 "`embeddings` and `labels`. Received: gallery of type "
                 f"{type(value).__name__}. Use Gallery(embeddings, labels)."
             )
@@ -119,7 +124,11 @@ def as_gallery(
             getattr(own, "value", own),
         )
     given = value.embeddings.shape[1]
-    wanted = model.compute_output_shape(model.input_shape)[-1]
+    wanted = (
+        model.compute_output_shape(model.input_shape)[-1]
+        if dim is None
+        else dim
+    )
     if given != wanted:
         raise ValueError(
             "`gallery` of export must hold embeddings of the model. "

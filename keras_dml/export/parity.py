@@ -37,7 +37,7 @@ def compare(
                 if name == LOOKUP and served.gallery is not None:
                     given = outputs["scores"].numpy()
                     rows = served.gallery.embeddings
-                    expected = _highest_cosines(expected, rows, served.k)
+                    expected = highest_cosines(expected, rows, served.k)
                 else:
                     given = outputs["embedding"].numpy()
                 check_difference(
@@ -60,7 +60,7 @@ def check_difference(
         )
 
 
-def _highest_cosines(
+def highest_cosines(
     queries: FloatArray, gallery: FloatArray, k: int
 ) -> FloatArray:
     """The k highest cosines to the gallery, highest first, (B, k)."""

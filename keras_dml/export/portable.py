@@ -1,13 +1,11 @@
 """Models for ONNX Runtime and LiteRT, through Keras' own export."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import keras
 
-from keras_dml.data import View
 from keras_dml.export.parity import check_difference
-from keras_dml.export.requests import Batch
 from keras_dml.export.signatures import embed
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.utils.arguments import import_extra
@@ -35,25 +33,27 @@ def free_file(path: Path, suffix: str, overwrite: bool) -> Path:
 
 def write_portable(
     model: keras.Model,
-    view: View,
+    spec: keras.KerasTensor,
     file_format: str,
     path: Path,
     overwrite: bool,
-    batches: list[Batch],
+    samples: Iterable[FloatArray],
     tolerance: float,
 ) -> Path:
-    """Writes what `export_model` describes as "onnx" and "litert"."""
+    """Writes what `export_model` describes as "onnx" and "litert".
+
+    The model's input is like `spec`, has its name, and is tried on samples.
+    """
     target = free_file(path, SUFFIXES[file_format], overwrite)
-    load = _loader(file_format)
-    exported = _inference_model(model, view)
-    images = keras.InputSpec("float32", exported.input_shape, name="images")
+    load = _loader(file_format, spec.name)
+    exported = _inference_model(model, spec)
+    signature = keras.InputSpec(spec.dtype, spec.shape, name=spec.name)
     with atomic_file(target) as new:
         exported.export(
-            new, format=file_format, verbose=False, input_signature=[images]
+            new, format=file_format, verbose=False, input_signature=[signature]
         )
         run = load(new)
-        for batch in batches:
-            seen = view.apply(batch).numpy()
+        for seen in samples:
             # Both as a batch and one at a time: the size is not fixed.
             for part in (seen, seen[:1]):
                 difference = run(part) - embed(model, part).numpy()
@@ -61,12 +61,14 @@ def write_portable(
     return target
 
 
-def _inference_model(model: keras.Model, view: View) -> keras.Model:
-    """A functional model from views to {"embedding": (B, D)}, float32.
+def _inference_model(
+    model: keras.Model, spec: keras.KerasTensor
+) -> keras.Model:
+    """A functional model from its input to {"embedding": (B, D)}, float32.
 
     It has the layers that an embedding needs, and no objective.
     """
-    seen = keras.Input((*view.size, view.channels), name="images")
+    seen = keras.Input(batch_shape=spec.shape, dtype=spec.dtype, name=spec.name)
     if isinstance(model, MetricModel):
         embedding = model.outputs_of(seen)["embedding"]
     else:
@@ -78,7 +80,7 @@ def _inference_model(model: keras.Model, view: View) -> keras.Model:
 Run = Callable[[FloatArray], FloatArray]
 
 
-def _loader(file_format: str) -> Callable[[Path], Run]:
+def _loader(file_format: str, name: str) -> Callable[[Path], Run]:
     """What makes a function of a file of this format."""
     owner = f"format={file_format!r} of export"
     if file_format == "onnx":
@@ -90,13 +92,13 @@ def _loader(file_format: str) -> Callable[[Path], Run]:
             session = onnxruntime.InferenceSession(
                 path, providers=["CPUExecutionProvider"]
             )
-            return lambda seen: session.run(["embedding"], {"images": seen})[0]
+            return lambda seen: session.run(["embedding"], {name: seen})[0]
 
         return load_onnx
     litert = import_extra(owner, "ai_edge_litert.interpreter", "litert")
 
     def load_litert(path: Path) -> Run:
         run = litert.Interpreter(str(path)).get_signature_runner()
-        return lambda seen: run(images=seen)["embedding"]
+        return lambda seen: run(**{name: seen})["embedding"]
 
     return load_litert

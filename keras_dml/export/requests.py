@@ -7,8 +7,9 @@ three fields that are needed are encoded here; their numbers are those of
 tensorflow_serving/apis/{prediction_log,predict,model}.proto.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ import tensorflow as tf
 
 from keras_dml.data import View
 from keras_dml.export.signatures import PIXELS, Served
-from keras_dml.utils.types import Tensor
+from keras_dml.utils.types import Tensor, Tensors
 
 WARMUP = Path("assets.extra", "tf_serving_warmup_requests")
 
@@ -71,23 +72,40 @@ def write_warmup(
     served: Served, folder: Path, name: str, batches: list[Batch]
 ) -> None:
     """Writes requests for all signatures of a model into its export."""
+    logged = [
+        (signature, {"images": images})
+        for signature in served.signatures
+        for images, _ in requests(served, signature, batches)
+    ]
+    write_logs(folder, name, logged)
+
+
+def write_logs(
+    folder: Path, name: str, logged: Iterable[tuple[str, Tensors]]
+) -> None:
+    """Writes requests, a signature and its inputs by name, into an export."""
     path = folder / WARMUP
     path.parent.mkdir()
     try:
         with tf.io.TFRecordWriter(str(path)) as writer:
-            for signature in served.signatures:
-                for images, _ in requests(served, signature, batches):
-                    writer.write(prediction_log(name, signature, images))
+            for signature, inputs in logged:
+                writer.write(prediction_log(name, signature, inputs))
     except tf.errors.OpError as error:
         raise OSError(f"The export cannot be written: {error}") from error
 
 
-def prediction_log(name: str, signature: str, images: Tensor) -> bytes:
-    """A `PredictionLog` of one `PredictRequest`."""
-    tensor = tf.make_tensor_proto(images).SerializeToString()
-    spec = _field(1, name.encode()) + _field(3, signature.encode())
-    entry = _field(1, b"images") + _field(2, tensor)
-    request = _field(1, spec) + _field(2, entry)
+def prediction_log(name: str, signature: str, inputs: Any) -> bytes:
+    """A `PredictionLog` of one `PredictRequest`.
+
+    A tensor alone is the input "images".
+    """
+    named = inputs if isinstance(inputs, dict) else {"images": inputs}
+    request = _field(
+        1, _field(1, name.encode()) + _field(3, signature.encode())
+    )
+    for key, value in named.items():
+        tensor = tf.make_tensor_proto(value).SerializeToString()
+        request += _field(2, _field(1, key.encode()) + _field(2, tensor))
     predict_log = _field(1, request)
     return _field(6, predict_log)
 

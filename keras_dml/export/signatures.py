@@ -71,7 +71,7 @@ def write_saved_model(served: Served, folder: Path) -> None:
     archive.add_endpoint(PIXELS, serve_pixels, specs)
     archive.add_endpoint(ENCODED, serve_encoded, [files])
     if served.gallery is not None:
-        find = _Lookup(served.gallery, served.k)
+        find = Lookup(served.gallery, served.k)
         archive.add_endpoint(
             LOOKUP, lambda images: find(*embed_files(images)), [files]
         )
@@ -113,7 +113,9 @@ def _pad_empty(x: Tensor, amounts: tuple[int, ...]) -> Tensor:
     return tf.ensure_shape(padded, x.shape)
 
 
-class _Lookup:
+class Lookup:
+    """The nearest rows of a gallery, for embeddings whose status is OK."""
+
     def __init__(self, gallery: Gallery, k: int) -> None:
         self._neighbors = Neighbors(gallery.embeddings, k)
         self._threshold = gallery.threshold

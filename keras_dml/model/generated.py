@@ -10,11 +10,9 @@ _LENGTH = 8
 
 
 def takes_images(model: keras.Model) -> bool:
-    """Whether a model's input is one batch of images of known size."""
+    """Whether a model's input is one batch of gray or RGB images."""
     shape: Any = getattr(model, "input_shape", None)
-    if not isinstance(shape, tuple) or len(shape) != 4:
-        return False
-    return None not in shape[1:] and shape[3] in (1, 3)
+    return isinstance(shape, tuple) and len(shape) == 4 and shape[3] in (1, 3)
 
 
 def input_specs(model: keras.Model) -> Any:

@@ -72,6 +72,7 @@ def test_an_index_is_built_saved_and_searched_by_vectors(
         dml.search.Index.load(tmp_path / "index", other)
 
 
+@pytest.mark.slow
 def test_clusters_are_found_among_vectors() -> None:
     train = clouds(0)
     network = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16)])

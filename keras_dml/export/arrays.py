@@ -1,0 +1,134 @@
+"""A SavedModel of a model that takes no images: it is served what it takes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_dml.export.files import OK
+from keras_dml.export.gallery import Gallery
+from keras_dml.export.parity import check_difference, highest_cosines
+from keras_dml.export.requests import write_logs
+from keras_dml.export.signatures import LOOKUP, PIXELS, Lookup, embed
+from keras_dml.model.generated import generated_inputs, input_specs
+from keras_dml.utils.types import Tensor
+
+ONLY = "inputs"
+"""What a signature calls the input of a model that has one."""
+
+
+@dataclass(frozen=True)
+class ServedArrays:
+    """What a SavedModel is made of.
+
+    Attributes:
+        model: The model.
+        gallery: What "lookup" searches in; None: there is no such signature.
+        k: Neighbors that it finds for an example.
+    """
+
+    model: keras.Model
+    gallery: Gallery | None
+    k: int
+
+    @property
+    def specs(self) -> dict[str, tf.TensorSpec]:
+        """Inputs by the names that signatures have for them."""
+        specs = input_specs(self.model)
+        named = specs if isinstance(specs, dict) else {ONLY: specs}
+        return {
+            name: tf.TensorSpec(spec.shape, spec.dtype, name)
+            for name, spec in named.items()
+        }
+
+    def as_taken(self, named: dict[str, Any]) -> Any:
+        """Named inputs in the structure that the model takes them."""
+        return named if list(self.specs) != [ONLY] else named[ONLY]
+
+    def samples(self) -> Iterator[dict[str, Any]]:
+        """Generated inputs by name: a batch of two, and of one."""
+        found = generated_inputs(self.model)
+        named = found if isinstance(found, dict) else {ONLY: found}
+        for count in (2, 1):
+            yield {k: tf.constant(x[:count]) for k, x in named.items()}
+
+
+def write_arrays(served: ServedArrays, folder: Path, name: str) -> None:
+    """Writes a SavedModel, with requests that warm a server up."""
+    archive = keras.export.ExportArchive()
+
+    @tf.function(input_signature=[served.specs], autograph=False)
+    def embed_named(named: dict[str, Tensor]) -> Tensor:
+        # Not every layer takes a batch of nothing.
+        count = tf.shape(next(iter(named.values())))[0]
+        padded = {k: _pad_empty(x) for k, x in named.items()}
+        return embed(served.model, served.as_taken(padded))[:count]
+
+    archive.add_endpoint(
+        PIXELS, lambda named: {"embedding": embed_named(named)}, [served.specs]
+    )
+    logged = [(PIXELS, x) for x in served.samples()]
+    if served.gallery is not None:
+        find = Lookup(served.gallery, served.k)
+
+        def look_up(named: dict[str, Tensor]) -> dict[str, Tensor]:
+            embeddings = embed_named(named)
+            found = find(tf.fill(tf.shape(embeddings)[:1], OK), embeddings)
+            return {k: x for k, x in found.items() if k != "status"}
+
+        archive.add_endpoint(LOOKUP, look_up, [served.specs])
+        logged += [(LOOKUP, x) for x in served.samples()]
+    try:
+        archive.write_out(str(folder), verbose=False)
+    except tf.errors.OpError as error:
+        raise OSError(f"The export cannot be written: {error}") from error
+    write_logs(folder, name, logged)
+
+
+def compare_arrays(
+    served: ServedArrays, folder: Path, tolerance: float
+) -> None:
+    """Loads an export; raises `RuntimeError` if it differs from the model."""
+    with tf.device("CPU:0"):
+        signatures = tf.saved_model.load(str(folder)).signatures
+        for named in served.samples():
+            expected = embed(served.model, served.as_taken(named)).numpy()
+            given = signatures[PIXELS](**named)["embedding"].numpy()
+            check_difference(given - expected, "embedding", tolerance)
+            if served.gallery is None:
+                continue
+            scores = signatures[LOOKUP](**named)["scores"].numpy()
+            rows = served.gallery.embeddings
+            cosines = highest_cosines(expected, rows, served.k)
+            check_difference(scores - cosines, "lookup", tolerance)
+
+
+def _pad_empty(x: Tensor) -> Tensor:
+    """One row of nothing, where there is none."""
+    shape = tf.shape(x)
+    # A row has at least one item along each axis.
+    row = tf.concat([[1], tf.maximum(shape[1:], 1)], axis=0)
+    padded = tf.cond(shape[0] > 0, lambda: x, lambda: tf.zeros(row, x.dtype))
+    return tf.ensure_shape(padded, x.shape)
+
+
+def check_embeds(model: keras.Model) -> int:
+    """The length of the embeddings, D, that a model gives of its inputs.
+
+    Raises:
+        ValueError: If it gives something else.
+    """
+    x = keras.tree.map_structure(tf.constant, generated_inputs(model))
+    output = model(x, training=False)
+    shape = getattr(output, "shape", None)
+    if shape is None or len(shape) != 2:
+        raise ValueError(
+            "`model` of export must return one embedding for each example, "
+            f"(B, D). Received: {model!r}, which returns "
+            f"{type(output).__name__ if shape is None else tuple(shape)}."
+        )
+    return int(np.shape(output)[1])

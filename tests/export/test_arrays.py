@@ -1,0 +1,92 @@
+"""Tests of exports of models that take no images."""
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_dml.data import ArraySet
+from keras_dml.evaluation import embed
+from keras_dml.export import export_model
+from keras_dml.export.requests import WARMUP
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(9, 3)).astype("float32")
+
+
+def vectors() -> tuple[keras.Model, Any]:
+    return keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)]), X
+
+
+def tokens() -> tuple[keras.Model, Any]:
+    ids = keras.Input((None,), dtype="int32")
+    words = keras.layers.Embedding(11, 4, mask_zero=True)(ids)
+    model = keras.Model(ids, keras.layers.GlobalAveragePooling1D()(words))
+    return model, RNG.integers(1, 11, (9, 5), dtype=np.int32)
+
+
+def texts_and_prices() -> tuple[keras.Model, Any]:
+    text = keras.Input((), dtype="string", name="text")
+    price = keras.Input((1,), name="price")
+    lengths = keras.layers.Lambda(
+        lambda x: tf.cast(tf.strings.length(x), "float32")[:, None],
+        output_shape=(1,),
+    )(text)
+    both = keras.layers.Concatenate()([lengths, price])
+    model = keras.Model(
+        {"text": text, "price": price}, keras.layers.Dense(4)(both)
+    )
+    return model, {"text": ["a" * (i + 1) for i in range(9)], "price": X[:, :1]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [vectors, tokens, texts_and_prices])
+def test_what_a_model_takes_is_served(make: Any, tmp_path: Path) -> None:
+    model, x = make()
+    examples = ArraySet(x, [f"class {i % 3}" for i in range(9)])
+    path = export_model(model, tmp_path / "model", gallery=examples, k=2)
+    assert (path / WARMUP).stat().st_size
+    served = tf.saved_model.load(str(path)).signatures
+    named = x if isinstance(x, dict) else {"inputs": x}
+    named = {k: tf.constant(v) for k, v in named.items()}
+    found = served["serving_default"](**named)
+    np.testing.assert_allclose(
+        found["embedding"], embed(model, examples), atol=1e-5
+    )
+    found = served["lookup"](**named)
+    assert set(found) == {"ids", "labels", "scores", "above_threshold"}
+    np.testing.assert_allclose(found["scores"][:, 0], 1.0, atol=1e-5)
+    assert found["labels"].shape == (9, 2)
+    nothing = {k: v[:0] for k, v in named.items()}
+    assert served["serving_default"](**nothing)["embedding"].shape == (0, 4)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:In the future `np.object`")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("suffix", [".onnx", ".tflite"])
+def test_one_input_of_numbers_in_the_other_formats(
+    suffix: str, tmp_path: Path
+) -> None:
+    format = {".onnx": "onnx", ".tflite": "litert"}[suffix]
+    path = export_model(vectors()[0], tmp_path / f"x{suffix}", format=format)
+    assert path.stat().st_size
+
+
+def test_what_cannot_be_served(tmp_path: Path) -> None:
+    model, x = texts_and_prices()
+    for options, message in (
+        ({"format": "onnx"}, "one input of numbers"),
+        ({"input_dtype": "uint8"}, "for models of images"),
+        ({"gallery": np.ones((3, 4))}, "must be a set of examples or have"),
+        ({"gallery": ArraySet(x)}, "must be known"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            export_model(model, tmp_path / "model", **options)
+    flat = keras.Sequential([keras.Input((3, 2)), keras.layers.Dense(4)])
+    with pytest.raises(ValueError, match="one embedding for each example"):
+        export_model(flat, tmp_path / "model")
+    assert not [*tmp_path.iterdir()]
