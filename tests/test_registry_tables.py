@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from keras_dml import backbones, data, methods
+from keras_dml import backbones, data, evaluation, methods
 from keras_dml.utils.registry import Entry
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -30,9 +30,16 @@ def backbone_row(entry: Entry[Any]) -> str:
     return f'| `"{entry.name}"` | {entry.definition} | |'
 
 
+def reranking_row(entry: Entry[Any]) -> str:
+    assert entry.paper is not None
+    link = f"[{entry.paper.authors}, {entry.paper.venue}]({entry.paper.url})"
+    return f"| `{entry.name}` | {entry.definition} | {link} |"
+
+
 @pytest.mark.parametrize(
     ("page", "registry", "row_of"),
     [
+        ("evaluation.md", evaluation.RERANKING, reranking_row),
         ("methods/README.md", methods.METHODS, method_row),
         ("data.md", data.DATASETS, dataset_row),
         ("backbones.md", backbones.BACKBONES, backbone_row),

@@ -15,6 +15,7 @@ from keras_dml.evaluation.inputs import ProtocolName
 from keras_dml.evaluation.metrics import Wanted
 from keras_dml.evaluation.ranks.dense import DistanceFunction
 from keras_dml.evaluation.ranks.scores import DistanceName
+from keras_dml.evaluation.reranking.base import Kind
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.types import Count
 
@@ -29,6 +30,7 @@ EVALUATED = (
     "relevance",
     "levels",
     "prefixes",
+    "rerank",
     "memory",
 )
 """Arguments of `RetrievalEvaluation` that it hands on to `evaluate`."""
@@ -55,7 +57,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         prefix: What the names in the logs start with.
         batch_size: Examples embedded at a time.
         labels, gallery, gallery_labels, protocol, exclude, distance,
-            relevance, levels, prefixes, memory: As for `evaluate`.
+            relevance, levels, prefixes, rerank, memory: As for `evaluate`.
 
     Attributes:
         seconds: Time spent measuring so far.
@@ -84,6 +86,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         relevance: str = "any",
         levels: Sequence[str] | None = None,
         prefixes: Sequence[Count] | None = None,
+        rerank: Kind | Sequence[Kind] | None = None,
         memory: int | str = "512MB",
     ) -> None:
         super().__init__()
@@ -105,6 +108,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         self.relevance = relevance
         self.levels = levels
         self.prefixes = prefixes
+        self.rerank = rerank
         self.memory = memory
         check_evaluation("RetrievalEvaluation", self.images, **self._options)
 

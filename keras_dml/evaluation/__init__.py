@@ -17,6 +17,14 @@ from keras_dml.evaluation.inputs import Protocol, one_per_class
 from keras_dml.evaluation.metrics import METRICS
 from keras_dml.evaluation.ranks.ranked_positives import Limits
 from keras_dml.evaluation.ranks.search import Ranks
+from keras_dml.evaluation.reranking import (
+    RERANKING,
+    AlphaQueryExpansion,
+    DatabaseAugmentation,
+    KReciprocal,
+    Reranking,
+    rerank,
+)
 from keras_dml.evaluation.results import Results
 from keras_dml.evaluation.verification import Threshold, calibrate
 from keras_dml.utils.registry import Paper, import_modules
@@ -25,13 +33,18 @@ import_modules(__name__)
 
 __all__ = [
     "METRICS",
+    "RERANKING",
+    "AlphaQueryExpansion",
     "Comparison",
+    "DatabaseAugmentation",
     "Difference",
     "Interval",
+    "KReciprocal",
     "Limits",
     "Paper",
     "Protocol",
     "Ranks",
+    "Reranking",
     "Results",
     "Threshold",
     "bootstrap",
@@ -42,4 +55,5 @@ __all__ = [
     "evaluate_embeddings",
     "kmeans",
     "one_per_class",
+    "rerank",
 ]

@@ -20,12 +20,14 @@ from keras_dml.evaluation.label_sets import LabelSets, ids_of
 from keras_dml.evaluation.metrics import MACRO, Metric, Wanted, expanded
 from keras_dml.evaluation.ranks.dense import (
     DistanceFunction,
+    Distances,
     by_function,
     dense_search,
 )
 from keras_dml.evaluation.ranks.relevance import Images, relevance_of
 from keras_dml.evaluation.ranks.scores import DISTANCES
 from keras_dml.evaluation.ranks.search import Ranks, search
+from keras_dml.evaluation.reranking.base import Kind, rerankings
 from keras_dml.evaluation.results import Results
 from keras_dml.utils.arguments import (
     check_choice,
@@ -54,6 +56,7 @@ def evaluate(
     relevance: str = "any",
     levels: Sequence[str] | None = None,
     prefixes: Sequence[int] | None = None,
+    rerank: Kind | Sequence[Kind] | None = None,
     memory: int | str = "512MB",
     seeds: Sequence[int] = (0,),
     batch_size: int = 256,
@@ -71,8 +74,8 @@ def evaluate(
             `embed`.
         labels: What they are measured by, as for `evaluate_embeddings`; by
             default the labels that the examples have.
-        metrics, ks, distance, relevance, levels, prefixes, memory, seeds,
-            progress: As for `evaluate_embeddings`.
+        metrics, ks, distance, relevance, levels, prefixes, rerank, memory,
+            seeds, progress: As for `evaluate_embeddings`.
         gallery: Examples to search among, of any of these kinds, if the
             examples are not to be searched among themselves.
         gallery_labels: Of the gallery, as `labels` of the examples.
@@ -94,10 +97,11 @@ def evaluate(
         >>> results = evaluate(model, images, metrics=("map@r", "nmi"))
         >>> results["map@r"]
     """
-    asked = metrics, ks, distance, protocol, prefixes, memory, seeds, progress
+    asked = metrics, ks, distance, protocol, prefixes, rerank
+    how = memory, seeds, progress
     given = model, examples, labels, gallery, gallery_labels
     relation = Relation(exclude, relevance, levels)
-    return _Evaluation("evaluate", *asked).of(
+    return _Evaluation("evaluate", *asked, *how).of(
         inputs.from_model(*given, relation, batch_size, progress)
     )
 
@@ -116,6 +120,7 @@ def evaluate_embeddings(
     relevance: str = "any",
     levels: Sequence[str] | None = None,
     prefixes: Sequence[int] | None = None,
+    rerank: Kind | Sequence[Kind] | None = None,
     memory: int | str = "512MB",
     seeds: Sequence[int] = (0,),
     progress: bool | None = None,
@@ -170,6 +175,10 @@ def evaluate_embeddings(
             "species/recall@1".
         prefixes: Sizes: the first so many dimensions are measured too, as
             embeddings of their own, and named "64/recall@1".
+        rerank: What improves the ranking before it is measured: a name in
+            `evaluation.RERANKING`, a name and arguments such as
+            {"name": "k_reciprocal", "k1": 20}, an object, or several that
+            are applied in order. Metrics of ranks change, no others.
         memory: What the search may take beside the embeddings, as bytes
             or as a text such as "512MB", and up to 10 MB for each
             thread. Twice the size of the embeddings allows
@@ -190,10 +199,11 @@ def evaluate_embeddings(
         >>> results = evaluate_embeddings(embeddings, labels, metrics="map@r")
         >>> results["map@r"]
     """
-    asked = metrics, ks, distance, protocol, prefixes, memory, seeds, progress
+    asked = metrics, ks, distance, protocol, prefixes, rerank
+    how = memory, seeds, progress
     given = embeddings, labels, gallery, gallery_labels
     relation = Relation(exclude, relevance, levels)
-    return _Evaluation("evaluate_embeddings", *asked).of(
+    return _Evaluation("evaluate_embeddings", *asked, *how).of(
         inputs.from_embeddings(*given, relation)
     )
 
@@ -240,6 +250,7 @@ class _Evaluation:
     distance: str | DistanceFunction = "cosine"
     protocol: Protocols = None
     prefixes: Sequence[int] | None = None
+    rerank: Kind | Sequence[Kind] | None = None
     memory: int | str = "512MB"
     seeds: Sequence[int] = (0,)
     progress: bool | None = None
@@ -255,6 +266,7 @@ class _Evaluation:
                 f"`distance` of {self.owner} must be one of {DISTANCES} for "
                 f"{names}. Received: distance={self.distance!r}."
             )
+        self._steps = rerankings(self.rerank, self.distance, self.owner)
         if not len(self.seeds):
             raise ValueError(
                 f"`seeds` of {self.owner} must not be empty. Received: "
@@ -334,7 +346,8 @@ class _Evaluation:
     def _name_of_distance(self) -> str:
         if callable(self.distance):
             return str(getattr(self.distance, "__name__", "own distance"))
-        return self.distance
+        steps = [type(step).__name__ for step in self._steps]
+        return " + ".join([self.distance, *steps])
 
     def _names(self, given: Inputs) -> list[str]:
         """Names of all results, level by level."""
@@ -383,14 +396,33 @@ class _Evaluation:
             operator.or_, (metric.limits for metric in self._wanted_of("ranks"))
         )
         relevances = [relevance_of(queries, gallery, x) for x in levels]
+        queries, gallery, distances = self._reranked(queries, gallery)
         given = queries, gallery, relevances
         options: Any = {"memory": self._memory, "progress": self.progress}
-        if callable(self.distance):
-            distances = by_function(
-                self.distance, queries.embeddings, gallery.embeddings
-            )
+        if distances is not None:
             return dense_search(*given, distances, **options)
+        assert not callable(self.distance)  # noqa: S101
         return search(*given, self.distance, limits, **options)
+
+    def _reranked(
+        self, queries: Images, gallery: Images
+    ) -> tuple[Images, Images, Distances | None]:
+        """Queries and gallery, and their distances unless they are plain."""
+        x, y = queries.embeddings, gallery.embeddings
+        if callable(self.distance):
+            return queries, gallery, by_function(self.distance, x, y)
+        if not self._steps:
+            return queries, gallery, None
+        itself = _places(queries.rows, gallery.rows)
+        distances = None
+        for step in self._steps:
+            x, y = step.embeddings(x, y, itself)
+            distances = step.distances(x, y, itself, self.distance)
+        return (
+            replace(queries, embeddings=x),
+            replace(gallery, embeddings=y),
+            (distances),
+        )
 
     def _nothing_to_find(
         self, queries: Images, gallery: Images, level: str
@@ -466,6 +498,14 @@ class _Evaluation:
 
     def _wanted_of(self, kind: str) -> list[Metric]:
         return [metric for metric in self._wanted if metric.of == kind]
+
+
+def _places(rows: Rows, among: Rows) -> Rows:
+    """Where rows stand among others, or −1, (n,)."""
+    order = np.argsort(among)
+    at = np.searchsorted(among, rows, sorter=order)
+    found: Rows = order[np.minimum(at, len(among) - 1)]
+    return np.where(among[found] == rows, found, -1)
 
 
 def _named(level: str, name: str) -> str:

@@ -23,7 +23,8 @@ class Results(Mapping[str, float]):
             other image in the gallery (over all draws).
         num_classes: Number of classes.
         gallery_size: Number of images searched among.
-        distance: "cosine", "euclidean" or "dot".
+        distance: "cosine", "euclidean", "dot" or the name of a function;
+            and what it was re-ranked by.
         num_draws: Number of protocols averaged over.
         per_query: For each retrieval metric its value for each query,
             (Q,); the draws one after another. NaN where a query has

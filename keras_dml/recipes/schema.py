@@ -6,7 +6,7 @@ Keys that are arguments of a function have its types, ranges and defaults.
 from collections.abc import Callable
 from functools import cache, reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from pydantic import (
     BaseModel,
@@ -22,6 +22,7 @@ from pydantic import (
 from keras_dml import backbones, callbacks, data
 from keras_dml.data.augmentations import as_steps
 from keras_dml.evaluation.metrics import expanded
+from keras_dml.evaluation.reranking.base import rerankings
 from keras_dml.methods.declaration import METHODS, Arguments, Uses, find
 from keras_dml.optimizers import COUPLED
 from keras_dml.recipes.signatures import Fields, fields_of, keys_of
@@ -176,7 +177,7 @@ class Optimizer(Section):
 
 @keys_of(
     callbacks.RetrievalEvaluation,
-    ("every", "protocol", "distance", "prefixes"),
+    ("every", "protocol", "distance", "prefixes", "rerank"),
 )
 class Evaluation(Section):
     """What is measured on test, and how the best epoch is chosen.
@@ -195,6 +196,11 @@ class Evaluation(Section):
     def _known(cls, metrics: tuple[str, ...]) -> tuple[str, ...]:
         expanded(metrics, (1,), "a recipe")
         return metrics
+
+    @model_validator(mode="after")
+    def _can_rerank(self) -> Self:
+        rerankings(self.rerank, self.distance, "a recipe")
+        return self
 
 
 class Recipe(Section):

@@ -113,6 +113,7 @@ def measure(
         exclude=cameras,
         distance=asked.distance,
         prefixes=asked.prefixes,
+        rerank=asked.rerank,
     )
 
 

@@ -16,7 +16,8 @@ ASKED = (
     METHODS["baseline"],
     "epochs=1",
     "evaluation={metrics: [recall@1, macro/map@r, fnmr@fmr=0.2], "
-    "protocol: official, distance: euclidean, prefixes: [4]}",
+    "protocol: official, distance: euclidean, prefixes: [4], "
+    "rerank: {name: k_reciprocal, k1: 3, k2: 2}}",
 )
 
 
@@ -37,6 +38,7 @@ def test_a_run_is_measured_as_its_recipe_says(path) -> None:
         protocol="official",
         distance="euclidean",
         prefixes=(4,),
+        rerank=evaluation.KReciprocal(k1=3, k2=2),
     )
     assert dict(outcome.after) == dict(expected)
     assert {"macro/map@r", "4/macro/map@r"} <= set(expected)
@@ -73,7 +75,14 @@ def test_by_default_it_is_the_data_sets(path) -> None:
 
 @pytest.mark.parametrize(
     "setting",
-    ["protocol=offical", "distance=l2", "prefixes=[0]", "metrics=[ndcg@x]"],
+    [
+        "protocol=offical",
+        "distance=l2",
+        "prefixes=[0]",
+        "metrics=[ndcg@x]",
+        "rerank=reciprocal",
+        "rerank={name: k_reciprocal, k3: 1}",
+    ],
 )
 def test_what_is_no_evaluation(path, setting) -> None:
     with pytest.raises(recipes.RecipeError, match=setting.split("=")[0]):

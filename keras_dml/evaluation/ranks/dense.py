@@ -5,14 +5,17 @@ from typing import Any
 
 import numpy as np
 
-from keras_dml.evaluation.ranks.relevance import Images, Positives, Relevance
+from keras_dml.evaluation.ranks.relevance import Images, Relevance
 from keras_dml.evaluation.ranks.search import BYTES_OF_POSITIVE, Ranks
 from keras_dml.utils.progress import tracked
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks
 
-BYTES_OF_PAIR = 40
-"""Distance, order and place of a pair while a block is ranked."""
+BYTES_OF_PAIR = 48
+"""What the distances of a block take, per pair, while they are made."""
+
+MOST_TIED = 64
+"""With more tied images in a row, sorting all of it is faster."""
 
 Distances = Callable[[slice], FloatArray]
 """From consecutive queries to their distances to the gallery, (n, G)."""
@@ -32,8 +35,8 @@ def dense_search(
 ) -> Iterator[tuple[Ranks, ...]]:
     """Ranks of all relevant images, block of queries by block.
 
-    Every block is sorted as a whole; equal distances rank in the order of
-    the gallery. There are no limits: all ranks are exact.
+    Every row is sorted as a whole; equal distances rank in the order of the
+    gallery. There are no limits: all ranks are exact.
 
     Args:
         queries, gallery, relevances, progress: As for `search`.
@@ -48,8 +51,8 @@ def dense_search(
     parts = blocks(len(queries), max(1, memory // bytes_each))
     about = f"Ranking {len(queries)} queries"
     for rows in tracked(parts, len(parts), about, progress):
-        places = _places(distances(rows))
-        yield tuple(_ranks(places, relevance, rows) for relevance in relevances)
+        found = distances(rows)
+        yield tuple(_ranks(found, relevance, rows) for relevance in relevances)
 
 
 def by_function(
@@ -72,21 +75,21 @@ def by_function(
     return distances
 
 
-def _places(distances: FloatArray) -> Rows:
-    """Place of every gallery image in the ranking of its row, from 0."""
-    order = np.argsort(distances, axis=1, kind="stable")
-    places = np.empty_like(order)
-    np.put_along_axis(places, order, np.arange(order.shape[1])[None], axis=1)
-    return places
-
-
-def _ranks(places: Rows, relevance: Relevance, rows: slice) -> Ranks:
+def _ranks(distances: FloatArray, relevance: Relevance, rows: slice) -> Ranks:
     positives, ignored, _ = relevance.of(rows)
+    both = np.concatenate([positives.items, ignored.items])
+    owners = np.concatenate([positives.owners, ignored.owners])
+    order = np.argsort(owners, kind="stable")
+    places = np.empty(len(both), np.int64)
+    starts = np.searchsorted(owners[order], np.arange(len(distances) + 1))
+    for row, own in enumerate(np.split(order, starts[1:-1])):
+        places[own] = _places(distances[row], both[own])
+    at, taken = np.split(places, [len(positives.items)])
     owners = positives.owners
-    at = places[owners, positives.items]
     order = np.lexsort((at, owners))
     at = at[order]
-    ranks = 1 + at - _before(at, owners, places, ignored)
+    width = distances.shape[1]
+    ranks = 1 + at - _before(at, owners, taken, ignored.owners, width)
     found = np.flatnonzero(positives.counts)
     gains = positives.gains
     return Ranks(
@@ -98,11 +101,27 @@ def _ranks(places: Rows, relevance: Relevance, rows: slice) -> Ranks:
     )
 
 
-def _before(at: Rows, owners: Rows, places: Rows, ignored: Positives) -> Rows:
+def _places(distances: FloatArray, items: Rows) -> Rows:
+    """Places of some images in the ranking of a row, from 0, (n,)."""
+    own, ordered = distances[items], np.sort(distances)
+    places: Rows = np.searchsorted(ordered, own, "left")
+    last = np.searchsorted(ordered, own, "right") - 1
+    tied = np.flatnonzero(last > places)
+    if len(tied) > MOST_TIED:
+        every = np.empty(len(distances), np.int64)
+        every[np.argsort(distances, kind="stable")] = np.arange(len(distances))
+        return every[items]
+    for one in tied:
+        earlier = distances[: items[one]] == own[one]
+        places[one] += np.count_nonzero(earlier)
+    return places
+
+
+def _before(
+    at: Rows, owners: Rows, taken: Rows, takers: Rows, width: int
+) -> Rows:
     """How many images that take no rank stand before some places, (P,)."""
-    width = places.shape[1]
-    taken = ignored.owners * width + places[ignored.owners, ignored.items]
-    taken.sort()
+    keys = np.sort(takers * width + taken)
     own = owners * width
-    found: Rows = np.searchsorted(taken, own + at) - np.searchsorted(taken, own)
+    found: Rows = np.searchsorted(keys, own + at) - np.searchsorted(keys, own)
     return found

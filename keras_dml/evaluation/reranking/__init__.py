@@ -1,0 +1,18 @@
+"""Re-ranking: better rankings from what is near to what is near."""
+
+from keras_dml.evaluation.reranking._rerank import rerank
+from keras_dml.evaluation.reranking.base import RERANKING, Reranking
+from keras_dml.evaluation.reranking.expansion import (
+    AlphaQueryExpansion,
+    DatabaseAugmentation,
+)
+from keras_dml.evaluation.reranking.reciprocal import KReciprocal
+
+__all__ = [
+    "RERANKING",
+    "AlphaQueryExpansion",
+    "DatabaseAugmentation",
+    "KReciprocal",
+    "Reranking",
+    "rerank",
+]

@@ -1,0 +1,232 @@
+"""Re-ranking with k-reciprocal neighbors.
+
+The steps are those of the paper, and of its released code, on sparse
+matrices: row i of V says how much each point is a neighbor of point i. No
+matrix of all pairs is held.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keras_dml.evaluation.ranks.dense import Distances
+from keras_dml.evaluation.ranks.scores import Scores
+from keras_dml.evaluation.reranking.base import RERANKING, Reranking
+from keras_dml.evaluation.reranking.neighbors import nearest_others
+from keras_dml.utils.arguments import check_count
+from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.vectors import blocks
+
+_ROWS = 2048
+"""Points whose neighbors are compared together."""
+
+_OVERLAPS = 2**22
+"""Pairs of entries of V that are compared together."""
+
+_DIGITS = 12
+"""Distances are rounded so, that rounding errors do not decide."""
+
+
+@RERANKING.register("k_reciprocal")
+class KReciprocal(Reranking):
+    """Neighbors count that are neighbors of each other.
+
+    The distance is (1 − λ) d_J + λ d. d is the squared Euclidean distance
+    over the largest from the query (of unit vectors for "cosine"), and d_J
+    the Jaccard distance of what is near to the query and what is near to
+    the image: of their k1 reciprocal neighbors, expanded by those of their
+    neighbors' k1/2, weighted by e^(−d) and averaged over k2 neighbors.
+
+    Queries and gallery are all looked at together, as in the released code:
+    the ranking of a query depends on the other queries. It is transductive,
+    and results with it must not be compared with results without.
+
+    Deviations:
+        Every point is its own first neighbor, and equal distances are in
+        the order of queries, then gallery; the released code leaves both to
+        a sort that is not stable. Distances are rounded to 12 digits.
+
+    Args:
+        k1: Number of neighbors that are looked at.
+        k2: Number of neighbors that a point is averaged over, itself
+            included; 1 leaves it out.
+        lambda_value: λ, the share of the original distance.
+
+    Raises:
+        ValueError: If `k1` or `k2` is not a positive integer, or λ not
+            between 0 and 1.
+
+    Reference:
+        Zhong et al., "Re-ranking Person Re-identification with k-reciprocal
+        Encoding", CVPR 2017, https://arxiv.org/abs/1701.08398
+    """
+
+    supported = ("cosine", "euclidean")
+
+    def __init__(
+        self, k1: int = 20, k2: int = 6, lambda_value: float = 0.3
+    ) -> None:
+        self.k1 = check_count("KReciprocal", "k1", k1)
+        self.k2 = check_count("KReciprocal", "k2", k2)
+        if not 0 <= lambda_value <= 1:
+            raise ValueError(
+                "`lambda_value` of KReciprocal must be from 0 to 1. Received: "
+                f"lambda_value={lambda_value!r}."
+            )
+        self.lambda_value = float(lambda_value)
+
+    def distances(
+        self,
+        queries: FloatArray,
+        gallery: FloatArray,
+        itself: Rows,
+        distance: str,
+    ) -> Distances:
+        outside = itself < 0
+        added = int(outside.sum())
+        points = gallery
+        if added:
+            points = np.concatenate([queries[outside], gallery])
+        # Where each query stands among the points.
+        places = itself + added
+        places[outside] = np.arange(added)
+        scores = Scores(points, points, distance)
+        # Scores are squared distances, times a negative number.
+        inverse = _inverse(_lowest(scores))
+        encoding = self._encoding(scores, inverse)
+        factor = self.lambda_value * inverse
+        columns = encoding.tocsc()
+        right = _right(scores)[added:]
+
+        def of(rows: slice) -> FloatArray:
+            own = places[rows]
+            mixed = scores.left(own, np.float64) @ right.T
+            mixed *= factor[own, None]
+            overlap = _overlaps(encoding[own], columns)[:, added:]
+            # (1 − λ) d_J, in place: these are the largest arrays there are.
+            np.divide(overlap, 2 - overlap, overlap)
+            overlap -= 1
+            overlap *= self.lambda_value - 1
+            mixed += overlap
+            return mixed.round(_DIGITS, out=mixed)
+
+        return of
+
+    def _encoding(self, scores: Scores, inverse: FloatArray) -> Any:
+        """V, sparse (N, N): how much each point is a neighbor of each."""
+        from scipy.sparse import csr_array
+
+        count = len(scores.gallery)
+        every = np.arange(count)
+        others = nearest_others(scores, every, max(self.k1, self.k2 - 1))
+        near = np.hstack([every[:, None], others])  # (N, 1 + k)
+        rows, columns = _expanded_pairs(near, self.k1)
+        weights = np.exp(-scores.exact(rows, columns) * inverse[rows])
+        weights /= np.bincount(rows, weights, count)[rows]
+        shape = count, count
+        encoding = csr_array((weights, (rows, columns)), shape)
+        if self.k2 == 1:
+            return encoding
+        averaged = near[:, : self.k2]
+        values = np.full(averaged.size, 1 / averaged.shape[1])
+        starts = np.arange(0, averaged.size + 1, averaged.shape[1])
+        average = csr_array((values, averaged.ravel(), starts), shape)
+        return (average @ encoding).tocsr()
+
+
+def _right(scores: Scores) -> FloatArray:
+    """The right factor of all points, in float64."""
+    parts = blocks(len(scores.gallery), 4096)
+    return np.concatenate([scores.right(x, np.float64) for x in parts])
+
+
+def _lowest(scores: Scores) -> FloatArray:
+    """The score of the farthest point of each, (N,)."""
+    count = len(scores.gallery)
+    right, lowest = _right(scores), np.empty(count)
+    for rows in blocks(count, max(1, 2**23 // count)):
+        lowest[rows] = (scores.left(rows, np.float64) @ right.T).min(axis=1)
+    return lowest
+
+
+def _inverse(lowest: FloatArray) -> FloatArray:
+    """1 over the score of the farthest point; 0 where all points are one."""
+    return np.divide(1, lowest, np.zeros(len(lowest)), where=lowest < 0)
+
+
+def _expanded_pairs(near: Rows, k1: int) -> tuple[Rows, Rows]:
+    """Points and their expanded k-reciprocal neighbors, by point.
+
+    Args:
+        near: The nearest of each point, itself first, (N, 1 + k).
+        k1: How many of them count.
+    """
+    count = len(near)
+    # As the released code rounds.
+    wide, half = near[:, : k1 + 1], near[:, : int(np.around(k1 / 2)) + 1]
+    every = blocks(count, _ROWS)
+    mutual = np.concatenate([_reciprocal(half, rows) for rows in every])
+    found = []
+    for rows in every:
+        own = wide[rows]
+        is_mutual = _reciprocal(wide, rows)
+        # Neighbors of neighbors, (n, 1 + k1, 1 + k1/2), and which count.
+        members = half[own]
+        counts = mutual[own] & is_mutual[:, :, None]
+        known = np.zeros(members.shape, bool)
+        for column in range(own.shape[1]):
+            same = members == own[:, column, None, None]
+            known |= same & is_mutual[:, column, None, None]
+        shared = (known & counts).sum(axis=2)
+        enough = shared > 2 / 3 * counts.sum(axis=2)
+        counts &= enough[:, :, None]
+        first = np.arange(rows.start, rows.stop) * count
+        direct = (first[:, None] + own)[is_mutual]
+        added = (first[:, None, None] + members)[counts]
+        found.append(np.unique(np.concatenate([direct, added])))
+    keys = np.concatenate(found)
+    return keys // count, keys % count
+
+
+def _reciprocal(near: Rows, rows: slice) -> NDArray[np.bool_]:
+    """Which neighbors of some points have them as neighbors, (n, 1 + k)."""
+    own = np.arange(rows.start, rows.stop)[:, None, None]
+    found: NDArray[np.bool_] = (near[near[rows]] == own).any(axis=2)
+    return found
+
+
+def _overlaps(some: Any, columns: Any) -> FloatArray:
+    """Σ_c min(V_ac, V_bc) of some rows a of V with all rows b, (n, N).
+
+    Args:
+        some: Some rows, sparse by row, (n, N).
+        columns: All of V, sparse by column, (N, N).
+    """
+    count = columns.shape[0]
+    result = np.empty((some.shape[0], count))
+    lengths = np.diff(columns.indptr)[some.indices].astype(np.int64)
+    totals = np.concatenate([[0], np.cumsum(lengths)])[some.indptr]
+    start = 0
+    while start < len(result):
+        most = totals[start] + _OVERLAPS
+        stop = int(np.searchsorted(totals, most, side="right")) - 1
+        stop = min(max(stop, start + 1), len(result))
+        entries = slice(some.indptr[start], some.indptr[stop])
+        owner = np.repeat(
+            np.arange(stop - start), np.diff(some.indptr[start : stop + 1])
+        )
+        long = lengths[entries]
+        ends = np.cumsum(long)
+        # Where the entries of the same column stand, one after the other.
+        at = np.arange(long.sum()) + np.repeat(
+            columns.indptr[some.indices[entries]] - (ends - long), long
+        )
+        smaller = np.minimum(
+            np.repeat(some.data[entries], long), columns.data[at]
+        )
+        key = np.repeat(owner, long) * count + columns.indices[at]
+        size = (stop - start) * count
+        result[start:stop] = np.bincount(key, smaller, size).reshape(-1, count)
+        start = stop
+    return result

@@ -1,0 +1,317 @@
+"""Re-ranking against loops, written from the papers."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keras_dml.evaluation import (
+    RERANKING,
+    AlphaQueryExpansion,
+    DatabaseAugmentation,
+    KReciprocal,
+    Protocol,
+    evaluate_embeddings,
+    rerank,
+)
+from keras_dml.evaluation.ranks.scores import Scores
+from keras_dml.evaluation.reranking import neighbors, reciprocal
+from keras_dml.evaluation.reranking.neighbors import nearest_others
+
+
+def squared_distances(x: np.ndarray) -> np.ndarray:
+    return np.square(x[:, None] - x).sum(-1)
+
+
+def k_reciprocal(
+    distances: np.ndarray, num_queries: int, k1: int, k2: int, share: float
+) -> np.ndarray:
+    """Zhong et al., from squared distances of all points, queries first.
+
+    Returns the distances of all queries to all points.
+    """
+    count = len(distances)
+    largest = distances.max(axis=1, keepdims=True)
+    d = np.divide(
+        distances, largest, np.zeros_like(distances), where=largest > 0
+    )
+    order = []
+    for i in range(count):
+        others = [j for j in range(count) if j != i]
+        order.append([i, *sorted(others, key=lambda j: (distances[i, j], j))])
+
+    def reciprocal_neighbors(i: int, k: int) -> set[int]:
+        return {j for j in order[i][: k + 1] if i in order[j][: k + 1]}
+
+    v = np.zeros((count, count))
+    for i in range(count):
+        own = reciprocal_neighbors(i, k1)
+        expanded = set(own)
+        for j in own:
+            theirs = reciprocal_neighbors(j, int(np.around(k1 / 2)))
+            if len(theirs & own) > 2 / 3 * len(theirs):
+                expanded |= theirs
+        for j in expanded:
+            v[i, j] = np.exp(-d[i, j])
+        v[i] /= v[i].sum()
+    if k2 > 1:
+        v = np.array([v[order[i][:k2]].mean(axis=0) for i in range(count)])
+    result = np.zeros((num_queries, count))
+    for i in range(num_queries):
+        for j in range(count):
+            overlap = np.minimum(v[i], v[j]).sum()
+            jaccard = 1 - overlap / (2 - overlap)
+            result[i, j] = (1 - share) * jaccard + share * d[i, j]
+    return result
+
+
+@settings(max_examples=25)
+@given(
+    seed=st.integers(0, 10**6),
+    count=st.integers(3, 24),
+    k1=st.integers(1, 9),
+    k2=st.integers(1, 5),
+)
+def test_k_reciprocal_is_the_papers_on_any_lattice(seed, count, k1, k2):
+    rng = np.random.default_rng(seed)
+    x = rng.integers(-2, 3, (count, 2)).astype(float)
+    num_queries = count // 3
+    expected = k_reciprocal(squared_distances(x), num_queries, k1, k2, 0.3)
+    outside = np.full(num_queries, -1)
+    kind = KReciprocal(k1, k2)
+    found = kind.distances(
+        x[:num_queries], x[num_queries:], outside, "euclidean"
+    )(slice(0, num_queries))
+    np.testing.assert_allclose(found, expected[:, num_queries:], atol=1e-10)
+    # All against all: queries are images of the gallery.
+    every = np.arange(count)
+    found = kind.distances(x, x, every, "euclidean")(slice(0, count))
+    expected = k_reciprocal(squared_distances(x), count, k1, k2, 0.3)
+    np.testing.assert_allclose(found, expected, atol=1e-10)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(neighbors, "MEMORY", 64 * 60 * 7)
+    monkeypatch.setattr(reciprocal, "_ROWS", 7)
+    monkeypatch.setattr(reciprocal, "_OVERLAPS", 100)
+
+
+def clusters(count: int = 60, dims: int = 5) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 8, count)
+    x = rng.standard_normal((8, dims))[labels]
+    return x + 0.6 * rng.standard_normal((count, dims)), labels
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_k_reciprocal_in_blocks(small_blocks, share):
+    x, labels = clusters()
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+    expected = k_reciprocal(squared_distances(unit), 60, 20, 6, share)
+    found = KReciprocal(20, 6, share).distances(x, x, np.arange(60), "cosine")(
+        slice(10, 60)
+    )
+    np.testing.assert_allclose(found, expected[10:], atol=1e-10)
+
+
+def measured(distances: np.ndarray, labels: np.ndarray) -> float:
+    """MAP@R of all against all, from distances."""
+    values = []
+    for i in range(len(labels)):
+        order = [j for j in np.argsort(distances[i], kind="stable") if j != i]
+        hits = labels[order] == labels[i]
+        depth = hits.sum()
+        if depth:
+            precision = np.cumsum(hits) / np.arange(1, len(hits) + 1)
+            values.append((precision * hits)[:depth].sum() / depth)
+    return float(np.mean(values))
+
+
+@pytest.mark.parametrize("memory", ["1MB", "512MB"])
+def test_evaluate_ranks_by_the_new_distances(memory):
+    x, labels = clusters()
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+    expected = k_reciprocal(squared_distances(unit), 60, 8, 3, 0.3).round(12)
+    results = evaluate_embeddings(
+        x,
+        labels,
+        metrics=("map@r", "nmi", "fnmr@fmr=0.1"),
+        rerank={"name": "k_reciprocal", "k1": 8, "k2": 3},
+        memory=memory,
+    )
+    plain = evaluate_embeddings(
+        x, labels, metrics=("map@r", "nmi", "fnmr@fmr=0.1")
+    )
+    assert results["map@r"] == pytest.approx(measured(expected, labels))
+    assert results["map@r"] > plain["map@r"]
+    assert results["nmi"] == plain["nmi"]
+    assert results["fnmr@fmr=0.1"] == plain["fnmr@fmr=0.1"]
+    assert results.distance == "cosine + KReciprocal"
+
+
+def test_without_jaccard_the_ranking_stays():
+    x, labels = clusters()
+    rng = np.random.default_rng(1)
+    protocol = Protocol(rng.permutation(60)[:40], rng.permutation(60)[:40])
+    options = {"metrics": ("map@r", "mrr"), "protocol": protocol}
+    plain = evaluate_embeddings(x, labels, **options)
+    same = evaluate_embeddings(
+        x, labels, rerank=KReciprocal(lambda_value=1.0), **options
+    )
+    np.testing.assert_array_equal(plain.per_query["mrr"], same.per_query["mrr"])
+    assert dict(plain) == dict(same)
+
+
+# Expansion.
+
+
+def expanded(
+    x: np.ndarray,
+    y: np.ndarray,
+    itself: np.ndarray,
+    k: int,
+    alpha: float | None,
+) -> np.ndarray:
+    """Loops over unit vectors."""
+    x, y = (z / np.linalg.norm(z, axis=1, keepdims=True) for z in (x, y))
+    result = []
+    for query, own in zip(x, itself, strict=True):
+        cosines = y @ query
+        order = [j for j in np.argsort(-cosines.round(12), kind="stable")]
+        order = [j for j in order if j != own][:k]
+        total = query.copy()
+        for place, j in enumerate(order, start=1):
+            weight = (k + 1 - place) / (k + 1)
+            if alpha is not None:
+                weight = max(0.0, cosines[j]) ** alpha
+            total += weight * y[j]
+        result.append(total / np.linalg.norm(total))
+    return np.array(result)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0, 3.0])
+@pytest.mark.parametrize("k", [1, 5, 44])
+def test_query_expansion_is_the_weighted_mean(small_blocks, alpha, k):
+    x, _ = clusters()
+    queries, gallery = x[:20], x[15:]
+    itself = np.where(np.arange(20) < 15, -1, np.arange(20) - 15)
+    found, same = AlphaQueryExpansion(k, alpha).embeddings(
+        queries, gallery, itself
+    )
+    assert same is gallery
+    expected = expanded(queries, gallery, itself, k, alpha)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("alpha", [None, 3.0])
+def test_database_augmentation_is_the_weighted_mean(alpha):
+    x, _ = clusters()
+    same, found = DatabaseAugmentation(4, alpha).embeddings(
+        x[:3], x, np.arange(3)
+    )
+    np.testing.assert_array_equal(same, x[:3])
+    expected = expanded(x, x, np.arange(60), 4, alpha)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_steps_are_applied_in_order():
+    x, labels = clusters()
+    every = np.arange(60)
+    gallery = expanded(x, x, every, 3, None)
+    queries = expanded(x, gallery, every, 5, 3.0)
+    distances = 1 - (queries @ gallery.T)
+    results = evaluate_embeddings(
+        x,
+        labels,
+        metrics="map@r",
+        rerank=[
+            {"name": "database_augmentation", "k": 3},
+            AlphaQueryExpansion(5),
+        ],
+    )
+    assert results["map@r"] == pytest.approx(measured(distances, labels))
+
+
+def test_equal_vectors_are_neighbors_in_their_order():
+    x = np.repeat(np.eye(3), 4, axis=0)
+    scores = Scores(x, x, "cosine")
+    found = nearest_others(scores, np.arange(12), 5)
+    for i, row in enumerate(found.tolist()):
+        group = [j for j in range(i - i % 4, i - i % 4 + 4) if j != i]
+        rest = [j for j in range(12) if j // 4 != i // 4]
+        assert row == group + rest[:2]
+
+
+# Search results.
+
+
+def test_the_nearest_after_re_ranking():
+    x, _ = clusters()
+    distances, rows = rerank(x[:10], x[10:], 7, rerank=KReciprocal(8, 3))
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+    expected = k_reciprocal(squared_distances(unit), 10, 8, 3, 0.3)
+    expected = expected[:, 10:].round(12)
+    order = np.argsort(expected, axis=1, kind="stable")[:, :7]
+    np.testing.assert_array_equal(rows, order)
+    np.testing.assert_allclose(
+        distances, np.take_along_axis(expected, order, axis=1), atol=1e-10
+    )
+
+
+def test_a_query_of_the_gallery_does_not_find_itself():
+    x, _ = clusters()
+    distances, rows = rerank(
+        x[:10], x, 59, rerank="query_expansion", itself=np.arange(10)
+    )
+    assert all(i not in row for i, row in enumerate(rows))
+    assert np.isfinite(distances).all()
+    assert (np.diff(distances, axis=1) >= 0).all()
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"k": 51}, "at most 50"),
+        ({"k": 0}, "`k` of rerank"),
+        ({"itself": np.full(10, 50)}, "rows of the 50"),
+        ({"rerank": "k_reciprocl"}, "Did you mean 'k_reciprocal'"),
+        ({"rerank": {"name": "k_reciprocal", "k3": 1}}, "arguments of KRec"),
+        ({"rerank": {"k1": 1}}, "a name and arguments"),
+        ({"rerank": KReciprocal(), "distance": "dot"}, "`distance` of rerank"),
+        (
+            {"rerank": AlphaQueryExpansion(), "distance": "euclidean"},
+            "'cosine' ranks as",
+        ),
+        ({"rerank": [KReciprocal(), AlphaQueryExpansion()]}, "last step"),
+    ],
+)
+def test_refused(options, message):
+    x, _ = clusters()
+    with pytest.raises(ValueError, match=message):
+        rerank(x[:10], x[10:], **{"k": 5, **options})
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: KReciprocal(k1=0),
+        lambda: KReciprocal(k2=0),
+        lambda: KReciprocal(lambda_value=1.1),
+        lambda: AlphaQueryExpansion(k=0),
+        lambda: AlphaQueryExpansion(alpha=-1),
+        lambda: DatabaseAugmentation(alpha=np.nan),
+    ],
+)
+def test_arguments_are_checked(make):
+    with pytest.raises(ValueError, match="must be"):
+        make()
+
+
+@pytest.mark.parametrize("name", RERANKING)
+def test_every_kind_has_a_paper_and_improves_clusters(name):
+    x, labels = clusters(200)
+    assert RERANKING[name].paper is not None
+    plain = evaluate_embeddings(x, labels, metrics="map@r")
+    better = evaluate_embeddings(x, labels, metrics="map@r", rerank=name)
+    assert better["map@r"] > plain["map@r"]
