@@ -36,6 +36,8 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 REGISTRIES = (
     keras_dml.losses.LOSSES,
+    keras_dml.losses.COMPOSITES,
+    keras_dml.losses.REDUCTIONS,
     keras_dml.losses.mining.MINING,
     keras_dml.losses.distances.DISTANCES,
     keras_dml.evaluation.METRICS,

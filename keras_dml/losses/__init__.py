@@ -60,7 +60,8 @@ from keras_dml.losses.pairs import (
     pair_masks,
 )
 from keras_dml.losses.proxy_loss import ProxyLoss
-from keras_dml.losses.reductions import reduce_terms, sum_terms
+from keras_dml.losses.reductions import REDUCTIONS, reduce_terms, sum_terms
+from keras_dml.losses.relations import relations
 from keras_dml.utils.registry import import_modules
 
 angular = functional("angular", AngularLoss)
@@ -145,6 +146,7 @@ __all__ = [
     "ProxyAnchorLoss",
     "ProxyLoss",
     "ProxyNCALoss",
+    "REDUCTIONS",
     "RankedListLoss",
     "RecallAtKLoss",
     "SmoothAPLoss",
@@ -190,6 +192,7 @@ __all__ = [
     "recall_at_k",
     "reduce_terms",
     "regularizers",
+    "relations",
     "smooth_ap",
     "soft_triple",
     "sphere_face",

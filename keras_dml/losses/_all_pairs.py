@@ -5,6 +5,8 @@ from typing import Any
 from keras import ops
 
 from keras_dml.losses.base import LOSSES
+from keras_dml.losses.distances import DistanceLike
+from keras_dml.losses.distances import get as get_distance
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import Pairs, in_both
 from keras_dml.losses.reductions import masked_logsumexp
@@ -49,7 +51,7 @@ class MultiSimilarityLoss(PairLoss):
         alpha: float = 2.0,
         beta: float = 50.0,
         threshold: float = 0.5,
-        distance: str = "cosine",
+        distance: DistanceLike = "cosine",
         mining: Any = "multi_similarity",
         reduction: str = "mean",
         **kwargs: Any,
@@ -81,11 +83,12 @@ class CircleLoss(PairLoss):
         margin: m, the radius of the decision boundary; the default is the
             paper's for fine-grained retrieval.
         gamma: Scale γ.
-        distance: As for `PairLoss`; the paper's is cosine similarity.
+        distance: A similarity in [−1, 1], the paper's cosine by default: the
+            formula has its optimum at 1 and −1.
         mining, reduction, **kwargs: As for `PairLoss`.
 
     Raises:
-        ValueError: If `gamma` is not positive.
+        ValueError: If `gamma` is not positive, or `distance` no similarity.
 
     Reference:
         Sun et al., "Circle Loss: A Unified Perspective of Pair Similarity
@@ -96,13 +99,19 @@ class CircleLoss(PairLoss):
         self,
         margin: float = 0.4,
         gamma: float = 80.0,
-        distance: str = "cosine",
+        distance: DistanceLike = "cosine",
         mining: Any = "all",
         reduction: str = "mean",
         **kwargs: Any,
     ) -> None:
         super().__init__(distance, mining, reduction, **kwargs)
         self.gamma = check_positive("CircleLoss", "gamma", gamma)
+        if not get_distance(distance).larger_is_closer:
+            raise ValueError(
+                "`distance` of CircleLoss must be a similarity, which its "
+                f"formula is about. Received: distance={distance!r}. Use "
+                '"cosine".'
+            )
         self.margin = margin
 
     def values(self, pairs: Pairs) -> Tensor:
@@ -148,7 +157,7 @@ class LiftedStructureLoss(PairLoss):
         self,
         margin: float = 1.0,
         generalized: bool = False,
-        distance: str = "euclidean",
+        distance: DistanceLike = "euclidean",
         mining: Any = "all",
         reduction: str = "mean",
         **kwargs: Any,

@@ -5,6 +5,7 @@ from typing import Any
 from keras import ops
 
 from keras_dml.losses.base import LOSSES
+from keras_dml.losses.distances import DistanceLike
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import Pairs
 from keras_dml.utils.arguments import check_choice
@@ -55,7 +56,7 @@ class ContrastiveLoss(PairLoss):
         positive_margin: float = 0.0,
         negative_margin: float = 1.0,
         power: int = 1,
-        distance: str = "squared",
+        distance: DistanceLike = "squared",
         mining: Any = "all",
         reduction: str = "mean_nonzero",
         **kwargs: Any,
@@ -111,7 +112,7 @@ class BinomialDevianceLoss(PairLoss):
         threshold: float = 0.5,
         positive_scale: float = 1.0,
         negative_scale: float = 25.0,
-        distance: str = "cosine",
+        distance: DistanceLike = "cosine",
         mining: Any = "all",
         reduction: str = "mean",
         **kwargs: Any,

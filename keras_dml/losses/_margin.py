@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_dml.losses.base import LOSSES
+from keras_dml.losses.distances import DistanceLike
 from keras_dml.losses.mining.visits import State, value_at
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import Batch, Pairs
@@ -78,7 +79,7 @@ class MarginLoss(PairLoss):
         num_classes: int | None = None,
         nu: float = 0.0,
         normalize_by: str = "pairs",
-        distance: str = "euclidean",
+        distance: DistanceLike = "euclidean",
         mining: Any = "distance_weighted",
         reduction: str = "mean_nonzero",
         **kwargs: Any,

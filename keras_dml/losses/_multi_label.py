@@ -6,6 +6,7 @@ from keras import backend, ops
 
 from keras_dml.losses._softmax import SupConLoss
 from keras_dml.losses.base import LOSSES
+from keras_dml.losses.distances import DistanceLike
 from keras_dml.losses.pairs import Pairs, PairWeights
 from keras_dml.losses.reductions import masked_logsumexp
 from keras_dml.utils.arguments import check_fraction
@@ -57,7 +58,7 @@ class MultiSupConLoss(SupConLoss):
         threshold: float = 0.3,
         weighted: bool = True,
         temperature: float = 0.1,
-        distance: str = "cosine",
+        distance: DistanceLike = "cosine",
         mining: Any = "all",
         reduction: str = "mean",
         **kwargs: Any,

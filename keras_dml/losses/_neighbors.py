@@ -5,6 +5,7 @@ from typing import Any
 from keras import ops
 
 from keras_dml.losses.base import LOSSES, MetricLoss
+from keras_dml.losses.distances import DistanceLike
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import Batch, Pairs
 from keras_dml.losses.reductions import masked_logsumexp
@@ -46,7 +47,7 @@ class NCALoss(PairLoss):
     def __init__(
         self,
         temperature: float = 1.0,
-        distance: str = "squared",
+        distance: DistanceLike = "squared",
         mining: Any = "all",
         reduction: str = "mean",
         **kwargs: Any,
@@ -155,7 +156,7 @@ class DecoupledContrastiveLoss(PairLoss):
         self,
         temperature: float = 0.1,
         sigma: float | None = None,
-        distance: str = "cosine",
+        distance: DistanceLike = "cosine",
         mining: Any = "all",
         reduction: str = "mean",
         **kwargs: Any,

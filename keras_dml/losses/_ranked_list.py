@@ -5,6 +5,7 @@ from typing import Any
 from keras import ops
 
 from keras_dml.losses.base import LOSSES
+from keras_dml.losses.distances import DistanceLike
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import Pairs
 from keras_dml.utils.arguments import check_positive
@@ -58,7 +59,7 @@ class RankedListLoss(PairLoss):
         positive_temperature: float = 0.0,
         negative_temperature: float = 10.0,
         differentiate_weights: bool = False,
-        distance: str = "euclidean",
+        distance: DistanceLike = "euclidean",
         mining: Any = "all",
         reduction: str = "mean",
         **kwargs: Any,

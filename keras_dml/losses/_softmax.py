@@ -5,6 +5,7 @@ from typing import Any
 from keras import ops
 
 from keras_dml.losses.base import LOSSES
+from keras_dml.losses.distances import DistanceLike
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import Pairs
 from keras_dml.losses.reductions import masked_logsumexp
@@ -18,7 +19,7 @@ class _SoftmaxLoss(PairLoss):
     def __init__(
         self,
         temperature: float = 0.1,
-        distance: str = "cosine",
+        distance: DistanceLike = "cosine",
         mining: Any = "all",
         reduction: str = "mean",
         **kwargs: Any,
@@ -89,7 +90,7 @@ class NPairLoss(NTXentLoss):
     def __init__(
         self,
         temperature: float = 1.0,
-        distance: str = "dot",
+        distance: DistanceLike = "dot",
         normalize: bool = False,
         **kwargs: Any,
     ) -> None:

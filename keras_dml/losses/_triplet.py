@@ -5,6 +5,7 @@ from typing import Any
 from keras import ops
 
 from keras_dml.losses.base import LOSSES
+from keras_dml.losses.distances import DistanceLike
 from keras_dml.losses.gradients import with_gradient
 from keras_dml.losses.mining.visits import State, value_at
 from keras_dml.losses.pair_loss import PairLoss
@@ -50,7 +51,7 @@ class TripletLoss(PairLoss):
         self,
         margin: float = 0.2,
         soft_margin: bool = False,
-        distance: str = "squared",
+        distance: DistanceLike = "squared",
         mining: Any = "semihard",
         reduction: str = "mean",
         **kwargs: Any,

@@ -6,7 +6,7 @@ from typing import Any
 from keras import ops
 
 from keras_dml.losses.base import LOSSES
-from keras_dml.losses.distances import safe_sqrt
+from keras_dml.losses.distances import DistanceLike, safe_sqrt
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import Pairs
 from keras_dml.losses.reductions import masked_logsumexp
@@ -41,7 +41,7 @@ class TupletMarginLoss(PairLoss):
         self,
         margin: float = 0.1,
         scale: float = 64.0,
-        distance: str = "cosine",
+        distance: DistanceLike = "cosine",
         mining: Any = "all",
         reduction: str = "mean",
         **kwargs: Any,
@@ -95,7 +95,7 @@ class IntraPairVarianceLoss(PairLoss):
         self,
         positive_slack: float = 0.01,
         negative_slack: float = 0.01,
-        distance: str = "cosine",
+        distance: DistanceLike = "cosine",
         mining: Any = "all",
         reduction: str = "mean",
         **kwargs: Any,

@@ -19,8 +19,13 @@ from keras_dml.losses.labels import (
     values_of,
 )
 from keras_dml.losses.pairs import Batch, PairWeights
-from keras_dml.losses.reductions import REDUCTIONS, reduce_terms, sum_terms
-from keras_dml.utils.arguments import check_choice
+from keras_dml.losses.reductions import (
+    ReductionLike,
+    check_reduction,
+    reduce_terms,
+    sum_terms,
+)
+from keras_dml.losses.relations import is_multi_hot, relations
 from keras_dml.utils.serialization import (
     Serializable,
     SerializableRegistry,
@@ -45,8 +50,9 @@ class MetricLoss(Serializable, keras.losses.Loss):
     pairs and of proxies.
 
     Args:
-        reduction: One of "mean", "mean_nonzero" and "sum_over_pairs"; see
-            `keras_dml.losses.reductions.REDUCTIONS`.
+        reduction: "mean", "mean_nonzero", "sum_over_pairs", or one of your
+            own: another name in `keras_dml.losses.reductions.REDUCTIONS`,
+            or a function like those there.
         normalize: Whether to L2-normalize the embeddings first. Harmless
             for embeddings that are unit already; a zero row stays zero.
         name: Name of the instance.
@@ -74,13 +80,12 @@ class MetricLoss(Serializable, keras.losses.Loss):
 
     def __init__(
         self,
-        reduction: str = "mean",
+        reduction: ReductionLike = "mean",
         normalize: bool = True,
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
-        check_choice(type(self).__name__, "reduction", reduction, REDUCTIONS)
-        self.reduction = reduction
+        self.reduction = check_reduction(type(self).__name__, reduction)
         self.normalize = normalize
         self._average = _Average(name=self.name)
 
@@ -154,7 +159,8 @@ class MetricLoss(Serializable, keras.losses.Loss):
         Args:
             labels: (B,) class ids, integers or strings, or a (B, R)
                 integer relation matrix (1 positive, 0 negative, −1
-                ignored).
+                ignored). Booleans, (B, C), are several labels an example,
+                positive where they share one; see `losses.relations`.
             embeddings: (B, D) anchors, of any floating dtype.
             ref_labels: (R,) class ids of the references, unless `labels`
                 is a relation matrix.
@@ -185,6 +191,8 @@ class MetricLoss(Serializable, keras.losses.Loss):
         """
         name = type(self).__name__
         check_order(name, labels, embeddings)
+        if is_multi_hot(labels):
+            labels, ref_labels = relations(labels, ref_labels), None
         label_ids, ref_label_ids = label_tensors(
             name, labels, ref_labels, by_class=self.num_classes is not None
         )

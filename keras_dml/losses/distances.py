@@ -1,15 +1,15 @@
 """Distances between all rows of two batches, from one matrix product."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from keras import ops
 
 from keras_dml.losses.gradients import custom_gradient
-from keras_dml.utils.registry import Registry
-from keras_dml.utils.types import Tensor
+from keras_dml.utils.registry import Entry, Registry
+from keras_dml.utils.types import Config, Tensor
 
 DISTANCES: Registry[Callable[..., Tensor]] = Registry("distance")
 """Every distance by its name: a function of (B, D) and optional (R, D), to
@@ -179,19 +179,26 @@ def diagonal(x: Tensor) -> Tensor:
     return rows[:, None] == rows[None, :]
 
 
+DistanceLike: TypeAlias = str | Config | Callable[..., Tensor]
+"""A distance, as `distances.get` takes it."""
+
+
 @dataclass(frozen=True)
 class Distance:
     """A way to compare embeddings that knows which side is close.
 
     Attributes:
-        name: The name under which `get` finds it.
+        name: What messages call it.
         larger_is_closer: Whether this is a similarity.
         pairwise: (B, D), optional (R, D) → (B, R) in its own units.
+        to_euclidean: Euclidean distances of unit rows, from what `between`
+            returns; None if they do not follow from it.
     """
 
     name: str
     larger_is_closer: bool
     pairwise: Callable[..., Tensor]
+    to_euclidean: Callable[[Tensor], Tensor] | None = None
 
     def orient(self, values: Tensor) -> Tensor:
         """Values (or a threshold) negated if need be: smaller is closer."""
@@ -203,22 +210,86 @@ class Distance:
 
     def unit_euclidean(self, oriented: Tensor) -> Tensor:
         """Euclidean distances of unit rows, from what `between` returns."""
-        details = DISTANCES[self.name].details
-        if "unit_euclidean" not in details:
+        if self.to_euclidean is None:
             raise ValueError(
                 f"The distance {self.name!r} does not say how Euclidean "
                 "distances follow from it, which distance-weighted mining "
                 "needs. Register it with `unit_euclidean=`, or choose "
                 "another mining."
             )
-        return details["unit_euclidean"](oriented)
+        return self.to_euclidean(oriented)
 
 
-def get(name: str) -> Distance:
-    """The distance of a name in `DISTANCES`, else a `ValueError`."""
+def get(identifier: DistanceLike) -> Distance:
+    """The distance that something stands for.
+
+    Args:
+        identifier: A name in `DISTANCES`; a dict with such a name and the
+            arguments of the class that is registered there; or a function
+            or object `(x, refs)` → (B, R), which may have the details of
+            `DISTANCES` as attributes.
+
+    Raises:
+        ValueError: If it is none of these.
+    """
+    if callable(identifier) and not isinstance(identifier, type):
+        entry = _entry_of(identifier)
+        if entry is None:
+            name = getattr(identifier, "__name__", type(identifier).__name__)
+            return _described(name, identifier, _details_of(identifier))
+        return _described(entry.name, identifier, entry.details)
+    arguments = dict(identifier) if isinstance(identifier, dict) else {}
+    name = arguments.pop("name", None) if arguments else identifier
+    if not isinstance(name, str):
+        raise ValueError(
+            "`distance` must be a name, a dict with its name and arguments, "
+            f"or a function. Received: distance={identifier!r}. Use one of "
+            f"{tuple(DISTANCES)}."
+        )
     entry = DISTANCES[name]
-    is_similarity = entry.details.get("larger_is_closer", False)
-    return Distance(entry.name, is_similarity, entry.value)
+    pairwise: Any = entry.value
+    if isinstance(pairwise, type):
+        pairwise = pairwise(**arguments)
+    elif arguments:
+        raise ValueError(
+            f"The distance {entry.name!r} is a function and has no arguments. "
+            f"Received: {arguments}."
+        )
+    return _described(
+        entry.name, pairwise, {**_details_of(pairwise), **entry.details}
+    )
+
+
+def kept(identifier: DistanceLike) -> Any:
+    """What a loss keeps of its distance: if possible a name in `DISTANCES`."""
+    distance = get(identifier)
+    is_object = callable(identifier) and _entry_of(identifier) is None
+    return (
+        identifier
+        if is_object or isinstance(identifier, dict)
+        else (distance.name)
+    )
+
+
+def _entry_of(function: Any) -> Entry[Callable[..., Tensor]] | None:
+    known = DISTANCES.values()
+    return next((entry for entry in known if entry.value is function), None)
+
+
+def _details_of(value: Any) -> Mapping[str, Any]:
+    names = ("larger_is_closer", "unit_euclidean")
+    return {x: getattr(value, x) for x in names if hasattr(value, x)}
+
+
+def _described(
+    name: str, pairwise: Callable[..., Tensor], details: Mapping[str, Any]
+) -> Distance:
+    return Distance(
+        name,
+        details.get("larger_is_closer", False),
+        pairwise,
+        details.get("unit_euclidean"),
+    )
 
 
 def log_inverse_density(distance: Tensor, dim: int) -> Tensor:

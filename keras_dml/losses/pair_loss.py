@@ -21,7 +21,8 @@ class PairLoss(MetricLoss):
     A subclass implements `values`.
 
     Args:
-        distance: A name in `keras_dml.losses.distances.DISTANCES`.
+        distance: A name in `keras_dml.losses.distances.DISTANCES`, or a
+            function or object of your own; see `distances.get`.
         mining: A name in `keras_dml.losses.mining.MINING`, a `Miner`, or
             the config of one.
         reduction: As for `MetricLoss`.
@@ -39,14 +40,14 @@ class PairLoss(MetricLoss):
 
     def __init__(
         self,
-        distance: str,
+        distance: distances.DistanceLike,
         mining: Any = "all",
         reduction: str = "mean",
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(reduction, **kwargs)
-        self.distance = distances.get(distance).name
+        self.distance = distances.kept(distance)
         self.mining = mining
         self.seed = seed
         self.miner = get_miner(mining)

@@ -5,7 +5,7 @@ from typing import NamedTuple, TypeAlias
 from keras import ops
 
 from keras_dml.losses import distances as distances_lib
-from keras_dml.losses.distances import Distance, diagonal
+from keras_dml.losses.distances import Distance, DistanceLike, diagonal
 from keras_dml.utils.types import Shape, Tensor
 
 PairWeights: TypeAlias = tuple[Tensor, Tensor]
@@ -110,8 +110,8 @@ class Batch(NamedTuple):
         """(B, R)."""
         return self.embeddings.shape[0], self.references.shape[0]
 
-    def compare(self, distance: str) -> Pairs:
-        """All pairs; `distance` is a name in `DISTANCES`."""
+    def compare(self, distance: DistanceLike) -> Pairs:
+        """All pairs; `distance` is as for `distances.get`."""
         return compare(*self[:4], distance, self.pair_weights, self.mask)
 
 
@@ -120,11 +120,11 @@ def compare(
     embeddings: Tensor,
     ref_labels: Tensor | None = None,
     ref_embeddings: Tensor | None = None,
-    distance: str = "euclidean",
+    distance: DistanceLike = "euclidean",
     pair_weights: PairWeights | None = None,
     mask: Tensor | None = None,
 ) -> Pairs:
-    """Compares all anchors with all references, by a name in `DISTANCES`.
+    """Compares all anchors with all references.
 
     The other arguments are as for `MetricLoss.per_example`.
     """

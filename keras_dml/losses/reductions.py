@@ -1,22 +1,14 @@
 """Reductions by name, and sums under a mask."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
 
 import keras
 from keras import ops
 
+from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.registry import Registry
 from keras_dml.utils.types import Tensor
-
-REDUCTIONS = ("mean", "mean_nonzero", "sum_over_pairs")
-"""How the terms of a loss become one number.
-
-- "mean": their sum divided by the number of terms there are.
-- "mean_nonzero": their sum divided by the number of terms above 0.
-- "sum_over_pairs": an example's value is the sum of its terms, and these
-  are averaged over the batch: the sum of all terms divided by B.
-
-What a term is (a pair, a triplet, an anchor) is said by each loss.
-"""
 
 
 class Terms(NamedTuple):
@@ -58,20 +50,63 @@ def sum_terms(
     return Terms(*parts)
 
 
-def reduce_terms(terms: Terms, reduction: str) -> Tensor:
-    """(B,) values whose plain mean over the batch is the named reduction.
+ReductionLike: TypeAlias = str | Callable[[Terms], Tensor]
+"""A name in `REDUCTIONS`, or a function like those there."""
+
+REDUCTIONS: Registry[Callable[[Terms], Tensor]] = Registry("reduction")
+"""How the terms of a loss become one number: functions of `Terms`, to (B,)
+values whose plain mean over the batch is the reduced loss.
+
+What a term is (a pair, a triplet, an anchor) is said by each loss.
+"""
+
+
+@REDUCTIONS.register("mean", "their sum divided by their number")
+def mean(terms: Terms) -> Tensor:
+    """All 0 where there are no terms."""
+    return scale_to_mean(terms.total, ops.sum(terms.count))
+
+
+@REDUCTIONS.register(
+    "mean_nonzero", "their sum divided by the number of those above 0"
+)
+def mean_nonzero(terms: Terms) -> Tensor:
+    """All 0 where there are no terms above 0."""
+    return scale_to_mean(terms.total, ops.sum(terms.nonzero))
+
+
+@REDUCTIONS.register(
+    "sum_over_pairs", "their sum divided by the number of examples, B"
+)
+def sum_over_pairs(terms: Terms) -> Tensor:
+    """An example's value is the sum of its terms."""
+    return terms.total
+
+
+def check_reduction(owner: str, reduction: ReductionLike) -> ReductionLike:
+    """`reduction`, as a name if it has one; `ValueError` if it is neither."""
+    if callable(reduction):
+        known = REDUCTIONS.values()
+        names = (entry.name for entry in known if entry.value is reduction)
+        return next(names, reduction)
+    if isinstance(reduction, str) and ":" in reduction:
+        return REDUCTIONS[reduction].name
+    return check_choice(owner, "reduction", reduction, REDUCTIONS)
+
+
+def reduce_terms(terms: Terms, reduction: ReductionLike) -> Tensor:
+    """(B,) values whose plain mean over the batch is the reduction.
 
     Args:
         terms: The terms of a loss.
-        reduction: One of `REDUCTIONS`.
+        reduction: A name in `REDUCTIONS`, or a function like those there.
 
     Returns:
-        (B,) float32; all 0 where there is nothing to divide by.
+        (B,) float32.
     """
-    if reduction == "sum_over_pairs":
-        return terms.total
-    counts = terms.count if reduction == "mean" else terms.nonzero
-    return scale_to_mean(terms.total, ops.sum(counts))
+    if callable(reduction):
+        return reduction(terms)
+    return REDUCTIONS[reduction].value(terms)
 
 
 def scale_to_mean(total: Tensor, count: Tensor) -> Tensor:

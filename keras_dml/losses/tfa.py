@@ -17,6 +17,7 @@ from keras_dml.losses._functional import functional
 from keras_dml.losses._triplet import TripletLoss
 from keras_dml.losses.base import MetricLoss
 from keras_dml.losses.pairs import Batch, pair_masks
+from keras_dml.losses.reductions import ReductionLike
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.serialization import Serializable
 from keras_dml.utils.types import Tensor
@@ -76,7 +77,12 @@ class TripletSemiHardLoss(_AddonsLoss):
 
     def call(self, batch: Batch) -> Tensor:
         distance = DISTANCE_METRICS[self.distance_metric]
-        return _triplet(*batch, margin=self.margin, distance=distance)
+        return _triplet(
+            *batch,
+            margin=self.margin,
+            distance=distance,
+            reduction=self.reduction,
+        )
 
 
 @_register
@@ -87,6 +93,7 @@ class TripletHardLoss(_AddonsLoss):
         margin: As for `TripletSemiHardLoss`; not used if `soft`.
         soft: Whether log(1 + exp(·)) replaces the hinge.
         distance_metric, name, **kwargs: As for `TripletSemiHardLoss`.
+        reduction: As for `MetricLoss`; by default the mean over all anchors.
 
     Raises:
         ValueError: If `distance_metric` is unknown.
@@ -102,9 +109,10 @@ class TripletHardLoss(_AddonsLoss):
         soft: bool = False,
         distance_metric: str = "L2",
         name: str | None = None,
+        reduction: ReductionLike = "sum_over_pairs",
         **kwargs: Any,
     ) -> None:
-        super().__init__(name=name, **kwargs)
+        super().__init__(name=name, reduction=reduction, **kwargs)
         self.check_metric(distance_metric)
         self.margin = margin
         self.soft = soft
@@ -117,7 +125,7 @@ class TripletHardLoss(_AddonsLoss):
             soft_margin=self.soft,
             distance=DISTANCE_METRICS[self.distance_metric],
             mining="hard",
-            reduction="sum_over_pairs",
+            reduction=self.reduction,
         )
 
 
@@ -137,7 +145,9 @@ class LiftedStructLoss(_AddonsLoss):
         self.margin = margin
 
     def call(self, batch: Batch) -> Tensor:
-        return _lifted_structure(*batch, margin=self.margin)
+        return _lifted_structure(
+            *batch, margin=self.margin, reduction=self.reduction
+        )
 
 
 @_register
@@ -157,7 +167,7 @@ class NpairsLoss(_AddonsLoss):
         super().__init__(name=name, **kwargs)
 
     def call(self, batch: Batch) -> Tensor:
-        return npairs(*batch[:4])
+        return self.reduce(npairs(*batch[:4]))
 
 
 def npairs(

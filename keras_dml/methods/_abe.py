@@ -157,6 +157,12 @@ def constructed_pairs(labels: Tensor) -> Tensor:
     Raises:
         ValueError: If B is odd.
     """
+    if len(labels.shape) != 1:
+        raise ValueError(
+            '`pairs="constructed"` of abe takes one class for each image. '
+            f"Received: labels of shape {tuple(labels.shape)}. Use "
+            'pairs="all".'
+        )
     size = labels.shape[0]
     if size is not None and size % 2:
         raise ValueError(

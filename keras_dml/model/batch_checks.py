@@ -82,7 +82,8 @@ class BatchChecks:
         if len(shape) == 2 and shape[1] == 1:
             shape = shape[:1]
         check_label_kind(f"MetricModel.{self.use}", "y", dtype, shape)
-        if len(shape) == 2 and shape[0] != shape[1]:
+        # Booleans, (B, C), are several labels an example.
+        if len(shape) == 2 and shape[0] != shape[1] and dtype != "bool":
             raise ValueError(
                 f"`y` of MetricModel.{self.use} must be class ids, (B,), or "
                 "a relation matrix of the batch, (B, B). Received: labels of "
@@ -115,7 +116,7 @@ class BatchChecks:
                 f"{len(labels)} labels."
             )
         if labels.ndim == 2:
-            if is_one_hot(labels):
+            if labels.dtype != bool and is_one_hot(labels):
                 raise ValueError(
                     f"`y` of MetricModel.{self.use} must be class ids, or a "
                     "relation matrix, which is symmetric. Received: one-hot "

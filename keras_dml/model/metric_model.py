@@ -13,6 +13,7 @@ import keras
 import tensorflow as tf
 
 from keras_dml.data.view import View
+from keras_dml.losses.relations import RULES, Rule
 from keras_dml.model.batch_checks import BatchChecks, as_ids, expects_bytes
 from keras_dml.model.head import Head
 from keras_dml.model.loss_weighting import LossWeighting
@@ -31,7 +32,7 @@ from keras_dml.model.training_data import (
     split_rows,
 )
 from keras_dml.model.update import RestrictedUpdate, exempt_loss_variables
-from keras_dml.utils.arguments import did_you_mean
+from keras_dml.utils.arguments import check_choice, did_you_mean
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Config, Shape, Tensor, Tensors
 
@@ -72,6 +73,8 @@ class MetricModel(keras.Model):
         ema_momentum: μ of the `MomentumEncoder` that embeds the second view of
             an image, for objectives that compare two. None: there is none.
         copy_statistics: As for `MomentumEncoder`.
+        relation_rule: As for `Objective`, in place of its own. None: as it
+            is.
         **kwargs: Passed to `keras.Model`.
 
     Call arguments:
@@ -96,12 +99,18 @@ class MetricModel(keras.Model):
         view: View | None = None,
         ema_momentum: float | None = None,
         copy_statistics: bool = False,
+        relation_rule: Rule | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.backbone = backbone
         self.head = head
         self.objective = objective
+        if relation_rule is not None:  # It is saved with the objective.
+            rule = check_choice(
+                "MetricModel", "relation_rule", relation_rule, RULES
+            )
+            objective.relation_rule = rule
         self.rate_multipliers = dict(rate_multipliers or {})
         self.decay_loss_variables = decay_loss_variables
         self.view = view

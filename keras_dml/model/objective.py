@@ -8,6 +8,8 @@ from keras import ops
 
 from keras_dml.losses import MetricLoss
 from keras_dml.losses.base import METRIC
+from keras_dml.losses.relations import RULES, Rule, is_multi_hot, relations
+from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.serialization import SerializableLayer
 from keras_dml.utils.types import Shapes, Tensor, Tensors
 
@@ -22,13 +24,22 @@ class Objective(SerializableLayer):
     queue. Subclasses name their terms in `terms`, create their weights in
     `build`, and compute the terms in `call`.
 
+    Args:
+        relation_rule: What makes examples with several labels positive to
+            each other: "any" shared label, or "all"; see
+            `losses.relations`.
+        **kwargs: Passed to `keras.layers.Layer`. `dtype` defaults to
+            float32, whatever the global policy.
+
     Attributes:
         terms: Names of the terms, in the order in which they are logged.
 
     Call arguments:
         outputs: The dict of a `Head`.
         targets: Dict of (B,) integers: `"label"` always, and what the
-            sampler sends along (`"index"`, `"cluster"`, `"learner"`).
+            sampler sends along (`"index"`, `"cluster"`, `"learner"`). A
+            boolean `"label"`, (B, C), says which of C labels each example
+            has.
 
     Returns:
         A dict with a (B,) float32 tensor for every name in `terms`. An
@@ -37,9 +48,20 @@ class Objective(SerializableLayer):
 
     terms: tuple[str, ...] = ()
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, relation_rule: Rule = "any", **kwargs: Any) -> None:
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
+        owner = type(self).__name__
+        check_choice(owner, "relation_rule", relation_rule, RULES)
+        self.relation_rule = relation_rule
+
+    def __call__(self, outputs: Tensors, targets: Tensors) -> Tensors:
+        labels = targets.get("label")
+        # By the other rule losses compare by themselves.
+        if self.relation_rule == "all" and is_multi_hot(labels):
+            targets = {**targets, "label": relations(labels, rule="all")}
+        terms: Tensors = super().__call__(outputs, targets)
+        return terms
 
     @property
     def label_limit(self) -> int | None:

@@ -111,8 +111,9 @@ def rows():
         yield [*cells, cited(entry.paper)]
     for name, entry in of_this_package(mining.MINING):
         yield [name, entry.definition, cited(entry.paper)]
-    for name, entry in of_this_package(DISTANCES):
-        yield [name, entry.definition]
+    for registry in (DISTANCES, losses.REDUCTIONS):
+        for name, entry in of_this_package(registry):
+            yield [name, entry.definition]
 
 
 def cited(paper):

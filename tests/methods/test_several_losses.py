@@ -101,8 +101,9 @@ def test_trained_saved_and_loaded(name, tmp_path) -> None:
     again = keras.models.load_model(tmp_path / "model.keras")
     assert again.weighting.given == model.weighting.given
     for a, b in zip(again.variables, model.variables, strict=True):
-        assert a.path == b.path
-        np.testing.assert_array_equal(a, b)
+        if "seed_generator" not in b.path:  # Keras does not save it.
+            assert a.path == b.path
+            np.testing.assert_array_equal(a, b)
 
 
 def test_gradient_is_the_weighted_sum(tiny_backbone) -> None:

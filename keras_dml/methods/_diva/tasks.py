@@ -105,8 +105,8 @@ class LossTask(Task):
     def call(
         self, embeddings: Tensor, labels: Tensor, keys: Tensor | None = None
     ) -> Tensor:
-        values = self.loss.term_values(labels, embeddings)
-        return joined(self.name, values)
+        values = joined(self.name, self.loss.term_values(labels, embeddings))
+        return values if len(values) > 1 else values[self.name]
 
     def remember(self, embeddings: Tensor, labels: Tensor) -> None:
         self.loss.remember(labels, embeddings)

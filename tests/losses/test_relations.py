@@ -1,0 +1,84 @@
+"""Several labels an example: who is positive to whom."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_dml import losses, methods
+from tests.methods.test_contract import batch
+
+LABELS = np.random.default_rng(0).random((12, 5)) < 0.35
+LABELS[3] = False  # No label at all.
+LABELS[4] = LABELS[5]
+
+
+def by_sets(rows, columns, rule):
+    def positive(a, b):
+        return bool(a & b) if rule == "any" else a == b and bool(a)
+
+    own, others = (
+        [set(np.flatnonzero(row)) for row in side] for side in (rows, columns)
+    )
+    return [[int(positive(a, b)) for b in others] for a in own]
+
+
+@pytest.mark.parametrize("rule", ["any", "all"])
+@pytest.mark.parametrize("dtype", ["bool", "int8", "float32"])
+def test_against_sets(rule, dtype) -> None:
+    given = LABELS.astype(dtype)
+    actual = losses.relations(given, rule=rule)
+    assert actual.dtype == "int32"
+    np.testing.assert_array_equal(actual, by_sets(LABELS, LABELS, rule))
+    some = losses.relations(given, given[:4], rule)
+    np.testing.assert_array_equal(some, by_sets(LABELS, LABELS[:4], rule))
+    assert np.sum(actual[3]) == 0
+
+
+def test_bad_arguments() -> None:
+    with pytest.raises(ValueError, match="`rule` of relations.*'some'"):
+        losses.relations(LABELS, rule="some")
+    with pytest.raises(ValueError, match=r"must be a matrix.*\(12,\)"):
+        losses.relations(LABELS[:, 0])
+
+
+@pytest.mark.parametrize("rule", ["any", "all"])
+def test_boolean_labels_train(rule, tiny_backbone, tmp_path) -> None:
+    model = methods.attentive_grouping(
+        tiny_backbone,
+        embedding_dim=4,
+        num_groups=2,
+        loss={"name": "contrastive", "mining": "all"},
+        relation_rule=rule,
+    )
+    model.compile("sgd")
+    x, _ = batch()
+    outputs = model.outputs_of(x)
+    terms = model.objective(outputs, {"label": LABELS})
+    expected = model.objective(
+        outputs, {"label": np.array(by_sets(LABELS, LABELS, rule))}
+    )
+    np.testing.assert_array_equal(terms["metric"], expected["metric"])
+    data = tf.data.Dataset.from_tensor_slices((x, {"label": LABELS})).batch(6)
+    assert np.isfinite(model.fit(data, verbose=0).history["loss"][0])
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    assert again.objective.relation_rule == rule
+
+
+def test_boolean_labels_in_plain_compile() -> None:
+    loss = losses.ContrastiveLoss()
+    x = np.random.default_rng(0).normal(size=(12, 4)).astype("float32")
+    relation = np.array(by_sets(LABELS, LABELS, "any"))
+    assert float(loss(LABELS, x)) == float(loss(relation, x))
+
+
+def test_losses_that_need_classes_say_so(tiny_backbone) -> None:
+    x, _ = batch()
+    for loss in (
+        {"name": "proxy_anchor", "num_classes": 5},
+        losses.CrossBatchMemory("contrastive", 10),
+    ):
+        model = methods.baseline(tiny_backbone, embedding_dim=4, loss=loss)
+        with pytest.raises(ValueError, match="a relation matrix does not tell"):
+            model.objective(model.outputs_of(x), {"label": LABELS})
