@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from keras_dml.backbones import convert, splitting
 from keras_dml.backbones._bn_inception import bn_inception
+from keras_dml.backbones._features import features
 from keras_dml.backbones._get import get
 from keras_dml.backbones._googlenet import googlenet
 from keras_dml.backbones._small_convnet import small_convnet
@@ -25,6 +26,7 @@ __all__ = [
     "BACKBONES",
     "bn_inception",
     "convert",
+    "features",
     "get",
     "googlenet",
     "network",

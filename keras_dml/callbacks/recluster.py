@@ -11,6 +11,7 @@ import keras
 import numpy as np
 
 from keras_dml.data import ClusterSampler, Examples, View, usable_clusters
+from keras_dml.data.feature_set import FEATURES, MASK, FeatureSet, symbolic
 from keras_dml.data.given import as_examples
 from keras_dml.data.samplers.cluster import LOSSES, SOURCES
 from keras_dml.evaluation import embed, kmeans
@@ -320,7 +321,7 @@ class Recluster(keras.callbacks.Callback):
     def _points(self) -> FloatArray:
         model = self.model
         if self.cluster_space == "features":
-            model = _feature_model(model)
+            model = _feature_model(model, self.images)
         return embed(model, self.images, self.batch_size)
 
     def _assign(self, points: FloatArray) -> tuple[Rows, tuple[int, ...]]:
@@ -356,13 +357,17 @@ class Recluster(keras.callbacks.Callback):
         )
 
 
-def _feature_model(model: keras.Model) -> keras.Model:
+def _feature_model(model: keras.Model, examples: Examples) -> keras.Model:
     """Backbone and pooling, made unit: what the released code clusters."""
+    unit = keras.layers.UnitNormalization(dtype="float32")
+    if isinstance(examples, FeatureSet):
+        given = symbolic(examples)
+        pooled = model.head.pool(given[FEATURES], given.get(MASK))
+        return keras.Model(given, unit(pooled))
     x = keras.tree.map_structure(
         lambda spec: keras.Input(batch_shape=spec.shape, dtype=spec.dtype),
         input_specs(model),
     )
     pooled = model.head.pool(model.backbone(x))
-    unit = keras.layers.UnitNormalization(dtype="float32")(pooled)
-    features = keras.Model(x, unit)
+    features = keras.Model(x, unit(pooled))
     return View.of(model).attach_to(features) if model.view else features

@@ -17,6 +17,7 @@ from keras_dml.data.archives import cars196, cub200, inshop, sop, vehicleid
 from keras_dml.data.arrayset import ArraySet
 from keras_dml.data.caching import cache_folder
 from keras_dml.data.examples import Examples, concatenate
+from keras_dml.data.feature_set import FeatureSet
 from keras_dml.data.folder import image_folder, image_folder_splits
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.pictures import preview
@@ -58,6 +59,7 @@ __all__ = [
     "ClusterSampler",
     "DataSplits",
     "Examples",
+    "FeatureSet",
     "Findings",
     "ImageSet",
     "MultiLabelBalanced",

@@ -38,7 +38,7 @@ class FeaturePooling(SerializableLayer):
 
     Call arguments:
         features: (B, h, w, C), (B, T, C) or (B, C). The latter pass
-            unchanged with "avg", "max" and "none".
+            unchanged with all but "gem".
         mask: (B, T) or (B, h, w), True where a position counts. By default
             the Keras mask of the features, if they have one. "cls" takes
             the first token whatever the mask says. If no position of an
@@ -74,7 +74,7 @@ class FeaturePooling(SerializableLayer):
 
     def _check(self, shape: Shape) -> None:
         rank = len(shape)
-        allowed = {"gem": (3, 4), "cls": (3,), "none": (2,)}
+        allowed = {"gem": (3, 4), "cls": (2, 3), "none": (2,)}
         if rank in allowed.get(self.pooling, (2, 3, 4)):
             return
         needed = {

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
+from keras_dml.data.feature_set import are_features
 from keras_dml.losses.labels import ONE_HOT, check_label_kind, is_one_hot
 
 logger = logging.getLogger(__name__)
@@ -125,7 +126,7 @@ class BatchChecks:
             return
         self._check_range(labels)
         self._check_pairs(labels)
-        if self.expects_bytes:
+        if self.expects_bytes and not are_features(x):
             self._check_pixels(first)
 
     def _check_range(self, labels: npt.NDArray[Any]) -> None:

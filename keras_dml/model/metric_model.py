@@ -15,6 +15,8 @@ import tensorflow as tf
 from keras_dml.data.view import View
 from keras_dml.losses.relations import RULES, Rule
 from keras_dml.model.batch_checks import BatchChecks, as_ids, expects_bytes
+from keras_dml.model.encoder import plain_encoder
+from keras_dml.model.features import head_outputs
 from keras_dml.model.head import Head
 from keras_dml.model.loss_weighting import LossWeighting
 from keras_dml.model.momentum import MomentumEncoder
@@ -203,7 +205,8 @@ class MetricModel(keras.Model):
         """All outputs of the head, by name; `"embedding"` among them.
 
         Two views, `{"image": ..., "image2": ...}`, give those of the first,
-        and of the second those of the momentum network.
+        and of the second those of the momentum network. Batches of a
+        `data.FeatureSet` pass the backbone over.
         """
         if isinstance(inputs, dict) and "image2" in inputs:
             first = self.outputs_of(inputs["image"], training=training)
@@ -211,10 +214,18 @@ class MetricModel(keras.Model):
                 return first
             return {**first, **self.momentum_encoder(inputs["image2"])}
         # A frozen backbone is as in a test: its dropout, too, is off.
-        trains = training and self.backbone.trainable
-        features = self.backbone(inputs, training=trains)
-        outputs: Tensors = self.head(features, training=training)
-        return outputs
+        frozen = not self.backbone.trainable
+        return head_outputs(self.backbone, self.head, inputs, training, frozen)
+
+    @property
+    def encoder(self) -> keras.Model:
+        """The plain functional model from inputs to unit embeddings.
+
+        It shares the layers, and so the weights, of this model, and has
+        nothing of training. Where backbone and head are made of layers of
+        Keras, it is saved, and loaded, without this package.
+        """
+        return plain_encoder(self.backbone, self.head)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         features_shape = self.backbone.compute_output_shape(input_shape)

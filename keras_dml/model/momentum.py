@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_dml.model.features import head_outputs
 from keras_dml.model.head import Head
 from keras_dml.utils.types import Tensor, Tensors
 
@@ -26,7 +27,7 @@ class MomentumEncoder(keras.layers.Layer):
         **kwargs: Passed to `keras.layers.Layer`.
 
     Call arguments:
-        images: (B, H, W, C).
+        images: (B, H, W, C), or features of a `data.FeatureSet`.
 
     Returns:
         The outputs of the head, each under its name after "momentum_".
@@ -65,8 +66,7 @@ class MomentumEncoder(keras.layers.Layer):
         self.built = True
 
     def call(self, images: Tensor) -> Tensors:
-        features = self.backbone(images, training=False)
-        outputs = self.head(features, training=False)
+        outputs = head_outputs(self.backbone, self.head, images)
         return {
             f"momentum_{name}": ops.stop_gradient(value)
             for name, value in outputs.items()

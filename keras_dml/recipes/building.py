@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 
 import keras
 import numpy as np
@@ -54,7 +55,9 @@ def model(recipe: Recipe, batches: data.Sampler | None = None) -> MetricModel:
         raise ValueError(_needs_batches(recipe, "`num_classes: auto`"))
     backbone = backbones.get(
         recipe.backbone.name,
-        **recipe.backbone.model_dump(exclude={"name"}),
+        **recipe.backbone.model_dump(
+            exclude={"name", "feature_views", "feature_cache"}
+        ),
     )
     built = factory(
         backbone,
@@ -80,6 +83,31 @@ def _view(recipe: Recipe, backbone: keras.Model) -> data.View | None:
             f"{backbone.input_shape}. Leave it out."
         )
     return None
+
+
+def features(
+    recipe: Recipe, model: MetricModel, splits: data.DataSplits
+) -> data.DataSplits:
+    """The data that a model is fitted on: of a frozen backbone its features.
+
+    Test examples, which are measured by the whole model, stay as they are.
+    """
+    section = recipe.backbone
+    if not section.freeze or section.feature_cache == "none":
+        return splits
+    views = recipe.augmentation.model_dump(exclude={"cache", "num_views"})
+    train = backbones.features(
+        model,
+        splits.train,
+        num_views=section.feature_views,
+        cache=section.feature_cache,
+        seed=recipe.seed,
+        **(views if section.feature_views else {}),
+    )
+    validation = backbones.features(
+        model, splits.validation, cache=section.feature_cache
+    )
+    return replace(splits, train=train, validation=validation)
 
 
 def optimizer(
@@ -165,16 +193,17 @@ def pipeline(
 
     Classes are numbered as by `sampler`, which has made `batches`.
     """
-    shown = {}
-    if isinstance(train, data.ImageSet):
+    views = recipe.augmentation.model_dump()
+    if isinstance(train, data.FeatureSet):
+        views = {"num_views": views["num_views"]}
+    elif isinstance(train, data.ImageSet):
         _, height, width, channels = input_shape
-        shown = {"size": (height, width), "channels": channels}
+        views |= {"size": (height, width), "channels": channels}
     return data.pipeline(
         _numbered(recipe, train),
         batches,
-        **shown,
         seed=recipe.seed,
-        **recipe.augmentation.model_dump(),
+        **views,
     )
 
 

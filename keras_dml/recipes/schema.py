@@ -54,10 +54,21 @@ class Named(Section):
         "num_prefix_tokens",
         "freeze_batch_norm",
         "freeze_until",
+        "freeze",
     ),
 )
 class Backbone(Named):
-    """See `keras_dml.backbones.get`."""
+    """See `keras_dml.backbones.get`.
+
+    With `freeze: true` features are computed once, see
+    `keras_dml.backbones.features`, and a head is trained on them.
+    `feature_views` is the number of random views, as `augmentation` makes
+    them; 0 trains on the test view. `feature_cache: none` trains through the
+    network all the same.
+    """
+
+    feature_views: int = Field(0, ge=0)
+    feature_cache: Literal["auto", "memory", "disk", "none"] = "auto"
 
 
 @keys_of(data.ClassBalanced, ("images_per_class", "steps_per_epoch"))
@@ -250,6 +261,28 @@ class Recipe(Section):
             why = find(method.name)[1].two_views(method.model_dump())
             if why is not None:
                 raise ValueError(why)
+        return augmentation
+
+    @field_validator("augmentation")
+    @classmethod
+    def _views_are_computed(
+        cls, augmentation: Augmentation, info: ValidationInfo
+    ) -> Augmentation:
+        backbone = info.data.get("backbone")
+        given = augmentation.model_dump(exclude={"resize", "resize_mode"})
+        default = Augmentation().model_dump()
+        if (
+            backbone is not None
+            and backbone.freeze
+            and backbone.feature_cache != "none"
+            and not backbone.feature_views
+            and any(x != default[k] for k, x in given.items() if k != "cache")
+        ):
+            raise ValueError(
+                "random views are not seen by a head that trains on features "
+                "of the test view; set `backbone.feature_views`, the number "
+                "of views of each image, or leave them out"
+            )
         return augmentation
 
     @field_validator("epochs")

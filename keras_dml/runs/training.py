@@ -68,7 +68,12 @@ def train(
     before = measure(recipe, model, splits)
     folder = create_folder(folder, recipe, overwrite)
     boards = [_board(recipe, folder, model, splits)] if tensorboard else []
-    fitted = _fit(recipe, folder, model, splits, batches, verbose, boards)
+    start = time.perf_counter()
+    seen = building.features(recipe, model, splits)
+    seconds = time.perf_counter() - start
+    fitted = _fit(recipe, folder, model, seen, batches, verbose, boards)
+    if seen is not splits:
+        fitted["seconds"]["features"] = seconds
     outcome = Outcome(
         recipe=recipe,
         images={

@@ -1,0 +1,311 @@
+"""`features`: what a frozen backbone makes of examples, computed once."""
+
+import hashlib
+import json
+import logging
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias, get_args
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+from annotated_types import Ge
+
+from keras_dml.data import cache_folder
+from keras_dml.data.caching import MEMORY_SHARE, available_memory
+from keras_dml.data.decoded import megabytes
+from keras_dml.data.examples import About, Examples
+from keras_dml.data.feature_set import FEATURES, MASK, FeatureSet
+from keras_dml.data.image_batches import Views
+from keras_dml.data.imageset import ImageSet
+from keras_dml.model.head import Head
+from keras_dml.model.metric_model import MetricModel
+from keras_dml.utils.arguments import check_choice, check_count
+from keras_dml.utils.progress import tracked
+from keras_dml.utils.types import Shape
+from keras_dml.utils.vectors import blocks
+
+logger = logging.getLogger(__name__)
+
+FeatureCache: TypeAlias = Literal["auto", "memory", "disk"]
+
+_ROWS = 1024
+
+Progress: TypeAlias = tuple[int, bool | None]
+"""How many batches there are, and whether to show progress."""
+
+# Changes with what changes the features of an example, or how they are kept.
+_VERSION = "1"
+
+_POOLED = ("avg", "max", "cls", "none")
+"""Pooling that does not train."""
+
+
+def features(
+    model: keras.Model,
+    examples: Examples,
+    *,
+    num_views: Annotated[int, Ge(0)] = 0,
+    cache: FeatureCache = "auto",
+    batch_size: int = 64,
+    seed: int = 0,
+    progress: bool | None = None,
+    **views: Any,
+) -> FeatureSet:
+    """What a backbone makes of examples, computed once.
+
+    Where the backbone is frozen, a head trains on its features as it would
+    on the images, at a small part of the cost. The `FeatureSet` takes the
+    place of the examples in samplers, `data.pipeline`, `fit`, callbacks and
+    `evaluate`; the model is the same model, whose backbone is passed over.
+    Afterwards it takes images, is saved and exported as ever.
+
+    Computing is in inference mode, and in float32 as the model has it. What
+    is kept on the disk is found again by the weights and the config of the
+    backbone, the examples (of files: path, size and time of change), and
+    the views.
+
+    Args:
+        model: A `MetricModel`. Features are pooled where its head does so
+            before all else, by "avg", "max", "cls" or "none": (N, C) in
+            place of maps. Or a backbone, whose features are kept whole.
+        examples: N examples.
+        num_views: Random views of every image to train on, V, of which one
+            is drawn each time. 0: it is trained on the test view.
+        cache: Where features are kept: "memory"; "disk", in
+            `cache_folder()/features`, from where the next run takes them;
+            or "auto", memory if they take at most half of what is
+            available, else disk.
+        batch_size: Examples computed at a time.
+        seed: Seed of the random views.
+        progress: Whether to show progress; None shows it in a terminal.
+        **views: Of `num_views`: `resize`, `crop`, `flip`, `pad` and what
+            else `data.pipeline` knows of random views.
+
+    Returns:
+        The set, with the labels, names and ids of the examples.
+
+    Raises:
+        ValueError: If the backbone trains, if there are no examples, or if
+            an argument is not as described.
+    """
+    owner = "backbones.features"
+    check_choice(owner, "cache", cache, get_args(FeatureCache))
+    check_count(owner, "num_views", num_views, least=0)
+    check_count(owner, "batch_size", batch_size)
+    if views and not num_views:
+        raise ValueError(
+            f"`{next(iter(views))}` of {owner} is for random views. Received: "
+            f"num_views=0. Use num_views=4, or another number of them."
+        )
+    backbone = model.backbone if isinstance(model, MetricModel) else model
+    if backbone.trainable_variables:
+        raise ValueError(
+            f"`model` of {owner} must have a backbone that does not train, "
+            "or its features would change. Received: "
+            f"{len(backbone.trainable_variables)} variables that train. Use "
+            "`backbones.get(…, freeze=True)`."
+        )
+    if not len(examples):
+        raise ValueError(
+            f"`examples` of {owner} must not be empty. Received: {examples!r}."
+        )
+    compute = _Compute(backbone, getattr(model, "head", None))
+    about = About(examples.labels, examples.names, examples.ids)
+    view = examples.view_for(model)
+    key = hashlib.sha256(_VERSION.encode())
+    for part in (*_of_model(compute), repr(view).encode(), *_of(examples)):
+        key.update(part)
+    steps = -(-len(examples) // batch_size)
+    test = _kept(
+        compute,
+        lambda: examples.batches_in_order(view, batch_size),
+        len(examples),
+        _folder(key),
+        cache,
+        (steps, progress),
+    )
+    if not num_views:
+        return FeatureSet.of(test, None, about)
+    _, height, width, channels = backbone.input_shape
+    random = Views(size=(height, width), channels=channels, seed=seed, **views)
+    key.update(f"{num_views}{random}".encode())
+    augmented = _kept(
+        compute,
+        lambda: _random(examples, random, num_views, batch_size),
+        len(examples) * num_views,
+        _folder(key),
+        cache,
+        (steps * num_views, progress),
+    )
+    return FeatureSet.of(test, augmented, about)
+
+
+class _Compute:
+    """The backbone, and the pooling that a head begins with, as a graph."""
+
+    def __init__(self, backbone: keras.Model, head: Any) -> None:
+        self.backbone = backbone
+        self.pooling = None
+        if isinstance(head, Head):
+            pools = type(head).call is Head.call and head.pooling in _POOLED
+            self.pooling = head.feature_pooling if pools else None
+        self._graph = tf.function(self._features, reduce_retracing=True)
+
+    def _features(self, inputs: Any) -> dict[str, tf.Tensor]:
+        found = self.backbone(inputs, training=False)
+        if self.pooling is not None:
+            return {FEATURES: self.pooling(found)}
+        mask = getattr(found, "_keras_mask", None)
+        return {FEATURES: found} | ({} if mask is None else {MASK: mask})
+
+    def __call__(self, inputs: Any) -> dict[str, npt.NDArray[Any]]:
+        return {name: x.numpy() for name, x in self._graph(inputs).items()}
+
+
+def _random(
+    examples: Examples, views: Views, num_views: int, batch_size: int
+) -> Iterator[Any]:
+    """Batches of random views, the first view of all examples first."""
+    count = len(examples)
+    steps = -(-count // batch_size)
+    rows = np.resize(np.arange(count), (steps, batch_size))
+    planned = examples.planned_batches(views)
+    for view in range(num_views):
+        numbers = tf.range(view * steps, (view + 1) * steps, dtype=tf.int64)
+        batches = planned(tf.constant(rows, tf.int64), numbers)
+        for step, batch in enumerate(batches):
+            size = min(batch_size, count - step * batch_size)
+            yield tf.nest.map_structure(lambda x, n=size: x[:n], batch)
+
+
+def _kept(
+    compute: _Compute,
+    batches: Callable[[], Iterable[Any]],
+    count: int,
+    folder: Path,
+    cache: str,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Arrays of all features by name: of the disk, or computed."""
+    if cache != "memory" and folder.exists():
+        logger.info("Features are taken from %s.", folder)
+        return _of_disk(folder)
+    total, shown = progress
+    store: _Store | None = None
+    try:
+        for batch in tracked(batches(), total, "Computing features", shown):
+            found = compute(batch)
+            if store is None:
+                store = _Store(found, count, folder, cache)
+            store.add(found)
+        return store.finished() if store else {}
+    finally:
+        if store is not None and store.partial is not None:
+            shutil.rmtree(store.partial, ignore_errors=True)
+
+
+class _Store:
+    """Arrays that are filled, in memory or in a folder beside their own."""
+
+    def __init__(
+        self,
+        first: dict[str, npt.NDArray[Any]],
+        count: int,
+        folder: Path,
+        cache: str,
+    ) -> None:
+        size = sum(count * x[:1].nbytes for x in first.values())
+        if cache == "auto":
+            fits = size <= MEMORY_SHARE * available_memory()
+            cache = "memory" if fits else "disk"
+        logger.info(
+            "Features are kept in %s: %s.",
+            folder if cache == "disk" else cache,
+            megabytes(size),
+        )
+        self.folder = folder
+        self.partial: Path | None = None
+        self.done = 0
+        if cache == "disk":
+            name = f".{folder.name}.{secrets.token_hex(8)}"
+            self.partial = folder.with_name(name)
+            self.partial.mkdir(parents=True)
+        self.arrays = {
+            name: self._empty(name, (count, *x.shape[1:]), x.dtype)
+            for name, x in first.items()
+        }
+
+    def _empty(self, name: str, shape: Shape, dtype: Any) -> Any:
+        if self.partial is None:
+            return np.empty(shape, dtype)
+        file = self.partial / f"{name}.npy"
+        return np.lib.format.open_memmap(file, "w+", dtype, shape)
+
+    def add(self, found: dict[str, npt.NDArray[Any]]) -> None:
+        size = len(found[FEATURES])
+        for name, x in found.items():
+            self.arrays[name][self.done : self.done + size] = x
+        self.done += size
+
+    def finished(self) -> dict[str, Any]:
+        if self.partial is None:
+            return self.arrays
+        for array in self.arrays.values():
+            array.flush()
+        self.arrays.clear()
+        try:
+            os.rename(self.partial, self.folder)
+        except OSError:
+            if not self.folder.exists():
+                raise
+            # Another process was faster, with the same features.
+        return _of_disk(self.folder)
+
+
+def _of_disk(folder: Path) -> dict[str, Any]:
+    return {
+        file.stem: np.load(file, mmap_mode="r")
+        for file in sorted(folder.glob("*.npy"))
+    }
+
+
+def _folder(key: Any) -> Path:
+    return cache_folder() / "features" / key.hexdigest()[:32]
+
+
+def _of_model(compute: _Compute) -> Iterator[bytes]:
+    """What tells the features of a backbone from those of another."""
+    backbone, pooling = compute.backbone, compute.pooling
+    config = keras.saving.serialize_keras_object(backbone)
+    yield json.dumps(config, sort_keys=True, default=str).encode()
+    yield b"" if pooling is None else pooling.pooling.encode()
+    for weight in backbone.weights:
+        array = np.ascontiguousarray(keras.ops.convert_to_numpy(weight))
+        yield f"{array.shape}{array.dtype}".encode() + array.tobytes()
+
+
+def _of(examples: Examples) -> Iterator[bytes]:
+    """What tells examples from others, in order."""
+    if isinstance(examples, ImageSet) and examples.paths is not None:
+        for path in examples.paths:
+            found = os.stat(path)
+            state = f"{os.path.abspath(path)}\0{found.st_size}"
+            yield f"{state}\0{found.st_mtime_ns}\n".encode()
+        if examples.boxes is not None:
+            yield examples.boxes.tobytes()
+        return
+    for rows in blocks(len(examples), _ROWS):
+        inputs = examples.inputs(np.arange(rows.start, rows.stop))
+        for path, array in keras.tree.flatten_with_path(inputs):
+            yield f"{path}{array.dtype.str}{array.shape}".encode()
+            yield (
+                repr(array.tolist()).encode()
+                if array.dtype.hasobject
+                else array.tobytes()
+            )

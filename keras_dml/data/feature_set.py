@@ -1,0 +1,156 @@
+"""FeatureSet: examples as what a frozen backbone makes of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from types import EllipsisType
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from keras_dml.data import array_batches
+from keras_dml.data.arrayset import ArraySet
+from keras_dml.data.examples import About, Examples, Inputs, Planned
+from keras_dml.data.image_batches import VIEWS, Views
+from keras_dml.utils.types import Rows
+
+FEATURES, MASK = "backbone_features", "backbone_mask"
+"""Names by which a `MetricModel` knows features from what it takes else."""
+
+
+def are_features(inputs: Any) -> bool:
+    """Whether a batch of inputs has been through the backbone."""
+    return isinstance(inputs, dict) and FEATURES in inputs
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FeatureSet(Examples):
+    """Examples as the features that a frozen backbone makes of them.
+
+    `backbones.features` makes it. A `MetricModel` takes its batches in place
+    of images: the backbone is passed over, so that a step costs what its
+    head costs.
+
+    Attributes:
+        test: Features of the examples as they are embedded: of images in
+            their test view.
+        augmented: Those of V random views of each, the first view of all
+            examples first; None: `test` is what is trained on as well.
+    """
+
+    test: ArraySet
+    augmented: ArraySet | None
+    labels: Rows | None
+    names: Any
+    ids: tuple[str, ...] | None
+
+    @classmethod
+    def of(
+        cls,
+        test: dict[str, Any],
+        augmented: dict[str, Any] | None,
+        about: About,
+    ) -> "FeatureSet":
+        """A set of arrays of features and masks, by name."""
+        views = None if augmented is None else ArraySet(augmented)
+        return cls(ArraySet(test), views, **vars(about))
+
+    @property
+    def num_views(self) -> int:
+        """Number of random views of an example, V."""
+        return len(self.augmented) // len(self) if self.augmented else 0
+
+    def __len__(self) -> int:
+        return len(self.test)
+
+    def inputs(self, rows: npt.ArrayLike | EllipsisType) -> Inputs:
+        return self.test.inputs(rows)
+
+    def planned_batches(self, views: Views) -> Planned:
+        """Batches of an epoch: of each example one of its views, drawn.
+
+        Args:
+            views: The seed of the draws, and whether two views are drawn.
+        """
+        replace(views, num_views=1).check_none(self)
+        if self.augmented is None:
+            read = array_batches.planned(self.test)
+            return _twice(read) if views.num_views == 2 else read
+        read = array_batches.planned(self.augmented)
+        count, num_views = len(self), self.num_views
+
+        def batches(rows: tf.Tensor, steps: tf.Tensor) -> tf.data.Dataset:
+            drawn = tf.map_fn(
+                lambda step: tf.random.stateless_uniform(
+                    (views.num_views, rows.shape[1]),
+                    [views.seed, step],
+                    maxval=num_views,
+                    dtype=tf.int64,
+                    alg="philox",
+                ),
+                steps,
+                fn_output_signature=tf.int64,
+            )
+            each = [
+                read(rows + count * drawn[:, view], steps)
+                for view in range(views.num_views)
+            ]
+            if len(each) == 1:
+                return each[0]
+            return tf.data.Dataset.zip(dict(zip(VIEWS, each, strict=True)))
+
+        return batches
+
+    def _at(self, rows: Rows | None, about: About) -> "FeatureSet":
+        test, augmented = self.test, self.augmented
+        if rows is not None:
+            test = test.select(rows)
+            starts = len(self) * np.arange(self.num_views)[:, None]
+            if augmented is not None:
+                augmented = augmented.select(
+                    (starts + rows % len(self)).ravel()
+                )
+        return FeatureSet(test, augmented, **vars(about))
+
+    @classmethod
+    def _joined(
+        cls, sets: Sequence["FeatureSet"], about: About
+    ) -> "FeatureSet":
+        counts = {part.num_views for part in sets}
+        if len(counts) > 1:
+            raise ValueError(
+                "`sets` of concatenate must hold features of as many views. "
+                f"Received: {sorted(counts)}. Compute them anew with one "
+                "`num_views`."
+            )
+        test = sets[0].test._joined([x.test for x in sets], about)
+        (num_views,) = counts
+        parts = [
+            part.augmented.select(np.arange(len(part)) + view * len(part))
+            for view in range(num_views)
+            for part in sets
+            if part.augmented is not None
+        ]
+        nothing = About(None, {}, None)
+        augmented = ArraySet._joined(parts, nothing) if parts else None
+        return cls(test, augmented, **vars(about))
+
+
+def symbolic(examples: FeatureSet) -> dict[str, keras.KerasTensor]:
+    """Inputs of a functional model that takes such features."""
+    first = examples.inputs([0])
+    return {
+        name: keras.Input(x.shape[1:], dtype=str(x.dtype), name=name)
+        for name, x in first.items()
+    }
+
+
+def _twice(read: Planned) -> Planned:
+    """Both views of an example are the same, for methods that compare two."""
+
+    def batches(rows: tf.Tensor, steps: tf.Tensor) -> tf.data.Dataset:
+        return read(rows, steps).map(lambda x: dict.fromkeys(VIEWS, x))
+
+    return batches

@@ -1,0 +1,68 @@
+"""Encoder: a backbone and a head as one plain functional model."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_dml.model.head import Head
+
+
+def plain_encoder(backbone: keras.Model, head: Head) -> keras.Model:
+    """The functional model from inputs to unit embeddings.
+
+    Layers of Keras are shared. What the head computes is recorded as
+    operations of `keras.ops`, to the same bits, and so is what layers of
+    this package without weights compute, such as preprocessing: Keras saves
+    and loads operations by itself. Layers of this package with weights stay
+    what they are, and so do heads with gradients of their own.
+
+    Args:
+        backbone: A functional model.
+        head: A built head.
+    """
+    masks: dict[int, Any] = {}
+
+    def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _is_ours(layer) or layer.weights:
+            return layer(*args, **kwargs)
+        outputs = layer.call(*args, **kwargs)
+        if layer.supports_masking:
+            given = keras.tree.map_structure(_mask_of, args[0])
+            masks[id(outputs)] = layer.compute_mask(args[0], given)
+        return outputs
+
+    copy = keras.models.clone_model(
+        backbone, clone_function=lambda layer: layer, call_function=call
+    )
+    (features,) = copy.outputs
+    mask = masks.get(id(features), _mask_of(features))
+    if features.dtype != head.compute_dtype:
+        features = ops.cast(features, head.compute_dtype)
+    try:
+        outputs = _traced(head, features, mask)
+    except ValueError:
+        # Some of what it computes is no operation of Keras, such as a
+        # gradient of its own: the head stays a layer of this package.
+        outputs = head(features)
+    return keras.Model(copy.input, outputs["embedding"], name="encoder")
+
+
+def _traced(head: Head, features: Any, mask: Any) -> Any:
+    """The outputs of a head, whose own operations become the model's."""
+    if type(head).call is not Head.call:
+        masks = {} if mask is None else {"mask": mask}
+        return head.call(features, **masks)
+    pooling = head.feature_pooling
+    # A trained power is a weight, which its layer has to own.
+    owns = bool(pooling.weights)
+    pool = pooling if owns else pooling.call
+    return head.embed(pool(features, mask=mask))
+
+
+def _is_ours(layer: Any) -> bool:
+    return type(layer).__module__.partition(".")[0] == "keras_dml"
+
+
+def _mask_of(tensor: Any) -> Any:
+    return getattr(tensor, "_keras_mask", None)

@@ -1,0 +1,239 @@
+"""Features of a frozen backbone, computed once."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_dml import backbones, callbacks, methods
+from keras_dml.data import (
+    ArraySet,
+    ClassBalanced,
+    ClusterSampler,
+    FeatureSet,
+    concatenate,
+    pipeline,
+)
+from keras_dml.data.feature_set import FEATURES, MASK
+from keras_dml.evaluation import embed, evaluate
+from keras_dml.methods import METHODS
+from tests.conftest import blobs
+
+IMAGES = blobs()
+SIZES = {
+    "bier": {"group_sizes": (1, 1)},
+    "abe": {"branch": "relu_0", "attention_end": "relu_1", "num_learners": 2},
+}
+
+
+def frozen(filters=(4, 8)) -> keras.Model:
+    """With dropout, which a frozen backbone has no use for, and statistics."""
+    keras.utils.set_random_seed(1)
+    inputs = keras.Input((16, 16, 1))
+    x = backbones.small_convnet((16, 16, 1), filters=filters)(inputs)
+    x = keras.layers.Dropout(0.5)(x)
+    return backbones.get(keras.Model(inputs, x), freeze=True)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("KERAS_DML_HOME", str(tmp_path / "home"))
+
+
+def trained(model, examples, steps=3, jit=False, **kwargs) -> list[float]:
+    sampler = ClassBalanced(
+        examples.labels, 4, 2, seed=0, steps_per_epoch=steps
+    )
+    model.compile(keras.optimizers.Adam(1e-2), jit_compile=jit)
+    shown = {} if isinstance(examples, FeatureSet) else {
+        "size": 16, "crop": "center"
+    }  # fmt: skip
+    batches = pipeline(examples, sampler, **shown, **kwargs)
+    return model.fit(batches, epochs=2, verbose=0).history["loss"]
+
+
+def made(method: str, backbone: keras.Model) -> keras.Model:
+    keras.utils.set_random_seed(2)
+    weights = {"diva": {"tasks": ["discriminative", "shared"]}}
+    return METHODS[method].value(
+        backbone, embedding_dim=8, **SIZES.get(method, {}),
+        **weights.get(method, {}),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "method",
+    ["baseline", "attentive_grouping",
+     *(pytest.param(x, marks=pytest.mark.slow) for x in sorted(METHODS)
+       if x not in ("baseline", "attentive_grouping", "abe"))],
+)  # fmt: skip
+def test_training_is_the_same_to_the_last_digit(method, tmp_path) -> None:
+    through, on_features = (made(method, frozen()) for _ in range(2))
+    features = backbones.features(on_features, IMAGES, batch_size=8)
+    losses = trained(through, IMAGES)
+    assert trained(on_features, features) == losses
+    found = evaluate(on_features, IMAGES)
+    assert found == evaluate(through, IMAGES)
+    assert found == evaluate(on_features, features)
+    # The whole model is what is saved.
+    on_features.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(embed(again, IMAGES), embed(through, IMAGES))
+    np.testing.assert_array_equal(embed(again, features), embed(again, IMAGES))
+
+
+@pytest.mark.slow
+def test_abe_trains_on_maps_of_a_frozen_trunk() -> None:
+    through, on_features = (
+        methods.abe(
+            backbones.get(
+                backbones.small_convnet((16, 16, 1), filters=(4, 8, 8)),
+                freeze=True,
+            ),
+            embedding_dim=8, num_learners=2, branch="relu_0",
+            attention_end="relu_1",
+        )
+        for _ in range(2)
+    )  # fmt: skip
+    on_features.set_weights(through.get_weights())
+    features = backbones.features(on_features, IMAGES)
+    assert features.inputs([0])[FEATURES].shape == (1, 8, 8, 4)
+    np.testing.assert_allclose(
+        trained(on_features, features), trained(through, IMAGES), rtol=1e-5
+    )
+
+
+def test_what_is_kept_is_what_the_head_needs() -> None:
+    pooled = backbones.features(made("baseline", frozen()), IMAGES)
+    assert pooled.inputs([0, 1])[FEATURES].shape == (2, 8)
+    maps = backbones.features(frozen(), IMAGES)
+    assert maps.inputs([0, 1])[FEATURES].shape == (2, 8, 8, 8)
+    gem = methods.baseline(frozen(), embedding_dim=4, pooling="gem")
+    assert backbones.features(gem, IMAGES).inputs([0])[FEATURES].ndim == 4
+    assert len(pooled) == len(IMAGES)
+    np.testing.assert_array_equal(pooled.labels, IMAGES.labels)
+    assert pooled.num_views == 0
+
+
+def test_masks_of_tokens_are_kept() -> None:
+    inputs = keras.Input((4,), dtype="int32")
+    x = keras.layers.Embedding(9, 4, mask_zero=True)(inputs)
+    backbone = backbones.get(keras.Model(inputs, x), freeze=True)
+    ids = np.array([[1, 2, 0, 0], [3, 0, 0, 0], [4, 5, 6, 7], [8, 0, 0, 0]])
+    examples = ArraySet(ids, [0, 0, 1, 1])
+    model = methods.attentive_grouping(backbone, embedding_dim=8, num_groups=2)
+    features = backbones.features(model, examples)
+    np.testing.assert_array_equal(features.inputs(...)[MASK], ids > 0)
+    np.testing.assert_allclose(
+        embed(model, features), embed(model, examples), atol=1e-6
+    )
+
+
+def test_on_the_disk_they_are_found_again(tmp_path, caplog) -> None:
+    caplog.set_level("INFO")
+    model = made("baseline", frozen())
+    first = backbones.features(model, IMAGES, cache="disk")
+    again = backbones.features(model, IMAGES, cache="disk")
+    assert "Features are taken from" in caplog.text
+    np.testing.assert_array_equal(
+        again.inputs(...)[FEATURES], first.inputs(...)[FEATURES]
+    )
+    (folder,) = (tmp_path / "home/features").iterdir()
+
+    def folders() -> int:
+        return len(list(folder.parent.iterdir()))
+
+    # Other examples, weights and views have other features.
+    backbones.features(model, IMAGES.select([3, 1, 2]), cache="disk")
+    assert folders() == 2
+    model.backbone.weights[0].assign_add(model.backbone.weights[0] * 0 + 0.1)
+    moved = backbones.features(model, IMAGES, cache="disk")
+    assert folders() == 3
+    assert np.any(moved.inputs(...)[FEATURES] != first.inputs(...)[FEATURES])
+    backbones.features(model, IMAGES, num_views=2, pad=2, cache="disk")
+    assert folders() == 4
+    backbones.features(model, IMAGES, num_views=2, pad=1, cache="disk")
+    assert folders() == 5
+    backbones.features(model, IMAGES.select([0, 1]), cache="memory")
+    assert folders() == 5
+    assert not list(folder.parent.glob(".*"))
+
+
+def test_random_views_are_drawn() -> None:
+    model = made("baseline", frozen())
+    features = backbones.features(model, IMAGES, num_views=3, pad=3, flip=True)
+    assert features.num_views == 3
+    every = features.augmented.inputs(...)[FEATURES].reshape(3, len(IMAGES), 8)
+    assert np.all(np.any(every[0] != every[1], axis=1).mean() > 0.9)
+    sampler = ClassBalanced(IMAGES.labels, 4, 2, seed=0, steps_per_epoch=40)
+    drawn = np.zeros(3, int)
+    for x, y in pipeline(features, sampler, seed=5):
+        rows = y["index"].numpy()
+        same = np.all(every[:, rows] == x[FEATURES].numpy(), axis=2)
+        assert np.all(same.sum(axis=0) >= 1)
+        drawn += same.sum(axis=1)
+    assert drawn.min() > 60
+    # Two runs are equal; evaluation sees the test view.
+    first = [
+        x[FEATURES].numpy() for x, _ in pipeline(features, sampler, seed=5)
+    ]
+    sampler.epoch -= 1
+    again = [
+        x[FEATURES].numpy() for x, _ in pipeline(features, sampler, seed=5)
+    ]
+    np.testing.assert_array_equal(first, again)
+    np.testing.assert_array_equal(embed(model, features), embed(model, IMAGES))
+
+
+def test_selecting_and_joining_keeps_views_together() -> None:
+    model = made("baseline", frozen())
+    features = backbones.features(model, IMAGES, num_views=2, pad=3)
+    every = features.augmented.inputs(...)[FEATURES].reshape(2, len(IMAGES), 8)
+    some = features.select([5, 2])
+    np.testing.assert_array_equal(
+        some.augmented.inputs(...)[FEATURES].reshape(2, 2, 8), every[:, [5, 2]]
+    )
+    joined = concatenate([some, features.select([7])])
+    np.testing.assert_array_equal(
+        joined.augmented.inputs(...)[FEATURES].reshape(2, 3, 8),
+        every[:, [5, 2, 7]],
+    )
+    np.testing.assert_array_equal(joined.labels, IMAGES.labels[[5, 2, 7]])
+
+
+@pytest.mark.slow
+def test_two_views_of_diva() -> None:
+    model = methods.diva(
+        frozen(), embedding_dim=8, tasks=["discriminative", "dance"],
+        queue_size=16,
+    )  # fmt: skip
+    features = backbones.features(model, IMAGES, num_views=3, pad=3)
+    assert np.isfinite(trained(model, features, num_views=2)).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("space", ["embedding", "features"])
+def test_clusters_are_found_in_features(space) -> None:
+    model = made("divide_and_conquer", frozen())
+    features = backbones.features(model, IMAGES)
+    sampler = ClusterSampler(features.labels, 2, 2, 2, seed=0)
+    recluster = callbacks.Recluster(features, sampler, cluster_space=space)
+    model.compile("adam")
+    model.fit(
+        pipeline(features, sampler),
+        epochs=2,
+        callbacks=[recluster, callbacks.RetrievalEvaluation(features)],
+        verbose=0,
+    )
+    assert recluster.divisions
+
+
+def test_what_would_change() -> None:
+    model = methods.baseline(
+        backbones.small_convnet((16, 16, 1), filters=(4,)), embedding_dim=4
+    )
+    with pytest.raises(ValueError, match="must have a backbone that does not"):
+        backbones.features(model, IMAGES)
+    with pytest.raises(ValueError, match="`pad` of .* is for random views"):
+        backbones.features(made("baseline", frozen()), IMAGES, pad=2)
+    with pytest.raises(ValueError, match="must not be empty"):
+        backbones.features(frozen(), IMAGES.select([]))

@@ -1,0 +1,108 @@
+"""`model.encoder`: a plain Keras model, which needs nothing of this package."""
+
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from keras_dml import backbones, methods
+from keras_dml.methods import METHODS
+from tests.conftest import blobs
+
+PIXELS = blobs().pixels[:4, ..., None].astype("float32")
+SIZES = {
+    "bier": {"group_sizes": (1, 1)},
+    "abe": {"branch": "relu_0", "attention_end": "relu_1", "num_learners": 2},
+    "diva": {"tasks": ["discriminative", "shared"]},
+}
+
+
+def backbone() -> keras.Model:
+    return backbones.small_convnet((16, 16, 1), filters=(4, 8, 8))
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_gives_the_same_bits(method, tmp_path) -> None:
+    model = METHODS[method].value(
+        backbone(), embedding_dim=8, **SIZES.get(method, {})
+    )
+    encoder = model.encoder
+    assert type(encoder) is type(backbone())
+    assert encoder.input_shape == model.input_shape
+    expected = model.predict(PIXELS, verbose=0)
+    np.testing.assert_array_equal(encoder.predict(PIXELS, verbose=0), expected)
+    encoder.save(tmp_path / "encoder.keras")
+    again = keras.models.load_model(tmp_path / "encoder.keras")
+    np.testing.assert_array_equal(again.predict(PIXELS, verbose=0), expected)
+
+
+def test_shares_the_weights_and_leaves_the_model_as_it_is() -> None:
+    model = methods.baseline(backbone(), embedding_dim=4)
+    encoder = model.encoder
+    names = [v.path for v in model.weights]
+    model.compile("sgd")
+    model.fit(PIXELS, np.array([0, 0, 1, 1]), verbose=0)
+    np.testing.assert_array_equal(
+        encoder.predict(PIXELS, verbose=0), model.predict(PIXELS, verbose=0)
+    )
+    assert [v.path for v in model.weights] == names
+    assert {id(v) for v in encoder.weights} <= {id(v) for v in model.weights}
+
+
+@pytest.mark.parametrize("pooling", ["avg", "max", "gem", "cls"])
+def test_of_tokens_with_a_mask(pooling) -> None:
+    inputs = keras.Input((None,), dtype="int32")
+    x = keras.layers.Embedding(9, 4, mask_zero=True)(inputs)
+    model = methods.baseline(
+        keras.Model(inputs, x), embedding_dim=3, pooling=pooling
+    )
+    ids = np.array([[1, 2, 0, 0], [3, 4, 5, 6]])
+    np.testing.assert_array_equal(
+        model.encoder.predict(ids, verbose=0), model.predict(ids, verbose=0)
+    )
+
+
+def test_half_precision() -> None:
+    keras.config.set_dtype_policy("mixed_float16")
+    model = methods.baseline(backbone(), embedding_dim=4)
+    expected = model.predict(PIXELS, verbose=0)
+    found = model.encoder.predict(PIXELS, verbose=0)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, expected)
+
+
+LOAD = """
+import sys, numpy as np, keras
+model = keras.models.load_model("encoder.keras")
+np.save("found.npy", model.predict(np.load("pixels.npy"), verbose=0))
+assert not [x for x in sys.modules if x.startswith("keras_dml")]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: methods.baseline(backbone(), embedding_dim=8),
+        lambda: methods.baseline(  # Preprocessing is ours, without weights.
+            backbones.get("mobilenet", input_shape=(32, 32, 3)),
+            pooling="max",
+        ),
+    ],
+    ids=["baseline", "mobilenet"],
+)
+def test_is_loaded_by_keras_alone(make, tmp_path) -> None:
+    model = make()
+    pixels = np.random.default_rng(0).uniform(
+        0, 255, (2, *model.input_shape[1:])
+    )
+    np.save(tmp_path / "pixels.npy", pixels.astype("float32"))
+    model.encoder.save(tmp_path / "encoder.keras")
+    subprocess.run([sys.executable, "-c", LOAD], cwd=tmp_path, check=True)
+    np.testing.assert_allclose(
+        np.load(tmp_path / "found.npy"),
+        model.predict(pixels, verbose=0),
+        atol=1e-6,
+    )
