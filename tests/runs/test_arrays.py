@@ -1,0 +1,90 @@
+"""Runs of recipes whose data are no images."""
+
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from keras_dml import data, recipes, reports, runs
+from keras_dml.data import ArraySet, DataSplits
+from keras_dml.runs.provenance import digest
+from keras_dml.runs.remeasuring import Changes, remeasure
+
+RECIPE = """
+name: vectors
+data: {{name: vectors, classes: 12}}
+backbone: {{name: {backbone}}}
+method: {{name: baseline, embedding_dim: 4, loss: contrastive}}
+batches: {{classes_per_batch: 2, images_per_class: 3}}
+epochs: 1
+evaluation: {{metrics: [recall@1, map@r]}}
+"""
+
+
+@pytest.fixture
+def recipe(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A recipe for a data set that only this test knows."""
+    monkeypatch.setattr(data.DATASETS, "_entries", dict(data.DATASETS))
+
+    @data.dataset("vectors", "random vectors")
+    def vectors(classes: int, seed: int = 0) -> DataSplits:
+        rng = np.random.default_rng(seed)
+        labels = np.repeat(np.arange(classes), 6)
+        x = rng.normal(size=(len(labels), 8)) + labels[:, None] % 5
+        examples = ArraySet(x.astype("float32"), labels)
+        return DataSplits.by_class(examples, "vectors", seed=seed)
+
+    network = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16)])
+    network.save(tmp_path / "network.keras")
+    path = tmp_path / "vectors.yaml"
+    path.write_text(RECIPE.format(backbone=tmp_path / "network.keras"))
+    return path
+
+
+@pytest.mark.slow
+def test_a_run_is_trained_measured_again_and_reported(
+    recipe: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    outcome = runs.train(recipes.load(recipe), folder, verbose=0)
+    again = remeasure(folder)
+    assert dict(again.results) == dict(outcome.after)
+    assert outcome.test_set == digest(again.images)
+    table = Changes(again, again).every_query()
+    assert table[1][:2] == ["0", "0"]
+    page = reports.report(folder, num_queries=4).read_text()
+    assert 'id="figure-retrieval"' in page
+    assert "vectors" in page
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("view: {resize: 64}", "`view` of the recipe 'vectors' is for"),
+        ("augmentation: {flip: true}", "`flip` of pipeline is for images"),
+    ],
+)
+def test_what_only_images_have(
+    recipe: Path, tmp_path: Path, line: str, message: str
+) -> None:
+    recipe.write_text(f"{recipe.read_text()}{line}\n")
+    with pytest.raises(ValueError, match=message):
+        runs.train(recipes.load(recipe), tmp_path / "run", verbose=0)
+
+
+def test_digests_tell_arrays_apart() -> None:
+    x = np.arange(12.0).reshape(6, 2)
+    labels = [0, 0, 1, 1, 2, 2]
+    same = digest(ArraySet({"a": x, "b": list("abcdef")}, labels))
+    assert same == digest(
+        ArraySet({"a": x.copy(), "b": list("abcdef")}, labels)
+    )
+    for other in (
+        ArraySet({"a": x, "b": list("abcdeg")}, labels),
+        ArraySet({"a": x + 1, "b": list("abcdef")}, labels),
+        ArraySet({"a": x, "c": list("abcdef")}, labels),
+        ArraySet({"a": x.astype("float32"), "b": list("abcdef")}, labels),
+        ArraySet({"a": x, "b": list("abcdef")}, labels[::-1]),
+    ):
+        assert digest(other) != same
