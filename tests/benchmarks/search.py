@@ -4,6 +4,7 @@ Run from the root of the project; it writes into a temporary folder:
 
     python tests/benchmarks/search.py            # 1,000,000 × 128
     python tests/benchmarks/search.py --quick    # 50,000 × 128; ten minutes
+    python tests/benchmarks/search.py --filters  # 100,000 × 128
 
 Two indexes of ours, two peers. "vectors" is an index of nothing but vectors,
 beside raw faiss, which has them alone. "rows" also has a path and a label for
@@ -20,6 +21,11 @@ is shown apart; "save" waits until the files are on the disk, for everyone;
 processes, as of a server that starts. Queries go to the indexes that were
 loaded. Of single queries it gives the median and the 99th percentile in
 milliseconds, of batches the milliseconds of one query.
+
+With --filters, each kind of index searches among the rows that pass a filter,
+in turns with an exact search among all. Times are those of our `search`,
+filter included, as multiples of that exact search: the median of the rounds
+and, in brackets, their range. Recall is of the exact answer among these rows.
 """
 
 import argparse
@@ -61,6 +67,13 @@ PROCESSES = 3
 CONTESTANTS = ("raw", "vectors", "by hand", "rows")
 
 PEERS = {"vectors": "raw", "rows": "by hand"}
+
+FILTERED = ("Flat", "IVF512,Flat", "HNSW32", "SQ8", "IVF512,PQ32",
+            "IVF512,PQ32,RFlat")  # fmt: skip
+
+SHARES = (0.5, 0.1, 0.01, 0.001)
+
+ROUNDS = 9
 
 Times = dict[str, dict[str, list[float]]]
 
@@ -317,12 +330,60 @@ def line(name: str, times: Times) -> str:
     return f"  {name:<16}" + "".join(f"{x:>12}" for x in cells)
 
 
+def filtered(factories: list[str], count: int) -> None:
+    """Prints recall and times of searches with filters."""
+    x, queries = embeddings(count, BATCH)
+    place = np.random.default_rng(1).permutation(count) / count
+    rows = {"place": place.tolist(), **columns(count)}
+    exact = Index(x, rows)
+    print(f"{count:,} × {DIM}, {faiss.omp_get_max_threads()} threads; of an "
+          "exact search without a filter: one query, a batch of 256\n"
+          f"{'':22}{'passes':>8}{'recall@10':>11}{'one':>22}"
+          f"{'batch':>22}")  # fmt: skip
+    for factory in factories:
+        index = Index(x, rows, factory=factory)
+        for share in SHARES:
+            where = {"place": {"<": share}}
+            best = exact.search(queries, K, where=where).ids
+            found = index.search(queries, K, where=where).ids
+            cells = [f"{share:.1%}", f"{recall(found, best):.3f}"]
+            for size in (1, BATCH):
+                ratios = in_turns(exact, index, queries, size, where)
+                cells.append(f"{np.median(ratios):.2f} [{min(ratios):.2f}, "
+                             f"{max(ratios):.2f}]")  # fmt: skip
+            print(f"{factory:22}{cells[0]:>8}{cells[1]:>11}{cells[2]:>22}"
+                  f"{cells[3]:>22}", flush=True)  # fmt: skip
+
+
+def in_turns(
+    exact: Index, index: Index, queries: np.ndarray, size: int, where: dict
+) -> list[float]:
+    """Time of searches with a filter over that without, round by round."""
+    batches = np.split(queries, len(queries) // size)[: BATCH // 16]
+    ratios = []
+    for _ in range(ROUNDS):
+        spent = [0.0, 0.0]
+        for x in batches:
+            for who, call in enumerate((
+                lambda x=x: exact.search(x, K),
+                lambda x=x: index.search(x, K, where=where),
+            )):  # fmt: skip
+                spent[who] += clocked(call)[1]
+        ratios.append(spent[1] / spent[0])
+    return ratios
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--filters", action="store_true")
+    parser.add_argument("--factory", action="append", help="of --filters")
     parser.add_argument("--only", choices=["exact", "ivf", "hnsw"])
     parser.add_argument("--queries", type=int, default=1000)
     options = parser.parse_args()
+    if options.filters:
+        filtered(options.factory or list(FILTERED), 100_000)
+        return
     count, lists = (50_000, 256) if options.quick else (1_000_000, 4096)
     kinds = {"exact": "Flat", "ivf": f"IVF{lists},PQ32", "hnsw": "HNSW32"}
     x, queries = embeddings(count, options.queries)
