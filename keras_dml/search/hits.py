@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from keras_dml.search.keys import Key
 from keras_dml.search.metrics import COSINE, MetricName
 from keras_dml.search.rows import RowTable
@@ -146,3 +148,30 @@ class Hits(Sequence[list[Hit]]):
         """
         frames = import_extra("Hits.to_dataframe", "pandas", "pandas")
         return frames.DataFrame(self.to_dict())
+
+
+def without(
+    own: Rows, scores: FloatArray, ids: Rows
+) -> tuple[FloatArray, Rows]:
+    """What was found for each query, less one, without its own row."""
+    is_own = ids == own[:, None]
+    scores[is_own], ids[is_own] = -np.inf, NONE
+    # Last, and the others keep their order.
+    order = np.argsort(is_own, axis=1, kind="stable")[:, :-1]
+    return (
+        np.take_along_axis(scores, order, axis=1),
+        np.take_along_axis(ids, order, axis=1),
+    )
+
+
+def padded(
+    count: int, which: Rows, scores: FloatArray, ids: Rows
+) -> tuple[FloatArray, Rows]:
+    """What was found, by query, as of `search`, (count, most)."""
+    counts = np.bincount(which, minlength=count)
+    shape = count, int(counts.max(initial=0))
+    starts = np.cumsum(counts) - counts
+    place = which, np.arange(len(which)) - starts[which]
+    padded = np.full(shape, -np.inf, np.float32), np.full(shape, NONE)
+    padded[0][place], padded[1][place] = scores, ids
+    return padded

@@ -18,7 +18,7 @@ from keras_dml.search import faiss_kinds, recall, store
 from keras_dml.search.encoder import Encoder
 from keras_dml.search.engine import EXACT, Engine
 from keras_dml.search.filters import Where
-from keras_dml.search.hits import NONE, Hits
+from keras_dml.search.hits import NONE, Hits, padded, without
 from keras_dml.search.keys import Key
 from keras_dml.search.metrics import COSINE, Metric, MetricName
 from keras_dml.search.queries import embed_given
@@ -382,7 +382,7 @@ class Index:
         )
         if has_own:
             own = self._own(exclude, len(ids), "Index.search")
-            scores, ids = _without(own, scores, ids)
+            scores, ids = without(own, scores, ids)
         return self._hits(scores, ids, threshold)
 
     def range_search(
@@ -424,7 +424,7 @@ class Index:
         if exclude is not None:
             kept = ids != self._own(exclude, len(x), owner)[which]
             which, scores, ids = which[kept], scores[kept], ids[kept]
-        return self._hits(*_padded(len(x), which, scores, ids), threshold)
+        return self._hits(*padded(len(x), which, scores, ids), threshold)
 
     def _among(self, where: Where | None) -> Rows | None:
         """Ids of the rows to search; None for all vectors."""
@@ -689,30 +689,3 @@ def _key_column(keys: Any, columns: dict[str, list[Any]]) -> Any:
             f"{', '.join(columns) or 'none'}."
         )
     return columns[keys]
-
-
-def _without(
-    own: Rows, scores: FloatArray, ids: Rows
-) -> tuple[FloatArray, Rows]:
-    """What was found for each query, less one, without its own row."""
-    is_own = ids == own[:, None]
-    scores[is_own], ids[is_own] = -np.inf, NONE
-    # Last, and the others keep their order.
-    order = np.argsort(is_own, axis=1, kind="stable")[:, :-1]
-    return (
-        np.take_along_axis(scores, order, axis=1),
-        np.take_along_axis(ids, order, axis=1),
-    )
-
-
-def _padded(
-    count: int, which: Rows, scores: FloatArray, ids: Rows
-) -> tuple[FloatArray, Rows]:
-    """What was found, by query, as of `search`, (count, most)."""
-    counts = np.bincount(which, minlength=count)
-    shape = count, int(counts.max(initial=0))
-    starts = np.cumsum(counts) - counts
-    place = which, np.arange(len(which)) - starts[which]
-    padded = np.full(shape, -np.inf, np.float32), np.full(shape, NONE)
-    padded[0][place], padded[1][place] = scores, ids
-    return padded

@@ -58,7 +58,7 @@ def test_keys_of_a_column() -> None:
         Index(X[:2], {"sku": [7, 8]}, keys="path")
 
 
-@pytest.mark.parametrize("factory", ["Flat", "IVF4,Flat", "HNSW8", "PQ4x4"])
+@pytest.mark.parametrize("factory", ["Flat", "IVF4,Flat", "HNSW8", "PQ4x4np"])
 def test_upsert_replaces_and_adds(factory, tmp_path) -> None:
     keys = [f"k{i}" for i in range(150)]
     parameters = "nprobe=4" if "IVF" in factory else None
@@ -76,7 +76,7 @@ def test_upsert_replaces_and_adds(factory, tmp_path) -> None:
             index = Index.load(tmp_path / "i")
         found = index.search(X[[160, 161, 3, 9, 5]], 151)
         assert all(len(set(x)) == len(x) > 130 for x in found.keys)
-        if factory == "PQ4x4":
+        if factory == "PQ4x4np":
             continue
         assert [x[0] for x in found.keys[:3]] == ["k3", "new", "k9"]
         assert (found.scores[:3, 0] > 0.999).all()

@@ -82,7 +82,9 @@ def test_tiny_and_huge_numbers_are_told_apart(metric, scale) -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("factory", ["IVF8,Flat", "HNSW8", "SQ8", "IVF8,PQ4x4"])
+@pytest.mark.parametrize(
+    "factory", ["IVF8,Flat", "HNSW8", "SQ8", "IVF8,PQ4x4np"]
+)
 def test_other_kinds(factory, metric, tmp_path) -> None:
     parameters = "nprobe=8" if "IVF" in factory else None
     index = Index(X, metric=metric, factory=factory, parameters=parameters)
@@ -124,7 +126,9 @@ def test_range_search_finds_all(factory, metric) -> None:
     assert index.range_search(QUERIES, -1e9).ids.shape == (25, 400)
 
 
-@pytest.mark.parametrize("factory", ["SQ8", "PQ4x4", "IVF8,PQ4x4", "PCA8,Flat"])
+@pytest.mark.parametrize(
+    "factory", ["SQ8", "PQ4x4np", "IVF8,PQ4x4np", "PCA8,Flat"]
+)
 def test_range_search_of_compressed_vectors(factory) -> None:
     parameters = "nprobe=8" if "IVF" in factory else None
     index = Index(X, factory=factory, parameters=parameters)
