@@ -197,11 +197,18 @@ def holdout_classes(
     """
     classes = images.classes
     count = max(1, int(fraction * len(classes) + 0.5))
-    if not 0 < fraction < 1 or count >= len(classes):
+    if not 0 < fraction < 1:
         raise ValueError(
-            "`fraction` of holdout_classes must be between 0 and 1 and "
-            "leave at least one class on either side. Received: "
-            f"fraction={fraction} of {len(classes)} classes."
+            "`fraction` of holdout_classes, the share of training classes "
+            "held out for validation, must be between 0 and 1. Received: "
+            f"fraction={fraction}. Use for instance 0.2."
+        )
+    if count >= len(classes):
+        raise ValueError(
+            f"A share of {fraction} of the training classes is held out for "
+            "validation (`fraction` of holdout_classes), and at least one "
+            f"must be left. Received: {len(classes)} training classes. Use "
+            "more training classes, at least two, or a smaller share."
         )
     order = np.random.default_rng(seed).permutation(len(classes))
     held_out = np.isin(images.known_labels, classes[order[:count]])
