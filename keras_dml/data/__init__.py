@@ -26,6 +26,7 @@ from keras_dml.data.relations import PairSet, TripletSet
 from keras_dml.data.samplers import (
     ClassBalanced,
     ClusterSampler,
+    HardClassBalanced,
     MultiLabelBalanced,
     PairSampler,
     RelationSampler,
@@ -63,6 +64,7 @@ __all__ = [
     "Findings",
     "ImageSet",
     "MultiLabelBalanced",
+    "HardClassBalanced",
     "PairSampler",
     "PairSet",
     "RelationSampler",

@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras.optimizers import schedules
 
 from keras_dml import backbones, data
+from keras_dml.callbacks import HardClasses
 from keras_dml.methods.declaration import Arguments, find
 from keras_dml.model.generated import takes_images
 from keras_dml.model.metric_model import MetricModel
@@ -171,12 +172,16 @@ def sampler(recipe: Recipe, train: data.Examples) -> data.Sampler:
     train = _numbered(recipe, train)
     traits = find(recipe.method.name)[1]
     method = recipe.method.model_dump()
-    arguments: Arguments = recipe.batches.model_dump()
+    arguments: Arguments = recipe.batches.sizes
     if traits.check_labels is not None:
         traits.check_labels(
             method, train.known_labels, recipe.batches.images_per_class
         )
     make: Callable[..., data.Sampler] = data.ClassBalanced
+    hard = recipe.batches.hard_classes
+    if hard is not None:
+        make = data.HardClassBalanced
+        arguments = {**arguments, "num_neighbors": hard.num_neighbors}
     if traits.sampler is not None and traits.sampler.is_used(method):
         make = looked_up(traits.sampler)
         arguments = traits.sampler.given(method, arguments)
@@ -216,9 +221,13 @@ def _numbered(recipe: Recipe, train: data.Examples) -> data.Examples:
 def callbacks(
     recipe: Recipe, train: data.Examples, batches: data.Sampler
 ) -> list[keras.callbacks.Callback]:
-    """The callbacks that the recipe's method needs; see `pipeline`."""
-    method, sizes = recipe.method.model_dump(), recipe.batches.model_dump()
-    return [
+    """The callbacks that the recipe's method and batches need."""
+    method, sizes = recipe.method.model_dump(), recipe.batches.sizes
+    own: list[keras.callbacks.Callback] = []
+    hard = recipe.batches.hard_classes
+    if hard is not None and isinstance(batches, data.HardClassBalanced):
+        own.append(HardClasses(train, batches, hard.every, hard.start))
+    return own + [
         looked_up(x)(train, batches, seed=recipe.seed, **x.given(method, sizes))
         for x in find(recipe.method.name)[1].callbacks
         if x.is_used(method)

@@ -71,11 +71,27 @@ class Backbone(Named):
     feature_cache: Literal["auto", "memory", "disk", "none"] = "auto"
 
 
+@keys_of(data.HardClassBalanced, ("num_neighbors",))
+@keys_of(callbacks.HardClasses, ("every", "start"))
+class HardClasses(Section):
+    """Classes that are near each other in one batch.
+
+    See `keras_dml.data.HardClassBalanced` and
+    `keras_dml.callbacks.HardClasses`.
+    """
+
+
 @keys_of(data.ClassBalanced, ("images_per_class", "steps_per_epoch"))
 class Batches(Section):
     """A batch has `images_per_class` images of each of `classes_per_batch`."""
 
     classes_per_batch: Count = 32
+    hard_classes: HardClasses | None = None
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """What every sampler of batches of classes is given."""
+        return self.model_dump(exclude={"hard_classes"})
 
 
 @keys_of(data.View, ("resize", "resize_mode"))
@@ -238,6 +254,20 @@ class Recipe(Section):
         """Name of the data set, and where it is."""
         path = getattr(self.data, "path", None)
         return f"{self.data.name} at {path}" if path else self.data.name
+
+    @field_validator("batches")
+    @classmethod
+    def _can_be_hard(cls, batches: Batches, info: ValidationInfo) -> Batches:
+        method = info.data.get("method")
+        if batches.hard_classes is None or method is None:
+            return batches
+        own = find(method.name)[1].sampler
+        if own is not None and own.is_used(method.model_dump()):
+            raise ValueError(
+                f"`hard_classes` cannot be had with {method.name!r}, which "
+                f"has batches of its own, of a {own.what}; leave it out"
+            )
+        return batches
 
     @field_validator("augmentation", mode="before")
     @classmethod

@@ -207,7 +207,8 @@ def _fit(
     seconds = {
         "training": time.perf_counter() - start,
         "evaluation": validation.seconds,
-        "division": sum(x.seconds for x in divisions),
+        "division": sum(x.seconds for x in divisions)
+        + sum(x.seconds for x in own if isinstance(x, callbacks.HardClasses)),
         "tensorboard": sum(board.seconds for board in boards),
     }
     images = len(model.history.epoch) * batches.steps * batches.batch_size
@@ -230,6 +231,8 @@ def _board(
     batches = building.sampler(recipe, splits.train)
     if isinstance(batches, data.ClusterSampler):
         batches.set_phase("full", "all")
+    if isinstance(batches, data.HardClassBalanced):
+        batches.set_neighbors(None)
     shape = model.input_shape
     pipeline = building.pipeline(recipe, splits.train, batches, shape)
     return callbacks.EmbeddingTensorBoard(

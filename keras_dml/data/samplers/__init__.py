@@ -3,6 +3,7 @@
 from keras_dml.data.samplers.base import Sampler
 from keras_dml.data.samplers.class_balanced import ClassBalanced
 from keras_dml.data.samplers.cluster import ClusterSampler, usable_clusters
+from keras_dml.data.samplers.hard_classes import HardClassBalanced
 from keras_dml.data.samplers.multi_label import MultiLabelBalanced
 from keras_dml.data.samplers.pairs import PairSampler
 from keras_dml.data.samplers.relation import RelationSampler
@@ -11,6 +12,7 @@ __all__ = [
     "ClassBalanced",
     "ClusterSampler",
     "MultiLabelBalanced",
+    "HardClassBalanced",
     "PairSampler",
     "RelationSampler",
     "Sampler",

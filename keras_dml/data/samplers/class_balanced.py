@@ -134,9 +134,13 @@ class ClassBalanced(Sampler):
             counts = random_counts(self._shares, slots, rng)
             # No epoch draws a class more often than its share rounded up.
             before = epoch * np.ceil(self._shares).astype(np.int64)
-        drawn = spread(counts, self.steps, rng)
+        drawn = self._deal(counts, rng)
         share = quotas(self.batch_size, self.classes_per_batch)
         return draw_images(self._groups, drawn, before, share, (self.seed,))
+
+    def _deal(self, counts: Rows, rng: np.random.Generator) -> Rows:
+        """Classes of every step, (steps, P), each as often as it counts."""
+        return spread(counts, self.steps, rng)
 
     def _classes_that_fit(self) -> int:
         available = len(self._groups)

@@ -1,0 +1,209 @@
+"""HardClassBalanced: batches of classes that are confused together."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from keras_dml.data.samplers.class_balanced import ClassBalanced
+from keras_dml.utils.arguments import check_count
+from keras_dml.utils.types import Count, FloatArray, Rows
+
+
+class HardClassBalanced(ClassBalanced):
+    """Batches of P classes with K images each, near classes together.
+
+    A batch is filled by drawing a class at random and the classes nearest
+    to it, `num_neighbors` of them, again and again. Which are nearest is
+    set from outside, by `callbacks.HardClasses`.
+
+    All that `ClassBalanced` promises holds: P different classes a batch,
+    each class as often as the others give or take one, in every epoch and
+    over all, and the same plan for the same seed, epoch and neighbors. So
+    a class gets those of its neighbors that are still to come in the
+    epoch, and the last batches of an epoch are less hard; they are dealt
+    to its steps at random.
+
+    Args:
+        labels: Class of every image, as for `ClassBalanced`.
+        classes_per_batch: Classes in a batch, P.
+        images_per_class: Images of each class in a batch, K.
+        num_neighbors: Nearest classes drawn with each class that is drawn
+            at random; 0 is `ClassBalanced`.
+        **kwargs: As for `ClassBalanced`.
+
+    Raises:
+        ValueError: If an argument is not as described.
+
+    Deviations:
+        - Sohn picks the classes of a batch greedily by how much they
+          violate the triplet constraint with those picked; Suh et al.
+          draw one class and its nearest. Neither keeps classes balanced;
+          here every class still comes equally often.
+
+    Reference:
+        Suh et al., "Stochastic Class-based Hard Example Mining for Deep
+        Metric Learning", CVPR 2019, Sec. 3; Sohn, "Improved Deep Metric
+        Learning with Multi-class N-pair Loss Objective", NIPS 2016,
+        Sec. 3.2 (hard negative class mining).
+    """
+
+    def __init__(
+        self,
+        labels: npt.ArrayLike,
+        classes_per_batch: int | None = None,
+        images_per_class: Count = 4,
+        num_neighbors: Count = 3,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(labels, classes_per_batch, images_per_class, **kwargs)
+        self.num_neighbors = check_count(
+            "HardClassBalanced", "num_neighbors", num_neighbors, least=0
+        )
+        self._neighbors: Rows | None = None
+        self._is_set = False
+
+    @property
+    def neighbors(self) -> Rows | None:
+        """(C, n): the nearest classes of each, nearest first; None: none.
+
+        Classes are numbered as they are drawn from, in ascending order of
+        their labels and without those that have too few images.
+        """
+        return self._neighbors
+
+    def set_neighbors(self, neighbors: npt.ArrayLike | None) -> None:
+        """Says which classes are near, from the next plan on.
+
+        Args:
+            neighbors: As the property. None draws as `ClassBalanced` does.
+
+        Raises:
+            ValueError: If they are not that.
+        """
+        self._is_set = True
+        if neighbors is None:
+            self._neighbors = None
+            return
+        array = np.array(neighbors)
+        count = len(self._groups)
+        fits = array.ndim == 2 and len(array) == count
+        if not fits or array.dtype.kind not in "iu":
+            raise ValueError(
+                "`neighbors` of HardClassBalanced must hold integers, a row "
+                f"for each of the {count} classes. Received: shape "
+                f"{array.shape}, dtype {array.dtype}."
+            )
+        if array.size and (array.min() < 0 or array.max() >= count):
+            raise ValueError(
+                "`neighbors` of HardClassBalanced must be numbers of "
+                f"classes, 0 to {count - 1}. Received: {array.min()} to "
+                f"{array.max()}."
+            )
+        array.setflags(write=False)
+        self._neighbors = array
+
+    def set_embeddings(self, embeddings: FloatArray, spare: int = 32) -> None:
+        """Finds the classes whose mean embeddings have the largest cosine.
+
+        Args:
+            embeddings: (N, D), of all images in the order of their rows.
+            spare: How many more than `num_neighbors` are kept for each
+                class, for when the nearest have had their turn.
+
+        Raises:
+            ValueError: If they are not as many as the images, or not all
+                finite.
+        """
+        if len(embeddings) != len(self.labels):
+            raise ValueError(
+                "`embeddings` of HardClassBalanced must have a row for each "
+                f"image. Received: {len(embeddings)} rows, "
+                f"{len(self.labels)} images."
+            )
+        means = class_means(embeddings, self._groups.rows, self._groups.starts)
+        self.set_neighbors(nearest_classes(means, self.num_neighbors + spare))
+
+    def plan(self, epoch: int) -> Rows:
+        """Rows of every batch, class by class, (steps, batch_size)."""
+        if not self._is_set:
+            raise ValueError(
+                "HardClassBalanced.plan needs to know which classes are near "
+                "each other. Received: no neighbors. Add the callback "
+                "HardClasses(images, sampler) to `fit`, which sets them, or "
+                "call set_neighbors."
+            )
+        return super().plan(epoch)
+
+    def _deal(self, counts: Rows, rng: np.random.Generator) -> Rows:
+        neighbors = self._neighbors
+        if neighbors is None or self.num_neighbors == 0:
+            return super()._deal(counts, rng)
+        left = counts.copy()
+        size = int(counts.sum()) // self.steps
+        batches = []
+        for remaining in range(self.steps, 0, -1):
+            # What comes in every step that is left comes in this one.
+            due = np.flatnonzero(left == remaining)
+            batch = self._batch(neighbors, due, left, size, rng)
+            left[batch] -= 1
+            batches.append(rng.permutation(batch))
+        return np.stack(batches)[rng.permutation(self.steps)]
+
+    def _batch(
+        self,
+        neighbors: Rows,
+        due: Rows,
+        left: Rows,
+        size: int,
+        rng: np.random.Generator,
+    ) -> Rows:
+        """`size` classes: those that are due, and others with neighbors."""
+        chosen = dict.fromkeys(due.tolist())
+        # Those that are due bring their neighbors first.
+        for first in (*chosen, *rng.permutation(len(left)).tolist()):
+            if len(chosen) >= size:
+                break
+            if first not in chosen:
+                if left[first] == 0:
+                    continue
+                chosen[first] = None
+            near = [
+                c
+                for c in neighbors[first].tolist()
+                if left[c] > 0 and c not in chosen
+            ]
+            chosen.update(dict.fromkeys(near[: self.num_neighbors]))
+        return np.array(list(chosen)[:size], np.int64)
+
+
+def class_means(embeddings: FloatArray, rows: Rows, starts: Rows) -> FloatArray:
+    """Unit mean embedding of each class, (C, D) float64."""
+    points = np.asarray(embeddings, np.float64)[rows]
+    if not np.isfinite(points).all():
+        raise ValueError(
+            "`embeddings` of HardClassBalanced must be finite. Received: NaN "
+            "or infinite values. The model has diverged, or its input is not "
+            "finite."
+        )
+    means = np.add.reduceat(points, starts, axis=0)
+    norms = np.linalg.norm(means, axis=1, keepdims=True)
+    return np.asarray(means / np.where(norms == 0, 1.0, norms))
+
+
+def nearest_classes(means: FloatArray, count: int) -> Rows:
+    """(C, min(count, C − 1)): other classes by cosine, nearest first.
+
+    Exact, in blocks; equal ones in their order.
+    """
+    total = len(means)
+    count = min(count, total - 1)
+    found = np.empty((total, count), np.int64)
+    block = max(1, 2**24 // total)
+    for start in range(0, total, block):
+        stop = min(start + block, total)
+        cosines = means[start:stop] @ means.T
+        cosines[np.arange(stop - start), np.arange(start, stop)] = -np.inf
+        order = np.argsort(-cosines, axis=1, kind="stable")
+        found[start:stop] = order[:, :count]
+    return found

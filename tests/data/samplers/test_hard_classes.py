@@ -1,0 +1,124 @@
+"""HardClassBalanced: near classes together, and still balanced."""
+
+import numpy as np
+import pytest
+
+from keras_dml.data import ClassBalanced, HardClassBalanced
+from keras_dml.data.samplers.hard_classes import nearest_classes
+
+CLASSES = 30
+LABELS = np.repeat(np.arange(CLASSES) * 3, [4 + i % 3 for i in range(CLASSES)])
+
+
+def on_a_circle(noise=0.0):
+    """Embeddings whose nearest classes are those beside them."""
+    angle = 2 * np.pi * LABELS / (3 * CLASSES)
+    x = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    return x + noise * np.random.default_rng(0).normal(size=x.shape)
+
+
+def sampler(**arguments):
+    arguments = {"classes_per_batch": 8, "num_neighbors": 3, **arguments}
+    made = HardClassBalanced(LABELS, images_per_class=4, **arguments)
+    made.set_embeddings(on_a_circle(0.01))
+    return made
+
+
+@pytest.mark.parametrize("steps", [None, 1, 3, 15])
+@pytest.mark.parametrize("classes", [2, 8, 30])
+def test_as_balanced_as_without_neighbors(steps, classes) -> None:
+    hard = sampler(classes_per_batch=classes, steps_per_epoch=steps)
+    plain = ClassBalanced(LABELS, classes, 4, steps_per_epoch=steps)
+    total = np.zeros(CLASSES, int)
+    for epoch in range(4):
+        plan = hard.plan(epoch)
+        assert plan.shape == (plain.steps, classes * 4)
+        for rows in plan:
+            found, counts = np.unique(LABELS[rows], return_counts=True)
+            assert len(found) == classes
+            assert set(counts) == {4}
+            assert len(set(rows)) == len(rows)
+        drawn = np.bincount(LABELS[plan].ravel() // 3, minlength=CLASSES) // 4
+        expected = plain.plan(epoch)
+        np.testing.assert_array_equal(
+            drawn,
+            np.bincount(LABELS[expected].ravel() // 3, minlength=CLASSES) // 4,
+        )
+        total += drawn
+        assert np.ptp(total) <= 1
+
+
+def test_weighted_classes_come_as_often_as_without_neighbors() -> None:
+    hard = sampler(weighting="proportional", steps_per_epoch=20)
+    plain = ClassBalanced(
+        LABELS, 8, 4, weighting="proportional", steps_per_epoch=20
+    )
+    for epoch in range(2):
+        for a, b in zip(
+            np.unique(LABELS[hard.plan(epoch)], return_counts=True),
+            np.unique(LABELS[plain.plan(epoch)], return_counts=True),
+            strict=True,
+        ):
+            np.testing.assert_array_equal(a, b)
+
+
+def near_pairs(made):
+    """Share of the pairs of classes of a batch that are neighbors."""
+    found = []
+    for epoch in range(6):
+        for rows in made.plan(epoch):
+            classes = np.unique(LABELS[rows]) // 3
+            apart = np.abs(classes[:, None] - classes[None])
+            apart = np.minimum(apart, CLASSES - apart)
+            found.append(np.mean(apart[apart > 0] <= 3))
+    return np.mean(found)
+
+
+def test_near_classes_are_together() -> None:
+    plain = near_pairs(ClassBalanced(LABELS, 8, 4))
+    assert near_pairs(sampler()) > 1.5 * plain
+
+
+def test_a_plan_is_a_function_of_seed_epoch_and_neighbors() -> None:
+    first, second, other = sampler(), sampler(), sampler(seed=1)
+    first.plan(0)
+    np.testing.assert_array_equal(first.plan(3), second.plan(3))
+    assert not np.array_equal(first.plan(3), other.plan(3))
+    second.set_neighbors(second.neighbors[:, ::-1])
+    assert not np.array_equal(first.plan(3), second.plan(3))
+
+
+def test_without_neighbors_it_is_class_balanced() -> None:
+    plain = ClassBalanced(LABELS, 8, 4)
+    none, zero = sampler(), sampler(num_neighbors=0)
+    none.set_neighbors(None)
+    for made in (none, zero):
+        np.testing.assert_array_equal(made.plan(2), plain.plan(2))
+
+
+def test_nearest_classes_against_a_loop() -> None:
+    x = np.random.default_rng(0).normal(size=(12, 5))
+    x[7] = x[3]
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    expected = [
+        sorted(set(range(12)) - {i}, key=lambda j, i=i: (-(x[i] @ x[j]), j))[:4]
+        for i in range(12)
+    ]
+    np.testing.assert_array_equal(nearest_classes(x, 4), expected)
+    assert nearest_classes(x, 99).shape == (12, 11)
+
+
+def test_mistakes() -> None:
+    made = HardClassBalanced(LABELS, classes_per_batch=8)
+    with pytest.raises(ValueError, match="Add the callback HardClasses"):
+        made.plan(0)
+    with pytest.raises(ValueError, match=r"a row for each of the 30 classes"):
+        made.set_neighbors(np.zeros((3, 2), int))
+    with pytest.raises(ValueError, match="0 to 29. Received: 0 to 30"):
+        made.set_neighbors(np.full((30, 1), 30) * np.eye(30, 1, dtype=int))
+    with pytest.raises(ValueError, match="a row for each image"):
+        made.set_embeddings(np.ones((3, 2)))
+    with pytest.raises(ValueError, match="must be finite"):
+        made.set_embeddings(np.full((len(LABELS), 2), np.nan))
+    with pytest.raises(ValueError, match="`num_neighbors`.*=-1"):
+        HardClassBalanced(LABELS, classes_per_batch=8, num_neighbors=-1)
