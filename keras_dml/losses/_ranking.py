@@ -43,35 +43,27 @@ class _RankingLoss(MetricLoss):
 
     def call(self, batch: Batch) -> Tensor:
         pairs = batch.compare("cosine")
-        positives, negatives = self.above(pairs)
         has_positive = ops.any(pairs.positive, axis=1)
-        values = self.values(pairs, positives, negatives)
-        return self.reduce(values, has_positive)
+        return self.reduce(self.values(pairs), has_positive)
 
-    def above(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
-        """(B, R) each: positives and negatives ranked above each positive."""
-        return counts_above(
-            -pairs.distances, pairs.positive, pairs.counts(), self.temperature
-        )
-
-    def values(
-        self, pairs: Pairs, positives: Tensor, negatives: Tensor
-    ) -> Tensor:
-        """(B,): the loss of every anchor, from what `above` returns."""
+    def values(self, pairs: Pairs) -> Tensor:
+        """(B,): the loss of every anchor."""
         raise NotImplementedError
+
+    def above(self, pairs: Pairs, count: Tensor) -> Tensor:
+        """(B, R): how much of `count`, (B, R), is above each positive."""
+        return count_above(
+            -pairs.distances, pairs.positive, count, self.temperature
+        )
 
     def self_is_above(self, pairs: Pairs) -> Tensor:
         """(B, R): how far an anchor, at similarity 1, is above a positive."""
         return ops.sigmoid((1.0 + pairs.distances) / self.temperature)
 
-    def above_self(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
-        """(B,) each: positives and negatives above the anchor itself."""
+    def above_self(self, pairs: Pairs, count: Tensor) -> Tensor:
+        """(B,): how much of `count` is above the anchor itself."""
         soft = ops.sigmoid((-1.0 - pairs.distances) / self.temperature)
-        positives, negatives = (
-            ops.sum(ops.where(count, soft * count, 0.0), axis=1)
-            for count in (ops.cast(c, "float32") for c in pairs.counts())
-        )
-        return positives, negatives
+        return ops.sum(soft * ops.cast(count, "float32"), axis=1)
 
 
 def _mean_over_positives(
@@ -144,13 +136,15 @@ class SmoothAPLoss(_RankingLoss):
     ) -> None:
         super().__init__(temperature, include_self, reduction, **kwargs)
 
-    def values(
-        self, pairs: Pairs, positives: Tensor, negatives: Tensor
-    ) -> Tensor:
+    def values(self, pairs: Pairs) -> Tensor:
+        counts = pairs.counts()
+        positives, negatives = (self.above(pairs, c) for c in counts)
         of_self = None
         if self.include_self:
             positives = positives + self.self_is_above(pairs)
-            of_self = _lost_precision(*self.above_self(pairs))
+            of_self = _lost_precision(
+                *(self.above_self(pairs, c) for c in counts)
+            )
         terms = _lost_precision(positives, negatives)
         return _mean_over_positives(pairs, terms, of_self)
 
@@ -218,13 +212,13 @@ class PNPLoss(_RankingLoss):
         self.alpha = check_positive("PNPLoss", "alpha", alpha)
         self.b = check_positive("PNPLoss", "b", b)
 
-    def values(
-        self, pairs: Pairs, positives: Tensor, negatives: Tensor
-    ) -> Tensor:
+    def values(self, pairs: Pairs) -> Tensor:
+        negatives = pairs.counts()[1]
         of_self = None
         if self.include_self:
-            of_self = self._penalty(self.above_self(pairs)[1])
-        return _mean_over_positives(pairs, self._penalty(negatives), of_self)
+            of_self = self._penalty(self.above_self(pairs, negatives))
+        terms = self._penalty(self.above(pairs, negatives))
+        return _mean_over_positives(pairs, terms, of_self)
 
     def _penalty(self, negatives: Tensor) -> Tensor:
         if self.variant == "O":
@@ -297,13 +291,14 @@ class RecallAtKLoss(_RankingLoss):
         self.rank_temperature = rank_temperature
         self.attainable = attainable
 
-    def values(
-        self, pairs: Pairs, positives: Tensor, negatives: Tensor
-    ) -> Tensor:
-        above = positives + negatives
+    def values(self, pairs: Pairs) -> Tensor:
+        positives, negatives = (
+            ops.cast(count, "float32") for count in pairs.counts()
+        )
+        above = self.above(pairs, positives + negatives)
         if self.include_self:
             above = above + self.self_is_above(pairs)
-        weight = ops.cast(pairs.counts()[0], "float32")
+        weight = positives
         total = ops.sum(weight, axis=1)
         lost = ops.zeros_like(total)
         for k in self.k:
@@ -319,13 +314,10 @@ class RecallAtKLoss(_RankingLoss):
         return lost / len(self.k)
 
 
-def counts_above(
-    similarity: Tensor,
-    positive: Tensor,
-    counts: tuple[Tensor, Tensor],
-    temperature: float,
-) -> tuple[Tensor, Tensor]:
-    """How many positives and negatives are above each positive of a row.
+def count_above(
+    similarity: Tensor, positive: Tensor, count: Tensor, temperature: float
+) -> Tensor:
+    """How much is above each positive of a row.
 
     Above the positive i, Σ_j count_j σ((s_j − s_i)/τ) without j = i. Goes
     through the k-th positive of all rows at once, so that memory is O(B·R);
@@ -335,13 +327,13 @@ def counts_above(
     Args:
         similarity: (B, R), larger is closer.
         positive: (B, R) boolean.
-        counts: (B, R) how much each positive and each negative counts.
+        count: (B, R) how much each reference counts.
         temperature: τ.
 
     Returns:
-        `(positives, negatives)`, (B, R) each, 0 where nothing is positive.
+        (B, R), 0 where nothing is positive.
     """
-    of_positives, of_negatives = (ops.cast(c, "float32") for c in counts)
+    count = ops.cast(count, "float32")
     scale = 1.0 / temperature
 
     def shares(similarity: Tensor, marked: Tensor) -> Tensor:
@@ -351,38 +343,25 @@ def counts_above(
 
     @custom_gradient
     def above(similarity: Tensor) -> Any:
-        def add(k: Any, score: Tensor, marked: Tensor, *sums: Tensor) -> State:
+        def add(k: Any, score: Tensor, marked: Tensor, old: Tensor) -> State:
             soft = shares(similarity, marked)
-            totals = (
-                ops.sum(soft * count, axis=1, keepdims=True)
-                for count in (of_positives, of_negatives)
-            )
-            return tuple(
-                ops.where(marked, total, old)
-                for total, old in zip(totals, sums, strict=True)
-            )
+            total = ops.sum(soft * count, axis=1, keepdims=True)
+            return (ops.where(marked, total, old),)
 
-        def gradient(*upstream: Any) -> Tensor:
-            # TensorFlow passes both as arguments, JAX as one tuple.
-            is_tuple = len(upstream) == 1
-            by_positives, by_negatives = upstream[0] if is_tuple else upstream
-
+        def gradient(upstream: Tensor) -> Tensor:
             def move(
                 k: Any, score: Tensor, marked: Tensor, slopes: Tensor
             ) -> State:
                 soft = shares(similarity, marked)
-                slope = (soft * (1.0 - soft)) * (
-                    value_at(by_positives, marked) * of_positives
-                    + value_at(by_negatives, marked) * of_negatives
-                )
+                slope = soft * (1.0 - soft) * count
+                slope = value_at(upstream, marked) * slope
                 total = ops.sum(slope, axis=1, keepdims=True)
                 return (slopes + ops.where(marked, -total, slope),)
 
             initial = (ops.zeros_like(similarity),)
             return scale * for_each_marked(positive, move, initial)[0]
 
-        initial = ops.zeros_like(similarity), ops.zeros_like(similarity)
-        return for_each_marked(positive, add, initial), gradient
+        initial = (ops.zeros_like(similarity),)
+        return for_each_marked(positive, add, initial)[0], gradient
 
-    positives, negatives = above(similarity)
-    return positives, negatives
+    return above(similarity)

@@ -58,7 +58,31 @@ OURS: dict[str, Callable[[int], losses.MetricLoss]] = {
     "proxy-nca": lambda c: losses.ProxyNCALoss(c, exclude_positive=False),
     "proxy-anchor": lambda c: losses.ProxyAnchorLoss(c),
     "softtriple": lambda c: losses.SoftTripleLoss(c, tau=0.0),
+    "generalized lifted": lambda c: losses.LiftedStructureLoss(
+        generalized=True
+    ),
+    "smooth-ap": lambda c: losses.SmoothAPLoss(include_self=True),
+    "pnp": lambda c: losses.PNPLoss(include_self=True),
+    "recall@k": lambda c: losses.RecallAtKLoss(),
+    "nca": lambda c: losses.NCALoss(),
+    "instance": lambda c: losses.InstanceLoss(),
+    "tuplet margin": lambda c: losses.TupletMarginLoss(),
+    "intra-pair variance": lambda c: losses.IntraPairVarianceLoss(),
+    "ranked list": lambda c: losses.RankedListLoss(),
+    "snr contrastive": lambda c: losses.ContrastiveLoss(distance="snr"),
+    "decoupled contrastive": lambda c: losses.DecoupledContrastiveLoss(),
+    "hyperbolic": lambda c: losses.HyperbolicContrastiveLoss(),
+    "vicreg": lambda c: losses.VICRegLoss(),
+    "barlow twins": lambda c: losses.BarlowTwinsLoss(),
+    "normalized softmax": lambda c: losses.NormalizedSoftmaxLoss(c),
+    "arcface": lambda c: losses.ArcFaceLoss(c),
+    "sub-center arcface": lambda c: losses.SubCenterArcFaceLoss(c),
+    "sphereface": lambda c: losses.SphereFaceLoss(c),
+    "p2sgrad": lambda c: losses.P2SGradLoss(c),
+    "hist": lambda c: losses.HISTLoss(c),
 }
+TWO_VIEWS = ("vicreg", "barlow twins")
+"""Losses of a batch and a second view of it, each image a class."""
 
 
 def peers() -> dict[str, Callable[[int, int], tuple[Any, Any]]]:
@@ -103,6 +127,36 @@ def peers() -> dict[str, Callable[[int, int], tuple[Any, Any]]]:
         "proxy-nca": lambda c, d: (theirs.ProxyNCALoss(c, d), None),
         "proxy-anchor": lambda c, d: (theirs.ProxyAnchorLoss(c, d), None),
         "softtriple": lambda c, d: (theirs.SoftTripleLoss(c, d), None),
+        "generalized lifted": lambda c, d: (
+            theirs.GeneralizedLiftedStructureLoss(),
+            None,
+        ),
+        "smooth-ap": lambda c, d: (theirs.SmoothAPLoss(), None),
+        "pnp": lambda c, d: (theirs.PNPLoss(variant="Dq"), None),
+        "nca": lambda c, d: (theirs.NCALoss(), None),
+        "instance": lambda c, d: (theirs.InstanceLoss(), None),
+        "tuplet margin": lambda c, d: (theirs.TupletMarginLoss(), None),
+        "intra-pair variance": lambda c, d: (
+            theirs.IntraPairVarianceLoss(),
+            None,
+        ),
+        "ranked list": lambda c, d: (theirs.RankedListLoss(0.4, 10), None),
+        "snr contrastive": lambda c, d: (
+            theirs.SignalToNoiseRatioContrastiveLoss(),
+            None,
+        ),
+        "vicreg": lambda c, d: (theirs.VICRegLoss(), None),
+        "normalized softmax": lambda c, d: (
+            theirs.NormalizedSoftmaxLoss(c, d),
+            None,
+        ),
+        "arcface": lambda c, d: (theirs.ArcFaceLoss(c, d), None),
+        "sub-center arcface": lambda c, d: (
+            theirs.SubCenterArcFaceLoss(num_classes=c, embedding_size=d),
+            None,
+        ),
+        "sphereface": lambda c, d: (theirs.SphereFaceLoss(c, d), None),
+        "p2sgrad": lambda c, d: (theirs.P2SGradLoss(d, c), None),
     }
 
 
@@ -122,11 +176,17 @@ def our_step(name: str, size: tuple[int, int, int], jit: bool) -> Callable:
     loss.build(owner, dim)
     weights = [v.value for v in owner.trainable_variables]
 
+    def value_of(x: Any) -> Any:
+        if name not in TWO_VIEWS:
+            return loss(labels, x)
+        images, other = tf.range(batch), tf.reverse(x, [1])
+        return tf.reduce_mean(loss.per_example(images, x, images, other))
+
     @tf.function(jit_compile=jit)
     def step() -> Any:
         with tf.GradientTape() as tape:
             tape.watch(x)
-            value = loss(labels, x)
+            value = value_of(x)
         return value, tape.gradient(value, [x, *weights])
 
     def run() -> None:
@@ -148,7 +208,10 @@ def their_step(name: str, size: tuple[int, int, int]) -> Callable:
     def run() -> None:
         leaf = x.clone().requires_grad_(True)
         pairs = None if miner is None else miner(leaf, labels)
-        value = loss(leaf, labels, pairs)
+        if name in TWO_VIEWS:
+            value = loss(leaf, ref_emb=leaf.flip(1))
+        else:
+            value = loss(leaf, labels, pairs)
         value.backward()
         value.item()
 
@@ -197,6 +260,7 @@ def speed(
     repeats: int,
     clock: Callable[[], float],
 ) -> None:
+    """Prints all timings; losses that the peer lacks are measured alone."""
     ratios: dict[tuple[int, str, str], float] = {}
     for size in sizes:
         print(f"\nB={size[0]} D={size[1]} ({size[2]} classes), ms, ± IQR")
@@ -205,11 +269,12 @@ def speed(
             f"{'graph/th':>10}{'XLA/th':>8}"
         )
         for name in names:
-            steps = [
-                our_step(name, size, jit=False),
-                our_step(name, size, jit=True),
-                their_step(name, size),
-            ]
+            steps = [our_step(name, size, jit=jit) for jit in (False, True)]
+            if name not in peers():
+                graph, xla = timings(steps, repeats, clock)
+                print(f"{name:25}{graph}{xla}{'–':>19}", flush=True)
+                continue
+            steps.append(their_step(name, size))
             graph, xla, peer = timings(steps, repeats, clock)
             ratios[size[0], name, "graph"] = graph.median / peer.median
             ratios[size[0], name, "XLA"] = xla.median / peer.median

@@ -303,6 +303,8 @@ def default_without_draws(name):
     arguments = {"mining": "semihard"} if takes_seed(name) else needed(name)
     if "num_centers" in parameters_of(LOSSES[name]):
         arguments["num_centers"] = 3
+    if name == "instance":  # At the default hardly any pair has a gradient.
+        arguments["gamma"] = 9.0
     owner = keras.layers.Layer()
     loss = LOSSES[name](**arguments)
     loss.build(owner, 5)
