@@ -28,6 +28,20 @@ _CAPTION = 128
 """Width of the column of names, in pixels."""
 
 
+def only_images(images: Examples, owner: str) -> ImageSet:
+    """Images, which the argument `images` of `owner` must be.
+
+    Raises:
+        ValueError: If they are other examples.
+    """
+    if not isinstance(images, ImageSet):
+        raise ValueError(
+            f"`images` of {owner} must be an ImageSet, as other examples have "
+            f"no pictures. Received: {images!r}."
+        )
+    return images
+
+
 def seen(images: Examples, rows: Rows, view: View | None) -> Pixels:
     """Pictures of some examples, (n, H, W, C) uint8; see `each_seen`."""
     return np.stack(list(each_seen(images, rows, view)))
@@ -94,11 +108,7 @@ def preview(
     """
     from PIL import Image, ImageDraw
 
-    if not isinstance(images, ImageSet):
-        raise ValueError(
-            "`images` of preview must be an ImageSet, as other examples have "
-            f"no pictures. Received: {images!r}."
-        )
+    images = only_images(images, "preview")
     if len(images) == 0 or min(rows, columns, cell) < 1:
         raise ValueError(
             "preview needs images, and positive `rows`, `columns` and `cell`. "

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from keras_dml import runs
-from keras_dml.data import DataSplits, Examples, View
+from keras_dml.data import DataSplits, Examples, ImageSet, View
 from keras_dml.methods.declaration import Traits, find
 from keras_dml.recipes import building
 from keras_dml.runs.folder import METRICS, load_outcome
@@ -106,7 +106,8 @@ class Run:
     @property
     def has_attention(self) -> bool:
         """Whether the model's attention can be drawn."""
-        return "attention" in output_shapes(self.model)
+        has_pictures = isinstance(self.images, ImageSet)
+        return has_pictures and "attention" in output_shapes(self.model)
 
     @property
     def explores_attention(self) -> bool:

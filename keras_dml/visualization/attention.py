@@ -11,7 +11,7 @@ from keras import ops
 from keras_dml.backbones.tokens import image_shape, patch_grid
 from keras_dml.data import View
 from keras_dml.data.fields import Pixels
-from keras_dml.data.pictures import class_name, seen
+from keras_dml.data.pictures import class_name, only_images, seen
 from keras_dml.layers import TokenMask
 from keras_dml.utils.arguments import check_count, check_not_empty
 from keras_dml.utils.types import FloatArray, Rows, Tensor
@@ -207,6 +207,7 @@ def attention_overlays(
     """
     rows = np.asarray(rows, np.int64)
     check_not_empty("attention_overlays", "rows", rows)
+    only_images(images, "attention_overlays")
     groups = maps.shape[3]
     pictures = seen(images, rows, view)
     overlays = resize_maps(maps[rows], pictures.shape[1:3])
@@ -267,6 +268,7 @@ def strongest_attention(
         As `attention_maps`, Figures 3 and 4.
     """
     check_count("strongest_attention", "num_images", num_images)
+    only_images(images, "strongest_attention")
     strongest = strongest_images(maps, num_images)  # (P, count)
     groups, count = strongest.shape
     group, place = (x.ravel() for x in np.indices(strongest.shape))
@@ -348,6 +350,7 @@ def attention_masks(
         ECCV 2018, Figure 6.
     """
     rows = np.asarray(rows, np.int64)
+    only_images(images, "attention_masks")
     found = head_outputs(model, images.select(rows), ["attention"])
     masks = found.get("attention", np.empty(0))
     if masks.ndim != 5:

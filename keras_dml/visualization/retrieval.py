@@ -125,10 +125,12 @@ def retrieval_grid(
     one a dashed frame and a ✗.
 
     Args:
-        images: An `ImageSet` of N images.
+        images: An `ImageSet` of N images; or other `Examples` with labels,
+            of which it shows what they are called.
         embeddings: (N, D).
         queries: (Q,) rows; each is a row of the grid.
-        view: A `keras_dml.data.View`, as `View.of(model)`.
+        view: A `keras_dml.data.View`, as `View.of(model)`; None where
+            examples are no images.
         num_neighbors: Neighbors of each query.
         gallery: As for `nearest`.
         groups: As for `nearest`.
