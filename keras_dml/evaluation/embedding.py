@@ -98,6 +98,8 @@ def _embedded(
 ) -> FloatArray:
     parts = []
     for batch in tracked(batches, count, "Embedding", progress):
+        if keras.backend.backend() != "tensorflow":
+            batch = tf.nest.map_structure(np.asarray, batch)
         output = model.predict_on_batch(batch)
         size = len(tf.nest.flatten(batch)[0])
         shape = getattr(output, "shape", None)

@@ -21,6 +21,7 @@ from keras_dml.cli import main  # noqa: F401
 
 backend, path = sys.argv[1:]
 assert keras.backend.backend() == backend
+keras.utils.set_random_seed(0)
 rng = np.random.default_rng(0)
 labels = np.repeat(np.arange(4), 6)
 x = rng.normal(size=(24, 5)).astype("float32")
@@ -44,7 +45,7 @@ class Proxies(keras.layers.Layer):
 
 # A loss in plain `compile`, trained on every backend.
 plain = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
-plain.compile(keras.optimizers.Adam(0.05), loss=dml.losses.TripletLoss())
+plain.compile(keras.optimizers.Adam(0.05), loss=dml.losses.ContrastiveLoss())
 history = plain.fit(x, labels, batch_size=24, epochs=5, verbose=0).history
 assert history["loss"][-1] < history["loss"][0]
 
@@ -61,7 +62,7 @@ assert history["loss"][-1] < history["loss"][0]
 assert not np.allclose(before, keras.ops.convert_to_numpy(owner.loss.proxies))
 
 # Layers.
-grouping = dml.layers.AttentiveGrouping(2, 4)
+grouping = dml.layers.AttentiveGrouping(4, 2)
 parts = grouping(rng.normal(size=(3, 4, 4, 6)).astype("float32"))
 pooled = dml.layers.FeaturePooling("gem")(
     rng.normal(size=(3, 4, 4, 6)).astype("float32")
@@ -83,7 +84,7 @@ results = dml.evaluation.evaluate(model, examples)
 assert 0 <= results["recall@1"] <= 1
 index = dml.search.Index.build(model, examples)
 hits = index.search(pixels[:2], k=1)
-assert hits.rows[:, 0].tolist() == [0, 1]
+assert hits.ids[:, 0].tolist() == [0, 1]
 
 # Training says what it needs.
 for call in (lambda: model.compile("adam"), lambda: loaded.compile("adam")):
