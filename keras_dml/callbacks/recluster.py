@@ -255,6 +255,12 @@ class Recluster(keras.callbacks.Callback):
             "Recluster", "cluster_space", cluster_space, get_args(Space)
         )
         images = as_examples(images, "images", "Recluster")
+        if not isinstance(sampler, ClusterSampler):
+            raise ValueError(
+                "`sampler` of Recluster must be the ClusterSampler of the "
+                f"pipeline. Received: {sampler!r}. Use "
+                "ClusterSampler(images.labels, num_learners=…)."
+            )
         if len(images) != len(sampler.labels):
             raise ValueError(
                 "`images` of Recluster must be those that `sampler` plans. "

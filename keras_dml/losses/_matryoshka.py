@@ -102,6 +102,14 @@ class MatryoshkaLoss(CompositeLoss):
         self.term_weights  # noqa: B018  Checks them.
 
     @property
+    def num_classes(self) -> int | None:  # type: ignore[override]
+        return self.loss.num_classes
+
+    @property
+    def needs_positives(self) -> bool:  # type: ignore[override]
+        return self.loss.needs_positives
+
+    @property
     def owns_variables(self) -> bool:
         return self.loss.owns_variables
 

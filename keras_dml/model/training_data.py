@@ -10,7 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from keras_dml.data import ArraySet, ClassBalanced, Sampler, pipeline
+from keras_dml.data import (
+    ArraySet,
+    ClassBalanced,
+    Examples,
+    Sampler,
+    pipeline,
+)
 from keras_dml.data.planned import Repeated, sampler_of
 from keras_dml.model.batch_checks import BatchChecks, as_ids, label_of
 from keras_dml.utils.arguments import check_fraction
@@ -234,6 +240,12 @@ def prepared(
     Raises:
         ValueError: If data are not as `MetricModel.fit` says.
     """
+    if isinstance(x, Examples):
+        raise ValueError(
+            f"Data for MetricModel.{checks.use} must be arrays or batches. "
+            f"Received: {x!r}. Use pipeline(examples, ClassBalanced("
+            "examples.labels, batch_size=…)) of keras_dml.data."
+        )
     if y is None:
         batches = checked_batches(x, checks, class_weight)
         return Prepared(batches, sample_weight=sample_weight, steps=steps)

@@ -183,6 +183,7 @@ def test_evaluate_is_the_loss_of_the_batch() -> None:
     assert model.test_on_batch(x, LABELS)[0] == pytest.approx(found["loss"])
 
 
+@pytest.mark.slow
 def test_evaluate_leaves_the_queue_alone(tiny_backbone) -> None:
     model = methods.diva(
         tiny_backbone, embedding_dim=8, tasks=("discriminative", "dance"),
@@ -211,6 +212,7 @@ def test_alternating_learners_are_evaluated_merged(
     assert not told(caplog)
 
 
+@pytest.mark.slow
 def test_validation_does_not_change_the_training() -> None:
     def trained(**kwargs) -> list[np.ndarray]:
         keras.utils.set_random_seed(3)
@@ -368,6 +370,7 @@ def test_arrays_may_come_as_they_are(how, caplog) -> None:
     assert not told(caplog)
 
 
+@pytest.mark.slow
 def test_epochs_of_arrays_go_on_in_the_next_fit() -> None:
     def run(*epochs: int) -> list[list[int]]:
         keras.utils.set_random_seed(0)
@@ -411,6 +414,7 @@ def test_a_copy_embeds_alike(tiny_backbone) -> None:
         other.train_on_batch(x, targets)
 
 
+@pytest.mark.slow
 def test_a_loaded_model_draws_on(tmp_path) -> None:
     model = small({"name": "margin", "seed": 1})
     model.train_on_batch(vectors(), LABELS)
