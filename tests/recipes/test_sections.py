@@ -27,7 +27,7 @@ SIGNATURES = {
 # What a recipe says for itself.
 OWN = {
     "backbone": {"name"},
-    "batches": {"classes_per_batch"},
+    "batches": {"classes_per_batch", "hard_classes"},
     "evaluation": {"metrics", "monitor"},
 }
 
