@@ -127,10 +127,10 @@ def _positions(
 ) -> tuple[Tensor, Tensor | None]:
     """Features, (B, N, C), and which of them count, (B, N, 1), 0 or 1."""
     if len(features.shape) == 4:
-        batch, height, width, channels = ops.shape(features)
-        features = ops.reshape(features, (batch, height * width, channels))
+        _, height, width, channels = ops.shape(features)
+        features = ops.reshape(features, (-1, height * width, channels))
         if mask is not None:
-            mask = ops.reshape(mask, (batch, height * width))
+            mask = ops.reshape(mask, (-1, height * width))
     if mask is None:
         return features, None
     return features, ops.cast(mask, features.dtype)[..., None]

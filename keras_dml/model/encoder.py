@@ -41,9 +41,10 @@ def plain_encoder(backbone: keras.Model, head: Head) -> keras.Model:
         features = ops.cast(features, head.compute_dtype)
     try:
         outputs = _traced(head, features, mask)
-    except ValueError:
+    except (TypeError, ValueError):
         # Some of what it computes is no operation of Keras, such as a
-        # gradient of its own: the head stays a layer of this package.
+        # gradient of its own, or needs a size that is not known: the head
+        # stays a layer of this package.
         outputs = head(features)
     return keras.Model(copy.input, outputs["embedding"], name="encoder")
 

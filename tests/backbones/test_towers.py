@@ -285,3 +285,51 @@ def test_a_text_tower(tmp_path) -> None:
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(again.predict(x, verbose=0), embeddings)
+
+
+# Adapters and eight bits.
+
+
+@pytest.mark.slow
+def test_lora_trains_adapters_and_the_head(tmp_path) -> None:
+    network = vit()
+    network.enable_lora(2)
+    model = methods.baseline(
+        network, embedding_dim=4, loss="contrastive",
+        rate_multipliers={"lora_kernel": 2.0},
+    )  # fmt: skip
+    trained = {v.name for v in model.backbone.trainable_variables}
+    assert trained == {"lora_kernel_a", "lora_kernel_b", "bias"}
+    model.compile(keras.optimizers.Adam(1e-2))
+    before = {v.path: v.numpy() for v in network.weights}
+    model.fit(pixels(), np.array([0, 0, 1, 1]), epochs=2, verbose=0)
+    for v in network.weights:
+        moved = np.any(v.numpy() != before[v.path])
+        assert moved == any(v is x for x in model.trainable_variables), v.path
+    # Two moments of each, the step and the rate.
+    count = len(model.trainable_variables)
+    assert len(model.optimizer.variables) == 2 + 2 * count
+    embeddings = model.predict(pixels(), verbose=0)
+    model.save(tmp_path / "model.keras")
+    with pytest.warns(UserWarning, match="Skipping variable loading for opti"):
+        again = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(
+        again.predict(pixels(), verbose=0), embeddings, atol=1e-6
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
+def test_eight_bits(tmp_path) -> None:
+    model = methods.baseline(vit(), embedding_dim=4)
+    exact = model.predict(pixels(), verbose=0)
+    size = sum(v.numpy().nbytes for v in model.backbone.weights)
+    model.backbone.quantize("int8")
+    embeddings = model.predict(pixels(), verbose=0)
+    assert np.sum(exact * embeddings, axis=1).min() > 0.999
+    assert sum(v.numpy().nbytes for v in model.backbone.weights) < 0.8 * size
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(
+        again.predict(pixels(), verbose=0), embeddings, atol=1e-3
+    )
