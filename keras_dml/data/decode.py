@@ -1,9 +1,10 @@
 """Image files to pixels: in Python, and in a TensorFlow graph."""
 
 import contextlib
+import functools
 import os
 from collections.abc import Callable, Iterator
-from typing import IO, TYPE_CHECKING, Any, TypeAlias
+from typing import IO, TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -11,8 +12,9 @@ import tensorflow as tf
 from keras_dml.data.fields import Pixels
 from keras_dml.data.orientation import (
     exif_orientation,
-    jpeg_orientation,
-    png_orientation,
+    find_in_jpeg,
+    find_in_png,
+    orientation_in_graph,
     swaps_sides,
     upright,
     upright_in_graph,
@@ -220,7 +222,7 @@ def decode_contents(contents: tf.Tensor) -> tf.Tensor:
         RGB pixels, (H, W, 3) uint8; a gray image has three equal channels.
         Of an animation the first frame.
     """
-    return _decode(contents, lambda: _decode_gif(contents))
+    return _decode(contents, lambda: _decode_with_exif(contents))
 
 
 def decode_file(path: tf.Tensor, box: tf.Tensor | None = None) -> tf.Tensor:
@@ -230,15 +232,7 @@ def decode_file(path: tf.Tensor, box: tf.Tensor | None = None) -> tf.Tensor:
     if the box is outside of the image.
     """
     contents = tf.io.read_file(path)
-
-    def decode_other() -> tf.Tensor:
-        return tf.cond(
-            _starts_with(contents, _GIF),
-            lambda: _decode_gif(contents),
-            lambda: tf.numpy_function(_read_rgb, [path], tf.uint8),
-        )
-
-    pixels = _decode(contents, decode_other)
+    pixels = _decode(contents, lambda: _decode_any(contents, path))
     if box is None:
         return pixels
     part = crop(pixels, box)
@@ -249,33 +243,51 @@ def decode_file(path: tf.Tensor, box: tf.Tensor | None = None) -> tf.Tensor:
 def _decode(
     contents: tf.Tensor, decode_other: Callable[[], tf.Tensor]
 ) -> tf.Tensor:
-    """JPEG first, as every condition costs time, and most files are it.
-
-    Most of these say at once that they have no EXIF.
-    """
-
-    def decode_not_jpeg() -> tf.Tensor:
-        return tf.cond(
-            _starts_with(contents, _PNG),
-            lambda: upright_in_graph(
-                _decode_png(contents), png_orientation(contents)
-            ),
-            decode_other,
-        )
-
-    def decode_not_plain() -> tf.Tensor:
-        return tf.cond(
-            _starts_with(contents, _JPEG),
-            lambda: upright_in_graph(
-                _decode_jpeg(contents), jpeg_orientation(contents)
-            ),
-            decode_not_jpeg,
-        )
-
+    """JPEG that says at once that it has no EXIF first, as most files do."""
     start = tf.io.decode_raw(contents, tf.uint8, fixed_length=len(_PLAIN_START))
     is_plain = tf.reduce_all(start & _PLAIN_MASK == _PLAIN_START)
-    pixels = tf.cond(is_plain, lambda: _decode_jpeg(contents), decode_not_plain)
+    pixels = tf.cond(is_plain, lambda: _decode_jpeg(contents), decode_other)
     return tf.ensure_shape(pixels, (None, None, 3))
+
+
+# Branches that are not taken cost time for each operation in them, but for
+# those in a function that is not inlined.
+_aside = functools.partial(
+    tf.function, autograph=False, experimental_attributes={"_noinline": True}
+)
+
+
+@_aside(input_signature=[tf.TensorSpec((), tf.string)] * 2)
+def _decode_any(contents: tf.Tensor, path: tf.Tensor) -> tf.Tensor:
+    """A file of any format; what TensorFlow does not decode, Pillow does."""
+    starts = (_JPEG, _PNG, _GIF)
+    return tf.cond(
+        tf.reduce_any([_starts_with(contents, x) for x in starts]),
+        lambda: _decode_with_exif(contents),
+        lambda: tf.numpy_function(_read_rgb, [path], tf.uint8),
+    )
+
+
+@_aside(input_signature=[tf.TensorSpec((), tf.string)])
+def _decode_with_exif(contents: tf.Tensor) -> tf.Tensor:
+    """JPEG or PNG with or without EXIF, or GIF."""
+    nowhere = tf.constant(-1), tf.constant(0)
+    pixels, *block = tf.case(
+        [
+            (
+                _starts_with(contents, _JPEG),
+                lambda: (_decode_jpeg(contents), *find_in_jpeg(contents)),
+            ),
+            (
+                _starts_with(contents, _PNG),
+                lambda: (_decode_png(contents), *find_in_png(contents)),
+            ),
+        ],
+        default=lambda: (_decode_gif(contents), *nowhere),
+    )
+    start, size = block
+    orientation = orientation_in_graph(contents, (start, size))
+    return upright_in_graph(pixels, orientation)
 
 
 def _decode_jpeg(contents: tf.Tensor) -> tf.Tensor:
@@ -290,9 +302,9 @@ def _decode_png(contents: tf.Tensor) -> tf.Tensor:
         tf.strings.substr(contents, 16, 8), tf.int32, little_endian=False
     )
     pixels = tf.reduce_prod(tf.cast(sides, tf.int64))
-    is_small = tf.debugging.assert_less_equal(pixels, np.int64(MOST_PIXELS))
-    with tf.control_dependencies([is_small]):
-        return tf.io.decode_png(contents, channels=3)
+    # Nothing cannot be decoded, either.
+    fitting = tf.where(pixels <= MOST_PIXELS, contents, "")
+    return tf.io.decode_png(fitting, channels=3)
 
 
 def _decode_gif(contents: tf.Tensor) -> tf.Tensor:
@@ -303,7 +315,6 @@ def _starts_with(contents: tf.Tensor, start: bytes) -> tf.Tensor:
     return tf.strings.substr(contents, 0, len(start)) == start
 
 
-def _read_rgb(path: Any) -> Pixels:
-    # Bytes from a graph, and an array of them otherwise.
-    pixels = read_image(os.fsdecode(np.asarray(path).item()))
+def _read_rgb(path: bytes) -> Pixels:
+    pixels = read_image(os.fsdecode(path))
     return np.broadcast_to(pixels, (*pixels.shape[:2], 3)).copy()

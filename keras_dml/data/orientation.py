@@ -12,6 +12,7 @@ Reference:
 """
 
 import struct
+from typing import TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -67,30 +68,26 @@ def upright(pixels: Pixels, orientation: int) -> Pixels:
 
 
 def upright_in_graph(pixels: Tensor, orientation: Tensor) -> Tensor:
-    """The same of tensors; one that is upright is passed on."""
+    """The same of tensors.
 
-    def turned() -> Tensor:
-        turned = tf.cond(
-            _is_one_of(orientation, _TRANSPOSED),
-            lambda: tf.transpose(pixels, (1, 0, 2)),
-            lambda: pixels,
-        )
-        flips = [_is_one_of(orientation, x) for x in (_FLIPPED, _MIRRORED)]
-        return tf.reverse(turned, _axes_where(flips))
+    There are no conditions here: a graph with many takes long to start.
+    """
 
-    return tf.cond(orientation == 1, lambda: pixels, turned)
+    def is_one_of(those: tuple[int, ...]) -> Tensor:
+        return tf.reduce_any(orientation == tf.constant(those))
 
-
-def _is_one_of(orientation: Tensor, those: tuple[int, ...]) -> Tensor:
-    return tf.reduce_any(orientation == tf.constant(those))
+    axes = tf.where(is_one_of(_TRANSPOSED), [1, 0, 2], [0, 1, 2])
+    turned = tf.transpose(pixels, axes)
+    flips = tf.stack([is_one_of(_FLIPPED), is_one_of(_MIRRORED)])
+    return tf.reverse(turned, tf.boolean_mask(tf.constant([0, 1]), flips))
 
 
-def _axes_where(flips: list[Tensor]) -> Tensor:
-    return tf.boolean_mask(tf.constant([0, 1]), tf.stack(flips))
+Block: TypeAlias = tuple[Tensor, Tensor]
+"""Where the EXIF block of a file starts, -1 if nowhere, and its size."""
 
 
-def jpeg_orientation(contents: Tensor) -> Tensor:
-    """Orientation of a JPEG file's contents, () int32."""
+def find_in_jpeg(contents: Tensor) -> Block:
+    """The EXIF block of a JPEG file's contents."""
     end = tf.strings.length(contents)
 
     def more(start: Tensor, found: Tensor, size: Tensor) -> Tensor:
@@ -112,16 +109,18 @@ def jpeg_orientation(contents: Tensor) -> Tensor:
         return following, found, length - 4 - len(_HEADER)
 
     # After the two bytes of SOI.
-    return _orientation_in(contents, tf.while_loop(more, next_segment, _at(2)))
+    first = (tf.constant(2), tf.constant(-1), tf.constant(0))
+    _, found, size = tf.while_loop(more, next_segment, first)
+    return found, size
 
 
-def png_orientation(contents: Tensor) -> Tensor:
-    """Orientation of a PNG file's contents, () int32."""
+def find_in_png(contents: Tensor) -> Block:
+    """The EXIF block of a PNG file's contents."""
     name = b"eXIf"
     end = tf.strings.length(contents)
 
     def more(start: Tensor, found: Tensor, size: Tensor) -> Tensor:
-        return (start >= 0) & (start + 8 <= end) & (found < 0)
+        return (start + 8 <= end) & (found < 0)
 
     def next_chunk(
         start: Tensor, found: Tensor, size: Tensor
@@ -129,14 +128,11 @@ def png_orientation(contents: Tensor) -> Tensor:
         head = _bytes_of(contents, start, 8)
         length = _number(head, 0, 4, is_little=False)
         is_exif = tf.reduce_all(head[4:] == [*name])
-        # Beside its data a chunk has a length, a name and a checksum.
-        following = tf.where(length < 0, end, start + length + 12)
+        # Beside its data a chunk has a length, a name and a checksum. One
+        # that would end after the file is damaged.
+        is_last = (length < 0) | (length > end - start)
+        following = tf.where(is_last, end, start + length + 12)
         return following, tf.where(is_exif, start + 8, -1), length
-
-    def walk() -> Tensor:
-        # After the eight bytes of the signature.
-        found = tf.while_loop(more, next_chunk, _at(8))
-        return _orientation_in(contents, found)
 
     # Searching for the name is faster than walking along all chunks. It may
     # be found in other data, too.
@@ -144,25 +140,20 @@ def png_orientation(contents: Tensor) -> Tensor:
         contents, name.decode(), "", replace_global=False
     )
     has_name = tf.strings.length(without) < end
-    return tf.cond(has_name, walk, lambda: tf.constant(1))
+    # After the eight bytes of the signature.
+    start = tf.where(has_name, 8, end)
+    first = (start, tf.constant(-1), tf.constant(0))
+    _, found, size = tf.while_loop(more, next_chunk, first)
+    return found, size
 
 
-def _at(start: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Where a search begins: nothing is found yet, of no size."""
-    return tf.constant(start), tf.constant(-1), tf.constant(0)
-
-
-def _orientation_in(
-    contents: Tensor, found: tuple[Tensor, Tensor, Tensor]
-) -> Tensor:
-    """That of the EXIF block at a place, of a size; 1 if there is none."""
-    _, start, size = found
-
-    def read() -> Tensor:
-        block = tf.strings.substr(contents, start, tf.maximum(size, 0))
-        return _of_tiff(_padded(block, _MOST))
-
-    return tf.cond(start < 0, lambda: tf.constant(1), read)
+def orientation_in_graph(contents: Tensor, block: Block) -> Tensor:
+    """The orientation that a file's EXIF block has, () int32; 1 if none."""
+    start, size = block
+    raw = tf.strings.substr(
+        contents, tf.maximum(start, 0), tf.where(start < 0, 0, size)
+    )
+    return _of_tiff(_padded(raw, _MOST))
 
 
 # No segment of JPEG is longer, and the tag is near the start of its block.

@@ -5,6 +5,7 @@ import struct
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,9 +20,11 @@ from keras_dml.data.decode import (
     read_image,
 )
 from keras_dml.data.orientation import (
+    Block,
     exif_orientation,
-    jpeg_orientation,
-    png_orientation,
+    find_in_jpeg,
+    find_in_png,
+    orientation_in_graph,
     upright,
 )
 from tests.data.small_images import LABELS, noise, sampler_of
@@ -43,11 +46,14 @@ def decode() -> Callable[[Path], np.ndarray]:
 
 @pytest.fixture(scope="module")
 def orientation_of() -> Callable[[bytes], int]:
-    signature = [tf.TensorSpec((), "string")]
-    jpeg, png = (
-        tf.function(x, input_signature=signature, autograph=False)
-        for x in (jpeg_orientation, png_orientation)
-    )
+    def reads(find: Callable[[tf.Tensor], Block]) -> Callable[[bytes], Any]:
+        return tf.function(
+            lambda file: orientation_in_graph(file, find(file)),
+            input_signature=[tf.TensorSpec((), "string")],
+            autograph=False,
+        )
+
+    jpeg, png = reads(find_in_jpeg), reads(find_in_png)
     return lambda file: int((png if file[:1] == b"\x89" else jpeg)(file))
 
 
