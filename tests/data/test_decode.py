@@ -1,5 +1,7 @@
 """Tests of image decoding: the graph against Pillow, format by format."""
 
+import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from keras_dml.data import ImageSet, View, eval_batches
 from keras_dml.data.decode import decode_file, read_image
 
 RNG = np.random.default_rng(0)
@@ -115,6 +118,49 @@ def test_first_frame_of_an_animation(tmp_path: Path) -> None:
     frames[0].save(path, save_all=True, append_images=frames[1:])
     for pixels in both(path):
         assert np.all(pixels == 50)
+
+
+def test_outside_of_a_graph(tmp_path: Path) -> None:
+    path = tmp_path / "image.bmp"
+    Image.fromarray(RGB).save(path)
+    np.testing.assert_array_equal(decode_file(tf.constant(str(path))), RGB)
+
+
+@pytest.mark.parametrize("extension", ["jpg", "png", "bmp"])
+def test_too_large_images_are_refused(tmp_path: Path, extension: str) -> None:
+    """By what the header says: there are no such pixels."""
+    path = tmp_path / f"image.{extension}"
+    Image.fromarray(GRAY).save(path)
+    content = path.read_bytes()
+    place, order = {
+        "jpg": (content.find(b"\xff\xc0") + 5, ">HH"),
+        "png": (16, ">II"),
+        "bmp": (18, "<II"),
+    }[extension]
+    sides = struct.pack(order, 30_000, 30_000)
+    content = content[:place] + sides + content[place + len(sides) :]
+    if extension == "png":
+        checksum = struct.pack(">I", zlib.crc32(content[12:29]))
+        content = content[:29] + checksum + content[33:]
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="more than 178,956,970 pixels"):
+        read_image(path)
+    images = ImageSet([path], [0])
+    with pytest.raises(
+        tf.errors.OpError, match=r"image\..* more than 178,956,"
+    ):
+        list(eval_batches(images, View((8, 8), 3)))
+
+
+def test_what_else_cannot_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "image.tif"
+    path.write_bytes(b"")
+    with pytest.raises(ValueError, match=r"image\.tif' .*: it is empty"):
+        read_image(path)
+    for dtype in (np.float32, np.int32):
+        Image.fromarray(np.zeros((4, 5), dtype)).save(path)
+        with pytest.raises(ValueError, match="have 32 bits. Save it with 8"):
+            read_image(path)
 
 
 def test_a_bad_file_is_named(tmp_path: Path) -> None:

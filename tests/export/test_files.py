@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import PIL.Image
+import PIL.ImageOps
 import pytest
 import tensorflow as tf
 
@@ -79,6 +80,20 @@ def test_formats_that_are_decoded(load) -> None:
     assert status == ["ok"] * len(files)
     for file, views in zip(files, seen, strict=True):
         pixels = np.asarray(PIL.Image.open(io.BytesIO(file)).convert("RGB"))
+        np.testing.assert_array_equal(views, VIEW.apply(pixels))
+
+
+def test_files_are_turned_upright(load) -> None:
+    files = []
+    for orientation in range(1, 9):
+        exif = PIL.Image.Exif()
+        exif[274] = orientation
+        files += [saved(image_of("RGB"), x, exif=exif) for x in ("JPEG", "PNG")]
+    status, seen = load(files)
+    assert status == ["ok"] * 16
+    for file, views in zip(files, seen, strict=True):
+        with PIL.Image.open(io.BytesIO(file)) as image:
+            pixels = np.asarray(PIL.ImageOps.exif_transpose(image))
         np.testing.assert_array_equal(views, VIEW.apply(pixels))
 
 
