@@ -1,10 +1,9 @@
 """Image files to pixels: in Python, and in a TensorFlow graph."""
 
 import contextlib
-import functools
 import os
 from collections.abc import Callable, Iterator
-from typing import IO, TYPE_CHECKING, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -12,8 +11,7 @@ import tensorflow as tf
 from keras_dml.data.fields import Pixels
 from keras_dml.data.orientation import (
     exif_orientation,
-    find_in_jpeg,
-    find_in_png,
+    find_exif,
     orientation_in_graph,
     swaps_sides,
     upright,
@@ -250,43 +248,53 @@ def _decode(
     return tf.ensure_shape(pixels, (None, None, 3))
 
 
-# Branches that are not taken cost time for each operation in them, but for
-# those in a function that is not inlined.
-_aside = functools.partial(
-    tf.function, autograph=False, experimental_attributes={"_noinline": True}
-)
-
-
-@_aside(input_signature=[tf.TensorSpec((), tf.string)] * 2)
 def _decode_any(contents: tf.Tensor, path: tf.Tensor) -> tf.Tensor:
-    """A file of any format; what TensorFlow does not decode, Pillow does."""
-    starts = (_JPEG, _PNG, _GIF)
+    """A file of any format; what has EXIF, or is of others, Pillow decodes.
+
+    Every start of an epoch costs time for each operation, also of branches
+    that are not taken, and to read EXIF in the graph takes many.
+    """
+    is_known = [_starts_with(contents, x) for x in (_JPEG, _PNG, _GIF)]
+
+    def decode_native() -> tf.Tensor:
+        return tf.cond(
+            is_known[0],
+            lambda: _decode_jpeg(contents),
+            lambda: tf.cond(
+                is_known[1],
+                lambda: _decode_png(contents),
+                lambda: _decode_gif(contents),
+            ),
+        )
+
     return tf.cond(
-        tf.reduce_any([_starts_with(contents, x) for x in starts]),
-        lambda: _decode_with_exif(contents),
+        tf.reduce_any(is_known) & ~_may_have_exif(contents),
+        decode_native,
         lambda: tf.numpy_function(_read_rgb, [path], tf.uint8),
     )
 
 
-@_aside(input_signature=[tf.TensorSpec((), tf.string)])
+def _may_have_exif(contents: tf.Tensor) -> tf.Tensor:
+    """Whether the names are there, which may also be in other data."""
+    without = tf.strings.regex_replace(
+        contents, r"Exif\x00\x00|eXIf", "", replace_global=False
+    )
+    return tf.strings.length(without) < tf.strings.length(contents)
+
+
+@tf.function(input_signature=[tf.TensorSpec((), tf.string)], autograph=False)
 def _decode_with_exif(contents: tf.Tensor) -> tf.Tensor:
     """JPEG or PNG with or without EXIF, or GIF."""
-    nowhere = tf.constant(-1), tf.constant(0)
-    pixels, *block = tf.case(
+    is_png = _starts_with(contents, _PNG)
+    pixels = tf.case(
         [
-            (
-                _starts_with(contents, _JPEG),
-                lambda: (_decode_jpeg(contents), *find_in_jpeg(contents)),
-            ),
-            (
-                _starts_with(contents, _PNG),
-                lambda: (_decode_png(contents), *find_in_png(contents)),
-            ),
+            (_starts_with(contents, _JPEG), lambda: _decode_jpeg(contents)),
+            (is_png, lambda: _decode_png(contents)),
         ],
-        default=lambda: (_decode_gif(contents), *nowhere),
+        default=lambda: _decode_gif(contents),
     )
-    start, size = block
-    orientation = orientation_in_graph(contents, (start, size))
+    # In a GIF there is nothing that starts as a segment does.
+    orientation = orientation_in_graph(contents, find_exif(contents, is_png))
     return upright_in_graph(pixels, orientation)
 
 
@@ -315,6 +323,7 @@ def _starts_with(contents: tf.Tensor, start: bytes) -> tf.Tensor:
     return tf.strings.substr(contents, 0, len(start)) == start
 
 
-def _read_rgb(path: bytes) -> Pixels:
-    pixels = read_image(os.fsdecode(path))
+def _read_rgb(path: Any) -> Pixels:
+    # Bytes from a graph, and an array of them otherwise.
+    pixels = read_image(os.fsdecode(np.asarray(path).item()))
     return np.broadcast_to(pixels, (*pixels.shape[:2], 3)).copy()

@@ -23,6 +23,7 @@ from keras_dml.utils.types import Tensor
 _TAG = 274
 _ENTRY = 12
 _HEADER = b"Exif\0\0"
+_CHUNK = b"eXIf"
 
 # Types that the value of a tag may have.
 _BYTE, _SHORT, _LONG = 1, 3, 4
@@ -86,64 +87,54 @@ Block: TypeAlias = tuple[Tensor, Tensor]
 """Where the EXIF block of a file starts, -1 if nowhere, and its size."""
 
 
-def find_in_jpeg(contents: Tensor) -> Block:
-    """The EXIF block of a JPEG file's contents."""
+def find_exif(contents: Tensor, is_png: Tensor) -> Block:
+    """The EXIF block of a JPEG or PNG file's contents.
+
+    One loop walks along the segments of the one and the chunks of the
+    other, since each loop makes a graph start more slowly.
+    """
     end = tf.strings.length(contents)
 
     def more(start: Tensor, found: Tensor, size: Tensor) -> Tensor:
-        return (start + 4 <= end) & (found < 0)
+        return (start < end) & (found < 0)
 
-    def next_segment(
+    def following(
         start: Tensor, found: Tensor, size: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        head = _bytes_of(contents, start, 4 + len(_HEADER))
-        kind = head[1]
+        head = _bytes_of(contents, start, 10)
+        # A segment: 0xFF, its kind, its length, of which these are the last
+        # two bytes, and its data. EXIF starts with a name of six bytes. Any
+        # number of 0xFF may stand before the kind.
+        kind, length = head[1], 2 + 256 * head[2] + head[3]
         is_exif = (kind == 0xE1) & tf.reduce_all(head[4:] == [*_HEADER])
         # The pixels start (SOS), or the file is over (EOI) or damaged.
         is_last = (head[0] != 0xFF) | (kind == 0xDA) | (kind == 0xD9)
-        length = 2 + 256 * head[2] + head[3]
-        # Any number of 0xFF may stand before a segment's kind.
         step = tf.where(kind == 0xFF, 1, length)
-        found = tf.where(is_exif, start + 4 + len(_HEADER), -1)
-        following = tf.where(is_last, end, start + step)
-        return following, found, length - 4 - len(_HEADER)
+        # A chunk: the length of its data, its name, its data, a checksum.
+        chunk = _number(head, 0, 4, is_little=False)
+        is_named = tf.reduce_all(head[4:8] == [*_CHUNK])
+        is_damaged = (chunk < 0) | (chunk > end - start)
 
-    # After the two bytes of SOI.
-    first = (tf.constant(2), tf.constant(-1), tf.constant(0))
-    _, found, size = tf.while_loop(more, next_segment, first)
-    return found, size
+        is_exif = tf.where(is_png, is_named, is_exif)
+        is_last = tf.where(is_png, is_damaged, is_last)
+        step = tf.where(is_png, chunk + 12, step)
+        before = tf.where(is_png, 8, 10)
+        size = tf.where(is_png, chunk, length - 10)
+        found = tf.where(is_exif, start + before, -1)
+        return tf.where(is_last, end, start + step), found, size
 
-
-def find_in_png(contents: Tensor) -> Block:
-    """The EXIF block of a PNG file's contents."""
-    name = b"eXIf"
-    end = tf.strings.length(contents)
-
-    def more(start: Tensor, found: Tensor, size: Tensor) -> Tensor:
-        return (start + 8 <= end) & (found < 0)
-
-    def next_chunk(
-        start: Tensor, found: Tensor, size: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        head = _bytes_of(contents, start, 8)
-        length = _number(head, 0, 4, is_little=False)
-        is_exif = tf.reduce_all(head[4:] == [*name])
-        # Beside its data a chunk has a length, a name and a checksum. One
-        # that would end after the file is damaged.
-        is_last = (length < 0) | (length > end - start)
-        following = tf.where(is_last, end, start + length + 12)
-        return following, tf.where(is_exif, start + 8, -1), length
-
-    # Searching for the name is faster than walking along all chunks. It may
-    # be found in other data, too.
+    # Where no PNG has the name of the chunk it need not be walked along.
     without = tf.strings.regex_replace(
-        contents, name.decode(), "", replace_global=False
+        tf.where(is_png, contents, ""),
+        _CHUNK.decode(),
+        "",
+        replace_global=False,
     )
     has_name = tf.strings.length(without) < end
-    # After the eight bytes of the signature.
-    start = tf.where(has_name, 8, end)
+    # After the signature of a PNG, or the two bytes of SOI.
+    start = tf.where(is_png, tf.where(has_name, 8, end), 2)
     first = (start, tf.constant(-1), tf.constant(0))
-    _, found, size = tf.while_loop(more, next_chunk, first)
+    _, found, size = tf.while_loop(more, following, first)
     return found, size
 
 

@@ -5,7 +5,6 @@ import struct
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,10 +19,8 @@ from keras_dml.data.decode import (
     read_image,
 )
 from keras_dml.data.orientation import (
-    Block,
     exif_orientation,
-    find_in_jpeg,
-    find_in_png,
+    find_exif,
     orientation_in_graph,
     upright,
 )
@@ -46,15 +43,17 @@ def decode() -> Callable[[Path], np.ndarray]:
 
 @pytest.fixture(scope="module")
 def orientation_of() -> Callable[[bytes], int]:
-    def reads(find: Callable[[tf.Tensor], Block]) -> Callable[[bytes], Any]:
-        return tf.function(
-            lambda file: orientation_in_graph(file, find(file)),
-            input_signature=[tf.TensorSpec((), "string")],
-            autograph=False,
-        )
-
-    jpeg, png = reads(find_in_jpeg), reads(find_in_png)
-    return lambda file: int((png if file[:1] == b"\x89" else jpeg)(file))
+    function = tf.function(
+        lambda file, is_png: orientation_in_graph(
+            file, find_exif(file, is_png)
+        ),
+        input_signature=[
+            tf.TensorSpec((), "string"),
+            tf.TensorSpec((), "bool"),
+        ],
+        autograph=False,
+    )
+    return lambda file: int(function(file, file[:1] == b"\x89"))
 
 
 def stored(
