@@ -26,7 +26,7 @@ SIGNATURES = {
 }
 # What a recipe says for itself.
 OWN = {
-    "backbone": {"name"},
+    "backbone": {"name", "feature_views", "feature_cache"},
     "batches": {"classes_per_batch", "hard_classes"},
     "evaluation": {"metrics", "monitor"},
 }
@@ -93,7 +93,7 @@ def test_defaults_are_those_of_the_signatures(place: str) -> None:
         ("augmentation.pad=-1", "greater than or equal to 0"),
         ("augmentation.num_views=3", "1 or 2"),
         ("augmentation.cache=ram", "'none', 'auto', 'memory' or 'disk'"),
-        ("backbone.input_shape=[8, 8]", "input_shape"),
+        ("backbone.input_shape=[8, x]", "input_shape"),
         ("backbone.weight=x", "Did you mean 'weights'"),
         ("view.size=8", "`view.size` is not a key of view"),
         ("evaluation.every=0", "greater than or equal to 1"),
