@@ -517,7 +517,7 @@ class MetricModel(keras.Model):
     def _updates(self) -> int:
         """Updates of the model so far."""
         optimizer = getattr(self, "optimizer", None)
-        return 0 if optimizer is None else int(optimizer.iterations)
+        return 0 if optimizer is None else int(optimizer.iterations.numpy())
 
     def _tell(self, data: Prepared) -> None:
         """Says once that arrays come in balanced batches."""
