@@ -119,7 +119,10 @@ def test_a_bad_file_that_nobody_looked_for(folder: Path, name: str) -> None:
 def test_links_that_go_round(folder: Path) -> None:
     (folder / "loop").symlink_to("loop")
     (folder / "again").symlink_to(".", target_is_directory=True)
-    with pytest.warns(UserWarning, match="without an image.*again"):
+    with (
+        pytest.warns(UserWarning, match="Folders inside of classes.*again"),
+        pytest.warns(UserWarning, match="without an image.*again"),
+    ):
         assert len(image_folder(folder)) == 12
 
 
@@ -201,12 +204,12 @@ def test_check_names_what_is_odd(folder: Path) -> None:
         BAD[name](folder / "class 1" / name)
     (folder / "empty class").mkdir()
     (folder / "stray.png").write_bytes(encoded("PNG"))
-    (folder / "notes.txt").write_text("of no concern")
+    (folder / "notes.txt").write_text("no image")
     result = CliRunner().invoke(main, ["data", "check", str(folder)])
     assert result.exit_code == 0, result.output
     for name in (*RUNS, "empty class", "stray.png"):
         assert name in result.output
-    assert "notes.txt" not in result.output
+    assert "notes.txt" in result.output
 
 
 @pytest.mark.parametrize(
