@@ -61,7 +61,7 @@ from keras_dml.losses.pairs import (
 )
 from keras_dml.losses.proxy_loss import ProxyLoss
 from keras_dml.losses.reductions import REDUCTIONS, reduce_terms, sum_terms
-from keras_dml.losses.relations import relations
+from keras_dml.losses._relations import relations
 from keras_dml.utils.registry import import_modules
 
 angular = functional("angular", AngularLoss)

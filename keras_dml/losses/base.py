@@ -25,7 +25,7 @@ from keras_dml.losses.reductions import (
     reduce_terms,
     sum_terms,
 )
-from keras_dml.losses.relations import is_multi_hot, relations
+from keras_dml.losses._relations import is_multi_hot, relations
 from keras_dml.utils.serialization import (
     Serializable,
     SerializableRegistry,

@@ -13,7 +13,7 @@ import keras
 import tensorflow as tf
 
 from keras_dml.data.view import View
-from keras_dml.losses.relations import RULES, Rule
+from keras_dml.losses._relations import RULES, Rule
 from keras_dml.model.batch_checks import BatchChecks, as_ids, expects_bytes
 from keras_dml.model.encoder import plain_encoder
 from keras_dml.model.features import head_outputs

@@ -143,11 +143,11 @@ def test_features_space_clusters_pooled_features(tiny_backbone, images) -> None:
     np.testing.assert_allclose(points, expected, atol=1e-5)
 
 
-def test_features_are_those_of_the_models_view(tiny_backbone) -> None:
+def test_features_are_those_of_the_models_view(tiny_backbone, images) -> None:
     model = methods.divide_and_conquer(
         tiny_backbone, num_learners=2, view=View((16, 16), 1, 20, "longest")
     )
-    features = _feature_model(model)
+    features = _feature_model(model, images)
     assert View.of(features) == View.of(model)
     assert View.of(features) == View((16, 16), 1, 20, "longest")
 
