@@ -45,6 +45,7 @@ from keras_dml.losses._proxies import (
 from keras_dml.losses._ranked_list import RankedListLoss
 from keras_dml.losses._ranking import PNPLoss, RecallAtKLoss, SmoothAPLoss
 from keras_dml.losses._redundancy import BarlowTwinsLoss, VICRegLoss
+from keras_dml.losses._relations import relations
 from keras_dml.losses._softmax import NPairLoss, NTXentLoss, SupConLoss
 from keras_dml.losses._triplet import TripletLoss
 from keras_dml.losses._tuplet import IntraPairVarianceLoss, TupletMarginLoss
@@ -61,7 +62,6 @@ from keras_dml.losses.pairs import (
 )
 from keras_dml.losses.proxy_loss import ProxyLoss
 from keras_dml.losses.reductions import REDUCTIONS, reduce_terms, sum_terms
-from keras_dml.losses._relations import relations
 from keras_dml.utils.registry import import_modules
 
 angular = functional("angular", AngularLoss)

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_dml.losses._relations import is_multi_hot, relations
 from keras_dml.losses.distances import l2_normalize
 from keras_dml.losses.labels import (
     ONE_HOT,
@@ -25,7 +26,6 @@ from keras_dml.losses.reductions import (
     reduce_terms,
     sum_terms,
 )
-from keras_dml.losses._relations import is_multi_hot, relations
 from keras_dml.utils.serialization import (
     Serializable,
     SerializableRegistry,

@@ -7,8 +7,8 @@ import numpy as np
 from keras import ops
 
 from keras_dml.losses import MetricLoss
-from keras_dml.losses.base import METRIC
 from keras_dml.losses._relations import RULES, Rule, is_multi_hot, relations
+from keras_dml.losses.base import METRIC
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.serialization import SerializableLayer
 from keras_dml.utils.types import Shapes, Tensor, Tensors
