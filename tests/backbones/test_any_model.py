@@ -91,7 +91,13 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(x, marks=() if x == "words" else pytest.mark.slow)
+        for x in KINDS
+    ],
+)
 def test_trains_and_is_saved(kind, tmp_path) -> None:
     backbone = KINDS[kind]()
     x = x_of(backbone)
@@ -244,6 +250,7 @@ def test_pooling_of_a_transformer() -> None:
         np.testing.assert_allclose(head.pool(backbone(x)), expected, 1e-5)
 
 
+@pytest.mark.slow
 def test_the_power_of_gem_trains_and_is_saved(tmp_path) -> None:
     model = methods.baseline(
         backbones.get(patches(), num_prefix_tokens=1),
@@ -271,6 +278,7 @@ def blocks(num_blocks: int = 3) -> keras.Model:
     return keras.Model(inputs, x, name="blocks")
 
 
+@pytest.mark.slow
 def test_abe_branches_between_blocks() -> None:
     with pytest.raises(ValueError, match="are patch, reshape.*, block_0, blo"):
         methods.abe(blocks(), embedding_dim=4, num_learners=2)

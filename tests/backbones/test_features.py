@@ -62,9 +62,9 @@ def made(method: str, backbone: keras.Model) -> keras.Model:
 
 @pytest.mark.parametrize(
     "method",
-    ["baseline", "attentive_grouping",
+    ["baseline",
      *(pytest.param(x, marks=pytest.mark.slow) for x in sorted(METHODS)
-       if x not in ("baseline", "attentive_grouping", "abe"))],
+       if x not in ("baseline", "abe"))],
 )  # fmt: skip
 def test_training_is_the_same_to_the_last_digit(method, tmp_path) -> None:
     through, on_features = (made(method, frozen()) for _ in range(2))
@@ -158,6 +158,7 @@ def test_on_the_disk_they_are_found_again(tmp_path, caplog) -> None:
     assert not list(folder.parent.glob(".*"))
 
 
+@pytest.mark.slow
 def test_random_views_are_drawn() -> None:
     model = made("baseline", frozen())
     features = backbones.features(model, IMAGES, num_views=3, pad=3, flip=True)

@@ -22,6 +22,7 @@ def parts(backbone, **arguments):
     return images, sampler, model, HardClasses(images, sampler, **arguments)
 
 
+@pytest.mark.slow
 def test_searches_in_its_epochs_by_the_present_embedding(tiny_backbone) -> None:
     images, sampler, model, callback = parts(tiny_backbone, every=2, start=1)
     seen = []

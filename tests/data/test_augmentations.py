@@ -77,6 +77,7 @@ def test_conditions_hold_for_what_is_given(by: str) -> None:
     assert is_mixed.any() == (by == "image")
 
 
+@pytest.mark.slow
 def test_seeds_inside_of_functions_and_without_a_layer() -> None:
     layer = keras.layers.RandomBrightness(0.5)
 

@@ -55,11 +55,11 @@ def test_equal_scores_on_any_lattice(seed, rate, distance):
 
 
 @pytest.mark.parametrize("distance", ["cosine", "euclidean", "dot"])
-@pytest.mark.parametrize("rate", [0.003, 0.1])
+@pytest.mark.parametrize("rate", [0.01, 0.1])
 def test_random_embeddings(distance, rate):
     rng = np.random.default_rng(0)
-    labels = rng.integers(0, 9, 70)
-    x = rng.standard_normal((9, 5))[labels] + rng.standard_normal((70, 5))
+    labels = rng.integers(0, 6, 32)
+    x = rng.standard_normal((6, 5))[labels] + rng.standard_normal((32, 5))
     expected = naive(*pairs(x, labels, distance), rate)
     name = f"fnmr@fmr={rate}"
     found = evaluate_embeddings(x, labels, metrics=name, distance=distance)

@@ -128,6 +128,7 @@ def test_once_a_step_and_in_nothing_else(tiny_backbone) -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "inner",
     [
