@@ -56,7 +56,9 @@ def test_each_is_a_term_with_its_weight(name) -> None:
     "name",
     sorted(set(methods.METHODS) - {"diva"}),  # Which draws triplets.
 )
-@pytest.mark.parametrize("learner", [-1, 1])
+@pytest.mark.parametrize(
+    "learner", [pytest.param(-1, marks=pytest.mark.slow), 1]
+)
 def test_a_term_is_what_the_loss_alone_would_be(name, learner) -> None:
     model = build(name, loss=PAIRS, loss_weights=None)
     terms = values(model, learner)

@@ -23,7 +23,13 @@ def backbone() -> keras.Model:
     return backbones.small_convnet((16, 16, 1), filters=(4, 8, 8))
 
 
-@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.mark.parametrize(
+    "method",
+    [
+        pytest.param(x, marks=() if x == "baseline" else pytest.mark.slow)
+        for x in sorted(METHODS)
+    ],
+)
 def test_gives_the_same_bits(method, tmp_path) -> None:
     model = METHODS[method].value(
         backbone(), embedding_dim=8, **SIZES.get(method, {})
