@@ -115,6 +115,7 @@ def test_clusters_are_those_of_the_full_embedding(
     assert np.mean(nearest == assigned) > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partition", ["random", "labels"])
 def test_other_partitions_divide_once(partition, tiny_backbone, images) -> None:
     sampler = sampler_of(images)

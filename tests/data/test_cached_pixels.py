@@ -18,12 +18,17 @@ pytestmark = pytest.mark.usefixtures("home")
     "options",
     [
         {"flip": True},
-        {"flip": True, "pad": 3, "resize": 20, "channels": 1},
+        pytest.param(
+            {"flip": True, "pad": 3, "resize": 20, "channels": 1},
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             {"crop": "center", "flip": True, "resize": 24},
             marks=pytest.mark.slow,
         ),
-        {"crop": "random_resized", "flip": True},
+        pytest.param(
+            {"crop": "random_resized", "flip": True}, marks=pytest.mark.slow
+        ),
         pytest.param(
             {"crop": "random_resized", "resize": 20, "channels": 1},
             marks=pytest.mark.slow,
@@ -35,7 +40,10 @@ pytestmark = pytest.mark.usefixtures("home")
             {"resize_mode": "longest", "resize": 20, "flip": True},
             marks=pytest.mark.slow,
         ),
-        {"resize_mode": "squash", "size": (12, 16), "channels": 1},
+        pytest.param(
+            {"resize_mode": "squash", "size": (12, 16), "channels": 1},
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             {"resize_mode": "squash", "resize": 20, "crop": "random_resized"},
             marks=pytest.mark.slow,

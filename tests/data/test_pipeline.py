@@ -72,7 +72,9 @@ def test_every_iteration_is_the_next_epoch(images: ImageSet) -> None:
         np.testing.assert_array_equal(rows, sampler.plan(epoch))
 
 
-@pytest.mark.parametrize("crop", ["random", "random_resized"])
+@pytest.mark.parametrize(
+    "crop", ["random", pytest.param("random_resized", marks=pytest.mark.slow)]
+)
 def test_runs_are_equal_and_can_be_resumed(images: ImageSet, crop: str) -> None:
     def run(start: int, epochs: int, seed: int = 0) -> list[Any]:
         sampler = sampler_of(images)

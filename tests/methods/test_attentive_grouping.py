@@ -51,7 +51,10 @@ def test_embedding_is_unit_groups_side_by_side(grouping, tiny_backbone) -> None:
     assert ("attention" in outputs) == (grouping in WITH_ATTENTION)
 
 
-@pytest.mark.parametrize("grouping", list("NMGC"))
+@pytest.mark.parametrize(
+    "grouping",
+    ["C", *(pytest.param(x, marks=pytest.mark.slow) for x in "NMG")],
+)
 def test_peers_train_and_are_saved(grouping, tiny_backbone, tmp_path) -> None:
     """In half precision; the contract tests attentive grouping itself."""
     keras.config.set_dtype_policy("mixed_float16")

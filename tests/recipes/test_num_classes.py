@@ -74,8 +74,10 @@ def test_there_is_a_beta_for_each_training_class(
 
 @pytest.mark.parametrize(
     "loss",
-    ["proxy_nca", "proxy_anchor", "soft_triple", "normalized_softmax",
-     "arc_face", "cos_face", "hist"],
+    ["proxy_anchor",
+     *(pytest.param(x, marks=pytest.mark.slow)
+       for x in ("proxy_nca", "soft_triple", "normalized_softmax", "arc_face",
+                 "cos_face", "hist"))],
 )  # fmt: skip
 def test_losses_with_proxies_train_by_recipe(loss, splits) -> None:
     setting = f"method.loss={{name: {loss}, num_classes: auto}}"
