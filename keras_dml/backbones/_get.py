@@ -110,6 +110,7 @@ def get(
             layer.trainable = False
     if freeze:
         model.trainable = False
+    presets.freeze_positions(model)
     return model
 
 

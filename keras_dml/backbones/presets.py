@@ -94,8 +94,9 @@ def _of_this_size(model: Any, config: dict[str, Any]) -> keras.Model:
     """A DINO that is trained here, at its size, and not pretrained.
 
     Saved, KerasHub's would resize trained positions to the size of
-    pretraining and, loaded, back: not to what they were. So they do not
-    train. And it has a token for masked patches, which nothing trains.
+    pretraining and, loaded, back: not to what they were; see
+    `freeze_positions`. And it has a token for masked patches, which nothing
+    trains.
     """
     config = {**config, "use_mask_token": False}
     if "position_embedding_shape" in config:
@@ -103,10 +104,6 @@ def _of_this_size(model: Any, config: dict[str, Any]) -> keras.Model:
     again: keras.Model = type(model).from_config(config)
     weights = [v for v in model.weights if v.name != "mask_token"]
     positions = [v for v in weights if v.name.startswith("interpolated_")]
-    for v in again.weights:
-        # KerasHub saves trained ones only if their sum has become smaller.
-        if v.name.startswith("interpolated_"):
-            v.trainable = False
     again.set_weights(
         [
             (positions[0] if v.name == "position_embeddings" else v).numpy()
@@ -114,6 +111,16 @@ def _of_this_size(model: Any, config: dict[str, Any]) -> keras.Model:
         ]
     )
     return again
+
+
+def freeze_positions(model: keras.Model) -> None:
+    """Keeps the positions of a DINO from training.
+
+    KerasHub saves trained ones only if their sum has become smaller.
+    """
+    for v in model.weights:
+        if v.name == "interpolated_position_embeddings":
+            v.trainable = False
 
 
 def _check_size(
