@@ -24,6 +24,7 @@ def count(variables) -> int:
     return sum(int(np.prod(v.shape)) for v in variables)
 
 
+@pytest.mark.slow
 def test_numbers_of_weights() -> None:
     googlenet = backbones.googlenet((32, 32, 3))
     # bvlc_googlenet has 6,998,552 without its auxiliary classifiers.

@@ -67,6 +67,7 @@ def test_divides_every_t_epochs_while_learners_alternate(
     assert [s > 0 for s in seconds] == [i in (0, 2, 4) for i in range(8)]
 
 
+@pytest.mark.slow
 def test_the_batches_of_an_epoch_follow_its_division(
     tiny_backbone, images
 ) -> None:
@@ -153,6 +154,7 @@ def test_features_are_those_of_the_models_view(tiny_backbone, images) -> None:
     assert View.of(features) == View((16, 16), 1, 20, "longest")
 
 
+@pytest.mark.slow
 def test_three_phases_of_the_released_code(tiny_backbone, images) -> None:
     phases = [
         (1, "sliced", "clusters"),

@@ -51,6 +51,7 @@ def test_one_run_with_intervals(two) -> None:
     assert "over classes" in wide and wide != output
 
 
+@pytest.mark.slow
 def test_two_runs(two) -> None:
     output = run(*two)
     first, second = map(results, two)
@@ -69,12 +70,14 @@ def test_two_runs(two) -> None:
     assert "docs/evaluation.md#two-models" in output
 
 
+@pytest.mark.slow
 def test_top_and_by(two) -> None:
     output = run(*two, "--top", "2", "--by", "recall@1")
     assert re.search(r"2 of \d+ queries .* better by recall@1", output)
     assert "better by" not in run(*two, "--top", "0")
 
 
+@pytest.mark.slow
 def test_csv_has_every_query(two, tmp_path) -> None:
     file = tmp_path / "queries.csv"
     run(*two, "--csv", str(file))

@@ -37,6 +37,7 @@ def jitter() -> keras.Layer:
     return keras.layers.RandomColorJitter(brightness_factor=0.3, hue_factor=0.2)
 
 
+@pytest.mark.slow
 def test_runs_are_repeated_and_resumed() -> None:
     first = epochs([jitter(), inverted_half_the_time], 0, 1)
     again = epochs([jitter(), inverted_half_the_time], 1, 0)

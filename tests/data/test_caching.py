@@ -47,6 +47,7 @@ def forbid_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_prepared", prepared)
 
 
+@pytest.mark.slow
 def test_the_next_run_takes_it_from_disk(
     mixed: ImageSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,6 +68,7 @@ def test_the_next_run_takes_it_from_disk(
             epochs_of(mixed, cache="disk", **other)
 
 
+@pytest.mark.slow
 def test_a_changed_file_is_decoded_again(mixed: ImageSet, home: Path) -> None:
     epochs_of(mixed, cache="disk")
     path = (mixed.paths or ())[1]

@@ -185,6 +185,7 @@ def test_every_learner_has_a_memory_of_its_own(name) -> None:
     assert [int(v) for v in counts] == [12] * len(counts)
 
 
+@pytest.mark.slow
 @graph_and_xla
 def test_a_learner_remembers_its_own_batches(jit) -> None:
     loss = {"name": "cross_batch_memory", "loss": SUMMED, "size": 50}

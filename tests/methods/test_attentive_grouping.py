@@ -208,6 +208,7 @@ def betas_of(model) -> list[keras.Variable]:
     return [v for v in model.trainable_variables if "/loss/" in v.path]
 
 
+@pytest.mark.slow
 def test_default_learns_a_beta_for_each_group(tiny_backbone, tmp_path) -> None:
     model = methods.attentive_grouping(
         tiny_backbone, embedding_dim=12, rate_multipliers={"/loss/": 5.0}
@@ -226,6 +227,7 @@ def test_default_learns_a_beta_for_each_group(tiny_backbone, tmp_path) -> None:
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 def test_diversity_moves_groups_apart() -> None:
     def similarity(weight: float) -> float:
         keras.utils.set_random_seed(1)

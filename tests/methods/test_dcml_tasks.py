@@ -123,6 +123,7 @@ def test_meta_classes_refuse(arguments, message) -> None:
         MetaClasses(on("contrastive"), *arguments)
 
 
+@pytest.mark.slow
 def test_dreml_on_composites(tiny_backbone, tmp_path) -> None:
     """Each composite learns a grouping of its own, saved with the model."""
     tasks = [MetaClasses(on("contrastive"), 4, 2, seed=m) for m in range(4)]

@@ -45,6 +45,7 @@ def page(run_of, page_of):
     return page_of(run_of("attentive_grouping"))
 
 
+@pytest.mark.slow
 def test_mouse_and_keyboard(browser, page) -> None:
     browser.look(1280, 900, "light")
     browser.open(page)
