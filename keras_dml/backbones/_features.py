@@ -18,6 +18,7 @@ from annotated_types import Ge
 
 from keras_dml.data import cache_folder
 from keras_dml.data.caching import MEMORY_SHARE, available_memory
+from keras_dml.data.contents import contents
 from keras_dml.data.decoded import megabytes
 from keras_dml.data.examples import About, Examples
 from keras_dml.data.feature_set import FEATURES, MASK, FeatureSet
@@ -28,13 +29,10 @@ from keras_dml.model.metric_model import MetricModel
 from keras_dml.utils.arguments import check_choice, check_count
 from keras_dml.utils.progress import tracked
 from keras_dml.utils.types import Shape
-from keras_dml.utils.vectors import blocks
 
 logger = logging.getLogger(__name__)
 
 FeatureCache: TypeAlias = Literal["auto", "memory", "disk"]
-
-_ROWS = 1024
 
 Progress: TypeAlias = tuple[int, bool | None]
 """How many batches there are, and whether to show progress."""
@@ -300,12 +298,4 @@ def _of(examples: Examples) -> Iterator[bytes]:
         if examples.boxes is not None:
             yield examples.boxes.tobytes()
         return
-    for rows in blocks(len(examples), _ROWS):
-        inputs = examples.inputs(np.arange(rows.start, rows.stop))
-        for path, array in keras.tree.flatten_with_path(inputs):
-            yield f"{path}{array.dtype.str}{array.shape}".encode()
-            yield (
-                repr(array.tolist()).encode()
-                if array.dtype.hasobject
-                else array.tobytes()
-            )
+    yield from contents(examples)

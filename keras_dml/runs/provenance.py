@@ -12,11 +12,9 @@ import keras
 import numpy as np
 
 from keras_dml.data import Examples, ImageSet
-from keras_dml.utils.vectors import blocks
+from keras_dml.data.contents import contents
 
 CODE = "code"
-
-_ROWS = 1024
 
 
 def digest(examples: Examples) -> str:
@@ -41,7 +39,7 @@ def _contents(examples: Examples) -> Iterator[bytes]:
     if examples.ids is not None:
         yield from (name.encode() + b"\0" for name in examples.ids)
     elif not isinstance(examples, ImageSet):
-        yield from _arrays(examples)
+        yield from contents(examples)
     elif examples.pixels is not None:
         yield str(examples.pixels.shape).encode()
         yield examples.pixels.tobytes()
@@ -50,19 +48,6 @@ def _contents(examples: Examples) -> Iterator[bytes]:
         root = os.path.commonpath(map(os.path.dirname, paths))
         for path in paths:
             yield os.path.relpath(path, root).encode() + b"\0"
-
-
-def _arrays(examples: Examples) -> Iterator[bytes]:
-    """The inputs of examples, a part of them in memory at a time."""
-    for rows in blocks(len(examples), _ROWS):
-        inputs = examples.inputs(np.arange(rows.start, rows.stop))
-        for path, array in keras.tree.flatten_with_path(inputs):
-            yield f"{path}{array.dtype.str}{array.shape}".encode()
-            yield (
-                repr(array.tolist()).encode()
-                if array.dtype.hasobject
-                else array.tobytes()
-            )
 
 
 def environment() -> dict[str, str]:
