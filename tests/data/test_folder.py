@@ -11,6 +11,7 @@ from PIL import Image
 from keras_dml.data import (
     View,
     eval_batches,
+    folder,
     image_folder,
     image_folder_splits,
 )
@@ -50,6 +51,12 @@ def test_byte_order(root: Path) -> None:
     assert images.labels.tolist() == [0, 1, 1, 2, 2]
 
 
+@pytest.fixture
+def without_heif(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder, "readable_extensions", lambda: EXTENSIONS)
+
+
+@pytest.mark.usefixtures("without_heif")
 def test_what_is_not_read_is_named(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -76,6 +83,7 @@ def test_what_is_not_read_is_named(
     assert "left out: ._2.png." in caplog.text
 
 
+@pytest.mark.usefixtures("without_heif")
 def test_a_folder_of_other_files_says_so(tmp_path: Path) -> None:
     (tmp_path / "class").mkdir()
     (tmp_path / "class" / "1.heic").write_text("no image")
