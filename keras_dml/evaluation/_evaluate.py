@@ -139,7 +139,8 @@ def evaluate_embeddings(
 
     Args:
         embeddings: (N, D).
-        labels: Class of every row, (N,) integers; or, for several labels
+        labels: Class of every row, (N,) integers, or strings, which are
+            numbered in alphabetical order; or, for several labels
             each, (N, C) zeros and ones, dense or sparse, or N sets; or a
             hierarchy: classes by level, or (N, L) with `levels`.
         metrics: Names of `evaluation.METRICS`, which lists them with their

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.arrays import as_ids
@@ -80,7 +81,10 @@ def as_targets(
     check_choice(owner, "relevance", relevance, RELEVANCES)
     given = list(zip(labels, counts, names, strict=True))
     if levels is not None or any(isinstance(x, Mapping) for x in labels):
-        return [_by_level(*each, owner, levels) for each in given]
+        if levels is None and isinstance(labels[0], Mapping):
+            levels = tuple(labels[0])
+        columns = [_columns(x, name, owner, levels) for x, _, name in given]
+        return _by_level(columns, counts, names, owner)
     if all(_is_vector(x) for x in labels):
         if relevance != "any":
             raise ValueError(
@@ -88,7 +92,7 @@ def as_targets(
                 f"Received: relevance={relevance!r} and one label each. "
                 "Leave it out."
             )
-        return [{"": as_ids(x, n, name, owner)} for x, n, name in given]
+        return [{"": x} for x in _ids_of(labels, counts, names, owner)]
     matrices = _matrices(given, owner)
     if relevance == "all":
         return [{"": ids} for ids in _ids_of_sets(matrices)]
@@ -121,13 +125,9 @@ def _are_sets(labels: Any) -> bool:
     return is_list and len(labels) > 0 and isinstance(labels[0], SETS)
 
 
-def _by_level(
-    labels: Any,
-    count: int,
-    name: str,
-    owner: str,
-    levels: Sequence[str] | None,
-) -> dict[str, Targets]:
+def _columns(
+    labels: Any, name: str, owner: str, levels: Sequence[str] | None
+) -> dict[str, Any]:
     """The columns of a hierarchy by their names."""
     if isinstance(labels, Mapping):
         wanted = tuple(labels) if levels is None else tuple(levels)
@@ -154,10 +154,56 @@ def _by_level(
             f"`levels` of {owner} must be different names without a slash. "
             f"Received: levels={wanted}."
         )
-    return {
-        level: as_ids(column, count, f"{name}[{level!r}]", owner)
-        for level, column in columns.items()
-    }
+    return columns
+
+
+def _by_level(
+    columns: Sequence[dict[str, Any]],
+    counts: Sequence[int],
+    names: Sequence[str],
+    owner: str,
+) -> list[dict[str, Targets]]:
+    """Classes at each level, of the queries and of the gallery."""
+    targets: list[dict[str, Targets]] = [{} for _ in columns]
+    for level in columns[0]:
+        called = [f"{name}[{level!r}]" for name in names]
+        ids = _ids_of([x[level] for x in columns], counts, called, owner)
+        for target, found in zip(targets, ids, strict=True):
+            target[level] = found
+    return targets
+
+
+def _ids_of(
+    labels: Sequence[Any],
+    counts: Sequence[int],
+    names: Sequence[str],
+    owner: str,
+) -> list[Rows]:
+    """Class ids of the queries and of the gallery.
+
+    Strings are numbered in alphabetical order, those of both alike.
+    """
+    given = [np.asarray(x) for x in labels]
+    if all(_are_strings(x) for x in given):
+        # In the order of their texts, whatever array holds them.
+        texts = np.concatenate(
+            [
+                np.char.decode(x) if x.dtype.kind == "S" else x.astype(str)
+                for x in given
+            ]
+        )
+        numbers = np.unique(texts, return_inverse=True)[1]
+        given = np.split(numbers, np.cumsum([len(x) for x in given])[:-1])
+    return [
+        as_ids(*each, owner) for each in zip(given, counts, names, strict=True)
+    ]
+
+
+def _are_strings(labels: npt.NDArray[Any]) -> bool:
+    is_text = labels.dtype.kind in "SU" or (
+        labels.dtype == object and all(isinstance(x, str) for x in labels)
+    )
+    return is_text and labels.ndim == 1 and len(labels) > 0
 
 
 def _matrices(given: Sequence[tuple[Any, int, str]], owner: str) -> list[Any]:

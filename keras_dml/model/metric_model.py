@@ -79,6 +79,10 @@ class MetricModel(keras.Model):
             is.
         **kwargs: Passed to `keras.Model`.
 
+    Attributes:
+        label_names: Names of classes by number, where `fit` was given labels
+            that are strings. They are saved with the model.
+
     Call arguments:
         inputs: Images, (B, H, W, C), pixels in 0 to 255.
 
@@ -381,6 +385,7 @@ class MetricModel(keras.Model):
         data = prepared(
             x, y, sample_weight, checks, batch_size, steps_per_epoch,
             class_weight, balanced, updates=self._updates(),
+            names=self.label_names,
         )  # fmt: skip
         self.label_names = data.names or self.label_names
         if data.sampler is not None:
@@ -639,18 +644,24 @@ class MetricModel(keras.Model):
             "view": serialize(self.view),
             "ema_momentum": self.ema_momentum,
             "copy_statistics": self.copy_statistics,
+            # Pairs, as keys of JSON would be strings.
+            "label_names": [[k, v] for k, v in self.label_names.items()],
         }
 
     @classmethod
     def from_config(
         cls, config: Config, custom_objects: Any = None
     ) -> "MetricModel":
+        config = dict(config)
+        names = config.pop("label_names", [])
         restored = {
             key: keras.saving.deserialize_keras_object(value, custom_objects)
             for key, value in config.items()
             if key != "name"
         }
-        return cls(**{**config, **restored})
+        model = cls(**{**config, **restored})
+        model.label_names = dict(names)
+        return model
 
 
 def _check_terms(terms: tuple[str, ...]) -> None:

@@ -266,6 +266,35 @@ def test_intervals_of_levels_are_those_of_each_alone():
     )
 
 
+@pytest.mark.parametrize("kind", [str, object, bytes])
+def test_strings_are_classes(kind):
+    x, species, family = hierarchy()
+    names = np.array([f"é{i:02}" for i in range(25)])
+    if kind is bytes:
+        names = np.char.encode(names)
+    texts = names.astype(object if kind is object else names.dtype)[species]
+    options = {"metrics": ("map", "macro/map@r", "density")}
+    alone = evaluate_embeddings(x, species, **options)
+    found = evaluate_embeddings(x, texts, **options)
+    assert dict(found) == dict(alone)
+    by_name = np.unique(species)  # Numbered in the order of their names.
+    means = {by_name[k]: v for k, v in found.per_class("map").items()}
+    assert means == alone.per_class("map")
+    # Queries and gallery have different classes, numbered alike.
+    for own, of_strings in ((species, texts), (species[::-1], texts[::-1])):
+        split = {"gallery": x[30:], "gallery_labels": own[30:]}
+        expected = evaluate_embeddings(x[:30], own[:30], metrics="map", **split)
+        split["gallery_labels"] = {"a": of_strings[30:]}
+        named = evaluate_embeddings(
+            x[:30], {"a": of_strings[:30]}, metrics="map", **split
+        )
+        assert named["a/map"] == expected["map"]
+    with pytest.raises(ValueError, match="`gallery_labels` .* must be integ"):
+        evaluate_embeddings(
+            x[:30], species[:30], gallery=x[30:], gallery_labels=texts[30:]
+        )
+
+
 def test_levels_share_the_products(monkeypatch):
     calls = []
     original = search._count

@@ -2,6 +2,7 @@
 
 import copy
 import importlib.util
+import json
 import pickle
 
 import keras
@@ -393,6 +394,11 @@ def test_strings_are_numbered_and_named() -> None:
     # A class keeps its number where only some are there.
     some = model.evaluate(vectors()[24:], names[LABELS[24:]], verbose=0)
     assert some == model.evaluate(vectors()[24:], LABELS[24:], verbose=0)
+    model.fit(vectors()[24:], names[LABELS[24:]], verbose=0)
+    assert dict(model.label_names) == dict(enumerate(names.tolist()))
+    # Also in a copy, by the way that a saved model takes.
+    again = MetricModel.from_config(json.loads(json.dumps(model.get_config())))
+    assert dict(again.label_names) == dict(model.label_names)
 
 
 # Copies.
