@@ -12,6 +12,7 @@ from keras_dml.evaluation import Protocol, evaluate
 from keras_dml.evaluation._evaluate import check_evaluation
 from keras_dml.evaluation.embedding import source_of
 from keras_dml.evaluation.inputs import ProtocolName
+from keras_dml.evaluation.label_sets import RelevanceName
 from keras_dml.evaluation.metrics import Wanted
 from keras_dml.evaluation.ranks.dense import DistanceFunction
 from keras_dml.evaluation.ranks.scores import DistanceName
@@ -83,7 +84,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         protocol: ProtocolName | Protocol | Sequence[Protocol] | None = None,
         exclude: Any = None,
         distance: DistanceName | DistanceFunction = "cosine",
-        relevance: str = "any",
+        relevance: RelevanceName = "any",
         levels: Sequence[str] | None = None,
         prefixes: Sequence[Count] | None = None,
         rerank: Kind | Sequence[Kind] | None = None,

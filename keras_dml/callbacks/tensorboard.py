@@ -12,10 +12,10 @@ import tensorflow as tf
 from keras import ops
 
 from keras_dml.data import Examples
-from keras_dml.data.examples import labels_of
+from keras_dml.data.examples import any_labels_of
 from keras_dml.data.fields import Pixels
 from keras_dml.data.given import as_examples
-from keras_dml.data.pictures import seen
+from keras_dml.data.pictures import class_column, seen
 from keras_dml.evaluation import embed
 from keras_dml.evaluation.pairs import negative_pairs, positive_pairs
 from keras_dml.utils.arguments import check_count, import_extra
@@ -39,7 +39,8 @@ def active_pairs(
     Args:
         model: A `MetricModel`.
         x: Images, (B, H, W, C), or two views of them.
-        targets: (B,) labels, or the dict of the pipeline.
+        targets: (B,) labels, (B, C) booleans for several labels each, or
+            (B, B) relations; or the dict of the pipeline.
         most: Images to look at: the first of the batch.
 
     Returns:
@@ -59,9 +60,12 @@ def active_pairs(
         if name != "attention" and not name.startswith("momentum")
     ]
     labels = np.asarray(targets["label"])
-    same = labels[:, None] == labels
+    positive, negative = _relations_of(labels)
     off_diagonal = ~np.eye(len(labels), dtype=bool)
-    kinds = {"positive": same & off_diagonal, "negative": ~same}
+    kinds = {
+        "positive": positive & off_diagonal,
+        "negative": negative & off_diagonal,
+    }
     return {
         term: {
             kind: float(active[pairs].mean())
@@ -70,6 +74,17 @@ def active_pairs(
         }
         for term, active in _active(model, outputs, targets, watched).items()
     }
+
+
+def _relations_of(labels: Any) -> tuple[Any, Any]:
+    """Which pairs of a batch are positive, and which negative, (B, B)."""
+    if labels.ndim == 1:
+        same = labels[:, None] == labels
+    elif labels.dtype == bool:  # Several labels each.
+        same = (labels[:, None] & labels).any(axis=-1)
+    else:  # Relations, where −1 is unknown.
+        return labels == 1, labels == 0
+    return same, ~same
 
 
 def _active(
@@ -177,10 +192,11 @@ def _write_labels(path: Path, images: Examples, rows: list[int]) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, delimiter="\t", lineterminator="\n")
         writer.writerow(["row", "label", "class"])
-        for row, label in zip(rows, images.known_labels.tolist(), strict=True):
+        labels = class_column(images, np.arange(len(images))).tolist()
+        for place, (row, label) in enumerate(zip(rows, labels, strict=True)):
             # The projector splits at every tab and end of line.
-            name = " ".join(str(images.names.get(label, label)).split())
-            writer.writerow([row, label, name])
+            name = " ".join(images.class_called(place).split())
+            writer.writerow([row, " ".join(str(label).split()), name])
 
 
 def _write_sprite(path: Path, pictures: Pixels, across: int, side: int) -> None:
@@ -251,7 +267,7 @@ class EmbeddingTensorBoard(keras.callbacks.Callback):
         import_extra(owner, "tensorboard", "tensorboard")
         self.folder = Path(folder)
         self.images = as_examples(images, "images", owner)
-        labels_of(self.images, "images.labels", owner)
+        self._labels = any_labels_of(self.images, "images.labels", owner)
         self.batch = batch
         self.every = check_count(owner, "every", every)
         self.num_pairs = check_count(owner, "num_pairs", num_pairs)
@@ -312,7 +328,7 @@ class EmbeddingTensorBoard(keras.callbacks.Callback):
 
     def _log_embeddings(self) -> None:
         embeddings = embed(self.model, self.images)
-        chosen = self.images.known_labels, self.num_pairs, self.seed
+        chosen = self._labels, self.num_pairs, self.seed
         for kind, (i, j) in (
             ("positive", positive_pairs(*chosen)),
             ("negative", negative_pairs(*chosen)),

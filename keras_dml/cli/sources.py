@@ -87,7 +87,12 @@ def _split(name: str, recipe: Recipe | None) -> Examples:
 
 
 def _renumbered(sets: list[Examples]) -> list[Examples]:
-    """The sets with labels that are the same where classes' names are."""
+    """The sets with labels that are the same where classes' names are.
+
+    Those with several labels each are splits of one data set, which agree.
+    """
+    if any(images.has_label_sets for images in sets):
+        return sets
     numbers: dict[str, int] = {}
     result = []
     for images in sets:

@@ -26,6 +26,9 @@ def table(
     train_classes: Count | Fraction = 0.5,
     validation: Fraction = 0.2,
     seed: int = 0,
+    label: str = "label",
+    separator: str | None = None,
+    levels: Sequence[str] = (),
 ) -> DataSplits:
     """Images that a CSV or Parquet file lists.
 
@@ -33,7 +36,8 @@ def table(
 
     - `path`: the image, relative to `root`;
     - `label`: its class. Where all are integers they are the labels,
-      otherwise the classes are numbered in the order of their texts;
+      otherwise the classes are numbered in the order of their texts. With a
+      `separator` it has any number of labels;
     - `split`, optional: "train", "validation", "test", "query" or
       "gallery"; the last two are the parts of a test set of which one is
       searched for in the other, and "test" among them is both. Without
@@ -52,6 +56,13 @@ def table(
         validation: Without validation rows: fraction of the training
             classes that is held out for choosing a model.
         seed: Which classes those are.
+        label: The column of the classes: the level that is trained on.
+        separator: What stands between the labels of an image that has
+            several: ";" for "red;shoe", a cell that may be empty. Such
+            images are not split by class, so that `split` must be there,
+            with rows for validation; all splits may have the same labels.
+        levels: Columns with the classes at the levels of a hierarchy, among
+            them `label` or not. They become the `levels` of the splits.
 
     Returns:
         The splits, named as the file. Ids are the texts in `path`.
@@ -64,11 +75,22 @@ def table(
             is on two sides.
     """
     file = Path(path).expanduser()
+    _check_columns(label, separator, levels)
     columns = read_columns(
-        file, required=("path", "label"), optional=("split", "camera")
+        file,
+        required=tuple(dict.fromkeys(("path", label, *levels))),
+        optional=("split", "camera"),
+        may_be_empty=() if separator is None else (label,),
     )
+    if separator is not None and "validation" not in columns.get("split", ()):
+        raise ValueError(
+            f"The table {file} must have a column `split`, with rows for "
+            "validation, where images have several labels: no class can be "
+            "held out. Received: no such rows. Write train, validation or "
+            "test into each row."
+        )
     folder = file.parent if root is None else Path(root).expanduser()
-    labels, names = _as_classes(columns["label"])
+    labels, names = _as_labels(columns[label], separator)
     images = listed_images(file, folder, columns["path"], labels, names=names)
     if "split" in columns:
         split = _checked_split(columns["split"], file)
@@ -85,6 +107,10 @@ def table(
     if "camera" in columns:
         _, cameras = np.unique(columns["camera"], return_inverse=True)
         fields["cameras"] = cameras[is_test].astype(np.int64)
+    if levels:
+        fields["levels"] = {
+            level: _as_classes(columns[level])[0][is_test] for level in levels
+        }
     train = images.select(split == "train")
     held_out = images.select(split == "validation")
     if len(held_out):
@@ -112,6 +138,33 @@ def _checked_split(texts: Sequence[str], file: Path) -> npt.NDArray[np.str_]:
     return split
 
 
+def _check_columns(
+    label: str, separator: str | None, levels: Sequence[str]
+) -> None:
+    own = ("path", "split", "camera")
+    twice = len(set(levels)) < len(levels)
+    if twice or any(x in own or "/" in x or not x for x in (label, *levels)):
+        raise ValueError(
+            "`label` and `levels` of table must be columns of their own, "
+            "each level once, their names without a slash. Received: label="
+            f"{label!r}, levels={tuple(levels)}."
+        )
+    if separator is not None and (levels or not separator.strip()):
+        raise ValueError(
+            "`separator` of table must be a text that stands between labels, "
+            "and without `levels`, where an image has one label each. "
+            f"Received: separator={separator!r}, levels={tuple(levels)}."
+        )
+
+
+def _as_labels(texts: Sequence[str], separator: str | None) -> tuple[Any, Any]:
+    """Classes, or sets of labels, and names of classes."""
+    if separator is None:
+        return _as_classes(texts)
+    parts = [[x.strip() for x in text.split(separator)] for text in texts]
+    return [frozenset(x for x in found if x) for found in parts], None
+
+
 def _as_classes(texts: Sequence[str]) -> tuple[Rows, list[str] | None]:
     """Labels, and class names where the labels are not the texts."""
     if all(_is_integer(text) for text in set(texts)):
@@ -129,7 +182,10 @@ def _is_integer(text: str) -> bool:
 
 
 def read_columns(
-    file: Path, required: Sequence[str], optional: Sequence[str]
+    file: Path,
+    required: Sequence[str],
+    optional: Sequence[str],
+    may_be_empty: Sequence[str] = (),
 ) -> dict[str, list[str]]:
     """Texts of a table's columns, without spaces around, by their names.
 
@@ -165,7 +221,7 @@ def read_columns(
             raise ValueError(
                 f"The table {file} must list images. Received: no rows."
             )
-        if "" in cells:
+        if "" in cells and name not in may_be_empty:
             raise ValueError(
                 f"The column `{name}` of {file} must not have empty cells. "
                 f"Received: an empty cell in row {cells.index('') + 1}."

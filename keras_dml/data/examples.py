@@ -199,6 +199,34 @@ class Examples(abc.ABC):
         """What to call one example, where it is shown."""
         return str(row) if self.ids is None else self.ids[row]
 
+    def class_called(self, row: int) -> str:
+        """What to call the class of one example, or all of its labels.
+
+        Raises:
+            ValueError: If the examples have no labels.
+        """
+        owner = f"{type(self).__name__}.class_called"
+        own = any_labels_of(self, "labels", owner)[row]
+        found = np.flatnonzero(own) if self.has_label_sets else [own]
+        return ", ".join(self.names.get(int(x), str(x)) for x in found)
+
+    def alike(self, row: int, rows: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+        """Whether others are of the class of one example, or share a label.
+
+        Args:
+            row: The example.
+            rows: The others, (n,).
+
+        Raises:
+            ValueError: If the examples have no labels.
+        """
+        owner = f"{type(self).__name__}.alike"
+        labels = any_labels_of(self, "labels", owner)
+        own, others = labels[row], labels[np.asarray(rows, np.int64)]
+        if self.has_label_sets:
+            return (others & own).any(axis=-1)
+        return others == own
+
     def view_for(self, model: "keras.Model") -> "View | None":
         """What a model sees of each example, where that is not all of it."""
         return None

@@ -299,7 +299,7 @@ def image_columns(given: Any, images: Examples) -> dict[str, list[Any]]:
     """Columns that examples bring along, if what was given has them.
 
     "path", absolute, of files; of a set also "label", "name", "source" and
-    "box".
+    "box". Of several labels each, "label" lists their numbers.
     """
     columns: dict[str, list[Any]] = {}
     paths = images.paths if isinstance(images, ImageSet) else None
@@ -307,10 +307,16 @@ def image_columns(given: Any, images: Examples) -> dict[str, list[Any]]:
         columns["path"] = [os.path.abspath(path) for path in paths]
     if not isinstance(given, Examples):
         return columns
-    if images.labels is not None:
+    if images.labels is not None and images.has_label_sets:
+        sets = [np.flatnonzero(row).tolist() for row in images.labels]
+        columns["label"] = sets
+        if images.names:
+            rows = range(len(images))
+            columns["name"] = [images.class_called(row) for row in rows]
+    elif images.labels is not None:
         columns["label"] = images.labels.tolist()
-    if images.names and images.labels is not None:
-        columns["name"] = [images.names.get(x) for x in columns["label"]]
+        if images.names:
+            columns["name"] = [images.names.get(x) for x in columns["label"]]
     if images.ids is not None:
         columns["source"] = list(images.ids)
     if isinstance(images, ImageSet) and images.boxes is not None:

@@ -3,12 +3,13 @@
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from keras_dml.data._pipeline import eval_batches
-from keras_dml.data.examples import Examples
+from keras_dml.data.examples import Examples, any_labels_of
 from keras_dml.data.fields import Pixels
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.view import View
@@ -65,8 +66,14 @@ def each_seen(
 
 def class_name(images: Examples, row: int, longest: int = 18) -> str:
     """The name of an image's class, short; its label if it has none."""
-    label = int(images.known_labels[row])
-    return short_name(images.names.get(label, str(label)), longest)
+    return short_name(images.class_called(row), longest)
+
+
+def class_column(images: Examples, rows: Rows) -> npt.NDArray[Any]:
+    """Classes of some images in a table: labels, or names of several."""
+    if not images.has_label_sets:
+        return images.known_labels[rows]
+    return np.array([images.class_called(row) for row in rows.tolist()])
 
 
 def text_tile(text: str) -> Pixels:
@@ -115,6 +122,7 @@ def preview(
             f"Received: {images!r}, rows={rows}, columns={columns}, "
             f"cell={cell}."
         )
+    labels = any_labels_of(images, "images.labels", "preview")
     rows = min(rows, images.num_classes)
     spread = np.linspace(0, images.num_classes - 1, rows).round().astype(int)
     step = cell + _GAP
@@ -127,7 +135,10 @@ def preview(
         caption = _fitting(images.names.get(int(label), ""), font)
         middle = _GAP + i * step + cell / 2
         draw.text((2 * _GAP, middle), caption, "black", font, anchor="lm")
-        shown = np.flatnonzero(images.labels == label)[:columns]
+        of_class = labels == label
+        if labels.ndim == 2:
+            of_class = labels[:, label]
+        shown = np.flatnonzero(of_class)[:columns]
         for j, row in enumerate(shown):
             tile = _tile(images.read(int(row)), cell)
             left = start + j * step + (cell - tile.width) // 2

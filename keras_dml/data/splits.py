@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from keras_dml.data.examples import E, Examples, concatenate, labels_of
+from keras_dml.data.examples import (
+    E,
+    Examples,
+    any_labels_of,
+    concatenate,
+    labels_of,
+)
 from keras_dml.utils.registry import Registry
 from keras_dml.utils.types import Rows
 
@@ -21,9 +27,13 @@ if TYPE_CHECKING:
 class DataSplits:
     """A data set, split by class: no class is on two sides.
 
+    Where examples have several labels each, no example is, but labels are:
+    results are on examples that were not seen, not on labels.
+
     Raises:
         ValueError: If a set has no labels, or training and other sets share
-            a class.
+            a class; if some have several labels an example, and others one,
+            or those of other columns.
 
     Attributes:
         train: What a model is trained on while it is being chosen.
@@ -36,6 +46,10 @@ class DataSplits:
             it: the `exclude` of `keras_dml.evaluation.evaluate`.
         tests: Test sets by name, where there are several; `test` is one
             of them.
+        levels: Classes of every test image, (N,), at each level of a
+            hierarchy, by its name: the `labels` of
+            `keras_dml.evaluation.evaluate`. The labels of the sets are one
+            level, that which is trained on.
     """
 
     train: Examples
@@ -48,12 +62,25 @@ class DataSplits:
     tests: Mapping[str, Examples] = field(
         default_factory=lambda: MappingProxyType({})
     )
+    levels: Mapping[str, Rows] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
 
     def __post_init__(self) -> None:
         trained = {"train": self.train, "validation": self.validation}
         others = {**trained, "test": self.test, **self.tests}
-        for name, examples in others.items():
-            labels_of(examples, f"{name}.labels", "DataSplits")
+        labels = [
+            any_labels_of(examples, f"{name}.labels", "DataSplits")
+            for name, examples in others.items()
+        ]
+        if len({x.shape[1:] for x in labels}) > 1:
+            raise ValueError(
+                f"The sets of DataSplits {self.name!r} must all have one "
+                "label an example, or booleans for the same labels. Received: "
+                f"{', '.join(map(repr, others.values()))}."
+            )
+        if self.train.has_label_sets:
+            return
         for (name, images), (other, seen) in combinations(others.items(), 2):
             both = np.intersect1d(images.classes, seen.classes)
             # Test sets may have classes in common.
@@ -164,6 +191,7 @@ def split_classes(images: E, train_classes: int | float = 0.5) -> tuple[E, E]:
         ValueError: If either side would have no class.
     """
     count = train_classes
+    labels = labels_of(images, "images", "split_classes")
     if isinstance(count, float):
         count = int(count * images.num_classes + 0.5)
     if isinstance(count, bool) or not 0 < count < images.num_classes:
@@ -173,7 +201,7 @@ def split_classes(images: E, train_classes: int | float = 0.5) -> tuple[E, E]:
             f"of {images.num_classes} classes. Use 1 to "
             f"{images.num_classes - 1}, or a fraction such as 0.5."
         )
-    is_train = images.labels < images.classes[count]
+    is_train = labels < images.classes[count]
     return images.select(is_train), images.select(~is_train)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,9 @@ from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.arrays import as_ids
 from keras_dml.utils.types import FloatArray, Rows
 
-RELEVANCES = ("any", "all", "shared", "jaccard")
+RelevanceName = Literal["any", "all", "shared", "jaccard"]
+
+RELEVANCES = get_args(RelevanceName)
 """What makes an image with several labels relevant, and by how much."""
 
 SETS = (set, frozenset)

@@ -1,20 +1,25 @@
 """Pairs of images of one class, and of two."""
 
 import numpy as np
+from numpy.typing import NDArray
 
-from keras_dml.utils.types import Rows
+from keras_dml.utils.types import Labels, Rows
 
 ENUMERABLE = 2_000_000
 """So many pairs are listed; of more, some are drawn."""
 
+_ROUNDS = 1000
+"""Of drawing pairs, after which there are too few of a kind."""
+
 
 def positive_pairs(
-    labels: Rows, most: int = 100_000, seed: int = 0
+    labels: Labels, most: int = 100_000, seed: int = 0
 ) -> tuple[Rows, Rows]:
-    """Pairs of different images of one class.
+    """Pairs of different images of one class, or that share a label.
 
     Args:
-        labels: Class of every image, (N,).
+        labels: Class of every image, (N,); or which labels it has, (N, C)
+            booleans.
         most: How many to return, at most.
         seed: Seed of the draw, where there are more.
 
@@ -25,6 +30,8 @@ def positive_pairs(
         with repetition.
     """
     rng = np.random.default_rng(seed)
+    if labels.ndim == 2:
+        return _that_share(labels, most, rng)
     _, inverse, counts = np.unique(
         labels, return_inverse=True, return_counts=True
     )
@@ -43,23 +50,58 @@ def positive_pairs(
 
 
 def negative_pairs(
-    labels: Rows, most: int = 100_000, seed: int = 0
+    labels: Labels, most: int = 100_000, seed: int = 0
 ) -> tuple[Rows, Rows]:
     """Pairs of images of different classes; see `positive_pairs`."""
     rng = np.random.default_rng(seed)
     count = len(labels)
     if count * (count - 1) // 2 <= ENUMERABLE:
         pairs = np.stack(np.triu_indices(count, k=1))
-        return _some(_that_differ(pairs, labels), most, rng)
+        return _some(pairs[:, ~_are_alike(pairs, labels)], most, rng)
     found = np.empty((2, 0), np.int64)
-    while found.shape[1] < most and len(np.unique(labels)) > 1:
-        drawn = _that_differ(rng.integers(count, size=(2, most)), labels)
+    # Of label sets, all may share one.
+    for _ in range(_ROUNDS):
+        if found.shape[1] >= most or not len(np.unique(labels)) > 1:
+            break
+        drawn = rng.integers(count, size=(2, most))
+        drawn = drawn[:, ~_are_alike(drawn, labels) & (drawn[0] != drawn[1])]
         found = np.concatenate([found, drawn], axis=1)
     return found[0, :most], found[1, :most]
 
 
-def _that_differ(pairs: Rows, labels: Rows) -> Rows:
-    return pairs[:, labels[pairs[0]] != labels[pairs[1]]]
+def _are_alike(pairs: Rows, labels: Labels) -> NDArray[np.bool_]:
+    """Whether pairs are of one class, or share a label, (n,)."""
+    first, second = labels[pairs[0]], labels[pairs[1]]
+    if labels.ndim == 2:
+        return (first & second).any(axis=1)
+    return first == second
+
+
+def _that_share(
+    labels: Labels, most: int, rng: np.random.Generator
+) -> tuple[Rows, Rows]:
+    """Pairs that share a label, of (N, C) booleans."""
+    count = len(labels)
+    if count * (count - 1) // 2 <= ENUMERABLE:
+        pairs = np.stack(np.triu_indices(count, k=1))
+        return _some(pairs[:, _are_alike(pairs, labels)], most, rng)
+    columns = [np.flatnonzero(column) for column in labels.T]
+    members = [rows for rows in columns if len(rows) > 1]
+    weights = np.array([len(rows) * (len(rows) - 1.0) for rows in members])
+    found = np.empty((2, 0), np.int64)
+    while members and found.shape[1] < most:
+        drawn = []
+        times = rng.multinomial(most, weights / weights.sum())
+        for rows, n in zip(members, times, strict=True):
+            i = rng.integers(len(rows), size=n)
+            j = (i + rng.integers(1, len(rows), size=n)) % len(rows)
+            drawn.append(rows[np.stack([i, j])])
+        pairs = np.concatenate(drawn, axis=1)[:, rng.permutation(most)]
+        # Each label that a pair shares brings it once more.
+        shared = (labels[pairs[0]] & labels[pairs[1]]).sum(axis=1)
+        keep = rng.random(most) * shared < 1
+        found = np.concatenate([found, pairs[:, keep]], axis=1)
+    return found[0, :most], found[1, :most]
 
 
 def _some(

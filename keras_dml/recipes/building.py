@@ -64,6 +64,7 @@ def model(recipe: Recipe, batches: data.Sampler | None = None) -> MetricModel:
         backbone,
         loss_weights=dict(recipe.loss_weights),
         rate_multipliers=recipe.rate_multipliers,
+        relation_rule=recipe.relation_rule,
         view=_view(recipe, backbone),
         **arguments,
     )
@@ -168,11 +169,26 @@ def sampler(recipe: Recipe, train: data.Examples) -> data.Sampler:
     """The sampler of a recipe, bound to the training examples.
 
     Where a loss has a weight for each class, classes are numbered from 0.
+
+    Raises:
+        ValueError: If the recipe is for one label an example and these have
+            several, or the other way round.
     """
     train = _numbered(recipe, train)
     traits = find(recipe.method.name)[1]
     method = recipe.method.model_dump()
     arguments: Arguments = recipe.batches.sizes
+    if train.has_label_sets:
+        _check_label_sets(recipe, train)
+        return data.MultiLabelBalanced(
+            train.labels, seed=recipe.seed, **arguments
+        )
+    if recipe.relation_rule is not None:
+        raise ValueError(
+            f"`relation_rule` of the recipe {recipe.name!r} is for several "
+            f"labels an example. Received: {recipe.relation_rule!r} and "
+            f"{train!r}. Leave it out."
+        )
     if traits.check_labels is not None:
         traits.check_labels(
             method, train.known_labels, recipe.batches.images_per_class
@@ -186,6 +202,26 @@ def sampler(recipe: Recipe, train: data.Examples) -> data.Sampler:
         make = looked_up(traits.sampler)
         arguments = traits.sampler.given(method, arguments)
     return make(train.labels, seed=recipe.seed, **arguments)
+
+
+def _check_label_sets(recipe: Recipe, train: data.Examples) -> None:
+    """Checks that the recipe can be trained with several labels an example."""
+    method = recipe.method.model_dump()
+    own = find(recipe.method.name)[1].sampler
+    odd = None
+    if own is not None and own.is_used(method):
+        odd = f"method: {method['name']!r}, with batches of its own"
+    elif recipe.batches.hard_classes is not None:
+        odd = "batches.hard_classes"
+    elif num_classes.is_set(method):
+        odd = f"a loss with `{num_classes.KEY}`, a weight for each class"
+    if odd is not None:
+        raise ValueError(
+            f"The recipe {recipe.name!r} is for one label an example. "
+            f"Received: {odd}; and {train!r}. Several labels are trained with "
+            "losses on pairs or triplets, in a method that takes the batches "
+            "of data.MultiLabelBalanced, such as 'baseline'."
+        )
 
 
 def pipeline(

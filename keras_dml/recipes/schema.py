@@ -23,6 +23,7 @@ from keras_dml import backbones, callbacks, data
 from keras_dml.data.augmentations import as_steps
 from keras_dml.evaluation.metrics import expanded
 from keras_dml.evaluation.reranking.base import rerankings
+from keras_dml.losses._relations import Rule
 from keras_dml.methods.declaration import METHODS, Arguments, Uses, find
 from keras_dml.optimizers import COUPLED
 from keras_dml.recipes.signatures import Fields, fields_of, keys_of
@@ -204,7 +205,15 @@ class Optimizer(Section):
 
 @keys_of(
     callbacks.RetrievalEvaluation,
-    ("every", "protocol", "distance", "prefixes", "rerank"),
+    (
+        "every",
+        "protocol",
+        "distance",
+        "relevance",
+        "levels",
+        "prefixes",
+        "rerank",
+    ),
 )
 class Evaluation(Section):
     """What is measured on test, and how the best epoch is chosen.
@@ -212,7 +221,8 @@ class Evaluation(Section):
     The choice is made on classes held out of training, by `monitor`, which
     is a retrieval metric. Without a `protocol`, test images are measured as
     the data set wants it: queries and gallery where it names them, else all
-    against all. `prefixes` are measured on test.
+    against all. `prefixes` are measured on test, and so are `levels`: by
+    default all that the data set has.
     """
 
     metrics: tuple[str, ...] = ("recall@1", "map@r", "r_precision", "nmi")
@@ -242,6 +252,7 @@ class Recipe(Section):
     view: View = View()
     augmentation: Augmentation = Field(Augmentation(), validate_default=True)
     optimizer: Optimizer = Optimizer()
+    relation_rule: Rule | None = None
     loss_weights: dict[str, float | Literal["learned"]] = {}
     rate_multipliers: dict[str, float] = {}
     epochs: int = Field(8, ge=1, validate_default=True)

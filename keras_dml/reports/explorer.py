@@ -75,7 +75,7 @@ def explorer(
         },
         "neighbors": {
             str(row): [
-                _found(run.images.known_labels, row, n[i], cosines[i])
+                _found(run.images, row, n[i], cosines[i])
                 for n, cosines in found
             ]
             for i, row in enumerate(rows[:count].tolist())
@@ -90,11 +90,12 @@ def explorer(
 
 
 def _found(
-    labels: Rows, query: int, rows: Rows, cosines: FloatArray
+    images: Examples, query: int, rows: Rows, cosines: FloatArray
 ) -> list[list[float]]:
+    right = images.alike(query, rows)
     return [
-        [int(row), round(float(cosine), 3), int(labels[row] == labels[query])]
-        for row, cosine in zip(rows, cosines, strict=True)
+        [int(row), round(float(cosine), 3), int(is_right)]
+        for row, cosine, is_right in zip(rows, cosines, right, strict=True)
         if row >= 0
     ]
 
@@ -126,7 +127,6 @@ def _thumbnails(
 
 def _about(images: Examples, row: int) -> list[str]:
     """The class of an image, and what the image itself is called."""
-    label = int(images.known_labels[row])
     name = f"image {row}"
     if images.ids is not None:
         name = images.ids[row]
@@ -134,7 +134,8 @@ def _about(images: Examples, row: int) -> list[str]:
         name = f"example {images.called(row)}"
     elif images.paths is not None:
         name = os.path.basename(images.paths[row])
-    return [images.names.get(label, f"class {label}"), name]
+    called = images.class_called(row)
+    return [called if images.names else f"class {called}", name]
 
 
 def _attention(run: Run, rows: Rows) -> dict[str, Any] | None:

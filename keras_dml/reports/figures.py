@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keras_dml import visualization
+from keras_dml.data.examples import any_labels_of
 from keras_dml.evaluation import embed, kmeans
 from keras_dml.reports.analysis import MOST_TRAINING_IMAGES, Run
 from keras_dml.utils.arguments import check_choice
@@ -85,7 +86,7 @@ def _embedding_space(run: Run) -> Iterator[RunFigure]:
         f"(negative).{parts} ABE, Figure 5.",
         lambda: visualization.cosine_histograms(
             run.embeddings if run.parts is None else run.parts,
-            run.images.known_labels,
+            any_labels_of(run.images, "run.images.labels", "figures_of"),
         ),
     )
     yield RunFigure(
@@ -97,6 +98,8 @@ def _embedding_space(run: Run) -> Iterator[RunFigure]:
             {run.recipe.method.name: run.embeddings}
         ),
     )
+    if run.images.has_label_sets:
+        return
     yield RunFigure(
         "map",
         "Some test classes in the plane, by t-SNE of cosines, which keeps "

@@ -22,6 +22,7 @@ QUERIES = "queries.npz"
 TENSORBOARD = "tensorboard"
 
 _PER_QUERY = "query/"
+_PLACES, _CLASSES = "places/", "classes/"
 
 
 def create_folder(
@@ -90,6 +91,9 @@ def write_outcome(folder: Path, outcome: Outcome) -> None:
         _PER_QUERY + name: value.astype(np.float32)
         for name, value in results.per_query.items()
     }
+    for level, (places, classes) in results.memberships.items():
+        arrays[_PLACES + level] = places
+        arrays[_CLASSES + level] = classes
     with atomic_file(folder / QUERIES) as partial:
         np.savez_compressed(
             partial,
@@ -173,6 +177,11 @@ def read_queries(path: Path) -> Results:
             for name in file.files
             if name.startswith(_PER_QUERY)
         }
+        members = {
+            level: (file[_PLACES + level], file[_CLASSES + level])
+            for name in file.files
+            if (level := name.removeprefix(_PLACES)) != name
+        }
         rows, labels = file["rows"], file["labels"]
     per_seed = {k: np.array(v) for k, v in about.pop("per_seed").items()}
     return Results(
@@ -181,5 +190,6 @@ def read_queries(path: Path) -> Results:
         per_seed=per_seed,
         query_rows=rows,
         query_labels=labels,
+        memberships=members,
         **about,
     )

@@ -13,12 +13,15 @@ import numpy as np
 
 from keras_dml.data import Examples, ImageSet
 from keras_dml.data.contents import contents
+from keras_dml.data.examples import any_labels_of
 
 CODE = "code"
 
 
 def digest(examples: Examples) -> str:
     """A digest of which examples are in a set, in which order and class.
+
+    Of several labels each it has all.
 
     They are told apart by what their source calls them; else files by
     their paths below the folder that they share, and pixels and arrays by
@@ -28,7 +31,11 @@ def digest(examples: Examples) -> str:
     Returns:
         SHA-256 in hexadecimal.
     """
-    hashed = hashlib.sha256(examples.known_labels.astype("<i8").tobytes())
+    labels = any_labels_of(examples, "examples.labels", "digest")
+    if examples.has_label_sets:
+        hashed = hashlib.sha256(str(labels.shape).encode() + labels.tobytes())
+    else:
+        hashed = hashlib.sha256(labels.astype("<i8").tobytes())
     for part in _contents(examples):
         hashed.update(part)
     return hashed.hexdigest()

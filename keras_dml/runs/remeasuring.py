@@ -123,13 +123,12 @@ class Changes:
 
     def _named(self, row: int) -> list[str]:
         images = self._images
-        label = int(images.known_labels[row])
         image = images.ids[row] if images.ids else ""
         if isinstance(images, ImageSet):
             image = images.paths[row] if images.paths else image
         else:
             image = images.called(row)
-        return [str(row), image, images.names.get(label, str(label))]
+        return [str(row), image, images.class_called(row)]
 
     def _values(self, metric: str, position: int) -> list[float]:
         both = (self.first, self.second)

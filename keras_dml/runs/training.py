@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from keras_dml import callbacks, data, evaluation
+from keras_dml.evaluation._evaluate import check_evaluation
 from keras_dml.recipes import Recipe, building
 from keras_dml.runs.folder import (
     METRICS,
@@ -100,26 +101,36 @@ def measure(
 
     Test images are measured as the data set wants it, unless the recipe has
     a protocol: who is a query, who is searched among. Images of a query's
-    class by its own camera do not count.
+    class by its own camera do not count. At the levels of a hierarchy test
+    images are measured, others where the model was trained.
     """
+    return evaluation.evaluate(
+        model, getattr(splits, split), **_asked(recipe, splits, split)
+    )
+
+
+def _asked(
+    recipe: Recipe, splits: data.DataSplits, split: str
+) -> dict[str, Any]:
+    """What is asked about one of the splits: arguments of `evaluate`."""
     asked = recipe.evaluation
-    protocol, cameras = asked.protocol, None
+    own: dict[str, Any] = {"protocol": asked.protocol}
     if split == "test":
-        cameras = splits.cameras
-        if protocol is None:
-            protocol = evaluation.Protocol(
+        if asked.protocol is None:
+            own["protocol"] = evaluation.Protocol(
                 splits.query_rows, splits.gallery_rows
             )
-    return evaluation.evaluate(
-        model,
-        getattr(splits, split),
-        metrics=asked.metrics,
-        protocol=protocol,
-        exclude=cameras,
-        distance=asked.distance,
-        prefixes=asked.prefixes,
-        rerank=asked.rerank,
-    )
+        own["exclude"] = splits.cameras
+        if splits.levels:
+            own |= {"labels": splits.levels, "levels": asked.levels}
+    return {
+        "metrics": asked.metrics,
+        "distance": asked.distance,
+        "relevance": asked.relevance,
+        "prefixes": asked.prefixes,
+        "rerank": asked.rerank,
+        **own,
+    }
 
 
 def check_splits(recipe: Recipe, splits: data.DataSplits) -> None:
@@ -127,8 +138,10 @@ def check_splits(recipe: Recipe, splits: data.DataSplits) -> None:
 
     Raises:
         ValueError: If no image of the validation or of the test classes
-            has another one of its class to be found, or the protocol is
-            for data sets that do not name queries.
+            has another one of its class to be found, or what is asked does
+            not fit the data set: a protocol for those that do not name
+            queries, levels that it has not, metrics or relevance for one
+            label an example or for several.
     """
     named = splits.query_rows is not None or splits.gallery_rows is not None
     if recipe.evaluation.protocol == "official" and named:
@@ -137,10 +150,23 @@ def check_splits(recipe: Recipe, splits: data.DataSplits) -> None:
             "'all_vs_all', where the data set names queries and gallery. "
             f"Received: 'official' and {recipe.source}."
         )
-    _check_pairs(recipe, splits.validation, "validation")
-    _check_pairs(
-        recipe, splits.test, "test", splits.query_rows, splits.gallery_rows
-    )
+    missing = set(recipe.evaluation.levels or ()) - set(splits.levels)
+    if missing:
+        raise ValueError(
+            "`evaluation.levels` of a recipe must be levels of the data set. "
+            f"Received: {recipe.evaluation.levels} and {recipe.source}, which "
+            f"has {', '.join(splits.levels) or 'none'}. Those of a table are "
+            "the columns that `data.levels` names."
+        )
+    if not splits.test.has_label_sets:
+        _check_pairs(recipe, splits.validation, "validation")
+        _check_pairs(
+            recipe, splits.test, "test", splits.query_rows, splits.gallery_rows
+        )
+    owner = f"the recipe {recipe.name!r}"
+    for split in ("validation", "test"):
+        asked = _asked(recipe, splits, split)
+        check_evaluation(owner, getattr(splits, split), **asked)
 
 
 def _check_pairs(
@@ -183,6 +209,7 @@ def _fit(
         metrics=tuple(dict.fromkeys(("recall@1", "map@r", monitor))),
         protocol=recipe.evaluation.protocol,
         distance=recipe.evaluation.distance,
+        relevance=recipe.evaluation.relevance,
     )
     checkpoint = callbacks.Checkpoint(folder, monitor=f"val_{monitor}")
     rates = callbacks.LearningRateMonitor()

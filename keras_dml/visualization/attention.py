@@ -11,7 +11,12 @@ from keras import ops
 from keras_dml.backbones.tokens import image_shape, patch_grid
 from keras_dml.data import View
 from keras_dml.data.fields import Pixels
-from keras_dml.data.pictures import class_name, only_images, seen
+from keras_dml.data.pictures import (
+    class_column,
+    class_name,
+    only_images,
+    seen,
+)
 from keras_dml.layers import TokenMask
 from keras_dml.utils.arguments import check_count, check_not_empty
 from keras_dml.utils.types import FloatArray, Rows, Tensor
@@ -278,7 +283,7 @@ def strongest_attention(
             part: group + 1,
             "place": place + 1,
             "row": flat,
-            "class": images.labels[flat],
+            "class": class_column(images, flat),
             "largest weight": maps[flat, ..., group].max(axis=(1, 2)),
         },
         width=0.72 * count + 0.4,

@@ -14,7 +14,7 @@ from keras_dml.utils.arguments import (
     check_count,
     check_not_empty,
 )
-from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.types import FloatArray, Labels, Rows
 from keras_dml.utils.vectors import blocks, unit_rows
 from keras_dml.visualization.canvas import (
     LOOKS,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 def cosine_histograms(
     parts: FloatArray,
-    labels: Rows,
+    labels: Labels,
     *,
     num_bins: int = 60,
     num_pairs: int = 100_000,
@@ -51,7 +51,8 @@ def cosine_histograms(
     Args:
         parts: Sub-embeddings, (N, K, d); or embeddings, (N, D), which
             have no self pairs.
-        labels: Class of every image, (N,).
+        labels: Class of every image, (N,); or which labels it has, (N, C)
+            booleans. A pair that shares one is positive.
         num_bins: Bins from −1 to 1.
         num_pairs: Positive and negative pairs of images, at most so many of
             each; of more, a random selection.
@@ -104,7 +105,7 @@ def cosine_histograms(
 
 def cluster_distances(
     embeddings: FloatArray,
-    labels: Rows,
+    labels: Labels,
     clusters: Rows,
     *,
     num_bins: int = 60,
@@ -246,7 +247,7 @@ AXES = {"tsne": "t-SNE axis {} (no unit)", "pca": "principal component {}"}
 
 def embedding_map(
     embeddings: FloatArray,
-    labels: Rows,
+    labels: Labels,
     names: Mapping[int, str] | None = None,
     *,
     projection: str = "tsne",
@@ -273,12 +274,18 @@ def embedding_map(
         A figure; its data are row, class, x and y.
 
     Raises:
-        ValueError: If `projection` is unknown, or there are fewer than
-            three images.
+        ValueError: If `projection` is unknown, there are fewer than
+            three images, or images have several labels.
     """
     check_choice("embedding_map", "projection", projection, AXES)
     check_count("embedding_map", "most", most, least=3)
     labels = np.asarray(labels)
+    if labels.ndim != 1:
+        raise ValueError(
+            "`labels` of embedding_map must be one class for each image. "
+            f"Received: labels of shape {labels.shape}. Of several labels, "
+            "map one at a time: labels[:, column]."
+        )
     rows = _some_classes(labels, most, seed)
     if len(rows) < 3:
         raise ValueError(

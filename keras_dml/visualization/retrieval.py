@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from keras_dml.data.fields import Pixels
-from keras_dml.data.pictures import class_name, each_seen
+from keras_dml.data.pictures import class_column, class_name, each_seen
 from keras_dml.evaluation.ranks import exact
 from keras_dml.evaluation.ranks.scores import Scores
 from keras_dml.utils.arguments import check_count, check_not_empty
-from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.types import FloatArray, Labels, Rows
 from keras_dml.utils.vectors import blocks
 from keras_dml.visualization.canvas import (
     RIGHT,
@@ -31,7 +32,7 @@ def nearest(
     num_neighbors: int = 8,
     *,
     gallery: Rows | None = None,
-    labels: Rows | None = None,
+    labels: Labels | None = None,
     groups: Rows | None = None,
 ) -> tuple[Rows, FloatArray]:
     """The images that are nearest to some of the images, by their cosine.
@@ -46,7 +47,8 @@ def nearest(
         num_neighbors: Neighbors of each query; fewer where the gallery
             has fewer.
         gallery: (G,) rows to search among; all by default.
-        labels: Class of every row, (N,), where there are `groups`.
+        labels: Class of every row, (N,), or which labels it has, (N, C)
+            booleans, where there are `groups`.
         groups: Group of every row, (N,): a query ignores the images of its
             class in its group, as with `exclude` of `evaluate`.
 
@@ -68,7 +70,7 @@ def nearest(
         asked = np.asarray(queries[block])[:, None]
         ignored = rows == asked
         if groups is not None and labels is not None:
-            ignored |= (labels[rows] == labels[asked]) & (
+            ignored |= _alike(labels, asked, rows) & (
                 groups[rows] == groups[asked]
             )
         rough[ignored] = -np.inf
@@ -79,6 +81,15 @@ def nearest(
     norms = np.linalg.norm(x, axis=-1) * np.linalg.norm(y, axis=-1)
     cosines = (x * y).sum(axis=-1) / np.where(norms > 0, norms, 1)
     return found, np.where(found < 0, np.nan, cosines)
+
+
+def _alike(labels: Labels, queries: Rows, rows: Rows) -> NDArray[np.bool_]:
+    """Whether rows are of a query's class, or share a label, (Q, G)."""
+    if labels.ndim == 2:
+        own = labels[queries[:, 0]].astype(np.float32)
+        return own @ labels[rows].T.astype(np.float32) > 0
+    same: NDArray[np.bool_] = labels[rows] == labels[queries]
+    return same
 
 
 def _best(
@@ -155,16 +166,19 @@ def retrieval_grid(
     )
     at, rank = np.nonzero(found >= 0)
     query, row = queries[at], found[at, rank]
-    labels, query_labels = images.labels[row], images.labels[query]
+    right = [
+        images.alike(one, [other])[0]
+        for one, other in zip(query.tolist(), row.tolist(), strict=True)
+    ]
     figure = new_figure(
         {
             "query": query,
-            "query class": query_labels,
+            "query class": class_column(images, query),
             "rank": rank + 1,
             "row": row,
-            "class": labels,
+            "class": class_column(images, row),
             "cosine": cosines[at, rank],
-            "right": (labels == query_labels).astype(int),
+            "right": np.array(right, int),
         },
         width=0.95 * (found.shape[1] + 1) + 0.2,
         height=1.35 * len(queries) + 0.35,
@@ -192,8 +206,8 @@ def _draw_row(
         if at >= len(names):
             axes.axis("off")
             continue
-        right = images.labels[rows[at]] == images.labels[rows[0]]
-        mark = RIGHT if right else WRONG
+        is_right = images.alike(rows[0], rows[at])
+        mark = RIGHT if is_right else WRONG
         show_image(axes, next(pictures), mark)
         cosine = hundredths(cosines[at - 1])
         axes.set_xlabel(f"{mark.marker} {cosine}\n{names[at]}", fontsize=9)

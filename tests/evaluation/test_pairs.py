@@ -52,6 +52,24 @@ def test_drawn_positive_pairs_are_equally_likely(monkeypatch) -> None:
     assert share == pytest.approx(1 / 11, abs=0.01)
 
 
+SETS = np.array([[1, 1, 0], [1, 1, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0]], bool)
+
+
+@pytest.mark.parametrize("enumerable", [1, 2_000_000])
+def test_pairs_that_share_a_label(enumerable, monkeypatch) -> None:
+    monkeypatch.setattr(pairs, "ENUMERABLE", enumerable)
+    shared = {(0, 1), (0, 2), (1, 2)}
+    first, second = positive_pairs(SETS, 6_000)
+    assert as_set((first, second)) == shared
+    assert as_set(negative_pairs(SETS, 6_000)) == {
+        pair for pair in combinations(range(5), 2) if pair not in shared
+    }
+    # The first two share two labels, and are drawn as often as others.
+    share = (first + second == 1).mean()
+    assert share == pytest.approx(1 / 3, abs=0.03)
+    assert len(negative_pairs(SETS[:3], 5)[0]) == 0
+
+
 def test_there_may_be_no_pair() -> None:
     for find, labels in ((positive_pairs, [1, 2]), (negative_pairs, [1, 1])):
         first, second = find(np.array(labels))

@@ -30,7 +30,13 @@ def recipe_of(section: dict[str, Any]) -> Any:
         ({"name": "vehicleid", "test": "large"}, {"test": "large"}),
         (
             {"name": "table", "root": "images", "train_classes": 7},
-            {"root": "images", "train_classes": 7},
+            {
+                "root": "images",
+                "train_classes": 7,
+                "label": "label",
+                "separator": None,
+                "levels": (),
+            },
         ),
         (
             {"name": "image_folder", "unreadable": "raise"},
