@@ -7,11 +7,11 @@ from keras_dml.evaluation.ranks.relevance import Images, Relevance
 from keras_dml.evaluation.verification.pair_counts import (
     CELLS,
     STEP,
+    Factors,
     PairCounts,
 )
 from keras_dml.utils.registry import Paper
-from keras_dml.utils.types import FloatArray
-from keras_dml.utils.vectors import blocks, row_norms, squares, unit_rows
+from keras_dml.utils.vectors import blocks, unit_rows
 
 _PAIRS = 2**20
 """Pairs looked at together."""
@@ -65,11 +65,16 @@ def count_pairs_searched(
         distance: "cosine", "euclidean" or "dot". Thresholds are 2⁻²⁰ apart
             where all scores lie between −1 and 1.
     """
-    left, right = _factors(queries.embeddings, gallery.embeddings, distance)
+    x, y = queries.embeddings, gallery.embeddings
+    if distance == "cosine":
+        x, y = unit_rows(x).astype(np.float64), unit_rows(y).astype(np.float64)
+    factors = Factors.of(x, y, distance)
     positive = np.zeros(CELLS + 1, np.int64)
     negative = np.zeros(CELLS + 1, np.int64)
     for rows in blocks(len(queries), max(1, _PAIRS // len(gallery))):
-        cells = ((left[rows] @ right.T + 1) * (1 / STEP)).astype(np.int64)
+        cells = (
+            (factors.left[rows] @ factors.right.T + 1) * (1 / STEP)
+        ).astype(np.int64)
         np.clip(cells, 0, CELLS - 1, cells)
         positives, ignored, _ = relevance.of(rows)
         is_other = queries.rows[rows, None] != gallery.rows
@@ -80,27 +85,4 @@ def count_pairs_searched(
         negative += np.bincount(cells[is_other], minlength=CELLS + 1)
     return PairCounts(
         np.cumsum(positive[::-1])[::-1], np.cumsum(negative[::-1])[::-1]
-    )
-
-
-def _factors(
-    x: FloatArray, y: FloatArray, distance: str
-) -> tuple[FloatArray, FloatArray]:
-    """Matrices whose product has scores from −1 to 1, in float64."""
-    if distance == "cosine":
-        x, y = unit_rows(x), unit_rows(y)
-        return x.astype(np.float64), y.astype(np.float64)
-    x, y = x.astype(np.float64), y.astype(np.float64)
-    largest = [
-        max(row_norms(z).max(), np.finfo(np.float64).tiny) for z in (x, y)
-    ]
-    if distance == "dot":
-        return x / largest[0], y / largest[1]
-    # 1 − c|x − y|² = 2c x·y − c|x|² + (1 − c|y|²), with c|x − y|² ≤ 2.
-    unit = sum(largest) / 2**0.5
-    x, y = x / unit, y / unit
-    ones = np.ones((1, 1))
-    return (
-        np.hstack([2 * x, -squares(x)[:, None], ones.repeat(len(x), 0)]),
-        np.hstack([y, ones.repeat(len(y), 0), 1 - squares(y)[:, None]]),
     )

@@ -94,7 +94,7 @@ def as_targets(
                 f"Received: relevance={relevance!r} and one label each. "
                 "Leave it out."
             )
-        return [{"": x} for x in _ids_of(labels, counts, names, owner)]
+        return [{"": x} for x in as_class_ids(labels, counts, names, owner)]
     matrices = _matrices(given, owner)
     if relevance == "all":
         return [{"": ids} for ids in _ids_of_sets(matrices)]
@@ -169,13 +169,13 @@ def _by_level(
     targets: list[dict[str, Targets]] = [{} for _ in columns]
     for level in columns[0]:
         called = [f"{name}[{level!r}]" for name in names]
-        ids = _ids_of([x[level] for x in columns], counts, called, owner)
+        ids = as_class_ids([x[level] for x in columns], counts, called, owner)
         for target, found in zip(targets, ids, strict=True):
             target[level] = found
     return targets
 
 
-def _ids_of(
+def as_class_ids(
     labels: Sequence[Any],
     counts: Sequence[int],
     names: Sequence[str],

@@ -64,9 +64,10 @@ def test_random_embeddings(distance, rate):
     name = f"fnmr@fmr={rate}"
     found = evaluate_embeddings(x, labels, metrics=name, distance=distance)
     assert found[name] == pytest.approx(expected, abs=1e-12)
-    if distance == "cosine":
-        threshold = calibrate(x, labels, f"fpr={rate}", num_resamples=0)
-        assert found[name] == pytest.approx(1 - threshold.true_positive_rate)
+    threshold = calibrate(
+        x, labels, f"fpr={rate}", distance=distance, num_resamples=0
+    )
+    assert found[name] == pytest.approx(1 - threshold.true_positive_rate)
 
 
 def test_blocks_groups_and_galleries(monkeypatch):

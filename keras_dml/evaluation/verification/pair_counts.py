@@ -1,7 +1,7 @@
 """Pair counts: similarities of pairs of images, of all and of samples."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from keras_dml.evaluation.confidence import times_drawn
 from keras_dml.utils.types import FloatArray, Rows
-from keras_dml.utils.vectors import blocks
+from keras_dml.utils.vectors import blocks, row_norms, squares
 
 STEP = 2.0**-20
 """Distance of thresholds: about what float32 embeddings tell apart."""
@@ -26,6 +26,61 @@ _QUANTILES = 128
 _UNIT_ROWS, _UNIT_PAIRS = 256, 2**21
 
 Block = tuple[slice, slice, Rows, NDArray[np.bool_]]
+
+
+@dataclass(frozen=True)
+class Factors:
+    """Matrices whose product has the scores of pairs, from −1 to 1.
+
+    Attributes:
+        left: Of the first images, (N, d).
+        right: Of the second images, (M, d).
+        distance: "cosine", "euclidean" or "dot".
+        unit: What a score of 1 is of a dot product; what the root of 1 is
+            of a Euclidean distance.
+    """
+
+    left: FloatArray
+    right: FloatArray
+    distance: str = "cosine"
+    unit: float = 1.0
+
+    @classmethod
+    def of(cls, x: FloatArray, y: FloatArray, distance: str) -> "Factors":
+        """Those of embeddings, (N, D) and (M, D); of unit ones for cosine."""
+        if distance == "cosine":
+            return cls(x, y)
+        x, y = (z.astype(np.float64, copy=False) for z in (x, y))
+        tiny = np.finfo(np.float64).tiny
+        largest = [max(float(row_norms(z).max()), tiny) for z in (x, y)]
+        if distance == "dot":
+            unit = largest[0] * largest[1]
+            return cls(x / largest[0], y / largest[1], distance, unit)
+        # 1 − c|x − y|² = 2c x·y − c|x|² + (1 − c|y|²), with c|x − y|² ≤ 2.
+        unit = sum(largest) / 2**0.5
+        x, y = x / unit, y / unit
+        ones = np.ones((1, 1))
+        return cls(
+            np.hstack([2 * x, -squares(x)[:, None], ones.repeat(len(x), 0)]),
+            np.hstack([y, ones.repeat(len(y), 0), 1 - squares(y)[:, None]]),
+            distance,
+            unit,
+        )
+
+    def select(self, rows: Rows) -> "Factors":
+        """Those of some images, the same on both sides, in float64."""
+        left = self.left[rows].astype(np.float64)
+        is_one = self.right is self.left
+        return replace(
+            self, left=left, right=left if is_one else self.right[rows]
+        )
+
+    def outer(self, scores: Any) -> Any:
+        """What scores from −1 to 1 stand for: a cosine, x·y, or −|x − y|."""
+        if self.distance != "euclidean":
+            return scores * self.unit
+        squared = 1.0 - scores
+        return -np.sign(squared) * self.unit * np.sqrt(np.abs(squared))
 
 
 @dataclass(frozen=True)
@@ -54,14 +109,14 @@ class PairCounts:
         return int(self.accepted_negative[0])
 
 
-def count_pairs(x: FloatArray, labels: Rows) -> PairCounts:
+def count_pairs(factors: Factors, labels: Rows) -> PairCounts:
     """Counts all N(N − 1)/2 pairs, in memory that does not depend on N."""
     # By position: a cell's pairs are accepted from the threshold below it
     # on, and by the last threshold none are.
     positive = np.zeros(CELLS + 1, np.int64)
     total = np.zeros(CELLS + 1, np.int64)
     for rows, columns, cells, later in pair_blocks(
-        x, slice(0, len(x)), _SIDE, _SIDE**2
+        factors, slice(0, len(labels)), _SIDE, _SIDE**2
     ):
         same = labels[rows, None] == labels[columns]
         positive += np.bincount(cells[same & later], minlength=CELLS + 1)
@@ -73,7 +128,7 @@ def count_pairs(x: FloatArray, labels: Rows) -> PairCounts:
 
 
 def pair_blocks(
-    x: FloatArray, some: slice, height: int, size: int
+    factors: Factors, some: slice, height: int, size: int
 ) -> Iterator[Block]:
     """Pairs of some rows with all rows that follow them, block by block.
 
@@ -85,10 +140,11 @@ def pair_blocks(
     """
     for part in blocks(some.stop - some.start, height):
         rows = slice(some.start + part.start, some.start + part.stop)
-        left = x[rows].astype(np.float64, copy=False)
-        for rest in blocks(len(x) - rows.start, size // len(left)):
+        left = factors.left[rows].astype(np.float64, copy=False)
+        count = len(factors.right) - rows.start
+        for rest in blocks(count, size // len(left)):
             columns = slice(rows.start + rest.start, rows.start + rest.stop)
-            right = x[columns].astype(np.float64, copy=False)
+            right = factors.right[columns].astype(np.float64, copy=False)
             later = (
                 np.arange(columns.start, columns.stop)
                 > np.arange(rows.start, rows.stop)[:, None]
@@ -102,7 +158,7 @@ def pair_blocks(
 
 
 def threshold_at(position: Any) -> Any:
-    """The threshold, or thresholds, at a position of `accepted_positive`."""
+    """The score, or scores, at a position of `accepted_positive`."""
     return -1.0 + position * STEP
 
 
@@ -113,21 +169,21 @@ class ClassBootstrap:
     class, and some of an image with itself.
 
     Args:
-        x: Unit embeddings, (N, D).
+        factors: Of all images, (N, d) both.
         classes: Classes, numbered from 0, (N,).
         num_resamples: Number of samples, B.
         seed: Seed of the draws.
     """
 
     def __init__(
-        self, x: FloatArray, classes: Rows, num_resamples: int, seed: int
+        self, factors: Factors, classes: Rows, num_resamples: int, seed: int
     ) -> None:
         rng = np.random.default_rng(seed)
         count = int(classes.max()) + 1
         self._units = min(count, MOST_UNITS)
         unit = rng.permutation(count)[classes] % self._units
         order = np.argsort(unit, kind="stable")
-        self._x = x[order].astype(np.float64)
+        self._factors = factors.select(order)
         self._classes = classes[order]
         self._unit = unit[order]
         self._starts = np.searchsorted(self._unit, np.arange(self._units + 1))
@@ -164,7 +220,7 @@ class ClassBootstrap:
         negative = np.zeros((self._units, width))
         own = slice(*self._starts[unit : unit + 2].tolist())
         for rows, columns, cells, later in pair_blocks(
-            self._x, own, _UNIT_ROWS, _UNIT_PAIRS
+            self._factors, own, _UNIT_ROWS, _UNIT_PAIRS
         ):
             found = bins[cells]
             same = self._classes[rows, None] == self._classes[columns]

@@ -6,15 +6,18 @@ from typing import Any
 
 import numpy as np
 
+from keras_dml.evaluation.label_sets import as_class_ids
+from keras_dml.evaluation.ranks.scores import DISTANCES, DistanceName
 from keras_dml.evaluation.verification.pair_counts import (
     ClassBootstrap,
+    Factors,
     PairCounts,
     count_pairs,
     quantile_positions,
     threshold_at,
 )
-from keras_dml.utils.arguments import check_count, check_fraction
-from keras_dml.utils.arrays import UnitEmbeddings, as_ids
+from keras_dml.utils.arguments import check_choice, check_count, check_fraction
+from keras_dml.utils.arrays import UnitEmbeddings, as_embeddings
 from keras_dml.utils.types import Config, FloatArray, Rows
 
 
@@ -23,8 +26,8 @@ class Threshold:
     """A calibrated threshold, and what it does on the images it is from.
 
     Attributes:
-        value: The cosine similarity from which two images count as of one
-            class.
+        value: The score from which two images count as of one class: a
+            cosine, a dot product, or the negative of a Euclidean distance.
         low: Lower end of its confidence interval; None without one.
         high: Upper end.
         criterion: How it was chosen.
@@ -38,6 +41,11 @@ class Threshold:
         num_classes: Number of classes.
         num_positive_pairs: Number of pairs of one class.
         num_negative_pairs: Number of pairs of two classes.
+        distance: What the score is: "cosine", "euclidean" or "dot".
+        true_positive_low: Lower end of the interval of the true positive
+            rate, of samples that each choose a threshold of their own; None
+            without one.
+        true_positive_high: Upper end.
     """
 
     value: float
@@ -53,6 +61,9 @@ class Threshold:
     num_classes: int
     num_positive_pairs: int
     num_negative_pairs: int
+    distance: str = "cosine"
+    true_positive_low: float | None = None
+    true_positive_high: float | None = None
 
     def to_dict(self) -> Config:
         """As plain values, which fit JSON."""
@@ -67,8 +78,10 @@ class Threshold:
         interval = ""
         if self.low is not None and self.high is not None:
             interval = f" [{self.low:.4f}, {self.high:.4f}]"
+        is_cosine = self.distance == "cosine"
+        about = self.criterion + ("" if is_cosine else f", {self.distance}")
         return (
-            f"{self.value:.4f}{interval} ({self.criterion}): true positives "
+            f"{self.value:.4f}{interval} ({about}): true positives "
             f"{_percent(self.true_positive_rate)}, false positives "
             f"{_percent(self.false_positive_rate)}"
         )
@@ -144,6 +157,7 @@ def calibrate(
     labels: Any,
     criterion: str = "eer",
     *,
+    distance: DistanceName = "cosine",
     confidence: float = 0.95,
     num_resamples: int = 1000,
     seed: int = 0,
@@ -153,7 +167,8 @@ def calibrate(
     All N(N − 1)/2 pairs are counted, none is sampled. Thresholds are
     multiples of 2⁻²⁰; where several do equally well the middle one is
     taken, as in the gap between two groups that do not overlap (but "fpr"
-    is the lowest).
+    is the lowest). Dot products are divided by the largest square of a
+    norm for that, and squares of Euclidean distances by twice it.
 
     The interval is that of a bootstrap over classes. Pairs must not be
     drawn: two pairs that share an image, or a class, are not independent,
@@ -166,14 +181,17 @@ def calibrate(
 
     Args:
         embeddings: (N, D), of classes that the model was not trained on;
-            they are brought to unit length.
-        labels: Classes, (N,) integers.
+            for "cosine" they are brought to unit length.
+        labels: Classes, (N,) integers or strings.
         criterion: "eer", where as large a share of pairs of one class is
             missed as of pairs of two classes is accepted (the equal error
             rate); "fpr=0.01", the lowest at which no more than that share
             of pairs of two classes is accepted; "f1", where the harmonic
             mean of precision and recall of the pairs is largest. The last
             depends on how many images a class has, the others do not.
+        distance: "cosine", "euclidean" or "dot", as the embeddings are
+            searched by. Scores are higher for nearer images: that of a
+            Euclidean distance is its negative.
         confidence: Probability mass of the interval.
         num_resamples: Bootstrap samples; 0 for no interval.
         seed: Seed of the draws.
@@ -191,30 +209,27 @@ def calibrate(
     chooses = Criterion.parse(criterion)
     check_fraction("calibrate", "confidence", confidence)
     check_count("calibrate", "num_resamples", num_resamples, least=0)
-    x = UnitEmbeddings(embeddings, None, "embeddings", "calibrate").array
-    labels = as_ids(labels, len(x), "labels", "calibrate")
+    check_choice("calibrate", "distance", distance, DISTANCES)
+    if distance == "cosine":
+        x = UnitEmbeddings(embeddings, None, "embeddings", "calibrate").array
+    else:
+        x = as_embeddings(embeddings, "embeddings", "calibrate")
+    labels = as_class_ids([labels], [len(x)], ["labels"], "calibrate")[0]
     classes = np.unique(labels, return_inverse=True)[1]
-    counts = count_pairs(x, classes)
+    factors = Factors.of(x, x, distance)
+    counts = count_pairs(factors, classes)
     _check_pairs(counts, chooses)
     position = chooses.choose(counts)
-    low, high = None, None
+    ends: dict[str, float] = {}
     if num_resamples:
-        bootstrap = ClassBootstrap(x, classes, num_resamples, seed)
-        positions = quantile_positions(counts)
-        thresholds = threshold_at(positions)
-        chosen = [
-            chooses.choose_between(thresholds, *accepted)
-            for accepted in zip(*bootstrap.accepted(positions), strict=True)
-        ]
-        tail = (1 - confidence) / 2
-        # Samples without pairs of both kinds choose nothing.
-        low, high = np.nanquantile(chosen, [tail, 1 - tail]).tolist()
+        bootstrap = ClassBootstrap(factors, classes, num_resamples, seed)
+        ends = _intervals(chooses, bootstrap, counts, factors, confidence)
     hits = int(counts.accepted_positive[position])
     false = int(counts.accepted_negative[position])
     return Threshold(
-        value=threshold_at(position),
-        low=low,
-        high=high,
+        value=float(factors.outer(threshold_at(position))),
+        low=ends.get("low"),
+        high=ends.get("high"),
         criterion=criterion,
         true_positive_rate=hits / counts.positives,
         false_positive_rate=false / counts.negatives,
@@ -225,7 +240,39 @@ def calibrate(
         num_classes=int(classes.max()) + 1,
         num_positive_pairs=counts.positives,
         num_negative_pairs=counts.negatives,
+        distance=distance,
+        true_positive_low=ends.get("true_positive_low"),
+        true_positive_high=ends.get("true_positive_high"),
     )
+
+
+def _intervals(
+    criterion: Criterion,
+    bootstrap: ClassBootstrap,
+    counts: PairCounts,
+    factors: Factors,
+    confidence: float,
+) -> dict[str, float]:
+    """Intervals of the threshold, and of the share of hits at it."""
+    positions = quantile_positions(counts)
+    thresholds = factors.outer(threshold_at(positions))
+    chosen, rates = [], []
+    for hits, false in zip(*bootstrap.accepted(positions), strict=True):
+        threshold = criterion.choose_between(thresholds, hits, false)
+        # NaN, as the threshold is, without pairs of both kinds.
+        shares = hits / max(hits[0], 1)
+        chosen.append(threshold)
+        rates.append(np.interp(threshold, thresholds, shares))
+    tail = (1 - confidence) / 2
+    low, high = np.nanquantile(
+        [chosen, rates], [tail, 1 - tail], axis=1
+    ).tolist()
+    return {
+        "low": low[0],
+        "high": high[0],
+        "true_positive_low": low[1],
+        "true_positive_high": high[1],
+    }
 
 
 def _check_pairs(counts: PairCounts, criterion: Criterion) -> None:

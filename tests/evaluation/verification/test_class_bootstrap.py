@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 
 from keras_dml.evaluation.verification import pair_counts
-from keras_dml.evaluation.verification.pair_counts import STEP, ClassBootstrap
+from keras_dml.evaluation.verification.pair_counts import (
+    STEP,
+    ClassBootstrap,
+    Factors,
+)
 from tests.evaluation.verification.all_pairs import embeddings
 
 
@@ -18,7 +22,8 @@ def test_bootstrap_counts_are_those_of_drawn_classes(
     monkeypatch.setattr(pair_counts, "_UNIT_PAIRS", 40)
     x, labels = embeddings(classes=9, images=4)
     classes = labels // 7
-    bootstrap = ClassBootstrap(x, classes, num_resamples=6, seed=1)
+    factors = Factors.of(x, x, "cosine")
+    bootstrap = ClassBootstrap(factors, classes, num_resamples=6, seed=1)
     thresholds = np.array([-1.0, 0.1, 0.5, 0.75])
     positions = np.round((thresholds + 1) / STEP).astype(int)
     hits, false = bootstrap.accepted(positions)

@@ -5,6 +5,7 @@ import numpy as np
 from keras_dml.evaluation.verification import pair_counts
 from keras_dml.evaluation.verification.pair_counts import (
     CELLS,
+    Factors,
     count_pairs,
     threshold_at,
 )
@@ -14,7 +15,7 @@ from tests.evaluation.verification.all_pairs import embeddings, pairs
 def test_counts_are_those_of_a_loop_over_all_pairs() -> None:
     x, labels = embeddings()
     same, other = pairs(x, labels)
-    counts = count_pairs(x, labels)
+    counts = count_pairs(Factors.of(x, x, "cosine"), labels)
     assert (counts.positives, counts.negatives) == (len(same), len(other))
     for position in (0, CELLS // 2, CELLS // 2 + 300_001, CELLS - 7, CELLS):
         threshold = threshold_at(position)
@@ -24,8 +25,8 @@ def test_counts_are_those_of_a_loop_over_all_pairs() -> None:
 
 def test_counts_do_not_depend_on_blocks(monkeypatch) -> None:
     x, labels = embeddings()
-    whole = count_pairs(x, labels)
+    whole = count_pairs(Factors.of(x, x, "cosine"), labels)
     monkeypatch.setattr(pair_counts, "_SIDE", 7)
-    parts = count_pairs(x, labels)
+    parts = count_pairs(Factors.of(x, x, "cosine"), labels)
     assert np.array_equal(whole.accepted_positive, parts.accepted_positive)
     assert np.array_equal(whole.accepted_negative, parts.accepted_negative)

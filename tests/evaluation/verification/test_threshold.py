@@ -81,6 +81,37 @@ def test_largest_f1() -> None:
     assert found.precision == truth[accepted].mean()
 
 
+@pytest.mark.parametrize("distance", ["euclidean", "dot"])
+def test_other_distances_against_all_pairs(distance) -> None:
+    x, labels = embeddings()
+    x = x * np.random.default_rng(0).uniform(1, 9, (len(x), 1)) + 2
+    names = np.array([f"class {label:02}" for label in labels])
+
+    def score(i: int, j: int) -> float:
+        if distance == "dot":
+            return float(x[i] @ x[j])
+        return -float(np.linalg.norm(x[i] - x[j]))
+
+    pairs = [(i, j) for i in range(len(x)) for j in range(i)]
+    scores = np.array([score(*pair) for pair in pairs])
+    truth = np.array([labels[i] == labels[j] for i, j in pairs])
+    same, other = scores[truth], scores[~truth]
+    for criterion in ("eer", "fpr=0.05", "f1"):
+        found = calibrate(
+            x, names, criterion, distance=distance, num_resamples=50
+        )
+        assert found.low < found.value < found.high
+        assert found.true_positive_rate == (same >= found.value).mean()
+        assert found.false_positive_rate == (other >= found.value).mean()
+        assert found.distance in str(found)
+    gaps = [abs((same < t).mean() - (other >= t).mean()) for t in scores]
+    found = calibrate(x, labels, distance=distance, num_resamples=0)
+    gap = abs((same < found.value).mean() - (other >= found.value).mean())
+    assert gap == pytest.approx(min(gaps), abs=1e-12)
+    content = json.loads(json.dumps(found.to_dict()))
+    assert Threshold.from_dict(content) == found
+
+
 @pytest.mark.parametrize("criterion", ["eer", "f1"])
 def test_the_middle_of_a_gap(criterion) -> None:
     x = np.array([[1, 0], [1, 0], [0, 1], [0, 1]])
@@ -94,6 +125,8 @@ def test_interval_is_around_the_threshold(criterion) -> None:
     x, labels = embeddings(classes=40, images=4)
     found = calibrate(x, labels, criterion, num_resamples=200)
     assert found.low < found.value < found.high
+    low, high = found.true_positive_low, found.true_positive_high
+    assert 0 < low < found.true_positive_rate < high <= 1
     again = calibrate(x, labels, criterion, num_resamples=200)
     assert again == found
     narrow = calibrate(x, labels, criterion, num_resamples=200, confidence=0.5)
@@ -112,13 +145,18 @@ def test_intervals_cover_as_often_as_they_say() -> None:
         x = centers + spread * rng.normal(size=centers.shape)
         return x, np.repeat(np.arange(classes), 4)
 
-    true = calibrate(*draw(1000, 1500), num_resamples=0).value
-    inside = 0
+    true = calibrate(*draw(1000, 1500), num_resamples=0)
+    rate = true.true_positive_rate
+    inside = rates_inside = 0
     for seed in range(60):
         found = calibrate(*draw(seed, 40), num_resamples=200, confidence=0.9)
-        inside += found.low <= true <= found.high
+        inside += found.low <= true.value <= found.high
+        rates_inside += (
+            found.true_positive_low <= rate <= found.true_positive_high
+        )
     # 90% of 60 is 54; below 46 or above 59 with a chance of 0.5% each.
     assert 46 <= inside
+    assert 46 <= rates_inside
 
 
 def test_a_threshold_through_json() -> None:
@@ -131,6 +169,7 @@ def test_a_threshold_through_json() -> None:
     ("change", "message"),
     [
         ({"criterion": "err"}, "criterion='err'"),
+        ({"distance": "manhattan"}, "`distance` of calibrate must be one of"),
         ({"criterion": "fpr=2"}, "between 0 and 1"),
         ({"criterion": "fpr=1e-9"}, "at least one of the pairs"),
         ({"labels": np.arange(60)}, "0 pairs of one class"),
