@@ -16,7 +16,7 @@ def make(dim: int, factory: str, metric: int) -> Any:
     """An index by its factory string, for a metric of faiss."""
     faiss = library()
     try:
-        return faiss.index_factory(dim, factory, metric)
+        return faiss.index_factory(dim, str(factory), metric)
     except RuntimeError as error:
         raise ValueError(
             "`factory` of an Index must be a factory string of faiss. "
@@ -37,13 +37,16 @@ def read(path: Path, dim: int, count: int, factory: str, metric: int) -> Any:
     size = path.stat().st_size
     limit = getattr(faiss, "set_deserialization_vector_byte_limit", None)
     before = limit and faiss.get_deserialization_vector_byte_limit()
+    # Tables that a product quantizer computes may be larger than the file.
+    flags = faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE
     try:
         if limit:
             limit(size)  # What is in a file is not larger than the file.
-        index = faiss.read_index(os.fspath(path))
+        index = faiss.read_index(os.fspath(path), flags)
     except TypeError:  # faiss opens only what has a name in UTF-8.
         with path.open("rb") as file:
-            index = faiss.read_index(faiss.PyCallbackIOReader(file.read))
+            reader = faiss.PyCallbackIOReader(file.read)
+            index = faiss.read_index(reader, flags)
     except RuntimeError as error:
         # Of which version it is says the manifest.
         mine = faiss.__version__
@@ -66,6 +69,8 @@ def read(path: Path, dim: int, count: int, factory: str, metric: int) -> Any:
             raise ValueError("its parts have different numbers of vectors")
         if hasattr(part, "hnsw"):
             _check_links(part.hnsw, fresh.hnsw, its_count)
+        if isinstance(part, faiss.IndexIVFPQ):
+            part.precompute_table()
     return index
 
 
@@ -174,7 +179,7 @@ def set_parameters(index: Any, parameters: str | None) -> str:
     if not text:
         return text
     try:
-        faiss.ParameterSpace().set_index_parameters(index, text)
+        faiss.ParameterSpace().set_index_parameters(index, str(text))
     except (RuntimeError, ValueError) as error:
         raise ValueError(
             "`parameters` of an Index must be those of its kind of index. "

@@ -52,6 +52,24 @@ def test_a_loaded_index_changes_as_a_built_one(
     assert np.array_equal(found.ids, again.ids)
 
 
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_few_rows_with_large_tables_are_read(metric, tmp_path) -> None:
+    """What a product quantizer computes for its lists outgrows the file."""
+    index = Index(X[:600], factory="IVF8,PQ8x6np", metric=metric)
+    index.remove(np.arange(2, 600))
+    index.save(tmp_path / "i")
+    loaded, found = Index.load(tmp_path / "i"), index.search(X[:20])
+    again = loaded.search(X[:20])
+    assert np.array_equal(found.ids, again.ids)
+    assert np.array_equal(found.scores, again.scores)
+    loaded.remove([0, 1])
+    loaded.save(tmp_path / "i")
+    emptied = Index.load(tmp_path / "i")
+    assert (len(emptied), emptied.search(X[0])[0]) == (0, [])
+    emptied.add(X[:2])
+    assert emptied.search(X[1], 1).ids[0, 0] == 601
+
+
 @pytest.mark.parametrize(
     "copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))]
 )
