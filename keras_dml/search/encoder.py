@@ -55,6 +55,12 @@ class Encoder:
             self.use(keras.models.load_model(self._file, compile=False))
         return self._model
 
+    def difference(self, other: "Encoder") -> str | None:
+        """How another's model differs, as far as both are known."""
+        if self.identity is None or other.identity is None:
+            return None
+        return self.identity.difference(other.identity)
+
     def use(self, model: keras.Model) -> None:
         """Takes a model; ValueError if it did not make the index."""
         if self.identity is None:

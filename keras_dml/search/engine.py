@@ -192,6 +192,12 @@ class Engine:
             Queries, scores and ids, (n,) each, by query and then as of
             `search`.
         """
+        if not len(queries):
+            return (
+                np.empty(0, np.int64),
+                np.empty(0, np.float32),
+                np.empty(0, np.int64),
+            )
         metric = self.metric
         bound = metric.bound(threshold)
         # What is a little below it may reach it when rounded to float32.

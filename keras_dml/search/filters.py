@@ -159,7 +159,10 @@ class _Numbers:
 
     def ordered(self, order: Callable[[Any, Any], Any], value: Any) -> Mask:
         """Where the value is less, or so."""
-        mask: Mask = order(self._array, value) & self._known
+        try:
+            mask: Mask = order(self._array, value) & self._known
+        except OverflowError:  # An integer beyond all floats.
+            return self.ordered(order, float("inf" if value > 0 else "-inf"))
         return mask
 
     def _cast(self, value: Any) -> Any:

@@ -11,7 +11,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_dml.data.examples import Examples
 from keras_dml.data.imageset import as_image_set, image_columns
 from keras_dml.evaluation.verification import Threshold, calibrate
 from keras_dml.search import faiss_kinds, recall, store
@@ -22,7 +21,7 @@ from keras_dml.search.hits import NONE, Hits, padded, without
 from keras_dml.search.keys import Key
 from keras_dml.search.metrics import COSINE, Metric, MetricName
 from keras_dml.search.queries import embed_given
-from keras_dml.search.rows import Columns, RowTable
+from keras_dml.search.rows import Columns, RowTable, as_columns
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.arrays import Embeddings
 from keras_dml.utils.types import FloatArray, Rows
@@ -82,7 +81,7 @@ class Index:
         self.threshold: Threshold | None = None
         self._rows = RowTable()
         # Before time is spent on training.
-        values = self._rows.check(columns or {}, len(x))
+        values = self._rows.check({} if columns is None else columns, len(x))
         own = self._rows.check_keys(_key_column(keys, values), len(x), "Index")
         self._encoder = Encoder(model)
         self._engine = Engine.trained(x, by, factory, parameters)
@@ -135,7 +134,7 @@ class Index:
             )
         return cls(
             x,
-            {**_columns_of(images), **(columns or {})},
+            _columns_of(images, columns),
             keys=keys,
             metric=metric,
             factory=factory,
@@ -278,13 +277,14 @@ class Index:
             ValueError: If it is another kind of index, or one of its keys is
                 here already; then nothing was added.
         """
-        mine, theirs = self._encoder.identity, other._encoder.identity
-        difference = mine and theirs and mine.difference(theirs)
-        if self.metric != other.metric or difference:
+        fits = isinstance(other, Index) and other._engine.is_exact
+        fits = fits and (other.dim, other.metric) == (self.dim, self.metric)
+        difference = fits and self._encoder.difference(other._encoder)
+        if not fits or difference:
             raise ValueError(
-                "`other` of Index.merge must have the metric and the model of "
-                f"this index. Received: one by {other.metric}, where this is "
-                f"by {self.metric}"
+                "`other` of Index.merge must be an exact index of the metric, "
+                "the dimensions and the model of this one, which is "
+                f"{self!r}. Received: {other!r}"
                 + (f", by a model {difference}" if difference else "")
                 + ". Build it again as this one was."
             )
@@ -311,8 +311,7 @@ class Index:
     ) -> tuple[Embeddings, dict[str, list[Any]]]:
         """Embeddings and columns of rows to be written."""
         x = self._embeddings(items, "items", owner, batch_size)
-        named = {**_columns_of(items), **(columns or {})}
-        return x, self._rows.check(named, len(x))
+        return x, self._rows.check(_columns_of(items, columns), len(x))
 
     def _check_new(self, keys: list[Key] | None, owner: str) -> None:
         """ValueError if there is a row with one of the keys."""
@@ -375,6 +374,7 @@ class Index:
                 argument is not as described.
         """
         k = check_count("Index.search", "k", k)
+        threshold = self._threshold(threshold, "Index.search")
         x = self._embeddings(queries, "queries", "Index.search", batch_size)
         has_own = exclude is not None
         scores, ids = self._engine.search(
@@ -410,13 +410,12 @@ class Index:
                 this kind of index cannot be searched so.
         """
         owner = "Index.range_search"
-        if threshold is None and self.threshold is not None:
-            threshold = self.threshold.value
-        if threshold is None or threshold != threshold:
+        threshold = self._threshold(threshold, owner)
+        if threshold is None:
             raise ValueError(
-                f"`threshold` of {owner} must be a score. Received: "
-                f"{threshold!r}, for an index that is not calibrated. Give "
-                "one, or calibrate the index."
+                f"`threshold` of {owner} must be a score. Received: None, for "
+                "an index that is not calibrated. Give one, or calibrate the "
+                "index."
             )
         x = self._embeddings(queries, "queries", owner, batch_size).array
         found = self._engine.above(x, threshold, self._among(where))
@@ -435,21 +434,29 @@ class Index:
 
     def _own(self, exclude: Any, count: int, owner: str) -> Rows:
         """The id of each query's own row; of none where it is not there."""
-        given = np.atleast_1d(np.asarray(exclude))
-        if given.dtype.kind not in "iuUO" or given.shape != (count,):
+        found = self._rows.find(exclude, owner, "exclude")
+        if len(found) != count:
             raise ValueError(
                 f"`exclude` of {owner} must be one id for each query, or one "
-                f"key. Received: exclude of shape {given.shape} and dtype "
-                f"{given.dtype} for {count} queries."
+                f"key. Received: {len(found)} for {count} queries."
             )
-        found = self._rows.find(given.tolist(), owner)
         return np.array([NONE - 1 if x is None else x for x in found], np.int64)
+
+    def _threshold(self, given: Any, owner: str) -> float | None:
+        """The score that is given, or that of `calibrate`."""
+        if given is None:
+            return None if self.threshold is None else self.threshold.value
+        is_number = isinstance(given, int | float | np.integer | np.floating)
+        if not is_number or isinstance(given, bool) or given != given:
+            raise ValueError(
+                f"`threshold` of {owner} must be a score, a number. Received: "
+                f"threshold={given!r}."
+            )
+        return float(given)
 
     def _hits(
         self, scores: FloatArray, ids: Rows, threshold: float | None
     ) -> Hits:
-        if threshold is None and self.threshold is not None:
-            threshold = self.threshold.value
         return Hits(scores, ids, self._rows, threshold, self.metric)
 
     def calibrate(
@@ -483,9 +490,15 @@ class Index:
                 f"Received: metric={self.metric!r}. Give its searches a "
                 f"`threshold`, or build it with metric={COSINE!r}."
             )
-        if labels is None and isinstance(images, Examples):
-            labels = images.labels
         owner = "Index.calibrate"
+        if labels is None:
+            labels = getattr(images, "labels", None)
+        if labels is None:
+            raise ValueError(
+                f"`labels` of {owner} must be given, or `images` be a set "
+                f"that has them. Received: images of {type(images).__name__}, "
+                "labels=None."
+            )
         x = self._embeddings(images, "images", owner, batch_size).array
         self.threshold = calibrate(x, labels, criterion, **options)
         return self.threshold
@@ -672,10 +685,11 @@ class Index:
         return self._encoder.model
 
 
-def _columns_of(items: Any) -> dict[str, list[Any]]:
-    """Columns that images bring along."""
+def _columns_of(items: Any, given: Columns | None) -> Columns:
+    """Columns that are given, beside those that images bring along."""
     images = as_image_set(items)
-    return {} if images is None else image_columns(items, images)
+    brought = {} if images is None else image_columns(items, images)
+    return {**brought, **as_columns({} if given is None else given)}
 
 
 def _key_column(keys: Any, columns: dict[str, list[Any]]) -> Any:

@@ -54,7 +54,9 @@ class Keys:
         self._ids = {k: i for k, i in self._ids.items() if i not in removed}
         self._listed = None
 
-    def check_kind(self, keys: list[Key], owner: str) -> None:
+    def check_kind(
+        self, keys: list[Key], owner: str, name: str = "keys"
+    ) -> None:
         """ValueError if keys are text and those here integers, or so."""
         if not (keys and self._ids):
             return
@@ -62,18 +64,19 @@ class Keys:
         if mine is not theirs:
             names = {str: "text", int: "integers"}
             raise ValueError(
-                f"`keys` of {owner} must be {names[mine]}, as those of the "
+                f"`{name}` of {owner} must be {names[mine]}, as those of the "
                 f"index are. Received: {keys[0]!r}. Use "
                 f"{mine.__name__}(key) if it is the same key."
             )
 
 
-def as_keys(keys: Any, owner: str) -> list[Key]:
+def as_keys(keys: Any, owner: str, name: str = "keys") -> list[Key]:
     """Keys as a list of text or of Python's integers.
 
     Args:
         keys: Several keys, or one.
-        owner: Whose argument `keys` they are.
+        owner: Whose argument they are.
+        name: Its name.
 
     Raises:
         ValueError: If they are something else, or of both kinds.
@@ -81,7 +84,7 @@ def as_keys(keys: Any, owner: str) -> list[Key]:
     if isinstance(keys, str | int | np.integer):
         keys = [keys]
     if isinstance(keys, bytes) or not np.iterable(keys):
-        raise _refusal(owner, keys, "")
+        raise _refusal(owner, name, keys, "")
     listed = keys.tolist() if isinstance(keys, np.ndarray) else list(keys)
     if set(map(type, listed)) == {str}:
         return listed  # A million pass in milliseconds.
@@ -89,10 +92,10 @@ def as_keys(keys: Any, owner: str) -> list[Key]:
     kind = type(listed[0]) if listed else int
     for place, key in enumerate(listed):
         if type(key) is not kind or kind not in (str, int):
-            raise _refusal(owner, key, f", at position {place}")
+            raise _refusal(owner, name, key, f", at position {place}")
         if kind is int and not _INT64.min <= key <= _INT64.max:
             raise ValueError(
-                f"`keys` of {owner} that are integers must fit 64 bits. "
+                f"`{name}` of {owner} that are integers must fit 64 bits. "
                 f"Received: {key}. Use str(key)."
             )
     return listed
@@ -112,8 +115,8 @@ def check_unique(keys: list[Key], owner: str) -> None:
         seen.add(key)
 
 
-def _refusal(owner: str, key: Any, where: str) -> ValueError:
+def _refusal(owner: str, name: str, key: Any, where: str) -> ValueError:
     return ValueError(
-        f"`keys` of {owner} must be all text or all integers. Received: "
+        f"`{name}` of {owner} must be all text or all integers. Received: "
         f"{key!r}, a {type(key).__name__}{where}. Use str(key)."
     )

@@ -1,6 +1,7 @@
 """RowTable: what is known of the rows of an index."""
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,7 @@ from keras_dml.utils.types import Rows
 
 Columns = Mapping[str, Sequence[Any]]
 
-_PLAIN = (str, int, float, bool, list, type(None))
-
-_NEVER_NAN = {str, int, bool, type(None)}
+_PLAIN = (str, int, float, bool, type(None))
 
 
 class RowTable:
@@ -42,7 +41,8 @@ class RowTable:
 
     def check(self, columns: Columns, count: int) -> dict[str, list[Any]]:
         """The columns of rows to be added, as lists of plain values."""
-        return {k: _as_plain(k, v, count) for k, v in columns.items()}
+        named = as_columns(columns).items()
+        return {name: _as_plain(name, x, count) for name, x in named}
 
     def check_keys(self, keys: Any, count: int, owner: str) -> list[Key] | None:
         """The keys of rows to be written: one each, and of the right kind.
@@ -75,15 +75,17 @@ class RowTable:
             self.keys.check_kind(listed, owner)
         return listed
 
-    def find(self, keys: Any, owner: str) -> list[int | None]:
+    def find(
+        self, keys: Any, owner: str, name: str = "keys"
+    ) -> list[int | None]:
         """Ids of the rows with some keys; None where there is no such row."""
-        listed = as_keys(keys, owner)
+        listed = as_keys(keys, owner, name)
         if self.keys is not None:
-            self.keys.check_kind(listed, owner)
+            self.keys.check_kind(listed, owner, name)
             return [self.keys.id_of(key) for key in listed]
         if any(isinstance(key, str) for key in listed):
             raise ValueError(
-                f"`keys` of {owner} must be ids, as the rows of the index "
+                f"`{name}` of {owner} must be ids, as the rows of the index "
                 f"have no own keys. Received: {listed[0]!r}. Build the index "
                 "with Index(…, keys=…)."
             )
@@ -206,6 +208,17 @@ class RowTable:
         return table
 
 
+def as_columns(columns: Any) -> Columns:
+    """`columns`; ValueError unless they go by name."""
+    if not isinstance(columns, Mapping):
+        raise ValueError(
+            "`columns` of an Index must be values by the column's name. "
+            f"Received: a {type(columns).__name__}. Use for instance "
+            '{"price": [5, 7]}.'
+        )
+    return columns
+
+
 def ascending(ids: Sequence[int], end: int) -> Rows:
     """Ids as an array, (N,); ValueError if they do not ascend below `end`."""
     is_whole = set(map(type, ids)) <= {int}
@@ -225,6 +238,17 @@ def _read_keys(keys: Any, ids: Rows) -> Keys:
 
 
 def _as_plain(name: str, values: Iterable[Any], count: int) -> list[Any]:
+    if not isinstance(name, str):
+        raise ValueError(
+            "`columns` of an Index must have names that are text. Received: "
+            f"{name!r}. Use str(name)."
+        )
+    if isinstance(values, str | bytes) or not np.iterable(values):
+        raise ValueError(
+            "`columns` of an Index must have one value for each row. "
+            f"Received: {values!r} for the column {name!r} and {count} rows. "
+            "Use a list."
+        )
     listed = values.tolist() if isinstance(values, np.ndarray) else list(values)
     if len(listed) != count:
         raise ValueError(
@@ -232,15 +256,29 @@ def _as_plain(name: str, values: Iterable[Any], count: int) -> list[Any]:
             f"Received: {len(listed)} values in the column {name!r} and "
             f"{count} rows."
         )
-    if set(map(type, listed)) <= _NEVER_NAN:
+    if set(map(type, listed)) <= {*_PLAIN} - {float}:
         return listed  # A million rows pass in milliseconds.
-    listed = [x.item() if isinstance(x, np.generic) else x for x in listed]
     for row, value in enumerate(listed):
-        # NaN, unequal to itself, is not JSON.
-        if not isinstance(value, _PLAIN) or value != value:
+        try:
+            listed[row] = _plain(value)
+        except ValueError:
             raise ValueError(
-                "`columns` of an Index must hold text, numbers, booleans or "
-                f"None. Received: {value!r} in row {row} of the column "
-                f"{name!r}. Use None for what is not known."
-            )
+                "`columns` of an Index must hold text, finite numbers, "
+                f"booleans, None or lists of these. Received: {value!r} in "
+                f"row {row} of the column {name!r}. Use None for what is not "
+                "known."
+            ) from None
     return listed
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it; ValueError if it cannot have it."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, list | tuple):
+        return [_plain(x) for x in value]
+    if not isinstance(value, _PLAIN):
+        raise ValueError
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError
+    return value

@@ -114,7 +114,11 @@ class Embeddings:
     """
 
     def __init__(self, x: Any, dim: int | None, name: str, owner: str) -> None:
-        given = np.asarray(x)
+        try:
+            given = np.asarray(x)
+        except ValueError:  # Of several lengths.
+            given = np.empty(len(x), object)
+        shape = given.shape
         if given.ndim == 1 and given.size:
             given = given[None]
         width = given.shape[1] if given.ndim == 2 else 0
@@ -123,7 +127,7 @@ class Embeddings:
             raise ValueError(
                 f"`{name}` of {owner} must be embeddings, (N, {wanted}) or "
                 f"({wanted},), or images: an ImageSet, files or uint8 "
-                f"pixels. Received: {name} of shape {np.shape(x)} and dtype "
+                f"pixels. Received: {name} of shape {shape} and dtype "
                 f"{given.dtype}."
             )
         self.shape: tuple[int, int] = given.shape

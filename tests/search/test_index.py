@@ -265,6 +265,8 @@ def test_nothing_is_added_of_what_is_refused(bad) -> None:
     ("options", "message"),
     [
         ({"factory": "Flatt"}, "factory='Flatt'"),
+        ({"factory": None}, "must be a factory string"),
+        ({"parameters": 3}, "parameters=3"),
         ({"factory": "IVF8,PQ5"}, "must divide the dimensions"),
         ({"factory": "IVF64,Flat"}, "for 20 vectors"),
         ({"parameters": "nprobe=4"}, "parameters='nprobe=4'"),
@@ -282,9 +284,9 @@ def test_k_must_be_a_count(k) -> None:
         Index(gallery(3)).search(gallery(1), k)
 
 
-@pytest.mark.parametrize("exclude", [[1, 2], [1.0], [[1]]])
+@pytest.mark.parametrize("exclude", [[1, 2], [1.0], [[1]], [2**70]])
 def test_exclude_must_be_ids(exclude) -> None:
-    with pytest.raises(ValueError, match="one id for each query"):
+    with pytest.raises(ValueError, match="`exclude` of Index.search"):
         Index(gallery(3)).search(gallery(1), exclude=exclude)
 
 

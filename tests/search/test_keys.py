@@ -145,6 +145,14 @@ BAD = {
     "another dimension": lambda i: i.upsert("p", X[:1, :7]),
     "bad columns": lambda i: i.upsert("p", X[:1], {"price": [1, 2]}),
     "a column of objects": lambda i: i.upsert("p", X[:1], {"price": [{}]}),
+    "an infinite number": lambda i: i.upsert("p", X[:1], {"price": [np.inf]}),
+    "a list with NaN": lambda i: i.update("p", {"price": [[1.0, np.nan]]}),
+    "a list of objects": lambda i: i.update("p", {"price": [[{}]]}),
+    "a number as a column": lambda i: i.update("p", {"price": 3}),
+    "text as a column": lambda i: i.update("p", {"name": "x"}),
+    "a column without a name": lambda i: i.update("p", {3: [1]}),
+    "a list as columns": lambda i: i.upsert("p", X[:1], [3]),
+    "embeddings of two sizes": lambda i: i.upsert(["p", "q"], [[1.0], [2, 3]]),
     "added again": lambda i: i.add(X[:2], keys=["new", "p"]),
     "added without keys": lambda i: i.add(X[:2]),
     "updated twice": lambda i: i.update(["p", "p"], {"price": [1, 2]}),
@@ -158,6 +166,7 @@ BAD = {
     "merged by another metric": lambda i: i.merge(
         Index(X[:1], keys=["z"], metric="dot")
     ),
+    "merged with an array": lambda i: i.merge(X[:2]),
     "merged with compressed vectors": lambda i: i.merge(
         Index(X, keys=range(200), factory="SQ8")
     ),
@@ -172,6 +181,16 @@ def test_what_is_refused_changes_nothing(change, factory) -> None:
     with pytest.raises(ValueError, match=r"`\w+` of .*(Received|that is)"):
         change(index)
     assert state(index) == before
+
+
+def test_lists_and_numbers_of_numpy_are_saved_as_kept(
+    tmp_path,
+) -> None:
+    boxes = [(1, np.int64(2)), [np.float32(0.5), None]]
+    index = Index(X[:2], {"box": boxes, "n": [np.float64(1.5), np.int8(2)]})
+    index.save(tmp_path / "i")
+    assert index.columns == Index.load(tmp_path / "i").columns
+    assert index[0] == {"box": [1, 2], "n": 1.5}
 
 
 def test_a_key_that_is_not_there_changes_nothing() -> None:

@@ -154,9 +154,14 @@ def test_range_search_reaches_scores_that_are_just_the_threshold() -> None:
 
 def test_range_search_needs_a_threshold() -> None:
     index = Index(X)
-    for threshold in (None, np.nan):
+    for threshold in (None, np.nan, "0.5", True, [0.5]):
         with pytest.raises(ValueError, match="must be a score"):
             index.range_search(QUERIES, threshold)
+        if threshold is not None:
+            with pytest.raises(ValueError, match="must be a score"):
+                index.search(QUERIES, threshold=threshold)
+    for kind in (index, Index(X, factory="HNSW4")):
+        assert kind.range_search(QUERIES[:0], 0.5).ids.shape == (0, 0)
     index.calibrate(X, np.arange(400) // 4, num_resamples=5)
     found = index.range_search(X[:3])
     assert found.threshold == index.threshold.value
@@ -174,5 +179,7 @@ def test_what_is_refused() -> None:
         Index(X * 1e19, metric="dot")
     with pytest.raises(ValueError, match="must be finite"):
         Index(X, metric="euclidean").search(np.full(12, np.nan))
+    with pytest.raises(ValueError, match="`labels` of Index.calibrate"):
+        Index(X).calibrate(X)
     with pytest.raises(ValueError, match="'cosine' to calibrate"):
         Index(X, metric="dot").calibrate(X, np.arange(400) // 4)
