@@ -268,18 +268,10 @@ def _names_in(folder: Path) -> set[str]:
         return set()
 
 
-GivenImages: TypeAlias = (
-    Examples | PathLike | Sequence[PathLike] | npt.NDArray[np.uint8]
-)
-"""A set of any examples, one or several files, or uint8 pixels: (H, W),
-(H, W, C) or (B, H, W, C), C being 1 or 3."""
-
-
 def as_image_set(x: Any) -> Examples | None:
-    """A set of the images that `x` is; None if it is not images.
+    """Examples as they are, a set of one or several paths, or None.
 
-    Images that are no set have no labels. Sets of other examples are
-    returned as they are.
+    Images of paths have no labels.
     """
     if isinstance(x, Examples):
         return x
@@ -288,11 +280,7 @@ def as_image_set(x: Any) -> Examples | None:
     is_list = isinstance(x, list | tuple)
     if is_list and all(isinstance(path, str | os.PathLike) for path in x):
         return ImageSet(x) if x else None
-    if getattr(x, "dtype", None) != np.uint8:
-        return None
-    is_batch = x.ndim == 4 or (x.ndim == 3 and x.shape[-1] not in (1, 3))
-    pixels = x if is_batch else x[None]
-    return ImageSet(pixels)
+    return None
 
 
 def image_columns(given: Any, images: Examples) -> dict[str, list[Any]]:

@@ -1,6 +1,7 @@
 """Encoder: the model of an index, and embeddings of images by it."""
 
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -8,6 +9,8 @@ import numpy as np
 from keras_dml.data import Examples, ImageSet
 from keras_dml.evaluation import embed
 from keras_dml.model.identity import ModelIdentity
+from keras_dml.search.pictures import image_sets
+from keras_dml.utils.arguments import check_count
 from keras_dml.utils.types import FloatArray
 
 
@@ -69,18 +72,42 @@ class Encoder:
             self.identity.check(model)
         self._model = model
 
+    def embed(
+        self, items: Any, name: str, owner: str, batch_size: int
+    ) -> FloatArray | None:
+        """Embeddings of what a user hands over, (N, D); None if not images.
 
-def embed_images(
-    model: keras.Model, images: Examples, batch_size: int
-) -> FloatArray:
-    """Embeddings of examples, (N, D); errors name a file that is at fault."""
-    if not len(images):
-        return np.empty((0, model.output_shape[-1]), np.float32)
-    try:
-        return embed(model, images, batch_size)
-    except Exception:
-        # TensorFlow's errors are long.
-        if isinstance(images, ImageSet):
-            for row in range(len(images)):
-                images.read(row)
-        raise
+        Args:
+            items: See `image_sets`.
+            name: The name of the argument `items`.
+            owner: Whose argument it is.
+            batch_size: Images embedded at a time.
+
+        Raises:
+            ValueError: If there are images that are not such, or no model.
+        """
+        check_count(owner, "batch_size", batch_size)
+        sets = image_sets(items, f"`{name}` of {owner}")
+        if sets is None:
+            return None
+        parts = [self._embed(images, batch_size) for _, images in sets]
+        if len(parts) == 1:
+            return parts[0]
+        order = np.argsort(np.concatenate([rows for rows, _ in sets]))
+        result: FloatArray = np.concatenate(parts)[order]
+        return result
+
+    def _embed(self, images: Examples, batch_size: int) -> FloatArray:
+        """Embeddings of a set; errors name a file that is at fault."""
+        model = self.model
+        if not len(images) and self.identity:
+            dim = len(self.identity.test_embeddings[0])
+            return np.empty((0, dim), np.float32)
+        try:
+            return embed(model, images, batch_size)
+        except Exception:
+            # TensorFlow's errors are long.
+            if isinstance(images, ImageSet):
+                for row in range(len(images)):
+                    images.read(row)
+            raise

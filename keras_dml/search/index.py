@@ -20,7 +20,6 @@ from keras_dml.search.filters import Where
 from keras_dml.search.hits import NONE, Hits, padded, without
 from keras_dml.search.keys import Key
 from keras_dml.search.metrics import COSINE, Metric, MetricName
-from keras_dml.search.queries import embed_given
 from keras_dml.search.rows import Columns, RowTable, as_columns
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.arrays import Embeddings
@@ -123,24 +122,24 @@ class Index:
         Raises:
             ValueError: As for `Index`, or if `images` are no images.
         """
-        x = embed_given(
-            lambda: model, images, "images", "Index.build", batch_size
-        )
+        encoder = Encoder(model)
+        x = encoder.embed(images, "images", "Index.build", batch_size)
         if x is None:
             raise ValueError(
                 "`images` of Index.build must be an ImageSet, files or uint8 "
                 f"pixels. Received: {type(images).__name__}. Embeddings make "
                 "an index by Index(embeddings)."
             )
-        return cls(
+        index = cls(
             x,
             _columns_of(images, columns),
             keys=keys,
             metric=metric,
             factory=factory,
             parameters=parameters,
-            model=model,
         )
+        index._encoder = encoder
+        return index
 
     def add(
         self,
@@ -298,7 +297,7 @@ class Index:
         self, items: Any, name: str, owner: str, batch_size: int
     ) -> Embeddings:
         """Of images or of embeddings, the argument `name` of `owner`."""
-        found = embed_given(lambda: self.model, items, name, owner, batch_size)
+        found = self._encoder.embed(items, name, owner, batch_size)
         x = items if found is None else found
         return self._engine.metric.given(x, self.dim, name, owner)
 

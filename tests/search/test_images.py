@@ -206,6 +206,12 @@ def test_images_of_several_sizes_keep_their_order(model, files) -> None:
         (np.full((16, 16, 3), 300.0), "up to 255|from 0 to 300"),
         (np.full((16, 16, 3), -1.0), "from -1 to"),
         (np.full((2, 16, 16, 1), np.nan), "0 to 255"),
+        (np.zeros((9, 9, 4), np.uint8), r"shape \(9, 9, 4\). Give images"),
+        (np.zeros((0, 9, 3), np.uint8), r"shape \(0, 9, 3\)"),
+        (np.zeros(9, np.uint8), "embeddings as floats"),
+        (np.zeros((9, 9, 3), complex), "complex128 of shape"),
+        (np.full((9, 9, 3), None), "object of shape"),
+        ([np.zeros((9, 9, 3), np.uint8), np.ones(6)], "must be embeddings"),
         ([b"x", 3], "must be embeddings"),
         ([], "must be embeddings"),
     ],
@@ -214,6 +220,17 @@ def test_queries_that_are_no_images(model, query, message) -> None:
     index = Index.build(model, blobs().pixels)
     with pytest.raises(ValueError, match=message):
         index.search(query)
+    with pytest.raises(ValueError, match="`batch_size` of Index.search"):
+        index.search(query, batch_size=0)
+
+
+def test_no_images_make_an_empty_index(model) -> None:
+    pixels = blobs().pixels
+    index = Index.build(model, pixels[:0])
+    assert (len(index), index.dim) == (0, 6)
+    assert index.search(pixels[:0]).ids.shape == (0, 10)
+    index.add(pixels)
+    assert index.search(pixels[3], 1).keys == [[3]]
 
 
 def test_upsert_by_image(model, files, tmp_path) -> None:

@@ -1,61 +1,66 @@
-"""Queries: images in all the forms that users have them, embedded."""
+"""Pictures: images in all the forms that users have them, as sets."""
 
 import io
 import os
 from collections import defaultdict
-from collections.abc import Callable
 from typing import Any
 
-import keras
 import numpy as np
 import PIL.Image
 
+from keras_dml.data import Examples, ImageSet
 from keras_dml.data.decode import pixels_of, read_image
 from keras_dml.data.fields import Pixels
-from keras_dml.data.imageset import ImageSet, as_image_set
-from keras_dml.search.encoder import embed_images
-from keras_dml.utils.types import FloatArray
+from keras_dml.data.imageset import as_image_set
+from keras_dml.utils.types import Rows
 
 
-def embed_given(
-    model: Callable[[], keras.Model],
-    items: Any,
-    name: str,
-    owner: str,
-    batch_size: int,
-) -> FloatArray | None:
-    """Embeddings of what a user hands over, (N, D); None if not images.
+def image_sets(items: Any, who: str) -> list[tuple[Rows, Examples]] | None:
+    """Sets of what a user hands over, each with its places in that.
 
     Args:
-        model: Gives the model; called if there are images.
         items: Any examples; a path, bytes of a file, a PIL image, pixels,
             or a list of these; anything else is not images.
-        name: The name of the argument `items`.
-        owner: Whose argument it is.
-        batch_size: Images embedded at a time.
+        who: What messages call them: "`items` of Index.add".
+
+    Returns:
+        Sets, several where images differ in size; None if not images.
 
     Raises:
         ValueError: If an image cannot be decoded, or pixels are not such.
     """
     images = as_image_set(items)
+    if images is None and getattr(items, "dtype", None) == np.uint8:
+        images = ImageSet(_batch(np.asarray(items), who))
     if images is not None:
-        return embed_images(model(), images, batch_size)
-    pictures = _pictures(items, f"`{name}` of {owner}")
+        return [(np.arange(len(images)), images)]
+    pictures = _pictures(items, who)
     if pictures is None:
         return None
-    # A set has pixels of one size.
     rows = defaultdict(list)
     for row, pixels in enumerate(pictures):
         rows[pixels.shape].append(row)
-    parts = [
-        embed_images(
-            model(), ImageSet(np.stack([pictures[i] for i in some])), batch_size
-        )
+    return [
+        (np.array(some), ImageSet(np.stack([pictures[i] for i in some])))
         for some in rows.values()
     ]
-    order = np.argsort(np.concatenate(list(rows.values())))
-    result: FloatArray = np.concatenate(parts)[order]
-    return result
+
+
+def _batch(pixels: Pixels, who: str) -> Pixels:
+    """Pixels of several images, (N, H, W) or (N, H, W, C)."""
+    shape = pixels.shape
+    has_channels = len(shape) in (3, 4) and shape[-1] in (1, 3)
+    # A batch of grey images that are 2 or 4 wide would be a rare one.
+    is_grey = len(shape) in (2, 3) and shape[-1] not in (2, 4)
+    is_one = len(shape) == 2 or (len(shape) == 3 and has_channels)
+    batch = pixels[None] if is_one else pixels
+    if not (has_channels or is_grey) or 0 in batch.shape[1:]:
+        raise ValueError(
+            f"{who} must be pixels, (H, W), (H, W, C) or (N, H, W, C), with C "
+            f"1 or 3. Received: uint8 of shape {shape}. Give images with an "
+            "alpha channel as PIL images, and embeddings as floats."
+        )
+    return batch
 
 
 def _pictures(items: Any, who: str) -> list[Pixels] | None:
@@ -75,9 +80,9 @@ def _pictures(items: Any, who: str) -> list[Pixels] | None:
 
 def _is_image(item: Any) -> bool:
     kinds = str | os.PathLike | bytes | PIL.Image.Image
-    is_gray = getattr(item, "dtype", None) == np.uint8 and item.ndim == 2
+    is_grey = getattr(item, "dtype", None) == np.uint8 and item.ndim == 2
     has_channels = _are_pixels(item) and np.ndim(item) == 3
-    return isinstance(item, kinds) or is_gray or has_channels
+    return isinstance(item, kinds) or is_grey or has_channels
 
 
 def _are_pixels(x: Any) -> bool:
@@ -104,6 +109,11 @@ def _pixels(item: Any, who: str) -> Pixels:
 
 def _as_uint8(pixels: Any, who: str) -> Pixels:
     """Pixels, (H, W, C); numbers in 0 to 255 are rounded."""
+    if pixels.dtype.kind not in "uif" or not pixels.size:
+        raise ValueError(
+            f"{who} must be pixels, numbers in 0 to 255. Received: "
+            f"{pixels.dtype} of shape {pixels.shape}."
+        )
     if pixels.dtype == np.uint8:
         return np.atleast_3d(pixels)
     numbers = np.asarray(pixels, np.float32)
