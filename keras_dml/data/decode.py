@@ -17,6 +17,7 @@ from keras_dml.data.orientation import (
     upright,
     upright_in_graph,
 )
+from keras_dml.data.webp_and_bmp import decode_webp_or_bmp
 from keras_dml.utils.arguments import import_extra
 from keras_dml.utils.types import Rows, Tensor
 
@@ -210,11 +211,12 @@ def _size_inside(
 
 
 def decode_contents(contents: tf.Tensor) -> tf.Tensor:
-    """Decodes a JPEG, PNG or GIF file's contents, in any graph.
+    """Decodes a JPEG, PNG, GIF, WebP or BMP file's contents, in any graph.
 
     Pixels are those of Pillow, to the last bit, and upright. For JPEG that
     takes the accurate cosine transform, where TensorFlow's default is off by
-    up to nine gray levels.
+    up to nine gray levels. WebP takes TensorFlow 2.21 or later where the
+    graph runs, and BMP must be as `is_webp_or_bmp` says.
 
     Returns:
         RGB pixels, (H, W, 3) uint8; a gray image has three equal channels.
@@ -284,16 +286,17 @@ def _may_have_exif(contents: tf.Tensor) -> tf.Tensor:
 
 @tf.function(input_signature=[tf.TensorSpec((), tf.string)], autograph=False)
 def _decode_with_exif(contents: tf.Tensor) -> tf.Tensor:
-    """JPEG or PNG with or without EXIF, or GIF."""
+    """JPEG, PNG or WebP with or without EXIF, or GIF or BMP."""
     is_png = _starts_with(contents, _PNG)
     pixels = tf.case(
         [
             (_starts_with(contents, _JPEG), lambda: _decode_jpeg(contents)),
             (is_png, lambda: _decode_png(contents)),
+            (_starts_with(contents, _GIF), lambda: _decode_gif(contents)),
         ],
-        default=lambda: _decode_gif(contents),
+        default=lambda: decode_webp_or_bmp(contents),
     )
-    # In a GIF there is nothing that starts as a segment does.
+    # In GIF and BMP there is nothing that starts as a segment does.
     orientation = orientation_in_graph(contents, find_exif(contents, is_png))
     return upright_in_graph(pixels, orientation)
 

@@ -8,7 +8,7 @@ is damaged or out of range counts as upright.
 
 Reference:
     CIPA DC-008 (Exif 2.32), 4.6.4 A, tag 274, and 4.7.2 for JPEG; PNG, third
-    edition, 11.3.4.4 for the chunk `eXIf`.
+    edition, 11.3.4.4 for the chunk `eXIf`; RFC 9649, 2.7 for that of WebP.
 """
 
 import struct
@@ -18,12 +18,14 @@ import numpy as np
 import tensorflow as tf
 
 from keras_dml.data.fields import Pixels
+from keras_dml.data.graph_bytes import bytes_of, number, numbers, padded_bytes
+from keras_dml.data.webp_and_bmp import is_webp, webp_has_exif
 from keras_dml.utils.types import Tensor
 
 _TAG = 274
 _ENTRY = 12
 _HEADER = b"Exif\0\0"
-_CHUNK = b"eXIf"
+_CHUNK, _RIFF_CHUNK = b"eXIf", b"EXIF"
 
 # Types that the value of a tag may have.
 _BYTE, _SHORT, _LONG = 1, 3, 4
@@ -88,12 +90,14 @@ Block: TypeAlias = tuple[Tensor, Tensor]
 
 
 def find_exif(contents: Tensor, is_png: Tensor) -> Block:
-    """The EXIF block of a JPEG or PNG file's contents.
+    """The EXIF block of a JPEG, PNG or WebP file's contents.
 
     One loop walks along the segments of the one and the chunks of the
-    other, since each loop makes a graph start more slowly.
+    others, since each loop makes a graph start more slowly.
     """
     end = tf.strings.length(contents)
+    is_riff = is_webp(contents)
+    has_chunks = is_png | is_riff
 
     def more(start: Tensor, found: Tensor, size: Tensor) -> Tensor:
         return (start < end) & (found < 0)
@@ -101,7 +105,7 @@ def find_exif(contents: Tensor, is_png: Tensor) -> Block:
     def following(
         start: Tensor, found: Tensor, size: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        head = _bytes_of(contents, start, 10)
+        head = bytes_of(contents, start, 10)
         # A segment: 0xFF, its kind, its length, of which these are the last
         # two bytes, and its data. EXIF starts with a name of six bytes. Any
         # number of 0xFF may stand before the kind.
@@ -111,15 +115,18 @@ def find_exif(contents: Tensor, is_png: Tensor) -> Block:
         is_last = (head[0] != 0xFF) | (kind == 0xDA) | (kind == 0xD9)
         step = tf.where(kind == 0xFF, 1, length)
         # A chunk: the length of its data, its name, its data, a checksum.
-        chunk = _number(head, 0, 4, is_little=False)
-        is_named = tf.reduce_all(head[4:8] == [*_CHUNK])
+        # In WebP its name, the length, its data, in an even number of bytes.
+        chunk = number(tf.where(is_riff, head[4:8], head[:4]), 0, 4, is_riff)
+        name = tf.where(is_riff, head[:4], head[4:8])
+        wanted = tf.where(is_riff, [*_RIFF_CHUNK], [*_CHUNK])
         is_damaged = (chunk < 0) | (chunk > end - start)
+        whole = chunk + tf.where(is_riff, 8 + chunk % 2, 12)
 
-        is_exif = tf.where(is_png, is_named, is_exif)
-        is_last = tf.where(is_png, is_damaged, is_last)
-        step = tf.where(is_png, chunk + 12, step)
-        before = tf.where(is_png, 8, 10)
-        size = tf.where(is_png, chunk, length - 10)
+        is_exif = tf.where(has_chunks, tf.reduce_all(name == wanted), is_exif)
+        is_last = tf.where(has_chunks, is_damaged, is_last)
+        step = tf.where(has_chunks, whole, step)
+        before = tf.where(has_chunks, 8, 10)
+        size = tf.where(has_chunks, chunk, length - 10)
         found = tf.where(is_exif, start + before, -1)
         return tf.where(is_last, end, start + step), found, size
 
@@ -133,6 +140,9 @@ def find_exif(contents: Tensor, is_png: Tensor) -> Block:
     has_name = tf.strings.length(without) < end
     # After the signature of a PNG, or the two bytes of SOI.
     start = tf.where(is_png, tf.where(has_name, 8, end), 2)
+    # After the 12 bytes that say that it is WebP, if those that follow say so.
+    at_chunk = tf.where(webp_has_exif(contents), 12, end)
+    start = tf.where(is_riff, at_chunk, start)
     first = (start, tf.constant(-1), tf.constant(0))
     _, found, size = tf.while_loop(more, following, first)
     return found, size
@@ -144,7 +154,7 @@ def orientation_in_graph(contents: Tensor, block: Block) -> Tensor:
     raw = tf.strings.substr(
         contents, tf.maximum(start, 0), tf.where(start < 0, 0, size)
     )
-    return _of_tiff(_padded(raw, _MOST))
+    return _of_tiff(padded_bytes(raw, _MOST))
 
 
 # No segment of JPEG is longer, and the tag is near the start of its block.
@@ -155,46 +165,23 @@ def _of_tiff(block: Tensor) -> Tensor:
     """`exif_orientation` of a block's bytes, (`_MOST`,) int32."""
     is_little = tf.reduce_all(block[:2] == [*b"II"])
     is_big = tf.reduce_all(block[:2] == [*b"MM"])
-    start = _number(block, 4, 4, is_little)
+    start = number(block, 4, 4, is_little)
     last = _MOST - 2 - _ENTRY
     is_known = (is_little | is_big) & (start >= 0) & (start <= last)
     start = tf.where(is_known, start, last)
-    count = _number(block, start, 2, is_little)
+    count = number(block, start, 2, is_little)
     count = tf.minimum(count, (_MOST - start - 2) // _ENTRY)
     entries = block[start + 2 : start + 2 + count * _ENTRY]
     entries = tf.reshape(entries, (-1, _ENTRY))
-    tags = _numbers(entries[:, :2], is_little)
+    tags = numbers(entries[:, :2], is_little)
     # The first entry with the tag counts; without any, one of zeros.
     entries = tf.boolean_mask(entries, tags == _TAG)
     entry = tf.pad(entries, [[0, 1], [0, 0]])[0]
-    kind = _number(entry, 2, 2, is_little)
-    length = _number(entry, 4, 4, is_little)
+    kind = number(entry, 2, 2, is_little)
+    length = number(entry, 4, 4, is_little)
     sizes = {_BYTE: 1, _SHORT: 2, _LONG: 4}
-    values = [_number(entry, 8, size, is_little) for size in sizes.values()]
+    values = [number(entry, 8, size, is_little) for size in sizes.values()]
     # One of them at most is left.
     value = tf.reduce_sum(tf.where(kind == [*sizes], values, 0))
     is_valid = is_known & (length == 1) & (value >= 1) & (value <= 8)
     return tf.where(is_valid, value, 1)
-
-
-def _number(
-    block: Tensor, start: Tensor | int, size: int, is_little: Tensor | bool
-) -> Tensor:
-    return _numbers(tf.slice(block, [start], [size])[None], is_little)[0]
-
-
-def _numbers(digits: Tensor, is_little: Tensor | bool) -> Tensor:
-    """Whole numbers of rows of bytes, (N, size) int32; some wrap around."""
-    weights = [256**i for i in range(digits.shape[1])]
-    weights = tf.constant([(x + 2**31) % 2**32 - 2**31 for x in weights])
-    weights = tf.where(is_little, weights, weights[::-1])
-    return tf.reduce_sum(digits * weights, axis=1)
-
-
-def _bytes_of(contents: Tensor, start: Tensor, size: int) -> Tensor:
-    """Bytes of a file, (size,) int32; zeros after its end."""
-    return _padded(tf.strings.substr(contents, start, size), size)
-
-
-def _padded(raw: Tensor, size: int) -> Tensor:
-    return tf.cast(tf.io.decode_raw(raw, "uint8", fixed_length=size), "int32")

@@ -59,10 +59,10 @@ def export_model(
 
     - "serving_default": (B, H, W, C), pixels in 0 to 255. `embedding`,
       (B, D) float32.
-    - "encoded": (B,) strings, JPEG, PNG or GIF files, each of its own
-      size; their EXIF orientation is applied. `embedding`, as above, and
-      `status`, (B,) strings: "ok", "unsupported" (no file of these
-      formats), "damaged" or "too large". Where it is not "ok" the
+    - "encoded": (B,) strings, JPEG, PNG, GIF, WebP or plain BMP files, each
+      of its own size; their EXIF orientation is applied. `embedding`, as
+      above, and `status`, (B,) strings: "ok", "unsupported" (no file of
+      these formats), "damaged" or "too large". Where it is not "ok" the
       embedding is zero.
     - "lookup", if there is a gallery: as "encoded". The `k` rows of the
       gallery with the highest cosines, found exactly, ties in the order of

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from keras_dml.data import View
 from keras_dml.data.decode import decode_contents
+from keras_dml.data.webp_and_bmp import is_webp_or_bmp, webp_or_bmp_sides
 from keras_dml.utils.types import Tensor
 
 OK = "ok"
@@ -33,15 +34,16 @@ Where the short side is given, long and thin images exceed it.
 
 _JPEG = b"\xff\xd8\xff"
 _PNG = b"\x89PNG\r\n\x1a\n"
+_GIF = b"GIF8"
 _GIFS = (b"GIF87a", b"GIF89a")
 
 
 def load_files(contents: Tensor, view: View) -> tuple[Tensor, Tensor]:
-    """Decodes JPEG, PNG and GIF files, (B,) strings, and views each.
+    """Decodes files as `decode_contents` does, (B,) strings, and views each.
 
     Returns:
         The status of each file, (B,) strings: "ok", "unsupported" (not a
-        file of these formats), "damaged" or "too large". And their views,
+        file of its formats), "damaged" or "too large". And their views,
         (B, *size, channels) float32, zeros where the status is not "ok".
     """
     shape = (*view.size, view.channels)
@@ -75,10 +77,11 @@ def _load_or_fail(contents: Tensor, view: View) -> tuple[Tensor, Tensor]:
 
 
 def _is_supported(contents: Tensor) -> Tensor:
-    # The decoder would take a BMP, too, and read the indices of its
-    # palette as grays.
-    return tf.reduce_any(
-        [_starts_with(contents, x) for x in (_JPEG, _PNG, *_GIFS)]
+    by_start = [_starts_with(contents, x) for x in (_JPEG, _PNG, *_GIFS)]
+    return tf.cond(
+        tf.reduce_any(by_start),
+        lambda: tf.constant(True),
+        lambda: is_webp_or_bmp(contents),
     )
 
 
@@ -111,8 +114,12 @@ def _sides(contents: Tensor) -> Tensor:
                 _starts_with(contents, _PNG),
                 lambda: read(16, 8, "int32", little_endian=False),
             ),
+            (
+                _starts_with(contents, _GIF),
+                lambda: read(6, 4, "uint16", little_endian=True),
+            ),
         ],
-        default=lambda: read(6, 4, "uint16", little_endian=True),
+        default=lambda: webp_or_bmp_sides(contents),
     )
 
 

@@ -68,6 +68,47 @@ def animation() -> bytes:
     return saved(frames[0], "GIF", save_all=True, append_images=frames[1:])
 
 
+def animated_webp(mode: str) -> bytes:
+    frames = [PIL.Image.fromarray(COLOR).convert(mode)]
+    frames.append(frames[0].rotate(180))
+    return saved(frames[0], "WEBP", save_all=True, append_images=frames[1:])
+
+
+def transparent() -> PIL.Image.Image:
+    return PIL.Image.fromarray(random_images(30, 41, 4))
+
+
+WEBP = [
+    *(saved(image_of(mode), "WEBP") for mode in ("RGB", "L")),
+    saved(transparent(), "WEBP"),
+    *(
+        saved(x, "WEBP", lossless=True)
+        for x in (image_of("RGB"), transparent())
+    ),
+    saved(transparent(), "WEBP", lossless=True, exact=True),
+    *(animated_webp(mode) for mode in ("RGB", "RGBA")),
+]
+
+
+def upside_down(bmp: bytes, width: int = 41, height: int = -30) -> bytes:
+    """The same rows, of which the first is the upper one."""
+    return bmp[:18] + struct.pack("<ii", width, height) + bmp[26:]
+
+
+def webp_of_most_pixels(kind: bytes) -> bytes:
+    head = {
+        b"VP8 ": struct.pack("<6xHH", 2**14 - 1, 2**14 - 1),
+        b"VP8L": b"/" + struct.pack("<I", 2**28 - 1),
+        b"VP8X": bytes(4) + b"\xff\x3f\0\xff\x3f\0",
+    }[kind]
+    chunk = kind + struct.pack("<I", 1000) + head + bytes(1000)
+    return b"RIFF" + struct.pack("<I", 4 + len(chunk)) + b"WEBP" + chunk
+
+
+def compressed(bmp: bytes) -> bytes:
+    return bmp[:30] + struct.pack("<I", 1) + bmp[34:]
+
+
 def test_formats_that_are_decoded(load) -> None:
     files = [
         *(saved(image_of(mode), "JPEG") for mode in ("RGB", "L", "CMYK")),
@@ -75,6 +116,9 @@ def test_formats_that_are_decoded(load) -> None:
         *(saved(image_of(m), "PNG") for m in ("RGB", "RGBA", "L", "P", "1")),
         saved(image_of("P"), "GIF"),
         animation(),
+        *WEBP,
+        *(saved(image_of(m), "BMP") for m in ("RGB", "RGBA", "L", "P")),
+        upside_down(saved(image_of("RGB"), "BMP")),
     ]
     status, seen = load(files)
     assert status == ["ok"] * len(files)
@@ -88,12 +132,16 @@ def test_files_are_turned_upright(load) -> None:
     for orientation in range(1, 9):
         exif = PIL.Image.Exif()
         exif[274] = orientation
-        files += [saved(image_of("RGB"), x, exif=exif) for x in ("JPEG", "PNG")]
+        formats = ("JPEG", "PNG", "WEBP")
+        files += [saved(image_of("RGB"), x, exif=exif) for x in formats]
+        for image in (transparent(), image_of("RGB")):
+            files.append(saved(image, "WEBP", lossless=True, exif=exif))
     status, seen = load(files)
-    assert status == ["ok"] * 16
+    assert status == ["ok"] * 40
     for file, views in zip(files, seen, strict=True):
         with PIL.Image.open(io.BytesIO(file)) as image:
-            pixels = np.asarray(PIL.ImageOps.exif_transpose(image))
+            upright = PIL.ImageOps.exif_transpose(image).convert("RGB")
+            pixels = np.asarray(upright)
         np.testing.assert_array_equal(views, VIEW.apply(pixels))
 
 
@@ -109,8 +157,13 @@ def test_files_of_other_formats_are_unsupported(load) -> None:
         b"no image",
         "kein Bild, ein Text".encode("utf-16"),
         bytes(2000),
-        *(saved(image_of("RGB"), x) for x in ("BMP", "WEBP", "TIFF", "PPM")),
-        saved(image_of("P"), "BMP"),
+        *(saved(image_of("RGB"), x) for x in ("TIFF", "PPM", "AVIF")),
+        # Two colors, no 256; and one with runs of equal pixels.
+        saved(image_of("1"), "BMP"),
+        compressed(saved(image_of("P"), "BMP")),
+        b"BM",
+        b"RIFF0000WEBP",
+        b"RIFF0000WAVEfmt ",
         b"\xff\xd8",
         b"\x89PNG\r\n\x1a",
         b"GIF88a",
@@ -123,12 +176,13 @@ def test_files_of_other_formats_are_unsupported(load) -> None:
 def test_headers_alone_are_damaged(load) -> None:
     starts = [
         b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a",
-        png(20, 20), png(0, 0),
+        png(20, 20), png(0, 0), b"RIFF0000WEBPVP8X",
+        saved(image_of("RGB"), "BMP")[:54],
     ]  # fmt: skip
-    assert load(starts)[0] == ["damaged"] * 6
+    assert load(starts)[0] == ["damaged"] * 8
 
 
-@pytest.mark.parametrize("file_format", ["JPEG", "PNG", "GIF"])
+@pytest.mark.parametrize("file_format", ["JPEG", "PNG", "GIF", "WEBP", "BMP"])
 def test_cut_files_are_damaged(load, file_format: str) -> None:
     file = saved(image_of("L"), file_format)
     parts = [file[: len(file) * i // 10] for i in range(1, 9)]
@@ -147,9 +201,12 @@ def test_images_that_would_take_gigabytes_are_too_large(load) -> None:
         png(100_000, 1, (b"IDAT", zlib.compress(bytes(100_001)))),
         saved(PIL.Image.new("L", (65_000, 1)), "JPEG"),
         saved(PIL.Image.new("P", (65_000, 2_000)), "GIF"),
+        # Headers of 2**14 pixels a side, the most of WebP, and of BMP.
+        *(webp_of_most_pixels(x) for x in (b"VP8 ", b"VP8L", b"VP8X")),
+        upside_down(saved(image_of("RGB"), "BMP"), 2**23, -(2**23)),
     ]
     status, seen = load(files)
-    assert status == ["too large"] * 5
+    assert status == ["too large"] * len(files)
     assert not seen.any()
 
 
@@ -201,6 +258,8 @@ def test_no_damage_takes_the_other_files_down(load) -> None:
         *(saved(image_of(m), "PNG") for m in ("RGB", "RGBA", "P", "1", "I;16")),
         saved(image_of("P"), "GIF"),
         animation(),
+        *WEBP,
+        *(saved(image_of(m), "BMP") for m in ("RGB", "P")),
     ]
     [good] = load([files[0]])[1]
     counts = dict.fromkeys(("ok", "unsupported", "damaged", "too large"), 0)
