@@ -4,6 +4,7 @@ One class, and so one file: half of it is the signatures of Keras's methods.
 """
 
 import logging
+import os
 import re
 from collections.abc import Mapping
 from itertools import zip_longest
@@ -198,7 +199,8 @@ class MetricModel(keras.Model):
         """
         encoder = keras.Model(self.input, self.output, name=self.name)
         encoder(self.input)  # Keras exports to ONNX only what was called.
-        encoder.export(filepath, *args, **kwargs)
+        # Keras exports to OpenVINO only to a string.
+        encoder.export(os.fspath(filepath), *args, **kwargs)
 
     def call(self, inputs: Tensor, training: bool = False) -> Tensor:
         return self.outputs_of(inputs, training=training)["embedding"]

@@ -69,12 +69,32 @@ pooled = dml.layers.FeaturePooling("gem")(
 )
 assert pooled.shape == (3, 6)
 
+
+def exported(model):
+    '''A function of the model in the format of the backend.'''
+    target = path.replace(".keras", ".pt2")
+    if backend == "jax":
+        import tensorflow as tf
+
+        model.export(target, verbose=False)
+        served = tf.saved_model.load(target)
+        return lambda x: served.serve(x)
+    import torch
+
+    batch = {0: torch.export.Dim("batch")}
+    model.export(target, format="torch", dynamic_shapes=batch, verbose=False)
+    served = torch.export.load(target).module()
+    return lambda x: served(torch.tensor(x)).detach()
+
+
 # Every method embeds; what was saved elsewhere embeds alike.
 pixels = rng.integers(0, 256, (24, 16, 16, 1)).astype("uint8")
 loaded = keras.models.load_model(path)
 with np.load(path.replace(".keras", ".npz")) as expected:
     found = loaded.predict(expected["x"], verbose=0)
     np.testing.assert_allclose(found, expected["y"], atol=1e-4)
+    served = exported(loaded)(expected["x"])
+    np.testing.assert_allclose(served, expected["y"], atol=1e-4)
 examples = dml.data.ImageSet(pixels, labels)
 backbone = dml.backbones.small_convnet((16, 16, 1), filters=(4, 8))
 model = dml.methods.attentive_grouping(backbone, embedding_dim=8, num_groups=2)

@@ -4,6 +4,7 @@ import copy
 import importlib.util
 import json
 import pickle
+import shutil
 
 import keras
 import numpy as np
@@ -76,10 +77,18 @@ def test_a_summary_names_the_parts(tiny_backbone) -> None:
 @pytest.mark.skipif(
     importlib.util.find_spec("pydot") is None, reason="needs pydot"
 )
-def test_plot_model(tiny_backbone) -> None:
+def test_plot_model(tiny_backbone, tmp_path) -> None:
     model = methods.baseline(tiny_backbone, embedding_dim=4)
     drawn = keras.utils.model_to_dot(model).to_string()
-    assert "head" in drawn
+    assert "(MetricModel)" in drawn
+    drawn = keras.utils.model_to_dot(model.encoder).to_string()
+    assert all(f"<b>{x.name}</b>" in drawn for x in model.encoder.layers)
+    if not shutil.which("dot"):
+        pytest.skip("needs Graphviz")
+    for x in (model, model.encoder):
+        path = tmp_path / f"{type(x).__name__}.png"
+        keras.utils.plot_model(x, path)
+        assert path.stat().st_size > 1000
 
 
 # Export.
@@ -155,7 +164,10 @@ def test_export_as_openvino(tiny_backbone, tmp_path) -> None:
 
     model = methods.baseline(tiny_backbone, embedding_dim=4)
     model.export(tmp_path / "model.xml", format="openvino", verbose=False)
-    compiled = openvino.compile_model(str(tmp_path / "model.xml"), "CPU")
+    # Some processors would have it compute in bfloat16.
+    precision = {"INFERENCE_PRECISION_HINT": "f32"}
+    path = tmp_path / "model.xml"
+    compiled = openvino.compile_model(path, "CPU", precision)
     x = np.asarray(batch()[0], "float32")
     np.testing.assert_allclose(compiled([x])[0], model(x), atol=1e-5)
 
@@ -328,6 +340,33 @@ def test_sample_weights_go_with_their_rows() -> None:
     )
     expected = (values * (LABELS > 2)).mean()
     assert history["loss"][0] == pytest.approx(expected, rel=1e-4)
+
+
+def logs(**mode) -> list[float]:
+    """What `fit` and `evaluate` say in a mode of `compile`."""
+    keras.utils.set_random_seed(0)
+    model = small("contrastive")
+    model.compile(keras.optimizers.Adam(0.01), metrics=[spread], **mode)
+    x, column, weights = vectors(), LABELS[:, None], np.linspace(0, 2, 48)
+    first = model.fit(
+        x, column, batch_size=16, validation_data=(vectors(1), column),
+        class_weight={0: 3.0, 4: 0.0}, verbose=0,
+    ).history  # fmt: skip
+    second = model.fit(
+        x, LABELS, batch_size=12, validation_split=0.5, sample_weight=weights,
+        verbose=0,
+    ).history  # fmt: skip
+    last = model.evaluate(vectors(2), LABELS, verbose=0, return_dict=True)
+    values = (*first.values(), *second.values(), *last.values())
+    assert "val_spread" in first and "val_spread" in second
+    return [float(np.squeeze(x)) for x in values]
+
+
+@pytest.mark.slow
+def test_compiled_calls_say_what_eager_ones_do() -> None:
+    eager = logs(run_eagerly=True)
+    for jit in (False, True):
+        np.testing.assert_allclose(logs(jit_compile=jit), eager, rtol=1e-4)
 
 
 # Arrays.
