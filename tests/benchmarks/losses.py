@@ -38,51 +38,62 @@ MEAN_SPEEDUP = 4
 MUCH_SPEEDUP = 10
 MUCH_FASTER = ("triplet semihard", "triplet all", "margin + dws", "nt-xent")
 
-OURS: dict[str, Callable[[int], losses.MetricLoss]] = {
-    "contrastive": lambda c: losses.ContrastiveLoss(
+OURS: dict[str, Callable[[int, int], losses.MetricLoss]] = {
+    "contrastive": lambda c, d: losses.ContrastiveLoss(
         distance="euclidean", reduction="mean_nonzero"
     ),
-    "triplet semihard": lambda c: losses.TripletLoss(),
-    "triplet all": lambda c: losses.TripletLoss(mining="all"),
-    "triplet hard": lambda c: losses.TripletLoss(mining="hard"),
-    "margin + dws": lambda c: losses.MarginLoss(),
-    "multi-similarity": lambda c: losses.MultiSimilarityLoss(mining="all"),
-    "multi-similarity + miner": lambda c: losses.MultiSimilarityLoss(),
-    "nt-xent": lambda c: losses.NTXentLoss(),
-    "supcon": lambda c: losses.SupConLoss(),
-    "circle": lambda c: losses.CircleLoss(),
-    "lifted": lambda c: losses.LiftedStructureLoss(),
-    "fastap": lambda c: losses.FastAPLoss(),
-    "angular": lambda c: losses.AngularLoss(),
-    "histogram": lambda c: losses.HistogramLoss(),
-    "proxy-nca": lambda c: losses.ProxyNCALoss(c, exclude_positive=False),
-    "proxy-anchor": lambda c: losses.ProxyAnchorLoss(c),
-    "softtriple": lambda c: losses.SoftTripleLoss(c, tau=0.0),
-    "generalized lifted": lambda c: losses.LiftedStructureLoss(
+    "triplet semihard": lambda c, d: losses.TripletLoss(),
+    "triplet all": lambda c, d: losses.TripletLoss(mining="all"),
+    "triplet hard": lambda c, d: losses.TripletLoss(mining="hard"),
+    "margin + dws": lambda c, d: losses.MarginLoss(),
+    "multi-similarity": lambda c, d: losses.MultiSimilarityLoss(mining="all"),
+    "multi-similarity + miner": lambda c, d: losses.MultiSimilarityLoss(),
+    "nt-xent": lambda c, d: losses.NTXentLoss(),
+    "supcon": lambda c, d: losses.SupConLoss(),
+    "circle": lambda c, d: losses.CircleLoss(),
+    "lifted": lambda c, d: losses.LiftedStructureLoss(),
+    "fastap": lambda c, d: losses.FastAPLoss(),
+    "angular": lambda c, d: losses.AngularLoss(),
+    "histogram": lambda c, d: losses.HistogramLoss(),
+    "proxy-nca": lambda c, d: losses.ProxyNCALoss(c, exclude_positive=False),
+    "proxy-anchor": lambda c, d: losses.ProxyAnchorLoss(c),
+    "softtriple": lambda c, d: losses.SoftTripleLoss(c, tau=0.0),
+    "generalized lifted": lambda c, d: losses.LiftedStructureLoss(
         generalized=True
     ),
-    "smooth-ap": lambda c: losses.SmoothAPLoss(include_self=True),
-    "pnp": lambda c: losses.PNPLoss(include_self=True),
-    "recall@k": lambda c: losses.RecallAtKLoss(),
-    "nca": lambda c: losses.NCALoss(),
-    "instance": lambda c: losses.InstanceLoss(),
-    "tuplet margin": lambda c: losses.TupletMarginLoss(),
-    "intra-pair variance": lambda c: losses.IntraPairVarianceLoss(),
-    "ranked list": lambda c: losses.RankedListLoss(),
-    "snr contrastive": lambda c: losses.ContrastiveLoss(distance="snr"),
-    "decoupled contrastive": lambda c: losses.DecoupledContrastiveLoss(),
-    "hyperbolic": lambda c: losses.HyperbolicContrastiveLoss(),
-    "vicreg": lambda c: losses.VICRegLoss(),
-    "barlow twins": lambda c: losses.BarlowTwinsLoss(),
-    "normalized softmax": lambda c: losses.NormalizedSoftmaxLoss(c),
-    "arcface": lambda c: losses.ArcFaceLoss(c),
-    "sub-center arcface": lambda c: losses.SubCenterArcFaceLoss(c),
-    "sphereface": lambda c: losses.SphereFaceLoss(c),
-    "p2sgrad": lambda c: losses.P2SGradLoss(c),
-    "hist": lambda c: losses.HISTLoss(c),
+    "smooth-ap": lambda c, d: losses.SmoothAPLoss(include_self=True),
+    "pnp": lambda c, d: losses.PNPLoss(include_self=True),
+    "recall@k": lambda c, d: losses.RecallAtKLoss(),
+    "nca": lambda c, d: losses.NCALoss(),
+    "instance": lambda c, d: losses.InstanceLoss(),
+    "tuplet margin": lambda c, d: losses.TupletMarginLoss(),
+    "intra-pair variance": lambda c, d: losses.IntraPairVarianceLoss(),
+    "ranked list": lambda c, d: losses.RankedListLoss(),
+    "snr contrastive": lambda c, d: losses.ContrastiveLoss(distance="snr"),
+    "decoupled contrastive": lambda c, d: losses.DecoupledContrastiveLoss(),
+    "hyperbolic": lambda c, d: losses.HyperbolicContrastiveLoss(),
+    "vicreg": lambda c, d: losses.VICRegLoss(),
+    "barlow twins": lambda c, d: losses.BarlowTwinsLoss(),
+    "normalized softmax": lambda c, d: losses.NormalizedSoftmaxLoss(c),
+    "arcface": lambda c, d: losses.ArcFaceLoss(c),
+    "sub-center arcface": lambda c, d: losses.SubCenterArcFaceLoss(c),
+    "sphereface": lambda c, d: losses.SphereFaceLoss(c),
+    "p2sgrad": lambda c, d: losses.P2SGradLoss(c),
+    "dynamic arcface": lambda c, d: losses.DynamicArcFaceLoss(
+        c, range(1, c + 1)
+    ),
+    "multi-label supcon": lambda c, d: losses.MultiSupConLoss(),
+    "matryoshka contrastive": lambda c, d: losses.MatryoshkaLoss(
+        losses.ContrastiveLoss(), (d // 4, d // 2, d)
+    ),
+    "hist": lambda c, d: losses.HISTLoss(c),
 }
+"""name → (classes, dimension) → our loss."""
+
 TWO_VIEWS = ("vicreg", "barlow twins")
 """Losses of a batch and a second view of it, each image a class."""
+LABEL_SETS = ("multi-label supcon",)
+"""Losses of examples with several labels each, here one."""
 
 
 def peers() -> dict[str, Callable[[int, int], tuple[Any, Any]]]:
@@ -171,7 +182,9 @@ def our_step(name: str, size: tuple[int, int, int], jit: bool) -> Callable:
     """One forward and backward pass of ours, to the end."""
     batch, dim, classes = size
     labels, x = (tf.constant(value) for value in inputs(*size))
-    loss = OURS[name](classes)
+    if name in LABEL_SETS:
+        labels = tf.one_hot(labels, classes, True, False)
+    loss = OURS[name](classes, dim)
     owner = keras.layers.Layer()
     loss.build(owner, dim)
     weights = [v.value for v in owner.trainable_variables]
