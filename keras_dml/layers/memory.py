@@ -15,7 +15,7 @@ class Held(NamedTuple):
 
     Attributes:
         embeddings: (N, D) float32.
-        labels: (N,) int64.
+        labels: (N,) int64, or (N, C) boolean.
         filled: (N,) boolean: which places hold an embedding.
         rows: (N,) int32: the row of the batch that a place is from; −1 if
             it is from an earlier one, or empty.
@@ -45,11 +45,15 @@ class EmbeddingQueue(SerializableLayer):
     Args:
         size: Number of embeddings held, N.
         embedding_dim: Dimensions of an embedding, D.
+        num_labels: C, where each embedding has several of C labels, which
+            are then (B, C) booleans wherever there are labels. None: each
+            has a class id.
         **kwargs: Passed to `keras.layers.Layer`. `dtype` defaults to
             float32, whatever the global policy.
 
     Call arguments:
-        labels: (B,) integer class ids of the anchors.
+        labels: (B,) integer class ids of the anchors. Of several labels, those
+            that share one are positive.
 
     Returns:
         `(memory, relation)`: the embeddings, (N, D) float32, and an int32
@@ -57,7 +61,8 @@ class EmbeddingQueue(SerializableLayer):
         an empty place.
 
     Raises:
-        ValueError: If `size` or `embedding_dim` is not positive.
+        ValueError: If `size`, `embedding_dim` or `num_labels` is not
+            positive.
 
     Requirements:
         A relation matrix does not say the class of an anchor; losses that
@@ -106,15 +111,27 @@ class EmbeddingQueue(SerializableLayer):
         Memory for Embedding Learning", CVPR 2020.
     """
 
-    def __init__(self, size: int, embedding_dim: int, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        size: int,
+        embedding_dim: int,
+        num_labels: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
         self.size = check_count("EmbeddingQueue", "size", size)
         self.embedding_dim = check_count(
             "EmbeddingQueue", "embedding_dim", embedding_dim
         )
+        self.num_labels = num_labels
+        of_each: Shape = ()
+        if num_labels is not None:
+            check_count("EmbeddingQueue", "num_labels", num_labels)
+            of_each = (num_labels,)
+        self.label_dtype = "bool" if of_each else "int64"
         self.embeddings = self._weight("embeddings", (size, embedding_dim))
-        self.labels = self._weight("labels", (size,), "int64")
+        self.labels = self._weight("labels", (size, *of_each), self.label_dtype)
         self.pointer = self._weight("pointer", (), "int32")
         self.count = self._weight("count", (), "int32")
         # No shape depends on the inputs.
@@ -139,8 +156,12 @@ class EmbeddingQueue(SerializableLayer):
         return ops.arange(self.size) < self.count
 
     def call(self, labels: Tensor) -> tuple[Tensor, Tensor]:
-        labels = ops.cast(labels, "int64")
-        same = ops.equal(labels[:, None], ops.copy(self.labels)[None, :])
+        labels = ops.cast(labels, self.label_dtype)
+        if self.num_labels is None:
+            same = ops.equal(labels[:, None], ops.copy(self.labels)[None, :])
+        else:
+            own, held = (ops.cast(x, "float32") for x in (labels, self.labels))
+            same = ops.matmul(own, ops.transpose(held)) > 0
         relation = ops.where(self.filled[None, :], ops.cast(same, "int32"), -1)
         return ops.copy(self.embeddings), relation
 
@@ -156,7 +177,8 @@ class EmbeddingQueue(SerializableLayer):
 
         Args:
             embeddings: (B, D).
-            labels: (B,) integer class ids; 0 if nothing will ask for them.
+            labels: (B,) integer class ids, or (B, C) booleans; 0 if nothing
+                will ask for them.
             when: Scalar boolean: whether to. None: yes.
         """
         held = self.after(embeddings, labels)
@@ -184,8 +206,8 @@ class EmbeddingQueue(SerializableLayer):
         added = ops.shape(embeddings)[0]
         places = ((ops.arange(added) + self.pointer) % self.size)[:, None]
         if labels is None:
-            labels = ops.zeros((added,), "int64")
-        labels = ops.cast(labels, "int64")[-self.size :]
+            labels = ops.zeros((added, *self.labels.shape[1:]))
+        labels = ops.cast(labels, self.label_dtype)[-self.size :]
         rows = ops.arange(added, dtype="int32") + (batch - added)
         none = ops.full((self.size,), -1, dtype="int32")
         return Held(

@@ -6,14 +6,21 @@ import keras
 from keras import ops
 
 from keras_dml.layers.memory import EmbeddingQueue
+from keras_dml.losses._relations import (
+    RULES,
+    Rule,
+    is_multi_hot,
+    relations,
+)
 from keras_dml.losses.base import METRIC, LossLike, get
 from keras_dml.losses.composite import COMPOSITES, CompositeLoss
+from keras_dml.losses.labels import dtype_name
 from keras_dml.losses.variables import (
     check_not_built,
     not_built_error,
     scope_of,
 )
-from keras_dml.utils.arguments import check_count, check_positive
+from keras_dml.utils.arguments import check_choice, check_count, check_positive
 from keras_dml.utils.types import Tensor, Tensors
 
 _OTHERS = ("ref_labels", "ref_embeddings", "pair_weights", "mask")
@@ -47,18 +54,23 @@ class CrossBatchMemory(CompositeLoss):
         batch: Whether the loss of the batch with itself is a term too.
         warm_up: Updates before the memory is filled and used; until then
             the loss is that of the batch with itself.
+        num_labels: C, where examples have several of C labels. None: each
+            has a class id.
+        relation_rule: What makes examples with several labels positive to
+            each other: "any" shared label, or "all"; see
+            `losses.relations`.
         name: Name of the instance.
 
     Raises:
-        ValueError: If `size` or `memory_weight` is not positive, if the
-            loss is one on proxies or a function, or if labels are no class
-            ids.
+        ValueError: If `size`, `memory_weight` or `num_labels` is not
+            positive, `relation_rule` is unknown, if the loss is one on
+            proxies or a function, or if labels are not what is remembered.
         RuntimeError: When called before `build`.
 
     Requirements:
-        Labels are class ids, (B,): the memory keeps one for each
-        embedding. With several replicas, `MetricModel` has every replica
-        remember the batches of all.
+        Labels are class ids, (B,), or with `num_labels` booleans, (B, C):
+        the memory keeps those of each embedding. With several replicas,
+        `MetricModel` has every replica remember the batches of all.
 
     Deviations:
         - The batch counts as remembered when it is compared, as in the
@@ -88,11 +100,12 @@ class CrossBatchMemory(CompositeLoss):
         memory_weight: float = 1.0,
         batch: bool = True,
         warm_up: int = 0,
+        num_labels: int | None = None,
+        relation_rule: Rule = "any",
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
         owner = type(self).__name__
-        self.needs_positives = False  # The memory has some.
         self.loss = get(loss)
         self.size = check_count(owner, "size", size)
         self.memory_weight = check_positive(
@@ -100,6 +113,11 @@ class CrossBatchMemory(CompositeLoss):
         )
         self.batch = batch
         self.warm_up = check_count(owner, "warm_up", warm_up, least=0)
+        if num_labels is not None:
+            check_count(owner, "num_labels", num_labels)
+        self.num_labels = num_labels
+        check_choice(owner, "relation_rule", relation_rule, RULES)
+        self.relation_rule = relation_rule
         self.queue: EmbeddingQueue | None = None
         if self.loss.has_memory or not self.loss.takes_references:
             raise ValueError(
@@ -114,6 +132,11 @@ class CrossBatchMemory(CompositeLoss):
     @property
     def num_classes(self) -> int | None:  # type: ignore[override]
         return self.loss.num_classes
+
+    @property
+    def needs_positives(self) -> bool:  # type: ignore[override]
+        # The memory has some, once it is used.
+        return self.warm_up > 0 and self.loss.needs_positives
 
     @property
     def owns_variables(self) -> bool:
@@ -140,7 +163,9 @@ class CrossBatchMemory(CompositeLoss):
         check_not_built(type(self).__name__, self.queue is not None)
         self.loss.build(owner, embedding_dim)
         with scope_of(owner):
-            self.queue = EmbeddingQueue(self.size, embedding_dim, name="queue")
+            self.queue = EmbeddingQueue(
+                self.size, embedding_dim, self.num_labels, name="queue"
+            )
             self.updates = self.queue.add_weight(
                 shape=(),
                 initializer="zeros",
@@ -155,21 +180,23 @@ class CrossBatchMemory(CompositeLoss):
         self, labels: Tensor, embeddings: Tensor, **kwargs: Any
     ) -> Tensors:
         self._check_call(labels, kwargs)
-        labels = ops.cast(labels, "int64")
+        queue = self._queue()
+        labels = ops.cast(labels, queue.label_dtype)
         values: Tensors = {}
         is_on = ops.convert_to_tensor(self.updates) >= self.warm_up
         if self.batch or self.warm_up:
-            of_batch = self.loss.term_values(labels, embeddings)
+            of_batch = self.loss.term_values(
+                **self._labels(labels), embeddings=embeddings
+            )
             if not self.batch:
                 of_batch = _only(ops.logical_not(is_on), of_batch)
             values |= _prefixed("batch", of_batch)
-        held = self._queue().after(ops.stop_gradient(embeddings), labels)
+        held = queue.after(ops.stop_gradient(embeddings), labels)
         rows = ops.arange(ops.shape(embeddings)[0])
         is_other = ops.not_equal(rows[:, None], held.rows[None, :])
         of_memory = self.loss.term_values(
-            labels,
-            embeddings,
-            ref_labels=held.labels,
+            **self._labels(labels, held.labels),
+            embeddings=embeddings,
             ref_embeddings=held.embeddings,
             mask=ops.logical_and(held.filled[None, :], is_other),
         )
@@ -187,6 +214,12 @@ class CrossBatchMemory(CompositeLoss):
         )
         self.updates.assign_add(ops.cast(counts, "int32"))
 
+    def _labels(self, labels: Tensor, refs: Tensor | None = None) -> Tensors:
+        """What the loss is told of labels, and of those of references."""
+        if self.num_labels is None or self.relation_rule == "any":
+            return {"labels": labels, "ref_labels": refs}
+        return {"labels": relations(labels, refs, self.relation_rule)}
+
     def _queue(self) -> EmbeddingQueue:
         if self.queue is None:
             name = type(self).__name__
@@ -203,11 +236,23 @@ class CrossBatchMemory(CompositeLoss):
                 f"combined with {given}. Received: values for these. Use "
                 "the loss without memory."
             )
-        if len(labels.shape) != 1:
+        shape, count = tuple(labels.shape), self.num_labels
+        if count is None and len(shape) != 1:
             raise ValueError(
                 "CrossBatchMemory keeps a class id for each embedding, and "
                 "a relation matrix does not tell. Received: labels of shape "
-                f"{tuple(labels.shape)}. Pass (B,) class ids."
+                f"{shape}. Pass (B,) class ids, or (B, C) booleans, which "
+                "labels each example has, with num_labels=C."
+            )
+        if count is not None and not (
+            is_multi_hot(labels) and shape[1] == count
+        ):
+            raise ValueError(
+                f"CrossBatchMemory with num_labels={count} keeps which labels "
+                f"each embedding has. Received: {dtype_name(labels)} of shape "
+                f"{shape}. Pass (B, {count}) booleans. A `relation_rule` of "
+                "the model leaves a relation matrix of the batch: give that "
+                "of CrossBatchMemory instead."
             )
 
 

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_dml import losses, methods
+from tests.conftest import graph_and_xla
 from tests.methods.test_contract import batch
 
 LABELS = np.random.default_rng(0).random((12, 5)) < 0.35
@@ -71,6 +72,79 @@ def test_boolean_labels_in_plain_compile() -> None:
     x = np.random.default_rng(0).normal(size=(12, 4)).astype("float32")
     relation = np.array(by_sets(LABELS, LABELS, "any"))
     assert float(loss(LABELS, x)) == float(loss(relation, x))
+
+
+@graph_and_xla
+@pytest.mark.parametrize(
+    ("inner", "rule"),
+    [
+        ("contrastive", "any"),
+        ("contrastive", "all"),
+        pytest.param("multi_sup_con", "any", marks=pytest.mark.slow),
+    ],
+)
+def test_a_memory_of_label_sets(inner, rule, jit) -> None:
+    """As the loss itself, of all that was seen and of what it shares."""
+    x = np.random.default_rng(0).normal(size=(12, 4)).astype("float32")
+    loss = losses.CrossBatchMemory(inner, 20, num_labels=5, relation_rule=rule)
+    loss.build(keras.layers.Layer(), 4)
+    loss.remember(LABELS[:6], x[:6])
+    terms = tf.function(loss.term_values, jit_compile=jit, autograph=False)(
+        tf.constant(LABELS[6:]), tf.constant(x[6:])
+    )
+    alone, sets = losses.get(inner), LABELS
+    if rule == "all":  # Equal sets are equal ids; without labels each alone.
+        ids = [
+            frozenset(np.flatnonzero(row)) or i for i, row in enumerate(sets)
+        ]
+        sets = np.array([ids.index(i) for i in ids])
+    others = ~np.eye(12, dtype=bool)[6:]
+    np.testing.assert_allclose(
+        terms["memory"],
+        alone.per_example(sets[6:], x[6:], sets, x, mask=others),
+        rtol=1e-5,
+    )
+    np.testing.assert_allclose(
+        terms["batch"], alone.per_example(sets[6:], x[6:]), rtol=1e-5
+    )
+
+
+@pytest.mark.slow
+def test_a_memory_of_label_sets_trains_and_is_saved(
+    tiny_backbone, tmp_path
+) -> None:
+    loss = losses.CrossBatchMemory("contrastive", 20, num_labels=5)
+    model = methods.baseline(tiny_backbone, embedding_dim=4, loss=loss)
+    model.compile("sgd")
+    x, _ = batch()
+    data = tf.data.Dataset.from_tensor_slices((x, LABELS)).batch(6)
+    assert np.isfinite(model.fit(data, verbose=0).history["memory"][0])
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    queue = again.objective.loss.queue
+    assert int(queue.count) == 12
+    np.testing.assert_array_equal(queue.labels[:12], LABELS)
+    memory, relation = queue(LABELS)
+    assert memory.shape == (20, 4)
+    expected = by_sets(LABELS, LABELS, "any")
+    np.testing.assert_array_equal(relation[:, :12], expected)
+    np.testing.assert_array_equal(relation[:, 12:], -1)
+
+
+def test_what_a_memory_of_label_sets_refuses(tiny_backbone) -> None:
+    x, targets = batch()
+    loss = losses.CrossBatchMemory("contrastive", 20, num_labels=5)
+    model = methods.baseline(
+        tiny_backbone, embedding_dim=4, loss=loss, relation_rule="all"
+    )
+    outputs = model.outputs_of(x)
+    for given in (LABELS, targets["label"]):
+        with pytest.raises(ValueError, match="num_labels=5.*CrossBatchMemory"):
+            model.objective(outputs, {"label": given})
+    with pytest.raises(ValueError, match=r"`relation_rule`.*'some'"):
+        losses.CrossBatchMemory("contrastive", 20, relation_rule="some")
+    with pytest.raises(ValueError, match="`num_labels` of CrossBatchMemory"):
+        losses.CrossBatchMemory("contrastive", 20, num_labels=0)
 
 
 def test_losses_that_need_classes_say_so(tiny_backbone) -> None:
