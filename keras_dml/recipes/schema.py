@@ -3,6 +3,7 @@
 Keys that are arguments of a function have its types, ranges and defaults.
 """
 
+import inspect
 from collections.abc import Callable
 from functools import cache, reduce
 from operator import or_
@@ -25,9 +26,12 @@ from keras_dml.evaluation.metrics import expanded
 from keras_dml.evaluation.reranking.base import rerankings
 from keras_dml.losses._relations import Rule
 from keras_dml.methods.declaration import METHODS, Arguments, Uses, find
+from keras_dml.model import MetricModel
 from keras_dml.optimizers import COUPLED
 from keras_dml.recipes.signatures import Fields, fields_of, keys_of
 from keras_dml.utils.types import Count, Fraction, NonNegative, Positive
+
+_MOMENTUM = "ema_momentum"
 
 
 class Section(BaseModel):
@@ -299,7 +303,15 @@ class Recipe(Section):
     ) -> Augmentation:
         method = info.data.get("method")
         if method is not None and augmentation.num_views != 2:
-            why = find(method.name)[1].two_views(method.model_dump())
+            factory, traits = find(method.name)
+            why = traits.two_views(method.model_dump())
+            has_own = _MOMENTUM in inspect.signature(factory).parameters
+            if not has_own and getattr(method, _MOMENTUM, None) is not None:
+                why = (
+                    f"`method.{_MOMENTUM}` is for a network that embeds a "
+                    "second view of each image: set "
+                    "`augmentation: {num_views: 2}`, or leave it out"
+                )
             if why is not None:
                 raise ValueError(why)
         return augmentation
@@ -399,6 +411,8 @@ def _method_section(name: str, factory: Callable[..., Any]) -> type[Named]:
     fields: Fields = {"name": (Literal[name], ...)}
     for option, default in traits.options.items():
         fields[option] = (type(default), default)
+    # Any method can have a momentum network, which a memory compares with.
+    fields |= fields_of(MetricModel, _MOMENTUM.__eq__)
     # What is a key of all recipes is none of the method's.
     fields |= fields_of(factory, lambda x: x not in Recipe.model_fields)
     for x in traits.uses:

@@ -34,8 +34,10 @@ def test_every_argument_is_a_key_with_the_same_default(name) -> None:
     section = recipe_of({"name": name}, num_views=2).method.model_dump()
     common = {"backbone", "loss_weights", "kwargs"}
     assert section.pop("name") == name
-    assert set(section) == set(parameters) - common | traits.extra_keys
-    for key in set(section) - traits.extra_keys:
+    momentum = {"ema_momentum"}  # Of `MetricModel`, by `kwargs`.
+    keys = set(parameters) - common
+    assert set(section) == keys | traits.extra_keys | momentum
+    for key in keys:
         assert section[key] == parameters[key].default
 
 
@@ -145,3 +147,15 @@ def test_clusters_without_splitting_the_embedding(given, clusters) -> None:
     assert sampler.num_learners == clusters
     model = building.model(recipe, sampler)
     assert isinstance(model.head, methods.EmbeddingHead)
+
+
+def test_a_momentum_network_of_any_method() -> None:
+    method = {
+        "name": "baseline",
+        "loss": {"name": "cross_batch_memory", "loss": "triplet", "size": 9},
+        "ema_momentum": 0.5,
+    }
+    with pytest.raises(RecipeError, match="ema_momentum`.*num_views: 2"):
+        recipe_of(method)
+    model = building.model(recipe_of(method, num_views=2))
+    assert model.momentum_encoder.ema_momentum == 0.5

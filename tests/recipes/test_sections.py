@@ -8,6 +8,7 @@ import pytest
 
 from keras_dml import backbones, callbacks, data
 from keras_dml.methods.declaration import METHODS, find
+from keras_dml.model import MetricModel
 from keras_dml.recipes import RecipeError, load
 from keras_dml.recipes.schema import (
     Recipe,
@@ -50,7 +51,7 @@ def signatures_of(place: str) -> list[Callable[..., Any]]:
         return [data.DATASETS[name].value]
     if key == "method":
         factory, traits = find(name)
-        return [factory, *map(looked_up, traits.uses)]
+        return [factory, MetricModel, *map(looked_up, traits.uses)]
     return [SIGNATURES[key]]
 
 
