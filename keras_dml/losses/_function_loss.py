@@ -28,6 +28,9 @@ class FunctionLoss(MetricLoss):
             `call` gives these, and whose `reduction` holds.
         normalize: Whether to L2-normalize the embeddings first. Those of
             a `MetricModel` are unit anyway.
+        needs_positives: Whether a batch teaches the function nothing in
+            which no two examples have the same class. If so, `fit` warns of
+            such batches.
         name: Name of the instance; by default that of the function.
 
     Raises:
@@ -41,12 +44,11 @@ class FunctionLoss(MetricLoss):
 
     takes_references = False
 
-    needs_positives = False  # Nobody knows.
-
     def __init__(
         self,
         function: Callable[..., Any] | keras.losses.Loss,
         normalize: bool = False,
+        needs_positives: bool = True,
         name: str | None = None,
     ) -> None:
         name = name or getattr(function, "__name__", None)
@@ -60,6 +62,7 @@ class FunctionLoss(MetricLoss):
                 f"embeddings, or a Keras loss. Received: {function!r}."
             )
         self.function = function
+        self.needs_positives = needs_positives
         self._is_sum = False
         if isinstance(function, keras.losses.Loss):
             if function.reduction not in _REDUCTIONS:

@@ -101,6 +101,7 @@ class InstanceLoss(MetricLoss):
     """
 
     weights_pairs = True
+    needs_positives = False  # It only spreads.
 
     def __init__(
         self, gamma: float = 64.0, reduction: str = "mean", **kwargs: Any

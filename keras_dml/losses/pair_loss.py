@@ -55,6 +55,10 @@ class PairLoss(MetricLoss):
         if self.miner.is_random:
             self.seed_generator = keras.random.SeedGenerator(seed)
 
+    @property
+    def needs_positives(self) -> bool:  # type: ignore[override]
+        return self.miner.needs_positives
+
     def build(self, owner: keras.layers.Layer, embedding_dim: int) -> None:
         super().build(owner, embedding_dim)
         if self.seed_generator is not None:

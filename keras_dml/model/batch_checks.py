@@ -117,7 +117,9 @@ class BatchChecks:
                 f"{len(labels)} labels."
             )
         if labels.ndim == 2:
-            if labels.dtype != bool and is_one_hot(labels):
+            if labels.dtype == bool:
+                self._check_sets(labels)
+            elif is_one_hot(labels):
                 raise ValueError(
                     f"`y` of MetricModel.{self.use} must be class ids, or a "
                     "relation matrix, which is symmetric. Received: one-hot "
@@ -171,6 +173,17 @@ class BatchChecks:
                 "A batch of %d examples has a single class, so that it has "
                 "no negative pair. Shuffle the data, or use batches of "
                 "keras_dml.data.ClassBalanced.",
+                len(labels),
+            )
+
+    def _check_sets(self, labels: npt.NDArray[np.bool_]) -> None:
+        if not self.needs_positives or len(labels) < 2:
+            return
+        if not np.triu(labels @ labels.T, 1).any():
+            self._say(
+                "A batch of %d examples has no two that share a label, so "
+                "that it has no positive pair and teaches next to nothing. "
+                "Use batches of keras_dml.data.MultiLabelBalanced.",
                 len(labels),
             )
 

@@ -190,6 +190,46 @@ def test_proxies_need_no_positives(caplog) -> None:
     assert not messages(caplog)
 
 
+def pull(labels, embeddings):
+    return keras.ops.mean(embeddings)
+
+
+@pytest.mark.parametrize(
+    ("loss", "needed"),
+    [
+        (pull, True),
+        (losses.FunctionLoss(pull, needs_positives=False), False),
+        ("instance", False),
+        (losses.MatryoshkaLoss("instance", (2, 4)), False),
+        (losses.CrossBatchMemory("triplet", 9), False),
+        (losses.CrossBatchMemory("triplet", 9, warm_up=3), True),
+        (losses.CrossBatchMemory("instance", 9, warm_up=3), False),
+    ],
+)
+def test_which_losses_need_positives(loss, needed) -> None:
+    assert losses.get(loss).needs_positives is needed
+
+
+@pytest.mark.parametrize(
+    ("tasks", "needed"),
+    [(("dance", "intra"), True), (("dance", "shared"), False)],
+)
+def test_which_tasks_of_diva_need_positives(tasks, needed) -> None:
+    objective = methods.DivaObjective(methods.diva_tasks(tasks))
+    assert objective.needs_positives is needed
+
+
+@pytest.mark.parametrize("shared", [0, 1])
+def test_label_sets_without_positives_are_told(shared, caplog) -> None:
+    labels = np.eye(4, 6, dtype=bool)
+    labels[2, 0] = shared
+    model = small()
+    model.train_on_batch(vectors()[:4], labels)
+    assert [("share a label" in x) for x in messages(caplog)] == (
+        [] if shared else [True]
+    )
+
+
 def test_random_batches_of_many_classes_are_told(caplog) -> None:
     labels = np.repeat(np.arange(24), 2)
     small().fit(vectors(), labels, batch_size=4, balanced=False, verbose=0)

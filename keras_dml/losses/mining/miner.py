@@ -53,11 +53,14 @@ class Miner(Serializable):
 
     Attributes:
         is_random: Whether the strategy draws random numbers.
+        needs_positives: Whether it finds nothing in a batch in which no two
+            examples have the same class.
         one_positive: Whether `positives` marks at most one an anchor, so
             that there is nothing to loop over.
     """
 
     is_random = False
+    needs_positives = True
 
     @property
     def one_positive(self) -> bool:

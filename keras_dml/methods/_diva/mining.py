@@ -69,6 +69,8 @@ class SharedClasses(TripletDraw):
         Metric Learning", ECCV 2020, Eq. 3.
     """
 
+    needs_positives = False  # Its positives are of other classes.
+
     positive: str = "distance"
     cutoff: float = 0.5
     max_distance: float = 1.4

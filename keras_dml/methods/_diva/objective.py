@@ -152,6 +152,11 @@ class DivaObjective(Objective):
     def label_limit(self) -> int | None:
         return least(task.label_limit for task in self.tasks)
 
+    @property
+    def needs_positives(self) -> bool:
+        # Each trains a part of its own.
+        return any(task.needs_positives for task in self.tasks)
+
     def build(self, outputs_shape: Shapes) -> None:
         shape = (None, outputs_shape["parts"][-1])
         for layer in (*self.tasks, *self.decorrelations):

@@ -47,9 +47,12 @@ class Task(SerializableLayer):
     Attributes:
         needs_keys: Whether the task compares with a second view.
         label_limit: What class ids must be below; None for any.
+        needs_positives: Whether a batch without positive pairs teaches it
+            nothing.
     """
 
     needs_keys = False
+    needs_positives = False
     label_limit: int | None = None
 
     def __init__(self, **kwargs: Any) -> None:
@@ -98,6 +101,10 @@ class LossTask(Task):
     @property
     def label_limit(self) -> int | None:  # type: ignore[override]
         return self.loss.num_classes
+
+    @property
+    def needs_positives(self) -> bool:  # type: ignore[override]
+        return self.loss.needs_positives
 
     def build(self, embeddings_shape: Shape) -> None:
         self.loss.build(self, embeddings_shape[-1])
