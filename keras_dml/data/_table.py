@@ -212,7 +212,8 @@ def read_columns(
         raise ValueError(
             f"The table {file} must have the columns {', '.join(required)}. "
             f"Received: {', '.join(found) or 'none'}; "
-            f"{', '.join(missing)} missing. Rename the columns."
+            f"{', '.join(missing)} missing. Rename the columns, or give table "
+            "the one with the classes as `label`."
         )
     wanted = [x for x in (*required, *optional) if x in found]
     columns = {x: [_as_text(cell) for cell in found[x]] for x in wanted}

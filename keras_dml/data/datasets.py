@@ -98,12 +98,15 @@ class DatasetReader:
         if y is None:
             return
         rank, last = y.shape.rank, y.shape[-1]
+        if y.dtype == tf.bool and rank == 2:  # Several labels an example.
+            return
         is_vector = rank == 1 or (rank == 2 and last in (None, 1))
         if not is_vector:
             raise ValueError(
                 f"y in `{self._name}` of {self._owner} must be one label for "
                 f"each example. Received: {y}. One-hot labels become integers "
-                "by tf.argmax(y, -1)."
+                "by tf.argmax(y, -1), and several labels an example booleans "
+                "by tf.cast(y, tf.bool)."
             )
         if not (y.dtype.is_integer or y.dtype == tf.string):
             raise ValueError(
@@ -121,7 +124,10 @@ class DatasetReader:
             yield x
 
     def pairs(self) -> Iterator[tuple[Inputs, Any]]:
-        """Batches of x and of labels, (B,) or (B, 1); None without labels."""
+        """Batches of x and of labels: (B,), (B, 1), or booleans (B, C).
+
+        None without labels.
+        """
         done = 0
         for element in self._elements():
             x, y = self._split(element)
@@ -159,10 +165,11 @@ class DatasetReader:
 def is_batched(x: Any, y: Any, model: Any = None) -> bool:
     """Whether elements with these specs are batches, not examples.
 
-    A label is a number: where y is one, elements are examples. Elements
+    A label is a number: where y is one, elements are examples; and so they
+    are where it is a vector of booleans, one for each label. Elements
     whose x has the shape that the model takes of one example are too.
     """
-    if y is not None and not y.shape.rank:
+    if y is not None and y.shape.rank == (1 if y.dtype == tf.bool else 0):
         return False
     shape = getattr(model, "input_shape", None)
     if not isinstance(shape, tuple) or not isinstance(x, tf.TensorSpec):

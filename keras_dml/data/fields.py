@@ -86,7 +86,8 @@ def _as_vector(labels: npt.ArrayLike, owner: str) -> npt.ArrayLike:
     except ValueError as error:
         raise ValueError(
             f"`labels` of {owner} must be one label for each example. "
-            f"Received: a sequence whose items differ in length: {error}."
+            f"Received: a sequence whose items differ in length: {error}. "
+            "Several labels an example are sets: [set(x) for x in labels]."
         ) from error
 
 

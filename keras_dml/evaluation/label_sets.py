@@ -202,10 +202,11 @@ def as_class_ids(
 
 
 def _are_strings(labels: npt.NDArray[Any]) -> bool:
-    is_text = labels.dtype.kind in "SU" or (
-        labels.dtype == object and all(isinstance(x, str) for x in labels)
-    )
-    return is_text and labels.ndim == 1 and len(labels) > 0
+    if labels.ndim != 1 or not len(labels):
+        return False
+    if labels.dtype == object:
+        return all(isinstance(x, str) for x in labels)
+    return labels.dtype.kind in "SU"
 
 
 def _matrices(given: Sequence[tuple[Any, int, str]], owner: str) -> list[Any]:

@@ -89,8 +89,7 @@ class Outcome:
         return (
             f"Best epoch: {self.best_epoch} of {self.recipe.epochs}, by "
             f"{monitor} = {self.monitored:.4f} on "
-            f"{self.images['validation']} images of classes held out of "
-            "training."
+            f"{self.images['validation']} images held out of training."
         )
 
     def protocol_phrase(self) -> str:
@@ -111,7 +110,7 @@ class Outcome:
             f"# {self.recipe.name}",
             "Interrupted before its last epoch." if self.interrupted else "",
             f"{self.images['train']} training images. Metrics on "
-            f"{self.images['test']} images of test classes, "
+            f"{self.images['test']} test images, "
             f"{self.protocol_phrase()}:",
             markdown(self.metrics_table()),
             "\n".join(f"- {line}" for line in definitions(self.after)),

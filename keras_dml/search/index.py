@@ -469,8 +469,8 @@ class Index:
     ) -> Threshold:
         """Calibrates the score from which two images are of one class.
 
-        It is a cosine: indexes by another metric cannot be calibrated, and
-        their searches are given a `threshold`.
+        It is a score by the metric of the index: of "euclidean", the negative
+        of a distance.
 
         Args:
             images: Of classes that the model was not trained on: an
@@ -483,12 +483,6 @@ class Index:
         Returns:
             The threshold, which is also kept and saved.
         """
-        if self.metric != COSINE:
-            raise ValueError(
-                f"`metric` of an Index must be {COSINE!r} to calibrate it. "
-                f"Received: metric={self.metric!r}. Give its searches a "
-                f"`threshold`, or build it with metric={COSINE!r}."
-            )
         owner = "Index.calibrate"
         if labels is None:
             labels = getattr(images, "labels", None)
@@ -499,7 +493,9 @@ class Index:
                 "labels=None."
             )
         x = self._embeddings(images, "images", owner, batch_size).array
-        self.threshold = calibrate(x, labels, criterion, **options)
+        self.threshold = calibrate(
+            x, labels, criterion, distance=self.metric, **options
+        )
         return self.threshold
 
     def save(

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from keras_dml.data.label_sets import are_label_sets, as_table
 from keras_dml.data.pictures import short_name
 from keras_dml.evaluation.embedding_space import spectral_decay
 from keras_dml.evaluation.pairs import negative_pairs, positive_pairs
@@ -69,7 +70,7 @@ def cosine_histograms(
         Kim et al., "Attention-based Ensemble for Deep Metric Learning",
         ECCV 2018, Figure 5.
     """
-    labels = np.asarray(labels)
+    labels = _as_labels(labels, len(parts), "cosine_histograms")
     if parts.ndim == 2:
         parts = parts[:, None]
     count, learners, dim = parts.shape
@@ -136,7 +137,8 @@ def cluster_distances(
         Metric Learning", CVPR 2019, Figure 8.
     """
     clusters = np.asarray(clusters)
-    first, second = negative_pairs(np.asarray(labels), num_pairs, seed)
+    labels = _as_labels(labels, len(embeddings), "cluster_distances")
+    first, second = negative_pairs(labels, num_pairs, seed)
     distances = np.empty(len(first))
     for some in blocks(len(first), 20_000):
         x = embeddings[first[some]].astype(np.float64)
@@ -279,7 +281,7 @@ def embedding_map(
     """
     check_choice("embedding_map", "projection", projection, AXES)
     check_count("embedding_map", "most", most, least=3)
-    labels = np.asarray(labels)
+    labels = _as_labels(labels, len(embeddings), "embedding_map")
     if labels.ndim != 1:
         raise ValueError(
             "`labels` of embedding_map must be one class for each image. "
@@ -307,13 +309,33 @@ def embedding_map(
     rest = ~np.isin(shown, marked)
     axes.scatter(x[rest], y[rest], s=6, color="#8f8f8f", alpha=0.45, lw=0)
     for number, label in enumerate(marked.tolist()):
-        name = short_name((names or {}).get(label, f"class {label}"))
+        called = label if isinstance(label, str) else f"class {label}"
+        name = short_name((names or {}).get(label, called))
         _mark(axes, points[shown == label], number, name)
     axes.set(xticks=[], yticks=[])
     axes.set_aspect("equal", "datalim")
     if len(marked):
         add_legend(figure, 2, handletextpad=0.2)
     return figure
+
+
+def _as_labels(labels: Any, count: int, owner: str) -> Labels:
+    """Class of every image, (N,), or booleans where each has several."""
+    if are_label_sets(labels):
+        table: Labels = as_table(labels, {}, owner)[0]
+    else:
+        table = np.asarray(labels)
+        if table.dtype == object and all(
+            isinstance(x, str) for x in table.flat
+        ):
+            table = table.astype(str)
+    if table.ndim == 0 or len(table) != count or table.dtype == object:
+        raise ValueError(
+            f"`labels` of {owner} must be a class for each image, (N,), or "
+            "booleans, (N, C), where each has several. Received: labels of "
+            f"shape {table.shape} and dtype {table.dtype}, {count} images."
+        )
+    return table
 
 
 def _mark(axes: "Axes", points: FloatArray, number: int, name: str) -> None:

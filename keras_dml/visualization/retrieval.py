@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from keras_dml.data.examples import any_labels_of
 from keras_dml.data.fields import Pixels
 from keras_dml.data.pictures import class_column, class_name, each_seen
 from keras_dml.evaluation.ranks import exact
@@ -156,6 +157,7 @@ def retrieval_grid(
     queries = np.asarray(queries, np.int64)
     check_not_empty("retrieval_grid", "queries", queries)
     check_count("retrieval_grid", "num_neighbors", num_neighbors)
+    any_labels_of(images, "images.labels", "retrieval_grid")
     found, cosines = nearest(
         embeddings,
         queries,

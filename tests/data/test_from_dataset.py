@@ -44,6 +44,16 @@ def whole(x: Any = None) -> tf.data.Dataset:
 
 
 @pytest.mark.parametrize("batch", [None, 7])
+def test_booleans_are_several_labels(keep: Any, batch: Any) -> None:
+    table = RNG.random((50, 4)) < 0.4
+    dataset = tf.data.Dataset.from_tensor_slices((X, table))
+    examples = keep(dataset.batch(batch) if batch else dataset, names="abcd")
+    assert examples.has_label_sets
+    np.testing.assert_array_equal(examples.labels, table)
+    assert dict(examples.names) == dict(enumerate("abcd"))
+
+
+@pytest.mark.parametrize("batch", [None, 7])
 def test_examples_are_those_of_the_dataset(keep: Any, batch: Any) -> None:
     dataset = whole() if batch is None else whole().batch(batch)
     examples = keep(dataset, names="abcde")

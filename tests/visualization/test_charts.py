@@ -58,6 +58,30 @@ def test_cosines_of_positive_negative_and_self_pairs() -> None:
         )
 
 
+@pytest.mark.parametrize("kind", [list, np.array])
+def test_pairs_that_share_a_label_are_positive(kind) -> None:
+    x = parts_and_labels()[0][:, 0]
+    table = np.random.default_rng(1).random((12, 3)) < 0.3
+    sets = [set(np.flatnonzero(row).tolist()) for row in table]
+    labels = sets if kind is list else table
+    found = visualization.cosine_histograms(x, labels, num_bins=7).data
+    same = (table[:, None] & table).any(-1)
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+    edges = np.linspace(-1, 1, 8)
+    for name, is_same in (("positive", True), ("negative", False)):
+        i, j = np.nonzero(np.triu(same == is_same, k=1))
+        values = (unit[i] * unit[j]).sum(1)
+        np.testing.assert_allclose(found[name], densities(values, edges))
+
+
+@pytest.mark.parametrize("labels", [None, [1, 2], [{1}, 2, 3]])
+def test_labels_of_charts_are_one_for_each_image(labels) -> None:
+    with pytest.raises(ValueError, match="a class for each image"):
+        visualization.cosine_histograms(np.eye(3), labels)
+    with pytest.raises(ValueError, match="of embedding_map must be"):
+        visualization.embedding_map(np.eye(3), labels)
+
+
 def test_an_embedding_without_parts_has_no_self_pairs() -> None:
     parts, labels = parts_and_labels()
     figure = visualization.cosine_histograms(parts[:, 0], labels)

@@ -45,6 +45,20 @@ def test_gallery_and_groups_leave_images_out() -> None:
         assert found[i].tolist() == naive(x, query, 9, allowed)[0]
 
 
+def test_groups_of_several_labels_leave_images_out() -> None:
+    rng = np.random.default_rng(1)
+    x, groups = rng.normal(size=(40, 4)), rng.integers(2, size=40)
+    table = rng.random((40, 5)) < 0.3
+    found, _ = nearest(x, np.array([2]), 9, labels=table, groups=groups)
+    allowed = [
+        row
+        for row in range(40)
+        if row != 2
+        and not ((table[row] & table[2]).any() and groups[row] == groups[2])
+    ]
+    assert found[0].tolist() == naive(x, 2, 9, allowed)[0]
+
+
 def test_duplicates_rank_in_the_order_of_rows() -> None:
     x = np.tile(np.array([[0.1, 0.7, 0.3]], np.float32), (6, 1))
     found, cosines = nearest(x, np.array([2]), 9)

@@ -84,7 +84,7 @@ def evaluate(
             f"Received: {by!r}. There are: {', '.join(known)}."
         )
     click.echo(f"first: {run}\nsecond: {other}")
-    _show_differences(changes, f"{first.images!r} of {split} classes", units)
+    _show_differences(changes, f"{split}: {first.images!r}", units)
     for title, better in (("better", True), ("worse", False)):
         table = changes.table(by, better, top)
         if len(table) > 1:
@@ -115,8 +115,7 @@ def _show(
             row.append(ends(found.get(row[0])))
     print_table(
         table,
-        f"{measured.recipe.name}: {len(measured.images)} images of {split} "
-        "classes",
+        f"{measured.recipe.name}: {len(measured.images)} {split} images",
     )
     click.echo("\n".join(definitions(measured.results)))
 

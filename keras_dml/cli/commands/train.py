@@ -43,7 +43,7 @@ def train(
     outcome = runs.train(checked, folder, verbose, overwrite, tensorboard)
     print_table(
         outcome.metrics_table(),
-        f"{checked.name}: {outcome.images['test']} images of test classes",
+        f"{checked.name}: {outcome.images['test']} test images",
     )
     click.echo("\n".join(definitions(outcome.after)))
     if outcome.divisions:

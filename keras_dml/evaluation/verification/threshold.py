@@ -214,6 +214,12 @@ def calibrate(
         x = UnitEmbeddings(embeddings, None, "embeddings", "calibrate").array
     else:
         x = as_embeddings(embeddings, "embeddings", "calibrate")
+    if np.ndim(labels) == 2:
+        raise ValueError(
+            "`labels` of calibrate must be one class for each image, as "
+            "classes are what the bootstrap draws. Received: labels of shape "
+            f"{np.shape(labels)}. Calibrate by one label: labels[:, column]."
+        )
     labels = as_class_ids([labels], [len(x)], ["labels"], "calibrate")[0]
     classes = np.unique(labels, return_inverse=True)[1]
     factors = Factors.of(x, x, distance)

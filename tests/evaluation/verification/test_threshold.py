@@ -175,6 +175,8 @@ def test_a_threshold_through_json() -> None:
         ({"labels": np.arange(60)}, "0 pairs of one class"),
         ({"labels": np.zeros(60, int)}, "0 of two"),
         ({"labels": [1, 2]}, "one id for each embedding"),
+        ({"labels": None}, "`labels` of calibrate must be integers"),
+        ({"labels": np.zeros((60, 3), bool)}, "one class for each image"),
         ({"confidence": 1.0}, "confidence=1.0"),
         ({"num_resamples": -1}, "num_resamples=-1"),
     ],
