@@ -11,6 +11,7 @@ from keras_dml.backbones.networks import BACKBONES, with_weights
 from keras_dml.backbones.splitting import lower_part
 from keras_dml.backbones.tokens import image_shape, single_output
 from keras_dml.layers import FrozenBatchNormalization
+from keras_dml.model.positions import freeze_positions
 from keras_dml.utils.arguments import check_count, did_you_mean
 from keras_dml.utils.model_copy import copy_model
 
@@ -110,7 +111,7 @@ def get(
             layer.trainable = False
     if freeze:
         model.trainable = False
-    presets.freeze_positions(model)
+    freeze_positions(model)
     return model
 
 
@@ -191,9 +192,9 @@ def _functional(
         raise ValueError(
             "`input_shape` must be given for a model that has not been "
             "built: it does not say what it takes. Received: input_shape="
-            f"None, and the model {model.name!r}. Use the shape of one "
-            'example, (height, width, channels), (10,) or {"a": (10,)}; or '
-            "keras.Model(inputs, model(inputs))."
+            f"None, and the model {model.name!r}. Use backbones.get(model, "
+            "input_shape=…) with the shape of one example, (height, width, "
+            'channels), (10,) or {"a": (10,)}; or call the model once.'
         )
     if isinstance(shape, dict):
         inputs: Any = {k: keras.Input(x, name=k) for k, x in shape.items()}

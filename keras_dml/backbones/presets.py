@@ -113,16 +113,6 @@ def _of_this_size(model: Any, config: dict[str, Any]) -> keras.Model:
     return again
 
 
-def freeze_positions(model: keras.Model) -> None:
-    """Keeps the positions of a DINO from training.
-
-    KerasHub saves trained ones only if their sum has become smaller.
-    """
-    for v in model.weights:
-        if v.name == "interpolated_position_embeddings":
-            v.trainable = False
-
-
 def _check_size(
     name: str, own: Any, given: Any, cause: Exception | None = None
 ) -> None:

@@ -60,6 +60,9 @@ class ServedArrays:
 def write_arrays(served: ServedArrays, folder: Path, name: str) -> None:
     """Writes a SavedModel, with requests that warm a server up."""
     archive = keras.export.ExportArchive()
+    # Endpoints bring the variables that they use, but no tables, such as the
+    # vocabulary of a layer that takes texts. All of these are in front.
+    archive.track(getattr(served.model, "backbone", served.model))
 
     @tf.function(input_signature=[served.specs], autograph=False)
     def embed_named(named: dict[str, Tensor]) -> Tensor:

@@ -18,10 +18,13 @@ def plain_encoder(backbone: keras.Model, head: Head) -> keras.Model:
     what they are, and so do heads with gradients of their own.
 
     Args:
-        backbone: A functional model.
+        backbone: A functional or sequential model.
         head: A built head.
     """
     masks: dict[int, Any] = {}
+    if isinstance(backbone, keras.Sequential):
+        # Keras copies these layer by layer, without `call_function`.
+        backbone = keras.Model(backbone.inputs[0], backbone.outputs[0])
 
     def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
         if not _is_ours(layer) or layer.weights:
@@ -37,6 +40,14 @@ def plain_encoder(backbone: keras.Model, head: Head) -> keras.Model:
     )
     (features,) = copy.outputs
     mask = masks.get(id(features), _mask_of(features))
+    inputs = copy.input
+    names = {operation.name for operation in copy.operations}
+    if names & {layer.name for layer in head._flatten_layers()}:
+        # Names in a model differ: the backbone becomes a model within.
+        inputs = keras.tree.map_structure(_input_like, inputs)
+        both = {"features": features} | ({} if mask is None else {"mask": mask})
+        found = keras.Model(copy.input, both, name="backbone")(inputs)
+        features, mask = found["features"], found.get("mask")
     if features.dtype != head.compute_dtype:
         features = ops.cast(features, head.compute_dtype)
     try:
@@ -46,7 +57,7 @@ def plain_encoder(backbone: keras.Model, head: Head) -> keras.Model:
         # gradient of its own, or needs a size that is not known: the head
         # stays a layer of this package.
         outputs = head(features)
-    return keras.Model(copy.input, outputs["embedding"], name="encoder")
+    return keras.Model(inputs, outputs["embedding"], name="encoder")
 
 
 def _traced(head: Head, features: Any, mask: Any) -> Any:
@@ -63,6 +74,12 @@ def _traced(head: Head, features: Any, mask: Any) -> Any:
 
 def _is_ours(layer: Any) -> bool:
     return type(layer).__module__.partition(".")[0] == "keras_dml"
+
+
+def _input_like(given: keras.KerasTensor) -> keras.KerasTensor:
+    return keras.Input(
+        batch_shape=given.shape, dtype=given.dtype, name=given.name
+    )
 
 
 def _mask_of(tensor: Any) -> Any:

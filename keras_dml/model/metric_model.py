@@ -22,6 +22,7 @@ from keras_dml.model.head import Head
 from keras_dml.model.loss_weighting import LossWeighting
 from keras_dml.model.momentum import MomentumEncoder
 from keras_dml.model.objective import Objective
+from keras_dml.model.positions import freeze_positions
 from keras_dml.model.resuming import (
     FollowEpochs,
     check_planned,
@@ -111,6 +112,7 @@ class MetricModel(keras.Model):
     ) -> None:
         super().__init__(**kwargs)
         self.backbone = backbone
+        freeze_positions(backbone)
         self.head = head
         self.objective = objective
         if relation_rule is not None:  # It is saved with the objective.
@@ -168,6 +170,8 @@ class MetricModel(keras.Model):
     @property
     def input(self) -> Any:
         """The symbolic input, that of the backbone."""
+        if isinstance(self.backbone, keras.Sequential):
+            return self.backbone.inputs[0]
         return self.backbone.input
 
     @property
@@ -201,6 +205,18 @@ class MetricModel(keras.Model):
         encoder(self.input)  # Keras exports to ONNX only what was called.
         # Keras exports to OpenVINO only to a string.
         encoder.export(os.fspath(filepath), *args, **kwargs)
+
+    def quantize(self, mode: Any = None, *args: Any, **kwargs: Any) -> None:
+        """Quantizes the backbone; see `keras.Model.quantize`.
+
+        The head stays as it is: it is small next to the backbone, and its
+        layers are saved without what says that they were quantized.
+        """
+        self.backbone.quantize(mode, *args, **kwargs)
+        # Those that are there compute with the weights that were.
+        self.train_function = None
+        self.test_function = None
+        self.predict_function = None
 
     def call(self, inputs: Tensor, training: bool = False) -> Tensor:
         return self.outputs_of(inputs, training=training)["embedding"]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_dml import methods
 from keras_dml.data import ArraySet
 from keras_dml.evaluation import embed
 from keras_dml.export import export_model
@@ -42,8 +43,21 @@ def texts_and_prices() -> tuple[keras.Model, Any]:
     return model, {"text": ["a" * (i + 1) for i in range(9)], "price": X[:, :1]}
 
 
+def words() -> tuple[keras.Model, Any]:
+    texts = ["a b", "b c", "c"] * 3
+    vectorize = keras.layers.TextVectorization(output_sequence_length=3)
+    vectorize.adapt(texts)
+    layers = [
+        keras.Input((), dtype="string"),
+        vectorize,
+        keras.layers.Embedding(9, 4, mask_zero=True),
+        keras.layers.GlobalAveragePooling1D(),
+    ]
+    return methods.baseline(keras.Sequential(layers), embedding_dim=4), texts
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [vectors, tokens, texts_and_prices])
+@pytest.mark.parametrize("make", [vectors, tokens, texts_and_prices, words])
 def test_what_a_model_takes_is_served(make: Any, tmp_path: Path) -> None:
     model, x = make()
     examples = ArraySet(x, [f"class {i % 3}" for i in range(9)])

@@ -56,6 +56,31 @@ def same(a: list[np.ndarray], b: list[np.ndarray]) -> bool:
 # Symbols.
 
 
+def test_a_sequential_backbone_is_like_a_functional_one() -> None:
+    # The head has a layer of the same name.
+    dense = keras.layers.Dense(4, name="dense")
+    network = keras.Sequential([keras.Input((5,)), dense])
+    model = methods.baseline(network, embedding_dim=3)
+    expected = model.predict(vectors(), verbose=0)
+    symbolic = keras.Model(model.input, model.output)
+    for other in (symbolic, model.encoder):
+        found = other.predict(vectors(), verbose=0)
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
+def test_quantizing_counts_for_models_that_have_predicted(tmp_path) -> None:
+    network = keras.Sequential([keras.Input((5,)), keras.layers.Dense(4)])
+    model = methods.baseline(network, embedding_dim=3)
+    exact = model.predict(vectors(), verbose=0)
+    model.quantize("int8")
+    coarse = model.predict(vectors(), verbose=0)
+    assert 0 < np.abs(coarse - exact).max() < 0.1
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(again.predict(vectors(), verbose=0), coarse)
+
+
 def test_inputs_and_outputs_are_symbols(tiny_backbone) -> None:
     model = methods.baseline(tiny_backbone, embedding_dim=4)
     assert model.inputs == [model.input] and model.outputs == [model.output]
