@@ -118,6 +118,16 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         """Arguments that `evaluate` has by the same name."""
         return {name: getattr(self, name) for name in EVALUATED}
 
+    def on_train_begin(self, logs: Any = None) -> None:
+        output = getattr(self.model, "output", None)  # Where it is known.
+        dim = getattr(output, "shape", (None,))[-1]
+        if dim is not None and max(self.prefixes or (0,)) > dim:
+            raise ValueError(
+                "`prefixes` of RetrievalEvaluation must be at most the "
+                f"dimensions of the embeddings, {dim}. Received: prefixes="
+                f"{tuple(self.prefixes or ())}."
+            )
+
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         is_last = epoch + 1 == self.params["epochs"]
         if is_last or epoch % self.every == self.every - 1 or not self._last:

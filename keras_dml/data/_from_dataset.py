@@ -102,9 +102,16 @@ def _reader(dataset: Any, labeled: bool, batched: bool | None) -> DatasetReader:
     reader = DatasetReader(dataset, "dataset", _OWNER, _BATCH, batched)
     if reader.is_labeled != labeled:
         wanted = "(x, y)" if labeled else "x alone"
+        way_out = "Use dataset.map(lambda x, y: x), or leave it out."
+        if labeled:
+            way_out = (
+                "Use labeled=False if there are no labels, and for records "
+                "dataset.map(lambda r: (r['image'], r['label'])) or, with "
+                "tfds.load, as_supervised=True."
+            )
         raise ValueError(
-            f"`dataset` of {_OWNER} must have elements {wanted}, as "
-            f"labeled={labeled} says. Received: {dataset.element_spec}."
+            f"`dataset` of {_OWNER} must have elements {wanted}, as labeled="
+            f"{labeled} says. Received: {dataset.element_spec}. {way_out}"
         )
     return reader
 

@@ -10,7 +10,11 @@ from annotated_types import Ge
 from keras_dml.data.augment import Crop
 from keras_dml.data.augmentations import Augmentations, AugmentBy
 from keras_dml.data.caching import Cache
-from keras_dml.data.examples import Examples, any_labels_of
+from keras_dml.data.examples import (
+    Examples,
+    any_labels_of,
+    check_examples,
+)
 from keras_dml.data.image_batches import Views
 from keras_dml.data.planned import planned_by
 from keras_dml.data.resizing import ResizeMode
@@ -100,6 +104,7 @@ def pipeline(
             other labels, or an argument is not as described; with a cache,
             if a file cannot be decoded.
     """
+    check_examples(examples, "pipeline")
     labels_of_rows = _labels_by_rows(examples, sampler)
     views = Views(
         size=size,

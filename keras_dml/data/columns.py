@@ -150,6 +150,8 @@ def as_column(value: Any, name: str) -> Column:
 
 
 def _in_memory(value: Any, name: str) -> Array:
+    if hasattr(value, "to_tensor"):
+        raise _ragged(name, f"a {type(value).__name__}")
     is_list = isinstance(value, list | tuple)
     if is_list and value and all(isinstance(x, str) for x in value):
         # As an array of one width, texts would all take that of the longest.
@@ -185,7 +187,8 @@ def _ragged(name: str, received: str) -> ValueError:
     return ValueError(
         f"{name} of ArraySet must have rows of one length. Received: "
         f"{received}. Lists of token ids become one array by "
-        "keras.utils.pad_sequences(x, padding='post')."
+        "keras.utils.pad_sequences(x, padding='post'); several inputs of a "
+        "model are a dict of arrays."
     )
 
 

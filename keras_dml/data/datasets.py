@@ -10,6 +10,12 @@ from keras_dml.data.examples import About, Inputs
 from keras_dml.data.fields import Names
 from keras_dml.data.given import x_and_y
 
+_UNEQUAL = (
+    "Cannot batch tensors with different shapes",
+    "Cannot add tensor to the batch",
+)
+"""What TensorFlow says of elements that make no batch."""
+
 
 class DatasetReader:
     """Reads batches of a finite dataset, and keeps their labels.
@@ -151,6 +157,12 @@ class DatasetReader:
         try:
             yield from self.dataset
         except tf.errors.OpError as error:
+            if any(text in error.message for text in _UNEQUAL):
+                raise ValueError(
+                    f"`{self._name}` of {self._owner} must have elements of "
+                    f"one shape. Received: {self.dataset.element_spec}, "
+                    "whose rows differ. Resize or pad them by its map()."
+                ) from error
             raise ValueError(
                 f"`{self._name}` of {self._owner} must be readable to its "
                 f"end. Received: {type(error).__name__}: {error.message}"

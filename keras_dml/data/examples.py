@@ -268,6 +268,17 @@ def occurring(labels: Labels) -> Rows:
     return np.unique(labels)
 
 
+def check_examples(examples: Any, owner: str) -> None:
+    """Raises `ValueError` unless `examples` of `owner` are `Examples`."""
+    if not isinstance(examples, Examples):
+        raise ValueError(
+            f"`examples` of {owner} must be Examples. Received: "
+            f"{type(examples).__name__}. Use ImageSet(images, labels) for "
+            "images, ArraySet(x, labels) for arrays, from_dataset(dataset) "
+            "for a tf.data.Dataset."
+        )
+
+
 def labels_of(examples: Examples, name: str, owner: str) -> Rows:
     """The labels that an argument of `owner` must have, called `name`.
 

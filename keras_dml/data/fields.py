@@ -43,6 +43,12 @@ def _encoded(
     labels: npt.ArrayLike, names: Names | None, owner: str
 ) -> tuple[Rows, Mapping[int, str]]:
     array: npt.NDArray[Any] = np.asarray(_as_vector(labels, owner))
+    if not array.ndim:
+        raise ValueError(
+            f"`labels` of {owner} must be a vector, one label for each "
+            f"example. Received: {labels!r:.80}. A set of examples has them as "
+            "examples.labels; levels of a hierarchy are set one at a time."
+        )
     if array.size == 0:
         array = array.astype(np.int64)
     if array.ndim == 2 and array.shape[1] == 1:

@@ -71,7 +71,8 @@ class Views:
             raise ValueError(
                 f"`{asked[0]}` of pipeline is for images. Received: "
                 f"{asked[0]}={getattr(self, asked[0])!r} for {examples!r}. "
-                "Leave it out, or use ImageSet(pixels, labels)."
+                "Leave it out, or use ImageSet(pixels, labels), with "
+                "pixels=examples.inputs(...) if they are in a file or source."
             )
 
     def of(self, images: "ImageSet") -> Augment:

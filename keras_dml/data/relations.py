@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from keras_dml.data.examples import Examples
+from keras_dml.data.examples import Examples, check_examples
 from keras_dml.utils.types import Rows
 
 
@@ -153,12 +153,7 @@ class TripletSet(Relations):
 def _as_tuples(
     examples: Any, given: npt.ArrayLike, width: int, name: str, owner: str
 ) -> Rows:
-    if not isinstance(examples, Examples):
-        raise ValueError(
-            f"`examples` of {owner} must be Examples. Received: "
-            f"{type(examples).__name__}. Use ImageSet(images) for images, "
-            "ArraySet(x) for arrays."
-        )
+    check_examples(examples, owner)
     try:
         rows = np.asarray(given)
     except ValueError:

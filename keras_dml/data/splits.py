@@ -188,8 +188,10 @@ def split_classes(images: E, train_classes: int | float = 0.5) -> tuple[E, E]:
             fraction, rounded to a whole number (halves up), if a float.
 
     Raises:
-        ValueError: If either side would have no class.
+        ValueError: If either side would have no class, or examples have not
+            one label each.
     """
+    labels = labels_of(images, "images.labels", "split_classes")
     count = train_classes
     labels = labels_of(images, "images", "split_classes")
     if isinstance(count, float):

@@ -19,6 +19,9 @@ ProtocolName = Literal["all_vs_all", "official"]
 
 PROTOCOLS = get_args(ProtocolName)
 
+_LABELS = "labels", "gallery_labels"
+"""Arguments with the labels of examples, and of the gallery."""
+
 Inputs = list[Images]
 """The images; or the queries, and the gallery they are searched for in."""
 
@@ -93,8 +96,8 @@ def of_examples(
         return None
     own = [labels, gallery_labels]
     known = [
-        any_labels_of(x, "labels", owner) if mine is None else None
-        for x, mine in zip(sets, own, strict=False)
+        any_labels_of(x, name, owner) if mine is None else None
+        for name, x, mine in zip(_LABELS, sets, own, strict=False)
     ]
     targets = _targets(given, known, own)
     nothing = [np.empty((len(x), 0)) for x in sets]
@@ -117,13 +120,12 @@ def _targets(
     given: dict[str, Any], known: Sequence[Any], own: Sequence[Any]
 ) -> dict[str, Any]:
     """Labels by what messages call them: the argument's, or the examples'."""
-    arguments = "labels", "gallery_labels"
     return {
         f"labels of {name}" if mine is None else argument: (
             theirs if mine is None else mine
         )
         for name, theirs, argument, mine in zip(
-            given, known, arguments, own, strict=False
+            given, known, _LABELS, own, strict=False
         )
     }
 

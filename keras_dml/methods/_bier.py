@@ -166,7 +166,8 @@ class BoostedObjective(LossObjective):
         losses, of several each by its name, and the independence loss.
 
     Raises:
-        ValueError: If `slope` or `independence` is unknown.
+        ValueError: If `slope` or `independence` is unknown, or the loss takes
+            no weights of pairs.
     """
 
     terms = ("metric", "independence")
@@ -182,6 +183,13 @@ class BoostedObjective(LossObjective):
         **kwargs: Any,
     ) -> None:
         super().__init__(loss, **kwargs)
+        if not loss.weights_pairs:
+            raise ValueError(
+                "`loss` of bier must be made of pairs of examples, which its "
+                f"learners weight. Received: {type(loss).__name__} "
+                f"{loss.name!r}, which takes no weights of pairs. Use for "
+                'instance "binomial_deviance" or "contrastive".'
+            )
         self.slope = check_choice("bier", "slope", slope, get_args(Slope))
         kinds = get_args(Independence)
         check_choice("bier", "independence", independence, kinds)

@@ -18,6 +18,7 @@ from keras_dml.data import (
     pipeline,
 )
 from keras_dml.data.planned import Repeated, sampler_of
+from keras_dml.data.streams import BalancedStream
 from keras_dml.model.batch_checks import BatchChecks, as_ids, label_of
 from keras_dml.utils.arguments import check_fraction
 from keras_dml.utils.types import Rows
@@ -246,7 +247,14 @@ def prepared(
             f"Received: {x!r}. Use pipeline(examples, ClassBalanced("
             "examples.labels, batch_size=…)) of keras_dml.data."
         )
+    if isinstance(x, BalancedStream):
+        raise ValueError(
+            f"Data for MetricModel.{checks.use} must be arrays or batches. "
+            f"Received: {x!r}. Use its batches, stream.dataset."
+        )
     if y is None:
+        if x is not None and _are_arrays(x, x):
+            checks.check_kinds(x, None)  # Which says that there is no y.
         batches = checked_batches(x, checks, class_weight)
         return Prepared(batches, sample_weight=sample_weight, steps=steps)
     x, y = keras.tree.map_structure(_as_array, (x, _as_array(y)))
@@ -254,6 +262,7 @@ def prepared(
     if labels is None or not _are_arrays(x, y):
         return Prepared(x, y, sample_weight, batch_size, steps)  # Keras says.
     labels = as_ids(np.asarray(labels))
+    _check_lengths(checks.use, x, sample_weight)
     sample_weight = weights_of(labels, class_weight, sample_weight)
     is_vector = labels.ndim == 1 and (not isinstance(y, Mapping) or len(y) == 1)
     if balanced is None:
@@ -345,6 +354,20 @@ def split_rows(data: Any, share: float) -> tuple[Any, Any]:
         )
 
     return rows(slice(first)), rows(slice(first, None))
+
+
+def _check_lengths(use: str, x: Any, sample_weight: Any) -> None:
+    count = len(keras.tree.flatten(x)[0])
+    if not count:
+        raise ValueError(
+            f"`x` of MetricModel.{use} must not be empty. Received: 0 examples."
+        )
+    if sample_weight is not None and len(sample_weight) != count:
+        raise ValueError(
+            f"`sample_weight` of MetricModel.{use} must have one weight for "
+            f"each example. Received: {len(sample_weight)} weights, {count} "
+            "examples."
+        )
 
 
 def _are_arrays(x: Any, y: Any) -> bool:

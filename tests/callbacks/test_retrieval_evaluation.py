@@ -121,6 +121,7 @@ def test_metrics_are_functions_and_stand_for_several(tiny_backbone) -> None:
         (blobs(), {"protocol": "offical"}, "`protocol` of Retrieval"),
         (blobs(), {"protocol": "official", "gallery": blobs()}, "Leave out"),
         (blobs(), {"gallery": "photographs"}, "`gallery` of Retrieval"),
+        (blobs(), {"gallery": np.eye(4)}, "`gallery_labels` of Retrieval"),
         ("photographs", {}, "`images` of Retrieval"),
         (blobs(), {"distance": "l2"}, "`distance` of Retrieval"),
         (blobs(), {"metrics": ("recal@1",)}, "Did you mean 'recall@1'"),
@@ -135,3 +136,11 @@ def test_what_would_fail_after_the_first_epoch(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         RetrievalEvaluation(images, **options)
+
+
+def test_prefixes_are_compared_with_the_model_before_it_trains() -> None:
+    callback = RetrievalEvaluation(blobs(), prefixes=(2, 40))
+    inputs = keras.Input((5,))
+    callback.set_model(keras.Model(inputs, inputs))
+    with pytest.raises(ValueError, match="at most the dimensions.*, 5"):
+        callback.on_train_begin()

@@ -193,6 +193,21 @@ REFUSED = {
     "`labels` of ClassBalanced must.*labels=None": lambda: ClassBalanced(
         None, 2
     ),
+    "ClassBalanced must.*ArraySet.*examples.labels": lambda: ClassBalanced(
+        ArraySet(X, LABELS), 2
+    ),
+    "`examples` of pipeline must be.*ndarray.*ArraySet": lambda: pipeline(
+        X, ClassBalanced(LABELS, 2)
+    ),
+    "`x` of ArraySet must have rows of one.*RaggedTensor": lambda: ArraySet(
+        tf.ragged.constant([[1.0], [2.0, 3.0]])
+    ),
+    "Several labels an example are sets": lambda: ArraySet(
+        X[:2], [["a", "b"], ["c"]]
+    ),
+    "`images.labels` of split_classes must be one": lambda: DataSplits.by_class(
+        ArraySet(X, np.eye(5, dtype=bool)[LABELS]), "x"
+    ),
     "of one kind": lambda: concatenate(
         [ArraySet(X), ImageSet(np.zeros((1, 2, 2), "uint8"))]
     ),

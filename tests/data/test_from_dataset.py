@@ -141,7 +141,15 @@ REFUSED = {
     "must not be empty. Received: a dataset without": lambda: whole().take(0),
     "must be readable to its end.*the disk is gone": lambda: generated(broken),
     "must be readable to its end.*60 elements": early,
-    r"must have elements \(x, y\)": lambda: whole().map(lambda x, y: x["x"]),
+    r"must have elements \(x, y\).*labeled=False": lambda: whole().map(
+        lambda x, y: x["x"]
+    ),
+    r"must have elements \(x, y\).*as_supervised": lambda: whole().map(
+        lambda x, y: {"image": x["x"], "label": y}
+    ),
+    r"must have elements of one shape.*map\(\)": lambda: tf.data.Dataset.range(
+        3
+    ).map(lambda i: (tf.range(i), i)),
     "must have elements of one shape.*Ragged": lambda: (
         tf.data.Dataset.from_tensor_slices(
             (tf.ragged.constant([[1.0], [2.0, 3.0]]), [0, 1])

@@ -268,6 +268,19 @@ def test_unknown_choices_are_refused(name, value) -> None:
         model_of(**{name: value})
 
 
+@pytest.mark.parametrize(
+    "loss",
+    [
+        {"name": "proxy_nca", "num_classes": 4},
+        {"name": "cross_batch_memory", "loss": "contrastive", "size": 8},
+        ["contrastive", {"name": "proxy_nca", "num_classes": 4}],
+    ],
+)
+def test_losses_whose_pairs_cannot_be_weighted(loss) -> None:
+    with pytest.raises(ValueError, match="`loss` of bier must be made of p"):
+        model_of(loss=loss)
+
+
 LOAD = """
 import sys
 import keras, numpy

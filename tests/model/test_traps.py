@@ -155,6 +155,16 @@ def test_data_without_labels() -> None:
         small().fit(data, verbose=0)
 
 
+def test_arrays_that_do_not_fit_each_other() -> None:
+    x = vectors()
+    with pytest.raises(ValueError, match="must have labels. Received: none"):
+        small().fit(x)
+    with pytest.raises(ValueError, match="`x` of MetricModel.fit must not be"):
+        small().fit(x[:0], LABELS[:0])
+    with pytest.raises(ValueError, match="5 weights, 48 examples"):
+        small().fit(x, LABELS, sample_weight=np.ones(5))
+
+
 def test_strings_in_batches() -> None:
     data = dataset(vectors(), LABELS.astype(str))
     for given in (data, Batches(data)):
