@@ -71,7 +71,7 @@ def test_evaluate_other_splits_and_models(trained) -> None:
     folder, _ = trained
     output = run("evaluate", str(folder), "--split", "train", "--model",
                  "last")  # fmt: skip
-    assert "30 images of train classes" in output
+    assert "30 train images" in output
 
 
 def test_export_writes_the_next_version(trained, tmp_path) -> None:
