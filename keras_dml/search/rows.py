@@ -39,7 +39,9 @@ class RowTable:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def check(self, columns: Columns, count: int) -> dict[str, list[Any]]:
+    def check(
+        self, columns: Columns | None, count: int
+    ) -> dict[str, list[Any]]:
         """The columns of rows to be added, as lists of plain values."""
         named = as_columns(columns).items()
         return {name: _as_plain(name, x, count) for name, x in named}
@@ -209,7 +211,9 @@ class RowTable:
 
 
 def as_columns(columns: Any) -> Columns:
-    """`columns`; ValueError unless they go by name."""
+    """`columns`, none by default; ValueError unless they go by name."""
+    if columns is None:
+        return {}
     if not isinstance(columns, Mapping):
         raise ValueError(
             "`columns` of an Index must be values by the column's name. "

@@ -1,0 +1,210 @@
+"""Changes: rows of an index are added, replaced, updated and removed."""
+
+from typing import Any
+
+import numpy as np
+
+from keras_dml.data.imageset import as_image_set, image_columns
+from keras_dml.search.contents import Contents
+from keras_dml.search.filters import Where
+from keras_dml.search.keys import Key
+from keras_dml.search.rows import Columns, as_columns
+from keras_dml.utils.arrays import Embeddings
+from keras_dml.utils.types import Rows
+
+
+class Changes(Contents):
+    """What changes an index: what is refused changes nothing."""
+
+    def add(
+        self,
+        items: Any,
+        columns: Columns | None = None,
+        batch_size: int = 256,
+        *,
+        keys: Any = None,
+    ) -> Rows:
+        """Adds rows.
+
+        Args:
+            items: Images, as for `build`, or embeddings, (N, D) or (D,).
+            columns: Values of the rows by column. Columns that the other
+                rows lack are None there, and the other way round.
+            batch_size: Images embedded at a time.
+            keys: Their own keys, if the other rows have such.
+
+        Returns:
+            The ids of the rows, (N,).
+
+        Raises:
+            ValueError: As for `Index`, or if there is a row with one of the
+                keys; then nothing was added.
+        """
+        x, values = self._given(items, columns, "Index.add", batch_size)
+        own = self._rows.check_keys(keys, len(x), "Index.add")
+        self._check_new(own, "Index.add")
+        return self._insert(x, values, own)
+
+    def upsert(
+        self,
+        keys: Any,
+        items: Any,
+        columns: Columns | None = None,
+        batch_size: int = 256,
+    ) -> Rows:
+        """Adds rows, or replaces those with the same keys.
+
+        A row that is replaced is a new one, with another id, after all
+        others; of the old one nothing is left, columns included.
+
+        Args:
+            keys: Own keys of the rows, N.
+            items: Images or embeddings, as for `add`.
+            columns: Values of the rows by column, as for `add`.
+            batch_size: Images embedded at a time.
+
+        Returns:
+            The ids of the rows, (N,).
+
+        Raises:
+            ValueError: If the rows have no own keys, as for `Index`, or if
+                this kind of index can neither remove nor hide rows; then
+                nothing was changed.
+        """
+        owner = "Index.upsert"
+        x, values = self._given(items, columns, owner, batch_size)
+        own = self._rows.check_keys([] if keys is None else keys, len(x), owner)
+        old = self._rows.ids_known(own or [])
+        if len(old):
+            self._engine.check_removes()
+        # What is not embeddings is refused before anything is changed.
+        self._add_vectors(x)
+        self._rows.remove(old)
+        ids = self._rows.add(values, len(x), own)
+        if len(old):
+            self._engine.remove(old)
+        return ids
+
+    def update(self, keys: Any, columns: Columns) -> None:
+        """Replaces values in columns; embeddings and other columns stay.
+
+        Args:
+            keys: Keys of N rows, or one key.
+            columns: Their values by column, N each. A new column is None in
+                all other rows.
+
+        Raises:
+            KeyError: If there is no row with one of the keys.
+            ValueError: If columns do not fit; either way nothing was changed.
+        """
+        ids = self._rows.ids_of(keys, "Index.update")
+        if len(np.unique(ids)) < len(ids):
+            raise ValueError(
+                "`keys` of Index.update must each occur once. Received: "
+                f"{len(ids)} keys of {len(np.unique(ids))} rows."
+            )
+        self._rows.update(ids, self._rows.check(columns, len(ids)))
+
+    def remove(self, keys: Any = None, *, where: Where | None = None) -> int:
+        """Removes rows; their ids are not given again.
+
+        Kinds of index that cannot remove, such as HNSW, only hide the
+        vectors, which stay in memory and in the file.
+
+        Args:
+            keys: Keys of rows, or one key.
+            where: Instead of keys, which rows, as for `search`.
+
+        Returns:
+            How many rows were removed.
+
+        Raises:
+            KeyError: If there is no such row; then nothing was removed.
+            ValueError: If this kind of index can do neither.
+        """
+        if (keys is None) == (where is None):
+            raise ValueError(
+                "`keys` or `where` of Index.remove must be given, and not "
+                f"both. Received: keys={keys!r}, where={where!r}."
+            )
+        if where is None:
+            ids = np.unique(self._rows.ids_of(keys, "Index.remove"))
+        else:
+            ids = self._rows.where(where)
+        if len(ids):
+            self._engine.remove(ids)
+            self._rows.remove(ids)
+        return len(ids)
+
+    def merge(self, other: Contents) -> Rows:
+        """Adds all rows of another index, which stays as it is.
+
+        Args:
+            other: An exact index of the same metric, of embeddings of the
+                same model. Where one of them does not know its model, that
+                cannot be checked.
+
+        Returns:
+            The ids that its rows have here, (N,).
+
+        Raises:
+            ValueError: If it is another kind of index, or one of its keys is
+                here already; then nothing was added.
+        """
+        fits = isinstance(other, Contents) and other._engine.is_exact
+        fits = fits and (other.dim, other.metric) == (self.dim, self.metric)
+        difference = fits and self._encoder.difference(other._encoder)
+        if not fits or difference:
+            raise ValueError(
+                "`other` of Index.merge must be an exact index of the metric, "
+                "the dimensions and the model of this one, which is "
+                f"{self!r}. Received: {other!r}"
+                + (f", by a model {difference}" if difference else "")
+                + ". Build it again as this one was."
+            )
+        x = Embeddings(other.embeddings, self.dim, "other", "Index.merge")
+        keys = other.keys if other._rows.keys is not None else None
+        own = self._rows.check_keys(keys, len(x), "Index.merge")
+        self._check_new(own, "Index.merge")
+        return self._insert(x, other.columns, own)
+
+    def _given(
+        self,
+        items: Any,
+        columns: Columns | None,
+        owner: str,
+        batch_size: int,
+    ) -> tuple[Embeddings, dict[str, list[Any]]]:
+        """Embeddings and columns of rows to be written."""
+        x = self._embeddings(items, "items", owner, batch_size)
+        return x, self._rows.check(columns_of(items, columns), len(x))
+
+    def _check_new(self, keys: list[Key] | None, owner: str) -> None:
+        """ValueError if there is a row with one of the keys."""
+        if len(old := self._rows.ids_known(keys or [])):
+            (key,) = self._rows.keys_of(old[:1])
+            raise ValueError(
+                f"`keys` of {owner} must be new. Received: {key!r}, which is "
+                "there already. Use Index.upsert to replace rows."
+            )
+
+    def _insert(
+        self,
+        x: Embeddings,
+        values: dict[str, list[Any]],
+        keys: list[Key] | None,
+    ) -> Rows:
+        self._add_vectors(x)
+        return self._rows.add(values, len(x), keys)
+
+    def _add_vectors(self, x: Embeddings) -> None:
+        """Adds vectors by the next ids; it may refuse, and adds none then."""
+        next_id = self._rows.next_id
+        self._engine.add(x, np.arange(next_id, next_id + len(x)))
+
+
+def columns_of(items: Any, given: Columns | None) -> Columns:
+    """Columns that are given, beside those that images bring along."""
+    images = as_image_set(items)
+    brought = {} if images is None else image_columns(items, images)
+    return {**brought, **as_columns(given)}
