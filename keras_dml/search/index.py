@@ -27,8 +27,8 @@ class Index(Changes, Searches):
 
     Args:
         embeddings: (N, D). N may be 0.
-        columns: Values of the rows by column, N each: text, numbers,
-            booleans or None.
+        columns: Values of the rows by column, N each: text, finite numbers,
+            booleans, None or lists of these.
         keys: Own keys, N text or N integers, each once; or the name of the
             column that holds them.
         metric: What scores are. "cosine": the cosine similarity, of
