@@ -11,12 +11,12 @@ from keras_dml.losses._relations import is_multi_hot, relations
 from keras_dml.losses.distances import l2_normalize
 from keras_dml.losses.labels import (
     ONE_HOT,
+    are_relations,
     check_label_kind,
     check_order,
     dtype_name,
     is_one_hot,
     label_tensors,
-    may_be_relations,
     values_of,
 )
 from keras_dml.losses.pairs import Batch, PairWeights
@@ -210,8 +210,7 @@ class MetricLoss(Serializable, keras.losses.Loss):
         # A sum is finite only if all of its terms are.
         finite = ops.isfinite(ops.sum(batch.embeddings, axis=1))
         if len(batch.labels.shape) == 2 and batch.ref_embeddings is None:
-            # A compiled graph can raise no error on every backend.
-            finite = ops.logical_and(finite, may_be_relations(batch.labels))
+            finite = ops.logical_and(finite, are_relations(name, batch.labels))
         if self.normalize:
             batch = batch._replace(embeddings=l2_normalize(batch.embeddings))
             if ref_embeddings is not None:

@@ -103,8 +103,23 @@ def is_one_hot(relations: npt.NDArray[Any] | None) -> bool:
     return bool(is_binary and has_one_a_row and not is_relation)
 
 
-def may_be_relations(matrix: Tensor) -> Tensor:
-    """The opposite of `is_one_hot`, as a scalar of a compiled graph."""
+def are_relations(owner: str, matrix: Tensor) -> Tensor:
+    """The opposite of `is_one_hot`, as a scalar of a compiled graph.
+
+    A graph of TensorFlow also stops where it is False. XLA drops assertions,
+    and JAX has none.
+    """
+    holds = _may_be_relations(matrix)
+    if backend.backend() != "tensorflow":
+        return holds
+    import tensorflow as tf
+
+    message = f"{owner} takes class ids. Received: one-hot labels. {ONE_HOT}"
+    with tf.control_dependencies([tf.debugging.Assert(holds, [message])]):
+        return tf.identity(holds)
+
+
+def _may_be_relations(matrix: Tensor) -> Tensor:
     matrix = ops.cast(matrix, "int32")
     is_symmetric = ops.all(ops.equal(matrix, ops.transpose(matrix)))
     ones = ops.sum(ops.cast(ops.equal(matrix, 1), "int32"), axis=1)
