@@ -78,8 +78,8 @@ def test_boolean_labels_in_plain_compile() -> None:
 @pytest.mark.parametrize(
     ("inner", "rule"),
     [
-        ("contrastive", "any"),
         ("contrastive", "all"),
+        pytest.param("contrastive", "any", marks=pytest.mark.slow),
         pytest.param("multi_sup_con", "any", marks=pytest.mark.slow),
     ],
 )
