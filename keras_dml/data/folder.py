@@ -47,12 +47,13 @@ def image_folder(
     the labels, from 0. Images are files that end in .jpg, .jpeg, .png,
     .bmp, .gif, .webp, .tif or .tiff, in lower or upper case; in .heic or
     .heif, if pillow-heif is installed; and in .avif, if Pillow reads it.
-    Warnings name all that is left out: other files, by kind, with what it
-    takes to read them; folders inside of a class; folders without an image,
-    which are no classes. Hidden files and folders, among them the `._*` of
-    macOS, are named in the log (level INFO). What is called like an image
-    and is no file (a folder, a pipe, a link that leads nowhere) cannot be
-    decoded, and is not opened.
+    Warnings name all that is left out: files that cannot be decoded, and
+    why; other files, by kind, with what it takes to read them; folders
+    inside of a class; folders without an image, which are no classes; and
+    what is hidden, if it is called like an image (such as the `._*` of
+    macOS) or is a folder with images. Other hidden files are named in the
+    log (level INFO). What is called like an image and is no file (a folder,
+    a pipe, a link that leads nowhere) cannot be decoded, and is not opened.
 
     Args:
         path: The folder.
@@ -78,26 +79,40 @@ def image_folder(
             f"path={os.fspath(path)!r}, which is "
             f"{'not one' if root.exists() else 'not there'}."
         )
-    entries = _visible(root)
+    entries, hidden = _listed(root)
     stray = [x for x in _images(entries) if not x.is_dir()]
-    inside = {x.name: _visible(x) for x in entries if x.is_dir()}
+    inside = {}
+    for folder in entries:
+        if folder.is_dir():
+            inside[folder.name], more = _listed(folder)
+            hidden += more
+    others = [x for found in inside.values() for x in found]
     folders = {name: _images(found) for name, found in inside.items()}
     if not any(folders.values()):
-        others = [x for found in inside.values() for x in found]
-        raise ValueError(_no_images(root, stray) + _said_of(others))
+        said = _said_of(others) + _said_of_hidden(hidden)
+        raise ValueError(_no_images(root, stray) + said)
     if stray:
         _warn(f"Images directly in {root}, which have no class,", stray)
-    folders = _readable(folders, verify, raises=unreadable == "raise")
-    _name_others(
-        [x for x in entries if not x.is_dir()],
-        [x for found in inside.values() for x in found],
+    bad = _unreadable(
+        [file for files in folders.values() for file in files],
+        verify,
+        raises=unreadable == "raise",
     )
-    empty = [root / name for name, files in folders.items() if not files]
+    classes = {}
+    for name, files in folders.items():
+        if good := [file for file in files if file not in bad]:
+            classes[name] = good
+    if bad:
+        _warn_of_bad(bad)
+    _name_others([x for x in entries if not x.is_dir()], others, hidden)
+    empty = [root / name for name in folders if name not in classes]
     if empty:
-        _warn("Folders without an image, which are no classes,", empty)
-    classes = {name: files for name, files in folders.items() if files}
+        _warn(
+            "Folders without an image that can be read, which are no classes,",
+            empty,
+        )
     if not classes:
-        raise ValueError(_no_images(root, []))
+        raise ValueError(_no_images(root, [], *bad.values()))
     paths = [file for files in classes.values() for file in files]
     sizes = [len(files) for files in classes.values()]
     labels = np.repeat(np.arange(len(classes)), sizes)
@@ -141,8 +156,8 @@ def image_folder_splits(
 
 def images_in(folder: Path) -> list[Path]:
     """The images directly in a folder; a warning names what else is there."""
-    entries = _visible(folder)
-    _name_others([x for x in entries if not x.is_dir()], [])
+    entries, hidden = _listed(folder)
+    _name_others([x for x in entries if not x.is_dir()], [], hidden)
     return _images(entries)
 
 
@@ -158,14 +173,14 @@ def readable_extensions() -> tuple[str, ...]:
     return (*EXTENSIONS, *heif, *((".avif",) if has_avif else ()))
 
 
-def _visible(folder: Path) -> list[Path]:
-    """What is in a folder, without hidden files, in byte order."""
+def _listed(folder: Path) -> tuple[list[Path], list[Path]]:
+    """What is in a folder, and what is hidden in it, in byte order."""
     entries = sorted(folder.iterdir(), key=lambda x: os.fsencode(x.name))
-    hidden = [x.name for x in entries if x.name.startswith(".")]
+    hidden = [x for x in entries if x.name.startswith(".")]
     if hidden:
-        names = ", ".join(hidden[:_NAMED])
+        names = ", ".join(x.name for x in hidden[:_NAMED])
         logger.info("Hidden in %s, and left out: %s.", folder, names)
-    return [x for x in entries if not x.name.startswith(".")]
+    return [x for x in entries if not x.name.startswith(".")], hidden
 
 
 def _images(paths: list[Path]) -> list[Path]:
@@ -173,7 +188,9 @@ def _images(paths: list[Path]) -> list[Path]:
     return [path for path in paths if path.suffix.lower() in extensions]
 
 
-def _name_others(outside: list[Path], inside: list[Path]) -> None:
+def _name_others(
+    outside: list[Path], inside: list[Path], hidden: list[Path]
+) -> None:
     """Names what is no image outside and inside of the folders of classes."""
     found = outside + inside
     others = set(found) - set(_images(found))
@@ -181,12 +198,14 @@ def _name_others(outside: list[Path], inside: list[Path]) -> None:
     if folders:
         _warn("Folders inside of classes", folders)
     files = [x for x in found if x in others and x not in set(folders)]
+    said = _said_of_hidden(hidden)
     if files:
-        warnings.warn(
+        said = (
             f"Files that are not read as images are left out ({len(files)}):"
-            f"{_said_of(files)}",
-            stacklevel=3,
+            f"{_said_of(files)}{said}"
         )
+    if said:
+        warnings.warn(said.strip(), stacklevel=3)
 
 
 def _said_of(files: list[Path]) -> str:
@@ -210,11 +229,27 @@ def _said_of(files: list[Path]) -> str:
     return said
 
 
-def _readable(
-    folders: dict[str, list[Path]], verify: bool, raises: bool
-) -> dict[str, list[Path]]:
-    """The files of each folder that are files and, verified, are decoded."""
-    files = [file for found in folders.values() for file in found]
+def _said_of_hidden(hidden: list[Path]) -> str:
+    """A sentence on what is hidden and may be images; it starts as others."""
+    found = [
+        x
+        for x in hidden
+        if (_images(list(x.iterdir())) if x.is_dir() else _images([x]))
+    ]
+    if not found:
+        return ""
+    such_as = ", ".join(map(str, found[:_NAMED_OF_KIND]))
+    rest = ", …" if len(found) > _NAMED_OF_KIND else ""
+    return (
+        f" Hidden, called like images or folders of images, and left out "
+        f"({len(found)}): {such_as}{rest}."
+    )
+
+
+def _unreadable(
+    files: list[Path], verify: bool, raises: bool
+) -> dict[Path, ValueError]:
+    """What is no file or, verified, cannot be decoded, and why."""
     bad: dict[Path, ValueError] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         problems = pool.map(_problem if verify else _not_a_file, files)
@@ -225,12 +260,23 @@ def _readable(
                 raise problem
             if problem:
                 bad[file] = problem
-    if bad:
-        _warn("Image files that cannot be decoded", list(bad))
-    return {
-        name: [file for file in found if file not in bad]
-        for name, found in folders.items()
-    }
+    return bad
+
+
+def _warn_of_bad(bad: dict[Path, ValueError]) -> None:
+    """Names files that cannot be decoded, and the reasons, each once."""
+    files_of: dict[str, list[Path]] = {}
+    for file, problem in bad.items():
+        reason = str(problem).partition(" cannot be decoded: ")[2]
+        files_of.setdefault(reason, []).append(file)
+    said = " ".join(
+        f"{_named(files)}: {reason}"
+        for reason, files in list(files_of.items())[:_NAMED]
+    )
+    warnings.warn(
+        f"Image files that cannot be decoded are left out ({len(bad)}): {said}",
+        stacklevel=3,
+    )
 
 
 def _problem(file: Path) -> ValueError | None:
@@ -253,18 +299,24 @@ def _not_a_file(file: Path) -> ValueError | None:
     )
 
 
-def _warn(what: str, paths: list[Path]) -> None:
+def _named(paths: list[Path]) -> str:
     named = ", ".join(str(path) for path in paths[:_NAMED])
     more = len(paths) - _NAMED
-    rest = f" and {more} more" if more > 0 else ""
+    return f"{named} and {more} more" if more > 0 else named
+
+
+def _warn(what: str, paths: list[Path]) -> None:
     warnings.warn(
-        f"{what} are left out ({len(paths)}): {named}{rest}.", stacklevel=3
+        f"{what} are left out ({len(paths)}): {_named(paths)}.", stacklevel=3
     )
 
 
-def _no_images(root: Path, stray: list[Path]) -> str:
+def _no_images(root: Path, stray: list[Path], *bad: ValueError) -> str:
     found = "no image in any folder inside it"
     way_out = f"Put images into {root / 'name_of_class'}."
+    if bad:
+        found += f" that can be decoded ({len(bad)} cannot)"
+        way_out = f"The first: {bad[0]}"
     if stray:
         found = f"images directly in it ({len(stray)}): {stray[0].name}, …"
         way_out = f"Give the folder above if {root.name!r} is a class."

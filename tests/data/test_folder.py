@@ -31,14 +31,23 @@ def root(tmp_path: Path) -> Path:
         ["b/2.png", "b/10.jpg", "B/x.JPEG", "a b/é.bmp", "a b/z.gif"]
     ):
         save(tmp_path / name, i)
-    (tmp_path / "b" / "._2.png").write_text("a resource fork")
-    (tmp_path / ".hidden").mkdir()
-    save(tmp_path / ".hidden" / "1.png")
+    (tmp_path / "b" / ".DS_Store").write_text("of macOS")
     return tmp_path
 
 
+def hide_images(root: Path) -> None:
+    (root / "b" / "._2.png").write_text("a resource fork")
+    save(root / ".hidden" / "1.png")
+
+
 def test_byte_order(root: Path) -> None:
-    images = image_folder(root)
+    hide_images(root)
+    with pytest.warns(UserWarning, match=r"^Hidden, .*\(2\): ") as caught:
+        images = image_folder(root)
+    (warning,) = caught
+    assert f"{root / '.hidden'}, {root / 'b' / '._2.png'}." in str(
+        warning.message
+    )
     assert [*images.names.values()] == ["B", "a b", "b"]
     names = [os.path.relpath(path, root) for path in images.paths or ()]
     assert names == [
@@ -63,6 +72,7 @@ def test_what_is_not_read_is_named(
     for name in ("b/notes.txt", "b/1.heic", "B/2.HEIC", "B/3.heic", "plain"):
         (root / name).write_text("no image")
     save(root / "b" / "inner" / "1.png")
+    hide_images(root)
     with (
         caplog.at_level("INFO", logger="keras_dml.data.folder"),
         warnings.catch_warnings(record=True) as caught,
@@ -80,7 +90,11 @@ def test_what_is_not_read_is_named(
     assert f" 1 of .txt ({root / 'b' / 'notes.txt'})." in files
     assert f" 1 of no ending ({root / 'plain'})." in files
     assert "left out: .hidden." in caplog.text
-    assert "left out: ._2.png." in caplog.text
+    assert "left out: .DS_Store, ._2.png." in caplog.text
+    assert files.endswith(
+        "Hidden, called like images or folders of images, and left out (2): "
+        f"{root / '.hidden'}, {root / 'b' / '._2.png'}."
+    )
 
 
 @pytest.mark.usefixtures("without_heif")
@@ -130,6 +144,7 @@ def test_files_that_cannot_be_decoded(root: Path) -> None:
         images = image_folder(root)
     assert "12.png" in str(caught[0].message)
     assert "11.jpg" in str(caught[0].message)
+    assert "12.png: it is empty (0 bytes)." in str(caught[0].message)
     assert len(images) == 5
     with pytest.raises(ValueError, match=r"12\.png' cannot be decoded"):
         image_folder(root, unreadable="raise")
@@ -182,7 +197,9 @@ def test_no_images_at_all(tmp_path: Path) -> None:
     with (
         pytest.warns(UserWarning, match="cannot be decoded"),
         pytest.warns(UserWarning, match="Folders without an image"),
-        pytest.raises(ValueError, match="no image in any folder"),
+        pytest.raises(
+            ValueError, match=r"no image in any folder .*1 cannot.*bad\.jpg'"
+        ),
     ):
         image_folder(tmp_path)
     with pytest.raises(ValueError, match=r"one of \('skip', 'raise'\)"):
