@@ -88,7 +88,10 @@ def _length(source: Any) -> int:
             'each: source["train"]; a stream is read by from_dataset.'
         )
     if not len(source):
-        raise ValueError(f"`source` of {_OWNER} must not be empty.")
+        raise ValueError(
+            f"`source` of {_OWNER} must not be empty. Received: a "
+            f"{type(source).__name__} of no records."
+        )
     return len(source)
 
 
@@ -141,6 +144,15 @@ class _Field(Column):
         records = self._records.at(tuple(rows.tolist()))
         for place, record in enumerate(records):
             value = _as_array(_value(record, self._field))
+            # A float would be cut off, and a large integer wrap around.
+            is_float = value.dtype.kind == self.dtype.kind == "f"
+            if not is_float and not np.can_cast(value.dtype, self.dtype):
+                raise ValueError(
+                    f"{self.name} of {_OWNER} must have one type. Received: "
+                    f"{self.dtype} in row 0 and {value.dtype} in row "
+                    f"{rows[place]}. Give a function of the record that "
+                    'converts it: np.asarray(record["x"], "float32").'
+                )
             if value.shape != self.shape[1:]:
                 raise ValueError(
                     f"{self.name} of {_OWNER} must have one shape. Received: "
@@ -171,4 +183,11 @@ def _as_array(value: Any) -> Array:
         return pixels_of(value)
     if isinstance(value, str | bytes):
         return np.array(value, object)
-    return np.asarray(value)
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise ValueError(
+            f"`x` of {_OWNER} must be numbers in rows of one length, or "
+            f"texts. Received: {error}. Give a function of the record that "
+            "pads it."
+        ) from error

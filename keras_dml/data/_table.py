@@ -213,7 +213,8 @@ def read_columns(
             f"The table {file} must have the columns {', '.join(required)}. "
             f"Received: {', '.join(found) or 'none'}; "
             f"{', '.join(missing)} missing. Rename the columns, or give table "
-            "the one with the classes as `label`."
+            "the one with the classes as `label`; between them are ',' in "
+            ".csv and a tab in .tsv."
         )
     wanted = [x for x in (*required, *optional) if x in found]
     columns = {x: [_as_text(cell) for cell in found[x]] for x in wanted}
@@ -242,8 +243,20 @@ def _read_text(file: Path) -> dict[str, list[Any]]:
     # A spreadsheet's byte order mark is not part of the first name.
     with file.open(encoding="utf-8-sig", newline="") as opened:
         reader = csv.reader(opened, delimiter=delimiter)
-        names = [name.strip() for name in next(reader, [])]
-        rows = [(reader.line_num, row) for row in reader if row]
+        try:
+            names = [name.strip() for name in next(reader, [])]
+            rows = [(reader.line_num, row) for row in reader if row]
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise ValueError(
+                f"The table {file} must be text in UTF-8, with cells between "
+                f"{delimiter!r}. Received: {error}. Save it again as that."
+            ) from error
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(
+            f"The table {file} must have each column once. Received: "
+            f"{', '.join(twice)} more than once. Rename or remove the others."
+        )
     for line, row in rows:
         if len(row) > len(names):
             raise ValueError(
@@ -264,6 +277,11 @@ def _read_parquet(file: Path) -> dict[str, list[Any]]:
         return dict(parquet.read_table(file).to_pydict())
     except ImportError:
         pass
+    except (ValueError, OSError) as error:
+        raise ValueError(
+            f"The table {file} must be a Parquet file. Received: {error} "
+            "Write it again."
+        ) from error
     try:
         import pandas
 

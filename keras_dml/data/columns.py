@@ -134,7 +134,7 @@ def as_column(value: Any, name: str) -> Column:
     """
     # Arrays of h5py and zarr, which are in a file, have `chunks`.
     is_stored = isinstance(value, np.memmap) or hasattr(value, "chunks")
-    array = value if is_stored else _in_memory(value, name)
+    array = value if is_stored else _in_memory(_dense(value, name), name)
     if not array.shape:
         raise ValueError(
             f"{name} of ArraySet must have a row for each example. Received: "
@@ -160,6 +160,22 @@ def _in_memory(value: Any, name: str) -> Array:
         return np.asarray(value)
     except ValueError as error:
         raise _ragged(name, str(error)) from error
+
+
+def _dense(value: Any, name: str) -> Any:
+    """What is given; raises `ValueError` if it is sparse."""
+    ways_out = {
+        "SparseTensor": "tf.sparse.to_dense(x)",
+        "spmatrix": "x.toarray()",
+        "sparray": "x.toarray()",
+    }
+    for kind in type(value).__mro__:
+        if kind.__name__ in ways_out:
+            raise ValueError(
+                f"{name} of ArraySet must be a dense array. Received: "
+                f"{type(value).__name__}. Use {ways_out[kind.__name__]}."
+            )
+    return value
 
 
 def check_type(array: Array, value: Any, name: str) -> None:

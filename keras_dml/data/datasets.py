@@ -1,5 +1,6 @@
 """Datasets of `tf.data` that are not ours: checked, and read once."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -138,6 +139,15 @@ class DatasetReader:
         for element in self._elements():
             x, y = self._split(element)
             done += 1
+            given = x if y is None else (x, y)
+            counts = [len(array) for array in tf.nest.flatten(given)]
+            if len(set(counts)) > 1:
+                raise ValueError(
+                    f"`{self._name}` of {self._owner} must have as many "
+                    "labels as examples in each batch, and as many rows of "
+                    f"each input. Received: {counts} rows of x and y in batch "
+                    f"{done}. Look at how it makes y."
+                )
             yield x, None if y is None else y.numpy()
         if self.count is not None and done < self.count:
             raise ValueError(
@@ -165,13 +175,22 @@ class DatasetReader:
                 ) from error
             raise ValueError(
                 f"`{self._name}` of {self._owner} must be readable to its "
-                f"end. Received: {type(error).__name__}: {error.message}"
+                f"end. Received: {type(error).__name__}: {_brief(error)}. "
+                "`for element in dataset: pass` fails as well: look at what "
+                "the dataset reads, and at its assert_cardinality()."
             ) from error
 
     def about(self, names: Names | None = None) -> About:
         """Labels of what was read, and their names."""
         labels = np.concatenate(self._labels) if self.is_labeled else None
         return About.of(labels, names, None, self._owner)
+
+
+def _brief(error: tf.errors.OpError) -> str:
+    """What an error of TensorFlow says, without nodes and stacks."""
+    message = re.sub(r"\{\{.*?\}\}\s*", "", error.message)
+    message = message.partition("\nTraceback ")[0].partition(" [Op:")[0]
+    return message.strip().removesuffix(".")
 
 
 def is_batched(x: Any, y: Any, model: Any = None) -> bool:

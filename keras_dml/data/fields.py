@@ -88,13 +88,23 @@ def _as_vector(labels: npt.ArrayLike, owner: str) -> npt.ArrayLike:
             "and indexed, not sampled or evaluated."
         )
     try:
-        return np.asarray(labels)
+        array = np.asarray(labels)
     except ValueError as error:
         raise ValueError(
             f"`labels` of {owner} must be one label for each example. "
             f"Received: a sequence whose items differ in length: {error}. "
             "Several labels an example are sets: [set(x) for x in labels]."
         ) from error
+    if isinstance(labels, list | tuple) and array.dtype.kind in "SU":
+        # NumPy makes texts of numbers, and of NaN a class.
+        odd = [x for x in labels if isinstance(x, int | float)][:1]
+        if odd:
+            raise ValueError(
+                f"`labels` of {owner} must be all integers or all strings. "
+                f"Received: strings, and {odd[0]!r}. Leave out examples "
+                "without a label, and use str(x) for numbers."
+            )
+    return array
 
 
 def _numbered(
@@ -130,7 +140,8 @@ def as_images(
 ) -> Pixels | tuple[str, ...]:
     if isinstance(images, np.ndarray) and images.dtype.kind not in "UO":
         is_color = images.ndim == 4 and images.shape[3] in (1, 3)
-        if images.dtype != np.uint8 or not (images.ndim == 3 or is_color):
+        is_image = images.ndim == 3 or is_color
+        if images.dtype != np.uint8 or not is_image or 0 in images.shape[1:]:
             raise ValueError(
                 "`images` of ImageSet must be uint8 pixels of shape "
                 "(N, H, W), (N, H, W, 1) or (N, H, W, 3), or file paths. "

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from keras_dml.data.columns import check_finite
 from keras_dml.data.datasets import DatasetReader
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.types import Count
@@ -146,6 +147,9 @@ class BalancedStream:
         index = 0
         for x, labels in self._reader.pairs():
             flat = tf.nest.map_structure(lambda tensor: tensor.numpy(), x)
+            rows = np.arange(index, index + len(labels))
+            for array in tf.nest.flatten(flat):
+                check_finite(array, "x in `dataset`", rows, _OWNER)
             for row, label in enumerate(labels.reshape(-1).tolist()):
                 example = tf.nest.map_structure(lambda a, i=row: a[i], flat)
                 yield example, label, index

@@ -17,6 +17,10 @@ WAY_OF_IDS = (
     "Use names, y = np.unique(y, return_inverse=True), once for all data"
 )
 
+_LOOKED_AT = 4096
+"""Examples whose values are looked at; there are more in whole arrays only,
+which may be in a file."""
+
 
 class BatchChecks:
     """Looks at batches on the host, and refuses what trains on nonsense.
@@ -57,6 +61,13 @@ class BatchChecks:
             ValueError: If there are no labels, or they are not a vector of
                 integers; if inputs are not batches.
         """
+        for leaf in keras.tree.flatten((x, y)):
+            if type(leaf).__name__.startswith(("Ragged", "Sparse")):
+                raise ValueError(
+                    f"Data for MetricModel.{self.use} must be dense. "
+                    f"Received: {leaf}. Use dataset.map(lambda x, y: "
+                    "(x.to_tensor(), y)), or keras.utils.pad_sequences."
+                )
         labels = label_of(y)
         if labels is None:
             raise ValueError(
@@ -109,13 +120,16 @@ class BatchChecks:
             raise
 
     def _check_values(self, x: Any, labels: npt.NDArray[Any]) -> None:
-        first = np.asarray(next(iter(keras.tree.flatten(x))))
-        if len(first) != len(labels):
+        inputs = keras.tree.flatten(x)
+        if len(inputs[0]) != len(labels):
             raise ValueError(
                 f"Batches for MetricModel.{self.use} must have a label for "
-                f"each example. Received: {len(first)} examples, "
+                f"each example. Received: {len(inputs[0])} examples, "
                 f"{len(labels)} labels."
             )
+        inputs = [np.asarray(array[:_LOOKED_AT]) for array in inputs]
+        for array in inputs:
+            self._check_finite(array)
         if labels.ndim == 2:
             if labels.dtype == bool:
                 self._check_sets(labels)
@@ -129,7 +143,24 @@ class BatchChecks:
         self._check_range(labels)
         self._check_pairs(labels)
         if self.expects_bytes and not are_features(x):
-            self._check_pixels(first)
+            self._check_pixels(inputs[0])
+
+    def _check_finite(self, array: npt.NDArray[Any]) -> None:
+        if array.dtype.kind != "f":
+            return
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = array.sum()
+        if np.isfinite(total):  # At a fraction of the cost of each number.
+            return
+        finite = np.isfinite(array.reshape(len(array), -1)).all(axis=1)
+        if not finite.all():
+            raise ValueError(
+                f"Inputs of MetricModel.{self.use} must be finite. Received: "
+                f"NaN or infinity in {np.sum(~finite)} of {len(array)} "
+                f"examples of a batch, the first is {np.argmin(finite)}. "
+                "Leave such examples out, or replace their values by "
+                "numpy.nan_to_num(x)."
+            )
 
     def _check_range(self, labels: npt.NDArray[Any]) -> None:
         limit = self.label_limit

@@ -98,6 +98,8 @@ def _checked_dataset(
     unpack = keras.utils.unpack_x_y_sample_weight
     x, y, weight = unpack(dataset.element_spec)
     checks.check_kinds(x, y)
+    if dataset.cardinality() == 0:
+        raise _empty(checks)
     if class_weight is not None:
         check_one_weight(weight)
 
@@ -124,10 +126,11 @@ def _looked_at(
     def look() -> tf.Tensor:
         def on_host(*given: npt.NDArray[Any]) -> bool:
             *inputs, labels = given
-            checks.check_values(inputs, labels)
+            x_given = keras.tree.pack_sequence_as(x, inputs)
+            checks.check_values(x_given, labels)
             return True
 
-        given = [*keras.tree.flatten(x)[:1], labels]
+        given = [*keras.tree.flatten(x), labels]
         return tf.numpy_function(on_host, given, tf.bool)
 
     # Python would look at every batch while it should start the next step.
@@ -136,6 +139,13 @@ def _looked_at(
         odd |= _is_odd(labels, checks)
     with tf.control_dependencies([tf.cond(odd, look, lambda: True)]):
         return tf.identity(labels)
+
+
+def _empty(checks: BatchChecks) -> ValueError:
+    return ValueError(
+        f"Data for MetricModel.{checks.use} must not be empty. Received: no "
+        "examples. Look at what selects them."
+    )
 
 
 def _is_odd(labels: tf.Tensor, checks: BatchChecks) -> tf.Tensor:

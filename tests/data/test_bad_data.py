@@ -1,7 +1,9 @@
 """Data as it should not be: each gives a result or a clear error."""
 
+import struct
 import warnings
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +13,20 @@ import tensorflow as tf
 from PIL import Image
 
 from keras_dml.data import (
+    ArraySet,
     ClassBalanced,
     ImageSet,
     View,
+    balanced,
     eval_batches,
+    from_dataset,
+    from_source,
     image_folder,
     image_folder_splits,
     pipeline,
+    table,
 )
+from keras_dml.data.decode import read_image
 from keras_dml.evaluation import evaluate_embeddings
 
 GRAY = np.tile(np.arange(0, 240, 10, dtype=np.uint8), (20, 1))
@@ -149,3 +157,120 @@ def test_kinds_of_files(tmp_path: Path, write: Callable[[Path], None]) -> None:
     ((x, y),) = batches(images, crop="center")
     for image, row in zip(x, y["index"], strict=True):
         np.testing.assert_allclose(image, seen[row], atol=1e-3)
+
+
+LABELS = np.repeat(np.arange(3), 4)
+VECTORS = np.random.default_rng(0).normal(size=(12, 8)).astype("float32")
+
+
+@pytest.mark.parametrize(
+    ("x", "labels", "message"),
+    [
+        (tf.sparse.from_dense(np.eye(2)), [0, 1], r"SparseT.*to_dense\(x\)"),
+        (VECTORS[:2], ["a", 1], "all integers or all strings. .*and 1"),
+        (VECTORS[:2], ["a", float("nan")], "Received: strings, and nan"),
+    ],
+)
+def test_arrays(x: Any, labels: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ArraySet(x, labels)
+
+
+def test_images_without_pixels() -> None:
+    with pytest.raises(ValueError, match=r"shape \(2, 0, 4, 3\)"):
+        ImageSet(np.zeros((2, 0, 4, 3), "uint8"), [0, 1])
+
+
+def test_what_is_no_set_or_no_sampler() -> None:
+    sampler = ClassBalanced(LABELS, classes_per_batch=2)
+    examples = ArraySet(VECTORS, LABELS)
+    with pytest.raises(ValueError, match="`examples` of pipeline .*tuple"):
+        pipeline((VECTORS, LABELS), sampler)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="`sampler` of pipeline .*ndarray"):
+        pipeline(examples, LABELS)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="`seed` of pipeline .*0.5"):
+        pipeline(examples, sampler, seed=0.5)  # type: ignore[arg-type]
+    images = ImageSet(np.zeros((12, 4, 4), "uint8"), LABELS)
+    with pytest.raises(ValueError, match=r"`size` of View .*\(4, 4, 3\)"):
+        pipeline(images, sampler, size=(4, 4, 3))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="`batch_size` of eval_batches"):
+        eval_batches(examples, batch_size=0)
+
+
+def fails() -> Iterator[Any]:
+    yield VECTORS[0], 0
+    raise RuntimeError("the disk is full")
+
+
+def test_datasets() -> None:
+    spec = tf.TensorSpec((8,)), tf.TensorSpec((), tf.int64)
+    broken = tf.data.Dataset.from_generator(fails, output_signature=spec)
+    message = r"Received: UnknownError: RuntimeError: the disk is full\. `for"
+    with pytest.raises(ValueError, match=message):
+        from_dataset(broken)
+    short = tf.data.Dataset.from_tensors((VECTORS, LABELS[:5]))
+    with pytest.raises(ValueError, match=r"\[12, 5\] rows of x and y in batch"):
+        from_dataset(short)
+    bad = tf.data.Dataset.from_tensors((VECTORS * np.nan, LABELS))
+    with pytest.raises(tf.errors.OpError, match="of balanced must be finite"):
+        next(iter(balanced(bad, 2, 2).dataset))
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        ([0.5], "one type. Received: int64 in row 0 and float64 in row 1"),
+        ([[1], [2, 3]], "rows of one length"),
+        (["a"], "int64 in row 0 and <U1 in row 1"),
+    ],
+)
+def test_records(second: Any, message: str) -> None:
+    records = from_source([{"x": [1]}, {"x": second}], "x")
+    with pytest.raises(ValueError, match=message):
+        records.inputs([0, 1])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("t.csv", "path,label\na,é".encode("latin-1"), "text in UTF-8"),
+        ("t.csv", b"path,path,label\na,b,c\n", "path more than once"),
+        ("t.parquet", b"", "must be a Parquet file"),
+    ],
+)
+def test_tables(
+    tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        table(tmp_path / name)
+
+
+@pytest.mark.parametrize("extension", ["png", "jpg", "gif", "bmp"])
+def test_a_header_of_900_megapixels(tmp_path: Path, extension: str) -> None:
+    path = tmp_path / f"large.{extension}"
+    Image.new("RGB", (8, 8)).save(path)
+    content = bytearray(path.read_bytes())
+    side = 30_000
+    large = {
+        "png": (16, struct.pack(">II", side, side)),
+        "jpg": (
+            content.find(b"\xff\xc0") + 5,
+            struct.pack(">HH", side, side),
+        ),
+        "gif": (6, struct.pack("<HH", side, side)),
+        "bmp": (18, struct.pack("<ii", side, side)),
+    }
+    start, sides = large[extension]
+    content[start : start + len(sides)] = sides
+    if extension == "png":
+        content[29:33] = struct.pack(">I", zlib.crc32(content[12:29]))
+    path.write_bytes(content)
+    message = r"large.* cannot be decoded: it claims to have more than 178,95"
+    with pytest.raises(ValueError, match=message):
+        read_image(path)
+    batches = eval_batches(ImageSet([path]), View((8, 8), 3))
+    with pytest.raises(tf.errors.OpError, match=message):
+        next(iter(batches))

@@ -352,3 +352,40 @@ def test_a_plain_model_has_no_loss_of_one_hot_labels(jit) -> None:
     model.compile("adam", loss=losses.TripletLoss(), run_eagerly=True)
     with pytest.raises(ValueError, match="one-hot.*argmax"):
         model.fit(data, shuffle=False, verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("feed", "message"),
+    [
+        ("dataset", "NaN or infinity in 1 of 12 examples of a batch"),
+        ("PyDataset", "NaN or infinity in 1 of 12 examples of a batch"),
+        ("plain arrays", "NaN or infinity in 1 of 24 examples of a batch"),
+    ],
+)
+def test_inputs_that_are_not_finite(feed: str, message: str) -> None:
+    x = vectors()[:24].copy()
+    x[np.random.default_rng(0).permutation(24)[3], 0] = np.nan
+    y = np.repeat(np.arange(6), 4)
+    with pytest.raises(ValueError, match=message):
+        small().fit(**FEEDS[feed](x, y), verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (lambda x, y: {"x": x}, "must have labels. Received: none"),
+        (lambda x, y: {"x": x[:0], "y": y[:0]}, "must not be empty"),
+        (lambda x, y: {"x": dataset(x[:0], y[:0])}, "must not be empty"),
+        (
+            lambda x, y: {
+                "x": tf.data.Dataset.from_tensors(
+                    (tf.ragged.constant([[1.0, 2.0], [3.0]]), y[:2])
+                )
+            },
+            "must be dense. Received: RaggedTensorSpec",
+        ),
+    ],
+)
+def test_data_that_cannot_be(given, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        small().fit(**given(vectors(), LABELS), verbose=0)
