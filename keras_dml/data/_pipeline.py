@@ -20,6 +20,7 @@ from keras_dml.data.planned import planned_by
 from keras_dml.data.resizing import ResizeMode
 from keras_dml.data.samplers import RelationSampler, Sampler
 from keras_dml.data.view import View
+from keras_dml.utils.arguments import check_count
 from keras_dml.utils.types import Count
 
 
@@ -59,8 +60,8 @@ def pipeline(
         examples: An `ImageSet`, `ArraySet` or other `Examples`, with labels.
         sampler: A sampler of their labels.
         size: Of images: (height, width) of a view in pixels, or one number
-            for both. Like all that follows but `seed` and `prefetch`, it is
-            for images; other examples reach the model as they are.
+            for both. Like all that follows but `augment`, `augment_by`,
+            `num_views`, `seed` and `prefetch`, it is for images.
         channels: 1 or 3; by default those of the images, 3 for files.
         resize: As for `View`, and so is `resize_mode`.
         crop: "random", "random_resized" or "center": see `Augment`.
@@ -74,13 +75,16 @@ def pipeline(
             function, a list of them, or a mapping from names of Keras layers
             to their arguments, such as {"random_color_jitter":
             {"brightness_factor": 0.2}, "rand_augment": {}}. Each takes and
-            returns float32 pixels, 0..255, of one shape. A function that
-            has an argument `seed` gets one, (2,) int64, for
-            `tf.random.stateless_uniform` and its like.
+            returns float32 pixels, 0..255, of one shape. Of arrays, it takes
+            and returns what the model gets: their rows, of their own type,
+            or a dict of these. A function that has an argument `seed` gets
+            one, (2,) int64, for `tf.random.stateless_uniform` and its like.
         augment_by: What `augment` takes: a "batch", (B, height, width,
-            channels), or one "image" at a time, which is slower. Some
-            layers, such as `RandAugment`, choose what they do once a call.
-        num_views: 1, or 2 for two independent views of every image.
+            channels), or one "image" (of arrays, one row) at a time, which
+            is slower. Some layers, such as `RandAugment`, choose what they
+            do once a call.
+        num_views: 1, or 2 for two independent views of every example; of
+            arrays with `augment`, which tells them apart.
         seed: Seed of the views.
         prefetch: Batches made ahead.
         cache: Where files are kept decoded and resized, as uint8, which
@@ -105,6 +109,12 @@ def pipeline(
             if a file cannot be decoded.
     """
     check_examples(examples, "pipeline")
+    if not isinstance(sampler, Sampler):
+        raise ValueError(
+            "`sampler` of pipeline must be a Sampler. Received: "
+            f"{type(sampler).__name__}. Use for instance "
+            "ClassBalanced(examples.labels, classes_per_batch=32)."
+        )
     labels_of_rows = _labels_by_rows(examples, sampler)
     views = Views(
         size=size,
@@ -163,6 +173,7 @@ def eval_batches(
         A dataset of batches: of images float32, (B, height, width,
         channels), 0..255; of arrays their rows, (B, ...), or a dict of these.
     """
+    check_count("eval_batches", "batch_size", batch_size)
     return examples.batches_in_order(view, batch_size)
 
 

@@ -5,18 +5,48 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from keras_dml.data.augmentations import changed, seeded
 from keras_dml.data.columns import is_text
 from keras_dml.data.examples import Examples, Inputs, Planned
+from keras_dml.data.image_batches import VIEWS, Views
 
 
 def planned(examples: Examples) -> Planned:
     """What makes the batches of an epoch from its plan; see `Planned`."""
-    read = tf.autograph.experimental.do_not_convert(_Reader(examples))
+    return _planned(_Reader(examples))
 
-    def batches(rows: tf.Tensor, steps: tf.Tensor) -> tf.data.Dataset:
-        return tf.data.Dataset.from_tensor_slices(rows).map(read)
 
-    return batches
+def augmented(examples: Examples, views: Views) -> Planned:
+    """As `planned`, with one or two augmented views of every example.
+
+    Raises:
+        ValueError: If anything is asked that only images have, or two views
+            that nothing tells apart.
+    """
+    if views.augment is None:
+        views.check_none(examples)
+        return planned(examples)
+    views.check_none(examples, "augment", "augment_by", "num_views")
+    reader = _Reader(examples)
+    change = seeded(views.augment, reader.example, views.augment_by)
+    batches = _planned(reader)
+    if views.num_views == 2:
+        batches = twice(batches)
+
+    def augmented_batches(rows: tf.Tensor, steps: tf.Tensor) -> tf.data.Dataset:
+        x = batches(rows, steps)
+        return changed(x, change, views.num_views, views.seed, steps)
+
+    return augmented_batches
+
+
+def twice(batches: Planned) -> Planned:
+    """Batches with two equal views of every example."""
+
+    def both(rows: tf.Tensor, steps: tf.Tensor) -> tf.data.Dataset:
+        return batches(rows, steps).map(lambda x: dict.fromkeys(VIEWS, x))
+
+    return both
 
 
 def in_order(examples: Examples, batch_size: int) -> tf.data.Dataset:
@@ -24,6 +54,15 @@ def in_order(examples: Examples, batch_size: int) -> tf.data.Dataset:
     read = tf.autograph.experimental.do_not_convert(_Reader(examples))
     rows = tf.data.Dataset.range(len(examples)).batch(batch_size)
     return rows.map(read).prefetch(tf.data.AUTOTUNE)
+
+
+def _planned(reader: "_Reader") -> Planned:
+    read = tf.autograph.experimental.do_not_convert(reader)
+
+    def batches(rows: tf.Tensor, steps: tf.Tensor) -> tf.data.Dataset:
+        return tf.data.Dataset.from_tensor_slices(rows).map(read)
+
+    return batches
 
 
 class _Reader:
@@ -35,6 +74,12 @@ class _Reader:
         first = examples.inputs(np.arange(min(1, len(examples))))
         self._structure = first
         self._specs = [_spec(array) for array in tf.nest.flatten(first)]
+
+    @property
+    def example(self) -> Any:
+        """The `tf.TensorSpec` of an example, or a dict of these."""
+        specs = [tf.TensorSpec(*spec) for spec in self._specs]
+        return tf.nest.pack_sequence_as(self._structure, specs)
 
     def __call__(self, rows: tf.Tensor) -> Inputs:
         types = [dtype for _, dtype in self._specs]

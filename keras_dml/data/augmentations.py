@@ -18,6 +18,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_dml.data.loading import parallel
 from keras_dml.utils.arguments import check_choice, did_you_mean
 from keras_dml.utils.types import Tensor
 
@@ -30,9 +31,15 @@ Augmentations: TypeAlias = Named | Step | Sequence[Step]
 
 AugmentBy: TypeAlias = Literal["batch", "image"]
 
+Change: TypeAlias = Callable[[Any, Tensor], Any]
+"""From a batch and a seed, (2,) int64, to a batch like it."""
+
 LAYERS = (
     "AutoContrast",
+    "Dropout",
     "Equalization",
+    "GaussianDropout",
+    "GaussianNoise",
     "RandAugment",
     "RandomBrightness",
     "RandomColorDegeneration",
@@ -158,40 +165,38 @@ def _snake_case(name: str) -> str:
     return "".join(parts).removeprefix("_")
 
 
-def seeded(
-    augment: Augmentations, shape: tuple[int, int, int], by: AugmentBy
-) -> Callable[[Tensor, Tensor], Tensor]:
-    """Makes augmentations a function of images and a seed, in any graph.
+def seeded(augment: Augmentations, example: Any, by: AugmentBy) -> Change:
+    """Makes augmentations a function of a batch and a seed, in any graph.
 
     Args:
         augment: As for `pipeline`, and so is `by`.
-        shape: (H, W, C) of the images.
+        example: The `tf.TensorSpec` of an example, or a dict of these.
 
     Returns:
-        A function of images, (B, H, W, C) float32, and a seed, (2,) int64,
-        that returns images like them.
+        A function of a batch of such examples and a seed, (2,) int64, that
+        returns examples like them.
 
     Raises:
-        ValueError: If the images that come out are of another shape, or if
-            they depend on more than the seed.
+        ValueError: If the augmentations cannot take such examples, if those
+            that come out are of another shape or type, or if they depend on
+            more than the seed.
     """
     check_choice("pipeline", "augment_by", by, ("batch", "image"))
     steps = as_steps(augment)
-    image = tf.TensorSpec(shape, "float32")
-    images = image if by == "image" else tf.TensorSpec((None, *shape))
+    given = example if by == "image" else tf.nest.map_structure(_batch, example)
     seed = tf.TensorSpec((2,), "int64")
 
-    def apply(images: Tensor, seed: Tensor) -> Tensor:
+    def apply(x: Any, seed: Tensor) -> Any:
         for number, step in enumerate(steps):
-            images = _applied(step, images, fold_in(seed, number))
-        return images
+            x = _applied(step, x, fold_in(seed, number))
+        return x
 
     # What the layers would change, in the order in which they do.
     with _Recorder() as recorder:
-        _traced(apply, images, seed)
+        _traced(apply, given, seed)
     generators = recorder.generators()
 
-    def apply_stateless(images: Tensor, seed: Tensor) -> Tensor:
+    def apply_stateless(x: Any, seed: Tensor) -> Any:
         states = tf.random.stateless_uniform(
             (len(generators), 2),
             fold_in(seed, len(steps)),
@@ -200,12 +205,12 @@ def seeded(
             dtype="int32",
             alg="philox",
         )
-        given = list(zip(generators, tf.unstack(states), strict=True))
-        with keras.StatelessScope(given):
-            return apply(images, seed)
+        pairs = list(zip(generators, tf.unstack(states), strict=True))
+        with keras.StatelessScope(pairs):
+            return apply(x, seed)
 
     before = _python_states()
-    function = _traced(apply_stateless, images, seed)
+    function = _traced(apply_stateless, given, seed)
     if _python_states() != before:
         raise ValueError(
             "`augment` of pipeline must draw its random numbers from its "
@@ -217,13 +222,53 @@ def seeded(
     if by == "batch":
         return function
 
-    def apply_each(images: Tensor, seed: Tensor) -> Tensor:
-        seeds = tf.random.split(seed, tf.shape(images)[0], alg="philox")
+    def apply_each(x: Any, seed: Tensor) -> Any:
+        count = tf.shape(tf.nest.flatten(x)[0])[0]
+        seeds = tf.random.split(seed, count, alg="philox")
         return tf.map_fn(
-            lambda x: function(*x), (images, seeds), fn_output_signature=image
+            lambda x: function(*x), (x, seeds), fn_output_signature=example
         )
 
     return apply_each
+
+
+def changed(
+    batches: tf.data.Dataset,
+    change: Change,
+    num_views: int,
+    seed: int,
+    steps: tf.Tensor,
+) -> tf.data.Dataset:
+    """Batches in which every view is changed, by a seed of its own.
+
+    Args:
+        batches: Of x, or with more views than one of {name: view}.
+        change: What `seeded` returns.
+        num_views: Views of an example.
+        seed: Of the pipeline.
+        steps: Numbers of the steps, (S,).
+    """
+
+    def change_views(x: Any, step: tf.Tensor) -> Any:
+        key = tf.stack([tf.constant(seed, tf.int64), step])
+
+        def one(view: Any, number: int) -> Any:
+            return tf.nest.map_structure(
+                lambda new, old: tf.ensure_shape(new, old.shape),
+                change(view, fold_in(key, number)),
+                view,
+            )
+
+        if num_views == 1:
+            return one(x, 0)
+        return {name: one(x[name], i) for i, name in enumerate(x)}
+
+    numbered = tf.data.Dataset.from_tensor_slices(steps)
+    return parallel(tf.data.Dataset.zip(batches, numbered), change_views)
+
+
+def _batch(example: tf.TensorSpec) -> tf.TensorSpec:
+    return tf.TensorSpec((None, *example.shape), example.dtype)
 
 
 def _python_states() -> bytes:
@@ -256,25 +301,66 @@ class _Recorder(keras.StatelessScope):
         return self.updated
 
 
-def _applied(step: Step, images: Tensor, seed: Tensor) -> Tensor:
-    """What one layer or function makes of images."""
+def _applied(step: Step, x: Any, seed: Tensor) -> Any:
+    """What one layer or function makes of a batch, or of one example."""
+    try:
+        found = _called(step, x, seed)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"`augment` of pipeline must take {_described(x)}. Received: "
+            f"{step!r}, which fails: {error} A function chooses what is "
+            "changed, and how: of a dict for instance "
+            'lambda x: {**x, "name": layer(x["name"])}.'
+        ) from error
+    if not _are_alike(found, x):
+        raise ValueError(
+            "`augment` of pipeline must return what it takes, of the same "
+            f"shape and type: {_described(x)}. Received: {_described(found)} "
+            f"from {step!r}."
+        )
+    return tf.nest.map_structure(
+        lambda new, old: tf.ensure_shape(tf.cast(new, old.dtype), old.shape),
+        found,
+        x,
+    )
+
+
+def _called(step: Step, x: Any, seed: Tensor) -> Any:
     if isinstance(step, keras.Layer):
         takes_mode = "training" in inspect.signature(step.call).parameters
-        found = step(images, **({"training": True} if takes_mode else {}))
-    else:
-        # So that AutoGraph converts it, and each time anew: what it does to
-        # seeds depends on the scope.
-        function = tf.function(step)
-        seeds = {"seed": seed} if _takes_seed(step) else {}
-        found = function(images, **seeds)
-    shape = getattr(found, "shape", None)
-    if shape is None or not images.shape.is_compatible_with(shape):
-        raise ValueError(
-            "`augment` of pipeline must return images of the shape that it "
-            f"takes, {tuple(images.shape)}. Received: "
-            f"{found if shape is None else tuple(shape)} from {step!r}."
+        return step(x, **({"training": True} if takes_mode else {}))
+    # So that AutoGraph converts it, and each time anew: what it does to
+    # seeds depends on the scope.
+    function = tf.function(step)
+    return function(x, **({"seed": seed} if _takes_seed(step) else {}))
+
+
+def _are_alike(found: Any, x: Any) -> bool:
+    """Whether tensors have the shapes and types of others; floats may differ.
+
+    To floats, numbers of any type are cast.
+    """
+    if isinstance(x, dict):
+        return (
+            isinstance(found, dict)
+            and found.keys() == x.keys()
+            and all(_are_alike(found[name], x[name]) for name in x)
         )
-    return tf.ensure_shape(tf.cast(found, "float32"), images.shape)
+    if not hasattr(found, "shape"):
+        return False
+    is_cast = x.dtype.is_floating and found.dtype != tf.string
+    is_type = is_cast or found.dtype == x.dtype
+    return is_type and x.shape.is_compatible_with(found.shape)
+
+
+def _described(x: Any) -> str:
+    """Shapes and types of tensors, for messages."""
+    if isinstance(x, dict):
+        each = (f"{name!r}: {_described(value)}" for name, value in x.items())
+        return "{" + ", ".join(each) + "}"
+    if not hasattr(x, "shape"):
+        return repr(x)
+    return f"{x.dtype.name} {tuple(x.shape)}"
 
 
 def _takes_seed(function: Callable[..., Any]) -> bool:

@@ -256,21 +256,17 @@ def _decode_any(contents: tf.Tensor, path: tf.Tensor) -> tf.Tensor:
     Every start of an epoch costs time for each operation, also of branches
     that are not taken, and to read EXIF in the graph takes many.
     """
-    is_known = [_starts_with(contents, x) for x in (_JPEG, _PNG, _GIF)]
+    is_jpeg, is_png = (_starts_with(contents, x) for x in (_JPEG, _PNG))
 
     def decode_native() -> tf.Tensor:
         return tf.cond(
-            is_known[0],
+            is_jpeg,
             lambda: _decode_jpeg(contents),
-            lambda: tf.cond(
-                is_known[1],
-                lambda: _decode_png(contents),
-                lambda: _decode_gif(contents),
-            ),
+            lambda: _decode_png(contents),
         )
 
     return tf.cond(
-        tf.reduce_any(is_known) & ~_may_have_exif(contents),
+        (is_jpeg | is_png) & ~_may_have_exif(contents),
         decode_native,
         lambda: tf.numpy_function(_read_rgb, [path], tf.uint8),
     )

@@ -235,8 +235,7 @@ class Examples(abc.ABC):
         """What makes the batches of an epoch from its plan."""
         from keras_dml.data import array_batches
 
-        views.check_none(self)
-        return array_batches.planned(self)
+        return array_batches.augmented(self, views)
 
     def batches_in_order(
         self, view: "View | None", batch_size: int

@@ -1,7 +1,7 @@
 """FeatureSet: examples as what a frozen backbone makes of them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any
 
@@ -74,10 +74,10 @@ class FeatureSet(Examples):
         Args:
             views: The seed of the draws, and whether two views are drawn.
         """
-        replace(views, num_views=1).check_none(self)
+        views.check_none(self, "num_views")
         if self.augmented is None:
             read = array_batches.planned(self.test)
-            return _twice(read) if views.num_views == 2 else read
+            return array_batches.twice(read) if views.num_views == 2 else read
         read = array_batches.planned(self.augmented)
         count, num_views = len(self), self.num_views
 
@@ -145,12 +145,3 @@ def symbolic(examples: FeatureSet) -> dict[str, keras.KerasTensor]:
         name: keras.Input(x.shape[1:], dtype=str(x.dtype), name=name)
         for name, x in first.items()
     }
-
-
-def _twice(read: Planned) -> Planned:
-    """Both views of an example are the same, for methods that compare two."""
-
-    def batches(rows: tf.Tensor, steps: tf.Tensor) -> tf.data.Dataset:
-        return read(rows, steps).map(lambda x: dict.fromkeys(VIEWS, x))
-
-    return batches

@@ -4,13 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from keras_dml.data.augment import Augment, Crop
 from keras_dml.data.augmentations import (
     Augmentations,
     AugmentBy,
-    fold_in,
+    changed,
     seeded,
 )
 from keras_dml.data.caching import Cache, cached
@@ -18,6 +20,7 @@ from keras_dml.data.examples import Examples, Planned
 from keras_dml.data.loading import Loader, parallel
 from keras_dml.data.resizing import ResizeMode
 from keras_dml.data.view import View
+from keras_dml.utils.arguments import check_count
 
 if TYPE_CHECKING:
     from keras_dml.data.imageset import ImageSet
@@ -58,14 +61,21 @@ class Views:
                 "`num_views` of pipeline must be 1 or 2. Received: "
                 f"num_views={self.num_views!r}."
             )
+        check_count("pipeline", "seed", self.seed, least=-(2**63))
 
-    def check_none(self, examples: Examples) -> None:
-        """Raises `ValueError` if anything is asked that only images have."""
-        default = Views(seed=self.seed)
+    def check_none(self, examples: Examples, *but: str) -> None:
+        """Raises `ValueError` if anything is asked that only images have.
+
+        Args:
+            examples: What is no set of images.
+            *but: What they have as well, beside the seed.
+        """
+        default = Views()
         asked = [
             field.name
             for field in fields(self)
-            if getattr(self, field.name) != getattr(default, field.name)
+            if field.name not in ("seed", *but)
+            and getattr(self, field.name) != getattr(default, field.name)
         ]
         if asked:
             raise ValueError(
@@ -83,11 +93,16 @@ class Views:
                 f"of a view in pixels, or one number. Received: {images!r} "
                 "and no size."
             )
-        size = self.size
-        height, width = (size, size) if isinstance(size, int) else size
-        channels = self.channels or images.channels or 3
+        return self.with_channels(images.channels or 3)
+
+    def with_channels(self, channels: int) -> Augment:
+        """What makes a random view, of so many channels by default."""
+        size: Any = self.size
+        if not isinstance(size, tuple | list):
+            size = (size, size)
+        channels = self.channels or channels
         return Augment(
-            View((height, width), channels, self.resize, self.resize_mode),
+            View(size, channels, self.resize, self.resize_mode),
             self.crop,
             self.flip,
             self.pad,
@@ -104,20 +119,18 @@ def planned(images: "ImageSet", views: Views) -> Planned:
     change = None
     if views.augment is not None:
         shape = (*augment.view.size, augment.view.channels)
-        change = seeded(views.augment, shape, views.augment_by)
+        image = tf.TensorSpec(shape, "float32")
+        change = seeded(views.augment, image, views.augment_by)
 
     def batches(rows: tf.Tensor, steps: tf.Tensor) -> tf.data.Dataset:
-        draws = tf.map_fn(
-            lambda step: tf.random.stateless_uniform(
-                (rows.shape[1], views.num_views, augment.draws),
-                [views.seed, step],
-                alg="philox",
-            ),
-            steps,
-            fn_output_signature=tf.float32,
-        )
+        count, size = rows.shape
+        shape = (size, views.num_views, augment.draws)
+        draws = tf.numpy_function(_Draws(views.seed, shape), [steps], "float32")
+        draws.set_shape((count, *shape))
         x = _batches(loader, augment, rows, draws)
-        return x if change is None else _changed(x, change, views.seed, steps)
+        if change is None:
+            return x
+        return changed(x, change, views.num_views, views.seed, steps)
 
     return batches
 
@@ -168,24 +181,32 @@ def _batches(
     )
 
 
-def _changed(
-    x: tf.data.Dataset,
-    change: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
-    seed: int,
-    steps: tf.Tensor,
-) -> tf.data.Dataset:
-    """Batches in which every view is changed, by a seed of its own."""
+class _Draws:
+    """Uniform numbers of steps, (S, *shape), each a function of its step.
 
-    def change_views(views: Any, step: tf.Tensor) -> Any:
-        key = tf.stack([tf.constant(seed, tf.int64), step])
-        changed = [
-            tf.ensure_shape(change(view, fold_in(key, number)), view.shape)
-            for number, view in enumerate(tf.nest.flatten(views))
-        ]
-        return tf.nest.pack_sequence_as(views, changed)
+    It runs on the host, as a function that is traced once: in the graph of
+    an epoch, its operations would be prepared anew at every start of one.
+    """
 
-    steps = tf.data.Dataset.from_tensor_slices(steps)
-    return parallel(tf.data.Dataset.zip(x, steps), change_views)
+    def __init__(self, seed: int, shape: tuple[int, ...]) -> None:
+        @tf.function(
+            input_signature=[tf.TensorSpec((None,), tf.int64)], autograph=False
+        )
+        def draw(steps: tf.Tensor) -> tf.Tensor:
+            return tf.map_fn(
+                lambda step: tf.random.stateless_uniform(
+                    shape, [seed, step], alg="philox"
+                ),
+                steps,
+                fn_output_signature=tf.float32,
+            )
+
+        self._draw = draw
+
+    def __call__(self, steps: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        with tf.device("CPU:0"):
+            found: npt.NDArray[Any] = self._draw(steps).numpy()
+        return found
 
 
 def _as_float(views: Any) -> Any:

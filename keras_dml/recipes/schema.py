@@ -22,6 +22,7 @@ from pydantic import (
 
 from keras_dml import backbones, callbacks, data
 from keras_dml.data.augmentations import as_steps
+from keras_dml.data.image_batches import Views
 from keras_dml.evaluation.metrics import expanded
 from keras_dml.evaluation.reranking.base import rerankings
 from keras_dml.losses._relations import Rule
@@ -32,6 +33,9 @@ from keras_dml.recipes.signatures import Fields, fields_of, keys_of
 from keras_dml.utils.types import Count, Fraction, NonNegative, Positive
 
 _MOMENTUM = "ema_momentum"
+
+_ANY_SIDE = 2**15
+"""Of images, in pixels, where nothing says how long it is."""
 
 
 class Section(BaseModel):
@@ -295,6 +299,21 @@ class Recipe(Section):
         if view is None or not isinstance(augmentation, dict):
             return augmentation
         return {**view.model_dump(), **augmentation}
+
+    @field_validator("augmentation")
+    @classmethod
+    def _views_fit(
+        cls, augmentation: Augmentation, info: ValidationInfo
+    ) -> Augmentation:
+        shape = getattr(info.data.get("backbone"), "input_shape", None)
+        channels = 3
+        # Of a size that is not known, any that fits.
+        size: Any = (augmentation.resize or _ANY_SIDE,) * 2
+        if isinstance(shape, tuple) and len(shape) == 3 and None not in shape:
+            size, channels = shape[:2], shape[2]
+        views = Views(size=size, **augmentation.model_dump())
+        views.with_channels(channels)
+        return augmentation
 
     @field_validator("augmentation")
     @classmethod

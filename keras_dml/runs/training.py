@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from keras_dml import callbacks, data, evaluation
 from keras_dml.evaluation._evaluate import check_evaluation
@@ -42,11 +43,12 @@ def train(
 
     Args:
         recipe: A complete recipe.
-        folder: The run's folder; it is made once the data are read and
-            the model is built, so that a mistake in either leaves nothing
-            behind and replaces nothing. It receives the recipe, the
-            metrics of every epoch, the best and the last model, the
-            result, its values for each query and a one-page summary.
+        folder: The run's folder; it is made once the data are read, the
+            model is built, and both are known to fit the augmentation, so
+            that a mistake in any leaves nothing behind and replaces
+            nothing. It receives the recipe, the metrics of every epoch, the
+            best and the last model, the result, its values for each query
+            and a one-page summary.
         verbose: As for `keras.Model.fit`.
         overwrite: Whether a run that is in the folder is replaced.
         tensorboard: Whether to log the training into `tensorboard` in the
@@ -66,13 +68,14 @@ def train(
     check_splits(recipe, splits)
     batches = building.sampler(recipe, splits.train)
     model = building.model(recipe, batches)
-    before = measure(recipe, model, splits)
-    folder = create_folder(folder, recipe, overwrite)
-    boards = [_board(recipe, folder, model, splits)] if tensorboard else []
     start = time.perf_counter()
     seen = building.features(recipe, model, splits)
     seconds = time.perf_counter() - start
-    fitted = _fit(recipe, folder, model, seen, batches, verbose, boards)
+    views = building.pipeline(recipe, seen.train, batches, model.input_shape)
+    before = measure(recipe, model, splits)
+    folder = create_folder(folder, recipe, overwrite)
+    boards = [_board(recipe, folder, model, splits)] if tensorboard else []
+    fitted = _fit(recipe, folder, model, seen, batches, views, verbose, boards)
     if seen is not splits:
         fitted["seconds"]["features"] = seconds
     outcome = Outcome(
@@ -198,6 +201,7 @@ def _fit(
     model: keras.Model,
     splits: data.DataSplits,
     batches: data.Sampler,
+    views: tf.data.Dataset,
     verbose: int | str,
     boards: list[callbacks.EmbeddingTensorBoard],
 ) -> dict[str, Any]:
@@ -218,7 +222,7 @@ def _fit(
     interrupted = False
     try:
         model.fit(
-            building.pipeline(recipe, splits.train, batches, model.input_shape),
+            views,
             epochs=recipe.epochs,
             callbacks=[*own, validation, checkpoint, rates, log, *boards],
             verbose=verbose,

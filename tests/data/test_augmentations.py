@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_dml.data import ImageSet, pipeline
+from keras_dml.data import ArraySet, ImageSet, pipeline
 from keras_dml.data.augmentations import layer_names, seeded
 from tests.data.small_images import LABELS, noise, sampler_of
 
@@ -96,11 +96,15 @@ def change(augment: Any, seed: int, channels: int = 3) -> np.ndarray:
     rng = np.random.default_rng(0)
     coarse = rng.uniform(0, 255, (4, 3, 3, channels)).astype("float32")
     images = tf.image.resize(coarse, (16, 16))
-    function = seeded(augment, (16, 16, channels), "batch")
+    image = tf.TensorSpec((16, 16, channels), "float32")
+    function = seeded(augment, image, "batch")
     return function(images, tf.constant([7, seed], "int64")).numpy()
 
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
+    "dropout": {"rate": 0.5},
+    "gaussian_dropout": {"rate": 0.5},
+    "gaussian_noise": {"stddev": 9},
     "random_brightness": {"factor": 0.5},
     "random_color_degeneration": {"factor": 0.5},
     "random_color_jitter": {"brightness_factor": 0.5},
@@ -152,8 +156,9 @@ class Counter(keras.Layer):
         (unseeded, "operations RandomUniform, which draw from elsewhere"),
         (unseeded_in_a_branch, "operations RandomUniform"),
         (lambda x: x + np.random.rand(), "draws with `random` or `numpy.ran"),
-        (lambda x: x[:, :5], r"Received: \(None, 5, 16, 3\)"),
-        (lambda x: None, r"must return images of the shape .* None from"),
+        (lambda x: x[:, :5], r"Received: float32 \(None, 5, 16, 3\)"),
+        (lambda x: None, r"must return what it takes.* None from"),
+        (lambda x: x @ "a", r"must take float32 \(None, 16, 16, 3\).*fails"),
         (3, "must be a Keras layer, a function, several"),
         ("rand_augment", "must be a Keras layer"),
         (Counter(), "changes '.*count'"),
@@ -168,6 +173,86 @@ class Counter(keras.Layer):
 def test_unfit_augmentations(augment: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         change(augment, 0)
+
+
+def array_epochs(x: Any, augment: Any, *numbers: int, **given: Any) -> Any:
+    """Inputs of the first batch of some epochs."""
+    examples = ArraySet(x, LABELS)
+    sampler = sampler_of(examples)
+    batches = pipeline(examples, sampler, augment=augment, **given)
+    found = []
+    for sampler.epoch in numbers:
+        found.append(next(batches.as_numpy_iterator()))
+    return found
+
+
+VECTORS = np.random.default_rng(0).normal(size=(len(LABELS), 6))
+
+
+@pytest.mark.parametrize(
+    "by", ["batch", pytest.param("image", marks=pytest.mark.slow)]
+)
+def test_vectors(by: str) -> None:
+    layer = keras.layers.GaussianNoise(0.1)
+    first, second = array_epochs(VECTORS, layer, 0, 1, augment_by=by)
+    (again,) = array_epochs(VECTORS, {"gaussian_noise": {"stddev": 0.1}}, 1)
+    if by == "batch":
+        np.testing.assert_array_equal(second[0], again[0])
+    for x, y in (first, second):
+        noise = x - VECTORS[y["index"]]
+        assert x.dtype == np.float64
+        assert len(np.unique(noise)) == noise.size
+        assert 0.05 < noise.std() < 0.2
+    assert not np.allclose(first[0], second[0])
+
+
+def masked(x: dict[str, tf.Tensor], seed: tf.Tensor) -> dict[str, tf.Tensor]:
+    tokens = x["tokens"]
+    is_hidden = tf.random.stateless_uniform(tf.shape(tokens), seed) < 0.3
+    return {**x, "tokens": tf.where(is_hidden, 0, tokens)}
+
+
+def test_dicts_of_arrays_in_two_views() -> None:
+    count = len(LABELS)
+    tokens = np.arange(1, 1 + 5 * count, dtype=np.int32).reshape(count, 5)
+    x = {"tokens": tokens, "text": [str(i) for i in range(count)]}
+    ((views, y),) = array_epochs(x, masked, 0, num_views=2)
+    first, second = views["image"], views["image2"]
+    for view in (first, second):
+        expected = tokens[y["index"]]
+        is_hidden = view["tokens"] != expected
+        np.testing.assert_array_equal(view["tokens"][is_hidden], 0)
+        assert 0.1 < is_hidden.mean() < 0.5
+        assert view["text"].tolist() == [b"%d" % i for i in y["index"]]
+    assert (first["tokens"] != second["tokens"]).any()
+
+
+def doubled(tokens: tf.Tensor) -> tf.Tensor:
+    return tf.cast(tokens, "float32") * 2
+
+
+@pytest.mark.parametrize(
+    ("x", "given", "message"),
+    [
+        (VECTORS, {"num_views": 2}, "`num_views` of pipeline is for images"),
+        (VECTORS, {"augment": lambda x: x[:, 1:]}, r"float64 \(None, 5\)"),
+        (
+            np.ones((len(LABELS), 3), "int32"),
+            {"augment": doubled},
+            r"type: int32 \(None, 3\)\. Received: float32",
+        ),
+        (
+            {"a": VECTORS},
+            {"augment": keras.layers.GaussianNoise(0.1)},
+            r"(?s)must take \{'a': float64 \(None, 6\)\}\. .*layer\(x\[",
+        ),
+        (VECTORS, {"augment": doubled, "flip": True}, "`flip` of pipeline is"),
+    ],
+)
+def test_what_arrays_cannot_have(x: Any, given: Any, message: str) -> None:
+    examples = ArraySet(x, LABELS)
+    with pytest.raises(ValueError, match=message):
+        pipeline(examples, sampler_of(examples), **given)
 
 
 def test_augment_by() -> None:

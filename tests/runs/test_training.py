@@ -133,7 +133,15 @@ def test_result_says_what_it_was_measured_with(finished) -> None:
 
 
 @pytest.mark.parametrize(
-    "setting", ["data.path=/nowhere", "batches.classes_per_batch=50"]
+    "setting",
+    [
+        "data.path=/nowhere",
+        "batches.classes_per_batch=50",
+        pytest.param(
+            'augmentation.augment={"keras.ops:sum": {axis: 0}}',
+            marks=pytest.mark.slow,
+        ),
+    ],
 )
 def test_a_mistake_leaves_no_folder_and_replaces_no_run(
     setting, tmp_path
