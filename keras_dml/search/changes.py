@@ -7,7 +7,7 @@ import numpy as np
 from keras_dml.data.imageset import as_image_set, image_columns
 from keras_dml.search.contents import Contents
 from keras_dml.search.filters import Where
-from keras_dml.search.keys import Key
+from keras_dml.search.keys import Key, check_unique
 from keras_dml.search.rows import Columns, as_columns
 from keras_dml.utils.arrays import Embeddings
 from keras_dml.utils.types import Rows
@@ -76,7 +76,7 @@ class Changes(Contents):
         own = self._rows.check_keys([] if keys is None else keys, len(x), owner)
         old = self._rows.ids_known(own or [])
         if len(old):
-            self._engine.check_removes()
+            self._engine.removes()
         # What is not embeddings is refused before anything is changed.
         self._add_vectors(x)
         self._rows.remove(old)
@@ -98,11 +98,7 @@ class Changes(Contents):
             ValueError: If columns do not fit; either way nothing was changed.
         """
         ids = self._rows.ids_of(keys, "Index.update")
-        if len(np.unique(ids)) < len(ids):
-            raise ValueError(
-                "`keys` of Index.update must each occur once. Received: "
-                f"{len(ids)} keys of {len(np.unique(ids))} rows."
-            )
+        check_unique(self._rows.keys_of(ids), "Index.update")
         self._rows.update(ids, self._rows.check(columns, len(ids)))
 
     def remove(self, keys: Any = None, *, where: Where | None = None) -> int:

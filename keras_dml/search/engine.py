@@ -117,19 +117,24 @@ class Engine:
             ) from None
         self.ids = np.concatenate([self.ids, ids])
 
-    def check_removes(self) -> None:
-        """ValueError if vectors can neither be removed nor hidden."""
-        if not faiss_kinds.removes(self.index):
-            faiss_kinds.check_hides(self.index, self.factory)
+    def removes(self) -> bool:
+        """Whether vectors can be removed; ValueError if not even hidden."""
+        if faiss_kinds.removes(self.index):
+            return True
+        if faiss_kinds.selecting(self.index, np.empty(0, np.int64)) is None:
+            raise ValueError(
+                "`factory` of an Index must be one of Flat, SQ, IVF or HNSW to "
+                f"remove rows. Received: factory={self.factory!r}. Build it "
+                "with another one, or again without those rows."
+            )
+        return False
 
     def remove(self, ids: Rows) -> None:
-        """Removes vectors; where faiss cannot, checks that it can hide them."""
-        if faiss_kinds.removes(self.index):
+        """Removes vectors, or checks that they can be hidden."""
+        if self.removes():
             faiss = faiss_kinds.library()
             self.index.remove_ids(faiss.IDSelectorBatch(self._labels(ids)))
             self.ids = self.ids[~np.isin(self.ids, ids)]
-        else:
-            faiss_kinds.check_hides(self.index, self.factory)
 
     def write(self, path: Path) -> None:
         """Writes the faiss index into a file."""
@@ -193,11 +198,8 @@ class Engine:
             `search`.
         """
         if not len(queries):
-            return (
-                np.empty(0, np.int64),
-                np.empty(0, np.float32),
-                np.empty(0, np.int64),
-            )
+            none = np.empty(0, np.int64)
+            return none, none.astype(np.float32), none
         metric = self.metric
         bound = metric.bound(threshold)
         # What is a little below it may reach it when rounded to float32.

@@ -229,16 +229,6 @@ def removes(index: Any) -> bool:
     return True
 
 
-def check_hides(index: Any, factory: str) -> None:
-    """ValueError if vectors can neither be removed nor hidden."""
-    if selecting(index, np.empty(0, np.int64)) is None:
-        raise ValueError(
-            "`factory` of an Index must be one of Flat, SQ, IVF or HNSW to "
-            f"remove rows. Received: factory={factory!r}. Build it with "
-            "another one, or again without those rows."
-        )
-
-
 def _default(index: Any) -> str:
     faiss = library()
     inner = _inner(index)

@@ -122,23 +122,16 @@ class Hits(Sequence[list[Hit]]):
             and the columns of the index. One of the same name as these is
             called "row.query", and so on.
         """
+        own = ("query", "rank", "key", "score", "is_match")
         found = [
-            (query, rank, hit)
+            (query, rank, x.key, x.score, x.is_match, *x.row.values())
             for query, hits in enumerate(self)
-            for rank, hit in enumerate(hits, 1)
+            for rank, x in enumerate(hits, 1)
         ]
-        table: dict[str, list[Any]] = {
-            "query": [query for query, _, _ in found],
-            "rank": [rank for _, rank, _ in found],
-            "key": [hit.key for _, _, hit in found],
-            "score": [hit.score for _, _, hit in found],
-            "is_match": [hit.is_match for _, _, hit in found],
-        }
-        own = set(table)
-        for name in self._table.columns:
-            title = f"row.{name}" if name in own else name
-            table[title] = [hit.row[name] for _, _, hit in found]
-        return table
+        names = [f"row.{x}" if x in own else x for x in self._table.columns]
+        titles = [*own, *names]
+        columns = zip(*found, strict=True) if found else ((),) * len(titles)
+        return dict(zip(titles, map(list, columns), strict=True))
 
     def to_dataframe(self) -> "pandas.DataFrame":
         """The table of `to_dict` as a DataFrame of pandas.
