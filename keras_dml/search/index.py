@@ -118,7 +118,8 @@ class Index(Changes, Searches):
             raise ValueError(
                 "`images` of Index.build must be an ImageSet, files or uint8 "
                 f"pixels. Received: {type(images).__name__}. Embeddings make "
-                "an index by Index(embeddings)."
+                "an index by Index(embeddings), and a tf.data.Dataset makes "
+                "examples by keras_dml.data.from_dataset."
             )
         index = cls(
             x,

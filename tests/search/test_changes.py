@@ -26,7 +26,7 @@ def one_thread():
     ("factory", "parameters"),
     [
         ("Flat", None),
-        pytest.param("IVF4,PQ4x4", "nprobe=3", marks=pytest.mark.slow),
+        ("IVF4,PQ4x4np", "nprobe=3"),
         ("HNSW8", "efSearch=500"),
     ],
 )

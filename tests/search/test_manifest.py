@@ -161,7 +161,7 @@ def test_rows_that_do_not_fit(content, tmp_path) -> None:
         Index.load(tmp_path)
 
 
-KINDS = ("Flat", "IVF4,SQ8", "HNSW8", "IVF4,PQ2x4,RFlat", "PCA4,Flat")
+KINDS = ("Flat", "IVF4,SQ8", "HNSW8", "IVF4,PQ2x4np,RFlat", "PCA4,Flat")
 
 
 def written(x: np.ndarray, factory: str, ids: np.ndarray | None = None):
