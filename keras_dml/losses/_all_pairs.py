@@ -95,6 +95,8 @@ class CircleLoss(PairLoss):
         Optimization", CVPR 2020, Eq. 4 to 8, https://arxiv.org/abs/2002.10857.
     """
 
+    needs_triplets = True
+
     def __init__(
         self,
         margin: float = 0.4,
@@ -152,6 +154,8 @@ class LiftedStructureLoss(PairLoss):
         et al., "In Defense of the Triplet Loss for Person Re-Identification",
         2017, Eq. 8.
     """
+
+    needs_triplets = True
 
     def __init__(
         self,

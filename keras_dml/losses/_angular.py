@@ -48,6 +48,7 @@ class AngularLoss(MetricLoss):
     """
 
     weights_pairs = True
+    needs_triplets = True
 
     def __init__(
         self, angle: float = 45.0, reduction: str = "mean", **kwargs: Any

@@ -104,6 +104,7 @@ class FastAPLoss(_HistogramLoss):
 
     distance = "squared"
     bounds = 0.0, 4.0
+    needs_triplets = True
 
     def __init__(
         self, num_bins: int = 10, reduction: str = "mean", **kwargs: Any

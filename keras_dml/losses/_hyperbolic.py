@@ -68,6 +68,7 @@ class HyperbolicContrastiveLoss(MetricLoss):
     """
 
     weights_pairs = True
+    needs_triplets = True
 
     def __init__(
         self,

@@ -44,6 +44,8 @@ class NCALoss(PairLoss):
         Goldberger et al., "Neighbourhood Components Analysis", NIPS 2004.
     """
 
+    needs_triplets = True
+
     def __init__(
         self,
         temperature: float = 1.0,
@@ -152,6 +154,8 @@ class DecoupledContrastiveLoss(PairLoss):
         Yeh et al., "Decoupled Contrastive Learning", ECCV 2022,
         https://arxiv.org/abs/2110.06848.
     """
+
+    needs_triplets = True
 
     def __init__(
         self,

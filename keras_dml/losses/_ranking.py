@@ -28,6 +28,7 @@ class _RankingLoss(MetricLoss):
     """
 
     weights_pairs = True
+    needs_triplets = True
 
     def __init__(
         self,

@@ -16,6 +16,8 @@ from keras_dml.utils.types import Tensor
 class _SoftmaxLoss(PairLoss):
     """Base: the temperature by which similarities are divided."""
 
+    needs_triplets = True
+
     def __init__(
         self,
         temperature: float = 0.1,

@@ -47,6 +47,8 @@ class TripletLoss(PairLoss):
         2017.
     """
 
+    needs_triplets = True
+
     def __init__(
         self,
         margin: float = 0.2,

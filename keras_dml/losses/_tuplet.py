@@ -37,6 +37,8 @@ class TupletMarginLoss(PairLoss):
         Sec. 3.
     """
 
+    needs_triplets = True
+
     def __init__(
         self,
         margin: float = 0.1,

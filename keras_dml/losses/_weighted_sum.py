@@ -111,6 +111,10 @@ class WeightedSum(CompositeLoss):
         return all(loss.needs_positives for loss in self.losses.values())
 
     @property
+    def needs_triplets(self) -> bool:  # type: ignore[override]
+        return all(loss.needs_triplets for loss in self.losses.values())
+
+    @property
     def owns_variables(self) -> bool:
         return any(loss.owns_variables for loss in self.losses.values())
 

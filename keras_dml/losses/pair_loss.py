@@ -51,6 +51,7 @@ class PairLoss(MetricLoss):
         self.mining = mining
         self.seed = seed
         self.miner = get_miner(mining)
+        self.needs_triplets |= self.miner.needs_triplets
         self.seed_generator: Seed = None
         if self.miner.is_random:
             self.seed_generator = keras.random.SeedGenerator(seed)

@@ -33,6 +33,8 @@ class BatchChecks:
         use: "fit" or "evaluate", for messages.
         label_limit: What class ids must be below; None for any.
         needs_positives: Whether a batch without positive pairs is odd.
+        needs_triplets: Whether one is in which no example has both a positive
+            and a negative.
         expects_bytes: Whether pixels should be in 0 to 255.
     """
 
@@ -41,11 +43,13 @@ class BatchChecks:
         use: str,
         label_limit: int | None,
         needs_positives: bool,
+        needs_triplets: bool,
         expects_bytes: bool,
     ) -> None:
         self.use = use
         self.label_limit = label_limit
         self.needs_positives = needs_positives
+        self.needs_triplets = needs_triplets
         self.expects_bytes = expects_bytes
         self.error: ValueError | None = None
         self._said: set[str] = set()
@@ -139,6 +143,8 @@ class BatchChecks:
                     "relation matrix, which is symmetric. Received: one-hot "
                     f"labels of shape {labels.shape}. {ONE_HOT}"
                 )
+            else:
+                self._check_relations(labels)
             return
         self._check_range(labels)
         self._check_pairs(labels)
@@ -215,6 +221,19 @@ class BatchChecks:
                 "A batch of %d examples has no two that share a label, so "
                 "that it has no positive pair and teaches next to nothing. "
                 "Use batches of keras_dml.data.MultiLabelBalanced.",
+                len(labels),
+            )
+
+    def _check_relations(self, labels: npt.NDArray[Any]) -> None:
+        positive = labels == 1
+        np.fill_diagonal(positive, False)  # An example and itself.
+        both = positive.any(axis=1) & (labels == 0).any(axis=1)
+        if self.needs_triplets and not both.any():
+            self._say(
+                "In a batch of %d examples none has both a positive and a "
+                "negative, which the loss compares: it teaches nothing. Use "
+                "a loss on single pairs, such as ContrastiveLoss(), or "
+                'RelationSampler(…, others="negative").',
                 len(labels),
             )
 

@@ -73,6 +73,11 @@ class Objective(SerializableLayer):
         """Whether a batch without positive pairs teaches it nothing."""
         return False
 
+    @property
+    def needs_triplets(self) -> bool:
+        """Whether examples need both a positive and a negative."""
+        return False
+
     def build(self, outputs_shape: Shapes) -> None:
         """Creates the weights.
 
@@ -198,6 +203,10 @@ class LossObjective(Objective):
     @property
     def needs_positives(self) -> bool:
         return self.loss.needs_positives
+
+    @property
+    def needs_triplets(self) -> bool:
+        return self.loss.needs_triplets
 
     def build(self, outputs_shape: Shapes) -> None:
         self.loss.build(self, outputs_shape["embedding"][-1])

@@ -313,3 +313,21 @@ def default_without_draws(name):
         values = batch([0] * rows, variable.shape[-1]).astype("float32")
         variable.assign(np.reshape(values, variable.shape))
     return loss
+
+
+PAIRS_APART = np.full((128, 128), -1)
+for k in range(64):
+    first, second = 2 * k, 2 * k + 1
+    PAIRS_APART[first, second] = PAIRS_APART[second, first] = k % 2
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [(x, {}) for x in LOSSES if not issubclass(LOSSES[x], ProxyLoss)]
+    + [("contrastive", {"mining": x}) for x in losses.mining.MINING],
+)
+def test_which_losses_learn_from_single_pairs(name, arguments) -> None:
+    loss = LOSSES[name](**arguments)
+    x = batch(list(range(128)), dim=3)
+    _, gradient = value_and_gradient(loss, PAIRS_APART, x)
+    assert (np.abs(gradient).max() > 1e-6) != loss.needs_triplets

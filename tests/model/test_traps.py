@@ -189,6 +189,18 @@ def test_batches_of_one_class_are_told(caplog) -> None:
     assert "single class" in message
 
 
+def test_pairs_apart_are_told_where_triplets_are_needed(caplog) -> None:
+    relation = np.full((4, 4), -1)
+    relation[[0, 1], [1, 0]] = 1
+    relation[[2, 3], [3, 2]] = 0
+    data = tf.data.Dataset.from_tensors((vectors()[:4], relation))
+    small("contrastive").fit(data, verbose=0)
+    assert not messages(caplog)
+    small("triplet").fit(data, verbose=0)
+    (message,) = messages(caplog)
+    assert "both a positive and a negative" in message
+
+
 @pytest.mark.parametrize("loss", [PROXIES, "triplet"])
 def test_good_batches_are_not_talked_about(loss, caplog) -> None:
     small(loss).fit(dataset(vectors(), LABELS), epochs=2, verbose=0)

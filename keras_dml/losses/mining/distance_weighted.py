@@ -62,6 +62,7 @@ class DistanceWeighted(Miner):
     cutoff: float = 0.5
     max_distance: float = 1.4
     is_random = True
+    needs_triplets = True
 
     def __post_init__(self) -> None:
         if not 0 < self.cutoff < self.max_distance:

@@ -55,12 +55,15 @@ class Miner(Serializable):
         is_random: Whether the strategy draws random numbers.
         needs_positives: Whether it finds nothing in a batch in which no two
             examples have the same class.
+        needs_triplets: Whether it finds nothing for an example without both
+            a positive and a negative.
         one_positive: Whether `positives` marks at most one an anchor, so
             that there is nothing to loop over.
     """
 
     is_random = False
     needs_positives = True
+    needs_triplets = False
 
     @property
     def one_positive(self) -> bool:

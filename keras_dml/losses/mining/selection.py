@@ -52,6 +52,10 @@ class Selection(Miner):
     def one_positive(self) -> bool:
         return self.positive != "all"
 
+    @property
+    def needs_triplets(self) -> bool:  # type: ignore[override]
+        return (self.positive, self.negative) != ("all", "all")
+
     def positives(self, pairs: Pairs) -> Tensor:
         if self.positive == "all":
             return pairs.positive
@@ -146,6 +150,8 @@ class MultiSimilarity(Miner):
     """
 
     epsilon: float = 0.1
+
+    needs_triplets = True
 
     def keep(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Boolean (B, R) masks of the positives and negatives kept."""

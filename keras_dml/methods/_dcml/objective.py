@@ -78,6 +78,10 @@ class CompositionObjective(Objective):
     def needs_positives(self) -> bool:
         return self.metric.needs_positives
 
+    @property
+    def needs_triplets(self) -> bool:
+        return self.metric.needs_triplets
+
     def build(self, outputs_shape: Shapes) -> None:
         self.metric.build(outputs_shape)
         if self.compositor is None:
