@@ -90,6 +90,8 @@ def get(
         model = presets.build(backbone, input_shape, output, num_prefix_tokens)
     else:
         model = _functional(_find(backbone, input_shape, weights), input_shape)
+        if hasattr(model, "vision_encoder"):  # CLIP and the like, of KerasHub.
+            model = presets.image_tower(model)
         model = single_output(model, output, num_prefix_tokens)
     _check(model, backbone)
     if input_shape and _shapes(model) != _as_shapes(input_shape, model):

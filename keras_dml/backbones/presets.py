@@ -74,7 +74,7 @@ def _of_keras_hub(
     if hasattr(model, "vision_encoder"):
         own = model.vision_encoder.image_shape
         _check_size(name, own, input_shape)
-        return _image_tower(model)
+        return image_tower(model)
     own = getattr(model, "image_shape", None)
     other = input_shape is not None and tuple(input_shape) != tuple(own or ())
     if other and own and None not in own:
@@ -125,7 +125,7 @@ def _check_size(
         ) from cause
 
 
-def _image_tower(model: Any) -> keras.Model:
+def image_tower(model: Any) -> keras.Model:
     """The image tower of CLIP, SigLIP and the like, with both outputs."""
     tower = model.vision_encoder
     images, sequence = tower.inputs[0], tower.outputs[0]

@@ -131,6 +131,18 @@ class SerializableRegistry(Registry[Any], Generic[T]):
         known = parameters_of(getattr(make, "func", make))  # of a partial
         for argument in arguments:
             check_known(f"argument of {self.kind} {name!r},", argument, known)
+        missing = [
+            parameter.name
+            for parameter in known.values()
+            if parameter.default is parameter.empty
+            and parameter.name not in arguments
+        ]
+        if missing:
+            raise ValueError(
+                f"`{missing[0]}` of {self.kind} {name!r} must be given. "
+                f"Received: {self.kind}={identifier!r}. Use "
+                f'{{"name": "{name}", "{missing[0]}": …}}.'
+            )
         made: T = make(**arguments)
         return made
 

@@ -321,6 +321,16 @@ def test_lora_trains_adapters_and_the_head(tmp_path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("make", [clip, siglip])
+def test_of_a_model_with_two_towers_the_image_s_is_taken(make) -> None:
+    backbone = backbones.get(make())
+    tokens = backbone(pixels())
+    assert len(backbone.inputs) == 1 and len(tokens.shape) == 3
+    pooled = backbones.get(make(), output="pooled_output")
+    assert len(pooled.output_shape) == 2
+
+
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
 def test_eight_bits(tmp_path) -> None:
     model = methods.baseline(vit(), embedding_dim=4)

@@ -36,6 +36,13 @@ def test_keras_configuration():
     assert losses.get(config).beta == 0.9
 
 
+def test_arguments_that_are_missing_are_named():
+    with pytest.raises(ValueError, match="`num_classes` of loss 'proxy_anch"):
+        losses.CrossBatchMemory("proxy_anchor", size=8)
+    with pytest.raises(ValueError, match="`num_classes` of loss 'proxy_anch"):
+        losses.get({"contrastive": 1.0, "proxy_anchor": 0.5})
+
+
 def test_unknown_names_the_nearest():
     with pytest.raises(ValueError, match="Did you mean 'margin'"):
         losses.get("marign")
