@@ -5,6 +5,7 @@ arguments are those of one class.
 """
 
 import functools
+import logging
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -37,6 +38,8 @@ from keras_dml.utils.arguments import (
 from keras_dml.utils.arrays import as_bytes
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks, unit_rows
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_METRICS = ("recall@k", "r_precision", "map@r")
 
@@ -447,6 +450,19 @@ class _Evaluation:
                 "classes where examples have several labels. Received: "
                 f"{[metric.name for metric in clusterings]}."
             )
+        for level in given[0].targets:
+            labels = _joined(given, level)
+            if labels is None or not len(labels):
+                continue
+            if np.all(labels == labels[0]):
+                logger.warning(
+                    "All %d examples that %s measures are of one class%s, so "
+                    "that whatever is found is right, and results say "
+                    "nothing. Use examples of several classes.",
+                    len(labels),
+                    self.owner,
+                    f" at the level {level!r}" if level else "",
+                )
 
     def _whole_set(
         self, given: Inputs

@@ -104,7 +104,7 @@ def change(augment: Any, seed: int, channels: int = 3) -> np.ndarray:
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "dropout": {"rate": 0.5},
     "gaussian_dropout": {"rate": 0.5},
-    "gaussian_noise": {"stddev": 9},
+    "gaussian_noise": {"stddev": 0.5},
     "random_brightness": {"factor": 0.5},
     "random_color_degeneration": {"factor": 0.5},
     "random_color_jitter": {"brightness_factor": 0.5},

@@ -176,6 +176,13 @@ def test_arrays(x: Any, labels: Any, message: str) -> None:
         ArraySet(x, labels)
 
 
+def test_one_class_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    evaluate_embeddings(VECTORS, LABELS)
+    assert not caplog.records
+    assert evaluate_embeddings(VECTORS, 0 * LABELS)["recall@1"] == 1
+    assert "All 12 examples that evaluate_embeddings" in caplog.text
+
+
 def test_images_without_pixels() -> None:
     with pytest.raises(ValueError, match=r"shape \(2, 0, 4, 3\)"):
         ImageSet(np.zeros((2, 0, 4, 3), "uint8"), [0, 1])
