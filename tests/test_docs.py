@@ -121,10 +121,15 @@ def little_data(little, photographs, tmp_path, monkeypatch) -> None:
 
 
 @pytest.fixture
-def own_registries(monkeypatch) -> None:
-    """What a page registers is forgotten after it."""
+def own_registries(monkeypatch, tmp_path) -> Iterator[None]:
+    """What a page registers is forgotten after it, and its modules are."""
     for registry in REGISTRIES:
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    yield
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None) or "/"
+        if Path(file).is_relative_to(tmp_path):
+            del sys.modules[name]
 
 
 @pytest.fixture(scope="module")
