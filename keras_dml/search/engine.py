@@ -21,6 +21,10 @@ MOST = 0.75
 FEW, LITTLE = 2**17, 1 / 20
 """So many rows, or a share so small, are compared one by one."""
 
+EFFORT = 2
+"""How many times as thoroughly a kind searches where a filter is left to it:
+inverted files reach .98 of the exact answer for .88 without a filter."""
+
 _BUFFER = 2**20
 
 
@@ -246,8 +250,10 @@ class Engine:
         self._share_threads(len(queries))
         parameters = None
         if chosen is not None:
+            # Where vectors are only hidden, there is no filter.
+            effort = EFFORT if len(chosen) < total else 1
             parameters = faiss_kinds.selecting(
-                self.index, chosen, len(self) / len(chosen)
+                self.index, chosen, effort * len(self) / len(chosen)
             )
             if parameters is None or _are_few(len(chosen), total):
                 return exhaustive.nearest(self.index, queries, k, chosen)
