@@ -246,7 +246,7 @@ def test_which_tasks_of_diva_need_positives(tasks, needed) -> None:
 def test_label_sets_without_positives_are_told(shared, caplog) -> None:
     labels = np.eye(4, 6, dtype=bool)
     labels[2, 0] = shared
-    checks = BatchChecks("fit", None, needs_positives=True, expects_bytes=False)
+    checks = BatchChecks("fit", None, True, False, expects_bytes=False)
     for _ in range(2):
         checks.check_values(vectors()[:4], labels)
     assert [("share a label" in x) for x in messages(caplog)] == (
