@@ -193,7 +193,6 @@ def split_classes(images: E, train_classes: int | float = 0.5) -> tuple[E, E]:
     """
     labels = labels_of(images, "images.labels", "split_classes")
     count = train_classes
-    labels = labels_of(images, "images", "split_classes")
     if isinstance(count, float):
         count = int(count * images.num_classes + 0.5)
     if isinstance(count, bool) or not 0 < count < images.num_classes:

@@ -161,7 +161,6 @@ X, LABELS = data()
         (X, LABELS[:, None], {}, r"labels.shape=\(60, 1\)"),
         (X, LABELS + 0.0, {}, "labels.dtype=float64"),
         (X, LABELS > 3, {}, "labels.dtype=bool"),
-        (X, LABELS.astype(str), {}, "np.unique"),
         (X, LABELS, {"distance": "l2"}, "distance='l2'"),
         (X, LABELS, {"metrics": ()}, r"metrics=\(\)"),
         (X, LABELS, {"metrics": "recal@1"}, "Did you mean 'recall@1'"),
