@@ -365,7 +365,8 @@ class MetricModel(keras.Model):
         Args:
             x: Inputs; or batches (x, y) from `keras_dml.data.pipeline`,
                 another `tf.data.Dataset`, a generator or a `PyDataset`.
-            y: Class ids of arrays, (N,) or (N, 1), or strings.
+            y: Class ids of arrays, (N,) or (N, 1), or strings; or several
+                labels each, (N, C) booleans or N sets.
             batch_size: Examples in a batch of arrays.
             epochs: As for `keras.Model.fit`, and so are all others.
             verbose: Likewise.
@@ -383,8 +384,8 @@ class MetricModel(keras.Model):
             validation_batch_size: Likewise.
             validation_freq: Likewise.
             balanced: Whether batches of arrays are class-balanced. By
-                default they are, where labels are a vector, a class has two
-                examples and `shuffle` is on.
+                default they are, where a class has two examples and
+                `shuffle` is on.
 
         Returns:
             As `keras.Model.fit`.

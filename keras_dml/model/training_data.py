@@ -14,14 +14,17 @@ from keras_dml.data import (
     ArraySet,
     ClassBalanced,
     Examples,
+    MultiLabelBalanced,
     Sampler,
     pipeline,
 )
+from keras_dml.data.examples import any_labels_of
+from keras_dml.data.label_sets import are_label_sets, as_table
 from keras_dml.data.planned import Repeated, sampler_of
 from keras_dml.data.streams import BalancedStream
 from keras_dml.model.batch_checks import BatchChecks, as_ids, label_of
 from keras_dml.utils.arguments import check_fraction
-from keras_dml.utils.types import Rows
+from keras_dml.utils.types import Labels, Rows
 
 ClassWeight = Mapping[int, float]
 
@@ -76,6 +79,11 @@ def weights_of(
     if class_weight is None:
         return weight
     check_one_weight(weight)
+    if are_label_sets(labels):
+        raise ValueError(
+            "`class_weight` of MetricModel.fit needs one class an example. "
+            "Received: several labels each. Use sample_weight."
+        )
     ids = as_ids(labels).tolist()
     return np.array([class_weight.get(x, 1.0) for x in ids], np.float32)
 
@@ -272,19 +280,26 @@ def prepared(
     if labels is None or not _are_arrays(x, y):
         return Prepared(x, y, sample_weight, batch_size, steps)  # Keras says.
     labels = as_ids(np.asarray(labels))
+    if are_label_sets(labels):
+        labels, names = as_table(
+            labels, names or {}, f"MetricModel.{checks.use}"
+        )
+        y = {**y, "label": labels} if isinstance(y, Mapping) else labels
     _check_lengths(checks.use, x, sample_weight)
     sample_weight = weights_of(labels, class_weight, sample_weight)
-    is_vector = labels.ndim == 1 and (not isinstance(y, Mapping) or len(y) == 1)
+    is_alone = not isinstance(y, Mapping) or len(y) == 1
+    can_balance = is_alone and (labels.ndim == 1 or are_label_sets(labels))
     if balanced is None:
-        balanced = is_vector and len(np.unique(labels)) < len(labels)
+        balanced = can_balance and _have_positives(labels)
     if not balanced:
         checks.check_kinds(x, labels)
         checks.check_values(x, labels)
         checks.expect_positives(labels, batch_size or BATCH_SIZE)
         return Prepared(x, y, sample_weight, batch_size, steps)
-    if not is_vector:
+    if not can_balance:
         raise ValueError(
-            "`balanced` of MetricModel.fit needs one class id an example. "
+            "`balanced` of MetricModel.fit needs the class id of each "
+            "example, (N,), or its labels, (N, C) booleans. "
             f"Received: balanced=True and labels of shape {labels.shape}"
             f"{', among other targets' if isinstance(y, Mapping) else ''}. "
             "Use balanced=False."
@@ -292,10 +307,9 @@ def prepared(
     if labels.dtype.kind not in "OSU":
         checks.check_kinds(x, labels)
     examples = ArraySet(x, labels, names=names)
-    checks.check_values(x, examples.known_labels)
-    sampler = _sampler_for(
-        examples.known_labels, batch_size or BATCH_SIZE, steps, updates
-    )
+    known = any_labels_of(examples, "y", "MetricModel.fit")
+    checks.check_values(x, known)
+    sampler = _sampler_for(known, batch_size or BATCH_SIZE, steps, updates)
     dataset = pipeline(examples, sampler)
     if sample_weight is not None:
         weights = tf.constant(np.asarray(sample_weight))
@@ -305,18 +319,33 @@ def prepared(
     return Prepared(dataset, names=examples.names, is_balanced=True)
 
 
+def _have_positives(labels: npt.NDArray[Any]) -> bool:
+    """Whether two examples have a label in common."""
+    if labels.ndim == 2:
+        return bool((labels.sum(axis=0) > 1).any())
+    return len(np.unique(labels)) < len(labels)
+
+
 def _sampler_for(
-    labels: Rows, batch_size: int, steps: int | None, updates: int | None
+    labels: Labels, batch_size: int, steps: int | None, updates: int | None
 ) -> Sampler:
-    is_fixed = updates is None
-    sampler = ClassBalanced(
-        labels,
-        batch_size=batch_size,
-        images_per_class=_examples_per_class(labels, batch_size),
-        # As `keras.utils.set_random_seed` has it.
-        seed=0 if is_fixed else int(np.random.randint(2**31)),
-        steps_per_epoch=steps,
-    )
+    # As `keras.utils.set_random_seed` has it.
+    seed = 0 if updates is None else int(np.random.randint(2**31))
+    sampler: Sampler
+    if labels.ndim == 2:
+        drawable = int((labels.sum(axis=0) > 1).sum())
+        classes = max(1, min(drawable, batch_size // min(4, batch_size)))
+        sampler = MultiLabelBalanced(
+            labels, classes, max(2, batch_size // classes), seed, steps
+        )
+    else:
+        sampler = ClassBalanced(
+            labels,
+            batch_size=batch_size,
+            images_per_class=_examples_per_class(labels, batch_size),
+            seed=seed,
+            steps_per_epoch=steps,
+        )
     if updates is None:
         return Repeated(sampler)
     sampler.epoch = updates // sampler.steps

@@ -427,6 +427,26 @@ def test_arrays_come_in_balanced_batches(caplog) -> None:
     assert "balanced=False" in message
 
 
+@pytest.mark.parametrize("kind", ["sets", "booleans"])
+def test_arrays_of_label_sets_come_in_balanced_batches(kind, caplog) -> None:
+    table = np.zeros((48, 3), bool)
+    table[np.arange(48), LABELS % 3] = True
+    table[::7, 1] = True
+    sets = [set(np.flatnonzero(row).tolist()) for row in table]
+    seen = labels_seen(vectors(), sets if kind == "sets" else table)
+    assert len(seen) == 48 // len(seen[0]) and len(told(caplog)) == 1
+    for labels in seen:
+        # Ten are drawn for each of three labels.
+        assert np.shape(labels) == (30, 3)
+        assert np.sum(labels, axis=0).min() >= 10
+
+
+def test_class_weights_are_not_for_label_sets() -> None:
+    table = np.ones((48, 3), bool)
+    with pytest.raises(ValueError, match="`class_weight` .* one class an"):
+        small().fit(vectors(), table, class_weight={0: 2.0})
+
+
 @pytest.mark.parametrize("how", [{"balanced": False}, {"shuffle": False}])
 def test_arrays_may_come_as_they_are(how, caplog) -> None:
     seen = labels_seen(vectors(), LABELS, batch_size=20, **how)
