@@ -6,12 +6,13 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_dml.data import Examples, ImageSet
+from keras_dml.data import ArraySet, Examples, ImageSet
 from keras_dml.evaluation import embed
+from keras_dml.model.generated import input_specs
 from keras_dml.model.identity import ModelIdentity
 from keras_dml.search.pictures import image_sets
 from keras_dml.utils.arguments import check_count
-from keras_dml.utils.types import FloatArray
+from keras_dml.utils.types import FloatArray, Rows
 
 
 class Encoder:
@@ -78,7 +79,8 @@ class Encoder:
         """Embeddings of what a user hands over, (N, D); None if not images.
 
         Args:
-            items: See `image_sets`.
+            items: See `image_sets`. Strings are texts where the model takes
+                such.
             name: The name of the argument `items`.
             owner: Whose argument it is.
             batch_size: Images embedded at a time.
@@ -87,7 +89,7 @@ class Encoder:
             ValueError: If there are images that are not such, or no model.
         """
         check_count(owner, "batch_size", batch_size)
-        sets = image_sets(items, f"`{name}` of {owner}")
+        sets = self._texts(items) or image_sets(items, f"`{name}` of {owner}")
         if sets is None:
             return None
         parts = [self._embed(images, batch_size) for _, images in sets]
@@ -96,6 +98,19 @@ class Encoder:
         order = np.argsort(np.concatenate([rows for rows, _ in sets]))
         result: FloatArray = np.concatenate(parts)[order]
         return result
+
+    def _texts(self, items: Any) -> list[tuple[Rows, Examples]] | None:
+        """Texts as a set, if these are and the model takes them."""
+        texts = [items] if isinstance(items, str) else items
+        if not (isinstance(texts, list | tuple) and texts and self.exists):
+            return None
+        if not all(isinstance(x, str) for x in texts):
+            return None
+        specs = keras.tree.flatten(input_specs(self.model))
+        if [spec.dtype for spec in specs] != ["string"]:
+            return None
+        x = np.array(texts).reshape(-1, *specs[0].shape[1:])
+        return [(np.arange(len(texts)), ArraySet(x))]
 
     def _embed(self, images: Examples, batch_size: int) -> FloatArray:
         """Embeddings of a set; errors name a file that is at fault."""
