@@ -46,6 +46,9 @@ from keras_dml.losses._ranked_list import RankedListLoss
 from keras_dml.losses._ranking import PNPLoss, RecallAtKLoss, SmoothAPLoss
 from keras_dml.losses._redundancy import BarlowTwinsLoss, VICRegLoss
 from keras_dml.losses._relations import relations
+from keras_dml.losses._selectively_contrastive import (
+    SelectivelyContrastiveLoss,
+)
 from keras_dml.losses._softmax import NPairLoss, NTXentLoss, SupConLoss
 from keras_dml.losses._triplet import TripletLoss
 from keras_dml.losses._tuplet import IntraPairVarianceLoss, TupletMarginLoss
@@ -91,6 +94,9 @@ proxy_anchor = functional("proxy_anchor", ProxyAnchorLoss)
 proxy_nca = functional("proxy_nca", ProxyNCALoss)
 ranked_list = functional("ranked_list", RankedListLoss)
 recall_at_k = functional("recall_at_k", RecallAtKLoss)
+selectively_contrastive = functional(
+    "selectively_contrastive", SelectivelyContrastiveLoss
+)
 smooth_ap = functional("smooth_ap", SmoothAPLoss)
 soft_triple = functional("soft_triple", SoftTripleLoss)
 sphere_face = functional("sphere_face", SphereFaceLoss)
@@ -149,6 +155,7 @@ __all__ = [
     "REDUCTIONS",
     "RankedListLoss",
     "RecallAtKLoss",
+    "SelectivelyContrastiveLoss",
     "SmoothAPLoss",
     "SoftTripleLoss",
     "SphereFaceLoss",
@@ -193,6 +200,7 @@ __all__ = [
     "reduce_terms",
     "regularizers",
     "relations",
+    "selectively_contrastive",
     "smooth_ap",
     "soft_triple",
     "sphere_face",

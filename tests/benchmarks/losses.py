@@ -69,6 +69,9 @@ OURS: dict[str, Callable[[int, int], losses.MetricLoss]] = {
     "tuplet margin": lambda c, d: losses.TupletMarginLoss(),
     "intra-pair variance": lambda c, d: losses.IntraPairVarianceLoss(),
     "ranked list": lambda c, d: losses.RankedListLoss(),
+    "selectively contrastive": (
+        lambda c, d: losses.SelectivelyContrastiveLoss()
+    ),
     "snr contrastive": lambda c, d: losses.ContrastiveLoss(distance="snr"),
     "decoupled contrastive": lambda c, d: losses.DecoupledContrastiveLoss(),
     "hyperbolic": lambda c, d: losses.HyperbolicContrastiveLoss(),

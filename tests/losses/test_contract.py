@@ -93,6 +93,7 @@ CASES = {
         "attainable": True,
         "include_self": True,
     },
+    "selectively_contrastive": {"weight": 0.7, "cutoff": 0.6},
     "smooth_ap": {"include_self": True},
     "soft_triple": {"num_centers": 3, "scale": 9.0, "gamma": 0.3, "tau": 0.1},
     "sphere_face": {"margin": 3, "scale": 9.0},
@@ -188,13 +189,15 @@ def test_degenerate_batches_are_finite(name, case):
 NEEDS_POSITIVES = [
     "angular", "barlow_twins", "circle", "decoupled_contrastive", "fast_ap",
     "histogram", "hyperbolic", "lifted_structure", "margin", "multi_sup_con",
-    "n_pair", "nca", "nt_xent", "pnp", "recall_at_k", "smooth_ap", "sup_con",
-    "triplet", "tuplet_margin",
+    "n_pair", "nca", "nt_xent", "pnp", "recall_at_k",
+    "selectively_contrastive", "smooth_ap", "sup_con", "triplet",
+    "tuplet_margin",
 ]  # fmt: skip
 NEEDS_NEGATIVES = [
     "angular", "circle", "decoupled_contrastive", "fast_ap", "histogram",
     "hyperbolic", "instance", "lifted_structure", "margin", "n_pair", "nca",
-    "nt_xent", "pnp", "smooth_ap", "triplet", "tuplet_margin",
+    "nt_xent", "pnp", "selectively_contrastive", "smooth_ap", "triplet",
+    "tuplet_margin",
 ]  # fmt: skip
 
 

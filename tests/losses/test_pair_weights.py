@@ -366,6 +366,16 @@ def tuplet(labels, x, w, mining):
     return total / positive.sum()
 
 
+def selectively_contrastive(labels, x, w, mining):
+    s, terms = x @ x.T, []
+    for a, p, n in mined(mining, labels, cosine(x)):
+        hard = s[a, n] > s[a, p] or s[a, n] > 0.6
+        easy_term = math.log1p(math.exp(10 * (s[a, n] - s[a, p])))
+        term = 0.7 * s[a, n] if hard else easy_term
+        terms.append(w[0][a, p] * w[1][a, n] * term)
+    return np.mean(terms)
+
+
 def intra_pair(labels, x, w, mining):
     s = x @ x.T
     positive, negative = counts(mining, labels, cosine(x))
@@ -508,6 +518,10 @@ CASES = {
         functools.partial(ranked_list, differentiate=True),
     ),
     "recall_at_k": ({"temperature": 0.1}, ranking(lost_recall)),
+    "selectively_contrastive": (
+        {"weight": 0.7, "cutoff": 0.6},
+        selectively_contrastive,
+    ),
     "smooth_ap": ({"temperature": 0.1}, ranking(lost_precision)),
     "sup_con": ({}, sup_con),
     "triplet": ({}, triplet),

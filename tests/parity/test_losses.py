@@ -124,6 +124,15 @@ EVERYWHERE = {
         losses.TupletMarginLoss(np.radians(5.73)),
         their_losses.TupletMarginLoss(),
     ),
+    "threshold-consistent margin": (
+        losses.ContrastiveLoss(0.9, 0.5, distance="cosine"),
+        their_losses.ThresholdConsistentMarginLoss(),
+    ),
+    "threshold-consistent margin, weighted": (
+        0.3 * losses.ContrastiveLoss(0.8, 1.0, distance="cosine")
+        + 2.0 * losses.ContrastiveLoss(-1.0, 0.2, distance="cosine"),
+        their_losses.ThresholdConsistentMarginLoss(0.3, 2.0, 0.8, 0.2),
+    ),
     "intra-pair variance": (
         losses.IntraPairVarianceLoss(0.1, 0.2),
         their_losses.IntraPairVarianceLoss(0.1, 0.2),

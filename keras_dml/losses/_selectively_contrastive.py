@@ -1,0 +1,110 @@
+"""The selectively contrastive triplet loss."""
+
+from typing import Any
+
+from keras import ops
+
+from keras_dml.losses.base import LOSSES
+from keras_dml.losses.distances import DistanceLike
+from keras_dml.losses.gradients import with_gradient
+from keras_dml.losses.mining.selection import Selection
+from keras_dml.losses.mining.visits import State, value_at
+from keras_dml.losses.pair_loss import PairLoss
+from keras_dml.losses.pairs import Pairs
+from keras_dml.losses.reductions import Terms, reduce_terms
+from keras_dml.utils.arguments import check_positive
+from keras_dml.utils.types import Tensor
+
+_EASY_POSITIVE_HARD_NEGATIVE = Selection("easy", "hard")
+
+
+@LOSSES.register("selectively_contrastive")
+class SelectivelyContrastiveLoss(PairLoss):
+    """Selectively contrastive triplets: hard negatives are only pushed away.
+
+    λ s(a, n) where the negative is more similar than the positive, and
+    −log(exp(s(a, p)/τ) / (exp(s(a, p)/τ) + exp(s(a, n)/τ))) elsewhere. A
+    triplet loss lets very hard triplets pull all three together; without
+    their positives they teach, and the hardest negatives can be mined.
+
+    Terms are triplets; each is multiplied by the product of the
+    `pair_weights` of (a, p) and (a, n). They may be negative.
+
+    Args:
+        temperature: τ.
+        weight: λ.
+        cutoff: In units of `distance`: a negative closer than this is hard
+            whatever the positive. None: only one closer than the positive.
+        distance: As for `PairLoss`; the paper's is cosine similarity. Of a
+            distance d, s is −d.
+        mining: As for `PairLoss`; the default, as in the released code, is
+            the closest positive and the closest negative of each anchor.
+        reduction, **kwargs: As for `PairLoss`.
+
+    Raises:
+        ValueError: If `temperature` or `weight` is not positive.
+
+    Deviations:
+        - The released code has `cutoff=0.8`, and passes over positives
+          more similar than 0.9999 as duplicates.
+
+    Reference:
+        Xuan et al., "Hard Negative Examples are Hard, but Useful", ECCV 2020,
+        https://arxiv.org/abs/2007.12749.
+    """
+
+    needs_triplets = True
+
+    def __init__(
+        self,
+        temperature: float = 0.1,
+        weight: float = 1.0,
+        cutoff: float | None = None,
+        distance: DistanceLike = "cosine",
+        mining: Any = _EASY_POSITIVE_HARD_NEGATIVE,
+        reduction: str = "mean",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(distance, mining, reduction, **kwargs)
+        owner = "SelectivelyContrastiveLoss"
+        self.temperature = check_positive(owner, "temperature", temperature)
+        self.weight = check_positive(owner, "weight", weight)
+        self.cutoff = cutoff
+
+    def values(self, pairs: Pairs) -> Tensor:
+        fixed = ops.stop_gradient(pairs.distances)
+        of_positives, of_negatives = pairs.weights
+
+        def add(state: State, positive: Tensor, negatives: Tensor) -> State:
+            total, count, nonzero, slopes = state
+            negatives = ops.cast(negatives, "bool")
+            gap = (value_at(fixed, positive) - fixed) / self.temperature
+            is_hard = gap > 0
+            if self.cutoff is not None:
+                is_near = fixed < pairs.metric.orient(self.cutoff)
+                is_hard = ops.logical_or(is_hard, is_near)
+            term = ops.where(is_hard, -self.weight * fixed, ops.softplus(gap))
+            # Derivatives of a term, by its positive's and negative's distance.
+            pull = ops.where(is_hard, 0.0, ops.sigmoid(gap) / self.temperature)
+            push = ops.where(is_hard, -self.weight, -pull)
+            costs = ops.logical_and(negatives, term > 0)
+            if of_positives is not None:
+                factor = value_at(of_positives, positive) * of_negatives
+                term, pull, push = factor * term, factor * pull, factor * push
+            term, pull, push = (
+                ops.where(negatives, x, 0.0) for x in (term, pull, push)
+            )
+            to_positive = ops.sum(pull, axis=1, keepdims=True)
+            return (
+                total + ops.sum(term, axis=1),
+                count + ops.sum(ops.cast(negatives, "float32"), axis=1),
+                nonzero + ops.sum(ops.cast(costs, "float32"), axis=1),
+                ops.where(positive, to_positive, slopes) + push,
+            )
+
+        zeros = ops.zeros_like(fixed[:, 0])
+        initial = (zeros, zeros, zeros, ops.zeros_like(fixed))
+        *sums, slopes = self.for_each_positive(pairs, add, initial)
+        terms = Terms(*sums)
+        total = with_gradient(terms.total, slopes, pairs.distances)
+        return reduce_terms(terms._replace(total=total), self.reduction)
