@@ -69,12 +69,19 @@ def export_model(
       the gallery: `ids` and `labels`, (B, k), int64 or strings as in the
       gallery, -1 or "" where the status is not "ok"; `scores`, (B, k)
       float32, their cosines; `above_threshold`, (B, k) booleans; `status`.
+    - "lookup_k", beside it: it also takes `k`, (B,) int32, for each image
+      its own, from 1 to the size of the gallery, but at most 1000 or the
+      argument `k`, whichever is larger. Outputs have as many columns as the
+      largest of them; beyond its own k an image has what it has where the
+      status is not "ok". Any other k gets the status "k out of range".
 
     It comes with requests that warm a server up.
 
     A model that takes no images is served what it takes: its signatures
-    "serving_default" and, with a gallery, "lookup" have its inputs by their
-    names, or one called `inputs`; there is no "encoded", and no status.
+    "serving_default" and, with a gallery, "lookup" and "lookup_k" have its
+    inputs by their names, or one called `inputs`; there is no "encoded", and
+    a status in "lookup_k" only. If an input is called `k`, there is no
+    "lookup_k" either.
 
     ONNX and LiteRT files hold the model alone: from views, (B, H, W, C)
     float32 of the model's size, pixels in 0 to 255, named `images`, to
@@ -96,7 +103,8 @@ def export_model(
         format: "saved_model", "onnx" or "litert".
         gallery: A `Gallery`, an `ImageSet` or `ArraySet`, or anything with
             `embeddings`, (N, D), `labels` and perhaps `ids` and `threshold`.
-        k: Neighbors for each image, at most N.
+        k: Neighbors that "lookup" finds for each image, at most N, the size
+            of the gallery.
         threshold: Cosine from which on a neighbor is above the threshold;
             by default that of the gallery, if it has one, or else all are.
         input_dtype: Pixels that "serving_default" takes: "float32" or

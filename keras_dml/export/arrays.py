@@ -1,6 +1,6 @@
 """A SavedModel of a model that takes no images: it is served what it takes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,17 @@ import tensorflow as tf
 from keras_dml.export.files import OK
 from keras_dml.export.gallery import Gallery
 from keras_dml.export.parity import check_difference, highest_cosines
-from keras_dml.export.requests import write_logs
-from keras_dml.export.signatures import LOOKUP, PIXELS, Lookup, embed
+from keras_dml.export.requests import with_k, write_logs
+from keras_dml.export.signatures import (
+    K_SPEC,
+    LOOKUP,
+    LOOKUP_K,
+    PIXELS,
+    Lookup,
+    embed,
+)
 from keras_dml.model.generated import generated_inputs, input_specs
-from keras_dml.utils.types import Tensor
+from keras_dml.utils.types import Tensor, Tensors
 
 ONLY = "inputs"
 """What a signature calls the input of a model that has one."""
@@ -27,8 +34,9 @@ class ServedArrays:
 
     Attributes:
         model: The model.
-        gallery: What "lookup" searches in; None: there is no such signature.
-        k: Neighbors that it finds for an example.
+        gallery: What "lookup" and "lookup_k" search in; None: there are no
+            such signatures.
+        k: Neighbors that the former finds for an example.
     """
 
     model: keras.Model
@@ -56,6 +64,15 @@ class ServedArrays:
         for count in (2, 1):
             yield {k: tf.constant(x[:count]) for k, x in named.items()}
 
+    def lookups(
+        self, named: dict[str, Any]
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Signatures that search, with what they take of these inputs."""
+        yield LOOKUP, named
+        # An input of the model may have the name.
+        if K_SPEC.name not in named:
+            yield LOOKUP_K, with_k(named, self.k)
+
 
 def write_arrays(served: ServedArrays, folder: Path, name: str) -> None:
     """Writes a SavedModel, with requests that warm a server up."""
@@ -77,19 +94,36 @@ def write_arrays(served: ServedArrays, folder: Path, name: str) -> None:
     logged = [(PIXELS, x) for x in served.samples()]
     if served.gallery is not None:
         find = Lookup(served.gallery, served.k)
-
-        def look_up(named: dict[str, Tensor]) -> dict[str, Tensor]:
-            embeddings = embed_named(named)
-            found = find(tf.fill(tf.shape(embeddings)[:1], OK), embeddings)
-            return {k: x for k, x in found.items() if k != "status"}
-
-        archive.add_endpoint(LOOKUP, look_up, [served.specs])
-        logged += [(LOOKUP, x) for x in served.samples()]
+        _add_lookups(archive, served.specs, embed_named, find)
+        logged += [y for x in served.samples() for y in served.lookups(x)]
     try:
         archive.write_out(str(folder), verbose=False)
     except tf.errors.OpError as error:
         raise OSError(f"The export cannot be written: {error}") from error
     write_logs(folder, name, logged)
+
+
+def _add_lookups(
+    archive: keras.export.ExportArchive,
+    specs: dict[str, tf.TensorSpec],
+    embed_named: Callable[[Tensors], Tensor],
+    find: Lookup,
+) -> None:
+    def embed_ok(named: Tensors) -> tuple[Tensor, Tensor]:
+        embeddings = embed_named(named)
+        return tf.fill(tf.shape(embeddings)[:1], OK), embeddings
+
+    def look_up(named: Tensors) -> Tensors:
+        found = find(*embed_ok(named))
+        return {k: x for k, x in found.items() if k != "status"}
+
+    archive.add_endpoint(LOOKUP, look_up, [specs])
+    if K_SPEC.name not in specs:
+        archive.add_endpoint(
+            LOOKUP_K,
+            lambda named, k: find.of_own_k(*embed_ok(named), k),
+            [specs, K_SPEC],
+        )
 
 
 def compare_arrays(
@@ -104,10 +138,11 @@ def compare_arrays(
             check_difference(given - expected, "embedding", tolerance)
             if served.gallery is None:
                 continue
-            scores = signatures[LOOKUP](**named)["scores"].numpy()
             rows = served.gallery.embeddings
             cosines = highest_cosines(expected, rows, served.k)
-            check_difference(scores - cosines, "lookup", tolerance)
+            for name, inputs in served.lookups(named):
+                scores = signatures[name](**inputs)["scores"].numpy()
+                check_difference(scores - cosines, name, tolerance)
 
 
 def _pad_empty(x: Tensor) -> Tensor:

@@ -32,11 +32,9 @@ class Neighbors:
 
     Args:
         gallery: (N, D) float32, finite.
-        k: Neighbors for each query, at most N.
     """
 
-    def __init__(self, gallery: FloatArray, k: int) -> None:
-        self.k = k
+    def __init__(self, gallery: FloatArray) -> None:
         rows = _near_one(gallery)
         norms = row_norms(rows)
         inverse = np.divide(1, norms, out=np.zeros_like(norms), where=norms > 0)
@@ -52,29 +50,39 @@ class Neighbors:
         self._tolerance = terms * float(np.finfo(np.float32).eps) / 2
         self._most_queries = max(1, MOST_SCORES // len(gallery))
 
-    def __call__(self, queries: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(
+        self, queries: Tensor, k: int | Tensor
+    ) -> tuple[Tensor, Tensor]:
         """The rows nearest to (B, D) float32 queries, finite; best first.
+
+        Args:
+            queries: (B, D) float32, finite.
+            k: Neighbors for each query, 1 to N: a number, or one, int32,
+                that a request brings.
 
         Returns:
             Rows, (B, k) int64, and their cosines, (B, k) float32. Cosines
             of zeros are 0.
         """
+        columns = tf.get_static_value(k)
         with tf.device("CPU:0"):
             return _in_parts(
-                lambda items: self._search(tf.gather(queries, items)),
+                lambda items: self._search(tf.gather(queries, items), k),
                 tf.shape(queries)[0],
                 self._most_queries,
                 (
-                    tf.TensorSpec((None, self.k), "int64"),
-                    tf.TensorSpec((None, self.k), "float32"),
+                    tf.TensorSpec((None, columns), "int64"),
+                    tf.TensorSpec((None, columns), "float32"),
                 ),
             )
 
-    def _search(self, queries: Tensor) -> tuple[Tensor, Tensor]:
+    def _search(
+        self, queries: Tensor, k: int | Tensor
+    ) -> tuple[Tensor, Tensor]:
         directions = tf.cast(_unit(queries)[0], "float32")
         scores = tf.matmul(directions, self._rows, transpose_b=True)
         scores *= self._inverse_norms
-        lowest = tf.math.top_k(scores, self.k).values[:, -1:]
+        lowest = tf.math.top_k(scores, k).values[:, -1:]
         pairs = tf.where(scores >= lowest - 2 * self._tolerance)
         exact = _in_parts(
             lambda items: self._exact(queries, tf.gather(pairs, items)),
@@ -82,7 +90,7 @@ class Neighbors:
             MOST_PAIRS,
             tf.TensorSpec((None,), "float64"),
         )
-        return self._best(pairs, exact, tf.shape(queries, "int64")[0])
+        return _best(pairs, exact, tf.shape(queries, "int64")[0], k)
 
     def _exact(self, queries: Tensor, pairs: Tensor) -> Tensor:
         """Scores as the evaluation has them, −|x − y|²/2, (P,) float64.
@@ -96,19 +104,21 @@ class Neighbors:
         minus_one = tf.constant(-1.0, "float64")
         return tf.where(x_is_zero | y_is_zero, minus_one, scores)
 
-    def _best(
-        self, pairs: Tensor, exact: Tensor, count: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        # Pairs come in the order of queries, then rows. Both sorts keep it
-        # where they find nothing to tell two pairs apart.
-        query, row = tf.unstack(pairs, axis=1)
-        order = tf.argsort(exact, direction="DESCENDING", stable=True)
-        by_query = tf.argsort(tf.gather(query, order), stable=True)
-        order = tf.gather(order, by_query)
-        starts = tf.searchsorted(query, tf.range(count))
-        best = tf.gather(order, starts[:, None] + tf.range(self.k))
-        cosines = tf.cast(1 + tf.gather(exact, best), "float32")
-        return tf.gather(row, best), cosines
+
+def _best(
+    pairs: Tensor, exact: Tensor, count: Tensor, k: int | Tensor
+) -> tuple[Tensor, Tensor]:
+    """Rows and cosines of the k best pairs of each of `count` queries."""
+    # Pairs come in the order of queries, then rows. Both sorts keep it
+    # where they find nothing to tell two pairs apart.
+    query, row = tf.unstack(pairs, axis=1)
+    order = tf.argsort(exact, direction="DESCENDING", stable=True)
+    by_query = tf.argsort(tf.gather(query, order), stable=True)
+    order = tf.gather(order, by_query)
+    starts = tf.searchsorted(query, tf.range(count))
+    best = tf.gather(order, starts[:, None] + tf.range(k))
+    cosines = tf.cast(1 + tf.gather(exact, best), "float32")
+    return tf.gather(row, best), cosines
 
 
 def _unit(vectors: Tensor) -> tuple[Tensor, Tensor]:
@@ -143,5 +153,6 @@ def _in_parts(
         parallel_iterations=1,
     )
     return tf.nest.map_structure(
-        lambda x: tf.reshape(x, (-1, *x.shape[2:]))[:count], results
+        lambda x: tf.reshape(x, tf.concat([[-1], tf.shape(x)[2:]], 0))[:count],
+        results,
     )

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from keras_dml.export.files import OK
 from keras_dml.export.requests import Batch, requests
-from keras_dml.export.signatures import LOOKUP, Served, embed
+from keras_dml.export.signatures import Served, embed
 from keras_dml.utils.types import FloatArray
 from keras_dml.utils.vectors import blocks, unit_rows
 
@@ -24,8 +24,8 @@ def compare(
     with tf.device("CPU:0"):
         signatures = tf.saved_model.load(str(folder)).signatures
         for name in served.signatures:
-            for images, seen in requests(served, name, batches):
-                outputs = signatures[name](images=images)
+            for named, seen in requests(served, name, batches):
+                outputs = signatures[name](**named)
                 status = outputs.get("status", tf.constant(OK)).numpy()
                 if not np.all(status == OK.encode()):
                     raise RuntimeError(
@@ -34,7 +34,7 @@ def compare(
                         f"{status}. Nothing was written."
                     )
                 expected = embed(served.model, seen).numpy()
-                if name == LOOKUP and served.gallery is not None:
+                if served.gallery is not None and "scores" in outputs:
                     given = outputs["scores"].numpy()
                     rows = served.gallery.embeddings
                     expected = highest_cosines(expected, rows, served.k)

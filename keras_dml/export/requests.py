@@ -16,7 +16,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from keras_dml.data import View
-from keras_dml.export.signatures import PIXELS, Served
+from keras_dml.export.signatures import K_SPEC, LOOKUP_K, PIXELS, Served
 from keras_dml.utils.types import Tensor, Tensors
 
 WARMUP = Path("assets.extra", "tf_serving_warmup_requests")
@@ -57,15 +57,24 @@ def given_batches(
 
 def requests(
     served: Served, name: str, batches: Sequence[Batch]
-) -> Iterator[tuple[Tensor, Tensor]]:
+) -> Iterator[tuple[Tensors, Tensor]]:
     """What a signature takes, and the views that the model sees of it."""
     view = served.view
-    if name != PIXELS:
-        files = [tf.io.encode_png(image) for x in batches for image in x]
-        yield tf.stack(files), tf.concat([view.apply(x) for x in batches], 0)
+    if name == PIXELS:
+        for batch in batches:
+            images = tf.cast(batch, served.input_dtype)
+            yield {"images": images}, view.apply(batch)
         return
-    for batch in batches:
-        yield tf.cast(batch, served.input_dtype), view.apply(batch)
+    files = [tf.io.encode_png(image) for x in batches for image in x]
+    named = {"images": tf.stack(files)}
+    if name == LOOKUP_K:
+        named = with_k(named, served.k)
+    yield named, tf.concat([view.apply(x) for x in batches], 0)
+
+
+def with_k(named: Tensors, k: int) -> Tensors:
+    """Inputs of "lookup_k": those of "lookup", and the same k for each."""
+    return {**named, K_SPEC.name: tf.fill([len(next(iter(named.values())))], k)}
 
 
 def write_warmup(
@@ -73,9 +82,9 @@ def write_warmup(
 ) -> None:
     """Writes requests for all signatures of a model into its export."""
     logged = [
-        (signature, {"images": images})
+        (signature, named)
         for signature in served.signatures
-        for images, _ in requests(served, signature, batches)
+        for named, _ in requests(served, signature, batches)
     ]
     write_logs(folder, name, logged)
 

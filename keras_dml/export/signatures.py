@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import keras
 import tensorflow as tf
@@ -14,7 +13,25 @@ from keras_dml.export.gallery import Gallery
 from keras_dml.export.neighbors import Neighbors
 from keras_dml.utils.types import Tensor
 
-PIXELS, ENCODED, LOOKUP = "serving_default", "encoded", "lookup"
+PIXELS, ENCODED = "serving_default", "encoded"
+LOOKUP, LOOKUP_K = "lookup", "lookup_k"
+
+K_SPEC = tf.TensorSpec((None,), "int32", name="k")
+"""What "lookup_k" takes beside the examples: the `k` of each.
+
+Not one of all: a server that batches joins all inputs along an axis.
+"""
+
+MOST_NEIGHBORS = 1000
+"""The largest `k` that "lookup_k" takes, if that of the export is not larger.
+
+A request must not be able to ask for an answer of gigabytes.
+"""
+
+K_OUT_OF_RANGE = "k out of range"
+
+NOTHING = {tf.string: "", tf.int64: -1, tf.float32: 0.0, tf.bool: False}
+"""What stands in an output, by its dtype, where there is nothing to say."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +42,9 @@ class Served:
         model: The model.
         view: What it sees of an image.
         input_dtype: Pixels that "serving_default" takes.
-        gallery: What "lookup" searches in; None: there is no such signature.
-        k: Neighbors that it finds for an image.
+        gallery: What "lookup" and "lookup_k" search in; None: there are no
+            such signatures.
+        k: Neighbors that the former finds for an image.
     """
 
     model: keras.Model
@@ -39,7 +57,7 @@ class Served:
     def signatures(self) -> tuple[str, ...]:
         """Their names."""
         names = (PIXELS, ENCODED)
-        return names if self.gallery is None else (*names, LOOKUP)
+        return names if self.gallery is None else (*names, LOOKUP, LOOKUP_K)
 
 
 def embed(model: keras.Model, seen: Tensor) -> Tensor:
@@ -64,7 +82,7 @@ def write_saved_model(served: Served, folder: Path) -> None:
 
     def serve_encoded(images: Tensor) -> dict[str, Tensor]:
         status, found = embed_files(images)
-        embedding = _spread(found, 0.0, status == OK)
+        embedding = _spread(found, status == OK)
         return {"embedding": embedding, "status": status}
 
     specs = [tf.TensorSpec(pixels, served.input_dtype, name="images")]
@@ -75,6 +93,11 @@ def write_saved_model(served: Served, folder: Path) -> None:
         archive.add_endpoint(
             LOOKUP, lambda images: find(*embed_files(images)), [files]
         )
+        archive.add_endpoint(
+            LOOKUP_K,
+            lambda images, k: find.of_own_k(*embed_files(images), k),
+            [files, K_SPEC],
+        )
     try:
         archive.write_out(str(folder), verbose=False)
     except tf.errors.OpError as error:
@@ -83,7 +106,9 @@ def write_saved_model(served: Served, folder: Path) -> None:
 
 def _shared_functions(
     model: keras.Model, view: View
-) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Any]]:
+) -> tuple[
+    Callable[[Tensor], Tensor], Callable[[Tensor], tuple[Tensor, Tensor]]
+]:
     """Of views, and of files: the endpoints share one graph of the model."""
     shape = (None, *view.size, view.channels)
 
@@ -117,38 +142,71 @@ class Lookup:
     """The nearest rows of a gallery, for embeddings whose status is OK."""
 
     def __init__(self, gallery: Gallery, k: int) -> None:
-        self._neighbors = Neighbors(gallery.embeddings, k)
+        self._k = k
+        self._most = min(max(k, MOST_NEIGHBORS), len(gallery))
+        self._neighbors = Neighbors(gallery.embeddings)
         self._threshold = gallery.threshold
         with tf.device("CPU:0"):
             self._ids = tf.Variable(gallery.ids, trainable=False)
             self._labels = tf.Variable(gallery.labels, trainable=False)
 
     def __call__(self, status: Tensor, embeddings: Tensor) -> dict[str, Tensor]:
+        """The outputs of "lookup", of statuses, (B,)."""
+        return self._find(status, embeddings, self._k)
+
+    def of_own_k(
+        self, status: Tensor, embeddings: Tensor, k: Tensor
+    ) -> dict[str, Tensor]:
+        """The outputs of "lookup_k": as many as the k of each, (B,) int32.
+
+        Columns are as many as the largest. An image has nothing in those
+        beyond its own k, and in none if that is out of range.
+        """
+        tf.debugging.assert_equal(
+            tf.size(k),
+            tf.size(status),
+            "`k` of lookup_k must have one number for each example.",
+        )
+        fits = (k >= 1) & (k <= self._most)
+        columns = tf.reduce_max(tf.concat([[1], tf.boolean_mask(k, fits)], 0))
+        searched = tf.boolean_mask(fits, status == OK)
+        status = tf.where(fits | (status != OK), status, K_OUT_OF_RANGE)
+        embeddings = tf.boolean_mask(embeddings, searched)
+        found = self._find(status, embeddings, columns)
+        is_asked = tf.range(columns) < k[:, None]
+        return {
+            name: x if name == "status" else tf.where(is_asked, x, _nothing(x))
+            for name, x in found.items()
+        }
+
+    def _find(
+        self, status: Tensor, embeddings: Tensor, k: int | Tensor
+    ) -> dict[str, Tensor]:
         # An overflow in half precision has no neighbors, but the other
         # images of the batch have.
         is_finite = tf.reduce_all(tf.math.is_finite(embeddings), axis=1)
-        rows, scores = self._neighbors(tf.boolean_mask(embeddings, is_finite))
-        found = _spread(is_finite, False, status == OK)
+        finite = tf.boolean_mask(embeddings, is_finite)
+        rows, scores = self._neighbors(finite, k)
+        found = _spread(is_finite, status == OK)
         above = tf.ones_like(scores, "bool")
         if self._threshold is not None:
             above = scores >= self._threshold
-
-        def of_rows(column: Tensor) -> Tensor:
-            none = "" if column.dtype == tf.string else -1
-            return _spread(tf.gather(column, rows), none, found)
-
         return {
-            "ids": of_rows(self._ids),
-            "labels": of_rows(self._labels),
-            "scores": _spread(scores, 0.0, found),
-            "above_threshold": _spread(above, False, found),
+            "ids": _spread(tf.gather(self._ids, rows), found),
+            "labels": _spread(tf.gather(self._labels, rows), found),
+            "scores": _spread(scores, found),
+            "above_threshold": _spread(above, found),
             "status": status,
         }
 
 
-def _spread(rows: Tensor, filler: Any, where: Tensor) -> Tensor:
-    """(B, …): rows, (n, …), where n of B booleans are true, else a filler."""
-    filler_row = tf.fill(tf.shape(rows)[1:], tf.constant(filler, rows.dtype))
+def _nothing(x: Tensor) -> Tensor:
+    return tf.constant(NOTHING[x.dtype], x.dtype)
+
+
+def _spread(rows: Tensor, where: Tensor) -> Tensor:
+    """(B, …): rows, (n, …), where n of B booleans are true, else nothing."""
+    filler_row = tf.fill(tf.shape(rows)[1:], _nothing(rows))
     with_filler = tf.concat([rows, filler_row[None]], axis=0)
     place = tf.cumsum(tf.cast(where, "int32"), exclusive=True)
     return tf.gather(with_filler, tf.where(where, place, tf.shape(rows)[0]))

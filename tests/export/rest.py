@@ -1,5 +1,7 @@
 """Answers over REST as TensorFlow Serving does, to requests of files.
 
+An instance is a file, or an object of inputs by name.
+
 It loads the highest version in the folder of the model for every request.
 """
 
@@ -44,13 +46,23 @@ def serving(models: Path) -> Iterator[str]:
 def predict(model: Path, request: dict[str, Any]) -> dict[str, Any]:
     versions = [x for x in model.iterdir() if x.name.isdigit()]
     loaded = tf.saved_model.load(max(versions, key=lambda x: int(x.name)))
-    files = [base64.b64decode(x["b64"]) for x in request["instances"]]
-    outputs = loaded.signatures[request["signature_name"]](tf.constant(files))
+    instances = [
+        {"images": x} if "b64" in x else x for x in request["instances"]
+    ]
+    inputs = {
+        name: tf.constant([decoded(x[name]) for x in instances])
+        for name in instances[0]
+    }
+    outputs = loaded.signatures[request["signature_name"]](**inputs)
     rows = [
         {name: plain(x[row]) for name, x in outputs.items()}
-        for row in range(len(files))
+        for row in range(len(instances))
     ]
     return {"predictions": rows}
+
+
+def decoded(value: Any) -> Any:
+    return base64.b64decode(value["b64"]) if isinstance(value, dict) else value
 
 
 def plain(x: tf.Tensor) -> Any:

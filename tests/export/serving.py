@@ -75,13 +75,14 @@ def contents(folder: Path) -> dict[str, bytes | None]:
     }
 
 
-def request(signature: str, images: Any) -> bytes:
+def request(signature: str, images: Any, **inputs: Any) -> bytes:
     """What a client of the gRPC API would send."""
     spec = ModelSpec(name="glyphs", signature_name=signature)
     message = PredictRequest(model_spec=spec)
-    entry = message.inputs.add(key="images")
-    proto = tf.make_tensor_proto(images)
-    entry.value.MergeFromString(proto.SerializeToString())
+    for key, value in {"images": images, **inputs}.items():
+        entry = message.inputs.add(key=key)
+        proto = tf.make_tensor_proto(value)
+        entry.value.MergeFromString(proto.SerializeToString())
     return message.SerializeToString()
 
 

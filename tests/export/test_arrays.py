@@ -74,8 +74,26 @@ def test_what_a_model_takes_is_served(make: Any, tmp_path: Path) -> None:
     assert set(found) == {"ids", "labels", "scores", "above_threshold"}
     np.testing.assert_allclose(found["scores"][:, 0], 1.0, atol=1e-5)
     assert found["labels"].shape == (9, 2)
+    asked = served["lookup_k"](**named, k=tf.constant([2] * 8 + [0]))
+    assert set(asked) == {*found, "status"}
+    assert (asked["status"].numpy() != b"ok").tolist() == [False] * 8 + [True]
+    for name, x in found.items():
+        np.testing.assert_array_equal(asked[name][:8], x[:8])
     nothing = {k: v[:0] for k, v in named.items()}
     assert served["serving_default"](**nothing)["embedding"].shape == (0, 4)
+
+
+@pytest.mark.slow
+def test_an_input_called_k_stays_that_of_the_model(tmp_path: Path) -> None:
+    inputs = {name: keras.Input((3,), name=name) for name in ("k", "x")}
+    both = keras.layers.Concatenate()([*inputs.values()])
+    model = keras.Model(inputs, keras.layers.Dense(4)(both))
+    examples = ArraySet({"k": X, "x": X}, np.arange(9))
+    path = export_model(model, tmp_path / "model", gallery=examples, k=2)
+    served = tf.saved_model.load(str(path)).signatures
+    assert set(served) == {"serving_default", "lookup"}
+    found = served["lookup"](k=tf.constant(X), x=tf.constant(X))
+    np.testing.assert_array_equal(found["ids"][:, 0], range(9))
 
 
 @pytest.mark.slow

@@ -11,11 +11,14 @@ from keras_dml.export.neighbors import Neighbors
 
 def search(queries, gallery, k):
     function = tf.function(
-        Neighbors(gallery, k).__call__,
-        input_signature=[tf.TensorSpec((None, gallery.shape[1]), "float32")],
+        Neighbors(gallery).__call__,
+        input_signature=[
+            tf.TensorSpec((None, gallery.shape[1]), "float32"),
+            tf.TensorSpec((), "int32"),
+        ],
         autograph=False,
     )
-    return [x.numpy() for x in function(queries)]
+    return [x.numpy() for x in function(queries, k)]
 
 
 def exact_order(queries, gallery):
@@ -103,10 +106,10 @@ def test_no_queries() -> None:
 
 def test_all_is_computed_on_the_cpu() -> None:
     # The error bound of the search is not that of a GPU's arithmetic.
-    find = Neighbors(random_rows(9, 8), 4)
+    find = Neighbors(random_rows(9, 8))
     function = tf.function(find.__call__, autograph=False)
     graph = function.get_concrete_function(
-        tf.TensorSpec((None, 8), "float32")
+        tf.TensorSpec((None, 8), "float32"), 4
     ).graph.as_graph_def()
     nodes = [x for f in graph.library.function for x in f.node_def]
     products = [x for x in [*nodes, *graph.node] if x.op == "MatMul"]

@@ -39,6 +39,12 @@ BATCHES = {
     "mixed": [MIXED],
     "all bad": [BAD],
 }
+OWN_K = {
+    "files": np.int32([3] * len(FILES)),
+    "mixed": np.int32([1, 40, 41, 0, 0, 3]),
+    "no files": np.zeros(0, np.int32),
+    "all bad": np.int32([2, 1]),
+}
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +59,9 @@ def served(exported: Path) -> dict[str, Any]:
         for signature in signatures:
             keys += [f"{signature}: {name}"] * len(batches)
             requests += [request(signature, batch) for batch in batches]
+    for name, ks in OWN_K.items():
+        keys.append(f"lookup_k: {name}")
+        requests.append(request("lookup_k", BATCHES[name][0], k=ks))
     result: dict[str, Any] = {key: [] for key in keys}
     for key, answer in zip(keys, answers(exported, requests), strict=True):
         result[key].append(answer)
@@ -151,6 +160,24 @@ def test_lookup_says_where_there_is_nothing_to_find(served) -> None:
     assert not mixed["above_threshold"][bad].any()
     for name in ("ids", "labels", "scores", "above_threshold"):
         np.testing.assert_array_equal(mixed[name][~bad], together[name][[0, 5]])
+
+
+def test_each_image_has_its_own_k(gallery, served) -> None:
+    [of_three] = served["lookup_k: files"]
+    [together, _] = served["lookup: files"]
+    for name, expected in together.items():
+        np.testing.assert_array_equal(of_three[name], expected)
+    [mixed] = served["lookup_k: mixed"]
+    assert mixed["ids"].shape == (6, len(gallery))
+    assert mixed["status"].tolist() == [
+        b"unsupported", b"ok", b"unsupported", b"damaged", b"k out of range",
+        b"damaged",
+    ]  # fmt: skip
+    assert (np.sort(mixed["ids"][1]) == np.sort(gallery.ids)).all()
+    assert (mixed["ids"][[0, 2, 3, 4, 5]] == -1).all()
+    [nothing] = served["lookup_k: no files"]
+    assert nothing["ids"].shape == (0, 1)
+    assert "`k` of lookup_k must have one" in served["lookup_k: all bad"][0]
 
 
 def test_all_outputs_can_be_batched_by_the_server(exported: Path) -> None:

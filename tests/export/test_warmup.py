@@ -22,10 +22,10 @@ def test_requests_are_for_every_signature(exported: Path) -> None:
     for record in records(exported):
         request = messages.PredictionLog.FromString(record).predict_log.request
         assert request.model_spec.name == "glyphs"
-        [entry] = request.inputs
-        assert entry.key == "images"
         name = request.model_spec.signature_name
-        sent.setdefault(name, []).append(entry.value)
+        inputs = {entry.key: entry.value for entry in request.inputs}
+        assert inputs.keys() == {"images", *["k"] * (name == "lookup_k")}
+        sent.setdefault(name, []).append(inputs["images"])
     signatures = tf.saved_model.load(str(exported)).signatures
     assert sent.keys() == signatures.keys()
     assert len(sent["serving_default"]) == 2  # Of different sizes.

@@ -45,7 +45,7 @@ SUFFIXES = {"saved_model": "", "onnx": ".onnx", "litert": ".tflite"}
     "--k",
     type=click.IntRange(min=1),
     default=10,
-    help="Neighbors that are looked up.",
+    help="Neighbors that lookup finds; lookup_k is asked for any number.",
 )
 @click.option(
     "--threshold",
