@@ -76,7 +76,11 @@ def test_what_recipes_leave_to_the_loader_is_no_key() -> None:
     for name, keys in (
         ("glyphs", set()),
         ("cub200", {"path", "cropped", "validation"}),
-        ("table", {"path", "root", "train_classes", "validation"}),
+        (
+            "table",
+            {"path", "root", "train_classes", "validation"}
+            | {"separator", "label", "levels"},
+        ),
         (
             "image_folder",
             {"path", "train_classes", "validation", "unreadable"},
