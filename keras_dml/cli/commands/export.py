@@ -37,7 +37,7 @@ SUFFIXES = {"saved_model": "", "onnx": ".onnx", "litert": ".tflite"}
 @click.option(
     "--gallery",
     metavar="train|test|PATH",
-    help="Add the signature that looks images up among these: a split of "
+    help="Add the signatures that look images up among these: a split of "
     "the run's data, the images in PATH/class/image.jpg, or the index that "
     "`keras-dml index` made in PATH.",
 )
