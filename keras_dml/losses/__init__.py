@@ -15,6 +15,7 @@ from keras_dml.losses._angular_margins import (
 )
 from keras_dml.losses._contrastive import BinomialDevianceLoss, ContrastiveLoss
 from keras_dml.losses._cross_batch_memory import CrossBatchMemory
+from keras_dml.losses._dynamic_soft_margin import DynamicSoftMarginLoss
 from keras_dml.losses._function_loss import FunctionLoss
 from keras_dml.losses._functional import functional
 from keras_dml.losses._hist import HISTLoss
@@ -125,6 +126,7 @@ __all__ = [
     "CrossBatchMemory",
     "DecoupledContrastiveLoss",
     "DynamicArcFaceLoss",
+    "DynamicSoftMarginLoss",
     "FastAPLoss",
     "FunctionLoss",
     "HISTLoss",

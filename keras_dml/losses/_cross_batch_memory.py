@@ -123,7 +123,8 @@ class CrossBatchMemory(CompositeLoss):
             raise ValueError(
                 "`loss` of CrossBatchMemory must compare pairs of examples, "
                 "those of the batch with others. Received: "
-                f"{type(self.loss).__name__}, which takes no references. Use "
+                f"{type(self.loss).__name__}, which takes no references or has "
+                "a memory of its own. Use "
                 "a loss on pairs or triplets; several losses may stand beside "
                 'a memory: `{"proxy_anchor": ..., "memory": '
                 '{"name": "cross_batch_memory", ...}}`.'

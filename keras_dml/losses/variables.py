@@ -11,7 +11,11 @@ from keras_dml.utils.types import Shape, Tensor
 
 
 def add_loss_variable(
-    owner: keras.layers.Layer, name: str, shape: Shape, initializer: Any
+    owner: keras.layers.Layer,
+    name: str,
+    shape: Shape,
+    initializer: Any,
+    **kwargs: Any,
 ) -> keras.Variable:
     """A variable that a loss owns, with the path `{owner's}/loss/{name}`.
 
@@ -23,7 +27,7 @@ def add_loss_variable(
             its own, `owner.loss_variables`.
         name: Of the variable.
         shape: Of the variable.
-        initializer: As for `Layer.add_weight`.
+        initializer, **kwargs: As for `Layer.add_weight`.
     """
     if not hasattr(owner, "loss_variables"):
         owner.loss_variables = keras.layers.Layer(name="loss", dtype="float32")
@@ -35,6 +39,7 @@ def add_loss_variable(
             dtype="float32",
             autocast=False,
             name=name,
+            **kwargs,
         )
 
 

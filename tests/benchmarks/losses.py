@@ -69,6 +69,7 @@ OURS: dict[str, Callable[[int, int], losses.MetricLoss]] = {
     "tuplet margin": lambda c, d: losses.TupletMarginLoss(),
     "intra-pair variance": lambda c, d: losses.IntraPairVarianceLoss(),
     "ranked list": lambda c, d: losses.RankedListLoss(),
+    "dynamic soft margin": lambda c, d: losses.DynamicSoftMarginLoss(),
     "selectively contrastive": (
         lambda c, d: losses.SelectivelyContrastiveLoss()
     ),

@@ -57,6 +57,7 @@ CASES = {
         "num_centers": 2,
         "scale": 9.0,
     },
+    "dynamic_soft_margin": {"num_bins": 70, "momentum": 0.3, "limit": 1.7},
     "fast_ap": {"num_bins": 7},
     "hist": {"tau": 9.0, "weight": 0.5, "hidden_dim": 7},
     "histogram": {"num_bins": 20, "reduction": "mean"},
@@ -136,11 +137,15 @@ def needed(name, classes=CLASSES):
     return {p.name: values[p.name] for p in parameters if p.default is p.empty}
 
 
-def default(name, dim=5):
-    """The loss with its default arguments, built where it owns variables."""
-    loss = losses.get({"name": name, **needed(name)})
+def built(name, dim=5, **arguments):
+    loss = LOSSES[name](**arguments)
     loss.build(keras.layers.Layer(), dim)
     return loss
+
+
+def default(name, dim=5):
+    """The loss with its default arguments, built where it owns variables."""
+    return built(name, dim, **needed(name))
 
 
 def inputs(labels, dim=5):
@@ -187,14 +192,16 @@ def test_degenerate_batches_are_finite(name, case):
 
 
 NEEDS_POSITIVES = [
-    "angular", "barlow_twins", "circle", "decoupled_contrastive", "fast_ap",
-    "histogram", "hyperbolic", "lifted_structure", "margin", "multi_sup_con",
-    "n_pair", "nca", "nt_xent", "pnp", "recall_at_k",
+    "angular", "barlow_twins", "circle", "decoupled_contrastive",
+    "dynamic_soft_margin", "fast_ap", "histogram", "hyperbolic",
+    "lifted_structure", "margin", "multi_sup_con", "n_pair", "nca",
+    "nt_xent", "pnp", "recall_at_k",
     "selectively_contrastive", "smooth_ap", "sup_con", "triplet",
     "tuplet_margin",
 ]  # fmt: skip
 NEEDS_NEGATIVES = [
-    "angular", "circle", "decoupled_contrastive", "fast_ap", "histogram",
+    "angular", "circle", "decoupled_contrastive", "dynamic_soft_margin",
+    "fast_ap", "histogram",
     "hyperbolic", "instance", "lifted_structure", "margin", "n_pair", "nca",
     "nt_xent", "pnp", "selectively_contrastive", "smooth_ap", "triplet",
     "tuplet_margin",
@@ -255,7 +262,7 @@ def test_large_ids_are_not_merged(name):
     labels, x = inputs([0, 1, 0, 1, 2, 2, 3])
     large = np.array([2**24, 2**24 + 1, 2**40, 2**40 + 1])[labels]
     small, big = (
-        LOSSES[name](**({"seed": 1} if takes_seed(name) else {}))
+        built(name, **({"seed": 1} if takes_seed(name) else {}))
         for _ in range(2)
     )
     np.testing.assert_array_equal(
@@ -273,7 +280,7 @@ def test_relation_matrix_and_references_agree_with_class_ids(name):
     labels, x = inputs(LABELS["unbalanced"])
     relation = (labels[:, None] == labels).astype("int32")
     arguments = {"mining": "semihard"} if takes_seed(name) else {}
-    loss = LOSSES[name](**arguments)
+    loss = built(name, **arguments)
     expected, slope = value_and_gradient(loss, labels, x)
     actual, gradient = value_and_gradient(loss, relation, x)
     np.testing.assert_array_equal(actual, expected)
@@ -290,7 +297,7 @@ def test_ignored_references_change_nothing(name):
     refs = batch([0] * 6, seed=3).astype("float32")
     relation = (labels[:, None] == np.array([0, 1, 2, 0, 1, 2])).astype(int)
     arguments = {"mining": "hard"} if takes_seed(name) else {}
-    loss = LOSSES[name](**arguments)
+    loss = built(name, **arguments)
     expected = loss.per_example(relation, x, ref_embeddings=refs)
     assert np.any(expected)
     actual = loss.per_example(
@@ -330,7 +337,7 @@ for k in range(64):
     + [("contrastive", {"mining": x}) for x in losses.mining.MINING],
 )
 def test_which_losses_learn_from_single_pairs(name, arguments) -> None:
-    loss = LOSSES[name](**arguments)
+    loss = built(name, **arguments)
     x = batch(list(range(128)), dim=3)
     _, gradient = value_and_gradient(loss, PAIRS_APART, x)
     assert (np.abs(gradient).max() > 1e-6) != loss.needs_triplets

@@ -20,7 +20,13 @@ WEIGHTS = np.random.default_rng(0).uniform(size=(2, 8, 8)).astype("float32")
 
 # N-pair is NT-Xent, multi-label SupCon of class ids SupCon; the others have
 # more than tensors and numbers.
-NO_FUNCTION = {"n_pair", "multi_sup_con", "dynamic_arc_face", "hist"}
+NO_FUNCTION = {
+    "n_pair",
+    "multi_sup_con",
+    "dynamic_arc_face",
+    "hist",
+    "dynamic_soft_margin",
+}
 
 
 @pytest.mark.parametrize("name", sorted(set(CASES) - NO_FUNCTION))

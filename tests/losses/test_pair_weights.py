@@ -18,7 +18,7 @@ from tests.losses.oracle import (
     unit,
     value_and_gradient,
 )
-from tests.losses.test_contract import default
+from tests.losses.test_contract import built, default
 
 LOSSES = {name: entry.value for name, entry in losses.LOSSES.items()}
 PAIRWISE = [n for n in LOSSES if LOSSES[n].weights_pairs]
@@ -366,6 +366,29 @@ def tuplet(labels, x, w, mining):
     return total / positive.sum()
 
 
+def dynamic_soft_margin(labels, x, w, mining):
+    now, fixed = euclidean(x), euclidean(FIXED[len(labels)])
+    triplets = list(mined(mining, labels, fixed))
+    shares = cumulated([fixed[a, p] - fixed[a, n] for a, p, n in triplets])
+    terms = [
+        share * w[0][a, p] * w[1][a, n] * (now[a, p] - now[a, n])
+        for share, (a, p, n) in zip(shares, triplets, strict=True)
+    ]
+    return np.mean(terms)
+
+
+def cumulated(gaps):
+    """Shares of a histogram with nodes 0.1 apart that are no larger."""
+    counts, nodes = np.zeros(41), []
+    for gap in gaps:
+        node = math.floor((gap + 2) / 0.1)
+        above = (gap + 2) / 0.1 - node
+        counts[node] += 1 - above
+        counts[node + 1] += above
+        nodes.append(node)
+    return np.cumsum(counts / len(gaps))[nodes]
+
+
 def selectively_contrastive(labels, x, w, mining):
     s, terms = x @ x.T, []
     for a, p, n in mined(mining, labels, cosine(x)):
@@ -480,6 +503,7 @@ CASES = {
         {"sigma": 0.5},
         functools.partial(decoupled, sigma=0.5),
     ),
+    "dynamic_soft_margin": ({"num_bins": 40}, dynamic_soft_margin),
     "fast_ap": ({}, fast_ap),
     "histogram": ({}, histogram),
     "hyperbolic": (
@@ -538,7 +562,7 @@ def make(case, mining="all", **arguments):
     arguments = {**CASES[case][0], **arguments}
     if issubclass(LOSSES[name], losses.PairLoss):
         arguments["mining"] = mining
-    return losses.get({"name": name, **arguments})
+    return built(name, **arguments)
 
 
 def mines(case):

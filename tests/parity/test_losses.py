@@ -18,6 +18,9 @@ Deliberate differences, each with its own test below:
   points off the sphere.
 - Instance loss: theirs takes an arbitrary column for the target, unless
   every example has a class of its own, numbered in order.
+- Dynamic soft margin: theirs counts each triplet of a batch as much as
+  all of the past, lets gradient pass its weights, and cannot take that of a
+  second batch.
 - Ranked list: theirs adds 1e−5 to each weight in what it divides by.
 """
 
@@ -228,6 +231,21 @@ def test_ranked_list_but_for_what_they_add_to_weights(shape):
     )
     other = their_losses.RankedListLoss(0.5, 2.0, 0.4, 1.3, 1.0)
     compare(ours(mine, labels, x), theirs(other, labels, x), rtol=3e-4)
+
+
+def test_values_of_dynamic_soft_margin_over_steps():
+    labels, dim = SHAPES["16x8, 4 a class"]
+    triplets = 16 * 3 * 12
+    momentum = 0.001 * triplets / (0.999 + 0.001 * triplets)
+    mine = losses.DynamicSoftMarginLoss(20, momentum, mining="all")
+    mine.build(keras.layers.Layer(), dim)
+    other = their_losses.DynamicSoftMarginLoss(num_bins=20, momentum=0.001)
+    for seed in range(3):
+        x = embeddings(labels, dim, seed=seed)
+        with torch.no_grad():
+            expected = float(other(torch.tensor(x), torch.tensor(labels)))
+        assert float(mine(labels, x)) == pytest.approx(expected, rel=1e-5)
+        mine.remember(labels, x)
 
 
 @pytest.mark.parametrize("count", [2, 5, 32])

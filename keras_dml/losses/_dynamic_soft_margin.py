@@ -1,0 +1,195 @@
+"""The dynamic soft margin loss."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_dml.losses._histogram import soft_histograms
+from keras_dml.losses._relations import is_multi_hot, relations
+from keras_dml.losses.base import LOSSES
+from keras_dml.losses.distances import DistanceLike, l2_normalize
+from keras_dml.losses.gradients import with_gradient
+from keras_dml.losses.mining.selection import Selection
+from keras_dml.losses.mining.visits import State, value_at
+from keras_dml.losses.pair_loss import PairLoss
+from keras_dml.losses.pairs import Batch, Pairs
+from keras_dml.losses.reductions import Terms, reduce_terms
+from keras_dml.losses.variables import (
+    add_loss_variable,
+    check_not_built,
+    not_built_error,
+)
+from keras_dml.utils.arguments import check_count, check_positive
+from keras_dml.utils.types import Tensor
+
+_CLOSEST_NEGATIVES = Selection("all", "hard")
+
+
+@LOSSES.register("dynamic_soft_margin")
+class DynamicSoftMarginLoss(PairLoss):
+    """Dynamic soft margin: triplets weighted by how many are less hard.
+
+    w (d(a, p) − d(a, n)), w the share of the triplets seen of late whose
+    difference of distances is as small: a triplet loss without a margin to
+    choose. No gradient passes w.
+
+    The distribution is a histogram, a moving average of those of the
+    batches, the present one among them. It belongs to the objective that
+    builds the loss, is saved with the model, and is not changed by
+    evaluation.
+
+    Terms are triplets; each is multiplied by the product of the
+    `pair_weights` of (a, p) and (a, n), which the histogram does not see.
+
+    Args:
+        num_bins: Number of intervals of the histogram.
+        momentum: Share of each batch in the histogram; the first has all.
+        limit: Largest difference of distances, either way, in units of
+            `distance`; larger ones count as this. 2 is that of Euclidean
+            distances of unit embeddings.
+        distance: As for `PairLoss`; the paper's is Euclidean.
+        mining: As for `PairLoss`; the default is every positive with the
+            anchor's closest negative. Mining that draws does so anew for
+            the histogram.
+        reduction, **kwargs: As for `PairLoss`.
+
+    Raises:
+        ValueError: If `num_bins`, `momentum` or `limit` is not positive, or
+            `momentum` is more than 1.
+        RuntimeError: When called before `build`.
+
+    Deviations:
+        - The paper's batches are pairs, whose negative is the one closest
+          to either of the two; here it is the one closest to the anchor,
+          and both are anchors.
+        - pytorch-metric-learning uses all triplets, as `mining="all"` does,
+          lets gradient pass the histogram, and counts each triplet of a
+          batch, not the batch, as `momentum`.
+
+    Reference:
+        Zhang and Rusinkiewicz, "Learning Local Descriptors With a CDF-Based
+        Dynamic Soft Margin", ICCV 2019.
+    """
+
+    needs_triplets = True
+
+    def __init__(
+        self,
+        num_bins: int = 512,
+        momentum: float = 0.01,
+        limit: float = 2.0,
+        distance: DistanceLike = "euclidean",
+        mining: Any = _CLOSEST_NEGATIVES,
+        reduction: str = "mean",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(distance, mining, reduction, **kwargs)
+        owner = "DynamicSoftMarginLoss"
+        self.num_bins = check_count(owner, "num_bins", num_bins)
+        self.momentum = check_positive(owner, "momentum", momentum)
+        if momentum > 1:
+            raise ValueError(
+                f"`momentum` of {owner} must be at most 1, the share of the "
+                f"batch in the histogram. Received: momentum={momentum}."
+            )
+        self.limit = check_positive(owner, "limit", limit)
+        self.histogram: keras.Variable | None = None
+
+    @property
+    def owns_variables(self) -> bool:
+        return True
+
+    @property
+    def has_memory(self) -> bool:
+        return True
+
+    def build(self, owner: keras.layers.Layer, embedding_dim: int) -> None:
+        check_not_built("DynamicSoftMarginLoss", self.histogram is not None)
+        super().build(owner, embedding_dim)
+        self.histogram = add_loss_variable(
+            owner,
+            "histogram",
+            shape=(self.num_bins + 1,),
+            initializer="zeros",
+            trainable=False,
+            aggregation="only_first_replica",
+        )
+
+    def values(self, pairs: Pairs) -> Tensor:
+        shares = ops.cumsum(self._with(pairs))
+        fixed = ops.stop_gradient(pairs.distances)
+        of_positives, of_negatives = pairs.weights
+        per_unit = self.num_bins / (2 * self.limit)
+
+        def add(state: State, positive: Tensor, negatives: Tensor) -> State:
+            total, count, nonzero, slopes = state
+            negatives = ops.cast(negatives, "bool")
+            gap = value_at(fixed, positive) - fixed
+            node = ops.cast(ops.floor((gap + self.limit) * per_unit), "int32")
+            share = ops.take(shares, ops.clip(node, 0, self.num_bins))
+            costs = ops.logical_and(negatives, share * gap > 0)
+            if of_positives is not None:
+                share = share * value_at(of_positives, positive) * of_negatives
+            slope = ops.where(negatives, share, 0.0)
+            to_positive = ops.sum(slope, axis=1, keepdims=True)
+            return (
+                total + ops.sum(slope * gap, axis=1),
+                count + ops.sum(ops.cast(negatives, "float32"), axis=1),
+                nonzero + ops.sum(ops.cast(costs, "float32"), axis=1),
+                ops.where(positive, to_positive, slopes) - slope,
+            )
+
+        zeros = ops.zeros_like(fixed[:, 0])
+        initial = (zeros, zeros, zeros, ops.zeros_like(fixed))
+        *sums, slopes = self.for_each_positive(pairs, add, initial)
+        terms = Terms(*sums)
+        total = with_gradient(terms.total, slopes, pairs.distances)
+        return reduce_terms(terms._replace(total=total), self.reduction)
+
+    def remember(
+        self, labels: Tensor, embeddings: Tensor, when: Tensor | None = None
+    ) -> None:
+        embeddings = ops.cast(embeddings, "float32")
+        if self.normalize:
+            embeddings = l2_normalize(embeddings)
+        if is_multi_hot(labels):
+            labels = relations(labels)
+        pairs = Batch(labels, embeddings).compare(self.distance)
+        # One batch that is not finite must not be remembered for ever.
+        counts = ops.all(ops.isfinite(embeddings))
+        if when is not None:
+            counts = ops.logical_and(counts, when)
+        past = self._past()
+        past.assign(ops.where(counts, self._with(pairs), past))
+
+    def _with(self, pairs: Pairs) -> Tensor:
+        """(num_bins + 1,): the histogram, once it has these pairs' triplets."""
+        distances = ops.stop_gradient(pairs.distances)
+        past = ops.convert_to_tensor(self._past())
+
+        def add(state: State, positive: Tensor, negatives: Tensor) -> State:
+            triplets = ops.cast(negatives, "bool")
+            counts, _ = soft_histograms(
+                value_at(distances, positive) - distances,
+                triplets,
+                ops.zeros_like(triplets),
+                -self.limit,
+                self.limit,
+                self.num_bins + 1,
+            )
+            return (state[0] + ops.sum(counts, axis=0),)
+
+        initial = (ops.zeros_like(past),)
+        (counts,) = self.for_each_positive(pairs, add, initial)
+        size = ops.sum(counts)
+        share = ops.where(ops.sum(past) > 0, self.momentum, 1.0)
+        present = counts / ops.where(size > 0, size, 1.0)
+        mixed = (1.0 - share) * past + share * present
+        return ops.where(size > 0, mixed, past)
+
+    def _past(self) -> keras.Variable:
+        if self.histogram is None:
+            name = "DynamicSoftMarginLoss"
+            raise not_built_error(name, f"{name}()")
+        return self.histogram
