@@ -74,6 +74,7 @@ def test_evaluate_other_splits_and_models(trained) -> None:
     assert "30 train images" in output
 
 
+@pytest.mark.slow
 def test_export_writes_the_next_version(trained, tmp_path) -> None:
     folder, _ = trained
     target = tmp_path / "small"

@@ -27,6 +27,10 @@ pytestmark = [
 MORE = ("contrastive", "histogram", "proxy_anchor", "smooth_ap")
 """Compilation is what takes long: most losses are compiled once."""
 
+VALUES = {"dynamic_soft_margin": 1e-5}
+"""How far values may be apart where it is not 1e-6: this one's weights are
+shares of a histogram, small against the distances."""
+
 SCRIPT = """
 import sys
 
@@ -116,8 +120,9 @@ def test_loss_equals_tensorflow(jax_results, name, kind):
     values, gradient = value_and_gradient(
         default_without_draws(name), labels, x
     )
+    atol = VALUES.get(name, 1e-6)
     np.testing.assert_allclose(
-        results[f"{name}/{kind}/values"], values, rtol=2e-5, atol=1e-6
+        results[f"{name}/{kind}/values"], values, rtol=2e-5, atol=atol
     )
     scale = np.abs(gradient).max()
     precision = max(PRECISION.get(kind, 0), 2e-5)
