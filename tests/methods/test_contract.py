@@ -320,7 +320,8 @@ def test_head_says_what_it_was_given(name: str) -> None:
     assert again.get_config() == head.get_config()
 
 
-@slow_but_one
+@pytest.mark.slow
+@every_method
 def test_export_gives_the_same_embeddings(name: str, tmp_path) -> None:
 
     model = build(name)
