@@ -9,12 +9,11 @@ from keras_dml.losses._histogram import soft_histograms
 from keras_dml.losses._relations import is_multi_hot, relations
 from keras_dml.losses.base import LOSSES
 from keras_dml.losses.distances import DistanceLike, l2_normalize
-from keras_dml.losses.gradients import with_gradient
 from keras_dml.losses.mining.selection import Selection
 from keras_dml.losses.mining.visits import State, value_at
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import Batch, Pairs
-from keras_dml.losses.reductions import Terms, reduce_terms
+from keras_dml.losses.triplets import TripletTerms, reduced_triplets
 from keras_dml.losses.variables import (
     add_loss_variable,
     check_not_built,
@@ -118,34 +117,16 @@ class DynamicSoftMarginLoss(PairLoss):
 
     def values(self, pairs: Pairs) -> Tensor:
         shares = ops.cumsum(self._with(pairs))
-        fixed = ops.stop_gradient(pairs.distances)
-        of_positives, of_negatives = pairs.weights
         per_unit = self.num_bins / (2 * self.limit)
 
-        def add(state: State, positive: Tensor, negatives: Tensor) -> State:
-            total, count, nonzero, slopes = state
-            negatives = ops.cast(negatives, "bool")
-            gap = value_at(fixed, positive) - fixed
+        def terms_of(positive: Tensor, distances: Tensor) -> TripletTerms:
+            gap = positive - distances
             node = ops.cast(ops.floor((gap + self.limit) * per_unit), "int32")
             share = ops.take(shares, ops.clip(node, 0, self.num_bins))
-            costs = ops.logical_and(negatives, share * gap > 0)
-            if of_positives is not None:
-                share = share * value_at(of_positives, positive) * of_negatives
-            slope = ops.where(negatives, share, 0.0)
-            to_positive = ops.sum(slope, axis=1, keepdims=True)
-            return (
-                total + ops.sum(slope * gap, axis=1),
-                count + ops.sum(ops.cast(negatives, "float32"), axis=1),
-                nonzero + ops.sum(ops.cast(costs, "float32"), axis=1),
-                ops.where(positive, to_positive, slopes) - slope,
-            )
+            value = share * gap
+            return TripletTerms(value, share, -share, value > 0)
 
-        zeros = ops.zeros_like(fixed[:, 0])
-        initial = (zeros, zeros, zeros, ops.zeros_like(fixed))
-        *sums, slopes = self.for_each_positive(pairs, add, initial)
-        terms = Terms(*sums)
-        total = with_gradient(terms.total, slopes, pairs.distances)
-        return reduce_terms(terms._replace(total=total), self.reduction)
+        return reduced_triplets(self, pairs, terms_of)
 
     def remember(
         self, labels: Tensor, embeddings: Tensor, when: Tensor | None = None

@@ -6,12 +6,10 @@ from keras import ops
 
 from keras_dml.losses.base import LOSSES
 from keras_dml.losses.distances import DistanceLike
-from keras_dml.losses.gradients import with_gradient
 from keras_dml.losses.mining.selection import Selection
-from keras_dml.losses.mining.visits import State, value_at
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import Pairs
-from keras_dml.losses.reductions import Terms, reduce_terms
+from keras_dml.losses.triplets import TripletTerms, reduced_triplets
 from keras_dml.utils.arguments import check_positive
 from keras_dml.utils.types import Tensor
 
@@ -72,39 +70,17 @@ class SelectivelyContrastiveLoss(PairLoss):
         self.cutoff = cutoff
 
     def values(self, pairs: Pairs) -> Tensor:
-        fixed = ops.stop_gradient(pairs.distances)
-        of_positives, of_negatives = pairs.weights
-
-        def add(state: State, positive: Tensor, negatives: Tensor) -> State:
-            total, count, nonzero, slopes = state
-            negatives = ops.cast(negatives, "bool")
-            gap = (value_at(fixed, positive) - fixed) / self.temperature
+        def terms_of(positive: Tensor, distances: Tensor) -> TripletTerms:
+            gap = (positive - distances) / self.temperature
             is_hard = gap > 0
             if self.cutoff is not None:
-                is_near = fixed < pairs.metric.orient(self.cutoff)
+                is_near = distances < pairs.metric.orient(self.cutoff)
                 is_hard = ops.logical_or(is_hard, is_near)
-            term = ops.where(is_hard, -self.weight * fixed, ops.softplus(gap))
-            # Derivatives of a term, by its positive's and negative's distance.
+            value = ops.where(
+                is_hard, -self.weight * distances, ops.softplus(gap)
+            )
             pull = ops.where(is_hard, 0.0, ops.sigmoid(gap) / self.temperature)
             push = ops.where(is_hard, -self.weight, -pull)
-            costs = ops.logical_and(negatives, term > 0)
-            if of_positives is not None:
-                factor = value_at(of_positives, positive) * of_negatives
-                term, pull, push = factor * term, factor * pull, factor * push
-            term, pull, push = (
-                ops.where(negatives, x, 0.0) for x in (term, pull, push)
-            )
-            to_positive = ops.sum(pull, axis=1, keepdims=True)
-            return (
-                total + ops.sum(term, axis=1),
-                count + ops.sum(ops.cast(negatives, "float32"), axis=1),
-                nonzero + ops.sum(ops.cast(costs, "float32"), axis=1),
-                ops.where(positive, to_positive, slopes) + push,
-            )
+            return TripletTerms(value, pull, push, value > 0)
 
-        zeros = ops.zeros_like(fixed[:, 0])
-        initial = (zeros, zeros, zeros, ops.zeros_like(fixed))
-        *sums, slopes = self.for_each_positive(pairs, add, initial)
-        terms = Terms(*sums)
-        total = with_gradient(terms.total, slopes, pairs.distances)
-        return reduce_terms(terms._replace(total=total), self.reduction)
+        return reduced_triplets(self, pairs, terms_of)

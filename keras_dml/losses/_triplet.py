@@ -6,11 +6,9 @@ from keras import ops
 
 from keras_dml.losses.base import LOSSES
 from keras_dml.losses.distances import DistanceLike
-from keras_dml.losses.gradients import with_gradient
-from keras_dml.losses.mining.visits import State, value_at
 from keras_dml.losses.pair_loss import PairLoss
 from keras_dml.losses.pairs import Pairs
-from keras_dml.losses.reductions import Terms, reduce_terms
+from keras_dml.losses.triplets import TripletTerms, reduced_triplets
 from keras_dml.utils.types import Tensor
 
 
@@ -63,40 +61,15 @@ class TripletLoss(PairLoss):
         self.soft_margin = soft_margin
 
     def values(self, pairs: Pairs) -> Tensor:
-        fixed = ops.stop_gradient(pairs.distances)
-        of_positives, of_negatives = pairs.weights
-
-        def add(state: State, positive: Tensor, negatives: Tensor) -> State:
-            total, count, nonzero, slopes = state
-            negatives = ops.cast(negatives, "bool")
-            gap = (value_at(fixed, positive) + self.margin) - fixed
+        def terms_of(positive: Tensor, distances: Tensor) -> TripletTerms:
+            gap = (positive + self.margin) - distances
             if self.soft_margin:
-                term = ops.where(negatives, ops.softplus(gap), 0.0)
-                slope = ops.where(negatives, ops.sigmoid(gap), 0.0)
-                violated = negatives
-            else:
-                term = ops.relu(ops.where(negatives, gap, 0.0))
-                violated = term > 0
-                slope = ops.cast(violated, "float32")
-            if of_positives is not None:
-                weights = value_at(of_positives, positive) * of_negatives
-                weights = ops.where(negatives, weights, 0.0)
-                term, slope = weights * term, weights * slope
-            to_positive = ops.sum(slope, axis=1, keepdims=True)
-            return (
-                total + ops.sum(term, axis=1),
-                count + _count(negatives),
-                nonzero + _count(violated),
-                ops.where(positive, to_positive, slopes) - slope,
-            )
+                slope = ops.sigmoid(gap)
+                # Each costs something, be it too little for a number.
+                costs = ops.ones_like(gap, "bool")
+                return TripletTerms(ops.softplus(gap), slope, -slope, costs)
+            costs = gap > 0
+            slope = ops.cast(costs, "float32")
+            return TripletTerms(ops.relu(gap), slope, -slope, costs)
 
-        zeros = ops.zeros_like(fixed[:, 0])
-        initial = (zeros, zeros, zeros, ops.zeros_like(fixed))
-        *sums, slopes = self.for_each_positive(pairs, add, initial)
-        terms = Terms(*sums)
-        total = with_gradient(terms.total, slopes, pairs.distances)
-        return reduce_terms(terms._replace(total=total), self.reduction)
-
-
-def _count(mask: Tensor) -> Tensor:
-    return ops.sum(ops.cast(mask, "float32"), axis=1)
+        return reduced_triplets(self, pairs, terms_of)
