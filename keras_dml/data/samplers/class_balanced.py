@@ -80,24 +80,25 @@ class ClassBalanced(Sampler):
         seed: int = 0,
         steps_per_epoch: Count | None = None,
     ) -> None:
+        owner = type(self).__name__
         if (classes_per_batch is None) == (batch_size is None):
             raise ValueError(
-                "ClassBalanced needs either `classes_per_batch` or "
+                f"{owner} needs either `classes_per_batch` or "
                 "`batch_size`. Received: classes_per_batch="
                 f"{classes_per_batch}, batch_size={batch_size}. Use for "
                 "instance classes_per_batch=32, images_per_class=4 or "
                 "batch_size=128, images_per_class=4."
             )
         self.images_per_class = check_count(
-            "ClassBalanced", "images_per_class", images_per_class
+            owner, "images_per_class", images_per_class
         )
         if batch_size is None:
             classes_per_batch = check_count(
-                "ClassBalanced", "classes_per_batch", classes_per_batch
+                owner, "classes_per_batch", classes_per_batch
             )
             batch_size = classes_per_batch * self.images_per_class
         super().__init__(labels, batch_size, seed, steps_per_epoch)
-        check_choice("ClassBalanced", "weighting", weighting, WEIGHTINGS)
+        check_choice(owner, "weighting", weighting, WEIGHTINGS)
         self.weighting = weighting
         self._least = min(2, self.images_per_class)
         self._groups = Groups.of(
@@ -106,7 +107,8 @@ class ClassBalanced(Sampler):
         left_out = len(self.labels) - len(self._groups.rows)
         if left_out:
             logger.warning(
-                "ClassBalanced leaves out classes with a single image: %d.",
+                "%s leaves out classes with a single image: %d.",
+                owner,
                 left_out,
             )
         if classes_per_batch is None:
@@ -147,10 +149,11 @@ class ClassBalanced(Sampler):
         classes = min(self.batch_size // self.images_per_class, available)
         if classes == 0:
             raise ValueError(
-                "`batch_size` of ClassBalanced must hold `images_per_class` "
-                "images of at least one class that has two. Received: "
-                f"batch_size={self.batch_size}, images_per_class="
-                f"{self.images_per_class}, {available} such classes."
+                f"`batch_size` of {type(self).__name__} must hold "
+                "`images_per_class` images of at least one class that has "
+                f"two. Received: batch_size={self.batch_size}, "
+                f"images_per_class={self.images_per_class}, {available} such "
+                "classes."
             )
         return classes
 
@@ -164,7 +167,8 @@ class ClassBalanced(Sampler):
                 "images of these classes."
             )
         return (
-            "`classes_per_batch` of ClassBalanced must not be more than there "
-            f"are classes with at least {self._least} images. Received: "
-            f"classes_per_batch={classes}, {available} such classes. {way_out}"
+            f"`classes_per_batch` of {type(self).__name__} must not be more "
+            f"than there are classes with at least {self._least} images. "
+            f"Received: classes_per_batch={classes}, {available} such "
+            f"classes. {way_out}"
         )

@@ -122,3 +122,24 @@ def test_mistakes() -> None:
         made.set_embeddings(np.full((len(LABELS), 2), np.nan))
     with pytest.raises(ValueError, match="`num_neighbors`.*=-1"):
         HardClassBalanced(LABELS, classes_per_batch=8, num_neighbors=-1)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"classes_per_batch": 0},
+        {"classes_per_batch": 31},
+        {"classes_per_batch": 2, "images_per_class": 0},
+        {"classes_per_batch": 2, "weighting": "odd"},
+        {"batch_size": 3},
+    ],
+)
+def test_mistakes_are_told_by_its_own_name(arguments) -> None:
+    with pytest.raises(ValueError, match=r"(^|of )HardClassBalanced "):
+        HardClassBalanced(LABELS, **arguments)
+
+
+def test_what_is_left_out_is_told_by_its_own_name(caplog) -> None:
+    HardClassBalanced([0, 0, 1, 1, 2], classes_per_batch=2)
+    assert caplog.messages[0].startswith("HardClassBalanced leaves out")
