@@ -140,6 +140,10 @@ class CrossBatchMemory(CompositeLoss):
         return self.warm_up > 0 and self.loss.needs_positives
 
     @property
+    def needs_negatives(self) -> bool:  # type: ignore[override]
+        return self.loss.needs_negatives
+
+    @property
     def owns_variables(self) -> bool:
         return True
 

@@ -110,6 +110,10 @@ class MatryoshkaLoss(CompositeLoss):
         return self.loss.needs_positives
 
     @property
+    def needs_negatives(self) -> bool:  # type: ignore[override]
+        return self.loss.needs_negatives
+
+    @property
     def needs_triplets(self) -> bool:  # type: ignore[override]
         return self.loss.needs_triplets
 

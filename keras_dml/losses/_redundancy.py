@@ -59,6 +59,8 @@ class VICRegLoss(MetricLoss):
         https://arxiv.org/abs/2105.04906.
     """
 
+    needs_negatives = False
+
     def __init__(
         self,
         invariance: float = 25.0,
@@ -144,6 +146,7 @@ class BarlowTwinsLoss(MetricLoss):
     """
 
     weights_pairs = True
+    needs_negatives = False
 
     def __init__(
         self,

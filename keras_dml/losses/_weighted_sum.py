@@ -111,6 +111,10 @@ class WeightedSum(CompositeLoss):
         return all(loss.needs_positives for loss in self.losses.values())
 
     @property
+    def needs_negatives(self) -> bool:  # type: ignore[override]
+        return all(loss.needs_negatives for loss in self.losses.values())
+
+    @property
     def needs_triplets(self) -> bool:  # type: ignore[override]
         return all(loss.needs_triplets for loss in self.losses.values())
 

@@ -62,6 +62,8 @@ class MetricLoss(Serializable, keras.losses.Loss):
         takes_references: Whether it can compare with references.
         needs_positives: Whether a batch teaches it nothing in which no two
             examples have the same class.
+        needs_negatives: Whether one of a single class teaches it nothing,
+            or only to collapse.
         needs_triplets: Whether an example teaches it nothing unless it has
             both a positive and a negative.
         num_classes: Number of classes, where it has a weight for each: ids
@@ -78,6 +80,7 @@ class MetricLoss(Serializable, keras.losses.Loss):
     takes_references = True
     __array_ufunc__ = None  # NumPy's numbers leave `*` to the loss.
     needs_positives = True
+    needs_negatives = True
     needs_triplets = False
     num_classes: int | None = None
 

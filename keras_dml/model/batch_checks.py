@@ -33,6 +33,7 @@ class BatchChecks:
         use: "fit" or "evaluate", for messages.
         label_limit: What class ids must be below; None for any.
         needs_positives: Whether a batch without positive pairs is odd.
+        needs_negatives: Whether one of a single class is odd, too.
         needs_triplets: Whether one is in which no example has both a positive
             and a negative.
         expects_bytes: Whether pixels should be in 0 to 255.
@@ -43,12 +44,14 @@ class BatchChecks:
         use: str,
         label_limit: int | None,
         needs_positives: bool,
+        needs_negatives: bool,
         needs_triplets: bool,
         expects_bytes: bool,
     ) -> None:
         self.use = use
         self.label_limit = label_limit
         self.needs_positives = needs_positives
+        self.needs_negatives = needs_negatives
         self.needs_triplets = needs_triplets
         self.expects_bytes = expects_bytes
         self.error: ValueError | None = None
@@ -205,7 +208,7 @@ class BatchChecks:
                 "model.fit(x, y) with arrays, which makes them.",
                 len(labels),
             )
-        elif classes == 1:
+        elif classes == 1 and self.needs_negatives:
             self._say(
                 "A batch of %d examples has a single class, so that it has "
                 "no negative pair. Shuffle the data, or use batches of "

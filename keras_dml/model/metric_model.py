@@ -535,6 +535,7 @@ class MetricModel(keras.Model):
             use,
             self.objective.label_limit,
             self.objective.needs_positives,
+            self.objective.needs_negatives,
             self.objective.needs_triplets,
             expects_bytes(self.backbone),
         )

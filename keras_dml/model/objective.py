@@ -74,6 +74,11 @@ class Objective(SerializableLayer):
         return False
 
     @property
+    def needs_negatives(self) -> bool:
+        """Whether a batch of a single class teaches it nothing."""
+        return False
+
+    @property
     def needs_triplets(self) -> bool:
         """Whether examples need both a positive and a negative."""
         return False
@@ -203,6 +208,10 @@ class LossObjective(Objective):
     @property
     def needs_positives(self) -> bool:
         return self.loss.needs_positives
+
+    @property
+    def needs_negatives(self) -> bool:
+        return self.loss.needs_negatives
 
     @property
     def needs_triplets(self) -> bool:

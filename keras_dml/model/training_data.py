@@ -164,7 +164,9 @@ def _is_odd(labels: tf.Tensor, checks: BatchChecks) -> tf.Tensor:
         odd |= tf.reduce_any((labels < 0) | (labels >= limit))
     if checks.needs_positives:
         classes = tf.size(tf.unique(labels).y)
-        odd |= (classes == tf.size(labels)) | (classes == 1)
+        odd |= classes == tf.size(labels)
+        if checks.needs_negatives:
+            odd |= classes == 1
     return odd
 
 

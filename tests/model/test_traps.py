@@ -9,7 +9,7 @@ from keras_dml import callbacks, losses, methods
 from keras_dml.data import ClassBalanced
 from keras_dml.model.batch_checks import BatchChecks
 from tests.conftest import graph_and_xla
-from tests.model.test_keras_contract import LABELS, small, told, vectors
+from tests.model.test_keras_contract import LABELS, dense, small, told, vectors
 
 ONE_HOT = np.eye(6, dtype="int32")[LABELS]
 PROXIES = {"name": "proxy_nca", "num_classes": 6}
@@ -189,6 +189,40 @@ def test_batches_of_one_class_are_told(caplog) -> None:
     assert "single class" in message
 
 
+TRIPLET_AND_VICREG = {"triplet": 1.0, "vicreg": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("loss", "needed"),
+    [
+        ("contrastive", True),
+        ("vicreg", False),
+        ("barlow_twins", False),
+        (TRIPLET_AND_VICREG, False),
+        (losses.MatryoshkaLoss("vicreg", (2, 4)), False),
+        (losses.CrossBatchMemory("vicreg", 9, warm_up=3), False),
+    ],
+)
+def test_which_losses_need_negatives(loss, needed) -> None:
+    assert losses.get(loss).needs_negatives is needed
+
+
+def test_losses_without_negatives_take_one_class(caplog) -> None:
+    data = tf.data.Dataset.from_tensor_slices((vectors(), LABELS)).batch(8)
+    small("vicreg").fit(data, verbose=0)
+    assert not messages(caplog)
+
+
+@pytest.mark.parametrize(
+    ("loss", "needed"), [("triplet", True), ("vicreg", False)]
+)
+def test_which_methods_need_negatives(loss, needed) -> None:
+    tasks = methods.diva_tasks(("discriminative", "dance"), loss)
+    assert methods.DivaObjective(tasks).needs_negatives is needed
+    model = methods.dcml(dense(), embedding_dim=4, num_learners=2, loss=loss)
+    assert model.objective.needs_negatives is needed
+
+
 def test_pairs_apart_are_told_where_triplets_are_needed(caplog) -> None:
     relation = np.full((4, 4), -1)
     relation[[0, 1], [1, 0]] = 1
@@ -246,7 +280,7 @@ def test_which_tasks_of_diva_need_positives(tasks, needed) -> None:
 def test_label_sets_without_positives_are_told(shared, caplog) -> None:
     labels = np.eye(4, 6, dtype=bool)
     labels[2, 0] = shared
-    checks = BatchChecks("fit", None, True, False, expects_bytes=False)
+    checks = BatchChecks("fit", None, True, True, False, expects_bytes=False)
     for _ in range(2):
         checks.check_values(vectors()[:4], labels)
     assert [("share a label" in x) for x in messages(caplog)] == (

@@ -79,6 +79,10 @@ class CompositionObjective(Objective):
         return self.metric.needs_positives
 
     @property
+    def needs_negatives(self) -> bool:
+        return self.metric.needs_negatives
+
+    @property
     def needs_triplets(self) -> bool:
         return self.metric.needs_triplets
 

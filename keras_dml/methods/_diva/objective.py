@@ -157,6 +157,10 @@ class DivaObjective(Objective):
         # Each trains a part of its own.
         return any(task.needs_positives for task in self.tasks)
 
+    @property
+    def needs_negatives(self) -> bool:
+        return any(task.needs_negatives for task in self.tasks)
+
     def build(self, outputs_shape: Shapes) -> None:
         shape = (None, outputs_shape["parts"][-1])
         for layer in (*self.tasks, *self.decorrelations):

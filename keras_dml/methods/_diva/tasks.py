@@ -49,10 +49,13 @@ class Task(SerializableLayer):
         label_limit: What class ids must be below; None for any.
         needs_positives: Whether a batch without positive pairs teaches it
             nothing.
+        needs_negatives: Whether a batch of a single class teaches it
+            nothing.
     """
 
     needs_keys = False
     needs_positives = False
+    needs_negatives = False
     label_limit: int | None = None
 
     def __init__(self, **kwargs: Any) -> None:
@@ -105,6 +108,10 @@ class LossTask(Task):
     @property
     def needs_positives(self) -> bool:  # type: ignore[override]
         return self.loss.needs_positives
+
+    @property
+    def needs_negatives(self) -> bool:  # type: ignore[override]
+        return self.loss.needs_negatives
 
     def build(self, embeddings_shape: Shape) -> None:
         self.loss.build(self, embeddings_shape[-1])
