@@ -4,21 +4,26 @@ Keras layers draw from a `SeedGenerator`, a variable that counts up with
 every call. In a parallel pipeline its order is a matter of chance. Here
 layers are traced once with every such variable replaced by numbers that
 come from a seed, so that a batch depends on its seed and nothing else.
+Layers that draw with Python's generators are called by Python instead.
 """
 
 import functools
 import importlib
 import inspect
-import pickle
-import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from keras_dml.data.loading import parallel
+from keras_dml.data.python_draws import (
+    CalledByPython,
+    Recorder,
+    call_layer,
+    python_states,
+    python_states_kept,
+)
 from keras_dml.utils.arguments import check_choice, did_you_mean
 from keras_dml.utils.types import Tensor
 
@@ -35,6 +40,7 @@ Change: TypeAlias = Callable[[Any, Tensor], Any]
 """From a batch and a seed, (2,) int64, to a batch like it."""
 
 LAYERS = (
+    "AugMix",
     "AutoContrast",
     "Dropout",
     "Equalization",
@@ -64,8 +70,7 @@ LAYERS = (
 )
 """Layers of Keras that have a name here, if its version has them.
 
-`MixUp` and `CutMix`, which change labels, are none of them, and `AugMix` is
-not as it draws with Python's generator, once for all batches.
+`MixUp` and `CutMix`, which change labels, are none of them.
 """
 
 # Operations that draw numbers which no seed of ours reaches start with these.
@@ -188,13 +193,17 @@ def seeded(augment: Augmentations, example: Any, by: AugmentBy) -> Change:
 
     def apply(x: Any, seed: Tensor) -> Any:
         for number, step in enumerate(steps):
+            before = python_states()
             x = _applied(step, x, fold_in(seed, number))
+            if isinstance(step, keras.Layer) and python_states() != before:
+                steps[number] = CalledByPython(step)
         return x
 
     # What the layers would change, in the order in which they do.
-    with _Recorder() as recorder:
-        _traced(apply, given, seed)
-    generators = recorder.generators()
+    with python_states_kept():
+        generators = _generators_of(apply, given, seed)
+    if any(isinstance(step, CalledByPython) for step in steps):
+        generators = _generators_of(apply, given, seed)
 
     def apply_stateless(x: Any, seed: Tensor) -> Any:
         states = tf.random.stateless_uniform(
@@ -209,14 +218,15 @@ def seeded(augment: Augmentations, example: Any, by: AugmentBy) -> Change:
         with keras.StatelessScope(pairs):
             return apply(x, seed)
 
-    before = _python_states()
+    before = python_states()
     function = _traced(apply_stateless, given, seed)
-    if _python_states() != before:
+    if python_states() != before:
         raise ValueError(
             "`augment` of pipeline must draw its random numbers from its "
-            "seed. Received: a layer or function that draws with `random` or "
+            "seed. Received: a function that draws with `random` or "
             "`numpy.random`, which would give the same numbers in every "
-            f"batch. {_WAY_OUT}"
+            f"batch. {_WAY_OUT} A layer that draws so may be given as it is, "
+            "not inside of a function."
         )
     _check_seeded(function)
     if by == "batch":
@@ -271,36 +281,6 @@ def _batch(example: tf.TensorSpec) -> tf.TensorSpec:
     return tf.TensorSpec((None, *example.shape), example.dtype)
 
 
-def _python_states() -> bytes:
-    """States of the generators of Python and NumPy."""
-    return pickle.dumps((random.getstate(), np.random.get_state()))
-
-
-class _Recorder(keras.StatelessScope):
-    """Notes which variables would change."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.updated: list[keras.Variable] = []
-
-    def add_update(self, update: tuple[keras.Variable, Any]) -> None:
-        super().add_update(update)
-        variable, _ = update
-        if not any(variable is x for x in self.updated):
-            self.updated.append(variable)
-
-    def generators(self) -> list[keras.Variable]:
-        """What has changed, if all of it are states of seed generators."""
-        for variable in self.updated:
-            if not variable.path.endswith("seed_generator_state"):
-                raise ValueError(
-                    "`augment` of pipeline must not change variables, as its "
-                    "batches are made in no fixed order. Received: a layer "
-                    f"that changes {variable.path!r}."
-                )
-        return self.updated
-
-
 def _applied(step: Step, x: Any, seed: Tensor) -> Any:
     """What one layer or function makes of a batch, or of one example."""
     try:
@@ -326,9 +306,10 @@ def _applied(step: Step, x: Any, seed: Tensor) -> Any:
 
 
 def _called(step: Step, x: Any, seed: Tensor) -> Any:
+    if isinstance(step, CalledByPython):
+        return step(x, seed)
     if isinstance(step, keras.Layer):
-        takes_mode = "training" in inspect.signature(step.call).parameters
-        return step(x, **({"training": True} if takes_mode else {}))
+        return call_layer(step, x)
     # So that AutoGraph converts it, and each time anew: what it does to
     # seeds depends on the scope.
     function = tf.function(step)
@@ -368,6 +349,15 @@ def _takes_seed(function: Callable[..., Any]) -> bool:
         return "seed" in inspect.signature(function).parameters
     except (TypeError, ValueError):
         return False  # Of a function of C, it is not known.
+
+
+def _generators_of(
+    function: Callable[..., Tensor], *signature: tf.TensorSpec
+) -> list[keras.Variable]:
+    """States of the seed generators that a function draws from."""
+    with Recorder() as recorder:
+        _traced(function, *signature)
+    return recorder.generators()
 
 
 def _traced(
