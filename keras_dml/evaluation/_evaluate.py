@@ -338,6 +338,7 @@ class _Evaluation:
             query_rows=found,
             query_labels=labels[found],
             memberships=_memberships(given, found),
+            class_names=given[0].class_names,
         )
         for name, measured in per_seed.items():
             values[name] = float(measured.mean())

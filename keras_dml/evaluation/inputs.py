@@ -9,7 +9,11 @@ import numpy as np
 
 from keras_dml.data.examples import Examples, any_labels_of, check_names
 from keras_dml.evaluation.embedding import embedded, source_of
-from keras_dml.evaluation.label_sets import LabelSets, as_targets
+from keras_dml.evaluation.label_sets import (
+    ClassNames,
+    LabelSets,
+    as_targets,
+)
 from keras_dml.evaluation.ranks.relevance import Images
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.arrays import as_embeddings, as_ids
@@ -67,13 +71,13 @@ def from_model(
         embedded(model, x, name, "evaluate", batch_size, progress)
         for name, x in given.items()
     ]
-    check_names([x.names for x in found], "gallery", "evaluate")
+    class_names = _names([x.names for x in found], own, "evaluate")
     embeddings = [
         as_embeddings(x.embeddings, f"model({name})", "evaluate")
         for name, x in zip(given, found, strict=True)
     ]
     targets = _targets(given, [x.labels for x in found], own)
-    return _related(embeddings, targets, relation, "evaluate")
+    return _related(embeddings, targets, relation, "evaluate", class_names)
 
 
 def of_examples(
@@ -114,6 +118,19 @@ def _sources(
     elif gallery_labels is not None:
         raise ValueError(_needs_gallery(owner))
     return given
+
+
+def _names(
+    known: Sequence[ClassNames], own: Sequence[Any], owner: str
+) -> ClassNames:
+    """Names of the classes that examples have, and are measured by."""
+    check_names(known, "gallery", owner)
+    return {
+        number: name
+        for names, mine in zip(known, own, strict=False)
+        if mine is None
+        for number, name in names.items()
+    }
 
 
 def _targets(
@@ -179,21 +196,23 @@ def _related(
     labels: dict[str, Any],
     relation: Relation,
     owner: str,
+    class_names: ClassNames | None = None,
 ) -> Inputs:
     """Images with their classes, groups and rows."""
     counts = [len(x) for x in embeddings]
-    targets = as_targets(
+    targets, names_by_level = as_targets(
         list(labels.values()),
         counts,
         list(labels),
         owner,
         relation.relevance,
         relation.levels,
+        class_names,
     )
     groups = _groups(relation.exclude, counts, owner)
     rows = np.split(np.arange(sum(counts)), np.cumsum(counts)[:-1])
     return [
-        Images(*each)
+        Images(*each, names_by_level)
         for each in zip(embeddings, targets, rows, groups, strict=True)
     ]
 

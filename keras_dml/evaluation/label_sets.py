@@ -58,6 +58,9 @@ class LabelSets:
 Targets: TypeAlias = "Rows | LabelSets"
 """Class of every example, (N,), or its labels."""
 
+ClassNames: TypeAlias = Mapping[int, Any]
+"""What classes were called by whoever gave them, by number."""
+
 
 def as_targets(
     labels: Sequence[Any],
@@ -66,7 +69,8 @@ def as_targets(
     owner: str,
     relevance: str = "any",
     levels: Sequence[str] | None = None,
-) -> list[dict[str, Targets]]:
+    class_names: ClassNames | None = None,
+) -> tuple[list[dict[str, Targets]], dict[str, ClassNames]]:
     """What the examples are searched by: by level, or for the level "".
 
     Args:
@@ -76,6 +80,11 @@ def as_targets(
         owner: The function whose arguments they are.
         relevance: One of `RELEVANCES`, for several labels an example.
         levels: Names of the columns, if labels are a hierarchy, (N, L).
+        class_names: Of classes that are given as numbers.
+
+    Returns:
+        The targets of the queries and of the gallery, and the names of
+        classes by level.
 
     Raises:
         ValueError: If labels are none of what is described.
@@ -94,11 +103,13 @@ def as_targets(
                 f"Received: relevance={relevance!r} and one label each. "
                 "Leave it out."
             )
-        return [{"": x} for x in as_class_ids(labels, counts, names, owner)]
-    matrices = _matrices(given, owner)
+        ids, of_strings = as_class_ids(labels, counts, names, owner)
+        return [{"": x} for x in ids], {"": of_strings or class_names or {}}
+    matrices, of_sets = _matrices(given, owner)
     if relevance == "all":
-        return [{"": ids} for ids in _ids_of_sets(matrices)]
-    return [{"": LabelSets(matrix, relevance)} for matrix in matrices]
+        return [{"": ids} for ids in _ids_of_sets(matrices)], {}
+    sets = [LabelSets(matrix, relevance) for matrix in matrices]
+    return [{"": x} for x in sets], {"": of_sets or class_names or {}}
 
 
 def ids_of(targets: Targets) -> Rows:
@@ -164,15 +175,17 @@ def _by_level(
     counts: Sequence[int],
     names: Sequence[str],
     owner: str,
-) -> list[dict[str, Targets]]:
-    """Classes at each level, of the queries and of the gallery."""
+) -> tuple[list[dict[str, Targets]], dict[str, ClassNames]]:
+    """Classes at each level, of the queries and of the gallery; their names."""
     targets: list[dict[str, Targets]] = [{} for _ in columns]
+    class_names: dict[str, ClassNames] = {}
     for level in columns[0]:
         called = [f"{name}[{level!r}]" for name in names]
-        ids = as_class_ids([x[level] for x in columns], counts, called, owner)
+        given = [x[level] for x in columns]
+        ids, class_names[level] = as_class_ids(given, counts, called, owner)
         for target, found in zip(targets, ids, strict=True):
             target[level] = found
-    return targets
+    return targets, class_names
 
 
 def as_class_ids(
@@ -180,12 +193,13 @@ def as_class_ids(
     counts: Sequence[int],
     names: Sequence[str],
     owner: str,
-) -> list[Rows]:
-    """Class ids of the queries and of the gallery.
+) -> tuple[list[Rows], ClassNames]:
+    """Class ids of the queries and of the gallery, and names of strings.
 
     Strings are numbered in alphabetical order, those of both alike.
     """
     given = [np.asarray(x) for x in labels]
+    class_names: ClassNames = {}
     if all(_are_strings(x) for x in given):
         # In the order of their texts, whatever array holds them.
         texts = np.concatenate(
@@ -194,11 +208,13 @@ def as_class_ids(
                 for x in given
             ]
         )
-        numbers = np.unique(texts, return_inverse=True)[1]
+        found, numbers = np.unique(texts, return_inverse=True)
+        class_names = dict(enumerate(found.tolist()))
         given = np.split(numbers, np.cumsum([len(x) for x in given])[:-1])
-    return [
+    ids = [
         as_ids(*each, owner) for each in zip(given, counts, names, strict=True)
     ]
+    return ids, class_names
 
 
 def _are_strings(labels: npt.NDArray[Any]) -> bool:
@@ -209,11 +225,14 @@ def _are_strings(labels: npt.NDArray[Any]) -> bool:
     return labels.dtype.kind in "SU"
 
 
-def _matrices(given: Sequence[tuple[Any, int, str]], owner: str) -> list[Any]:
-    """Sparse matrices of the same columns."""
+def _matrices(
+    given: Sequence[tuple[Any, int, str]], owner: str
+) -> tuple[list[Any], ClassNames]:
+    """Sparse matrices of the same columns, and what sets call these."""
     parts = [labels for labels, _, _ in given]
+    class_names: ClassNames = {}
     if all(_are_sets(x) for x in parts):
-        made = _of_sets(parts)
+        made, class_names = _of_sets(parts)
     else:
         made = [_of_matrix(*each, owner) for each in given]
     for matrix, (_, count, name) in zip(made, given, strict=True):
@@ -228,10 +247,10 @@ def _matrices(given: Sequence[tuple[Any, int, str]], owner: str) -> list[Any]:
             f"`{given[0][2]}` and `{given[1][2]}` of {owner} must have the "
             f"same columns. Received: {[m.shape[1] for m in made]} columns."
         )
-    return made
+    return made, class_names
 
 
-def _of_sets(parts: Sequence[Any]) -> list[Any]:
+def _of_sets(parts: Sequence[Any]) -> tuple[list[Any], ClassNames]:
     from scipy.sparse import csr_array
 
     columns: dict[Any, int] = {}
@@ -248,7 +267,7 @@ def _of_sets(parts: Sequence[Any]) -> list[Any]:
         matrix = csr_array((values, found, starts), shape)
         matrix.sort_indices()
         made.append(matrix)
-    return made
+    return made, {number: label for label, number in columns.items()}
 
 
 def _of_matrix(labels: Any, count: int, name: str, owner: str) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_dml.evaluation.label_sets import ClassNames
 from keras_dml.evaluation.metrics import MACRO
 from keras_dml.utils.types import FloatArray, Rows
 
@@ -35,6 +36,8 @@ class Results(Mapping[str, float]):
             levels; of several labels, a number for the set of them.
         memberships: For each level, if there are levels or several labels:
             places among the queries and a class of each, (M,) each.
+        class_names: For each level, or "": names by class, of those that
+            have any.
     """
 
     _values: dict[str, float]
@@ -50,6 +53,7 @@ class Results(Mapping[str, float]):
     query_rows: Rows
     query_labels: Rows
     memberships: dict[str, tuple[Rows, Rows]] = field(default_factory=dict)
+    class_names: Mapping[str, ClassNames] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> float:
         if name not in self._values:
@@ -65,14 +69,18 @@ class Results(Mapping[str, float]):
     def __len__(self) -> int:
         return len(self._values)
 
-    def per_class(self, metric: str) -> dict[int, float]:
+    def per_class(self, metric: str) -> dict[Any, float]:
         """Mean of a retrieval metric over the queries of each class.
 
         With several labels an example, a query counts for each of its own.
-        Labels that were given as sets are numbered as they first came.
 
         Args:
             metric: A name in `per_query`.
+
+        Returns:
+            The means by class: its name if all classes have names, no two
+            the same, as they do where labels are strings or folders; else
+            its number. Labels given as sets are themselves.
 
         Raises:
             KeyError: If it is none.
@@ -87,7 +95,8 @@ class Results(Mapping[str, float]):
         counts = ~np.isnan(values)
         found, inverse = np.unique(classes[counts], return_inverse=True)
         means = np.bincount(inverse, values[counts]) / np.bincount(inverse)
-        return dict(zip(found.tolist(), means.tolist(), strict=True))
+        classes_called = self._called(found.tolist(), self._level(metric))
+        return dict(zip(classes_called, means.tolist(), strict=True))
 
     def weights(self, metric: str) -> FloatArray:
         """What each query counts for the mean of a metric, (Q,).
@@ -106,12 +115,18 @@ class Results(Mapping[str, float]):
         np.add.at(weights, places, 1 / np.bincount(inverse)[inverse])
         return weights
 
+    def _level(self, metric: str) -> str:
+        parts = metric.split("/")[:-1]
+        return next((x for x in parts if x in self.memberships), "")
+
     def _members(self, metric: str) -> tuple[Rows, Rows]:
-        for level in metric.split("/")[:-1]:
-            if level in self.memberships:
-                return self.memberships[level]
         alone = np.arange(len(self.query_labels)), self.query_labels
-        return self.memberships.get("", alone)
+        return self.memberships.get(self._level(metric), alone)
+
+    def _called(self, classes: list[int], level: str) -> list[Any]:
+        names = self.class_names.get(level, {})
+        called = [names[x] for x in classes if x in names]
+        return called if len(set(called)) == len(classes) else classes
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the values of single queries, ready for JSON."""

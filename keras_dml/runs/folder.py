@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import keras
 import numpy as np
 
 from keras_dml.evaluation import Results
+from keras_dml.evaluation.label_sets import ClassNames
 from keras_dml.recipes import Recipe, RecipeError, dump, load
 from keras_dml.runs.outcome import Outcome
 from keras_dml.utils.files import atomic_file, write_atomically
@@ -100,6 +102,7 @@ def write_outcome(folder: Path, outcome: Outcome) -> None:
             rows=results.query_rows,
             labels=results.query_labels,
             about=np.array(json.dumps(results.to_dict())),
+            names=np.array(json.dumps(_as_pairs(results.class_names))),
             **arrays,
         )
     result = json.dumps(outcome.to_dict(), indent=2) + "\n"
@@ -183,6 +186,7 @@ def read_queries(path: Path) -> Results:
             if (level := name.removeprefix(_PLACES)) != name
         }
         rows, labels = file["rows"], file["labels"]
+        names = json.loads(str(file["names"])) if "names" in file else {}
     per_seed = {k: np.array(v) for k, v in about.pop("per_seed").items()}
     return Results(
         about.pop("metrics"),
@@ -191,5 +195,11 @@ def read_queries(path: Path) -> Results:
         query_rows=rows,
         query_labels=labels,
         memberships=members,
+        class_names={level: dict(pairs) for level, pairs in names.items()},
         **about,
     )
+
+
+def _as_pairs(names: Mapping[str, ClassNames]) -> dict[str, list[Any]]:
+    """Numbers and names, as JSON has no keys that are numbers."""
+    return {level: list(x.items()) for level, x in names.items()}

@@ -1,11 +1,14 @@
 """The one call: what it takes, what it refuses, what it returns."""
 
 import json
+import pickle
 
+import keras
 import numpy as np
 import pytest
 
-from keras_dml.evaluation import Results, evaluate_embeddings
+from keras_dml.data import ArraySet
+from keras_dml.evaluation import Results, evaluate, evaluate_embeddings
 
 
 def data(count: int = 60, dims: int = 4) -> tuple[np.ndarray, np.ndarray]:
@@ -255,6 +258,31 @@ def test_values_are_the_means_over_queries():
     for name, values in results.per_query.items():
         assert values.shape == (60,)
         assert results[name] == values.mean()
+
+
+def test_means_of_classes_are_by_name_where_each_has_one():
+    x, labels = data()
+    x = x.astype("float32")
+    plain = keras.Sequential([keras.Input((4,)), keras.layers.Identity()])
+    options = {"metrics": "map@r", "progress": False}
+    by_number = evaluate_embeddings(x, labels, **options).per_class("map@r")
+    called = {n: f"class {n}" for n in range(8)}
+    texts = [called[n] for n in labels]
+    means = {called[n]: mean for n, mean in by_number.items()}
+    for examples in (ArraySet(x, texts), ArraySet(x, labels, called)):
+        found = evaluate(plain, examples, **options)
+        assert found.per_class("map@r") == means
+        assert pickle.loads(pickle.dumps(found)).per_class("map@r") == means  # noqa: S301
+        # Labels that are given have no names of these examples.
+        other = evaluate(plain, examples, labels, **options)
+        assert other.per_class("map@r") == by_number
+    some, same = {0: "class 0"}, dict.fromkeys(range(8), "class")
+    for names in (some, same):
+        found = evaluate(plain, ArraySet(x, labels, names), **options)
+        assert found.per_class("map@r") == by_number
+    queries, gallery = ArraySet(x, texts), ArraySet(x[::-1], texts[::-1])
+    found = evaluate(plain, queries, gallery=gallery, **options)
+    assert set(found.per_class("map@r")) == set(texts)
 
 
 def test_progress_is_silent_unless_wanted(capsys):

@@ -91,6 +91,15 @@ def test_all_ways_to_give_labels_are_one():
         assert dict(other) == dict(results[0])
 
 
+def test_means_are_those_of_the_labels_in_sets():
+    x, table = data(5)
+    alone = evaluate_embeddings(x, table, metrics="map").per_class("map")
+    for name in (str, lambda label: 10 - label):
+        sets = [{name(label) for label in own} for own in as_sets(table)]
+        found = evaluate_embeddings(x, sets, metrics="map").per_class("map")
+        assert found == {name(label): v for label, v in alone.items()}
+
+
 def test_one_label_each_is_a_class():
     x, table = data(2)
     labels = np.random.default_rng(0).integers(0, 5, len(x))
@@ -247,6 +256,15 @@ def test_levels_are_measured_as_each_alone(memory):
     assert np.isnan(together.per_query["species/map"]).any()
 
 
+def test_means_of_levels_are_by_name_where_these_have_names():
+    x, species, family = hierarchy()
+    labels = {"species": species, "family": family.astype(str)}
+    found = evaluate_embeddings(x, labels, metrics="map", prefixes=(2,))
+    assert set(found.per_class("species/map")) <= set(species.tolist())
+    for metric in ("family/map", "2/family/map"):
+        assert set(found.per_class(metric)) == set(family.astype(str))
+
+
 def test_intervals_of_levels_are_those_of_each_alone():
     x, species, family = hierarchy()
     rng = np.random.default_rng(1)
@@ -277,9 +295,8 @@ def test_strings_are_classes(kind):
     alone = evaluate_embeddings(x, species, **options)
     found = evaluate_embeddings(x, texts, **options)
     assert dict(found) == dict(alone)
-    by_name = np.unique(species)  # Numbered in the order of their names.
-    means = {by_name[k]: v for k, v in found.per_class("map").items()}
-    assert means == alone.per_class("map")
+    means = {f"é{k:02}": v for k, v in alone.per_class("map").items()}
+    assert found.per_class("map") == means
     # Queries and gallery have different classes, numbered alike.
     for own, of_strings in ((species, texts), (species[::-1], texts[::-1])):
         split = {"gallery": x[30:], "gallery_labels": own[30:]}

@@ -120,6 +120,9 @@ def test_values_of_each_query_are_kept(finished) -> None:
             kept.per_query[name], outcome.after.per_query[name], rtol=1e-6
         )
         assert kept.per_query[name].mean() == pytest.approx(kept[name])
+    means = outcome.after.per_class("map@r")
+    assert kept.per_class("map@r") == pytest.approx(means, rel=1e-6)
+    assert all(isinstance(name, str) for name in means)
 
 
 def test_result_says_what_it_was_measured_with(finished) -> None:

@@ -1,13 +1,18 @@
 """Relevance: the gallery images that a query should find."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from keras_dml.evaluation.label_sets import LabelSets, Targets, ids_of
+from keras_dml.evaluation.label_sets import (
+    ClassNames,
+    LabelSets,
+    Targets,
+    ids_of,
+)
 from keras_dml.utils.types import FloatArray, Rows
 
 
@@ -21,12 +26,14 @@ class Images:
             "" where there is but one.
         rows: Identity of every image, (N,); a query never retrieves its own.
         groups: Group of every image, (N,), or None where nothing is excluded.
+        class_names: Of the classes or labels that have some, by level.
     """
 
     embeddings: FloatArray
     targets: Mapping[str, Targets]
     rows: Rows
     groups: Rows | None = None
+    class_names: Mapping[str, ClassNames] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -40,6 +47,7 @@ class Images:
             {level: _selected(x, places) for level, x in self.targets.items()},
             self.rows[places],
             None if self.groups is None else self.groups[places],
+            self.class_names,
         )
 
 

@@ -220,7 +220,7 @@ def calibrate(
             "classes are what the bootstrap draws. Received: labels of shape "
             f"{np.shape(labels)}. Calibrate by one label: labels[:, column]."
         )
-    labels = as_class_ids([labels], [len(x)], ["labels"], "calibrate")[0]
+    labels = as_class_ids([labels], [len(x)], ["labels"], "calibrate")[0][0]
     classes = np.unique(labels, return_inverse=True)[1]
     factors = Factors.of(x, x, distance)
     counts = count_pairs(factors, classes)
