@@ -2,11 +2,13 @@
 
 import logging
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import keras
 
+from keras_dml.utils.arguments import did_you_mean
 from keras_dml.utils.files import atomic_file
 
 logger = logging.getLogger(__name__)
@@ -22,7 +24,9 @@ class Checkpoint(keras.callbacks.Callback):
         folder: Where to write.
         monitor: The entry of the logs whose maximum is best; a callback
             that writes it, such as `RetrievalEvaluation`, comes before
-            this one.
+            this one. `MetricModel.fit` refuses a name before training if
+            it knows all that will be logged: if neither the model nor a
+            callback before this one is of a class of yours.
 
     Attributes:
         best_epoch: The epoch of `best.keras`, counted from 1; None before
@@ -39,14 +43,24 @@ class Checkpoint(keras.callbacks.Callback):
         self.best_epoch: int | None = None
         self.best: float | None = None
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        value = (logs or {}).get(self.monitor)
-        if value is None:
+    def check_logged(self, names: Iterable[str]) -> None:
+        """Raises `ValueError` if what is monitored will not be logged.
+
+        Args:
+            names: All names in the logs, when this callback reads them.
+        """
+        if self.monitor not in names:
             raise ValueError(
-                f"`monitor` of Checkpoint must be in the logs. Received: "
-                f"monitor={self.monitor!r}, and the logs have "
-                f"{sorted(logs or {})}. Put RetrievalEvaluation before it."
+                "`monitor` of Checkpoint must be in the logs. Received: "
+                f"monitor={self.monitor!r}, and the logs have {sorted(names)}."
+                f"{did_you_mean(self.monitor, names)} Put a "
+                "RetrievalEvaluation that measures it before the Checkpoint."
             )
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        logs = logs or {}
+        self.check_logged(logs)
+        value = logs[self.monitor]
         self._save("last")
         is_best = self.best is None or value > self.best
         if is_best and self._save("best"):

@@ -111,7 +111,19 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         self.prefixes = prefixes
         self.rerank = rerank
         self.memory = memory
-        check_evaluation("RetrievalEvaluation", self.images, **self._options)
+        self._names = check_evaluation(
+            "RetrievalEvaluation", self.images, **self._options
+        )
+
+    @property
+    def logged_names(self) -> frozenset[str] | None:
+        """Names in the logs; None if they are not known before the first.
+
+        Those of a `tf.data.Dataset` may depend on its labels.
+        """
+        if self._names is None:
+            return None
+        return frozenset(f"{self.prefix}{name}" for name in self._names)
 
     @property
     def _options(self) -> dict[str, Any]:
@@ -155,6 +167,8 @@ class LearningRateMonitor(keras.callbacks.Callback):
     Rate multipliers are not in it. Callbacks that read the logs, such as
     `CSVLogger`, come later in the list of callbacks.
     """
+
+    logged_names = frozenset({"learning_rate"})
 
     def __init__(self) -> None:
         super().__init__()

@@ -236,6 +236,8 @@ class Recluster(keras.callbacks.Callback):
         Metric Learning", CVPR 2019, Algorithm 1.
     """
 
+    logged_names = frozenset({"recluster_seconds"})
+
     def __init__(
         self,
         images: Any,

@@ -223,7 +223,7 @@ def check_evaluation(
     relevance: str = "any",
     levels: Sequence[str] | None = None,
     **measured: Any,
-) -> None:
+) -> tuple[str, ...] | None:
     """Checks arguments of `evaluate` before there is a model.
 
     Args:
@@ -231,6 +231,10 @@ def check_evaluation(
         examples, labels, gallery, gallery_labels, exclude, relevance,
             levels: As for `evaluate`.
         **measured: Others that `evaluate_embeddings` has too.
+
+    Returns:
+        Names of the results; None for a `tf.data.Dataset`, which has to be
+        read first.
 
     Raises:
         ValueError: If an argument is not as described, or no query has a
@@ -240,8 +244,10 @@ def check_evaluation(
     relation = Relation(exclude, relevance, levels)
     sources = examples, labels, gallery, gallery_labels
     given = inputs.of_examples(*sources, relation, owner)
-    if given is not None:
-        evaluation.check(given)
+    if given is None:
+        return None
+    evaluation.check(given)
+    return evaluation.names(given)
 
 
 @dataclass
@@ -297,6 +303,12 @@ class _Evaluation:
                 parts = blocks(len(queries), 64)
                 if not any(len(relevance.of(x)[0].items) for x in parts):
                     raise self._nothing_to_find(queries, gallery, level)
+
+    def names(self, given: Inputs) -> tuple[str, ...]:
+        """Names of all results, those of prefixes last."""
+        names = self._names(given)
+        parts = [f"{size}/{x}" for size in self.prefixes or () for x in names]
+        return (*names, *parts)
 
     def of(self, given: Inputs) -> Results:
         """Measures."""

@@ -19,6 +19,7 @@ from keras_dml.model.batch_checks import BatchChecks, as_ids, expects_bytes
 from keras_dml.model.encoder import plain_encoder
 from keras_dml.model.features import head_outputs
 from keras_dml.model.head import Head
+from keras_dml.model.logged_names import check_readers
 from keras_dml.model.loss_weighting import LossWeighting
 from keras_dml.model.momentum import MomentumEncoder
 from keras_dml.model.objective import Objective
@@ -399,6 +400,7 @@ class MetricModel(keras.Model):
             (x, y, sample_weight), validation_data = split_rows(
                 (x, y, sample_weight), validation_split
             )
+        check_readers(self, callbacks, validation_data is not None)
         balanced = balanced if shuffle else False
         checks, held_out = self._checks("fit"), self._checks("evaluate")
         data = prepared(

@@ -3,8 +3,17 @@ import logging
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from keras_dml.callbacks import Checkpoint
+from keras_dml.callbacks import (
+    Checkpoint,
+    LearningRateMonitor,
+    RetrievalEvaluation,
+)
+from keras_dml.data import ArraySet
+from keras_dml.model import MetricModel
+from tests.model.test_keras_contract import LABELS as ENCODED
+from tests.model.test_keras_contract import small, vectors
 
 
 def model() -> keras.Model:
@@ -63,3 +72,102 @@ def test_a_monitor_that_nobody_writes_is_an_error(tmp_path) -> None:
     callback = checkpoint_of(tmp_path, model())
     with pytest.raises(ValueError, match=r"val_map@r.*\['loss'\]"):
         callback.on_epoch_end(0, {"loss": 1.0})
+
+
+LABELS = [f"class {i // 2}" for i in range(8)]
+EXAMPLES = ArraySet(vectors()[:8], LABELS)
+EVALUATION = RetrievalEvaluation(EXAMPLES, metrics="recall@1", prefixes=[2])
+
+
+class Own(keras.callbacks.Callback):
+    """May log anything."""
+
+    def on_epoch_end(self, epoch, logs=None) -> None:
+        logs["val_map@r"] = 0.5
+
+
+class OwnEvaluation(RetrievalEvaluation):
+    """So may one that is derived from ours."""
+
+
+class OwnModel(MetricModel):
+    """And a model with steps of its own."""
+
+
+class Stopped(Exception):
+    """Training has begun."""
+
+
+class Stop(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None) -> None:
+        raise Stopped
+
+
+def fit(network, *callbacks, **options) -> None:
+    callbacks = [*callbacks, Stop()]
+    network.fit(vectors(), ENCODED, callbacks=callbacks, verbose=0, **options)
+
+
+@pytest.mark.parametrize(
+    ("monitor", "before", "message"),
+    [
+        ("val_map@r", [], r"\['loss', 'metric'\].*Put a RetrievalEvaluation"),
+        ("val_recal@1", [EVALUATION], "Did you mean 'val_recall@1'"),
+        ("val_map@r", [EVALUATION], "before the Checkpoint"),
+        ("val_loss", [], "the logs have"),
+        ("learning_rate", [keras.callbacks.EarlyStopping()], "the logs have"),
+    ],
+)
+def test_a_monitor_is_refused_before_training(
+    monitor, before, message, tmp_path
+) -> None:
+    callbacks = [*before, Checkpoint(tmp_path, monitor), EVALUATION]
+    with pytest.raises(ValueError, match=message):
+        fit(small(), *callbacks)
+    # As a list of Keras's.
+    given = keras.callbacks.CallbackList(callbacks)
+    with pytest.raises(ValueError, match=message):
+        small().fit(vectors(), ENCODED, callbacks=given)
+
+
+RATE = keras.callbacks.LearningRateScheduler(lambda epoch: 0.1)
+
+
+@pytest.mark.parametrize(
+    ("monitor", "before", "options"),
+    [
+        ("val_recall@1", [EVALUATION], {}),
+        ("val_2/recall@1", [RATE, EVALUATION], {}),
+        ("loss", [], {}),
+        ("metric", [EVALUATION], {}),
+        ("val_metric", [], {"validation_split": 0.5}),
+        ("learning_rate", [RATE], {}),
+        ("learning_rate", [LearningRateMonitor()], {}),
+        # What is not known is not refused.
+        ("val_map@r", [Own(), EVALUATION], {}),
+        ("val_map@r", [OwnEvaluation(EXAMPLES, metrics="recall@1")], {}),
+        ("val_map@r", [keras.callbacks.LambdaCallback(print)], {}),
+    ],
+)
+def test_what_may_be_logged_is_not_refused(
+    monitor, before, options, tmp_path
+) -> None:
+    with pytest.raises(Stopped):
+        fit(small(), *before, Checkpoint(tmp_path, monitor), **options)
+
+
+def test_what_a_dataset_holds_is_not_known(tmp_path) -> None:
+    data = tf.data.Dataset.from_tensor_slices((vectors(), ENCODED)).batch(4)
+    evaluation = RetrievalEvaluation(data, metrics="recall@1")
+    with pytest.raises(Stopped):
+        fit(small(), evaluation, Checkpoint(tmp_path, "val_map@r"))
+
+
+def test_own_models_and_metrics_may_log_anything(tmp_path) -> None:
+    plain = small()
+    own = OwnModel(plain.backbone, plain.head, plain.objective)
+    own.compile()
+    measured = small(metrics=[keras.metrics.MeanSquaredError()])
+    for network in (own, measured):
+        with pytest.raises(Stopped):
+            fit(network, Checkpoint(tmp_path, "val_map@r"))
