@@ -1,5 +1,6 @@
 """Every loss in every mode and precision of TensorFlow, and its memory."""
 
+import functools
 import itertools
 
 import keras
@@ -26,7 +27,7 @@ def representable(labels):
     return (np.round(32 * batch(labels)).clip(-127, 127) / 32).astype("float32")
 
 
-def compiled(loss, mode, dtype="float32", dim=5):
+def step_of(loss):
     """(labels, embeddings) → values and gradient of their mean."""
 
     def step(labels, x):
@@ -37,13 +38,25 @@ def compiled(loss, mode, dtype="float32", dim=5):
             mean = tf.reduce_mean(values)
         return values, tape.gradient(mean, x)
 
-    if mode == "graph":  # batches of any size
-        signature = [
+    return step
+
+
+@functools.cache
+def compiled(make, name, mode):
+    """The step of a loss for float32 batches of any size.
+
+    XLA compiles the graph that there is, so that it is traced once.
+    """
+    is_xla = mode == "xla"
+    return tf.function(
+        compiled(make, name, "graph") if is_xla else step_of(make(name)),
+        input_signature=[
             tf.TensorSpec([None], "int64"),
-            tf.TensorSpec([None, dim], dtype),
-        ]
-        return tf.function(step, input_signature=signature)
-    return tf.function(step, jit_compile=True) if mode == "xla" else step
+            tf.TensorSpec([None, 5], "float32"),
+        ],
+        jit_compile=is_xla,
+        autograph=False,
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,13 +73,18 @@ def test_modes_and_precisions_agree(name, dtype):
     labels = np.array(LABELS["unbalanced"])
     x = representable(LABELS["unbalanced"])
     loss = default_without_draws(name)
-    expected = compiled(loss, "eager")(labels, x)
+    expected = step_of(loss)(labels, x)
     scale = np.abs(expected[1]).max()
     assert scale > 1e-4
-    # What XLA makes of a loss does not hang on the precision.
-    compilers = ("graph", "xla") if dtype == "float32" else ("graph",)
-    for mode in ("eager", *compilers):
-        step = compiled(loss, mode, dtype)
+    steps = [step_of(loss)]
+    # What is made of a loss does not hang on the precision: it computes in
+    # float32.
+    if dtype == "float32":
+        steps += [
+            compiled(default_without_draws, name, mode)
+            for mode in ("graph", "xla")
+        ]
+    for step in steps:
         values, gradient = step(labels, tf.cast(x, dtype))
         assert values.dtype == tf.float32
         assert gradient.dtype == dtype
@@ -92,7 +110,7 @@ def difficult(size):
 @pytest.mark.parametrize("mode", ["graph", "xla"])
 @pytest.mark.parametrize("name", NAMES)
 def test_difficult_batches_stay_finite_when_compiled(name, mode):
-    step = compiled(default(name), mode)
+    step = compiled(default, name, mode)
     for labels, x in (*difficult(4), *difficult(1)):
         values, gradient = step(labels, x.astype("float32"))
         assert np.isfinite(values).all()
@@ -115,7 +133,7 @@ def test_memory_is_that_of_the_pair_matrix(name):
     loss = LOSSES[name](**needed(name, classes=100))
     loss.build(keras.layers.Layer(), dim)
     graph = (
-        tf.function(compiled(loss, "eager"))
+        tf.function(step_of(loss))
         .get_concrete_function(
             tf.TensorSpec([size], "int64"), tf.TensorSpec([size, dim])
         )
