@@ -1,5 +1,7 @@
 """Every code block of the README and of docs/ runs, on a bit of the data.
 
+Commands train for an epoch.
+
 The blocks of a page run in order. Those in Python share their names. One that
 begins with the name of a file, "# name.py" or "# name.yaml", is written to that
 file; a program is then for a `sh` block to run. Of the `sh` blocks, commands of
@@ -8,6 +10,7 @@ printed. A client of a server is answered by one that does as TensorFlow
 Serving. YAML blocks must be recipes.
 """
 
+import argparse
 import contextlib
 import dataclasses
 import io
@@ -26,6 +29,7 @@ import yaml
 from click.testing import CliRunner
 
 import keras_dml
+from keras_dml import recipes
 from keras_dml.cli import main
 from keras_dml.recipes.files import merge, validate
 from tests.export.rest import serving
@@ -183,22 +187,34 @@ def run_commands(block: str, finished: Path) -> None:
 
 
 def run_command(arguments: list[str], finished: Path) -> None:
-    """Runs a command.
+    """Runs a command. Training takes an epoch.
 
     Many pages begin with the same training: its run is kept in `finished`,
     from where the next page has it.
     """
+    if arguments[0] != "train":
+        return invoke(arguments)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--output")
+    given, arguments = parser.parse_known_args(arguments)
+    if not any("epochs=" in argument for argument in arguments):
+        arguments += ["--set", "epochs=1"]
+    output = ["--output", given.output] if given.output else []
+    recipe = arguments[1]
+    if not recipe.startswith("recipes/"):  # It is the page's own.
+        return invoke([*arguments, *output])
+    folder = given.output or f"runs/{recipes.load(recipe).name}"
     kept = finished / shlex.join(arguments).replace("/", "|")
-    folder = ""
-    if arguments[0] == "train" and "--output" in arguments:
-        folder = arguments[arguments.index("--output") + 1]
-    if folder and kept.exists():
+    if kept.exists():
         shutil.copytree(kept, folder)
-        return
+    else:
+        invoke([*arguments, *output])
+        shutil.copytree(folder, kept)
+
+
+def invoke(arguments: list[str]) -> None:
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, f"{arguments}\n{result.output}"
-    if folder:
-        shutil.copytree(folder, kept)
 
 
 @with_blocks("yaml")

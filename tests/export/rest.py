@@ -2,11 +2,12 @@
 
 An instance is a file, or an object of inputs by name.
 
-It loads the highest version in the folder of the model for every request.
+It answers from the highest version in the folder of the model.
 """
 
 import base64
 import contextlib
+import functools
 import json
 import re
 import threading
@@ -45,7 +46,7 @@ def serving(models: Path) -> Iterator[str]:
 
 def predict(model: Path, request: dict[str, Any]) -> dict[str, Any]:
     versions = [x for x in model.iterdir() if x.name.isdigit()]
-    loaded = tf.saved_model.load(max(versions, key=lambda x: int(x.name)))
+    loaded = load(max(versions, key=lambda x: int(x.name)))
     instances = [
         {"images": x} if "b64" in x else x for x in request["instances"]
     ]
@@ -59,6 +60,11 @@ def predict(model: Path, request: dict[str, Any]) -> dict[str, Any]:
         for row in range(len(instances))
     ]
     return {"predictions": rows}
+
+
+@functools.cache
+def load(version: Path) -> Any:
+    return tf.saved_model.load(version)
 
 
 def decoded(value: Any) -> Any:

@@ -11,13 +11,15 @@ import pytest
 import tensorflow as tf
 
 from keras_dml.export import export_model, parity
+from keras_dml.export.versions import version_folder
 from tests.export.serving import contents
 
 
 @pytest.mark.slow
 def test_next_free_version_is_used(model: keras.Model, tmp_path: Path) -> None:
     folder = tmp_path / "glyphs"
-    assert export_model(model, folder) == folder / "1"
+    assert version_folder(folder) == folder / "1"
+    folder.mkdir()
     for name in ("9", "10a", ".export-11"):
         (folder / name).mkdir()
     assert export_model(model, folder) == folder / "10"

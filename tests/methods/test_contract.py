@@ -243,10 +243,12 @@ def count_calls(layer: keras.layers.Layer) -> list[int]:
     return calls
 
 
-def trained_and_loaded(name: str, folder) -> tuple[Any, Any]:
+def trained_and_loaded(
+    name: str, folder, eager: bool = False
+) -> tuple[Any, Any]:
     """A model after a step, and what its file gives."""
     model = build(name)
-    model.compile("adam")
+    model.compile("adam", run_eagerly=eager)
     model.train_on_batch(*training_batch(model))
     model.save(folder / "model.keras")
     return model, keras.models.load_model(folder / "model.keras")
@@ -276,7 +278,8 @@ def test_file_round_trip_after_training(name: str, tmp_path) -> None:
 
 @slow_but_one
 def test_training_goes_on_where_it_was(name: str, tmp_path) -> None:
-    model, again = trained_and_loaded(name, tmp_path)
+    model, again = trained_and_loaded(name, tmp_path, eager=True)
+    assert again.run_eagerly
     for a, b in zip(again.variables, model.variables, strict=True):
         if "seed_generator_state" in b.path:  # Keras does not save it.
             a.assign(b)

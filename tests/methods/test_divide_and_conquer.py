@@ -137,6 +137,13 @@ def test_trains_with_every_base_loss_of_the_paper(
         again.objective.weights, model.objective.weights, strict=True
     ):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.slow
+def test_proxies_are_not_exported(tiny_backbone, tmp_path) -> None:
+    loss, _ = TABLE_3["proxy_nca"]
+    model = model_of(tiny_backbone, loss=loss)
+    assert model.objective.trainable_variables
     stored = tf.train.list_variables(
         str(export_model(model, tmp_path / "1") / "variables/variables")
     )

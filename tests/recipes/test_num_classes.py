@@ -41,23 +41,27 @@ def model_of(name: str, splits: data.DataSplits, *settings: str):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("method", "key", "count"),
+    ("method", "size", "key", "count"),
     [
-        ("baseline", "method.loss", 1),
-        ("attentive_grouping", "method.loss", 4),
-        ("divide_and_conquer", "method.loss", 5),
-        ("dcml", "method.loss", 9),
-        ("diva", "method.loss", 1),
-        ("diva", "method.auxiliary_loss", 2),
+        ("baseline", "embedding_dim=4", "method.loss", 1),
+        ("attentive_grouping", "num_groups=2", "method.loss", 2),
+        ("divide_and_conquer", "num_learners=2", "method.loss", 3),
+        ("dcml", "num_compositors=2", "method.loss", 3),
+        ("diva", "embedding_dim=8", "method.loss", 1),
+        ("diva", "embedding_dim=8", "method.auxiliary_loss", 2),
     ],
 )
 def test_there_is_a_beta_for_each_training_class(
-    method, key, count, splits
+    method, size, key, count, splits
 ) -> None:
-    recipe, batches, model = model_of(method, splits, f"{key}={BETA}")
+    recipe, batches, model = model_of(
+        method, splits, f"method.{size}", f"{key}={BETA}"
+    )
     betas = [v for v in model.trainable_variables if "/loss/beta" in v.path]
     assert [v.shape for v in betas] == [(6,)] * count
     before = [v.numpy() for v in betas]
+    # Tracing takes longer than the steps.
+    model.run_eagerly = not model.objective.learner_variables()
     history = model.fit(
         building.pipeline(recipe, splits.train, batches, model.input_shape),
         callbacks=building.callbacks(recipe, splits.train, batches),
@@ -89,6 +93,7 @@ def test_losses_with_proxies_train_by_recipe(loss, splits) -> None:
     labels = np.concatenate([y["label"] for _, y in dataset])
     assert set(labels) <= set(range(6))
     batches.epoch = 0
+    model.run_eagerly = True  # Tracing takes longer than the steps.
     history = model.fit(dataset, verbose=0)
     assert np.isfinite(history.history["loss"]).all()
 
