@@ -84,6 +84,7 @@ def test_sgd_is_the_loop() -> None:
          {"alpha": 0.99, "eps": 1e-9}),
     ],
 )  # fmt: skip
+@pytest.mark.peers
 def test_they_do_what_pytorch_does(name, ours, theirs) -> None:
     torch = pytest.importorskip("torch")
     weights, gradients = weights_and_gradients()

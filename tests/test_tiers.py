@@ -1,4 +1,7 @@
-"""What the registries name has tests that are not slow."""
+"""What the registries name has tests that are not slow; `.ci/peers` has its."""
+
+import re
+from pathlib import Path
 
 import pytest
 
@@ -6,6 +9,28 @@ from keras_dml.evaluation import METRICS
 from keras_dml.losses import LOSSES
 from keras_dml.methods import METHODS
 from tests.cli.test_pages import COMMANDS
+
+TESTS = Path(__file__).parent
+PEERS = (
+    "jax", "keras_cv", "openvino", "pydot", "pytorch_metric_learning",
+    "tensorflow_serving", "torch",
+)  # fmt: skip
+
+
+def test_what_needs_a_peer_is_marked() -> None:
+    """Else no step of CI would run it."""
+    needs = rf'(importorskip|find_spec)\(("({"|".join(PEERS)})[".]|backend\))'
+    texts = {x: x.read_text() for x in TESTS.rglob("test_*.py")}
+    counts = {
+        x.relative_to(TESTS).as_posix(): (
+            len(re.findall(needs, text)),
+            text.count("pytest.mark.peers"),
+        )
+        for x, text in texts.items()
+        if "test_tiers" not in x.name
+    }
+    assert sum(needed for needed, _ in counts.values()) > 10
+    assert {x: n for x, n in counts.items() if n[0] > n[1]} == {}
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ def small(**kwargs) -> tuple[keras.Model, dict[str, np.ndarray]]:
     return model, {k: v.astype("float32") for k, v in state.items()}
 
 
+@pytest.mark.peers
 def test_every_kind_of_layer_computes_what_pytorch_does() -> None:
     torch = pytest.importorskip("torch")
     model, state = small()

@@ -126,7 +126,8 @@ class Torch:
     """A network computed in PyTorch from nothing but its state dict."""
 
     def __init__(self, state) -> None:
-        torch = pytest.importorskip("torch")
+        import torch
+
         self.f = torch.nn.functional
         self.cat = torch.cat
         self.state = {k: torch.tensor(v) for k, v in state.items()}
@@ -223,6 +224,7 @@ class Torch:
 @pytest.mark.slow
 @every_network
 @pytest.mark.parametrize("size", [64, 67])
+@pytest.mark.peers
 def test_computes_what_pytorch_does_with_the_same_weights(name, size) -> None:
     """67 pixels make odd maps, whose pooling rounds up in Caffe."""
     torch = pytest.importorskip("torch")

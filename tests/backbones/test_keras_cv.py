@@ -10,6 +10,7 @@ from keras_dml import backbones
 from keras_dml.layers import FrozenBatchNormalization
 
 keras_cv = pytest.importorskip("keras_cv")
+pytestmark = pytest.mark.peers
 
 
 def network(rescaling: bool = True) -> keras.Model:

@@ -185,6 +185,7 @@ def torchvision(state, x):
 
 
 @pytest.mark.slow
+@pytest.mark.peers
 def test_timm_weights_compute_what_torchvision_does(tmp_path) -> None:
     """The format of "hf://timm/resnet50.tv_in1k", with fewer blocks."""
     numpy_files = pytest.importorskip("safetensors.numpy")

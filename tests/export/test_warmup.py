@@ -46,9 +46,11 @@ def test_records_are_what_the_protocol_says(length: int) -> None:
     assert messages.PredictionLog.FromString(written) == log
 
 
+@pytest.mark.peers
 def test_messages_are_those_of_tensorflow_serving(exported: Path) -> None:
     predict = pytest.importorskip("tensorflow_serving.apis.predict_pb2")
-    logs = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
+    from tensorflow_serving.apis import prediction_log_pb2 as logs
+
     images = tf.constant([b"a file", b""])
     record = prediction_log("glyphs", "lookup", images)
     theirs = logs.PredictionLog.FromString(record).predict_log.request

@@ -102,6 +102,7 @@ def test_a_summary_names_the_parts(tiny_backbone) -> None:
 @pytest.mark.skipif(
     importlib.util.find_spec("pydot") is None, reason="needs pydot"
 )
+@pytest.mark.peers
 def test_plot_model(tiny_backbone, tmp_path) -> None:
     model = methods.baseline(tiny_backbone, embedding_dim=4)
     drawn = keras.utils.model_to_dot(model).to_string()
@@ -184,6 +185,7 @@ def test_export_as_litert(tiny_backbone, tmp_path) -> None:
 @pytest.mark.skipif(
     importlib.util.find_spec("openvino") is None, reason="needs OpenVINO"
 )
+@pytest.mark.peers
 def test_export_as_openvino(tiny_backbone, tmp_path) -> None:
     import openvino
 

@@ -7,6 +7,7 @@ from keras_dml.evaluation import evaluate_embeddings
 from keras_dml.evaluation.clustering import ami, nmi
 
 pytest.importorskip("pytorch_metric_learning")
+pytestmark = pytest.mark.peers
 
 
 @pytest.fixture(scope="module")

@@ -62,6 +62,7 @@ RAW_N_PAIRS = their_losses.NPairsLoss(
 # Their histogram loss indexes in a way that PyTorch warns about, and their
 # SphereFace calls SciPy with tensors.
 pytestmark = [
+    pytest.mark.peers,
     pytest.mark.filterwarnings(
         "ignore:Using a non-tuple sequence for multidimensional indexing"
     ),

@@ -26,6 +26,8 @@ from keras_dml.losses import mining
 from keras_dml.losses import pairs as pairs_lib
 from tests.parity.peer import SHAPES, compare, embeddings, ours, theirs
 
+pytestmark = pytest.mark.peers
+
 NOT_ALONE = [name for name in SHAPES if name != "1x8"]
 
 

@@ -53,6 +53,7 @@ def test_steps_fall_where_an_epoch_starts() -> None:
     np.testing.assert_allclose(given, expected, rtol=1e-6)
 
 
+@pytest.mark.peers
 def test_steps_are_those_of_pytorch() -> None:
     torch = pytest.importorskip("torch")
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.4)
