@@ -4,6 +4,9 @@ The networks are computed a second time in PyTorch, straight from the state
 dict, with Caffe's rules for padding and rounding.
 """
 
+import functools
+from collections.abc import Callable
+
 import keras
 import numpy as np
 import pytest
@@ -24,15 +27,21 @@ def count(variables) -> int:
     return sum(int(np.prod(v.shape)) for v in variables)
 
 
+@pytest.fixture(scope="module")
+def small() -> Callable[[str], keras.Model]:
+    """Networks of 32 × 32 pixels, by name, for all that change nothing."""
+    return functools.cache(lambda name: MAKERS[name]((32, 32, 3)))
+
+
 @pytest.mark.slow
-def test_numbers_of_weights() -> None:
-    googlenet = backbones.googlenet((32, 32, 3))
+def test_numbers_of_weights(small) -> None:
+    googlenet = small("googlenet")
     # bvlc_googlenet has 6,998,552 without its auxiliary classifiers.
     assert count(googlenet.weights) + 1025 * 1000 == 6_998_552
-    bn_inception = backbones.bn_inception((32, 32, 3))
+    bn_inception = small("bn_inception")
     # `bninception` of pretrained-models.pytorch.
     assert count(bn_inception.trainable_weights) + 1025 * 1000 == 11_295_240
-    torchvision = backbones.torchvision_googlenet((32, 32, 3))
+    torchvision = small("torchvision_googlenet")
     # `googlenet` in torchvision's table of models.
     assert count(torchvision.trainable_weights) + 1025 * 1000 == 6_624_904
 
@@ -45,8 +54,8 @@ def test_map_sizes_are_those_of_caffe(name, size, cells) -> None:
 
 
 @of_caffe
-def test_preprocessing_is_bgr_less_the_mean(name) -> None:
-    model = MAKERS[name]((32, 32, 3))
+def test_preprocessing_is_bgr_less_the_mean(name, small) -> None:
+    model = small(name)
     layer = model.get_layer("preprocessing")
     blue_mean, green_mean = 104, 117
     red_mean = 123 if name == "googlenet" else 128
@@ -260,9 +269,9 @@ def preprocessed(name, x) -> np.ndarray:
 
 @pytest.mark.slow
 @every_network
-def test_by_name_with_a_file_of_weights(name, tmp_path) -> None:
+def test_by_name_with_a_file_of_weights(name, small, tmp_path) -> None:
     shape = (32, 32, 3)
-    state = state_dict(backbones.get(name, input_shape=shape))
+    state = state_dict(small(name))
     classifier = {"last_linear.weight": 0, "loss3/classifier.bias": 0}
     np.savez(tmp_path / "state.npz", **state, **classifier)
     model = backbones.get(
@@ -287,8 +296,8 @@ def test_a_missing_file_of_weights(file) -> None:
 
 @pytest.mark.slow
 @every_network
-def test_saved_model_gives_the_same(name, tmp_path) -> None:
-    model = MAKERS[name]((32, 32, 3))
+def test_saved_model_gives_the_same(name, small, tmp_path) -> None:
+    model = small(name)
     model.save(tmp_path / "model.keras")
     again = backbones.get(tmp_path / "model.keras")
     x = np.random.default_rng(0).uniform(0, 255, (1, 32, 32, 3))
