@@ -3,18 +3,11 @@
 import gc
 import os
 import time
-from importlib.metadata import version
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 # Tests ask whether a step compiles and agrees, not whether it is fast.
-os.environ.setdefault(
-    "XLA_FLAGS",
-    "--xla_backend_optimization_level=0"
-    # A flag that XLA does not know ends the process.
-    + " --xla_cpu_use_fusion_emitters=false"
-    * version("tensorflow").startswith("2.21."),
-)
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 if "PYTEST_XDIST_WORKER" in os.environ:  # a process a core has one thread
     for kind in ("TF_NUM_INTRAOP", "TF_NUM_INTEROP", "OMP_NUM"):
         os.environ.setdefault(f"{kind}_THREADS", "1")
