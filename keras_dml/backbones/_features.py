@@ -20,7 +20,7 @@ from keras_dml.data import cache_folder
 from keras_dml.data.caching import MEMORY_SHARE, available_memory
 from keras_dml.data.contents import contents
 from keras_dml.data.decoded import megabytes
-from keras_dml.data.examples import About, Examples
+from keras_dml.data.examples import WHOLE, About, Examples
 from keras_dml.data.feature_set import FEATURES, MASK, FeatureSet
 from keras_dml.data.image_batches import Views
 from keras_dml.data.imageset import ImageSet
@@ -176,7 +176,7 @@ def _random(
     planned = examples.planned_batches(views)
     for view in range(num_views):
         numbers = tf.range(view * steps, (view + 1) * steps, dtype=tf.int64)
-        batches = planned(tf.constant(rows, tf.int64), numbers)
+        batches = planned(tf.constant(rows, tf.int64), numbers, WHOLE)
         for step, batch in enumerate(batches):
             size = min(batch_size, count - step * batch_size)
             yield tf.nest.map_structure(lambda x, n=size: x[:n], batch)

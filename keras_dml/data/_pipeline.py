@@ -11,12 +11,13 @@ from keras_dml.data.augment import Crop
 from keras_dml.data.augmentations import Augmentations, AugmentBy
 from keras_dml.data.caching import Cache
 from keras_dml.data.examples import (
+    WHOLE,
     Examples,
     any_labels_of,
     check_examples,
 )
 from keras_dml.data.image_batches import Views
-from keras_dml.data.planned import planned_by
+from keras_dml.data.planned import parts_of, planned_by
 from keras_dml.data.resizing import ResizeMode
 from keras_dml.data.samplers import RelationSampler, Sampler
 from keras_dml.data.view import View
@@ -135,28 +136,34 @@ def pipeline(
     )
     batches = examples.planned_batches(views)
 
-    def epoch(_: tf.Tensor) -> tf.data.Dataset:
-        rows, targets, steps = _plan(sampler)
-        x = batches(rows, steps)
-        y = tf.data.Dataset.from_tensor_slices((rows, targets)).map(
-            lambda rows, targets: {
-                "label": labels_of_rows(rows),
-                "index": rows,
-                **{
-                    name: tf.fill([sampler.batch_size], targets[i])
-                    for i, name in enumerate(sampler.target_names)
-                },
-            }
-        )
-        return tf.data.Dataset.zip(x, y)
+    def targets_of(rows: tf.Tensor, targets: tf.Tensor) -> dict[str, Any]:
+        return {
+            "label": labels_of_rows(rows),
+            "index": rows,
+            **{
+                name: tf.fill([sampler.batch_size], targets[i])
+                for i, name in enumerate(sampler.target_names)
+            },
+        }
 
-    dataset = (
-        tf.data.Dataset.range(1)
-        .flat_map(tf.autograph.experimental.do_not_convert(epoch))
-        .apply(tf.data.experimental.assert_cardinality(sampler.steps))
-        .prefetch(prefetch)
-    )
-    return planned_by(sampler, dataset)
+    def parts(part: slice, first_step: int) -> tf.data.Dataset:
+        def epoch(_: tf.Tensor) -> tf.data.Dataset:
+            rows, targets, steps = (x[first_step:] for x in _plan(sampler))
+            x = batches(rows, steps, part)
+            y = tf.data.Dataset.from_tensor_slices((rows, targets)).map(
+                targets_of
+            )
+            return tf.data.Dataset.zip(x, parts_of(y, part))
+
+        count = sampler.steps - first_step
+        return (
+            tf.data.Dataset.range(1)
+            .flat_map(tf.autograph.experimental.do_not_convert(epoch))
+            .apply(tf.data.experimental.assert_cardinality(count))
+            .prefetch(prefetch)
+        )
+
+    return planned_by(sampler, parts(WHOLE, 0), parts)
 
 
 def eval_batches(

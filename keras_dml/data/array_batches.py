@@ -7,8 +7,9 @@ import tensorflow as tf
 
 from keras_dml.data.augmentations import changed, seeded
 from keras_dml.data.columns import is_text
-from keras_dml.data.examples import Examples, Inputs, Planned
+from keras_dml.data.examples import WHOLE, Examples, Inputs, Planned
 from keras_dml.data.image_batches import VIEWS, Views
+from keras_dml.data.planned import parts_of
 
 
 def planned(examples: Examples) -> Planned:
@@ -33,9 +34,13 @@ def augmented(examples: Examples, views: Views) -> Planned:
     if views.num_views == 2:
         batches = twice(batches)
 
-    def augmented_batches(rows: tf.Tensor, steps: tf.Tensor) -> tf.data.Dataset:
-        x = batches(rows, steps)
-        return changed(x, change, views.num_views, views.seed, steps)
+    def augmented_batches(
+        rows: tf.Tensor, steps: tf.Tensor, part: slice
+    ) -> tf.data.Dataset:
+        # What changes a batch draws for all of it.
+        x = batches(rows, steps, WHOLE)
+        x = changed(x, change, views.num_views, views.seed, steps)
+        return parts_of(x, part)
 
     return augmented_batches
 
@@ -43,8 +48,9 @@ def augmented(examples: Examples, views: Views) -> Planned:
 def twice(batches: Planned) -> Planned:
     """Batches with two equal views of every example."""
 
-    def both(rows: tf.Tensor, steps: tf.Tensor) -> tf.data.Dataset:
-        return batches(rows, steps).map(lambda x: dict.fromkeys(VIEWS, x))
+    def both(rows: tf.Tensor, steps: tf.Tensor, part: slice) -> tf.data.Dataset:
+        x = batches(rows, steps, part)
+        return x.map(lambda x: dict.fromkeys(VIEWS, x))
 
     return both
 
@@ -59,8 +65,10 @@ def in_order(examples: Examples, batch_size: int) -> tf.data.Dataset:
 def _planned(reader: "_Reader") -> Planned:
     read = tf.autograph.experimental.do_not_convert(reader)
 
-    def batches(rows: tf.Tensor, steps: tf.Tensor) -> tf.data.Dataset:
-        return tf.data.Dataset.from_tensor_slices(rows).map(read)
+    def batches(
+        rows: tf.Tensor, steps: tf.Tensor, part: slice
+    ) -> tf.data.Dataset:
+        return tf.data.Dataset.from_tensor_slices(rows[:, part]).map(read)
 
     return batches
 

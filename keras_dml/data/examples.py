@@ -28,9 +28,13 @@ if TYPE_CHECKING:
 Inputs: TypeAlias = Any
 """What a model takes of n examples: an array, (n, ...), or a dict of them."""
 
-Planned: TypeAlias = Callable[[tf.Tensor, tf.Tensor], tf.data.Dataset]
+Planned: TypeAlias = Callable[[tf.Tensor, tf.Tensor, slice], tf.data.Dataset]
 """From the rows of an epoch, (S, B), and the numbers of its steps, (S,), to
-the epoch's batches of inputs."""
+the epoch's batches of inputs; of each batch the part that is asked for. What
+is drawn does not depend on the part."""
+
+WHOLE = slice(None)
+"""The part of a batch that is all of it."""
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,9 @@ class FeatureSet(Examples):
         read = array_batches.planned(self.augmented)
         count, num_views = len(self), self.num_views
 
-        def batches(rows: tf.Tensor, steps: tf.Tensor) -> tf.data.Dataset:
+        def batches(
+            rows: tf.Tensor, steps: tf.Tensor, part: slice
+        ) -> tf.data.Dataset:
             drawn = tf.map_fn(
                 lambda step: tf.random.stateless_uniform(
                     (views.num_views, rows.shape[1]),
@@ -94,7 +96,7 @@ class FeatureSet(Examples):
                 fn_output_signature=tf.int64,
             )
             each = [
-                read(rows + count * drawn[:, view], steps)
+                read(rows + count * drawn[:, view], steps, part)
                 for view in range(views.num_views)
             ]
             if len(each) == 1:

@@ -18,6 +18,7 @@ from keras_dml.data.augmentations import (
 from keras_dml.data.caching import Cache, cached
 from keras_dml.data.examples import Examples, Planned
 from keras_dml.data.loading import Loader, parallel
+from keras_dml.data.planned import parts_of
 from keras_dml.data.resizing import ResizeMode
 from keras_dml.data.view import View
 from keras_dml.utils.arguments import check_count
@@ -122,15 +123,19 @@ def planned(images: "ImageSet", views: Views) -> Planned:
         image = tf.TensorSpec(shape, "float32")
         change = seeded(views.augment, image, views.augment_by)
 
-    def batches(rows: tf.Tensor, steps: tf.Tensor) -> tf.data.Dataset:
+    def batches(
+        rows: tf.Tensor, steps: tf.Tensor, part: slice
+    ) -> tf.data.Dataset:
         count, size = rows.shape
         shape = (size, views.num_views, augment.draws)
         draws = tf.numpy_function(_Draws(views.seed, shape), [steps], "float32")
         draws.set_shape((count, *shape))
-        x = _batches(loader, augment, rows, draws)
         if change is None:
-            return x
-        return changed(x, change, views.num_views, views.seed, steps)
+            return _batches(loader, augment, rows[:, part], draws[:, part])
+        # What changes a batch draws for all of it.
+        x = _batches(loader, augment, rows, draws)
+        x = changed(x, change, views.num_views, views.seed, steps)
+        return parts_of(x, part)
 
     return batches
 
