@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parents[1] / "keras_dml"
 LAYERS = (
     ("utils",),
     ("data", "layers"),
-    ("losses",),
+    ("losses", "distribution"),
     ("model", "optimizers"),
     ("backbones",),
     ("methods", "evaluation"),

@@ -8,6 +8,7 @@ import keras
 
 from keras_dml.data import Examples
 from keras_dml.data.examples import any_labels_of
+from keras_dml.distribution.workers import done_by_chief
 from keras_dml.evaluation import Protocol, evaluate
 from keras_dml.evaluation._evaluate import check_evaluation
 from keras_dml.evaluation.embedding import source_of
@@ -149,11 +150,16 @@ class RetrievalEvaluation(keras.callbacks.Callback):
 
     def _measure(self) -> None:
         start = time.perf_counter()
-        results = evaluate(
-            self.model,
-            self.images,
-            batch_size=self.batch_size,
-            **self._options,
+        results = done_by_chief(
+            lambda: dict(
+                evaluate(
+                    self.model,
+                    self.images,
+                    batch_size=self.batch_size,
+                    **self._options,
+                )
+            ),
+            self.model.distribute_strategy,
         )
         self._last = {
             f"{self.prefix}{name}": value for name, value in results.items()

@@ -14,6 +14,11 @@ from keras_dml.data import ClusterSampler, Examples, View, usable_clusters
 from keras_dml.data.feature_set import FEATURES, MASK, FeatureSet, symbolic
 from keras_dml.data.given import as_examples
 from keras_dml.data.samplers.cluster import LOSSES, SOURCES
+from keras_dml.distribution.workers import (
+    done_by_chief,
+    rows_of_all,
+    this_worker,
+)
 from keras_dml.evaluation import embed, kmeans
 from keras_dml.model.generated import input_specs
 from keras_dml.utils.arguments import check_choice, check_count
@@ -307,7 +312,7 @@ class Recluster(keras.callbacks.Callback):
         start = time.perf_counter()
         points = self._points()
         embedded = time.perf_counter()
-        assignments, merged = self._assign(points)
+        assignments, merged = self._assign_once(points)
         previous, self._assignments = self._assignments, assignments
         self.sampler.set_assignments(assignments)
         done = time.perf_counter()
@@ -330,7 +335,30 @@ class Recluster(keras.callbacks.Callback):
         model = self.model
         if self.cluster_space == "features":
             model = _feature_model(model, self.images)
-        return embed(model, self.images, self.batch_size)
+        return self._shared_embeddings(model)
+
+    def _shared_embeddings(self, model: keras.Model) -> FloatArray:
+        """Embeddings of all images, of which each worker computes a share."""
+        strategy = self.model.distribute_strategy
+        worker, images = this_worker(strategy), self.images
+        if worker.count > 1:
+            rows = np.arange(len(images))
+            images = images.select(
+                np.array_split(rows, worker.count)[worker.number]
+            )
+        return rows_of_all(embed(model, images, self.batch_size), strategy)
+
+    def _assign_once(self, points: FloatArray) -> tuple[Rows, tuple[int, ...]]:
+        """What the chief assigns: on other machines digits may differ."""
+
+        def assigned() -> list[list[int]]:
+            assignments, merged = self._assign(points)
+            return [assignments.tolist(), list(merged)]
+
+        assignments, merged = done_by_chief(
+            assigned, self.model.distribute_strategy
+        )
+        return np.array(assignments, np.int64), tuple(merged)
 
     def _assign(self, points: FloatArray) -> tuple[Rows, tuple[int, ...]]:
         num_learners = self.sampler.num_learners

@@ -1,6 +1,6 @@
 """Embedding of examples: sets, arrays and datasets of `tf.data`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,10 +97,11 @@ def _embedded(
     progress: bool | None,
 ) -> FloatArray:
     parts = []
+    predict = _predict_function(model)
     for batch in tracked(batches, count, "Embedding", progress):
         if keras.backend.backend() != "tensorflow":
             batch = tf.nest.map_structure(np.asarray, batch)
-        output = model.predict_on_batch(batch)
+        output = predict(batch)
         size = len(tf.nest.flatten(batch)[0])
         shape = getattr(output, "shape", None)
         if shape is None or len(shape) != 2 or shape[0] != size:
@@ -113,6 +114,16 @@ def _embedded(
             )
         parts.append(np.asarray(output, np.float32))
     return np.concatenate(parts)
+
+
+def _predict_function(model: keras.Model) -> Callable[[Any], Any]:
+    """What embeds one batch, once."""
+    strategy = getattr(model, "distribute_strategy", None)
+    if strategy is None or strategy.num_replicas_in_sync == 1:
+        predict: Callable[[Any], Any] = model.predict_on_batch
+        return predict
+    # Under a strategy Keras has every replica embed the whole batch.
+    return tf.function(lambda x: model(x, training=False), autograph=False)
 
 
 def _check_text(model: keras.Model, spec: Any, name: str, owner: str) -> None:

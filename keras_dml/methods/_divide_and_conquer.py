@@ -15,7 +15,7 @@ from keras_dml.methods._baseline import baseline
 from keras_dml.methods.declaration import Arguments, Traits, Uses, declare
 from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel
-from keras_dml.model.objective import LossObjective, gathered, remembered
+from keras_dml.model.objective import LossObjective, remembered
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Count, Pooling, Shape, Shapes, Tensor, Tensors
@@ -154,7 +154,7 @@ class AlternatingObjective(LossObjective):
     def after_step(self, outputs: Tensors, targets: Tensors) -> None:
         if not self.loss.has_memory:
             return
-        labels = gathered(targets["label"])
+        labels = targets["label"]
         embedding = remembered(outputs, "embedding")
         if "learner" not in targets:
             self.loss.remember(labels, embedding)

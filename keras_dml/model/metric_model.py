@@ -8,13 +8,21 @@ import os
 import re
 from collections.abc import Mapping
 from itertools import zip_longest
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import keras
 import tensorflow as tf
 
 from keras_dml.data.view import View
+from keras_dml.distribution.batches import ReplicaBatches, share_of_worker
+from keras_dml.distribution.gathering import gathered, reducible
+from keras_dml.distribution.strategies import (
+    check_optimizer,
+    check_scope,
+    synchronize,
+)
 from keras_dml.losses._relations import RULES, Rule
+from keras_dml.model.accumulation import PartsOfBatch, WholeBatch
 from keras_dml.model.batch_checks import BatchChecks, as_ids, expects_bytes
 from keras_dml.model.encoder import plain_encoder
 from keras_dml.model.features import head_outputs
@@ -37,11 +45,13 @@ from keras_dml.model.training_data import (
     split_rows,
 )
 from keras_dml.model.update import RestrictedUpdate, exempt_loss_variables
-from keras_dml.utils.arguments import check_choice, did_you_mean
+from keras_dml.utils.arguments import check_choice, check_count, did_you_mean
 from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Config, Shape, Tensor, Tensors
+from keras_dml.utils.types import Config, Count, Shape, Tensor, Tensors
 
 logger = logging.getLogger(__name__)
+
+Gather: TypeAlias = Literal["replicas", "none"]
 
 
 @register
@@ -80,6 +90,16 @@ class MetricModel(keras.Model):
         copy_statistics: As for `MomentumEncoder`.
         relation_rule: As for `Objective`, in place of its own. None: as it
             is.
+        gather: What an example is compared with under a strategy of
+            `tf.distribute` with several replicas: the examples of all
+            "replicas", which compute together what one would, and share the
+            statistics of batch normalization; or "none" but those of its
+            own replica.
+        accumulate: Parts in which a batch is embedded, one after the other,
+            where all of it needs too much memory. Loss and gradients are
+            those of the whole batch; see `PartsOfBatch`. Each part is
+            embedded twice, and batch normalization, unless it is frozen, has
+            the statistics of a part.
         **kwargs: Passed to `keras.Model`.
 
     Attributes:
@@ -97,6 +117,8 @@ class MetricModel(keras.Model):
             not the size and channels of the backbone's input.
     """
 
+    jit_compile: bool
+
     def __init__(
         self,
         backbone: keras.Model,
@@ -109,9 +131,15 @@ class MetricModel(keras.Model):
         ema_momentum: float | None = None,
         copy_statistics: bool = False,
         relation_rule: Rule | None = None,
+        gather: Gather = "replicas",
+        accumulate: Count = 1,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.gather = check_choice(
+            "MetricModel", "gather", gather, get_args(Gather)
+        )
+        self.accumulate = check_count("MetricModel", "accumulate", accumulate)
         self.backbone = backbone
         freeze_positions(backbone)
         self.head = head
@@ -403,8 +431,10 @@ class MetricModel(keras.Model):
         check_readers(self, callbacks, validation_data is not None)
         balanced = balanced if shuffle else False
         checks, held_out = self._checks("fit"), self._checks("evaluate")
+        share = share_of_worker(x, self.distribute_strategy)
         data = prepared(
-            x, y, sample_weight, checks, batch_size, steps_per_epoch,
+            x if share is None else share,
+            y, sample_weight, checks, batch_size, steps_per_epoch,
             class_weight, balanced, updates=self._updates(),
             names=self.label_names,
         )  # fmt: skip
@@ -423,10 +453,13 @@ class MetricModel(keras.Model):
                 validation_steps,
                 balanced,
             )
-            validation_data = validation[:3]
+            validation_data = (
+                self._replicated(validation.x),
+                *validation[1:3],
+            )
         with named_errors(checks, held_out):
             return super().fit(
-                x=data.x,
+                x=self._replicated(data.x, share is not None),
                 y=data.y,
                 batch_size=data.batch_size,
                 epochs=epochs,
@@ -488,8 +521,8 @@ class MetricModel(keras.Model):
         data = self._held_out(given, checks, batch_size, steps, balanced)
         with named_errors(checks):
             return super().evaluate(
-                data.x, data.y, data.batch_size, verbose, data.sample_weight,
-                data.steps, callbacks, return_dict,
+                self._replicated(data.x), data.y, data.batch_size, verbose,
+                data.sample_weight, data.steps, callbacks, return_dict,
             )  # fmt: skip
 
     def _held_out(
@@ -506,6 +539,14 @@ class MetricModel(keras.Model):
         return prepared(
             x, y, weight, checks, batch_size, steps, None, balanced, names=names
         )
+
+    def _replicated(self, x: Any, is_share: bool = False) -> Any:
+        """Batches as the replicas take them, if there are several."""
+        strategy = self.distribute_strategy
+        is_alone = strategy.num_replicas_in_sync == 1
+        if is_alone or not isinstance(x, tf.data.Dataset):
+            return x
+        return ReplicaBatches(x, strategy, is_share)
 
     def train_on_batch(
         self,
@@ -557,15 +598,37 @@ class MetricModel(keras.Model):
                 data.sampler,
             )
 
+    def _maybe_symbolic_build(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing: a model is built from its constructor on."""
+
     def make_train_function(self, force: bool = False) -> None:
         if self._update is None or force:
+            self._prepare_for_replicas()
             self._update = self._restricted_update()
         super().make_train_function(force)
+
+    def _prepare_for_replicas(self) -> None:
+        strategy = self.distribute_strategy
+        if strategy.num_replicas_in_sync == 1:
+            return
+        check_optimizer(self.optimizer)
+        check_scope([*self.weights, *self.objective.seed_states()], strategy)
+        if self.gather == "replicas":
+            synchronize(self)
+        if self.jit_compile is True:
+            logger.warning(
+                "jit_compile=True does not work under %s: TensorFlow does not "
+                "compile what replicas send each other. Training goes on "
+                "without it.",
+                type(strategy).__name__,
+            )
+            self.jit_compile = False
 
     def _restricted_update(self) -> RestrictedUpdate:
         variables = self.trainable_variables
         if not self.optimizer.built:
-            self.optimizer.build(variables)
+            with self.distribute_strategy.scope():
+                self.optimizer.build(variables)
         learners = zip_longest(
             self.head.learner_variables(),
             self.objective.learner_variables(),
@@ -595,30 +658,53 @@ class MetricModel(keras.Model):
     def train_step(self, data: Any) -> Tensors:
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         targets = _targets(y)
+        embedding = self._embedding_of(x)
         with tf.GradientTape() as tape:
-            outputs = self.outputs_of(x, training=True)
+            outputs, targets, sample_weight = self._gathered(
+                (embedding.outputs(tape), targets, sample_weight)
+            )
             terms = self.objective(outputs, targets)
             loss = self._loss(terms, sample_weight)
             # Gradients are summed over replicas: each adds its share.
             replicas = tf.distribute.get_strategy().num_replicas_in_sync
             scaled_loss = self.optimizer.scale_loss(loss / replicas)
         variables = self.trainable_variables
-        gradients = tape.gradient(scaled_loss, variables)
+        gradients = embedding.gradients(tape, scaled_loss, variables)
         self._update(
             gradients, variables, self.objective.active_learner(targets)
         )
         if self.momentum_encoder:
             self.momentum_encoder.update(self.backbone, self.head)
         self.objective.after_step(outputs, targets)
-        return self._log(loss, terms, x, targets, outputs, sample_weight)
+        logs = self._log(loss, terms, x, targets, outputs, sample_weight)
+        return reducible(logs)
+
+    def _embedding_of(self, x: Any) -> WholeBatch:
+        def embed(x: Any) -> Tensors:
+            return self.outputs_of(x, training=True)
+
+        if self.accumulate == 1:
+            return WholeBatch(embed, x)
+        states = [
+            *self.backbone.non_trainable_variables,
+            *self.head.non_trainable_variables,
+        ]
+        return PartsOfBatch(embed, x, self.accumulate, states)
+
+    def _gathered(self, batch: Any) -> Any:
+        return gathered(batch) if self.gather == "replicas" else batch
 
     def test_step(self, data: Any) -> Tensors:
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         targets = _targets(y)
         outputs = self.outputs_of(x, training=False)
+        outputs, targets, sample_weight = self._gathered(
+            (outputs, targets, sample_weight)
+        )
         terms = self.objective.evaluate(outputs, targets)
         loss = self._loss(terms, sample_weight)
-        return self._log(loss, terms, x, targets, outputs, sample_weight)
+        logs = self._log(loss, terms, x, targets, outputs, sample_weight)
+        return reducible(logs)
 
     def _loss(self, terms: Tensors, sample_weight: Tensor | None) -> Tensor:
         per_example = self.weighting(terms, self.optimizer.iterations)
@@ -667,6 +753,8 @@ class MetricModel(keras.Model):
             "view": serialize(self.view),
             "ema_momentum": self.ema_momentum,
             "copy_statistics": self.copy_statistics,
+            "gather": self.gather,
+            "accumulate": self.accumulate,
             # Pairs, as keys of JSON would be strings.
             "label_names": [[k, v] for k, v in self.label_names.items()],
         }

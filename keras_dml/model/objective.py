@@ -261,7 +261,7 @@ class LossObjective(Objective):
     def after_step(self, outputs: Tensors, targets: Tensors) -> None:
         if not self.loss.has_memory:
             return
-        labels = gathered(targets["label"])
+        labels = targets["label"]
         if not self.part_losses:
             self.loss.remember(labels, remembered(outputs, "embedding"))
         for k, loss in enumerate(self.part_losses):
@@ -273,16 +273,4 @@ def remembered(outputs: Tensors, name: str) -> Tensor:
 
     Where a momentum network has seen a second view, what that made of it.
     """
-    return gathered(outputs.get(f"momentum_{name}", outputs[name]))
-
-
-def gathered(x: Tensor) -> Tensor:
-    """The rows of all replicas, in their order; on a single one `x`."""
-    if keras.backend.backend() != "tensorflow":
-        return x
-    import tensorflow as tf
-
-    context = tf.distribute.get_replica_context()
-    if context is None or context.num_replicas_in_sync == 1:
-        return x
-    return context.all_gather(tf.convert_to_tensor(x), axis=0)
+    return outputs.get(f"momentum_{name}", outputs[name])

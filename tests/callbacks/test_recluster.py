@@ -182,6 +182,7 @@ def test_a_cluster_that_cannot_train_goes_to_its_neighbour(
     points = np.tile(np.eye(3)[[0, 1]], (12, 1)).astype("f4")
     points[0] = [0, 0, 50]
     recluster._points = lambda: points
+    recluster.set_model(keras.Sequential())
     recluster.set_params({"epochs": 1})
     with caplog.at_level(logging.WARNING):
         recluster.on_epoch_begin(0)

@@ -10,7 +10,7 @@ from keras_dml.losses.composite import least
 from keras_dml.losses.distances import l2_normalize
 from keras_dml.losses.regularizers import correlation
 from keras_dml.methods._diva.tasks import Task, main_task
-from keras_dml.model.objective import Objective, gathered
+from keras_dml.model.objective import Objective
 from keras_dml.utils.arguments import check_choice, check_count
 from keras_dml.utils.serialization import SerializableLayer, register
 from keras_dml.utils.types import Shape, Shapes, Tensor, Tensors
@@ -198,7 +198,7 @@ class DivaObjective(Objective):
         return keys
 
     def after_step(self, outputs: Tensors, targets: Tensors) -> None:
-        parts, labels = gathered(outputs["parts"]), gathered(targets["label"])
+        parts, labels = outputs["parts"], targets["label"]
         for i, task in enumerate(self.tasks):
             if task.needs_keys:
                 task.after_step(outputs["momentum_parts"][:, i])

@@ -1,0 +1,1 @@
+"""Distribution: what R replicas do as one."""
