@@ -1,6 +1,7 @@
 """Checkpoint: best and last model, never half-written."""
 
 import logging
+import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,7 +19,8 @@ class Checkpoint(keras.callbacks.Callback):
     """Keeps `best.keras` and `last.keras` in a folder.
 
     A model that cannot be saved, because the disk is full, is reported
-    and training goes on; what was saved before survives.
+    and training goes on; what was saved before survives. If that was the
+    last one, it is tried once more when training ends.
 
     Args:
         folder: Where to write.
@@ -32,6 +34,10 @@ class Checkpoint(keras.callbacks.Callback):
         best_epoch: The epoch of `best.keras`, counted from 1; None before
             there is one.
         best: The value that was monitored then; None before there is one.
+        last: What `last.keras` is, such as "epoch 3"; None before there is
+            one.
+        unsaved: Which of the two is not what it should be, as it could not
+            be saved: the epoch and the reason, by file name.
     """
 
     def __init__(
@@ -42,6 +48,10 @@ class Checkpoint(keras.callbacks.Callback):
         self.monitor = monitor
         self.best_epoch: int | None = None
         self.best: float | None = None
+        self.last: str | None = None
+        self.unsaved: dict[str, str] = {}
+        self._reached: str | None = None
+        self._missed = -math.inf
 
     def check_logged(self, names: Iterable[str]) -> None:
         """Raises `ValueError` if what is monitored will not be logged.
@@ -61,13 +71,39 @@ class Checkpoint(keras.callbacks.Callback):
         logs = logs or {}
         self.check_logged(logs)
         value = logs[self.monitor]
-        self._save("last")
-        is_best = self.best is None or value > self.best
-        if is_best and self._save("best"):
-            self.best = float(value)
-            self.best_epoch = epoch + 1
+        reached = f"epoch {epoch + 1}"
+        self.save_last(reached)
+        if self.best is not None and value <= self.best:
+            return
+        error = self._save("best")
+        if error is None:
+            self.best, self.best_epoch = float(value), epoch + 1
+        # One that was better, and is not there, is missing still.
+        if value >= self._missed:
+            self._missed = float(value)
+            self._note("best", reached, error)
 
-    def _save(self, name: str) -> bool:
+    def on_train_end(self, logs: Any = None) -> None:
+        if self._reached is not None and self.last != self._reached:
+            self.save_last(self._reached)
+
+    def save_last(self, reached: str) -> None:
+        """Saves `last.keras`, the model as it is at some moment."""
+        self._reached = reached
+        error = self._save("last")
+        if error is None:
+            self.last = reached
+        self._note("last", reached, error)
+
+    def _note(self, name: str, reached: str, error: OSError | None) -> None:
+        if error is None:
+            self.unsaved.pop(f"{name}.keras", None)
+        else:
+            reason = error.strerror or error
+            self.unsaved[f"{name}.keras"] = f"{reached}: {reason}"
+
+    def _save(self, name: str) -> OSError | None:
+        """Saves the model; says what stopped it, if something did."""
         path = self.folder / f"{name}.keras"
         try:
             with atomic_file(path) as partial:
@@ -79,5 +115,5 @@ class Checkpoint(keras.callbacks.Callback):
                 path,
                 error,
             )
-            return False
-        return True
+            return error
+        return None

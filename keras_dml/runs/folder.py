@@ -1,6 +1,7 @@
 """The folder of a run: what is in it and how it is read back."""
 
 import json
+import logging
 import os
 import shutil
 from collections.abc import Mapping
@@ -14,7 +15,9 @@ from keras_dml.evaluation import Results
 from keras_dml.evaluation.label_sets import ClassNames
 from keras_dml.recipes import Recipe, RecipeError, dump, load
 from keras_dml.runs.outcome import Outcome
-from keras_dml.utils.files import atomic_file, write_atomically
+from keras_dml.utils.files import LOCK, atomic_file, write_atomically
+
+logger = logging.getLogger(__name__)
 
 RECIPE = "recipe.yaml"
 METRICS = "metrics.csv"
@@ -45,11 +48,11 @@ def create_folder(
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.iterdir():
         # All but the recipe, so that what is left still is a run.
-        if path.is_dir():
+        if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
-        elif path.name != RECIPE:
+        elif path.name not in (RECIPE, LOCK):
             path.unlink()
-    (folder / RECIPE).write_text(dump(recipe), encoding="utf-8")
+    write_atomically(folder / RECIPE, dump(recipe))
     return folder
 
 
@@ -72,7 +75,8 @@ def check_output(path: str | os.PathLike[str], overwrite: bool = False) -> None:
     """
     folder = Path(path)
     is_run = (folder / RECIPE).exists()
-    is_taken = folder.is_file() or (folder.is_dir() and any(folder.iterdir()))
+    names = {x.name for x in folder.iterdir()} if folder.is_dir() else set()
+    is_taken = folder.is_file() or bool(names - {LOCK})
     if is_taken and not (is_run and overwrite):
         way_out = "--overwrite to replace it, or " if is_run else ""
         raise FileExistsError(
@@ -86,7 +90,7 @@ def write_outcome(folder: Path, outcome: Outcome) -> None:
 
     The result comes last and whole: a run that has one is finished.
     """
-    (folder / SUMMARY).write_text(outcome.summary(), encoding="utf-8")
+    write_atomically(folder / SUMMARY, outcome.summary())
     results = outcome.after
     arrays: dict[str, Any] = {
         # A bootstrap needs no more.
@@ -148,8 +152,8 @@ def load_model(
 ) -> keras.Model:
     """The best or the last model of a run.
 
-    Where a run ended before its first epoch did there is no best model,
-    and the last one is returned.
+    Where a run ended before its first epoch did, or the disk was full, there
+    is no best model. The last one is returned then, which is logged.
 
     Raises:
         FileNotFoundError: If the run saved no model.
@@ -157,6 +161,13 @@ def load_model(
     for name in (which, "last"):
         path = Path(folder) / f"{name}.keras"
         if path.exists():
+            if name != which:
+                logger.warning(
+                    "The run %s has no %s.keras; this is %s.keras.",
+                    folder,
+                    which,
+                    name,
+                )
             # It imports the module of a method that is not of this package,
             # without which Keras does not know the model's layers.
             load_recipe(folder)

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from keras_dml.evaluation import Interval, Results
@@ -28,7 +28,7 @@ class Outcome:
         before: Metrics of the untrained model on test.
         after: Metrics of the best model on test, also of each query.
         best_epoch: The epoch of the best model, counted from 1; None if
-            no epoch was completed, and `after` is of the last model.
+            there is none, and `after` is of another one.
         monitored: The best value of the recipe's monitor.
         divisions: Reports of the data divisions, if the method divides.
         seconds: Durations by name: "training" in all, and of it
@@ -38,6 +38,8 @@ class Outcome:
         interrupted: Whether Ctrl-C ended the training.
         test_set: Digest of the test images, see `provenance.digest`.
         environment: Hardware and versions, see `provenance.environment`.
+        measured: Of which model `after` is.
+        unsaved: See `Checkpoint`.
     """
 
     recipe: Recipe
@@ -52,6 +54,8 @@ class Outcome:
     interrupted: bool
     test_set: str
     environment: dict[str, str]
+    measured: str = "best.keras"
+    unsaved: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the recipe, as plain values."""
@@ -83,14 +87,25 @@ class Outcome:
 
     def choice_line(self) -> str:
         """How the model that was measured was chosen."""
+        if self.best_epoch is None and self.unsaved:
+            return (
+                f"There is no best.keras; these metrics are of {self.measured}."
+            )
         if self.best_epoch is None:
             return "No epoch was completed; this is the last model."
         monitor = self.recipe.evaluation.monitor
+        missed = "best.keras" in self.unsaved
         return (
-            f"Best epoch: {self.best_epoch} of {self.recipe.epochs}, by "
+            f"Best epoch{' of those saved' if missed else ''}: "
+            f"{self.best_epoch} of {self.recipe.epochs}, by "
             f"{monitor} = {self.monitored:.4f} on "
             f"{self.images['validation']} images held out of training."
         )
+
+    def unsaved_lines(self) -> list[str]:
+        """What could not be saved, if there is such."""
+        items = self.unsaved.items()
+        return [f"{x} could not be saved at {why}" for x, why in items]
 
     def protocol_phrase(self) -> str:
         """Which test images query which."""
@@ -115,6 +130,7 @@ class Outcome:
             markdown(self.metrics_table()),
             "\n".join(f"- {line}" for line in definitions(self.after)),
             self.choice_line(),
+            "\n".join(f"- {line}" for line in self.unsaved_lines()),
             markdown(divisions_table(self.divisions)) if self.divisions else "",
             ", ".join(self.cost_lines()).replace(":,", ":") + ".",
             f"## Recipe\n\n```yaml\n{dump(self.recipe)}```",

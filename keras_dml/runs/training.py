@@ -23,7 +23,7 @@ from keras_dml.runs.folder import (
 from keras_dml.runs.outcome import Outcome
 from keras_dml.runs.provenance import digest, environment
 from keras_dml.utils.arguments import import_extra
-from keras_dml.utils.files import atomic_file
+from keras_dml.utils.files import one_at_a_time
 from keras_dml.utils.types import Rows
 
 
@@ -56,6 +56,7 @@ def train(
 
     Raises:
         FileExistsError: If there is something in the folder already.
+        BlockingIOError: If another run is at work in the folder.
         ImportError: If `tensorboard` is set and it is not installed.
         ValueError: If the data cannot be measured, see `check_splits`.
     """
@@ -73,25 +74,44 @@ def train(
     seconds = time.perf_counter() - start
     views = building.pipeline(recipe, seen.train, batches, model.input_shape)
     before = measure(recipe, model, splits)
-    folder = create_folder(folder, recipe, overwrite)
-    boards = [_board(recipe, folder, model, splits)] if tensorboard else []
-    fitted = _fit(recipe, folder, model, seen, batches, views, verbose, boards)
-    if seen is not splits:
-        fitted["seconds"]["features"] = seconds
-    outcome = Outcome(
-        recipe=recipe,
-        images={
-            role: len(getattr(splits, role))
-            for role in ("train", "validation", "test")
-        },
-        before=dict(before),
-        after=measure(recipe, load_model(folder), splits),
-        test_set=digest(splits.test),
-        environment=environment(),
-        **fitted,
-    )
-    write_outcome(folder, outcome)
+    with one_at_a_time(folder, "run"):
+        folder = create_folder(folder, recipe, overwrite)
+        boards = [_board(recipe, folder, model, splits)] if tensorboard else []
+        monitor = f"val_{recipe.evaluation.monitor}"
+        checkpoint = callbacks.Checkpoint(folder, monitor)
+        fitted = _fit(
+            recipe, model, seen, batches, views, verbose, checkpoint, boards
+        )
+        if seen is not splits:
+            fitted["seconds"]["features"] = seconds
+        measured, chosen = _chosen(checkpoint, model)
+        outcome = Outcome(
+            recipe=recipe,
+            images={
+                role: len(getattr(splits, role))
+                for role in ("train", "validation", "test")
+            },
+            before=dict(before),
+            after=measure(recipe, chosen, splits),
+            test_set=digest(splits.test),
+            environment=environment(),
+            measured=measured,
+            **fitted,
+        )
+        write_outcome(folder, outcome)
     return outcome
+
+
+def _chosen(
+    checkpoint: callbacks.Checkpoint, model: keras.Model
+) -> tuple[str, keras.Model]:
+    """What is measured after training, as it was saved if it was."""
+    if checkpoint.best_epoch is not None:
+        return "best.keras", load_model(checkpoint.folder)
+    if checkpoint.last is not None:
+        name = f"last.keras of {checkpoint.last}"
+        return name, load_model(checkpoint.folder, "last")
+    return "the model in memory, of which there is no file", model
 
 
 def measure(
@@ -197,12 +217,12 @@ def _check_pairs(
 
 def _fit(
     recipe: Recipe,
-    folder: Path,
     model: keras.Model,
     splits: data.DataSplits,
     batches: data.Sampler,
     views: tf.data.Dataset,
     verbose: int | str,
+    checkpoint: callbacks.Checkpoint,
     boards: list[callbacks.EmbeddingTensorBoard],
 ) -> dict[str, Any]:
     own = building.callbacks(recipe, splits.train, batches)
@@ -215,9 +235,8 @@ def _fit(
         distance=recipe.evaluation.distance,
         relevance=recipe.evaluation.relevance,
     )
-    checkpoint = callbacks.Checkpoint(folder, monitor=f"val_{monitor}")
     rates = callbacks.LearningRateMonitor()
-    log = keras.callbacks.CSVLogger(str(folder / METRICS))
+    log = keras.callbacks.CSVLogger(str(checkpoint.folder / METRICS))
     start = time.perf_counter()
     interrupted = False
     try:
@@ -229,8 +248,7 @@ def _fit(
         )
     except KeyboardInterrupt:
         interrupted = True
-        with atomic_file(folder / "last.keras") as partial:
-            model.save(partial)
+        checkpoint.save_last("the moment of Ctrl-C")
         for writer in (log, *boards):
             writer.on_train_end()  # Closes the file.
     divided = [x.divisions for x in own if isinstance(x, callbacks.Recluster)]
@@ -252,6 +270,7 @@ def _fit(
         "seconds": seconds,
         "images_per_second": rate,
         "interrupted": interrupted,
+        "unsaved": checkpoint.unsaved,
     }
 
 

@@ -36,9 +36,9 @@ from keras_dml.search.manifest import (
 )
 from keras_dml.search.metrics import Metric
 from keras_dml.search.rows import RowTable, ascending
-from keras_dml.utils.files import digest, locked, sync
+from keras_dml.utils.files import LOCK, digest, locked, sync
 
-MANIFEST, DATA, LOCK = "index.json", "data", ".lock"
+MANIFEST, DATA = "index.json", "data"
 
 Write = Callable[[Path], object]
 

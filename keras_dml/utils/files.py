@@ -1,13 +1,18 @@
 """Files: written whole or not at all, and locked for one writer at a time."""
 
 import contextlib
+import errno
+import logging
 import mmap
 import os
+import platform
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
 from xxhash import xxh3_128_hexdigest
+
+logger = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
@@ -58,6 +63,51 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+LOCK = ".lock"
+"""The file in a folder that stands for its lock."""
+
+# What file systems that have no locks say, such as some of clusters.
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+
+
+@contextlib.contextmanager
+def one_at_a_time(folder: str | os.PathLike[str], what: str) -> Iterator[None]:
+    """Keeps others out of a folder, in which something is at work.
+
+    Where the file system has no locks, this is logged, and nobody kept out.
+
+    Args:
+        folder: It is made where needed.
+        what: What is at work in it, as "run".
+
+    Raises:
+        BlockingIOError: If another process has it; that one is named.
+    """
+    path = Path(folder) / LOCK
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(locked(path, wait=False))
+            path.write_text(f"process {os.getpid()} on {platform.node()}")
+        except BlockingIOError:
+            raise BlockingIOError(
+                f"Another {what} is at work in {os.fspath(folder)!r}: "
+                f"{path.read_text() or 'a process'}. Wait for it, or use "
+                "another folder (--output). When that process ends or is "
+                f"killed, so does its lock; {LOCK} may stay."
+            ) from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            logger.warning(
+                "%s cannot be locked (%s): see to it that nothing else writes "
+                "there.",
+                folder,
+                error.strerror,
+            )
+        yield
 
 
 @contextlib.contextmanager

@@ -68,6 +68,38 @@ def test_training_goes_on_when_the_disk_is_full(tmp_path, caplog) -> None:
     ]  # fmt: skip
 
 
+def test_what_is_missing_when_there_was_no_room_for_a_while(tmp_path) -> None:
+    network = model()
+    callback = checkpoint_of(tmp_path, network)
+
+    def reach(epoch: int, value: float, is_full: bool) -> dict[str, str]:
+        callback.set_model(DiskFull() if is_full else network)
+        callback.on_epoch_end(epoch - 1, {"val_map@r": value})
+        return callback.unsaved
+
+    missing = {"best.keras": "epoch 2: No space left on device"}
+    lasting = {"last.keras": "epoch 2: No space left on device"}
+    assert reach(1, 0.1, False) == {}
+    assert reach(2, 0.7, True) == missing | lasting
+    assert reach(3, 0.2, False) == missing
+    assert (callback.best_epoch, callback.last) == (3, "epoch 3")
+    assert reach(4, 0.7, False) == {}
+    assert callback.best_epoch == 4
+
+
+def test_the_last_model_is_tried_again_at_the_end(tmp_path) -> None:
+    network = model()
+    callback = checkpoint_of(tmp_path, DiskFull())
+    callback.on_train_end()
+    assert callback.last is None
+    callback.on_epoch_end(0, {"val_map@r": 0.1})
+    callback.set_model(network)
+    callback.on_train_end()
+    assert callback.last == "epoch 1"
+    assert list(callback.unsaved) == ["best.keras"]
+    assert (tmp_path / "last.keras").exists()
+
+
 def test_a_monitor_that_nobody_writes_is_an_error(tmp_path) -> None:
     callback = checkpoint_of(tmp_path, model())
     with pytest.raises(ValueError, match=r"val_map@r.*\['loss'\]"):

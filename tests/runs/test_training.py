@@ -1,6 +1,7 @@
 import csv
 import dataclasses
 import json
+import os
 import sys
 
 import keras
@@ -9,7 +10,13 @@ import pytest
 
 from keras_dml import evaluation, recipes, runs
 from keras_dml.callbacks import RetrievalEvaluation
-from keras_dml.runs.folder import METRICS, load_outcome, read_queries
+from keras_dml.runs.folder import (
+    METRICS,
+    check_output,
+    load_outcome,
+    read_queries,
+)
+from keras_dml.utils.files import one_at_a_time
 from tests.callbacks.test_tensorboard import needs_tensorboard
 from tests.callbacks.test_tensorboard import read as read_events
 from tests.runs.small_run import METHODS, write_recipe
@@ -34,7 +41,7 @@ def finished(tmp_path_factory):
 def test_leaves_everything_behind(finished) -> None:
     _, folder = finished
     assert sorted(path.name for path in folder.iterdir()) == [
-        "best.keras", "last.keras", "metrics.csv", "queries.npz",
+        ".lock", "best.keras", "last.keras", "metrics.csv", "queries.npz",
         "recipe.yaml", "result.json", "summary.md",
     ]  # fmt: skip
 
@@ -171,6 +178,19 @@ def test_an_output_that_exists_is_refused_before_data_are_read(
 
 
 @pytest.mark.slow
+def test_two_runs_do_not_share_a_folder(finished, tmp_path) -> None:
+    outcome, folder = finished
+    before = {x.name: x.read_bytes() for x in folder.iterdir()}
+    with one_at_a_time(folder, "run"):
+        with pytest.raises(BlockingIOError, match=rf"process {os.getpid()} on"):
+            runs.train(outcome.recipe, folder, verbose=0, overwrite=True)
+    for name, content in before.items():
+        assert (folder / name).read_bytes() == content or name == ".lock"
+    # What a run that was killed leaves behind keeps nobody out.
+    (tmp_path / ".lock").write_text("process 1 on nowhere")
+    check_output(tmp_path)
+
+
 def test_one_recipe_gives_one_result(finished, tmp_path) -> None:
     outcome, _ = finished
     recipe, folder = start(tmp_path)

@@ -1,7 +1,9 @@
 """Tests of files that are written whole, and of locks."""
 
+import errno
 import multiprocessing
 import os
+import platform
 import resource
 import signal
 import threading
@@ -11,7 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keras_dml.utils.files import atomic_file, locked, write_atomically
+from keras_dml.utils.files import (
+    atomic_file,
+    locked,
+    one_at_a_time,
+    write_atomically,
+)
 
 FORK = multiprocessing.get_context("fork")
 """The children here use nothing of TensorFlow, so they need no new start."""
@@ -171,6 +178,30 @@ def test_a_process_that_is_killed_lets_go_of_its_lock(tmp_path: Path) -> None:
     process.join()
     with locked(tmp_path / ".lock", wait=False):
         pass
+
+
+def test_the_error_says_who_has_the_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "new"
+    with one_at_a_time(folder, "run"):
+        with pytest.raises(BlockingIOError) as error:
+            with one_at_a_time(folder, "run"):
+                pass
+    said = str(error.value)
+    assert "Another run is at work in" in said
+    assert f"process {os.getpid()} on {platform.node()}. Wait" in said
+    with one_at_a_time(folder, "run"):
+        pass
+
+
+def test_a_file_system_without_locks_keeps_nobody_out(
+    tmp_path: Path, monkeypatch, caplog
+) -> None:
+    def refuse(*args: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with one_at_a_time(tmp_path, "run"), one_at_a_time(tmp_path, "run"):
+        assert "No locks available): see to it" in caplog.text
 
 
 def test_a_lock_follows_no_link(tmp_path: Path) -> None:

@@ -53,6 +53,10 @@ def train(
     click.echo(f"Run: {folder} (summary.md, best.keras, last.keras)")
     if tensorboard:
         click.echo(f"Log: tensorboard --logdir {folder}")
+    for line in outcome.unsaved_lines():
+        click.echo(line, err=True)
+    if outcome.unsaved:
+        sys.exit(1)
     if outcome.interrupted:
         click.echo("Interrupted: last.keras is the model as it was then.")
         sys.exit(130)

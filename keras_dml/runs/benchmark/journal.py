@@ -1,13 +1,9 @@
 """The journal of a benchmark: one line for each run that has ended."""
 
-import contextlib
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-
-from keras_dml.utils import files
 
 JOURNAL = "runs.jsonl"
 
@@ -84,21 +80,3 @@ class Journal:
             file.write(line.encode())
             file.flush()
             os.fsync(file.fileno())
-
-
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Keeps other benchmarks out of a folder; a killed one lets go of it.
-
-    Raises:
-        OSError: If another benchmark is at work in the folder.
-    """
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(files.locked(folder / ".lock", wait=False))
-        except BlockingIOError:
-            raise OSError(
-                f"Another benchmark is at work in {folder}. Wait for it, or "
-                "use another --output."
-            ) from None
-        yield

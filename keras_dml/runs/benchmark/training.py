@@ -9,10 +9,11 @@ import yaml
 from keras_dml.recipes import RecipeError, load
 from keras_dml.runs.benchmark.comparison import Done, Line
 from keras_dml.runs.benchmark.execution import execute
-from keras_dml.runs.benchmark.journal import Entry, Journal, locked
+from keras_dml.runs.benchmark.journal import Entry, Journal
 from keras_dml.runs.benchmark.plan import SEPARATOR, Plan, Run
 from keras_dml.runs.benchmark.report import write_report
 from keras_dml.runs.folder import RECIPE, load_outcome
+from keras_dml.utils.files import one_at_a_time
 
 Execute = Callable[[Run], str | None]
 
@@ -43,12 +44,11 @@ def benchmark(
 
     Raises:
         RecipeError: If a recipe was changed after a run of it had ended.
-        OSError: If another benchmark is at work in the folder.
+        BlockingIOError: If another benchmark is at work in the folder.
         KeyboardInterrupt: On Ctrl-C, after the tables of the runs that
             are done were written.
     """
-    plan.output.mkdir(parents=True, exist_ok=True)
-    with locked(plan.output):
+    with one_at_a_time(plan.output, "benchmark"):
         journal = Journal(plan.output)
         done = _done(plan, journal, retry)
         waiting = [run for run in plan.runs() if run.key not in done]

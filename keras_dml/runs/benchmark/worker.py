@@ -18,7 +18,7 @@ def main() -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     error = None
     try:
-        _train(order["recipe"], order["folder"])
+        error = _train(order["recipe"], order["folder"])
     except Exception as problem:  # Whatever it is, the others go on.
         traceback.print_exc()
         error = f"{type(problem).__name__}: {problem}"
@@ -26,13 +26,15 @@ def main() -> None:
     answer.close()
 
 
-def _train(recipe: str, folder: str) -> None:
+def _train(recipe: str, folder: str) -> str | None:
+    """Trains; says what could not be saved, if it was not all."""
     import yaml
 
     from keras_dml import recipes, runs
 
     checked = recipes.validate(yaml.safe_load(recipe), folder)
-    runs.train(checked, folder, verbose=2, overwrite=True)
+    outcome = runs.train(checked, folder, verbose=2, overwrite=True)
+    return "; ".join(outcome.unsaved_lines()) or None
 
 
 def _end_with_parent() -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from keras_dml.runs.benchmark.journal import Entry, Journal, locked
+from keras_dml.runs.benchmark.journal import Entry, Journal
 
 ENTRIES = [
     Entry("a", 0, "x", metrics={"map@r": 0.1}, seconds=1.5),
@@ -44,12 +44,3 @@ def test_a_damaged_line_is_named(journal) -> None:
     journal.path.write_text("\n".join([lines[0], "{}", lines[2], ""]))
     with pytest.raises(ValueError, match="Line 2 of .*runs.jsonl"):
         journal.entries()
-
-
-def test_a_folder_has_one_benchmark_at_a_time(tmp_path) -> None:
-    with locked(tmp_path):
-        with pytest.raises(OSError, match="Another benchmark"):
-            with locked(tmp_path):
-                pass
-    with locked(tmp_path):
-        pass

@@ -11,7 +11,8 @@ import yaml
 
 from keras_dml.recipes import RecipeError
 from keras_dml.runs.benchmark import benchmark, read_plan
-from keras_dml.runs.benchmark.journal import JOURNAL, Journal, locked
+from keras_dml.runs.benchmark.journal import JOURNAL, Journal
+from keras_dml.utils.files import one_at_a_time
 from tests.runs.benchmark.stub import Stub
 from tests.runs.small_run import RECIPE
 
@@ -164,5 +165,6 @@ def test_a_setting_that_was_added_since_is_no_change(recipe) -> None:
 def test_two_benchmarks_do_not_share_a_folder(recipe) -> None:
     plan = plan_of(recipe)
     plan.output.mkdir()
-    with locked(plan.output), pytest.raises(OSError, match="at work"):
-        done_by(plan, Stub())
+    with one_at_a_time(plan.output, "benchmark"):
+        with pytest.raises(OSError, match="Another benchmark is at work"):
+            done_by(plan, Stub())
