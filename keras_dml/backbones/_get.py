@@ -1,9 +1,10 @@
 """`get`: a backbone by name, from a `.keras` file, or given as a model."""
 
 import os
-from typing import Any
+from typing import Annotated, Any
 
 import keras
+from annotated_types import Ge, Le
 
 from keras_dml.backbones import applications, presets
 from keras_dml.backbones.convert import load_weights
@@ -14,8 +15,10 @@ from keras_dml.layers import FrozenBatchNormalization
 from keras_dml.model.positions import freeze_positions
 from keras_dml.utils.arguments import check_count, did_you_mean
 from keras_dml.utils.model_copy import copy_model
+from keras_dml.utils.types import Units
 
-InputShape = tuple[int | None, ...] | dict[str, tuple[int | None, ...]]
+_Sides = tuple[Units | None, ...]
+InputShape = _Sides | dict[str, _Sides]
 """Shape of one example, or of each input by its name."""
 
 
@@ -25,7 +28,7 @@ def get(
     input_shape: InputShape | None = None,
     weights: str | None = None,
     output: str | None = None,
-    num_prefix_tokens: int | None = None,
+    num_prefix_tokens: Annotated[int, Ge(0), Le(2**16)] | None = None,
     freeze_batch_norm: bool = False,
     freeze_until: str | None = None,
     freeze: bool = False,

@@ -5,7 +5,7 @@ import time
 from typing import Annotated, Any
 
 import keras
-from annotated_types import Ge
+from annotated_types import Ge, Le
 
 from keras_dml.data import Examples, HardClassBalanced
 from keras_dml.data.given import as_examples
@@ -55,7 +55,7 @@ class HardClasses(keras.callbacks.Callback):
         images: Examples,
         sampler: HardClassBalanced,
         every: Count = 1,
-        start: Annotated[int, Ge(0)] = 0,
+        start: Annotated[int, Ge(0), Le(10**6)] = 0,
         *,
         batch_size: int = 256,
     ) -> None:

@@ -251,7 +251,7 @@ class Recluster(keras.callbacks.Callback):
         *,
         partition: Partition = "kmeans",
         cluster_space: Space = "embedding",
-        phases: Sequence[tuple[int | None, str, str]] | None = None,
+        phases: Sequence[tuple[Count | None, str, str]] | None = None,
         iterations: int = 20,
         batch_size: int = 256,
         seed: int = 0,

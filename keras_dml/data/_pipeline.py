@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import tensorflow as tf
-from annotated_types import Ge
+from annotated_types import Ge, Le
 
 from keras_dml.data.augment import Crop
 from keras_dml.data.augmentations import Augmentations, AugmentBy
@@ -22,7 +22,7 @@ from keras_dml.data.resizing import ResizeMode
 from keras_dml.data.samplers import RelationSampler, Sampler
 from keras_dml.data.view import View
 from keras_dml.utils.arguments import check_count
-from keras_dml.utils.types import Count
+from keras_dml.utils.types import Side
 
 
 def pipeline(
@@ -30,11 +30,11 @@ def pipeline(
     sampler: Sampler,
     size: int | tuple[int, int] | None = None,
     channels: int | None = None,
-    resize: Count | None = None,
+    resize: Side | None = None,
     resize_mode: ResizeMode = "shortest",
     crop: Crop = "random",
     flip: bool = False,
-    pad: Annotated[int, Ge(0)] = 0,
+    pad: Annotated[int, Ge(0), Le(2**15)] = 0,
     pad_mode: str = "constant",
     scale: tuple[float, float] = (0.08, 1.0),
     ratio: tuple[float, float] = (3 / 4, 4 / 3),

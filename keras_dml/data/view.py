@@ -16,7 +16,7 @@ from keras_dml.data.resizing import (
 )
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Config, Count, Rows
+from keras_dml.utils.types import Config, Rows, Side
 
 
 @register
@@ -49,7 +49,7 @@ class View:
 
     size: tuple[int, int]
     channels: int
-    resize: Count | None = None
+    resize: Side | None = None
     resize_mode: ResizeMode = "shortest"
 
     def __post_init__(self) -> None:

@@ -159,7 +159,7 @@ def metric(name: str) -> Metric | None:
 def _plain(name: str) -> Metric | None:
     if name in METRICS and not _has_letter(name):
         return Metric(name, METRICS[name])
-    at_k = re.fullmatch(r"(.+@)([1-9]\d*)", name)
+    at_k = re.fullmatch(r"(.+@)([1-9]\d{0,8})", name)
     if at_k and f"{at_k[1]}k" in METRICS:
         return Metric(name, METRICS[f"{at_k[1]}k"], (int(at_k[2]),))
     at_x = re.fullmatch(r"(.+[@=])(0?\.\d+|\d\.?\d*e-\d+)", name)

@@ -20,7 +20,6 @@ from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.model_copy import copy_model
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import (
-    Count,
     NonNegative,
     Pooling,
     Positive,
@@ -28,6 +27,7 @@ from keras_dml.utils.types import (
     Shapes,
     Tensor,
     Tensors,
+    Units,
 )
 
 Pairs: TypeAlias = Literal["all", "constructed"]
@@ -211,8 +211,8 @@ def _are_constructed(pairs: str, method: Arguments) -> None:
 def abe(
     backbone: str | keras.Model = "small_convnet",
     *,
-    embedding_dim: Count = 512,
-    num_learners: Count = 8,
+    embedding_dim: Units = 512,
+    num_learners: Units = 8,
     loss: LossLike = PAPER_LOSS,
     branch: str | None = None,
     attention_end: str | None = None,

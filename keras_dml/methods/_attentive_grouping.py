@@ -24,13 +24,13 @@ from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import (
     Config,
-    Count,
     Pooling,
     Reduction,
     Shape,
     Shapes,
     Tensor,
     Tensors,
+    Units,
 )
 
 SCALES = {"released": 25.0, "paper_table": 1.0}
@@ -199,10 +199,10 @@ class GroupedObjective(LossObjective):
 def attentive_grouping(
     backbone: str | keras.Model = "small_convnet",
     *,
-    embedding_dim: Count = 128,
-    num_groups: Count | None = None,
+    embedding_dim: Units = 128,
+    num_groups: Units | None = None,
     grouping: Literal["A", "N", "M", "G", "C"] = "A",
-    key_dim: Count | None = None,
+    key_dim: Units | None = None,
     loss: LossLike = LEARNED_MARGIN,
     scales: Literal["released", "paper_table"] = "released",
     diversity_reduction: Reduction = "mean",

@@ -12,7 +12,7 @@ from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import LossObjective
 from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Count, Pooling, Shape, Tensor, Tensors
+from keras_dml.utils.types import Pooling, Shape, Tensor, Tensors, Units
 
 
 @register
@@ -71,7 +71,7 @@ class EmbeddingObjective(LossObjective):
 def baseline(
     backbone: str | keras.Model = "small_convnet",
     *,
-    embedding_dim: Count = 128,
+    embedding_dim: Units = 128,
     loss: LossLike = "margin",
     pooling: Pooling = "avg",
     **kwargs: Any,

@@ -20,13 +20,13 @@ from keras_dml.model.objective import LossObjective
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.serialization import Serializable, register
 from keras_dml.utils.types import (
-    Count,
     NonNegative,
     Pooling,
     Shape,
     Shapes,
     Tensor,
     Tensors,
+    Units,
 )
 
 Slope: TypeAlias = Literal["exponent", "similarity"]
@@ -315,12 +315,12 @@ def activation_loss(groups: list[Tensor]) -> Tensor:
 def bier(
     backbone: str | keras.Model = "small_convnet",
     *,
-    embedding_dim: Count = 512,
-    group_sizes: tuple[Count, ...] = (96, 160, 256),
+    embedding_dim: Units = 512,
+    group_sizes: tuple[Units, ...] = (96, 160, 256),
     loss: LossLike = "binomial_deviance",
     slope: Slope = "exponent",
     independence: Independence = "activation",
-    regressor_units: Count = 512,
+    regressor_units: Units = 512,
     norm_penalty: NonNegative = 1.0,
     pooling: Pooling = "avg",
     **kwargs: Any,

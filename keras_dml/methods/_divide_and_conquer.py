@@ -18,7 +18,7 @@ from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import LossObjective, remembered
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Count, Pooling, Shape, Shapes, Tensor, Tensors
+from keras_dml.utils.types import Pooling, Shape, Shapes, Tensor, Tensors, Units
 
 logger = logging.getLogger(__name__)
 
@@ -223,8 +223,8 @@ def divided_data(
 def divide_and_conquer(
     backbone: str | keras.Model = "small_convnet",
     *,
-    embedding_dim: Count = 128,
-    num_learners: Count | None = None,
+    embedding_dim: Units = 128,
+    num_learners: Units | None = None,
     loss: LossLike = "margin",
     split_embedding: bool = True,
     update: Literal["active", "all"] | None = None,

@@ -5,7 +5,6 @@ One class, and so one file: half of it is the signatures of Keras's methods.
 
 import logging
 import os
-import re
 from collections.abc import Mapping
 from itertools import zip_longest
 from typing import Any, Literal, TypeAlias, get_args
@@ -31,6 +30,7 @@ from keras_dml.model.logged_names import check_readers
 from keras_dml.model.loss_weighting import LossWeighting
 from keras_dml.model.momentum import MomentumEncoder
 from keras_dml.model.objective import Objective
+from keras_dml.model.patterns import matches
 from keras_dml.model.positions import freeze_positions
 from keras_dml.model.resuming import (
     FollowEpochs,
@@ -47,7 +47,14 @@ from keras_dml.model.training_data import (
 from keras_dml.model.update import RestrictedUpdate, exempt_loss_variables
 from keras_dml.utils.arguments import check_choice, check_count, did_you_mean
 from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Config, Count, Shape, Tensor, Tensors
+from keras_dml.utils.types import (
+    Config,
+    Count,
+    Shape,
+    Share,
+    Tensor,
+    Tensors,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -74,8 +81,8 @@ class MetricModel(keras.Model):
             `LearningRateSchedule`, or "learned"; see `LossWeighting`. By
             default that which several losses have among each other, else 1.
         rate_multipliers: Learning-rate multiplier for every variable
-            whose path matches a regular expression, the first match
-            counts: `{"backbone": 0.1, "/loss/": 100.0}`. Variables that a
+            whose path matches a regular expression (of RE2), the first
+            match counts: `{"backbone": 0.1, "/loss/": 100.0}`. Variables that a
             loss owns match "/loss/" (β is `objective/loss/beta`); they
             have no weight decay unless `decay_loss_variables` is set.
             Learned weights of terms are `weighting/loss_weights_{term}`.
@@ -128,7 +135,7 @@ class MetricModel(keras.Model):
         rate_multipliers: dict[str, float] | None = None,
         decay_loss_variables: bool = False,
         view: View | None = None,
-        ema_momentum: float | None = None,
+        ema_momentum: Share | None = None,
         copy_statistics: bool = False,
         relation_rule: Rule | None = None,
         gather: Gather = "replicas",
@@ -343,7 +350,7 @@ class MetricModel(keras.Model):
         paths = [self._path_of(v) for v in self.variables]
         parts = sorted({part for path in paths for part in path.split("/")})
         for pattern in self.rate_multipliers:
-            if not any(re.search(pattern, path) for path in paths):
+            if not any(matches(pattern, path) for path in paths):
                 raise ValueError(
                     "`rate_multipliers` of MetricModel must be patterns that "
                     "match the path of a variable. Received: "
@@ -651,7 +658,7 @@ class MetricModel(keras.Model):
     def _multiplier(self, variable: keras.Variable) -> float:
         path = self._path_of(variable)
         for pattern, multiplier in self.rate_multipliers.items():
-            if re.search(pattern, path):
+            if matches(pattern, path):
                 return multiplier
         return 1.0
 

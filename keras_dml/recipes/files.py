@@ -7,8 +7,14 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from keras_dml.recipes.reading import MOST_DEPTH, parse_yaml, read_yaml
 from keras_dml.recipes.schema import Recipe, recipe_type
 from keras_dml.utils.arguments import did_you_mean
+
+_MOST_BASES = 16
+
+# Characters of a value that an error shows.
+_SHOWN = 300
 
 
 class RecipeError(ValueError):
@@ -33,11 +39,12 @@ def load(
         The complete recipe.
 
     Raises:
-        RecipeError: If a file is missing or not YAML, if recipes are each
-            other's base, if a key is unknown (the nearest known one is
-            named), or if a value does not fit.
+        RecipeError: If a file is missing, not YAML or larger than recipes
+            are (see `reading.parse_yaml`), if bases are over 16 deep or each
+            other's, if a key is unknown (the nearest known one is named), or
+            if a value does not fit.
     """
-    content = _read(Path(path), ())
+    content = _Files().read(Path(path))
     for setting in settings:
         content = merge(content, parse_setting(setting))
     return validate(content, os.fspath(path))
@@ -94,41 +101,75 @@ def parse_setting(setting: str) -> dict[str, Any]:
             "A setting must be written key.key=value. Received: "
             f"{setting!r}. For instance epochs=4 or method.num_learners=8."
         )
+    below = keys.split(".")
     try:
-        value: Any = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        value: Any = parse_yaml(text)
+        if len(below) > MOST_DEPTH:
+            raise ValueError(f"it is nested more than {MOST_DEPTH} deep")
+    except ValueError as error:
         raise RecipeError(
-            f"The value of the setting {setting!r} is not YAML: {error}"
+            f"The setting {setting[:200]!r} cannot be read: {error}."
         ) from None
-    for key in reversed(keys.split(".")):
+    for key in reversed(below):
         value = {key: value}
     return dict(value)
 
 
-def _read(path: Path, below: tuple[Path, ...]) -> dict[str, Any]:
-    if path.resolve() in below:
-        chain = " → ".join(str(p) for p in (*below, path.resolve()))
-        raise RecipeError(f"Recipes are each other's base: {chain}.")
+class _Files:
+    """Files of one recipe, each of which is read once."""
+
+    def __init__(self) -> None:
+        self._complete: dict[str, dict[str, Any]] = {}
+
+    def read(self, path: Path, above: tuple[str, ...] = ()) -> dict[str, Any]:
+        """A file on top of its bases; `above` are those that it is one of."""
+        place = os.path.realpath(path)
+        chain = (*above, place)
+        if place in above:
+            raise RecipeError(
+                f"Recipes are each other's base: {' → '.join(chain)}."
+            )
+        if len(chain) > _MOST_BASES:
+            raise RecipeError(
+                f"A recipe must have bases at most {_MOST_BASES} deep. "
+                f"Received: {' → '.join(chain)}. Put some of them into one."
+            )
+        if place not in self._complete:
+            self._complete[place] = self._based(path, chain)
+        return self._complete[place]
+
+    def _based(self, path: Path, chain: tuple[str, ...]) -> dict[str, Any]:
+        content = _content(path)
+        bases = content.pop("base", None) or []
+        inherited: dict[str, Any] = {}
+        for base in bases if isinstance(bases, list) else [bases]:
+            if not isinstance(base, str) or "\0" in base:
+                raise RecipeError(
+                    f"`base` of the recipe {path} must be a path, or a list of "
+                    f"them. Received: {base!r}."
+                )
+            inherited = merge(inherited, self.read(path.parent / base, chain))
+        return merge(inherited, content)
+
+
+def _content(path: Path) -> dict[str, Any]:
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = read_yaml(path)
     except OSError as error:
         raise RecipeError(
             f"The recipe {path} cannot be read: {error.strerror}. "
             "`keras-dml recipes` lists those that there are."
         ) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise RecipeError(f"The recipe {path} is not YAML: {error}") from None
+    except ValueError as error:
+        raise RecipeError(
+            f"The recipe {path} cannot be read: {error}."
+        ) from None
     if not isinstance(content, dict):
         raise RecipeError(
             f"The recipe {path} must be a mapping of keys to values. "
             f"Received: {type(content).__name__}."
         )
-    bases = content.pop("base", None) or []
-    inherited: dict[str, Any] = {}
-    for base in bases if isinstance(bases, list) else [bases]:
-        other = _read(path.parent / str(base), (*below, path.resolve()))
-        inherited = merge(inherited, other)
-    return merge(inherited, content)
+    return content
 
 
 _SECTION = "a section, with keys and values"
@@ -155,12 +196,21 @@ def _explain(error: dict[str, Any], schema: type[Recipe]) -> str:
     if kind == "union_tag_invalid":
         tag, tags = error["ctx"]["tag"], error["ctx"]["expected_tags"]
         hint = did_you_mean(tag, tags.replace("'", "").split(", "))
-        return f"`{name}.name` must be one of {tags}. Received: {tag!r}.{hint}"
+        return (
+            f"`{name}.name` must be one of {tags}. Received: {_shown(tag)}."
+            f"{hint}"
+        )
     if kind in _SHAPES:
-        return f"`{name}` must be {_SHAPES[kind]}. Received: {given!r}."
+        return f"`{name}` must be {_SHAPES[kind]}. Received: {_shown(given)}."
     message = error["msg"].removeprefix("Value error, ").rstrip(".")
     stop = "" if message.endswith("?") else "."
-    return f"`{name}`: {message}{stop} Received: {given!r}."
+    return f"`{name}`: {message}{stop} Received: {_shown(given)}."
+
+
+def _shown(value: Any) -> str:
+    """A value as an error shows it, which is not the whole of a file."""
+    text = repr(value)
+    return text if len(text) < _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _section_at(

@@ -31,9 +31,21 @@ def filled(config: Any, counts: Sequence[int]) -> Any:
     return config
 
 
+MOST = 10**7
+"""Of classes, more than which no loss has."""
+
+
 def provisional(config: Any) -> Any:
-    """`config` filled before the training set is known, to check the rest."""
+    """`config` filled before the training set is known, to check the rest.
+
+    Raises:
+        ValueError: If there are too many classes.
+    """
     numbers = [n for n in _values(config) if isinstance(n, int)]
+    if max(numbers, default=0) > MOST:
+        raise ValueError(
+            f"`{KEY}` must be at most {MOST:,}. Received: {max(numbers)}"
+        )
     sizes = [len(c) for c in _values(config, COUNTS) if isinstance(c, list)]
     return filled(config, [1] * max([2, *numbers, *sizes]))
 

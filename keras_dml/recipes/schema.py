@@ -4,6 +4,7 @@ Keys that are arguments of a function have its types, ranges and defaults.
 """
 
 import inspect
+import re
 from collections.abc import Callable
 from functools import cache, reduce
 from operator import or_
@@ -28,20 +29,35 @@ from keras_dml.evaluation.reranking.base import rerankings
 from keras_dml.losses._relations import Rule
 from keras_dml.methods.declaration import METHODS, Arguments, Uses, find
 from keras_dml.model import MetricModel
+from keras_dml.model.patterns import matches
 from keras_dml.optimizers import COUPLED
 from keras_dml.recipes.signatures import Fields, fields_of, keys_of
-from keras_dml.utils.types import Count, Fraction, NonNegative, Positive
+from keras_dml.utils.types import (
+    Count,
+    Fraction,
+    NonNegative,
+    Positive,
+    Seed,
+    Share,
+)
 
 _MOMENTUM = "ema_momentum"
 
 _ANY_SIDE = 2**15
 """Of images, in pixels, where nothing says how long it is."""
 
+_MOST_EPOCHS = 10**6
+
+_MOST_IMAGES = 2**28
+"""Of an epoch, whose rows are planned in memory."""
+
+_NAME = r"\w[\w.+-]{0,99}"
+
 
 class Section(BaseModel):
     """A part of a recipe; a key that it does not know is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     if TYPE_CHECKING:
         # Type checkers do not know the keys that are made from signatures.
@@ -76,7 +92,7 @@ class Backbone(Named):
     network all the same.
     """
 
-    feature_views: int = Field(0, ge=0)
+    feature_views: int = Field(0, ge=0, le=1000)
     feature_cache: Literal["auto", "memory", "disk", "none"] = "auto"
 
 
@@ -96,6 +112,15 @@ class Batches(Section):
 
     classes_per_batch: Count = 32
     hard_classes: HardClasses | None = None
+
+    @model_validator(mode="after")
+    def _epoch_fits(self) -> Self:
+        images = self.classes_per_batch * self.images_per_class
+        if images * (self.steps_per_epoch or 1) > _MOST_IMAGES:
+            raise ValueError(
+                f"an epoch must have at most {_MOST_IMAGES:,} images"
+            )
+        return self
 
     @property
     def sizes(self) -> dict[str, Any]:
@@ -162,7 +187,7 @@ class Cosine(Section):
     """
 
     name: Literal["cosine"]
-    warmup: int = Field(0, ge=0)
+    warmup: int = Field(0, ge=0, le=_MOST_EPOCHS)
 
     @property
     def last_change(self) -> int:
@@ -186,10 +211,10 @@ class Optimizer(Section):
     schedule: Schedule | None = Field(None, discriminator="name")
     weight_decay: NonNegative | None = None
     decay: Literal["coupled", "decoupled"] = "decoupled"
-    epsilon: float | None = None
-    momentum: float | None = None
-    clipnorm: float | None = None
-    global_clipnorm: float | None = None
+    epsilon: NonNegative | None = None
+    momentum: Share | None = None
+    clipnorm: Positive | None = None
+    global_clipnorm: Positive | None = None
 
     @field_validator("decay")
     @classmethod
@@ -252,7 +277,7 @@ class Recipe(Section):
     """A training run, complete: the same recipe gives the same run."""
 
     name: str
-    seed: int = 0
+    seed: Seed = 0
     data: SerializeAsAny[Named]
     backbone: Backbone = Backbone(name="small_convnet")
     method: SerializeAsAny[Named]
@@ -262,11 +287,28 @@ class Recipe(Section):
     optimizer: Optimizer = Optimizer()
     relation_rule: Rule | None = None
     loss_weights: dict[str, float | Literal["learned"]] = {}
-    rate_multipliers: dict[str, float] = {}
-    epochs: int = Field(8, ge=1, validate_default=True)
+    rate_multipliers: dict[str, NonNegative] = {}
+    epochs: int = Field(8, ge=1, le=_MOST_EPOCHS, validate_default=True)
     precision: Literal["float32", "mixed_float16", "mixed_bfloat16"] = "float32"
     jit: bool | Literal["auto"] = "auto"
     evaluation: Evaluation = Evaluation()
+
+    @field_validator("name")
+    @classmethod
+    def _names_a_file(cls, name: str) -> str:
+        if not re.fullmatch(_NAME, name):
+            raise ValueError(
+                "must be fit for a folder: at most 100 letters, digits and "
+                "`_`, and after the first of them also `.`, `+` and `-`"
+            )
+        return name
+
+    @field_validator("rate_multipliers")
+    @classmethod
+    def _end(cls, multipliers: dict[str, float]) -> dict[str, float]:
+        for pattern in multipliers:
+            matches(pattern, "")
+        return multipliers
 
     @property
     def source(self) -> str:

@@ -7,6 +7,7 @@ import mmap
 import os
 import platform
 import secrets
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,6 +53,34 @@ def write_atomically(
         partial.write_bytes(
             content.encode() if isinstance(content, str) else content
         )
+
+
+def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
+    """The content of a file.
+
+    Args:
+        path: The file.
+        most: How many bytes it may have.
+
+    Raises:
+        OSError: If it cannot be read, or is a folder, a pipe or a device,
+            of which some never end.
+        ValueError: If it is larger.
+    """
+    check_regular(path)
+    with open(path, "rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"it has more than {most:,} bytes")
+    return content
+
+
+def check_regular(path: str | os.PathLike[str]) -> None:
+    """Raises OSError if a path is not that of a file with content."""
+    mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode):
+        kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
+        raise OSError(errno.EINVAL, f"it is {kind}, not a file")
 
 
 def sync(path: Path) -> None:

@@ -29,8 +29,20 @@ Rows: TypeAlias = npt.NDArray[np.int64]
 Labels: TypeAlias = npt.NDArray[Any]
 """Class of every example, (N,) int64; or several, (N, C) booleans."""
 
-Count: TypeAlias = Annotated[int, Ge(1)]
+Count: TypeAlias = Annotated[int, Ge(1), Le(2**31 - 1)]
 """How many there are of something. Recipes hold to the range."""
+
+Units: TypeAlias = Annotated[int, Ge(1), Le(2**16)]
+"""How many units a layer has, or dimensions a vector."""
+
+Side: TypeAlias = Annotated[int, Ge(1), Le(2**15)]
+"""A side of an image in pixels."""
+
+StepCount: TypeAlias = Annotated[int, Ge(1), Le(10**6)]
+"""How many steps an epoch has."""
+
+Seed: TypeAlias = Annotated[int, Ge(0), Le(2**32 - 1)]
+"""What random numbers are drawn from."""
 
 Positive: TypeAlias = Annotated[float, Gt(0)]
 NonNegative: TypeAlias = Annotated[float, Ge(0)]

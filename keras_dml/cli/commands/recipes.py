@@ -35,5 +35,12 @@ def recipes(recipe: str | None, settings: tuple[str, ...], folder: str) -> None:
 
 
 def _first_comment(path: Path) -> str:
-    first = path.read_text(encoding="utf-8").partition("\n")[0]
+    from keras_dml.recipes.reading import MOST_BYTES
+    from keras_dml.utils.files import read_regular
+
+    try:
+        content = read_regular(path, MOST_BYTES).decode("utf-8")
+    except (OSError, ValueError) as error:
+        return f"cannot be read: {error}"
+    first = content.partition("\n")[0]
     return first.removeprefix("#").strip() if first.startswith("#") else ""

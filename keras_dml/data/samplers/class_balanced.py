@@ -16,7 +16,7 @@ from keras_dml.data.samplers.planning import (
     spread,
 )
 from keras_dml.utils.arguments import check_choice, check_count
-from keras_dml.utils.types import Count, FloatArray, Rows
+from keras_dml.utils.types import Count, FloatArray, Rows, StepCount
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class ClassBalanced(Sampler):
         weighting: str = "balanced",
         batch_size: int | None = None,
         seed: int = 0,
-        steps_per_epoch: Count | None = None,
+        steps_per_epoch: StepCount | None = None,
     ) -> None:
         owner = type(self).__name__
         if (classes_per_batch is None) == (batch_size is None):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import keras
-from annotated_types import Ge
+from annotated_types import Ge, Le
 from keras import ops
 
 from keras_dml import backbones, losses
@@ -22,7 +22,7 @@ from keras_dml.methods.declaration import declare
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import Objective
 from keras_dml.utils.serialization import register
-from keras_dml.utils.types import Config, Count, Pooling, Tensor, Tensors
+from keras_dml.utils.types import Config, Pooling, Tensor, Tensors, Units
 
 
 @register
@@ -80,9 +80,9 @@ class LearnersHead(EmbeddingHead):
 def dcml(
     backbone: str | keras.Model = "small_convnet",
     *,
-    embedding_dim: Count = 512,
-    num_learners: Count = 4,
-    num_compositors: Annotated[int, Ge(0)] = 8,
+    embedding_dim: Units = 512,
+    num_learners: Units = 4,
+    num_compositors: Annotated[int, Ge(0), Le(2**16)] = 8,
     loss: LossLike = "margin",
     tasks: Literal["metric", "clusters"]
     | Objective

@@ -1,9 +1,10 @@
 """DiVA: one embedding a task, four tasks, and little in common."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import keras
+from annotated_types import Ge, Le
 from keras import ops
 
 from keras_dml import backbones
@@ -24,7 +25,6 @@ from keras_dml.model.metric_model import MetricModel
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import (
-    Count,
     Pooling,
     Positive,
     Reduction,
@@ -32,6 +32,7 @@ from keras_dml.utils.types import (
     Share,
     Tensor,
     Tensors,
+    Units,
 )
 
 
@@ -140,20 +141,20 @@ def _needs_two_views(method: Arguments) -> str | None:
 def diva(
     backbone: str | keras.Model = "small_convnet",
     *,
-    embedding_dim: Count = 512,
+    embedding_dim: Units = 512,
     tasks: Sequence[TaskName] = TASKS,
     loss: LossLike = "margin",
     auxiliary_loss: LossLike | None = None,
     alpha: float = 0.3,
     rho: float = 1500.0,
     shared: Shared = "strict",
-    queue_size: Count = 3360,
+    queue_size: Annotated[int, Ge(1), Le(2**24)] = 3360,
     temperature: Positive = 0.1,
     weighting: Literal["released", "paper"] | None = "released",
     limit: Positive | None = None,
     ema_momentum: Share = 0.9,
     copy_statistics: bool = False,
-    psi_units: Count = 512,
+    psi_units: Units = 512,
     reduction: Reduction = "mean",
     test_weights: Sequence[float] | None = None,
     pooling: Pooling = "avg",

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,12 +127,6 @@ def _load(text: str, settings: Sequence[str]) -> Recipe:
 
 def _check_names(names: list[str], texts: list[str]) -> None:
     for position, name in enumerate(names):
-        if not re.fullmatch(r"\w[\w.+-]*", name):
-            raise RecipeError(
-                "`name` of a recipe in a benchmark must be fit for a folder: "
-                "letters, digits, `_`, and after the first of them also `.`, "
-                f"`+`, `-`. Received: name={name!r}."
-            )
         first = names.index(name)
         if first < position:
             raise RecipeError(

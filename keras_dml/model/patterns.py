@@ -1,0 +1,27 @@
+"""Patterns: regular expressions that end, whoever wrote them."""
+
+import tensorflow as tf
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Whether a regular expression matches some part of a text.
+
+    It is one of RE2, which takes time in proportion to the text. Python's
+    may take longer than anyone waits.
+
+    Raises:
+        ValueError: If it is none.
+    """
+    with tf.init_scope():
+        try:
+            found = tf.strings.regex_full_match(
+                text, f"(?s:.*)({pattern})(?s:.*)"
+            )
+        except tf.errors.InvalidArgumentError as error:
+            raise ValueError(
+                "`rate_multipliers` of MetricModel must have regular "
+                "expressions of RE2, which has neither look-around nor "
+                f"references back. Received: {pattern!r}. "
+                f'{error.message}. Use "/loss/", for instance.'
+            ) from None
+    return bool(found)
