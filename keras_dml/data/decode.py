@@ -1,6 +1,7 @@
 """Image files to pixels: in Python, and in a TensorFlow graph."""
 
 import contextlib
+import math
 import os
 from collections.abc import Callable, Iterator
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
@@ -9,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_dml.data.fields import Pixels
+from keras_dml.data.first_frame import first_frame, gif_sides
 from keras_dml.data.orientation import (
     exif_orientation,
     find_exif,
@@ -17,8 +19,12 @@ from keras_dml.data.orientation import (
     upright,
     upright_in_graph,
 )
-from keras_dml.data.webp_and_bmp import decode_webp_or_bmp
+from keras_dml.data.webp_and_bmp import (
+    decode_webp_or_bmp,
+    webp_or_bmp_sides,
+)
 from keras_dml.utils.arguments import import_extra
+from keras_dml.utils.files import check_regular
 from keras_dml.utils.types import Rows, Tensor
 
 if TYPE_CHECKING:
@@ -32,7 +38,8 @@ MOST_PIXELS = 2**29 // 3
 
 A file of a few kilobytes can claim to hold an image of gigabytes. This is
 where Pillow takes it for a decompression bomb, and TensorFlow's decoder of
-JPEG stops.
+JPEG stops. It holds before anything is decoded, in Pillow, in graphs and in
+exports.
 """
 
 _JPEG = b"\xff\xd8\xff"
@@ -135,8 +142,13 @@ def crop(image: Tensor, box: Tensor) -> Tensor:
 @contextlib.contextmanager
 def _opened(file: ImageFile) -> Iterator["Image"]:
     """An image file; whatever fails while it is open is an error of it."""
+    import PIL.Image
+
     try:
         with _open(file) as image:
+            # Pillow's own limit is the same, and can be set.
+            if math.prod(image.size) > MOST_PIXELS:
+                raise PIL.Image.DecompressionBombError(str(image.size))
             yield image
     except Exception as error:
         raise ValueError(
@@ -147,6 +159,8 @@ def _opened(file: ImageFile) -> Iterator["Image"]:
 def _open(file: ImageFile) -> "Image":
     import PIL.Image
 
+    if isinstance(file, str | os.PathLike):
+        check_regular(file)  # To open a pipe would be to wait for ever.
     try:
         return PIL.Image.open(file)
     except PIL.UnidentifiedImageError:
@@ -225,6 +239,32 @@ def decode_contents(contents: tf.Tensor) -> tf.Tensor:
     return _decode(contents, lambda: _decode_with_exif(contents))
 
 
+def sides(contents: tf.Tensor) -> tf.Tensor:
+    """Height and width of what is decoded, in either order, (2,) int64.
+
+    They are what the header says; it is an error if the file ends in it.
+    """
+    return tf.case(
+        [
+            (_starts_with(contents, _JPEG), lambda: _jpeg_sides(contents)),
+            (_starts_with(contents, _PNG), lambda: _png_sides(contents)),
+            (_starts_with(contents, _GIF), lambda: gif_sides(contents)),
+        ],
+        default=lambda: webp_or_bmp_sides(contents),
+    )
+
+
+def _jpeg_sides(contents: tf.Tensor) -> tf.Tensor:
+    return tf.cast(tf.io.extract_jpeg_shape(contents)[:2], "int64")
+
+
+def _png_sides(contents: tf.Tensor) -> tf.Tensor:
+    both = tf.strings.substr(contents, 16, 8)
+    numbers = tf.io.decode_raw(both, tf.int32, little_endian=False)
+    # Fails if the file ends before.
+    return tf.cast(tf.ensure_shape(numbers, (2,)), "int64")
+
+
 def decode_file(path: tf.Tensor, box: tf.Tensor | None = None) -> tf.Tensor:
     """Decodes an image file in a tf.data graph, as `read_image` does.
 
@@ -262,7 +302,7 @@ def _decode_any(contents: tf.Tensor, path: tf.Tensor) -> tf.Tensor:
         return tf.cond(
             is_jpeg,
             lambda: _decode_jpeg(contents),
-            lambda: _decode_png(contents),
+            lambda: _decode_png(_fitting(contents, _png_sides(contents))),
         )
 
     return tf.cond(
@@ -283,6 +323,7 @@ def _may_have_exif(contents: tf.Tensor) -> tf.Tensor:
 @tf.function(input_signature=[tf.TensorSpec((), tf.string)], autograph=False)
 def _decode_with_exif(contents: tf.Tensor) -> tf.Tensor:
     """JPEG, PNG or WebP with or without EXIF, or GIF or BMP."""
+    contents = _fitting(contents, sides(contents))
     is_png = _starts_with(contents, _PNG)
     pixels = tf.case(
         [
@@ -304,18 +345,21 @@ def _decode_jpeg(contents: tf.Tensor) -> tf.Tensor:
 
 
 def _decode_png(contents: tf.Tensor) -> tf.Tensor:
-    # The decoder's own limit is three times as large.
-    sides = tf.io.decode_raw(
-        tf.strings.substr(contents, 16, 8), tf.int32, little_endian=False
-    )
-    pixels = tf.reduce_prod(tf.cast(sides, tf.int64))
-    # Nothing cannot be decoded, either.
-    fitting = tf.where(pixels <= MOST_PIXELS, contents, "")
-    return tf.io.decode_png(fitting, channels=3)
+    return tf.io.decode_png(contents, channels=3)
 
 
 def _decode_gif(contents: tf.Tensor) -> tf.Tensor:
-    return tf.io.decode_image(contents, channels=3, expand_animations=False)
+    return tf.io.decode_image(
+        first_frame(contents), channels=3, expand_animations=False
+    )
+
+
+def _fitting(contents: tf.Tensor, both: tf.Tensor) -> tf.Tensor:
+    """A file that is not too large, or nothing, which cannot be decoded.
+
+    Decoders have limits of their own, which differ.
+    """
+    return tf.where(tf.reduce_prod(both) <= MOST_PIXELS, contents, "")
 
 
 def _starts_with(contents: tf.Tensor, start: bytes) -> tf.Tensor:

@@ -11,8 +11,8 @@ wherever a SavedModel does.
 import tensorflow as tf
 
 from keras_dml.data import View
-from keras_dml.data.decode import decode_contents
-from keras_dml.data.webp_and_bmp import is_webp_or_bmp, webp_or_bmp_sides
+from keras_dml.data.decode import MOST_PIXELS, decode_contents, sides
+from keras_dml.data.webp_and_bmp import is_webp_or_bmp
 from keras_dml.utils.types import Tensor
 
 OK = "ok"
@@ -20,21 +20,14 @@ UNSUPPORTED = "unsupported"
 DAMAGED = "damaged"
 TOO_LARGE = "too large"
 
-MOST_PIXELS = 2**26
-"""Pixels of the largest image that is decoded: 67 million.
-
-A file of a few kilobytes can claim to hold an image of gigabytes.
-"""
-
-MOST_PIXELS_RESIZED = MOST_PIXELS // 4
-"""The same, once it is resized: then each channel takes four bytes.
+MOST_PIXELS_RESIZED = 2**24
+"""Pixels of the largest image once it is resized, four bytes a channel.
 
 Where the short side is given, long and thin images exceed it.
 """
 
 _JPEG = b"\xff\xd8\xff"
 _PNG = b"\x89PNG\r\n\x1a\n"
-_GIF = b"GIF8"
 _GIFS = (b"GIF87a", b"GIF89a")
 
 
@@ -86,41 +79,13 @@ def _is_supported(contents: Tensor) -> Tensor:
 
 
 def _fits(contents: Tensor, view: View) -> Tensor:
-    sides = _sides(contents)
-    shortest, longest = tf.reduce_min(sides), tf.reduce_max(sides)
+    both = sides(contents)
+    shortest, longest = tf.reduce_min(both), tf.reduce_max(both)
     fits = shortest * longest <= MOST_PIXELS
     if view.frame:
         return fits  # Every image becomes as large as that.
     area = view.short_side**2
     return fits & (area * longest <= MOST_PIXELS_RESIZED * shortest)
-
-
-def _sides(contents: Tensor) -> Tensor:
-    """Height and width in either order, (2,) int64, from the header."""
-
-    def read(start: int, size: int, dtype: str, **kwargs: bool) -> Tensor:
-        raw = tf.strings.substr(contents, start, size)
-        # Fails if the file ends before.
-        sides = tf.ensure_shape(tf.io.decode_raw(raw, dtype, **kwargs), (2,))
-        return tf.cast(sides, "int64")
-
-    def of_jpeg() -> Tensor:
-        return tf.cast(tf.io.extract_jpeg_shape(contents)[:2], "int64")
-
-    return tf.case(
-        [
-            (_starts_with(contents, _JPEG), of_jpeg),
-            (
-                _starts_with(contents, _PNG),
-                lambda: read(16, 8, "int32", little_endian=False),
-            ),
-            (
-                _starts_with(contents, _GIF),
-                lambda: read(6, 4, "uint16", little_endian=True),
-            ),
-        ],
-        default=lambda: webp_or_bmp_sides(contents),
-    )
 
 
 def _starts_with(contents: Tensor, start: bytes) -> Tensor:

@@ -3,6 +3,8 @@
 import io
 import random
 import struct
+import subprocess
+import sys
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 import tensorflow as tf
 
 from keras_dml.data import View
+from keras_dml.data.decode import decode_contents
 from keras_dml.export.files import load_files
 from tests.export.serving import random_images
 
@@ -46,6 +49,27 @@ def png(width: int, height: int, *chunks: tuple[bytes, bytes]) -> bytes:
         result += struct.pack(">I", len(content)) + name + content
         result += struct.pack(">I", checksum)
     return result
+
+
+def gif(screen: tuple[int, int], *frames: tuple[int, int]) -> bytes:
+    """A GIF of a screen and frames of these sizes; a large one says so only."""
+    parts = []
+    for width, height in frames:
+        is_large = width * height > 2**24
+        image = PIL.Image.new("L", (4, 4) if is_large else (width, height), 9)
+        file = saved(image, "GIF")
+        at = 13 + 3 * 2 ** (file[10] % 8 + 1)
+        head, frame = file[:at], bytearray(file[at:-1])
+        place = frame.index(b",") + 5
+        frame[place : place + 4] = struct.pack("<HH", width, height)
+        parts.append(bytes(frame))
+    return (
+        head[:6]
+        + struct.pack("<HH", *screen)
+        + head[10:]
+        + b"".join(parts)
+        + b";"
+    )
 
 
 def image_of(mode: str) -> PIL.Image.Image:
@@ -194,13 +218,14 @@ def test_cut_files_are_damaged(load, file_format: str) -> None:
 def test_images_that_would_take_gigabytes_are_too_large(load) -> None:
     rows = zlib.compress(bytes(2**20))
     files = [
-        png(2**13 + 1, 2**13, (b"IDAT", rows)),
+        png(2**14, 2**14, (b"IDAT", rows)),
         # Sides whose product is past 64 bits, unless they are refused.
         png(2**31 - 1, 2**31 - 1, (b"IDAT", rows)),
         # A view of it would be 24 × 2,400,000.
         png(100_000, 1, (b"IDAT", zlib.compress(bytes(100_001)))),
         saved(PIL.Image.new("L", (65_000, 1)), "JPEG"),
-        saved(PIL.Image.new("P", (65_000, 2_000)), "GIF"),
+        gif((8, 8), (65_000, 3_000)),
+        gif((65_000, 3_000), (8, 8)),
         # Headers of 2**14 pixels a side, the most of WebP, and of BMP.
         *(webp_of_most_pixels(x) for x in (b"VP8 ", b"VP8L", b"VP8X")),
         upside_down(saved(image_of("RGB"), "BMP"), 2**23, -(2**23)),
@@ -210,11 +235,65 @@ def test_images_that_would_take_gigabytes_are_too_large(load) -> None:
     assert not seen.any()
 
 
+def test_of_a_gif_the_first_frame_alone_is_read(load) -> None:
+    first, still = gif((9, 9), (9, 9)), gif((9, 9), (9, 9))[:-1]
+    animated = gif((9, 9), (9, 9), (20, 20), (65_000, 65_000))
+    assert decode_contents(animated).shape == (9, 9, 3)
+    comments = b"!\xfe\x02hi\x00" * 30
+    at = first.index(b",", 13 + 3 * 2 ** (first[10] % 8 + 1))
+    files = [
+        first,
+        animated,
+        still + b"!\xff" + bytes(50),
+        first[:at] + comments + first[at:],
+        gif((2, 2), (9, 9)),
+        # As many blocks as bytes: to go through them takes too long.
+        first[:at] + b"!\xfe" + b"\x01a\x02bc" * 5000 + b"\0" + first[at:],
+        first[:at] + b"!\xfe" + b"\x03abc" * 5000 + b"\0" + first[at:],
+        # No image, and none that ends.
+        first[:at] + b";",
+        still[:-1],
+    ]
+    status, seen = load(files)
+    assert status == [*["ok"] * 5, "damaged", "ok", "damaged", "damaged"]
+    np.testing.assert_array_equal(seen[1:4], seen[:1].repeat(3, axis=0))
+
+
+MEMORY = """
+import resource, sys
+import tensorflow as tf
+from keras_dml.data import View
+from keras_dml.data.decode import decode_contents
+from keras_dml.export.files import load_files
+from tests.export.test_files import gif, saved
+
+view = View((24, 24), 3)
+load_files(tf.constant([gif((8, 8), (8, 8))]), view)
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+before = peak()
+file = gif((8, 8), *[(1000, 1000)] * 400)
+status, _ = load_files(tf.constant([file]), view)
+assert status.numpy().tolist() == [b"ok"]
+print(len(file) / 1e6, "MB of GIF take", peak() - before, "MB")
+assert peak() - before < 60
+"""
+
+
+@pytest.mark.slow
+def test_frames_of_a_gif_take_no_memory() -> None:
+    """Decoded, they would take 400 MB, and as RGB three times that."""
+    ended = subprocess.run(
+        [sys.executable, "-c", MEMORY], capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
 @pytest.mark.parametrize("mode", ["longest", "squash"])
 def test_no_image_is_too_thin_for_a_square(mode: str) -> None:
     view = View((24, 24), 1, 30, mode)
     thin = png(100_000, 1, (b"IDAT", zlib.compress(b"\0" + b"\xff" * 100_000)))
-    large = png(2**13 + 1, 2**13, (b"IDAT", zlib.compress(bytes(2**20))))
+    large = png(2**14, 2**14, (b"IDAT", zlib.compress(bytes(2**20))))
     status, [seen, _] = load_files(tf.constant([thin, large]), view)
     assert status.numpy().tolist() == [b"ok", b"too large"]
     expected = np.full((24, 24, 1), 255.0)
