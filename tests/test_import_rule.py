@@ -12,6 +12,7 @@ LAYERS = (
     ("utils",),
     ("data", "layers"),
     ("losses", "distribution"),
+    ("resuming",),
     ("model", "optimizers"),
     ("backbones",),
     ("methods", "evaluation"),

@@ -1,10 +1,11 @@
-"""Keras callbacks: re-clustering, what is measured while training."""
+"""Keras callbacks: re-clustering, measuring while training, resuming."""
 
 from keras_dml.callbacks.checkpoint import Checkpoint
 from keras_dml.callbacks.hard_classes import HardClasses
 from keras_dml.callbacks.logs import LearningRateMonitor, RetrievalEvaluation
 from keras_dml.callbacks.recluster import Recluster
 from keras_dml.callbacks.tensorboard import EmbeddingTensorBoard
+from keras_dml.resuming import Resume
 
 __all__ = [
     "Checkpoint",
@@ -12,5 +13,6 @@ __all__ = [
     "HardClasses",
     "LearningRateMonitor",
     "Recluster",
+    "Resume",
     "RetrievalEvaluation",
 ]

@@ -14,6 +14,8 @@ from keras_dml.utils.files import atomic_file
 
 logger = logging.getLogger(__name__)
 
+_STATE = ("best", "best_epoch", "last", "unsaved", "_reached", "_missed")
+
 
 class Checkpoint(keras.callbacks.Callback):
     """Keeps `best.keras` and `last.keras` in a folder.
@@ -86,6 +88,15 @@ class Checkpoint(keras.callbacks.Callback):
     def on_train_end(self, logs: Any = None) -> None:
         if self._reached is not None and self.last != self._reached:
             self.save_last(self._reached)
+
+    def get_state(self) -> dict[str, Any]:
+        """What it has seen of a training; see `Resume`."""
+        return {name: getattr(self, name) for name in _STATE}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Restores what `get_state` gave."""
+        for name in _STATE:
+            setattr(self, name, state[name])
 
     def save_last(self, reached: str) -> None:
         """Saves `last.keras`, the model as it is at some moment."""

@@ -24,7 +24,8 @@ class HardClasses(keras.callbacks.Callback):
     embeddings are nearest to the sampler. So a batch holds the hardest
     negatives of the whole set, not of a random draw.
 
-    A run that is resumed finds them with the model as it is then.
+    A run that is resumed without `Resume` finds them with the model as it
+    is then.
 
     Args:
         images: The training set, as given to the pipeline.
@@ -99,3 +100,12 @@ class HardClasses(keras.callbacks.Callback):
         logger.info(
             "Hard classes before epoch %d: found in %.1f s.", epoch + 1, seconds
         )
+
+    def get_state(self) -> dict[str, Any]:
+        """What it has seen of a training; see `Resume`."""
+        return {"has_searched": self._has_searched, "seconds": self.seconds}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Restores what `get_state` gave."""
+        self._has_searched = state["has_searched"]
+        self.seconds = state["seconds"]

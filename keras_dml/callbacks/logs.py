@@ -148,6 +148,15 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         if logs is not None:
             logs.update(self._last)
 
+    def get_state(self) -> dict[str, Any]:
+        """What it has seen of a training; see `Resume`."""
+        return {"last": self._last, "seconds": self.seconds}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Restores what `get_state` gave."""
+        self._last = state["last"]
+        self.seconds = state["seconds"]
+
     def _measure(self) -> None:
         start = time.perf_counter()
         results = done_by_chief(
@@ -187,3 +196,11 @@ class LearningRateMonitor(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if logs is not None:
             logs["learning_rate"] = self._rate
+
+    def get_state(self) -> dict[str, Any]:
+        """What it has seen of a training; see `Resume`."""
+        return {"rate": self._rate}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Restores what `get_state` gave."""
+        self._rate = state["rate"]

@@ -308,6 +308,27 @@ class Recluster(keras.callbacks.Callback):
                 x.seconds for x in self.divisions[-1:] if x.epoch == epoch
             )
 
+    def get_state(self) -> dict[str, Any]:
+        """What it has seen of a training; see `Resume`."""
+        return {
+            "assignments": self._assignments,
+            "divisions": [vars(x) for x in self.divisions],
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Restores what `get_state` gave."""
+        self._assignments = state["assignments"]
+        self.divisions = [
+            Division(
+                **{
+                    **x,
+                    "sizes": tuple(x["sizes"]),
+                    "merged": tuple(x["merged"]),
+                }
+            )
+            for x in state["divisions"]
+        ]
+
     def _divide(self, epoch: int) -> None:
         start = time.perf_counter()
         points = self._points()

@@ -303,6 +303,14 @@ class EmbeddingTensorBoard(keras.callbacks.Callback):
         self._writer.close()
         self.seconds += time.perf_counter() - start
 
+    def get_state(self) -> dict[str, Any]:
+        """What it has seen of a training; see `Resume`."""
+        return {"seconds": self.seconds}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Restores what `get_state` gave."""
+        self.seconds = state["seconds"]
+
     def _log_scalars(self, logs: dict[str, float]) -> None:
         terms = self.model.objective.terms
         for name, value in logs.items():

@@ -163,7 +163,7 @@ def pipeline(
             .prefetch(prefetch)
         )
 
-    return planned_by(sampler, parts(WHOLE, 0), parts)
+    return planned_by(sampler, examples, parts(WHOLE, 0), parts)
 
 
 def eval_batches(

@@ -1,11 +1,14 @@
-"""Contents: the bytes of examples, for digests that tell them apart."""
+"""Contents: the bytes of examples, and a digest that tells sets apart."""
 
+import hashlib
+import os
 from collections.abc import Iterator
 
 import keras
 import numpy as np
 
-from keras_dml.data.examples import Examples
+from keras_dml.data.examples import Examples, any_labels_of
+from keras_dml.data.imageset import ImageSet
 from keras_dml.utils.vectors import blocks
 
 _ROWS = 1024
@@ -22,3 +25,42 @@ def contents(examples: Examples) -> Iterator[bytes]:
                 if array.dtype.hasobject
                 else array.tobytes()
             )
+
+
+def digest(examples: Examples) -> str:
+    """A digest of which examples are in a set, in which order and class.
+
+    Of several labels each it has all.
+
+    They are told apart by what their source calls them; else files by
+    their paths below the folder that they share, and pixels and arrays by
+    themselves. Sets that differ in any of this have different digests,
+    and a set that was moved to another folder keeps its own.
+
+    Returns:
+        SHA-256 in hexadecimal.
+    """
+    labels = any_labels_of(examples, "examples.labels", "digest")
+    if examples.has_label_sets:
+        hashed = hashlib.sha256(str(labels.shape).encode() + labels.tobytes())
+    else:
+        hashed = hashlib.sha256(labels.astype("<i8").tobytes())
+    for part in _told_apart(examples):
+        hashed.update(part)
+    return hashed.hexdigest()
+
+
+def _told_apart(examples: Examples) -> Iterator[bytes]:
+    """What tells the examples of a set apart, in order."""
+    if examples.ids is not None:
+        yield from (name.encode() + b"\0" for name in examples.ids)
+    elif not isinstance(examples, ImageSet):
+        yield from contents(examples)
+    elif examples.pixels is not None:
+        yield str(examples.pixels.shape).encode()
+        yield examples.pixels.tobytes()
+    else:
+        paths = examples.paths or ()
+        root = os.path.commonpath(map(os.path.dirname, paths))
+        for path in paths:
+            yield os.path.relpath(path, root).encode() + b"\0"

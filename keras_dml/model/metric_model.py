@@ -3,6 +3,7 @@
 One class, and so one file: half of it is the signatures of Keras's methods.
 """
 
+import contextlib
 import logging
 import os
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import keras
 import tensorflow as tf
 
+from keras_dml.data.planned import from_step
 from keras_dml.data.view import View
 from keras_dml.distribution.batches import ReplicaBatches, share_of_worker
 from keras_dml.distribution.gathering import gathered, reducible
@@ -35,6 +37,7 @@ from keras_dml.model.positions import freeze_positions
 from keras_dml.model.resuming import (
     FollowEpochs,
     check_planned,
+    split_resume,
     with_callback,
 )
 from keras_dml.model.training_data import (
@@ -45,6 +48,7 @@ from keras_dml.model.training_data import (
     split_rows,
 )
 from keras_dml.model.update import RestrictedUpdate, exempt_loss_variables
+from keras_dml.resuming.resumption import Batches, Resumption
 from keras_dml.utils.arguments import check_choice, check_count, did_you_mean
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import (
@@ -177,6 +181,7 @@ class MetricModel(keras.Model):
         self._update: Any = None  # Made with the train function.
         self._output: Any = None  # Made when asked for.
         self._has_told = False
+        self._resumption: Resumption | None = None
         self.label_names: Mapping[int, str] = {}
 
     def _build_parts(self) -> None:
@@ -449,6 +454,16 @@ class MetricModel(keras.Model):
         if data.sampler is not None:
             check_planned(data.sampler, data.steps)
             self._tell(data)
+        self._initial_epoch = None  # Of an earlier `fit`.
+        resume, callbacks = split_resume(callbacks)
+        resumption: Any = contextlib.nullcontext()
+        if resume is not None:
+            batches = self._batches(data, share is not None, shuffle)
+            resumption = callbacks = Resumption(
+                resume, callbacks, self, batches, initial_epoch,
+                verbose=verbose, epochs=epochs, steps=None,
+            )  # fmt: skip
+        elif data.sampler is not None:
             follow = FollowEpochs(data.sampler, initial_epoch)
             callbacks = with_callback(follow, callbacks)
         validation = Prepared(None)
@@ -464,7 +479,7 @@ class MetricModel(keras.Model):
                 self._replicated(validation.x),
                 *validation[1:3],
             )
-        with named_errors(checks, held_out):
+        with named_errors(checks, held_out), resumption:
             return super().fit(
                 x=self._replicated(data.x, share is not None),
                 y=data.y,
@@ -555,6 +570,19 @@ class MetricModel(keras.Model):
             return x
         return ReplicaBatches(x, strategy, is_share)
 
+    def _batches(
+        self, data: Prepared, is_share: bool, shuffle: bool
+    ) -> Batches:
+        """Training batches as a resumption takes them."""
+
+        def rest(step: int) -> Any:
+            found = self._replicated(from_step(data.x, step), is_share)
+            is_dataset = isinstance(found, tf.data.Dataset)
+            return found if is_dataset else found.get_tf_dataset()
+
+        is_ordered = data.y is not None and not shuffle
+        return Batches(data.x, data.sampler, data.is_balanced, is_ordered, rest)
+
     def train_on_batch(
         self,
         x: Any,
@@ -605,8 +633,12 @@ class MetricModel(keras.Model):
                 data.sampler,
             )
 
-    def _maybe_symbolic_build(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing: a model is built from its constructor on."""
+    def _maybe_symbolic_build(
+        self, iterator: Any = None, data_batch: Any = None
+    ) -> None:
+        """Builds nothing: a model is built from its constructor on."""
+        if self._resumption is not None:
+            self._resumption.steer(iterator)
 
     def make_train_function(self, force: bool = False) -> None:
         if self._update is None or force:

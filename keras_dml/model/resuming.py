@@ -5,6 +5,7 @@ from typing import Any
 import keras
 
 from keras_dml.data import Sampler
+from keras_dml.resuming import Resume
 
 
 class FollowEpochs(keras.callbacks.Callback):
@@ -36,6 +37,31 @@ def with_callback(callback: keras.callbacks.Callback, callbacks: Any) -> Any:
         callbacks.callbacks.insert(0, callback)
         return callbacks
     return [callback, *keras.tree.flatten(callbacks or [])]
+
+
+def split_resume(callbacks: Any) -> tuple[Resume | None, Any]:
+    """`Resume` among callbacks as `fit` takes them, and all others.
+
+    Raises:
+        ValueError: If there are two, or others that restore a training.
+    """
+    is_list = isinstance(callbacks, keras.callbacks.CallbackList)
+    flat = callbacks.callbacks if is_list else keras.tree.flatten(callbacks)
+    restoring = [
+        x
+        for x in flat
+        if isinstance(x, Resume | keras.callbacks.BackupAndRestore)
+    ]
+    found = [x for x in restoring if isinstance(x, Resume)]
+    if not found:
+        return None, callbacks
+    if len(restoring) > 1:
+        kinds = ", ".join(type(x).__name__ for x in restoring)
+        raise ValueError(
+            "`callbacks` of MetricModel.fit must have one that restores a "
+            f"training. Received: {kinds}. Use Resume alone."
+        )
+    return found[0], [x for x in flat if x is not found[0]]
 
 
 def check_planned(sampler: Sampler, steps_per_epoch: int | None) -> None:

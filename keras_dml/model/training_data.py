@@ -20,7 +20,7 @@ from keras_dml.data import (
 )
 from keras_dml.data.examples import any_labels_of
 from keras_dml.data.label_sets import are_label_sets, as_table
-from keras_dml.data.planned import Repeated, sampler_of
+from keras_dml.data.planned import Repeated, changed, sampler_of
 from keras_dml.data.streams import BalancedStream
 from keras_dml.model.batch_checks import BatchChecks, as_ids, label_of
 from keras_dml.utils.arguments import check_fraction
@@ -119,10 +119,13 @@ def _checked_dataset(
             weight = _class_weights(as_ids(labels), class_weight)
         return keras.utils.pack_x_y_sample_weight(x, y, weight)
 
-    return (
-        dataset.enumerate()
-        .map(tf.autograph.experimental.do_not_convert(look))
-        .prefetch(LOOK_AHEAD)
+    return changed(
+        dataset,
+        lambda batches: (
+            batches.enumerate()
+            .map(tf.autograph.experimental.do_not_convert(look))
+            .prefetch(LOOK_AHEAD)
+        ),
     )
 
 
@@ -315,8 +318,11 @@ def prepared(
     dataset = pipeline(examples, sampler)
     if sample_weight is not None:
         weights = tf.constant(np.asarray(sample_weight))
-        dataset = dataset.map(
-            lambda x, y: (x, y, tf.gather(weights, y["index"]))
+        dataset = changed(
+            dataset,
+            lambda batches: batches.map(
+                lambda x, y: (x, y, tf.gather(weights, y["index"]))
+            ),
         )
     return Prepared(dataset, names=examples.names, is_balanced=True)
 

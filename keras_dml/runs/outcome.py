@@ -36,7 +36,7 @@ class Outcome:
         images_per_second: Training images a second, without these three;
             None if no epoch was completed.
         interrupted: Whether Ctrl-C ended the training.
-        test_set: Digest of the test images, see `provenance.digest`.
+        test_set: Digest of the test images, see `data.contents.digest`.
         environment: Hardware and versions, see `provenance.environment`.
         measured: Of which model `after` is.
         unsaved: See `Checkpoint`.

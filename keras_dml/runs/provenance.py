@@ -1,9 +1,8 @@
-"""Provenance of results: on which images, and where, they were measured."""
+"""Provenance of results: by what, and where, they were measured."""
 
 import hashlib
 import os
 import platform
-from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -11,50 +10,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_dml.data import Examples, ImageSet
-from keras_dml.data.contents import contents
-from keras_dml.data.examples import any_labels_of
-
 CODE = "code"
-
-
-def digest(examples: Examples) -> str:
-    """A digest of which examples are in a set, in which order and class.
-
-    Of several labels each it has all.
-
-    They are told apart by what their source calls them; else files by
-    their paths below the folder that they share, and pixels and arrays by
-    themselves. Sets that differ in any of this have different digests,
-    and a set that was moved to another folder keeps its own.
-
-    Returns:
-        SHA-256 in hexadecimal.
-    """
-    labels = any_labels_of(examples, "examples.labels", "digest")
-    if examples.has_label_sets:
-        hashed = hashlib.sha256(str(labels.shape).encode() + labels.tobytes())
-    else:
-        hashed = hashlib.sha256(labels.astype("<i8").tobytes())
-    for part in _contents(examples):
-        hashed.update(part)
-    return hashed.hexdigest()
-
-
-def _contents(examples: Examples) -> Iterator[bytes]:
-    """What tells the examples of a set apart, in order."""
-    if examples.ids is not None:
-        yield from (name.encode() + b"\0" for name in examples.ids)
-    elif not isinstance(examples, ImageSet):
-        yield from contents(examples)
-    elif examples.pixels is not None:
-        yield str(examples.pixels.shape).encode()
-        yield examples.pixels.tobytes()
-    else:
-        paths = examples.paths or ()
-        root = os.path.commonpath(map(os.path.dirname, paths))
-        for path in paths:
-            yield os.path.relpath(path, root).encode() + b"\0"
 
 
 def environment() -> dict[str, str]:

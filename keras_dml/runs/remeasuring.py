@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import keras
 
 from keras_dml.data import Examples, ImageSet
+from keras_dml.data.contents import digest
 from keras_dml.evaluation import Results, compare
 from keras_dml.recipes import Recipe, building
 from keras_dml.runs.folder import load_model, load_recipe
 from keras_dml.runs.outcome import Table
-from keras_dml.runs.provenance import digest
 from keras_dml.runs.training import measure
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_dml import callbacks, data, evaluation
+from keras_dml.data.contents import digest
 from keras_dml.evaluation._evaluate import check_evaluation
 from keras_dml.recipes import Recipe, building
 from keras_dml.runs.folder import (
@@ -21,7 +22,7 @@ from keras_dml.runs.folder import (
     write_outcome,
 )
 from keras_dml.runs.outcome import Outcome
-from keras_dml.runs.provenance import digest, environment
+from keras_dml.runs.provenance import environment
 from keras_dml.utils.arguments import import_extra
 from keras_dml.utils.files import one_at_a_time
 from keras_dml.utils.types import Rows

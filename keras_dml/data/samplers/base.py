@@ -73,6 +73,18 @@ class Sampler(abc.ABC):
         """
         return {}
 
+    def get_state(self) -> dict[str, Any]:
+        """What plans hang on beside the constructor's arguments.
+
+        Returns:
+            Numbers, strings, None, arrays, and lists and dicts of them.
+        """
+        return {"epoch": self.epoch}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Restores what `get_state` gave."""
+        self.epoch = state["epoch"]
+
     def __repr__(self) -> str:
         return (
             f"{type(self).__name__}({len(self.labels):,} images; "

@@ -1,6 +1,6 @@
 """ClusterSampler: class-balanced batches inside one cluster (D&C)."""
 
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -154,6 +154,19 @@ class ClusterSampler(Sampler):
         check_choice("ClusterSampler", "loss", loss, LOSSES)
         check_choice("ClusterSampler", "source", source, SOURCES)
         self.phase = (loss, source)
+
+    def get_state(self) -> dict[str, Any]:
+        return {
+            **super().get_state(),
+            "phase": self.phase,
+            "assignments": self._assignments,
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        super().set_state(state)
+        self.set_phase(*state["phase"])
+        if state["assignments"] is not None:
+            self.set_assignments(state["assignments"])
 
     def plan(self, epoch: int) -> Rows:
         """Rows of every batch, class by class, (steps, batch_size)."""

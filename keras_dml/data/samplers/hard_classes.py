@@ -124,6 +124,15 @@ class HardClassBalanced(ClassBalanced):
         means = class_means(embeddings, self._groups.rows, self._groups.starts)
         self.set_neighbors(nearest_classes(means, self.num_neighbors + spare))
 
+    def get_state(self) -> dict[str, Any]:
+        state = {**super().get_state(), "is_set": self._is_set}
+        return {**state, "neighbors": self._neighbors}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        super().set_state(state)
+        if state["is_set"]:
+            self.set_neighbors(state["neighbors"])
+
     def plan(self, epoch: int) -> Rows:
         """Rows of every batch, class by class, (steps, batch_size)."""
         if not self._is_set:

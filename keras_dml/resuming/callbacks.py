@@ -1,0 +1,130 @@
+"""States of callbacks: of this package, of users, and of Keras."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_dml.resuming.generations import State
+from keras_dml.utils.files import sync
+
+_OF_KERAS: dict[type[keras.callbacks.Callback], tuple[str, ...]] = {
+    keras.callbacks.History: ("epoch", "history"),
+    keras.callbacks.EarlyStopping: (
+        "wait",
+        "stopped_epoch",
+        "best",
+        "best_weights",
+        "best_epoch",
+    ),
+    keras.callbacks.ReduceLROnPlateau: ("wait", "cooldown_counter", "best"),
+    keras.callbacks.ModelCheckpoint: (
+        "best",
+        "_current_epoch",
+        "_batches_seen_since_last_saving",
+        "_last_batch_seen",
+    ),
+    keras.callbacks.CSVLogger: ("keys",),
+    keras.callbacks.LearningRateScheduler: (),
+}
+"""Attributes in which the callbacks of Keras keep what they have seen."""
+
+_SIZE = "size"
+
+
+def is_kept(callback: keras.callbacks.Callback) -> bool:
+    """Whether a callback says what it has seen, or is known to keep it."""
+    has_own = hasattr(callback, "get_state") and hasattr(callback, "set_state")
+    return has_own or isinstance(callback, tuple(_OF_KERAS))
+
+
+def states_of(callbacks: Iterable[keras.callbacks.Callback]) -> State:
+    """States by name, those of one class numbered."""
+    return {name: _state_of(x) for name, x in _named(callbacks).items()}
+
+
+def names_of(callbacks: Iterable[keras.callbacks.Callback]) -> list[str]:
+    """The names of all whose state is kept."""
+    return sorted(_named(callbacks))
+
+
+def prepare(
+    callbacks: Iterable[keras.callbacks.Callback], states: State
+) -> None:
+    """What has to be done before the training begins.
+
+    Raises:
+        ValueError: If a log has lost rows that had been written.
+    """
+    for name, callback in _named(callbacks).items():
+        if isinstance(callback, keras.callbacks.CSVLogger):
+            _cut(callback, states[name][_SIZE])
+
+
+def restore(
+    callbacks: Iterable[keras.callbacks.Callback], states: State
+) -> None:
+    """Gives callbacks, whose training has begun, their states."""
+    for name, callback in _named(callbacks).items():
+        state = states[name]
+        if hasattr(callback, "set_state"):
+            callback.set_state(state)
+            continue
+        for attribute in _attributes(callback):
+            if attribute in state:
+                setattr(callback, attribute, state[attribute])
+
+
+def _named(
+    callbacks: Iterable[keras.callbacks.Callback],
+) -> dict[str, keras.callbacks.Callback]:
+    named: dict[str, keras.callbacks.Callback] = {}
+    for callback in callbacks:
+        if is_kept(callback):
+            kind = type(callback).__name__
+            number = sum(name.split()[0] == kind for name in named)
+            named[f"{kind} {number}" if number else kind] = callback
+    return named
+
+
+def _state_of(callback: keras.callbacks.Callback) -> State:
+    if hasattr(callback, "get_state"):
+        state: State = callback.get_state()
+        return state
+    state = {
+        name: getattr(callback, name)
+        for name in _attributes(callback)
+        if hasattr(callback, name)
+    }
+    if state.get("best_weights") is not None:
+        # Those of scalars are numbers of NumPy, with which no variable is set
+        # when a file gives them back as numbers of Python.
+        state["best_weights"] = list(map(np.asarray, state["best_weights"]))
+    if isinstance(callback, keras.callbacks.CSVLogger):
+        path = Path(callback.filename)
+        sync(path)  # What the state counts on must outlast a power cut, too.
+        state[_SIZE] = path.stat().st_size
+    return state
+
+
+def _attributes(callback: Any) -> tuple[str, ...]:
+    return next(
+        names for kind, names in _OF_KERAS.items() if isinstance(callback, kind)
+    )
+
+
+def _cut(logger: keras.callbacks.CSVLogger, size: int) -> None:
+    """Takes rows off a log that were written after the state."""
+    path = Path(logger.filename)
+    found = path.stat().st_size if path.exists() else 0
+    if found < size:
+        raise ValueError(
+            f"{path} must have the rows of the epochs that were trained. "
+            f"Received: {found} bytes of {size}. Put the file back, or begin "
+            "anew with another folder."
+        )
+    os.truncate(path, size)
+    logger.append = True

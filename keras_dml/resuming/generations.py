@@ -1,0 +1,184 @@
+"""Generations: the last states of a training, in files that tell damage."""
+
+import contextlib
+import json
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from keras_dml.utils.files import atomic_file, one_at_a_time
+
+logger = logging.getLogger(__name__)
+
+FORMAT = 1
+"""Version of the files. A later one may hold what this version loses."""
+
+KEPT = 2
+"""Generations that are kept."""
+
+_NAME = re.compile(r"state-(\d+)\.npz")
+_ARRAY = "__array__"
+
+Array: TypeAlias = npt.NDArray[Any]
+State: TypeAlias = dict[str, Any]
+"""Numbers, strings, None, arrays, and lists and dicts of them."""
+
+
+class Generations:
+    """The last two states, `state-N.npz`, in a folder.
+
+    A state is written whole or not at all, and the one before it is kept. The
+    arrays of a file are those that its JSON, `content`, refers to, and
+    `digest` is a checksum of all.
+
+    Args:
+        folder: Where they are; it is made where needed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._damaged: set[Path] = set()
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keeps other trainings out of the folder.
+
+        Raises:
+            BlockingIOError: If another one is at work in it.
+        """
+        with one_at_a_time(self.folder, "training"):
+            for partial in self.folder.glob(".state-*"):
+                partial.unlink()  # Of a process that was killed.
+            yield
+
+    def paths(self) -> list[Path]:
+        """The files, newest first."""
+        found = {
+            path: int(match[1])
+            for path in self.folder.glob("state-*.npz")
+            if (match := _NAME.fullmatch(path.name))
+        }
+        return sorted(found, key=found.__getitem__, reverse=True)
+
+    def write(self, state: State) -> Path:
+        """Adds a generation, and removes all but the newest.
+
+        Raises:
+            OSError: If it cannot be written; all are as they were then.
+        """
+        before = self.paths()
+        number = 1 + max((int(_number(path)) for path in before), default=0)
+        path = self.folder / f"state-{number}.npz"
+        with atomic_file(path) as partial:
+            _write(partial, state)
+        whole = [x for x in before if x not in self._damaged]
+        for old in {*before} - {*whole[: KEPT - 1]}:
+            old.unlink()
+        return path
+
+    def read(self) -> tuple[Path, State] | None:
+        """The newest state that is whole; None if there is none at all.
+
+        Raises:
+            ValueError: If none is whole, or the newest is of a later version
+                of the package.
+        """
+        paths = self.paths()
+        for path in paths:
+            try:
+                state = _read(path)
+            except _Later:
+                raise ValueError(
+                    f"The state {path} was written by a later version of "
+                    "keras_dml. Use that version, or another folder."
+                ) from None
+            except Exception as error:  # Damage makes any of a reader's.
+                logger.warning(
+                    "The state %s is damaged (%s: %s); the one before it is "
+                    "used instead.",
+                    path,
+                    type(error).__name__,
+                    error,
+                )
+                self._damaged.add(path)
+            else:
+                return path, state
+        if paths:
+            raise ValueError(
+                f"No state in {self.folder} is whole. Received: "
+                f"{', '.join(x.name for x in paths)}, all damaged. Remove the "
+                "folder to begin anew."
+            )
+        return None
+
+
+class _Later(Exception):
+    """A file is of a later version."""
+
+
+def _number(path: Path) -> str:
+    return path.stem.removeprefix("state-")
+
+
+def _write(path: Path, state: State) -> None:
+    arrays: list[Array] = []
+    plain = _packed(state, arrays)
+    content = json.dumps({"format": FORMAT, **plain}).encode()
+    named: dict[str, Any] = {
+        "content": np.frombuffer(content, np.uint8),
+        "digest": np.array(_digest(content, arrays)),
+        **{f"array_{i}": array for i, array in enumerate(arrays)},
+    }
+    np.savez(path, **named)
+
+
+def _read(path: Path) -> State:
+    with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+        content = file["content"].tobytes()
+        plain = json.loads(content)
+        if plain.pop("format") > FORMAT:
+            raise _Later
+        count = sum(name.startswith("array_") for name in file.files)
+        arrays = [file[f"array_{i}"] for i in range(count)]
+        if _digest(content, arrays) != str(file["digest"]):
+            raise ValueError("its digest is not that of its content")
+    state: State = _unpacked(plain, arrays)
+    return state
+
+
+def _digest(content: bytes, arrays: list[Array]) -> str:
+    hashed = xxhash.xxh3_128(content)
+    for array in arrays:
+        hashed.update(f"{array.dtype.str}{array.shape}".encode())
+        hashed.update(np.ascontiguousarray(array).data)
+    return hashed.hexdigest()
+
+
+def _packed(value: Any, arrays: list[Array]) -> Any:
+    """The value with references to arrays, which are added to a list."""
+    if isinstance(value, dict):
+        return {str(k): _packed(x, arrays) for k, x in value.items()}
+    if isinstance(value, list | tuple):
+        return [_packed(x, arrays) for x in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        arrays.append(value)
+        return {_ARRAY: len(arrays) - 1}
+    return value
+
+
+def _unpacked(value: Any, arrays: list[Array]) -> Any:
+    if isinstance(value, list):
+        return [_unpacked(x, arrays) for x in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {_ARRAY}:
+        return arrays[value[_ARRAY]]
+    return {k: _unpacked(x, arrays) for k, x in value.items()}

@@ -1,0 +1,125 @@
+"""Identity: what must be the same where a training goes on."""
+
+import json
+import re
+from importlib.metadata import version
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+import xxhash
+
+from keras_dml.data import Sampler
+from keras_dml.data.contents import digest
+from keras_dml.data.planned import examples_of
+from keras_dml.resuming.generations import State
+
+_MOST = 5
+"""Differences that a message names."""
+
+
+def identity_of(
+    model: keras.Model, sampler: Sampler | None, batches: Any
+) -> State:
+    """What the course of a training hangs on, but for what it changes.
+
+    Args:
+        model: A compiled model.
+        sampler: What plans the batches, if anything does.
+        batches: What the model is fitted to.
+    """
+    examples = None
+    if isinstance(batches, tf.data.Dataset):
+        examples = examples_of(batches)
+    return _plain(
+        {
+            "versions": {
+                "keras-dml": version("keras-dml"),
+                "keras": keras.__version__,
+                "tensorflow": tf.__version__,
+                "numpy": np.__version__,
+            },
+            "replicas": model.distribute_strategy.num_replicas_in_sync,
+            "jit_compile": model.jit_compile,
+            "model": _config(model),
+            "optimizer": _config(model.optimizer),
+            "sampler": None if sampler is None else _settings(sampler),
+            "data": None if examples is None else digest(examples),
+        }
+    )
+
+
+def differences(there: State, here: State) -> list[str]:
+    """Settings that are not as they were, "key.key: before → now"."""
+    before, now = _flat(there), _flat(here)
+    return [
+        f"{key}: {before.get(key, 'nothing')} → {now.get(key, 'nothing')}"
+        for key in {**before, **now}
+        if before.get(key) != now.get(key)
+    ]
+
+
+def listed(changes: list[str]) -> str:
+    """The first of some changes, a line each."""
+    lines = changes[:_MOST]
+    more = len(changes) - len(lines)
+    return "\n  ".join([*lines, *([f"… and {more} more"] if more else [])])
+
+
+def _config(layer: Any) -> Any:
+    try:
+        config = layer.get_config()
+    except NotImplementedError:  # A class of the user that is not saved.
+        return type(layer).__name__
+    return {"class": type(layer).__name__, **config}
+
+
+def _settings(sampler: Sampler) -> State:
+    """What a sampler was made with."""
+    state = sampler.get_state()
+    labels = np.ascontiguousarray(sampler.labels)
+    return {
+        "class": type(sampler).__name__,
+        "labels": xxhash.xxh3_128_hexdigest(labels.tobytes()),
+        **{
+            name: value
+            for name, value in vars(sampler).items()
+            if isinstance(value, int | float | str)
+            and name not in state
+            and not name.startswith("_")
+        },
+    }
+
+
+def _plain(value: Any) -> Any:
+    """As a file of JSON gives it back, without what is counted up.
+
+    Names that Keras makes have the number of such layers before; a learning
+    rate that is no schedule is a variable.
+    """
+    if isinstance(value, dict):
+        return {
+            str(key): _plain(x)
+            for key, x in value.items()
+            if not (key == "learning_rate" and isinstance(x, float))
+        }
+    if isinstance(value, list | tuple):
+        return [_plain(x) for x in value]
+    if isinstance(value, str):
+        return re.sub(r"_[0-9]+\b", "", value)
+    return json.loads(json.dumps(value, default=str))
+
+
+def _flat(value: Any, *keys: str) -> dict[str, Any]:
+    items: dict[Any, Any] = {}
+    if isinstance(value, dict):
+        items = value
+    elif isinstance(value, list):
+        items = dict(enumerate(value))
+    if not items:
+        return {".".join(keys): value}
+    found: dict[str, Any] = {}
+    for key, below in items.items():
+        found |= _flat(below, *keys, str(key))
+    return found

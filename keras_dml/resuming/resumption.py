@@ -1,0 +1,353 @@
+"""Resumption: the callbacks of a `fit` that goes on where it was."""
+
+import contextlib
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, Self
+
+import keras
+import tensorflow as tf
+
+from keras_dml.data import Sampler
+from keras_dml.data.planned import is_shuffled
+from keras_dml.distribution.workers import this_worker
+from keras_dml.resuming import callbacks as kept
+from keras_dml.resuming import identity, variables
+from keras_dml.resuming._resume import TERMINATED, Resume
+from keras_dml.resuming.generations import Generations, State
+
+logger = logging.getLogger(__name__)
+
+
+class Batches(NamedTuple):
+    """What a model is fitted to."""
+
+    data: Any
+    """A dataset, or what else Keras takes."""
+    sampler: Sampler | None
+    """What plans them, if anything does."""
+    is_own_sampler: bool
+    """Whether `fit` made it, with a seed that was drawn."""
+    is_ordered: bool
+    """Whether they are the same in every epoch: arrays in their order."""
+    rest: Callable[[int], Iterable[Any]]
+    """The batches of an epoch from some step on."""
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether an epoch can be begun at any of its steps."""
+        return self.sampler is not None and not is_shuffled(self.data)
+
+
+class Resumption(keras.callbacks.CallbackList):
+    """The callbacks of a `fit`, whose state is kept and restored.
+
+    Args:
+        resume: Where the state is.
+        callbacks: All others.
+        model: What is fitted.
+        batches: What it is fitted to.
+        initial_epoch: As for `fit`.
+        **params: As for `keras.callbacks.CallbackList`.
+    """
+
+    def __init__(
+        self,
+        resume: Resume,
+        callbacks: list[keras.callbacks.Callback],
+        model: keras.Model,
+        batches: Batches,
+        initial_epoch: int,
+        **params: Any,
+    ) -> None:
+        self.resume = resume
+        self.batches = batches
+        self._sampler = _one_of(batches.sampler, resume.sampler)
+        self._initial_epoch = initial_epoch
+        self._generations = Generations(resume.folder)
+        self._is_chief = this_worker(model.distribute_strategy).is_chief
+        self._iterator: Any = None
+        self._identity: State = {}
+        self._restored: State | None = None
+        self._epoch = 0
+        self._planned: State = {}
+        self._steps = 0
+        self._saved_at = time.monotonic()
+        self._has_failed = False
+        self._is_terminated = False
+        self._handler: Any = None
+        self._exits = contextlib.ExitStack()
+        super().__init__(
+            callbacks,
+            add_history=True,
+            add_progbar=params["verbose"] != 0,
+            model=model,
+            **params,
+        )
+        within = resume.every_steps or resume.every_seconds
+        if within and not batches.can_go_on:
+            logger.warning(
+                "Resume keeps states at the ends of epochs only, and not "
+                "every %s: no sampler plans the batches, so that a training "
+                "cannot go on within an epoch. Use keras_dml.data.pipeline.",
+                resume.every,
+            )
+
+    def __enter__(self) -> Self:
+        if self._is_chief:
+            self._exits.enter_context(self._generations.locked())
+        self._exits.enter_context(self._sigterm_noted())
+        self.model._resumption = self
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.model._resumption = None
+        self._exits.close()
+
+    def steer(self, iterator: Any) -> None:
+        """Takes the iterator of `fit`, which may have to begin within an epoch.
+
+        Args:
+            iterator: What Keras passes on to build a model with.
+        """
+        if self._iterator is None:  # Validation has one of its own.
+            self._iterator = iterator
+            self.set_params({**self.params, "steps": iterator.num_batches})
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._identity = {
+            **identity.identity_of(
+                self.model, self._sampler, self.batches.data
+            ),
+            "initial_epoch": self._initial_epoch,
+            "callbacks": kept.names_of(self.callbacks),
+            **self.resume.identity,
+        }
+        if self.batches.is_own_sampler:
+            del self._identity["sampler"]["seed"]
+        found = self._generations.read()
+        if found is None:
+            super().on_train_begin(logs)
+            return
+        path, state = found
+        self._check(state)
+        kept.prepare(self.callbacks, state["callbacks"])
+        self._restore(state)
+        super().on_train_begin(logs)
+        kept.restore(self.callbacks, state["callbacks"])
+        self._tell(path, state)
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._epoch = epoch
+        state, self._restored = self._restored, None
+        if state is None or not state["step"]:
+            super().on_epoch_begin(epoch, logs)
+            self._planned = self._state_of_sampler()
+            return
+        for callback in self.callbacks:
+            if not kept.is_kept(callback):  # The others have begun it.
+                callback.on_epoch_begin(epoch, logs)
+        self._planned = state["sampler"]
+        _restore_metrics(self.model, state["metrics"])
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        super().on_train_batch_end(batch, logs)
+        self._steps += 1
+        due = self._is_due() or self._is_terminated
+        if due and self.batches.can_go_on:
+            if self._async_train:
+                self._flush_futures()
+            total = self._iterator.num_batches
+            step = batch + 1 if total is None else min(batch + 1, total)
+            self._save(self._epoch, step)
+        if self._is_terminated:
+            self._exit()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        super().on_epoch_end(epoch, logs)
+        self._save(epoch + 1, 0)
+        if self._is_terminated:
+            self._exit()
+
+    def _is_due(self) -> bool:
+        steps, seconds = self.resume.every_steps, self.resume.every_seconds
+        if steps is not None:
+            return self._steps >= steps
+        if seconds is not None:
+            return time.monotonic() - self._saved_at >= seconds
+        return False
+
+    def _save(self, epoch: int, step: int) -> None:
+        """Writes that so many steps of an epoch have been trained."""
+        began = time.perf_counter()
+        if self._is_chief:
+            try:
+                self._generations.write(self._state(epoch, step))
+            except OSError as error:
+                if not self._has_failed:
+                    logger.error(
+                        "Could not write the state of the training into %s: "
+                        "%s. States written before are still there; training "
+                        "goes on.",
+                        self.resume.folder,
+                        error,
+                    )
+                self._has_failed = True
+            else:
+                if self._has_failed:
+                    logger.warning(
+                        "The state of the training is written again into %s.",
+                        self.resume.folder,
+                    )
+                self._has_failed = False
+        self._steps, self._saved_at = 0, time.monotonic()
+        self.resume.seconds += time.perf_counter() - began
+
+    def _state(self, epoch: int, step: int) -> State:
+        return {
+            "identity": self._identity,
+            "epoch": epoch,
+            "step": step,
+            "is_stopped": bool(self.model.stop_training) and not step,
+            "variables": variables.state_of(variables.variables_of(self.model)),
+            "metrics": variables.state_of(self.model.metrics_variables)
+            if step
+            else None,
+            # Within an epoch it is planned anew.
+            "sampler": self._planned if step else self._state_of_sampler(),
+            "callbacks": kept.states_of(self.callbacks),
+        }
+
+    def _state_of_sampler(self) -> State:
+        sampler = self._sampler
+        if sampler is None:
+            return {}
+        return {**sampler.get_state(), "seed": sampler.seed}
+
+    def _check(self, state: State) -> None:
+        changes = identity.differences(state["identity"], self._identity)
+        if not changes:
+            changes = variables.differences(
+                variables.variables_of(self.model), state["variables"]
+            )
+        if changes:
+            raise ValueError(
+                f"The state in {self.resume.folder} must be of this training. "
+                "Received: another one, of which these have changed:\n  "
+                f"{identity.listed(changes)}\nUse what it was begun with, or "
+                "another folder to begin anew."
+            )
+
+    def _restore(self, state: State) -> None:
+        model, sampler, step = self.model, self._sampler, state["step"]
+        variables.restore(variables.variables_of(model), state["variables"])
+        if sampler is not None:
+            sampler.set_state(state["sampler"])
+            sampler.seed = state["sampler"]["seed"]
+        model._initial_epoch = (
+            self.params["epochs"] if state["is_stopped"] else state["epoch"]
+        )
+        if step:
+            _begin_at(self._iterator, step, self.batches.rest)
+        self._restored = state
+
+    def _tell(self, path: Any, state: State) -> None:
+        epoch, epochs = state["epoch"], self.params["epochs"]
+        if state["is_stopped"] or epoch >= epochs:
+            logger.info("The training of %s has ended.", path)
+            return
+        logger.info(
+            "Training goes on from %s: epoch %d of %d, after %d steps of it.",
+            path,
+            epoch + 1,
+            epochs,
+            state["step"],
+        )
+        if not (self.batches.can_go_on or self.batches.is_ordered):
+            logger.warning(
+                "Resume cannot know which batches come next, as no sampler of "
+                "keras_dml plans them: the result is that of a training "
+                "without interruption only if they are the same in every "
+                "epoch. Use keras_dml.data.pipeline."
+            )
+
+    @contextlib.contextmanager
+    def _sigterm_noted(self) -> Iterator[None]:
+        """SIGTERM waits for the end of a step; a second one does not."""
+        previous = signal.getsignal(signal.SIGTERM)
+        is_main = threading.current_thread() is threading.main_thread()
+        if not is_main or previous in (signal.SIG_IGN, None):
+            yield
+            return
+
+        def note(*_: object) -> None:
+            self._is_terminated = True
+            signal.signal(signal.SIGTERM, previous)
+
+        self._handler = previous
+        signal.signal(signal.SIGTERM, note)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, previous)
+
+    def _exit(self) -> None:
+        """Ends the process, unless the program has its own way to do that."""
+        self._is_terminated = False
+        if callable(self._handler):
+            self._handler(signal.SIGTERM, None)
+            return
+        logger.warning(
+            "SIGTERM: the training ends here. The same call goes on from the "
+            "state in %s.",
+            self.resume.folder,
+        )
+        raise SystemExit(TERMINATED)
+
+
+def _one_of(planned: Sampler | None, given: Sampler | None) -> Sampler | None:
+    if planned is not None and given is not None and planned is not given:
+        raise ValueError(
+            "`sampler` of Resume must be what plans the batches. Received: "
+            f"{given!r}, and batches of {planned!r}. Leave it out."
+        )
+    return planned or given
+
+
+def _begin_at(
+    iterator: Any, step: int, rest: Callable[[int], Iterable[Any]]
+) -> None:
+    """The first epoch of an iterator of Keras begins at a step."""
+    whole = iterator._enumerate_iterator
+
+    def partial() -> Iterator[tuple[int, int, Any]]:
+        iterator._enumerate_iterator = whole
+        iterator.data_adapter.on_epoch_begin()
+        batches, size = iter(rest(step)), iterator.steps_per_execution
+        for first in range(step, iterator.num_batches, size):
+            yield first, first + size - 1, batches
+        iterator.data_adapter.on_epoch_end()
+
+    iterator._enumerate_iterator = partial
+
+
+def _restore_metrics(model: keras.Model, state: State) -> None:
+    """Gives the metrics of an epoch what they have seen of it."""
+    given = getattr(model, "_compile_metrics", None)
+    if given is not None and not given.built:
+        # Keras makes them in the first step, which is too late.
+        with model.distribute_strategy.scope():
+            given.build(tf.zeros((1,)), tf.zeros((1, 1)))
+    found = model.metrics_variables
+    changes = variables.differences(found, state)
+    if changes:
+        logger.warning(
+            "Metrics of this epoch are those of its remaining steps, as they "
+            "cannot be restored:\n  %s",
+            identity.listed(changes),
+        )
+        return
+    variables.restore(found, state)

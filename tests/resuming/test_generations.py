@@ -1,0 +1,137 @@
+import keras
+import ml_dtypes
+import numpy as np
+import pytest
+
+from keras_dml.resuming import generations, variables
+from keras_dml.resuming.generations import Generations
+
+STATE = {
+    "epoch": 3,
+    "logs": {"loss": [0.1, float("inf")], "note": None},
+    "arrays": [np.arange(6.0).reshape(2, 3), np.array(True)],
+}
+
+
+def written(folder, *epochs: int) -> Generations:
+    found = Generations(folder)
+    folder.mkdir(exist_ok=True)
+    for epoch in epochs:
+        found.write({**STATE, "epoch": epoch})
+    return found
+
+
+def names(folder) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_state_is_read_as_it_was_written(tmp_path) -> None:
+    path, state = written(tmp_path, 3).read()
+    assert path.name == "state-1.npz"
+    assert state["epoch"] == 3
+    assert state["logs"] == STATE["logs"]
+    for found, expected in zip(state["arrays"], STATE["arrays"], strict=True):
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_nothing_is_no_state(tmp_path) -> None:
+    assert Generations(tmp_path / "none").read() is None
+
+
+def test_two_generations_are_kept(tmp_path) -> None:
+    assert written(tmp_path, *range(12)).read()[1]["epoch"] == 11
+    assert names(tmp_path) == ["state-11.npz", "state-12.npz"]
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "changed", "other"])
+def test_a_damaged_state_falls_back(damage, tmp_path, caplog) -> None:
+    found = written(tmp_path, 1, 2)
+    path = tmp_path / "state-2.npz"
+    content = bytearray(path.read_bytes())
+    if damage == "changed":
+        content[content.find(np.float64(4.0).tobytes()) + 7] ^= 1
+    path.write_bytes(
+        {
+            "cut": content[: len(content) // 2],
+            "empty": b"",
+            "changed": content,
+            "other": b"GIF89a",
+        }[damage]
+    )
+    assert found.read()[1]["epoch"] == 1
+    assert len(caplog.records) == 1
+    assert "state-2.npz is damaged" in caplog.text
+    # What is whole outlives what is not.
+    found.write(STATE)
+    assert names(tmp_path) == ["state-1.npz", "state-3.npz"]
+
+
+def test_a_changed_byte_is_noticed_wherever_it_is(tmp_path) -> None:
+    found = written(tmp_path, 1, 2)
+    path = tmp_path / "state-2.npz"
+    content = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for place in rng.choice(len(content), 60, replace=False).tolist():
+        damaged = bytearray(content)
+        damaged[place] ^= 0x55
+        path.write_bytes(damaged)
+        _, state = found.read()
+        if state["epoch"] == 2:  # Of what no reader looks at.
+            assert state["logs"] == STATE["logs"]
+            np.testing.assert_array_equal(
+                state["arrays"][0], STATE["arrays"][0]
+            )
+        else:
+            assert state["epoch"] == 1
+
+
+def test_nothing_whole_is_no_beginning(tmp_path) -> None:
+    found = written(tmp_path, 1)
+    (tmp_path / "state-1.npz").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"state-1\.npz, all damaged"):
+        found.read()
+
+
+def test_a_state_of_a_later_version(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(generations, "FORMAT", 2)
+    found = written(tmp_path, 1)
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match=r"state-1\.npz.*a later version"):
+        found.read()
+
+
+def test_a_state_that_cannot_be_written_leaves_all(
+    tmp_path, monkeypatch
+) -> None:
+    found = written(tmp_path, 1, 2)
+
+    def fail(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", fail)
+    with pytest.raises(OSError, match="No space"):
+        found.write(STATE)
+    assert names(tmp_path) == ["state-1.npz", "state-2.npz"]
+
+
+def test_one_training_at_a_time(tmp_path) -> None:
+    leftover = tmp_path / ".state-3.npz.0123.npz"
+    leftover.touch()
+    with Generations(tmp_path).locked():
+        assert not leftover.exists()
+        with (
+            pytest.raises(BlockingIOError, match="Another training is at work"),
+            Generations(tmp_path).locked(),
+        ):
+            pass
+
+
+def test_types_that_files_of_numpy_do_not_know() -> None:
+    value = np.array([1.5, -2.0], ml_dtypes.bfloat16)
+    variable = keras.Variable(value, dtype="bfloat16")
+    state = variables.state_of([variable])
+    assert state["values"][0].dtype == np.uint16
+    variable.assign([0.0, 0.0])
+    variables.restore([variable], state)
+    np.testing.assert_array_equal(np.asarray(variable), value)

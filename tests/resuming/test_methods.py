@@ -1,0 +1,39 @@
+"""Trainings of every method go on with the same bits."""
+
+import keras
+import pytest
+
+from keras_dml import methods
+from keras_dml.callbacks import Resume
+from tests.resuming.trainings import (
+    METHODS,
+    Copy,
+    bits,
+    different,
+    rows,
+    train,
+)
+
+
+def test_every_method_is_resumed() -> None:
+    assert set(METHODS) == set(methods.METHODS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [
+        *((name, "float32") for name in METHODS),
+        *((name, "mixed_float16") for name in ("baseline", "bier", "dcml")),
+    ],
+)
+def test_goes_on_within_an_epoch(name: str, precision: str, tmp_path) -> None:
+    keras.config.set_dtype_policy(precision)
+    folder, killed = tmp_path / "whole", tmp_path / "killed"
+    folder.mkdir()
+    copy = Copy(folder, killed, epoch=1, step=1)
+    whole = train(name, folder, copy, Resume(folder / "state", every=1))
+    resumed = train(name, killed, Resume(killed / "state"))
+    assert different(bits(whole), bits(resumed)) == []
+    assert rows(folder) == rows(killed)
+    assert len(rows(folder)) == 2

@@ -1,0 +1,301 @@
+"""Trainings on vectors that are ended, and go on."""
+
+import csv
+import logging
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_dml import methods
+from keras_dml.callbacks import Resume
+from keras_dml.data import ArraySet, ClassBalanced, pipeline
+from keras_dml.resuming import generations
+from tests.resuming.trainings import bits, different
+
+LABELS = np.repeat(np.arange(6), 8)
+EPOCHS, STEPS = 3, 4
+
+
+def vectors(count: int = 48) -> np.ndarray:
+    noise = np.random.default_rng(0).normal(size=(48, 5))
+    return (np.eye(6, 5)[LABELS] + 0.3 * noise).astype("float32")[:count]
+
+
+def model_of(dropout: float = 0.5, **kwargs: Any) -> keras.Model:
+    inputs = keras.Input((5,))
+    x = keras.layers.Dropout(dropout)(keras.layers.Dense(8)(inputs))
+    arguments = {"embedding_dim": 3, "loss": {"name": "margin", "seed": 1}}
+    model = methods.baseline(keras.Model(inputs, x), **arguments)
+    metrics = [keras.metrics.MeanMetricWrapper(spread, name="spread")]
+    model.compile(keras.optimizers.Adam(0.01), metrics=metrics, **kwargs)
+    return model
+
+
+def spread(labels: Any, embeddings: Any) -> Any:
+    return keras.ops.std(embeddings, axis=1)
+
+
+def batches(seed: int = 0, size: int = 12) -> tf.data.Dataset:
+    sampler = ClassBalanced(LABELS, batch_size=size, seed=seed)
+    return pipeline(ArraySet(vectors(), LABELS), sampler)
+
+
+class End(keras.callbacks.Callback):
+    """Ends a training at the beginning of a step, or does something else."""
+
+    def __init__(self, epoch: int, step: int, how: Any = None) -> None:
+        super().__init__()
+        self.at, self.how = (epoch, step), how
+        self._epoch = 0
+        self.first: tuple[int, int] | None = None
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._epoch = epoch
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self.first = self.first or (self._epoch, batch)
+        if self.at == (self._epoch, batch):
+            if self.how is None:
+                raise KeyboardInterrupt
+            self.how()
+
+
+def fit(*callbacks: Any, data: Any = None, **kwargs: Any) -> keras.Model:
+    keras.utils.set_random_seed(5)
+    model = model_of(**kwargs.pop("model", {}))
+    data = batches() if data is None else data
+    data = data if isinstance(data, tuple) else (data,)
+    options = {"epochs": EPOCHS, "verbose": 0, **kwargs}
+    model.fit(*data, callbacks=list(callbacks), **options)
+    return model
+
+
+def ended(folder: Path, epoch: int, step: int, *others: Any, **kwargs) -> None:
+    """A training that is interrupted before a step."""
+    with pytest.raises(KeyboardInterrupt):
+        resume = Resume(folder, every=1)
+        fit(resume, *others, End(epoch, step), **kwargs)
+    for callback in others:
+        if isinstance(callback, keras.callbacks.CSVLogger):
+            callback.on_train_end()  # Closes the file.
+
+
+def same(one: keras.Model, two: keras.Model) -> bool:
+    return different(bits(one), bits(two)) == []
+
+
+@pytest.mark.parametrize("at", [(1, 2), (1, 0), (0, 3)])
+def test_a_training_goes_on_with_the_same_bits(at, tmp_path) -> None:
+    ended(tmp_path, *at)
+    end = End(9, 9)
+    assert same(fit(), fit(Resume(tmp_path), end))
+    assert end.first == at
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("given", ["weights", "labels", "plain"])
+def test_arrays_of_which_fit_makes_batches(given, tmp_path) -> None:
+    data: Any = {"data": (vectors(), LABELS), "batch_size": 12}
+    if given == "weights":
+        data["sample_weight"] = np.linspace(0, 1, 48)
+    if given == "labels":
+        data["data"] = (vectors(), np.array(list("abcdef"))[LABELS])
+    if given == "plain":
+        data["shuffle"] = False
+    ended(tmp_path, 1, 1, **data)
+    # The seed of the batches is drawn anew, and another one.
+    np.random.seed(1)
+    assert same(fit(**data), fit(Resume(tmp_path), **data))
+
+
+@pytest.mark.slow
+def test_batches_that_a_user_has_changed(tmp_path) -> None:
+    def data() -> tf.data.Dataset:
+        return batches().map(lambda x, y: (2 * x, y)).prefetch(1).take(3)
+
+    ended(tmp_path, 1, 1, data=data())
+    end = End(9, 9)
+    resumed = fit(Resume(tmp_path), end, data=data())
+    assert end.first == (1, 1)
+    assert same(fit(data=data()), resumed)
+
+
+@pytest.mark.slow
+def test_several_steps_at_a_time(tmp_path) -> None:
+    options = {"model": {"steps_per_execution": 3}}
+    ended(tmp_path, 1, 3, **options)
+    end = End(9, 9)
+    resumed = fit(Resume(tmp_path), end, **options)
+    assert end.first == (1, 3)
+    assert same(fit(**options), resumed)
+
+
+@pytest.mark.slow
+def test_callbacks_of_keras_go_on(tmp_path) -> None:
+    def callbacks(name: str) -> list[keras.callbacks.Callback]:
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        kinds = keras.callbacks
+        return [
+            kinds.ReduceLROnPlateau("loss", patience=1, min_delta=9.0),
+            kinds.LearningRateScheduler(lambda _, rate: 0.9 * rate),
+            kinds.EarlyStopping(
+                "loss", patience=4, min_delta=9.0, restore_best_weights=True
+            ),
+            kinds.ModelCheckpoint(
+                folder / "best.keras", "loss", save_best_only=True, mode="min"
+            ),
+            kinds.CSVLogger(folder / "log.csv"),
+        ]
+
+    def log(name: str) -> list[list[str]]:
+        with (tmp_path / name / "log.csv").open() as file:
+            return list(csv.reader(file))
+
+    state, options = tmp_path / "state", {"epochs": 7}
+    whole = fit(*callbacks("whole"), **options)
+    for at in ((1, 2), (3, 1)):
+        ended(state, *at, *callbacks("killed"), **options)
+    resumed = fit(Resume(state), *callbacks("killed"), **options)
+    assert same(whole, resumed)
+    assert log("whole") == log("killed")
+    assert len(log("whole")) == 1 + len(whole.history.epoch)
+    assert whole.history.epoch == list(range(5))
+    # It has ended, and goes on with nothing.
+    end = End(9, 9)
+    again = fit(Resume(state), *callbacks("killed"), end, **options)
+    assert end.first is None
+    assert same(whole, again)
+
+
+def test_a_log_that_has_lost_rows(tmp_path) -> None:
+    def log() -> keras.callbacks.CSVLogger:
+        return keras.callbacks.CSVLogger(str(tmp_path / "log.csv"))
+
+    ended(tmp_path / "state", 1, 1, log())
+    (tmp_path / "log.csv").write_text("")
+    with pytest.raises(ValueError, match="log.csv must have the rows"):
+        fit(Resume(tmp_path / "state"), log())
+
+
+def test_what_has_changed_is_named(tmp_path) -> None:
+    ended(tmp_path, 0, 1)
+
+    def refused(message: str, *callbacks: Any, **kwargs: Any) -> None:
+        with pytest.raises(ValueError, match=message):
+            fit(*(callbacks or (Resume(tmp_path),)), **kwargs)
+
+    refused(r"sampler\.seed: 0 → 4", data=batches(seed=4))
+    refused(r"sampler\.batch_size: 12 → 6", data=batches(size=6))
+    refused(r"rate: 0\.5 → 0\.2", model={"dropout": 0.2})
+    rate = keras.callbacks.LearningRateScheduler(lambda epoch: 0.01)
+    refused(
+        "callbacks.1: nothing → LearningRateScheduler", rate, Resume(tmp_path)
+    )
+    identity = {"recipe": {"epochs": 2}}
+    refused(r"recipe\.epochs: nothing → 2", Resume(tmp_path, identity=identity))
+
+
+def test_other_versions_and_data_are_refused(tmp_path, monkeypatch) -> None:
+    ended(tmp_path, 0, 1)
+    sampler = ClassBalanced(LABELS, batch_size=12)
+    others = pipeline(ArraySet(vectors() + 1, LABELS), sampler)
+    with pytest.raises(ValueError, match="data: [0-9a-f]{64} → "):
+        fit(Resume(tmp_path), data=others)
+    monkeypatch.setattr(keras, "__version__", "9.0")
+    with pytest.raises(ValueError, match=r"versions\.keras: .* → 9\.0"):
+        fit(Resume(tmp_path))
+
+
+def test_streams_go_on_from_the_beginning_of_an_epoch(tmp_path, caplog) -> None:
+    def stream() -> tf.data.Dataset:
+        data = tf.data.Dataset.from_tensor_slices((vectors(), LABELS))
+        return data.shuffle(48, seed=1).batch(12)
+
+    with caplog.at_level(logging.INFO, "keras_dml"):
+        ended(tmp_path, 1, 2, data=stream())
+        assert "at the ends of epochs only, and not every 1" in caplog.text
+        caplog.clear()
+        end = End(9, 9)
+        fit(Resume(tmp_path), end, data=stream())
+    assert end.first == (1, 0)
+    assert "cannot know which batches come next" in caplog.text
+
+
+def test_a_full_disk_is_told_once(tmp_path, monkeypatch, caplog) -> None:
+    savez, is_full = np.savez, [True]
+
+    def write(path, **arrays: Any) -> None:
+        savez(path, **arrays)
+        if is_full[0]:
+            raise OSError(28, "No space left on device")
+
+    def empty() -> None:
+        is_full[0] = False
+
+    monkeypatch.setattr(generations.np, "savez", write)
+    fit(Resume(tmp_path, every=1), End(1, 1, empty))
+    told = [record.message for record in caplog.records]
+    assert len(told) == 2
+    assert "No space left on device. States written before" in told[0]
+    assert "is written again" in told[1]
+    assert len(list(tmp_path.glob("*.npz"))) == 2
+
+
+def test_sigterm_writes_a_state_and_exits(tmp_path, caplog) -> None:
+    def terminate() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(SystemExit) as raised:
+        fit(Resume(tmp_path), End(1, 2, terminate))
+    assert raised.value.code == 75
+    assert "SIGTERM: the training ends here" in caplog.text
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    end = End(9, 9)
+    fit(Resume(tmp_path), end)
+    assert end.first == (1, 3)
+
+
+def test_a_handler_of_the_program_comes_after_the_state(tmp_path) -> None:
+    seen = []
+    before = signal.signal(
+        signal.SIGTERM, lambda *_: seen.append(len(list(tmp_path.iterdir())))
+    )
+    try:
+        how = lambda: os.kill(os.getpid(), signal.SIGTERM)  # noqa: E731
+        fit(Resume(tmp_path), End(0, 1, how))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert seen == [2]  # A state and the lock.
+
+
+@pytest.mark.parametrize("every", [0, "5 minutes", "0m", "-3", 1.5])
+def test_every_is_steps_or_a_time(every, tmp_path) -> None:
+    with pytest.raises(ValueError, match="`every` of Resume"):
+        Resume(tmp_path, every=every)
+
+
+def test_times_and_steps(tmp_path) -> None:
+    given = [Resume(tmp_path, every=x) for x in (200, "200", "1.5m", "2h")]
+    assert [(x.every_steps, x.every_seconds) for x in given] == [
+        (200, None), (200, None), (None, 90.0), (None, 7200.0),
+    ]  # fmt: skip
+
+
+def test_misuse_is_refused(tmp_path) -> None:
+    plain = keras.Sequential([keras.Input((5,)), keras.layers.Dense(1)])
+    plain.compile("sgd", "mse")
+    with pytest.raises(ValueError, match="Resume is for MetricModel.fit"):
+        plain.fit(vectors(), LABELS, verbose=0, callbacks=[Resume(tmp_path)])
+    backup = keras.callbacks.BackupAndRestore(str(tmp_path / "backup"))
+    with pytest.raises(ValueError, match="BackupAndRestore. Use Resume alone"):
+        fit(Resume(tmp_path), backup)
+    other = ClassBalanced(LABELS, batch_size=12)
+    with pytest.raises(ValueError, match="`sampler` of Resume"):
+        fit(Resume(tmp_path, other))

@@ -1,0 +1,147 @@
+"""Small trainings of methods, which can be killed and go on."""
+
+import csv
+import shutil
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_dml import backbones, methods
+from keras_dml.callbacks import (
+    Checkpoint,
+    LearningRateMonitor,
+    Recluster,
+    RetrievalEvaluation,
+)
+from keras_dml.data import ClassBalanced, ClusterSampler, pipeline
+from keras_dml.resuming.variables import variables_of
+from tests.conftest import blobs
+
+STEPS, EPOCHS = 3, 2
+
+MARGIN = {"name": "margin", "seed": 1}
+METHODS: dict[str, dict[str, Any]] = {
+    "abe": {
+        "embedding_dim": 6,
+        "num_learners": 2,
+        "branch": "relu_0",
+        "attention_end": "relu_1",
+    },
+    "attentive_grouping": {
+        "embedding_dim": 6,
+        "num_groups": 2,
+        "key_dim": 3,
+        "loss": MARGIN,
+    },
+    "baseline": {
+        "embedding_dim": 6,
+        "loss": MARGIN,
+        "loss_weights": {"metric": "learned"},
+    },
+    "bier": {"embedding_dim": 6, "group_sizes": [1, 2], "regressor_units": 5},
+    "dcml": {
+        "embedding_dim": 6,
+        "num_learners": 2,
+        "num_compositors": 3,
+        "loss": MARGIN,
+    },
+    "diva": {
+        "embedding_dim": 8,
+        "loss": MARGIN,
+        "queue_size": 20,
+        "psi_units": 8,
+        "copy_statistics": True,
+    },
+    "divide_and_conquer": {
+        "embedding_dim": 6,
+        "num_learners": 2,
+        "loss": MARGIN,
+    },
+}
+
+
+class Copy(keras.callbacks.Callback):
+    """Copies a folder when a step begins: what a kill would leave there."""
+
+    def __init__(self, folder: Path, target: Path, epoch: int, step: int):
+        super().__init__()
+        self.folder, self.target = folder, target
+        self.at = (epoch, step)
+        self._epoch = 0
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._epoch = epoch
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        if self.at == (self._epoch, batch):
+            shutil.copytree(self.folder, self.target)
+
+
+def train(
+    name: str, folder: Path, *others: keras.callbacks.Callback
+) -> keras.Model:
+    """Trains a method whose images are divided, drawn and flipped."""
+    keras.utils.set_random_seed(3)
+    images = blobs(6, 8)
+    backbone = backbones.small_convnet((16, 16, 1), filters=(4, 8))
+    model = methods.METHODS[name].value(backbone, **METHODS[name])
+    schedule = keras.optimizers.schedules.CosineDecay(1e-2, STEPS * EPOCHS)
+    model.compile(keras.optimizers.AdamW(schedule))
+    sizes = {"classes_per_batch": 2, "images_per_class": 3}
+    sampler: Any = ClassBalanced(images.labels, steps_per_epoch=STEPS, **sizes)
+    own: list[keras.callbacks.Callback] = []
+    if name in ("divide_and_conquer", "dcml"):
+        sampler = ClusterSampler(
+            images.labels, num_learners=2, steps_per_epoch=STEPS, **sizes
+        )
+        own = [Recluster(images, sampler, every=2)]
+    if name == "baseline":
+        own += [
+            RetrievalEvaluation(blobs(3, 4, seed=1)),
+            Checkpoint(folder, "val_recall@1"),
+        ]
+    views = {"num_views": 2 if model.momentum_encoder is not None else 1}
+    batches = pipeline(images, sampler, size=16, flip=True, pad=2, **views)
+    log = keras.callbacks.CSVLogger(str(folder / "metrics.csv"))
+    model.fit(
+        batches,
+        epochs=EPOCHS,
+        verbose=0,
+        callbacks=[*own, LearningRateMonitor(), log, *others],
+    )
+    return model
+
+
+def bits(model: keras.Model) -> dict[str, Any]:
+    """All that a training has left, by name."""
+    values = {
+        f"{i} {v.path}": keras.ops.convert_to_numpy(v)
+        for i, v in enumerate(variables_of(model))
+    }
+    logs = {
+        k: np.array(v)
+        for k, v in model.history.history.items()
+        if not k.endswith("seconds")
+    }
+    return {**values, **logs}
+
+
+def different(one: Any, two: Any) -> list[str]:
+    """Names of what is not the same to the last bit."""
+    assert len(one) == len(two)
+    return [
+        f"{a} / {b}"
+        for a, b in zip(one, two, strict=True)
+        if one[a].shape != two[b].shape or one[a].tobytes() != two[b].tobytes()
+    ]
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    """The rows of a log, without columns of seconds."""
+    with (folder / "metrics.csv").open() as file:
+        return [
+            {k: v for k, v in row.items() if not k.endswith("seconds")}
+            for row in csv.DictReader(file)
+        ]
