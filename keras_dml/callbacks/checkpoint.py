@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 
+from keras_dml.distribution.workers import this_worker
 from keras_dml.utils.arguments import did_you_mean
 from keras_dml.utils.files import atomic_file
 
@@ -22,7 +23,8 @@ class Checkpoint(keras.callbacks.Callback):
 
     A model that cannot be saved, because the disk is full, is reported
     and training goes on; what was saved before survives. If that was the
-    last one, it is tried once more when training ends.
+    last one, it is tried once more when training ends. Of several workers
+    the first one saves, and the others do nothing.
 
     Args:
         folder: Where to write.
@@ -73,6 +75,8 @@ class Checkpoint(keras.callbacks.Callback):
         logs = logs or {}
         self.check_logged(logs)
         value = logs[self.monitor]
+        if not this_worker(self.model.distribute_strategy).is_chief:
+            return
         reached = f"epoch {epoch + 1}"
         self.save_last(reached)
         if self.best is not None and value <= self.best:

@@ -1,7 +1,8 @@
 """Workers: the processes of a strategy, and what they tell each other."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,8 +34,16 @@ def this_worker(strategy: tf.distribute.Strategy | None = None) -> Worker:
         strategy: None: the one that is in scope.
     """
     strategy = strategy or tf.distribute.get_strategy()
-    resolver = strategy.cluster_resolver
-    hosts = resolver.cluster_spec().as_dict() if resolver else {}
+    return worker_of(strategy.cluster_resolver)
+
+
+def worker_of(
+    resolver: tf.distribute.cluster_resolver.ClusterResolver | None,
+) -> Worker:
+    """Which worker of a cluster this process is."""
+    if resolver is None:
+        return Worker(0, 1)
+    hosts = resolver.cluster_spec().as_dict()
     chiefs = len(hosts.get("chief", ()))
     count = chiefs + len(hosts.get("worker", ()))
     if count < 2:
@@ -75,6 +84,52 @@ def done_by_chief(
     return result
 
 
+def check_same(name: str, value: str, strategy: tf.distribute.Strategy) -> None:
+    """Checks that all workers have the same; all have to call it.
+
+    Args:
+        name: What it is.
+        value: What tells whether it is the same, such as a digest.
+        strategy: What the workers belong to.
+
+    Raises:
+        ValueError: On every worker, if one has another than the first.
+    """
+    worker = this_worker(strategy)
+    if worker.count == 1:
+        return
+    is_odd = np.zeros(worker.count, np.int64)
+    is_odd[worker.number] = value != done_by_chief(lambda: value, strategy)
+    odd = np.flatnonzero(_summed(is_odd, strategy))
+    if len(odd):
+        raise ValueError(
+            f"All workers must have the same {name}. Received: on worker "
+            f"{', '.join(map(str, odd))} other {name} than on worker 0. Copy "
+            "them anew, or read them from a folder that all share."
+        )
+
+
+@contextmanager
+def lost_workers_named(strategy: tf.distribute.Strategy) -> Iterator[None]:
+    """Says what it means when TensorFlow no longer reaches another worker.
+
+    Raises:
+        ConnectionError: In place of TensorFlow's error.
+    """
+    try:
+        yield
+    except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
+        worker = this_worker(strategy)
+        if worker.count == 1:
+            raise
+        raise ConnectionError(
+            f"Worker {worker.number} of {worker.count} lost another one, "
+            "which ended or does not answer: see what it printed. What the "
+            "first worker has saved until now is there; start all workers "
+            f"again. TensorFlow says: {error.message}"
+        ) from error
+
+
 def rows_of_all(
     rows: npt.NDArray[Any], strategy: tf.distribute.Strategy
 ) -> npt.NDArray[Any]:
@@ -106,7 +161,9 @@ def _summed(
     """The sum of the arrays of all workers."""
     zeros, here = np.zeros_like(array), len(strategy.extended.worker_devices)
 
-    def own(context: tf.distribute.ValueContext) -> npt.NDArray[Any]:
+    def own(
+        context: tf.distribute.experimental.ValueContext,
+    ) -> npt.NDArray[Any]:
         is_first = context.replica_id_in_sync_group % here == 0
         return array if is_first else zeros
 

@@ -8,6 +8,7 @@ from keras_dml.runs.folder import (
     load_recipe,
 )
 from keras_dml.runs.outcome import Outcome
+from keras_dml.runs.provenance import versions
 from keras_dml.runs.remeasuring import Changes, Measurement, remeasure
 from keras_dml.runs.training import measure, train
 
@@ -23,4 +24,5 @@ __all__ = [
     "measure",
     "remeasure",
     "train",
+    "versions",
 ]

@@ -19,9 +19,13 @@ def environment() -> dict[str, str]:
     The entry "code" is a digest of this package's source files, since a
     version that is worked on has many.
     """
+    return {"hardware": _hardware(), **versions()}
+
+
+def versions() -> dict[str, str]:
+    """Versions by name; see `environment`."""
     backend = keras.config.backend()
     return {
-        "hardware": _hardware(),
         "Python": platform.python_version(),
         "keras-dml": version("keras-dml"),
         "keras": keras.__version__,

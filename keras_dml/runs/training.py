@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,12 @@ import tensorflow as tf
 
 from keras_dml import callbacks, data, evaluation
 from keras_dml.data.contents import digest
+from keras_dml.distribution.workers import (
+    check_same,
+    done_by_chief,
+    lost_workers_named,
+    this_worker,
+)
 from keras_dml.evaluation._evaluate import check_evaluation
 from keras_dml.recipes import Recipe, building
 from keras_dml.runs.folder import (
@@ -34,7 +41,8 @@ def train(
     verbose: int | str = "auto",
     overwrite: bool = False,
     tensorboard: bool = False,
-) -> Outcome:
+    strategy: tf.distribute.Strategy | None = None,
+) -> Outcome | None:
     """Trains what a recipe describes and measures it.
 
     The best epoch is chosen on classes held out of training; test classes
@@ -54,34 +62,62 @@ def train(
         overwrite: Whether a run that is in the folder is replaced.
         tensorboard: Whether to log the training into `tensorboard` in the
             folder, see `EmbeddingTensorBoard`; it is the same training.
+        strategy: What to train on, as `connect` returns it. All workers call
+            this function alike; the first one measures and writes.
+
+    Returns:
+        What was measured; None on other workers than the first.
 
     Raises:
         FileExistsError: If there is something in the folder already.
         BlockingIOError: If another run is at work in the folder.
+        ConnectionError: If another worker has gone.
         ImportError: If `tensorboard` is set and it is not installed.
-        ValueError: If the data cannot be measured, see `check_splits`.
+        RuntimeError: If the first worker failed.
+        ValueError: If the data cannot be measured, see `check_splits`, or
+            workers have different data.
     """
-    check_output(folder, overwrite)
+    strategy = strategy or tf.distribute.get_strategy()
+    with lost_workers_named(strategy):
+        return _train(recipe, folder, verbose, overwrite, tensorboard, strategy)
+
+
+def _train(
+    recipe: Recipe,
+    folder: str | os.PathLike[str],
+    verbose: int | str,
+    overwrite: bool,
+    tensorboard: bool,
+    strategy: tf.distribute.Strategy,
+) -> Outcome | None:
+    is_chief = this_worker(strategy).is_chief
+    done_by_chief(lambda: check_output(folder, overwrite), strategy)
     if tensorboard:
         import_extra("tensorboard=True", "tensorboard", "tensorboard")
     keras.utils.set_random_seed(recipe.seed)
     keras.config.set_dtype_policy(recipe.precision)
     splits = building.splits(recipe)
     check_splits(recipe, splits)
+    check_same("data", digest(splits.train), strategy)
     batches = building.sampler(recipe, splits.train)
-    model = building.model(recipe, batches)
+    with strategy.scope():
+        model = building.model(recipe, batches)
     start = time.perf_counter()
     seen = building.features(recipe, model, splits)
     seconds = time.perf_counter() - start
     views = building.pipeline(recipe, seen.train, batches, model.input_shape)
+    if not is_chief:
+        _fit(recipe, Path(folder), model, seen, batches, views, verbose)
+        done_by_chief(lambda: None, strategy)  # Workers end together.
+        return None
     before = measure(recipe, model, splits)
     with one_at_a_time(folder, "run"):
         folder = create_folder(folder, recipe, overwrite)
-        boards = [_board(recipe, folder, model, splits)] if tensorboard else []
-        monitor = f"val_{recipe.evaluation.monitor}"
-        checkpoint = callbacks.Checkpoint(folder, monitor)
-        fitted = _fit(
-            recipe, model, seen, batches, views, verbose, checkpoint, boards
+        writers = [keras.callbacks.CSVLogger(str(folder / METRICS))]
+        if tensorboard:
+            writers.append(_board(recipe, folder, model, splits))
+        checkpoint, fitted = _fit(
+            recipe, folder, model, seen, batches, views, verbose, writers
         )
         if seen is not splits:
             fitted["seconds"]["features"] = seconds
@@ -100,6 +136,8 @@ def train(
             **fitted,
         )
         write_outcome(folder, outcome)
+    if not outcome.interrupted:
+        done_by_chief(lambda: None, strategy)
     return outcome
 
 
@@ -218,14 +256,15 @@ def _check_pairs(
 
 def _fit(
     recipe: Recipe,
+    folder: Path,
     model: keras.Model,
     splits: data.DataSplits,
     batches: data.Sampler,
     views: tf.data.Dataset,
     verbose: int | str,
-    checkpoint: callbacks.Checkpoint,
-    boards: list[callbacks.EmbeddingTensorBoard],
-) -> dict[str, Any]:
+    writers: Sequence[keras.callbacks.Callback] = (),
+) -> tuple[callbacks.Checkpoint, dict[str, Any]]:
+    """Trains; what saved the model, and entries of the outcome."""
     own = building.callbacks(recipe, splits.train, batches)
     monitor = recipe.evaluation.monitor
     validation = callbacks.RetrievalEvaluation(
@@ -236,21 +275,23 @@ def _fit(
         distance=recipe.evaluation.distance,
         relevance=recipe.evaluation.relevance,
     )
+    checkpoint = callbacks.Checkpoint(folder, monitor=f"val_{monitor}")
     rates = callbacks.LearningRateMonitor()
-    log = keras.callbacks.CSVLogger(str(checkpoint.folder / METRICS))
     start = time.perf_counter()
     interrupted = False
     try:
         model.fit(
             views,
             epochs=recipe.epochs,
-            callbacks=[*own, validation, checkpoint, rates, log, *boards],
+            callbacks=[*own, validation, checkpoint, rates, *writers],
             verbose=verbose,
         )
     except KeyboardInterrupt:
+        if not writers:  # Of another worker than the first.
+            raise
         interrupted = True
         checkpoint.save_last("the moment of Ctrl-C")
-        for writer in (log, *boards):
+        for writer in writers:
             writer.on_train_end()  # Closes the file.
     divided = [x.divisions for x in own if isinstance(x, callbacks.Recluster)]
     divisions = [x for each in divided for x in each]
@@ -259,12 +300,12 @@ def _fit(
         "evaluation": validation.seconds,
         "division": sum(x.seconds for x in divisions)
         + sum(x.seconds for x in own if isinstance(x, callbacks.HardClasses)),
-        "tensorboard": sum(board.seconds for board in boards),
+        "tensorboard": sum(getattr(x, "seconds", 0) for x in writers),
     }
     images = len(model.history.epoch) * batches.steps * batches.batch_size
     other = sum(seconds.values()) - seconds["training"]
     rate = images / (seconds["training"] - other) if images else None
-    return {
+    return checkpoint, {
         "best_epoch": checkpoint.best_epoch,
         "monitored": checkpoint.best,
         "divisions": [vars(x) for x in divisions],

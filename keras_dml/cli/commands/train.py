@@ -22,6 +22,30 @@ from keras_dml.cli.common import command_body, print_table, setting_option
     is_flag=True,
     help="Log the training for TensorBoard, in tensorboard/ of the run.",
 )
+@click.option(
+    "--devices",
+    type=click.IntRange(1),
+    help="Devices of this machine to train on: its first GPUs. "
+    "[default: one; with --workers, all]",
+)
+@click.option(
+    "--workers",
+    metavar="HOST:PORT,…",
+    help="All machines that train together, the same list on each. "
+    "[default: as TF_CONFIG says, if it is set]",
+)
+@click.option(
+    "--index",
+    type=click.IntRange(0),
+    help="Which of --workers this machine is, from 0, which writes the run.",
+)
+@click.option(
+    "--wait",
+    type=click.FloatRange(0, min_open=True),
+    default=300.0,
+    show_default=True,
+    help="Seconds to wait for the other workers.",
+)
 @command_body
 def train(
     recipe: str,
@@ -29,9 +53,13 @@ def train(
     output: str | None,
     overwrite: bool,
     tensorboard: bool,
+    devices: int | None,
+    workers: str | None,
+    index: int | None,
+    wait: float,
 ) -> None:
     """Train what RECIPE describes, and measure it before and after."""
-    from keras_dml import recipes, runs
+    from keras_dml import distribution, recipes, runs
     from keras_dml.runs.outcome import definitions, divisions_table
     from keras_dml.utils.arguments import import_extra
 
@@ -40,7 +68,19 @@ def train(
     checked = recipes.load(recipe, settings)
     folder = output or runs.free_folder(checked.name)
     verbose = 1 if sys.stdout.isatty() else 2
-    outcome = runs.train(checked, folder, verbose, overwrite, tensorboard)
+    strategy = distribution.connect(
+        devices,
+        workers.split(",") if workers else None,
+        index,
+        {"recipe": checked.model_dump(mode="json"), **runs.versions()},
+        wait,
+    )
+    outcome = runs.train(
+        checked, folder, verbose, overwrite, tensorboard, strategy
+    )
+    if outcome is None:
+        click.echo("Trained. The first worker measures and writes the run.")
+        return
     print_table(
         outcome.metrics_table(),
         f"{checked.name}: {outcome.images['test']} test images",

@@ -34,7 +34,7 @@ def _train(recipe: str, folder: str) -> str | None:
 
     checked = recipes.validate(yaml.safe_load(recipe), folder)
     outcome = runs.train(checked, folder, verbose=2, overwrite=True)
-    return "; ".join(outcome.unsaved_lines()) or None
+    return "; ".join(outcome.unsaved_lines()) or None if outcome else None
 
 
 def _end_with_parent() -> None:

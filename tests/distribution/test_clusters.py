@@ -1,0 +1,127 @@
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from keras_dml.distribution import connect
+from tests.distribution.test_rendezvous import free_addresses
+from tests.runs.small_run import write_recipe
+
+COMMAND = (
+    sys.executable,
+    "-c",
+    "import sys; sys.argv[0] = 'keras-dml'; "
+    "from keras_dml.cli import main; main()",
+    "train",
+)
+PAIR = {"worker": ["a:1", "b:2"]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"devices": 0}, "`devices` of connect must be an integer"),
+        ({"index": 0}, "no workers"),
+        ({"workers": ["a:1", "b"], "index": 0}, "host:port. Received: 'b'"),
+        ({"workers": ["a:1", "b:0"], "index": 0}, "Received: 'b:0'"),
+        ({"workers": ["a:1", "a:1"], "index": 0}, "different addresses"),
+        ({"workers": ["a:1", "b:2"]}, "index=None and 2 workers"),
+        ({"workers": ["a:1", "b:2"], "index": 2}, "in 0…1. Received: index=2"),
+    ],
+)
+def test_what_is_no_cluster_is_refused(arguments, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        connect(**arguments)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        "{",
+        "[]",
+        json.dumps({"cluster": PAIR}),
+        json.dumps({"cluster": PAIR, "task": {"type": "ps", "index": 0}}),
+        json.dumps({"cluster": PAIR, "task": {"type": "worker", "index": 2}}),
+        json.dumps(
+            {
+                "cluster": {**PAIR, "ps": ["c:3"]},
+                "task": {"type": "worker", "index": 0},
+            }
+        ),
+    ],
+)
+def test_a_wrong_tf_config_is_refused(config, monkeypatch) -> None:
+    monkeypatch.setenv("TF_CONFIG", config)
+    with pytest.raises(ValueError, match="TF_CONFIG of the environment must"):
+        connect()
+
+
+@pytest.mark.parametrize(
+    "config",
+    ["", "{}", '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker"}}'],
+)
+def test_one_worker_is_no_cluster(config, monkeypatch) -> None:
+    monkeypatch.setenv("TF_CONFIG", config)
+    assert connect().num_replicas_in_sync == 1
+
+
+def start(recipe, output, *more: str, **environment: str) -> subprocess.Popen:
+    small = ("--set", "batches.images_per_class=4")
+    return subprocess.Popen(
+        (*COMMAND, str(recipe), "--output", str(output), *small, *more),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
+    )
+
+
+def output_of(process: subprocess.Popen, code: int = 0) -> str:
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == code, output
+    return output
+
+
+def losses(run) -> list[float]:
+    with open(run / "metrics.csv") as file:
+        return [float(row["loss"]) for row in csv.DictReader(file)]
+
+
+@pytest.mark.slow
+def test_devices_and_workers_train_alike(tmp_path) -> None:
+    """Two devices; two workers; and one of these that is killed."""
+    recipe, workers = write_recipe(tmp_path), free_addresses(2)
+    devices = start(recipe, tmp_path / "devices", "--devices", "2")
+    assert "There is no GPU: 2 replicas share" in output_of(devices)
+
+    long = ("--set", "epochs=1000")
+    second = start(
+        recipe, tmp_path / "other", *long,
+        "--workers", ",".join(workers), "--index", "1",
+    )  # fmt: skip
+    first = start(
+        recipe, tmp_path / "workers", *long,
+        TF_CONFIG=json.dumps(
+            {
+                "cluster": {"worker": workers},
+                "task": {"type": "worker", "index": 0},
+            }
+        ),
+    )  # fmt: skip
+    for line in second.stdout:
+        if line.startswith("Epoch 2/"):
+            break
+    second.send_signal(signal.SIGKILL)
+    killed = time.monotonic()
+    assert "Worker 0 of 2 lost another one" in output_of(first, code=1)
+    assert time.monotonic() - killed < 90
+    assert not (tmp_path / "other").exists()
+    # Later epochs have another phase where there are fewer in all.
+    assert losses(tmp_path / "workers")[0] == pytest.approx(
+        losses(tmp_path / "devices")[0], rel=1e-6
+    )
