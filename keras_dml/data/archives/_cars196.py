@@ -1,14 +1,18 @@
 """Cars196: 196 makes and models of cars."""
 
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from keras_dml.data.archives import reading
+from keras_dml.data.archives import matlab, reading
 from keras_dml.data.imageset import listed_images
 from keras_dml.data.splits import DataSplits, dataset
+from keras_dml.utils.files import check_regular
 from keras_dml.utils.types import Fraction
 
 _MERGED = reading.Layout("cars196", ("cars_annos.mat", "car_ims"))
@@ -30,6 +34,9 @@ ARCHIVE = reading.Archive(
         "test images": 8131,
     },
 )
+_SECONDS = 120
+"""In which annotations are read, or never."""
+
 _Annotations: TypeAlias = tuple[list[str], dict[str, Any], list[str]]
 """Images' files, their fields, and the classes' names."""
 
@@ -90,7 +97,7 @@ def _from_merged(folder: Path) -> _Annotations:
     file = folder / "cars_annos.mat"
     content = _load(file)
     fields = _fields(content, file)
-    return fields["relative_im_path"].tolist(), fields, _class_names(content)
+    return fields["relative_im_path"].tolist(), fields, content["class_names"]
 
 
 def _from_devkit(folder: Path) -> _Annotations:
@@ -105,29 +112,30 @@ def _from_devkit(folder: Path) -> _Annotations:
     train, test = parts.values()
     merged = {x: np.concatenate([train[x], test[x]]) for x in train}
     meta = devkit / "cars_meta.mat"
-    return images, merged, _class_names(_load(meta)) if meta.exists() else []
+    return images, merged, _load(meta)["class_names"] if meta.exists() else []
 
 
 def _load(file: Path) -> dict[str, Any]:
-    from scipy.io import loadmat
-
+    """What `matlab` says of a file, which is damaged if it says nothing."""
+    command = [sys.executable, "-P", matlab.__file__, str(file)]
     try:
-        return dict(loadmat(file, squeeze_me=True))
-    # Whatever the reader stumbles over, the file is what is wrong.
-    except Exception as error:
-        raise reading.damaged(
-            f"{file} must be a MATLAB file", f"{type(error).__name__}: {error}"
-        ) from error
+        check_regular(file)
+        ended = subprocess.run(
+            command, capture_output=True, timeout=_SECONDS, check=True
+        )
+        content: dict[str, Any] = json.loads(ended.stdout)
+        return content
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.decode(errors="replace").strip()
+        why = said.rpartition("\n")[2] or str(error)
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        why = str(error)
+    raise reading.damaged(f"{file} must be a MATLAB file", why)
 
 
 def _fields(content: dict[str, Any], file: Path) -> dict[str, Any]:
-    """The annotations' fields, one array each; numbers as int64.
-
-    The file has them in the smallest types that hold them, uint8 among
-    them, in which sums and differences wrap around.
-    """
-    annotations = np.atleast_1d(content.get("annotations", np.array([])))
-    fields = annotations.dtype.names or ()
+    """The annotations' fields, one array each; numbers as int64."""
+    fields = content["annotations"]
     if "class" not in fields or "bbox_x1" not in fields:
         raise ValueError(
             f"{file} must have annotations with classes and bounding boxes. "
@@ -135,11 +143,12 @@ def _fields(content: dict[str, Any], file: Path) -> dict[str, Any]:
             f"test set that is the file {_WITH_LABELS}."
         )
     is_text = ("fname", "relative_im_path")
-    return {
-        name: annotations[name].astype(str if name in is_text else np.int64)
-        for name in fields
-    }
-
-
-def _class_names(content: dict[str, Any]) -> list[str]:
-    return [str(x) for x in np.atleast_1d(content.get("class_names", []))]
+    try:
+        return {
+            name: np.array(x, str if name in is_text else np.int64)
+            for name, x in fields.items()
+        }
+    except (ValueError, TypeError, OverflowError) as error:
+        raise reading.damaged(
+            f"{file} must have integers as annotations", str(error)
+        ) from None
