@@ -4,10 +4,13 @@ import difflib
 import importlib
 import logging
 import pkgutil
+import warnings
+from typing import Any
 
 import click
 
 from keras_dml.cli import commands
+from keras_dml.cli.common import PrintableFormatter, printable
 
 
 class Commands(click.Group):
@@ -39,5 +42,13 @@ def main() -> None:
 
     Set KERAS_DML_TRACEBACK=1 to see where an error comes from.
     """
-    logging.basicConfig(format="%(levelname)s %(message)s")
+    logging.basicConfig()
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(PrintableFormatter("%(levelname)s %(message)s"))
+    warnings.formatwarning = _said
     logging.getLogger("keras_dml").setLevel(logging.INFO)
+
+
+def _said(message: Warning | str, *_: Any, **__: Any) -> str:
+    """A warning as log lines are, without the code that it comes from."""
+    return f"WARNING {printable(str(message))}\n"

@@ -1,6 +1,8 @@
 """What all commands share: how they start and fail, options, tables."""
 
+import logging
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -15,6 +17,11 @@ if TYPE_CHECKING:
 
 # What users can fix; anything else is a bug and keeps its traceback.
 USER_ERRORS = (ValueError, OSError, ImportError)
+
+_CONTROLS = re.compile(
+    # Of C0 not tab and newline; C1; line ends, directions, half characters.
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 setting_option = click.option(
     "--set",
@@ -48,7 +55,7 @@ def command_body(command: Callable[..., Any]) -> Callable[..., Any]:
         except USER_ERRORS as error:
             if os.environ.get("KERAS_DML_TRACEBACK"):
                 raise
-            raise click.ClickException(str(error)) from error
+            raise click.ClickException(printable(str(error))) from error
 
     return wrapped
 
@@ -97,16 +104,39 @@ def _silent_unless_it_fails() -> Iterator[None]:
             os.close(kept)
 
 
+def printable(text: str) -> str:
+    """A text without what a terminal would obey.
+
+    Names of files, labels and values of recipes may hold sequences that
+    clear a screen, change its title or turn the direction of writing.
+    """
+    return _CONTROLS.sub(lambda x: f"\\u{ord(x[0]):04x}", text)
+
+
+def say(text: str, err: bool = False) -> None:
+    """Prints a line, of what is printable."""
+    click.echo(printable(text), err=err)
+
+
+class PrintableFormatter(logging.Formatter):
+    """Log lines of what is printable."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
 def print_table(table: "Table", title: str) -> None:
     """Prints a header and rows under a title."""
     from rich.console import Console
     from rich.table import Column
     from rich.table import Table as RichTable
+    from rich.text import Text
 
     header, *rows = table
     # Digits are never cut off.
     drawn = RichTable(*(Column(name, overflow="fold") for name in header))
     for row in rows:
-        drawn.add_row(*row)
-    click.echo(title)
+        # Not as markup, which a name in brackets would be.
+        drawn.add_row(*(Text(printable(cell)) for cell in row))
+    say(title)
     Console().print(drawn)

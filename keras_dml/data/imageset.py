@@ -255,15 +255,16 @@ def listed_images(
         some = ", ".join(map(str, missing[:_NAMED]))
         raise FileNotFoundError(
             f"{len(missing):,} of the {len(paths):,} images that {owner} "
-            f"lists are not there, such as {some}. Unpack the images again, "
-            "or take the missing ones out of the list."
+            f"lists are not there, or no files, such as {some}. Unpack the "
+            "images again, or take the missing ones out of the list."
         )
     return ImageSet(paths, labels, **{"ids": files, **fields})
 
 
 def _names_in(folder: Path) -> set[str]:
     try:
-        return set(os.listdir(folder))
+        with os.scandir(folder) as entries:
+            return {entry.name for entry in entries if entry.is_file()}
     except (FileNotFoundError, NotADirectoryError):
         return set()
 
@@ -279,8 +280,19 @@ def as_image_set(x: Any) -> Examples | None:
         x = [x]
     is_list = isinstance(x, list | tuple)
     if is_list and all(isinstance(path, str | os.PathLike) for path in x):
+        _check_files(x)
         return ImageSet(x) if x else None
     return None
+
+
+def _check_files(paths: Sequence[PathLike]) -> None:
+    """Raises ValueError where a graph would wait for ever, as for a pipe."""
+    for path in paths:
+        if not os.path.isfile(path) and os.path.exists(path):
+            raise ValueError(
+                f"The image file {os.fspath(path)!r} cannot be read: it is a "
+                "folder, a pipe or a device. Give files."
+            )
 
 
 def image_columns(given: Any, images: Examples) -> dict[str, list[Any]]:

@@ -67,7 +67,7 @@ def _query(path: Path, found: list[Hit], threshold: float | None) -> str:
 
 def _hit(rank: int, hit: Hit) -> str:
     name = caption(hit.row)
-    file = os.path.basename(hit.row.get("path") or "")
+    file = os.path.basename(str(hit.row.get("path") or ""))
     said = f"Result {rank}: {name or file}, similarity {hit.score:.4f}"
     score = f"{hit.score:.4f}"
     if hit.is_match is not None:
@@ -91,9 +91,10 @@ def _picture(row: dict[str, Any], said: str) -> str:
     if not uri.startswith("data:image/"):
         if not row.get("path"):
             return '<div class="missing note">no file</div>'
+        part = box and np.array(box)
         try:
-            uri = thumbnail(read_image(row["path"], box and np.array(box)))
-        except ValueError:
+            uri = thumbnail(read_image(str(row["path"]), part))
+        except (ValueError, TypeError, OverflowError):  # A box may be anything.
             return '<div class="missing note">file cannot be read</div>'
     return f'<img src="{escape(uri)}" alt="{_text(said)}">'
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from keras_dml.cli.common import command_body, print_table, setting_option
+from keras_dml.cli.common import command_body, print_table, say, setting_option
 
 if TYPE_CHECKING:
     from keras_dml.runs.benchmark import Plan
@@ -61,10 +61,10 @@ def benchmark(
     command = _command(recipes, plan, settings, metrics)
     try:
         entries, found = benchmarks.benchmark(
-            plan, command, retry=retry, echo=click.echo
+            plan, command, retry=retry, echo=say
         )
     except KeyboardInterrupt:
-        click.echo(
+        say(
             f"Interrupted. The same command goes on; so far: "
             f"{plan.output / REPORT}"
         )
@@ -75,10 +75,10 @@ def benchmark(
         [[x.replace(" ±", "\n±") for x in row[:-2]] for row in table],
         f"Mean ± half of the 95 % confidence interval over {seeds} seeds",
     )
-    click.echo(f"Differences, intervals, definitions: {plan.output / REPORT}")
+    say(f"Differences, intervals, definitions: {plan.output / REPORT}")
     failed = sum(entry.error is not None for entry in entries)
     if failed:
-        click.echo(
+        say(
             f"{failed} of {len(entries)} runs failed; their messages are in "
             "there. --retry does them again."
         )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from keras_dml.cli.common import command_body, print_table
+from keras_dml.cli.common import command_body, print_table, say
 
 if TYPE_CHECKING:
     from keras_dml.data import DataSplits
@@ -62,9 +62,9 @@ def check(path: str, preview: str | None) -> None:
     from keras_dml.data import check as look_at
 
     found = look_at(path)
-    click.echo(f"{path} is {found.kind}: keras_dml.data.{found.loader}")
+    say(f"{path} is {found.kind}: keras_dml.data.{found.loader}")
     for problem in found.problems:
-        click.echo(f"! {problem}")
+        say(f"! {problem}")
     if found.splits is None:
         sys.exit(1)
     _show(found.splits, preview)
@@ -85,4 +85,4 @@ def _show(splits: "DataSplits", preview: str | None) -> None:
         from keras_dml.data import preview as draw
 
         draw(splits.train).save(preview)
-        click.echo(f"Wrote {preview}")
+        say(f"Wrote {preview}")

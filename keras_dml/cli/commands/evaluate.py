@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from keras_dml.cli.common import command_body, model_option, print_table
+from keras_dml.cli.common import command_body, model_option, print_table, say
 
 if TYPE_CHECKING:
     from keras_dml.runs import Changes, Measurement
@@ -83,7 +83,7 @@ def evaluate(
             f"--by must be a retrieval metric that both runs have measured. "
             f"Received: {by!r}. There are: {', '.join(known)}."
         )
-    click.echo(f"first: {run}\nsecond: {other}")
+    say(f"first: {run}\nsecond: {other}")
     _show_differences(changes, f"{split}: {first.images!r}", units)
     for title, better in (("better", True), ("worse", False)):
         table = changes.table(by, better, top)
@@ -97,7 +97,7 @@ def evaluate(
     if file:
         with Path(file).open("w", newline="", encoding="utf-8") as target:
             csv.writer(target).writerows(changes.every_query())
-        click.echo(f"Wrote {file}")
+        say(f"Wrote {file}")
 
 
 def _show(
@@ -117,7 +117,7 @@ def _show(
         table,
         f"{measured.recipe.name}: {len(measured.images)} {split} images",
     )
-    click.echo("\n".join(definitions(measured.results)))
+    say("\n".join(definitions(measured.results)))
 
 
 def _show_differences(changes: "Changes", title: str, units: str) -> None:
@@ -138,8 +138,8 @@ def _show_differences(changes: "Changes", title: str, units: str) -> None:
         ],
         "Queries where the second is",
     )
-    click.echo(
+    say(
         f"Paired bootstrap over {units}, 1000 samples; p is two-sided "
         "(docs/evaluation.md#two-models)."
     )
-    click.echo("\n".join(definitions(row[0] for row in table[1:])))
+    say("\n".join(definitions(row[0] for row in table[1:])))

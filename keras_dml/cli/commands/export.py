@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from keras_dml.cli.common import command_body, model_option
+from keras_dml.cli.common import command_body, model_option, say
 
 if TYPE_CHECKING:
     import keras
@@ -94,9 +94,9 @@ def export(
             gallery=_gallery(recipe, model, gallery),
             **options,
         )
-    click.echo(f"Exported to {path}")
+    say(f"Exported to {path}")
     if models_config:
-        click.echo(f"Wrote {write_models_config(path.absolute().parents[1])}")
+        say(f"Wrote {write_models_config(path.absolute().parents[1])}")
 
 
 def _gallery(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from keras_dml.cli.common import command_body
+from keras_dml.cli.common import command_body, say
 
 
 @click.command()
@@ -51,4 +51,4 @@ def figures(
     for figure in drawn:
         path = folder / f"{figure.name}.{suffix}"
         figure.draw().save(path)
-        click.echo(f"{path}: {figure.caption}")
+        say(f"{path}: {figure.caption}")

@@ -2,7 +2,7 @@
 
 import click
 
-from keras_dml.cli.common import command_body
+from keras_dml.cli.common import command_body, say
 
 
 @click.command()
@@ -28,4 +28,4 @@ def report(run: str, output: str | None, queries: int) -> None:
     with Console(stderr=True).status("Writing the report"):
         path = write(run, output, queries)
     size = path.stat().st_size / 1e6
-    click.echo(f"Wrote {path} ({size:.1f} MB)")
+    say(f"Wrote {path} ({size:.1f} MB)")

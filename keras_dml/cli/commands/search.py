@@ -1,11 +1,10 @@
 """`keras-dml search`."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from keras_dml.cli.common import command_body, print_table
+from keras_dml.cli.common import command_body, print_table, say
 
 if TYPE_CHECKING:
     from keras_dml.search import Hit
@@ -72,6 +71,7 @@ def search(
     from keras_dml.cli.conditions import read_conditions
     from keras_dml.reports.search_page import results_page
     from keras_dml.search import Index
+    from keras_dml.utils.files import write_atomically
 
     index = Index.load(folder)
     where = read_conditions(conditions, index.columns) or None
@@ -84,8 +84,8 @@ def search(
         header = ["", "score", "match", "class", "key", "file"]
         print_table([header, *rows], _title(path, found, hits.threshold))
     if page is not None:
-        Path(page).write_text(results_page(images, hits), encoding="utf-8")
-        click.echo(f"Page written to {page}")
+        write_atomically(page, results_page(images, hits))
+        say(f"Page written to {page}")
 
 
 def _title(path: str, found: "list[Hit]", threshold: float | None) -> str:
@@ -97,11 +97,8 @@ def _title(path: str, found: "list[Hit]", threshold: float | None) -> str:
 
 
 def _row(rank: int, hit: "Hit") -> list[str]:
-    from rich.markup import escape
-
     from keras_dml.reports.search_page import caption
 
     match = {True: "yes", False: "no", None: ""}[hit.is_match]
     texts = [str(rank), f"{hit.score:.4f}", match, caption(hit.row)]
-    texts += [str(hit.key), hit.row.get("path") or ""]
-    return [escape(text) for text in texts]
+    return [*texts, str(hit.key), str(hit.row.get("path") or "")]

@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from keras_dml.cli.common import command_body, print_table, setting_option
+from keras_dml.cli.common import command_body, print_table, say, setting_option
 
 
 @click.command()
@@ -85,18 +85,18 @@ def train(
         outcome.metrics_table(),
         f"{checked.name}: {outcome.images['test']} test images",
     )
-    click.echo("\n".join(definitions(outcome.after)))
+    say("\n".join(definitions(outcome.after)))
     if outcome.divisions:
         print_table(divisions_table(outcome.divisions), "Divisions")
-    click.echo(outcome.choice_line())
-    click.echo("\n  ".join(outcome.cost_lines()))
-    click.echo(f"Run: {folder} (summary.md, best.keras, last.keras)")
+    say(outcome.choice_line())
+    say("\n  ".join(outcome.cost_lines()))
+    say(f"Run: {folder} (summary.md, best.keras, last.keras)")
     if tensorboard:
-        click.echo(f"Log: tensorboard --logdir {folder}")
+        say(f"Log: tensorboard --logdir {folder}")
     for line in outcome.unsaved_lines():
-        click.echo(line, err=True)
+        say(line, err=True)
     if outcome.unsaved:
         sys.exit(1)
     if outcome.interrupted:
-        click.echo("Interrupted: last.keras is the model as it was then.")
+        say("Interrupted: last.keras is the model as it was then.")
         sys.exit(130)

@@ -1,0 +1,95 @@
+"""What is printed holds nothing that a terminal would obey."""
+
+import logging
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from PIL import Image
+
+from keras_dml.cli import main
+from keras_dml.cli.common import PrintableFormatter, print_table, printable
+from keras_dml.data.imageset import as_image_set
+from keras_dml.search import Index
+
+# Sets a terminal's title, clears its screen, goes back and turns around.
+EVIL = "a\x1b]0;title\x07\x1b[2Jb\rc\x9b1md\u202ee"
+SAFE = r"a\u001b]0;title\u0007\u001b[2Jb\u000dc\u009b1md\u202ee"
+
+
+def is_safe(output: str) -> bool:
+    return not any(x in output for x in "\x1b\x07\r\x9b\u202e\x7f")
+
+
+def test_controls_are_spelled_and_text_is_kept() -> None:
+    assert printable(EVIL) == SAFE
+    assert (
+        printable("Größe\t×\n日本 😀 \x00") == "Größe\t×\n日本 😀 " + r"\u0000"
+    )
+    assert printable(os.fsdecode(b"\xff.png")) == r"\udcff.png"
+
+
+def test_tables_and_their_titles(capsys) -> None:
+    print_table([["name", "x"], [EVIL, "[bold]1[/bold]"]], EVIL)
+    output = capsys.readouterr().out
+    assert is_safe(output)
+    assert SAFE in output.splitlines()[0]
+    assert "[bold]1[/bold]" in output
+
+
+def test_log_lines() -> None:
+    record = logging.LogRecord("a", 30, "a", 1, "It is %s", (EVIL,), None)
+    line = PrintableFormatter("%(levelname)s %(message)s").format(record)
+    assert line == f"WARNING It is {SAFE}"
+
+
+def test_errors_and_warnings(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
+    ended = CliRunner().invoke(main, ["recipes", str(tmp_path / EVIL)])
+    assert ended.exit_code == 1
+    assert is_safe(ended.output)
+    assert SAFE in ended.output
+    said = warnings.formatwarning(EVIL, UserWarning, "a.py", 1)
+    assert said == f"WARNING {SAFE}\n"
+
+
+def test_comments_of_recipes(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(f"# [red]{EVIL}\nname: a")
+    os.mkfifo(tmp_path / "b.yaml")
+    ended = CliRunner().invoke(main, ["recipes", "--folder", str(tmp_path)])
+    assert ended.exit_code == 0
+    assert is_safe(ended.output)
+    assert "[red]a" in ended.output
+    assert "cannot" in ended.output
+
+
+def test_rows_of_an_index(tmp_path: Path, monkeypatch) -> None:
+    """A stranger's row may be called anything, and be anywhere."""
+    os.mkfifo(tmp_path / "pipe")
+    paths = [str(tmp_path / "pipe"), "/dev/zero", str(tmp_path), EVIL, "0"]
+    names = [EVIL, "[link=file:///etc/passwd]x", None, "d", "e"]
+    x = np.eye(5, dtype="float32")
+    boxes: list[object] = ["abc", [1, 2], None, [0.5] * 4, [10**30] * 4]
+    index = Index(x, {"path": paths, "name": names, "box": boxes})
+    found = index.search(x[:1], 5)
+    monkeypatch.setattr(Index, "load", lambda folder: index)
+    monkeypatch.setattr(index, "search", lambda *_, **__: found)
+    query = tmp_path / "query.png"
+    Image.fromarray(np.zeros((9, 9), np.uint8)).save(query)
+    page = tmp_path / "page.html"
+    ended = CliRunner().invoke(
+        main, ["search", str(query), "--index", "x", "--html", str(page)]
+    )
+    assert ended.exit_code == 0, ended.output
+    assert is_safe(ended.output)
+    assert page.read_text().count("file cannot be read") == 5
+
+
+def test_a_query_that_is_a_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/zero", tmp_path):
+        with pytest.raises(ValueError, match="a folder, a pipe or a device"):
+            as_image_set([path])
