@@ -9,7 +9,8 @@ from annotated_types import Ge, Le
 
 from keras_dml.data import Examples, HardClassBalanced
 from keras_dml.data.given import as_examples
-from keras_dml.evaluation import embed
+from keras_dml.distribution.workers import array_of_chief
+from keras_dml.evaluation.shared import embed_shares
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.types import Count
 
@@ -91,15 +92,22 @@ class HardClasses(keras.callbacks.Callback):
         if self._has_searched and not is_due:
             return
         began = time.perf_counter()
-        self.sampler.set_embeddings(
-            embed(self.model, self.images, self.batch_size)
-        )
+        self._search()
         self._has_searched = True
         seconds = time.perf_counter() - began
         self.seconds += seconds
         logger.info(
             "Hard classes before epoch %d: found in %.1f s.", epoch + 1, seconds
         )
+
+    def _search(self) -> None:
+        strategy = self.model.distribute_strategy
+        self.sampler.set_embeddings(
+            embed_shares(self.model, self.images, self.batch_size, strategy)
+        )
+        found = self.sampler.neighbors
+        if found is not None:  # On other machines digits may differ.
+            self.sampler.set_neighbors(array_of_chief(found, strategy))
 
     def get_state(self) -> dict[str, Any]:
         """What it has seen of a training; see `Resume`."""

@@ -14,12 +14,9 @@ from keras_dml.data import ClusterSampler, Examples, View, usable_clusters
 from keras_dml.data.feature_set import FEATURES, MASK, FeatureSet, symbolic
 from keras_dml.data.given import as_examples
 from keras_dml.data.samplers.cluster import LOSSES, SOURCES
-from keras_dml.distribution.workers import (
-    done_by_chief,
-    rows_of_all,
-    this_worker,
-)
-from keras_dml.evaluation import embed, kmeans
+from keras_dml.distribution.workers import done_by_chief
+from keras_dml.evaluation import kmeans
+from keras_dml.evaluation.shared import embed_shares
 from keras_dml.model.generated import input_specs
 from keras_dml.utils.arguments import check_choice, check_count
 from keras_dml.utils.types import Count, FloatArray, Rows
@@ -356,18 +353,9 @@ class Recluster(keras.callbacks.Callback):
         model = self.model
         if self.cluster_space == "features":
             model = _feature_model(model, self.images)
-        return self._shared_embeddings(model)
-
-    def _shared_embeddings(self, model: keras.Model) -> FloatArray:
-        """Embeddings of all images, of which each worker computes a share."""
-        strategy = self.model.distribute_strategy
-        worker, images = this_worker(strategy), self.images
-        if worker.count > 1:
-            rows = np.arange(len(images))
-            images = images.select(
-                np.array_split(rows, worker.count)[worker.number]
-            )
-        return rows_of_all(embed(model, images, self.batch_size), strategy)
+        return embed_shares(
+            model, self.images, self.batch_size, self.model.distribute_strategy
+        )
 
     def _assign_once(self, points: FloatArray) -> tuple[Rows, tuple[int, ...]]:
         """What the chief assigns: on other machines digits may differ."""

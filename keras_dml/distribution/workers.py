@@ -130,6 +130,19 @@ def lost_workers_named(strategy: tf.distribute.Strategy) -> Iterator[None]:
         ) from error
 
 
+def array_of_chief(
+    array: npt.NDArray[Any], strategy: tf.distribute.Strategy
+) -> npt.NDArray[Any]:
+    """The chief's array, of a shape that is the same on all workers.
+
+    All workers have to call it.
+    """
+    worker = this_worker(strategy)
+    if worker.count == 1:
+        return array
+    return _summed(array if worker.is_chief else 0 * array, strategy)
+
+
 def rows_of_all(
     rows: npt.NDArray[Any], strategy: tf.distribute.Strategy
 ) -> npt.NDArray[Any]:
