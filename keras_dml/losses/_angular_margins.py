@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -156,6 +157,11 @@ class DynamicArcFaceLoss(_SubCenters):
         self.margins = (a * counts**-power + b).astype("float32")
         for margin in (self.margins.min(), self.margins.max()):
             check_angle("DynamicArcFaceLoss", "a·n^(−λ) + b", float(margin))
+
+    def among(self, classes: Tensor) -> "DynamicArcFaceLoss":
+        loss = copy(self)
+        loss.margins = ops.take(self.margins, classes)
+        return loss
 
     def logits(self, cosines: Tensor, own: Tensor) -> Tensor:
         shifted = add_angle(cosines, self.margins)

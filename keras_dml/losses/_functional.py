@@ -17,7 +17,9 @@ from keras_dml.utils.types import Tensor
 # Of the object, its variables and what is done before `call`.
 _NO_ARGUMENTS = {
     "name", "normalize", "num_classes", "initializer", "learn_beta",
+    "class_share",
 }  # fmt: skip
+_NO_ARGUMENTS_ON_PROXIES = _NO_ARGUMENTS | {"seed"}
 
 
 def functional(name: str, cls: type[MetricLoss]) -> Callable[..., Tensor]:
@@ -30,11 +32,12 @@ def functional(name: str, cls: type[MetricLoss]) -> Callable[..., Tensor]:
     """
     is_on_proxies = issubclass(cls, ProxyLoss)
     method = ProxyLoss.values if is_on_proxies else MetricLoss.per_example
+    no_arguments = _NO_ARGUMENTS_ON_PROXIES if is_on_proxies else _NO_ARGUMENTS
     tensors = list(signature(method).parameters.values())[1:]
     arguments = [
         parameter.replace(kind=Parameter.KEYWORD_ONLY)
         for parameter in parameters_of(cls).values()
-        if parameter.name not in _NO_ARGUMENTS
+        if parameter.name not in no_arguments
     ]
     own = Signature([*tensors, *arguments], return_annotation=Tensor)
 

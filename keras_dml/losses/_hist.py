@@ -59,6 +59,8 @@ class HISTLoss(ProxyLoss):
         Learning", CVPR 2022, Sec. 3.
     """
 
+    can_sample = False
+
     def __init__(
         self,
         num_classes: int,

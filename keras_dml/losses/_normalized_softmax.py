@@ -144,9 +144,10 @@ def add_angle(cosines: Tensor, margin: Any) -> Tensor:
 
     Args:
         cosines: (B, C).
-        margin: m in radians, a number or (C,) of NumPy.
+        margin: m in radians, a number or (C,).
     """
-    cos, sin = np.cos(margin), np.sin(margin)
+    trigonometry: Any = ops if ops.is_tensor(margin) else np
+    cos, sin = trigonometry.cos(margin), trigonometry.sin(margin)
     sines = safe_sqrt(1.0 - ops.square(cosines))
     shifted = cosines * cos - sines * sin
     beyond = cosines < -cos

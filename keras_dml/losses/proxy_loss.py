@@ -7,6 +7,11 @@ from keras import ops
 
 from keras_dml.losses.base import MetricLoss
 from keras_dml.losses.pairs import Batch
+from keras_dml.losses.sampled_classes import (
+    SampledClasses,
+    places_of,
+    rows_of_classes,
+)
 from keras_dml.losses.variables import (
     add_loss_variable,
     check_class_ids,
@@ -30,23 +35,53 @@ class ProxyLoss(MetricLoss):
             example's loss inside a compiled graph.
         initializer: Initializer of the (C, D) proxies. The default is a
             normal with standard deviation √(2/C).
+        class_share: Share of the classes that a step compares with: those of
+            the batch, and others at random, as if there were no more. Time,
+            and memory beside the proxies and what the optimizer keeps of
+            them, grow with these alone. See `SampledClasses`. 1 compares
+            with all.
+        seed: Of the draws of classes; None: as Keras is seeded.
         **kwargs: As for `MetricLoss`.
 
     Raises:
-        ValueError: If `num_classes` is smaller than 2.
+        ValueError: If `num_classes` is smaller than 2, or `class_share` out
+            of range, or not for this loss.
         RuntimeError: When called before `build`.
     """
 
     takes_references = False
+    can_sample = True
+    """Whether it is the same loss on some of the classes."""
 
     def __init__(
-        self, num_classes: int, initializer: Any = "he_normal", **kwargs: Any
+        self,
+        num_classes: int,
+        initializer: Any = "he_normal",
+        class_share: float = 1.0,
+        seed: int | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_count(type(self).__name__, "num_classes", num_classes, least=2)
+        owner = type(self).__name__
+        check_count(owner, "num_classes", num_classes, least=2)
         self.num_classes = num_classes
         self.initializer = keras.initializers.get(initializer)
+        self.class_share = class_share
+        self.seed = seed
         self.proxies: keras.Variable | None = None
+        self.sampled: SampledClasses | None = None
+        if class_share != 1:
+            self._check_can_sample()
+            self.sampled = SampledClasses(owner, num_classes, class_share, seed)
+
+    def _check_can_sample(self) -> None:
+        if not self.can_sample:
+            raise ValueError(
+                f"`class_share` of {type(self).__name__} must be 1: it has "
+                "more of each class than proxies, and is another loss on some "
+                f"of the classes. Received: class_share={self.class_share!r}. "
+                "Use ArcFaceLoss or another loss on proxies."
+            )
 
     needs_positives = False  # Each is compared with its class's proxies.
     num_classes: int
@@ -57,8 +92,12 @@ class ProxyLoss(MetricLoss):
 
     @property
     def num_proxies(self) -> int:
-        """Rows of the weight."""
+        """Rows of the weight, as many for each class."""
         return self.num_classes
+
+    @property
+    def _rows_each(self) -> int:
+        return self.num_proxies // self.num_classes
 
     def build(self, owner: keras.layers.Layer, embedding_dim: int) -> None:
         check_not_built(type(self).__name__, self.proxies is not None)
@@ -68,6 +107,10 @@ class ProxyLoss(MetricLoss):
             shape=(self.num_proxies, embedding_dim),
             initializer=self.initializer,
         )
+        if self.sampled is not None:
+            self.proxies.rows_a_step = self.sampled.count * self._rows_each
+            name = f"{self.name}_seed_generator"
+            setattr(owner, name, self.sampled.seed_generator)
 
     def call(self, batch: Batch) -> Tensor:
         name = type(self).__name__
@@ -80,9 +123,29 @@ class ProxyLoss(MetricLoss):
                 "`ref_embeddings`. Pass None."
             )
         check_class_ids(name, batch.labels, self.num_classes)
+        if self.sampled is not None:
+            return self._sampled_values(batch, self.sampled, self.proxies)
         proxies = ops.convert_to_tensor(self.proxies)
         values = self.values(batch.labels, batch.embeddings, proxies)
         return nan_outside(values, batch.labels, self.num_classes)
+
+    def _sampled_values(
+        self, batch: Batch, sampled: SampledClasses, table: keras.Variable
+    ) -> Tensor:
+        """As if there were no other classes than those that are drawn."""
+        ids = sampled.draw(batch.labels)
+        labels = places_of(batch.labels, ids)
+        proxies = rows_of_classes(table, ids, self._rows_each)
+        values = self.among(ids).values(labels, batch.embeddings, proxies)
+        return nan_outside(values, labels, sampled.count)
+
+    def among(self, classes: Tensor) -> "ProxyLoss":
+        """The loss with what it knows of each class for some classes.
+
+        Args:
+            classes: (S,) their ids.
+        """
+        return self
 
     def values(
         self, labels: Tensor, embeddings: Tensor, proxies: Tensor

@@ -1,6 +1,6 @@
 """Accumulation: the gradient of a large batch, embedded a part at a time."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
@@ -45,10 +45,15 @@ class PartsOfBatch(WholeBatch):
     outputs goes back through it. The sum is the gradient of the whole batch,
     at the memory of a part and the time of one more forward pass.
 
+    All parts have as many rows, n, as compilers want it: the last part of a
+    batch that n does not divide begins with rows of the one before, which do
+    not count in it. A batch of fewer than K rows has a part for each.
+
     Args:
         embed: As for `WholeBatch`.
         x: As for `WholeBatch`.
         parts: Number of parts, K.
+        weights: Trainable variables that embedding reads.
         states: Variables that embedding changes, such as the states of
             random generators.
 
@@ -62,12 +67,15 @@ class PartsOfBatch(WholeBatch):
         embed: Callable[[Any], Tensors],
         x: Any,
         parts: int,
+        weights: list[keras.Variable],
         states: list[keras.Variable],
     ) -> None:
         super().__init__(embed, x)
-        self._parts = parts
+        self._weights = weights
         self._states = states
-        self._size = tf.shape(keras.tree.flatten(x)[0], tf.int64)[0]
+        self._size = _rows_of(x)
+        self._part_size = -(-self._size // parts)
+        self._parts = -(-self._size // self._part_size)
         self._outputs: Any = None
 
     def outputs(self, tape: tf.GradientTape) -> Tensors:
@@ -82,30 +90,25 @@ class PartsOfBatch(WholeBatch):
 
     def _joined_outputs(self) -> Tensors:
         # What the first part gives says what all do.
-        first = self._embed(self._rows(self._x, tf.constant(0)))
+        first = self._embed_part(tf.constant(0))
         arrays = [
-            tf.TensorArray(
-                x.dtype,
-                self._parts,
-                infer_shape=False,
-                element_shape=(None, *x.shape[1:]),
-            ).write(0, x)
+            tf.TensorArray(x.dtype, self._parts, element_shape=x.shape).write(
+                0, x
+            )
             for x in keras.tree.flatten(first)
         ]
 
         def body(part: Tensor, arrays: list[Any]) -> tuple[Any, ...]:
-            flat = keras.tree.flatten(self._embed(self._rows(self._x, part)))
+            flat = keras.tree.flatten(self._embed_part(part))
             return part + 1, [
                 array.write(part, x)
                 for array, x in zip(arrays, flat, strict=True)
             ]
 
         arrays = self._loop(body, arrays, first=1)
-        size = keras.tree.flatten(self._x)[0].shape[0]
-        joined = [array.concat() for array in arrays]
-        for x in joined:
-            x.set_shape((size, *x.shape[1:]))
-        outputs: Tensors = keras.tree.pack_sequence_as(first, joined)
+        outputs: Tensors = keras.tree.pack_sequence_as(
+            first, [self._without_repeated(x.concat()) for x in arrays]
+        )
         return outputs
 
     def gradients(
@@ -115,20 +118,23 @@ class PartsOfBatch(WholeBatch):
         variables: list[keras.Variable],
     ) -> list[Tensor | None]:
         flat = keras.tree.flatten(self._outputs)
-        own, back = tape.gradient(loss, (variables, flat))
+        gradients, back = tape.gradient(loss, (variables, flat))
         back = [
-            tf.zeros_like(x) if gradient is None else gradient
-            for x, gradient in zip(flat, back, strict=True)
+            self._with_repeated(tf.zeros_like(x) if dx is None else dx)
+            for x, dx in zip(flat, back, strict=True)
         ]
-        values = [v.value for v in variables]
+        # What else the loss reads, proxies and β, has its gradient already.
+        embeds = {id(v) for v in self._weights}
+        places = [i for i, v in enumerate(variables) if id(v) in embeds]
+        values = [variables[i].value for i in places]
 
         def body(part: Tensor, sums: list[Tensor]) -> tuple[Any, ...]:
             with tf.GradientTape() as tape:
-                outputs = self._embed(self._rows(self._x, part))
+                outputs = self._embed_part(part)
             found = tape.gradient(
                 keras.tree.flatten(outputs),
                 values,
-                self._rows(back, part),
+                [self._rows(x, part * self._part_size) for x in back],
                 unconnected_gradients="zero",
             )
             return part + 1, [
@@ -137,11 +143,15 @@ class PartsOfBatch(WholeBatch):
             ]
 
         sums = [
-            tf.zeros(v.shape, v.dtype) if x is None else tf.convert_to_tensor(x)
-            for v, x in zip(variables, own, strict=True)
+            tf.zeros(v.shape, v.dtype)
+            if gradients[i] is None
+            else tf.convert_to_tensor(gradients[i])
+            for i, v in zip(places, values, strict=True)
         ]
-        total: list[Tensor | None] = self._loop(body, sums)
-        return total
+        for i, total in zip(places, self._loop(body, sums), strict=True):
+            gradients[i] = total
+        found: list[Tensor | None] = gradients
+        return found
 
     def _loop(
         self, body: Callable[..., Any], state: Any, first: int = 0
@@ -154,8 +164,64 @@ class PartsOfBatch(WholeBatch):
         )
         return state
 
-    def _rows(self, structure: Any, part: Tensor) -> Any:
-        part = tf.cast(part, tf.int64)
-        first = part * self._size // self._parts
-        last = (part + 1) * self._size // self._parts
-        return keras.tree.map_structure(lambda x: x[first:last], structure)
+    def _embed_part(self, part: Tensor) -> Tensors:
+        first = part * self._part_size
+        first = tf.minimum(first, self._size - self._part_size)
+        return self._embed(
+            keras.tree.map_structure(lambda x: self._rows(x, first), self._x)
+        )
+
+    def _rows(self, x: Tensor, first: Tensor) -> Tensor:
+        """(n, …): the rows of a part, of which the first is given."""
+        others = len(x.shape) - 1
+        size = tf.stack([self._part_size, *[-1] * others])
+        rows = tf.slice(x, tf.stack([first, *[0] * others]), size)
+        rows.set_shape((_known(self._part_size), *x.shape[1:]))
+        return rows
+
+    def _without_repeated(self, x: Tensor) -> Tensor:
+        """(N, …) of the rows of all parts, (K·n, …)."""
+        before, repeated = self._repeated()
+        rows = tf.concat([x[:before], x[before + repeated :]], axis=0)
+        rows.set_shape((_known(self._size), *x.shape[1:]))
+        return rows
+
+    def _with_repeated(self, x: Tensor) -> Tensor:
+        """(K·n, …) rows of all parts; what counts elsewhere is 0."""
+        before, repeated = self._repeated()
+        zeros = tf.zeros_like(x[:repeated])
+        return tf.concat([x[:before], zeros, x[before:]], axis=0)
+
+    def _repeated(self) -> tuple[Any, Any]:
+        """Rows before the last part, and how many of it are among them."""
+        before = (self._parts - 1) * self._part_size
+        return before, self._parts * self._part_size - self._size
+
+
+def check_added_losses(layers: Iterable[keras.layers.Layer]) -> None:
+    """Checks that layers add nothing to the loss for what they have seen.
+
+    Raises:
+        ValueError: If one does, as by an activity regularizer: nobody knows
+            whether it is a sum over the batch or a mean.
+    """
+    for layer in layers:
+        of_weights = [v for v in layer.trainable_variables if v.regularizer]
+        if len(layer.losses) > len(of_weights):
+            raise ValueError(
+                "`accumulate` of MetricModel must be 1 where layers add losses "
+                "of their own for a batch, which is not theirs to see as a "
+                f"whole. Received: {len(layer.losses) - len(of_weights)} such "
+                f"losses in {layer.name!r}. Leave activity regularizers and "
+                "`add_loss` out, or use accumulate=1."
+            )
+
+
+def _known(count: Any) -> int | None:
+    return count if isinstance(count, int) else None
+
+
+def _rows_of(x: Any) -> Any:
+    """The number of rows: an integer, or a tensor where it is not known."""
+    first = keras.tree.flatten(x)[0]
+    return tf.shape(first)[0] if first.shape[0] is None else first.shape[0]

@@ -23,7 +23,11 @@ from keras_dml.distribution.strategies import (
     synchronize,
 )
 from keras_dml.losses._relations import RULES, Rule
-from keras_dml.model.accumulation import PartsOfBatch, WholeBatch
+from keras_dml.model.accumulation import (
+    PartsOfBatch,
+    WholeBatch,
+    check_added_losses,
+)
 from keras_dml.model.batch_checks import BatchChecks, as_ids, expects_bytes
 from keras_dml.model.encoder import plain_encoder
 from keras_dml.model.features import head_outputs
@@ -40,6 +44,7 @@ from keras_dml.model.resuming import (
     split_resume,
     with_callback,
 )
+from keras_dml.model.sampled_rows import SampledRows
 from keras_dml.model.training_data import (
     Prepared,
     checked_batch,
@@ -110,7 +115,8 @@ class MetricModel(keras.Model):
             where all of it needs too much memory. Loss and gradients are
             those of the whole batch; see `PartsOfBatch`. Each part is
             embedded twice, and batch normalization, unless it is frozen, has
-            the statistics of a part.
+            the statistics of a part. Of several replicas each embeds its
+            share in as many parts.
         **kwargs: Passed to `keras.Model`.
 
     Attributes:
@@ -174,6 +180,11 @@ class MetricModel(keras.Model):
             name="weighting",
         )
         self._build_parts()
+        self._sampled_rows = [
+            SampledRows(v)
+            for v in self.objective.trainable_variables
+            if hasattr(v, "rows_a_step")
+        ]
         self.loss_tracker = keras.metrics.Mean(name="loss")
         self.term_trackers = {
             name: keras.metrics.Mean(name=name) for name in objective.terms
@@ -325,7 +336,7 @@ class MetricModel(keras.Model):
         self._check_compile_arguments(kwargs)
         optimizer = keras.optimizers.get(optimizer)
         if not self.decay_loss_variables and not optimizer.built:
-            exempt_loss_variables(optimizer, self.trainable_variables)
+            exempt_loss_variables(optimizer, self._updated_variables())
         super().compile(optimizer=optimizer, **kwargs)
         self._update = None
 
@@ -373,7 +384,12 @@ class MetricModel(keras.Model):
         self.compile(**config)
         self.rate_multipliers = patterns
         if self.optimizer is not None:
-            self.optimizer.build(self.trainable_variables)
+            self.optimizer.build(self._updated_variables())
+
+    def _updated_variables(self) -> list[keras.Variable]:
+        """What an optimizer is built for."""
+        rows = [sampled.rows for sampled in self._sampled_rows]
+        return [*self.trainable_variables, *rows]
 
     def fit(
         self,
@@ -652,7 +668,17 @@ class MetricModel(keras.Model):
             return
         check_optimizer(self.optimizer)
         check_scope([*self.weights, *self.objective.seed_states()], strategy)
-        if self.gather == "replicas":
+        if self.gather == "none" and self._sampled_rows:
+            raise ValueError(
+                '`gather` of MetricModel must be "replicas" with a loss with '
+                "`class_share`: replicas that see the labels of all draw the "
+                'same classes. Received: gather="none" under '
+                f'{type(strategy).__name__}. Use gather="replicas", or '
+                "class_share=1."
+            )
+        # Parts are normalized by themselves: replicas cannot send each other
+        # anything within a loop.
+        if self.gather == "replicas" and self.accumulate == 1:
             synchronize(self)
         if self.jit_compile is True:
             logger.warning(
@@ -667,7 +693,7 @@ class MetricModel(keras.Model):
         variables = self.trainable_variables
         if not self.optimizer.built:
             with self.distribute_strategy.scope():
-                self.optimizer.build(variables)
+                self.optimizer.build(self._updated_variables())
         learners = zip_longest(
             self.head.learner_variables(),
             self.objective.learner_variables(),
@@ -680,6 +706,7 @@ class MetricModel(keras.Model):
             multipliers=[
                 (v, m) for v in variables if (m := self._multiplier(v)) != 1.0
             ],
+            sampled=self._sampled_rows,
         )
 
     def _path_of(self, variable: keras.Variable) -> str:
@@ -719,16 +746,23 @@ class MetricModel(keras.Model):
         return reducible(logs)
 
     def _embedding_of(self, x: Any) -> WholeBatch:
+        parts = self.backbone, self.head
+
         def embed(x: Any) -> Tensors:
-            return self.outputs_of(x, training=True)
+            outputs = self.outputs_of(x, training=True)
+            if self.accumulate > 1:
+                check_added_losses(parts)
+            return outputs
 
         if self.accumulate == 1:
             return WholeBatch(embed, x)
-        states = [
-            *self.backbone.non_trainable_variables,
-            *self.head.non_trainable_variables,
-        ]
-        return PartsOfBatch(embed, x, self.accumulate, states)
+        return PartsOfBatch(
+            embed,
+            x,
+            self.accumulate,
+            weights=[v for part in parts for v in part.trainable_variables],
+            states=[v for part in parts for v in part.non_trainable_variables],
+        )
 
     def _gathered(self, batch: Any) -> Any:
         return gathered(batch) if self.gather == "replicas" else batch

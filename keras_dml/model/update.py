@@ -1,8 +1,11 @@
 """RestrictedUpdate: an update of what may move in this step."""
 
+from collections.abc import Sequence
+
 import keras
 from keras import ops
 
+from keras_dml.model.sampled_rows import SampledRows, gradient_of_rows
 from keras_dml.utils.types import Tensor
 
 LOSS_VARIABLES = "/loss/"
@@ -50,16 +53,35 @@ def check_slots(
     ]
     if unknown:
         raise ValueError(
-            "The optimizer of a model with alternating learners must keep "
-            "its state by variable, so that idle learners can be left "
-            f"alone. Received: {type(optimizer).__name__}, whose variables "
-            f"{unknown[:3]} do not say to which weight they belong. Use "
-            'Adam, AdamW, SGD, RMSprop, Lion or Muon, or update="all".'
+            "The optimizer of a model with alternating learners, or of a "
+            "loss with `class_share`, must keep its state by variable, so "
+            "that what a step does not update can be left alone. Received: "
+            f"{type(optimizer).__name__}, whose variables {unknown[:3]} do "
+            "not say to which weight they belong. Use Adam, AdamW, SGD, "
+            'RMSprop, Lion or Muon, or update="all" and class_share=1.'
         )
 
 
+def check_sampling(optimizer: keras.Optimizer) -> None:
+    """Refuses options by which an optimizer updates all rows of a table.
+
+    Raises:
+        ValueError: If it accumulates gradients, or averages the weights.
+    """
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    for name in ("gradient_accumulation_steps", "use_ema"):
+        value = getattr(inner, name, None)
+        if value:
+            raise ValueError(
+                f"`{name}` of {type(inner).__name__} does not go with a "
+                "loss with `class_share`, of which each step updates other "
+                f"rows. Received: {name}={value}. Leave it out, or use "
+                "class_share=1."
+            )
+
+
 class RestrictedUpdate:
-    """Applies gradients; idle learners and rate multipliers respected.
+    """Applies gradients to what may move, and as much as it may.
 
     The whole update is computed by one `optimizer.apply`, whatever the
     optimizer, and then undone where it may not reach: an idle learner's
@@ -67,17 +89,20 @@ class RestrictedUpdate:
     gradients would not do, since momentum and weight decay move a weight
     that has none. A rate multiplier m turns an update u into m·u, which
     for every first-order optimizer is a learning rate of m times the
-    size.
+    size. Of a table of which a step reads some rows, these stand in for
+    the table; see `SampledRows`.
 
     Args:
         optimizer: An optimizer, built for `variables`.
         variables: The trainable variables.
         learners: Variables of each learner; none when all always move.
         multipliers: (variable, m) for every m other than 1.
+        sampled: The tables of which a step reads some rows. The optimizer is
+            built for these rows, too.
 
     Raises:
-        ValueError: If there are learners, and the optimizer's state
-            cannot be told apart by learner.
+        ValueError: If there are learners or sampled rows, and the optimizer's
+            state cannot be told apart by these.
     """
 
     def __init__(
@@ -86,15 +111,26 @@ class RestrictedUpdate:
         variables: list[keras.Variable],
         learners: list[list[keras.Variable]],
         multipliers: list[tuple[keras.Variable, float]],
+        sampled: Sequence[SampledRows] = (),
     ) -> None:
-        if learners:
-            check_slots(optimizer, variables)
         self.optimizer = optimizer
-        self.multipliers = multipliers
+        self.sampled = {id(x.table): x for x in sampled}
+        if learners or sampled:
+            check_slots(optimizer, [*variables, *(x.rows for x in sampled)])
+        for x in sampled:
+            check_sampling(optimizer)
+            x.pair(slots_of(optimizer, x.table), slots_of(optimizer, x.rows))
+        self.multipliers = [(self._moved(v), m) for v, m in multipliers]
+        groups = [list(map(self._moved, owned)) for owned in learners]
         self.learners = [
             [*owned, *(s for v in owned for s in slots_of(optimizer, v))]
-            for owned in learners
+            for owned in groups
         ]
+
+    def _moved(self, variable: keras.Variable) -> keras.Variable:
+        """What the optimizer updates of a variable."""
+        sampled = self.sampled.get(id(variable))
+        return variable if sampled is None else sampled.rows
 
     def __call__(
         self,
@@ -110,6 +146,33 @@ class RestrictedUpdate:
             active: The learner that may move, −1 for all; None when there
                 is nothing to restrict.
         """
+        if not self.sampled:
+            self._apply(gradients, variables, active)
+            return
+        read = {
+            id(v): gradient_of_rows(gradient, v)
+            for v, gradient in zip(variables, gradients, strict=True)
+            if id(v) in self.sampled and gradient is not None
+        }
+        for table, slices in read.items():
+            self.sampled[table].load(slices.indices)
+        self._apply(
+            [
+                read[id(v)].values if id(v) in read else gradient
+                for v, gradient in zip(variables, gradients, strict=True)
+            ],
+            list(map(self._moved, variables)),
+            active,
+        )
+        for table, slices in read.items():
+            self.sampled[table].store(slices.indices)
+
+    def _apply(
+        self,
+        gradients: list[Tensor],
+        variables: list[keras.Variable],
+        active: Tensor | None,
+    ) -> None:
         turn, learners = (-1, []) if active is None else (active, self.learners)
         kept = [[_copy(v) for v in group] for group in learners]
         before = [(v, m, _copy(v)) for v, m in self.multipliers]

@@ -65,6 +65,8 @@ def model(recipe: Recipe, batches: data.Sampler | None = None) -> MetricModel:
         loss_weights=dict(recipe.loss_weights),
         rate_multipliers=recipe.rate_multipliers,
         relation_rule=recipe.relation_rule,
+        gather=recipe.gather,
+        accumulate=recipe.accumulate,
         view=_view(recipe, backbone),
         **arguments,
     )

@@ -4,10 +4,12 @@ And `class_counts: auto`, the number of examples of each.
 """
 
 from collections.abc import Iterator, Sequence
+from math import ceil
 from typing import Any
 
 KEY = "num_classes"
 COUNTS = "class_counts"
+SHARE = "class_share"
 AUTO = "auto"
 
 
@@ -47,7 +49,10 @@ def provisional(config: Any) -> Any:
             f"`{KEY}` must be at most {MOST:,}. Received: {max(numbers)}"
         )
     sizes = [len(c) for c in _values(config, COUNTS) if isinstance(c, list)]
-    return filled(config, [1] * max([2, *numbers, *sizes]))
+    # A share of the classes is at least two of them.
+    shares = [x for x in _values(config, SHARE) if isinstance(x, float)]
+    least = [ceil(2 / x) for x in shares if x * MOST >= 2]
+    return filled(config, [1] * max([2, *numbers, *sizes, *least]))
 
 
 def check(config: Any, count: int) -> None:

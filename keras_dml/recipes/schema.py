@@ -29,6 +29,7 @@ from keras_dml.evaluation.reranking.base import rerankings
 from keras_dml.losses._relations import Rule
 from keras_dml.methods.declaration import METHODS, Arguments, Uses, find
 from keras_dml.model import MetricModel
+from keras_dml.model.metric_model import Gather
 from keras_dml.model.patterns import matches
 from keras_dml.optimizers import COUPLED
 from keras_dml.recipes.signatures import Fields, fields_of, keys_of
@@ -286,6 +287,8 @@ class Recipe(Section):
     augmentation: Augmentation = Field(Augmentation(), validate_default=True)
     optimizer: Optimizer = Optimizer()
     relation_rule: Rule | None = None
+    gather: Gather = "replicas"
+    accumulate: Count = 1
     loss_weights: dict[str, float | Literal["learned"]] = {}
     rate_multipliers: dict[str, NonNegative] = {}
     epochs: int = Field(8, ge=1, le=_MOST_EPOCHS, validate_default=True)

@@ -25,6 +25,7 @@ OTHER = {
     "temperature": 0.21,
     "num_classes": CLASSES,
     "initializer": "random_normal",
+    "class_share": 0.9,
 }
 CASES = {
     "angular": {"angle": 40.0},
@@ -59,7 +60,7 @@ CASES = {
     },
     "dynamic_soft_margin": {"num_bins": 70, "momentum": 0.3, "limit": 1.7},
     "fast_ap": {"num_bins": 7},
-    "hist": {"tau": 9.0, "weight": 0.5, "hidden_dim": 7},
+    "hist": {"tau": 9.0, "weight": 0.5, "hidden_dim": 7, "class_share": 1.0},
     "histogram": {"num_bins": 20, "reduction": "mean"},
     "hyperbolic": {"curvature": 0.3, "clip": 1.1, "normalize": True},
     "instance": {"gamma": 9.0},
@@ -115,7 +116,7 @@ CASES = {
 FIXED = {
     name: {"reduction"}
     for name in ("barlow_twins", "histogram", "proxy_anchor", "vicreg")
-}
+} | {"hist": {"class_share"}}
 NAMES = list(LOSSES)
 PAIRWISE = [n for n in NAMES if not issubclass(LOSSES[n], ProxyLoss)]
 
@@ -262,8 +263,7 @@ def test_large_ids_are_not_merged(name):
     labels, x = inputs([0, 1, 0, 1, 2, 2, 3])
     large = np.array([2**24, 2**24 + 1, 2**40, 2**40 + 1])[labels]
     small, big = (
-        built(name, **({"seed": 1} if takes_seed(name) else {}))
-        for _ in range(2)
+        built(name, **({"seed": 1} if is_mined(name) else {})) for _ in range(2)
     )
     np.testing.assert_array_equal(
         small.per_example(labels, x), big.per_example(large, x)
@@ -271,15 +271,15 @@ def test_large_ids_are_not_merged(name):
     assert float(small(labels, x)) == float(big(large, x))
 
 
-def takes_seed(name):
-    return "seed" in parameters_of(LOSSES[name])
+def is_mined(name):
+    return "mining" in parameters_of(LOSSES[name])
 
 
 @pytest.mark.parametrize("name", PAIRWISE)
 def test_relation_matrix_and_references_agree_with_class_ids(name):
     labels, x = inputs(LABELS["unbalanced"])
     relation = (labels[:, None] == labels).astype("int32")
-    arguments = {"mining": "semihard"} if takes_seed(name) else {}
+    arguments = {"mining": "semihard"} if is_mined(name) else {}
     loss = built(name, **arguments)
     expected, slope = value_and_gradient(loss, labels, x)
     actual, gradient = value_and_gradient(loss, relation, x)
@@ -296,7 +296,7 @@ def test_ignored_references_change_nothing(name):
     labels, x = inputs(LABELS["balanced"])
     refs = batch([0] * 6, seed=3).astype("float32")
     relation = (labels[:, None] == np.array([0, 1, 2, 0, 1, 2])).astype(int)
-    arguments = {"mining": "hard"} if takes_seed(name) else {}
+    arguments = {"mining": "hard"} if is_mined(name) else {}
     loss = built(name, **arguments)
     expected = loss.per_example(relation, x, ref_embeddings=refs)
     assert np.any(expected)
@@ -310,7 +310,7 @@ def test_ignored_references_change_nothing(name):
 
 def default_without_draws(name):
     """The same loss, draws and initial weights included, on any backend."""
-    arguments = {"mining": "semihard"} if takes_seed(name) else needed(name)
+    arguments = {"mining": "semihard"} if is_mined(name) else needed(name)
     if "num_centers" in parameters_of(LOSSES[name]):
         arguments["num_centers"] = 3
     if name == "instance":  # At the default hardly any pair has a gradient.

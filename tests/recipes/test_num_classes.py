@@ -170,3 +170,19 @@ def test_other_losses_leave_labels_alone(splits) -> None:
     )
     labels = np.concatenate([y["label"] for _, y in dataset])
     assert set(labels) <= set(splits.train.labels.tolist())
+
+
+def test_a_share_of_classes_whose_number_is_not_known_yet(splits) -> None:
+    loss = "{name: arc_face, num_classes: auto, class_share: 0.4}"
+    settings = (f"method.loss={loss}", "accumulate=2", "gather=none")
+    _, _, model = model_of("baseline", splits, *settings)
+    found = model.objective.loss
+    assert (found.num_classes, found.sampled.count) == (6, 2)
+    assert (model.accumulate, model.gather) == (2, "none")
+
+
+@pytest.mark.parametrize("share", [0.0, -1.0, 1e-9, 2.0])
+def test_no_share_of_classes_is_refused_at_once(share, splits) -> None:
+    loss = f"{{name: arc_face, num_classes: auto, class_share: {share}}}"
+    with pytest.raises(RecipeError, match="class_share"):
+        load(RECIPES / "baseline.yaml", (*SMALL, f"method.loss={loss}"))

@@ -1,0 +1,120 @@
+"""SampledClasses: the classes of a batch, and a random share of the others."""
+
+from numbers import Real
+
+import keras
+from keras import ops
+
+from keras_dml.utils.types import Tensor
+
+
+class SampledClasses:
+    """Draws the classes that a step compares with.
+
+    All classes of the batch are among them, and the others are equally
+    likely, none of them twice. Draws follow each other by a generator of
+    their own, and depend on nothing else: replicas that see the labels of
+    all draw alike.
+
+    Args:
+        owner: Name of the loss, for errors.
+        num_classes: Number of classes, C.
+        share: How many of them are drawn, as a share.
+        seed: Of the generator. None: one that `keras.utils.set_random_seed`
+            decides.
+
+    Attributes:
+        count: Number of classes that are drawn, S.
+
+    Raises:
+        ValueError: If `share` is not in (0, 1], or is less than two classes.
+
+    Reference:
+        An et al., "Killing Two Birds with One Stone: Efficient and Robust
+        Training of Face Recognition CNNs by Partial FC", CVPR 2022, Sec. 3.2,
+        https://arxiv.org/abs/2203.15565.
+    """
+
+    def __init__(
+        self, owner: str, num_classes: int, share: float, seed: int | None
+    ) -> None:
+        self.owner = owner
+        self.num_classes = num_classes
+        self.share = share
+        is_number = isinstance(share, Real)
+        if not (is_number and 2 / num_classes <= share <= 1):
+            raise ValueError(
+                f"`class_share` of {owner} must be a share of num_classes="
+                f"{num_classes} classes, no more than 1 and at least two of "
+                f"them. Received: class_share={share!r}. Use 1 to compare "
+                "with all."
+            )
+        self.count = round(share * num_classes)
+        self.seed_generator = keras.random.SeedGenerator(seed)
+
+    def draw(self, labels: Tensor) -> Tensor:
+        """(S,) int32 ids of classes, rising.
+
+        Args:
+            labels: (B,) class ids, of which those that are none draw nothing.
+
+        Raises:
+            ValueError: If a batch has more examples than there are classes
+                to draw, and they might all differ.
+        """
+        size = labels.shape[0]
+        if size is not None and size > self.count < self.num_classes:
+            raise ValueError(
+                f"`class_share` of {self.owner} must leave room for the "
+                "classes of a batch, which may be as many as its examples. "
+                f"Received: class_share={self.share} of num_classes="
+                f"{self.num_classes}, {self.count} classes, for a batch of "
+                f"{size}. Use class_share="
+                f"{min(1.0, size / self.num_classes):.3g} or more, or "
+                "smaller batches."
+            )
+        order = keras.random.uniform(
+            (self.num_classes,), seed=self.seed_generator
+        )
+        known = ops.clip(ops.cast(labels, "int32"), 0, self.num_classes - 1)
+        first = ops.full(ops.shape(known), 2.0)  # Before all others.
+        order = ops.scatter_update(order, known[:, None], first)
+        _, ids = ops.top_k(order, self.count, sorted=False)
+        return ops.sort(ops.cast(ids, "int32"))
+
+
+def places_of(labels: Tensor, ids: Tensor) -> Tensor:
+    """(B,) int32: where each label stands in rising ids, −1 if it does not."""
+    labels = ops.cast(labels, ids.dtype)
+    places = ops.minimum(ops.searchsorted(ids, labels), ids.shape[0] - 1)
+    found = ops.equal(ops.take(ids, places, axis=0), labels)
+    return ops.where(found, places, -1)
+
+
+def rows_of_classes(
+    table: keras.Variable, ids: Tensor, rows_each: int
+) -> Tensor:
+    """The rows of some classes, each of which has as many, one after the other.
+
+    The rest of the table is not read, and the gradient is one of these rows.
+    """
+    places = ids[:, None] * rows_each + ops.arange(rows_each, dtype="int32")
+    places = ops.reshape(places, (-1,))
+    if keras.backend.backend() == "tensorflow":
+        return rows_at(table, places)
+    return ops.take(table, places, axis=0)
+
+
+def rows_at(table: keras.Variable, places: Tensor) -> Tensor:
+    """Rows of a variable of TensorFlow, and on a replica of its own copy.
+
+    `ops.take` reads all of a variable first, and TensorFlow copies what it
+    reads of one that is ever updated by row.
+    """
+    import tensorflow as tf
+
+    copies = getattr(table.value, "values", (table.value,))
+    context = tf.distribute.get_replica_context()
+    number = context.replica_id_in_sync_group if context else 0
+    own = copies[tf.get_static_value(number) % len(copies)]
+    return own.sparse_read(places)

@@ -1,0 +1,112 @@
+"""Losses on proxies of the batch's classes and a share of the others."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_dml import losses
+from keras_dml.losses import ProxyLoss
+from keras_dml.losses.sampled_classes import SampledClasses, places_of
+from tests.losses.oracle import unit
+
+CLASSES, DRAWN, DIM = 10, 6, 4
+LABELS = np.array([7, 2, 2, 9, 7])
+NAMES = [
+    name
+    for name, entry in losses.LOSSES.items()
+    if issubclass(entry.value, ProxyLoss) and entry.value.can_sample
+]
+
+
+def loss_on_proxies(name: str, num_classes: int, **arguments) -> ProxyLoss:
+    if name == "dynamic_arc_face":
+        arguments.setdefault("class_counts", range(1, num_classes + 1))
+    return losses.get({"name": name, "num_classes": num_classes, **arguments})
+
+
+def built(loss: ProxyLoss) -> ProxyLoss:
+    loss.build(keras.layers.Layer(name="owner"), DIM)
+    rows = np.random.default_rng(1).normal(size=loss.proxies.shape)
+    loss.proxies.assign(rows)
+    return loss
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_loss_is_that_of_the_drawn_classes_alone(name) -> None:
+    sampled = built(loss_on_proxies(name, CLASSES, class_share=0.6, seed=5))
+    twin = SampledClasses("", CLASSES, 0.6, seed=5)
+    x = unit(np.random.default_rng(0).normal(size=(len(LABELS), DIM)))
+    for _ in range(2):
+        ids = np.asarray(twin.draw(LABELS))
+        counts = {}
+        if name == "dynamic_arc_face":
+            counts["class_counts"] = [int(i) + 1 for i in ids]
+        alone = loss_on_proxies(name, DRAWN, **counts)
+        alone.build(keras.layers.Layer(name="owner"), DIM)
+        rows = np.asarray(sampled.proxies).reshape(CLASSES, -1, DIM)[ids]
+        alone.proxies.assign(rows.reshape(-1, DIM))
+        labels = np.array([list(ids).index(label) for label in LABELS])
+        np.testing.assert_allclose(
+            sampled.per_example(LABELS, x),
+            alone.per_example(labels, x),
+            rtol=1e-5,
+        )
+
+
+def test_draws_hold_the_batch_and_any_others_alike() -> None:
+    sampled = SampledClasses("", CLASSES, 0.6, seed=0)
+    draws = np.stack([sampled.draw(LABELS) for _ in range(300)])
+    assert (np.diff(draws, axis=1) > 0).all()  # rising, and none twice
+    often = np.bincount(draws.ravel(), minlength=CLASSES) / len(draws)
+    assert (often[[2, 7, 9]] == 1).all()
+    others = np.delete(often, [2, 7, 9])  # three of seven
+    deviation = (3 / 7 * 4 / 7 / len(draws)) ** 0.5
+    np.testing.assert_allclose(others, 3 / 7, atol=4 * deviation)
+
+
+def test_draws_follow_the_seed() -> None:
+    one, same, other = (SampledClasses("", 1000, 0.1, s) for s in (1, 1, 2))
+    first, second = (np.asarray(one.draw(LABELS)) for _ in range(2))
+    np.testing.assert_array_equal(first, same.draw(LABELS))
+    np.testing.assert_array_equal(second, same.draw(LABELS))
+    assert not np.array_equal(first, second)
+    assert not np.array_equal(first, other.draw(LABELS))
+
+
+def test_places_of_labels_among_ids() -> None:
+    ids = np.array([1, 4, 6], "int32")
+    found = places_of(np.array([6, 1, 5, 7, 0]), ids)
+    assert np.asarray(found).tolist() == [2, 0, -1, -1, -1]
+
+
+def test_unknown_classes_are_nan_in_a_graph() -> None:
+    loss = built(loss_on_proxies("arc_face", CLASSES, class_share=0.6))
+    x = keras.ops.convert_to_tensor(np.eye(DIM, dtype="float32"))
+    labels = keras.ops.convert_to_tensor([3, CLASSES, -1, 0])
+    values = tf.function(loss.per_example)(labels, x)
+    assert np.isnan(values).tolist() == [False, True, True, False]
+
+
+def test_more_examples_than_drawn_classes_are_refused() -> None:
+    loss = built(loss_on_proxies("arc_face", CLASSES, class_share=0.3))
+    with pytest.raises(ValueError, match="room.*3 classes, for a batch of 4"):
+        loss.per_example(np.arange(4), np.eye(DIM))
+
+
+@pytest.mark.parametrize("share", [0, -0.5, 1.5, 0.1, float("nan"), "1e-1"])
+def test_a_share_is_at_least_two_classes_and_at_most_all(share) -> None:
+    with pytest.raises(ValueError, match="`class_share` of ArcFaceLoss must"):
+        losses.ArcFaceLoss(CLASSES, class_share=share)
+
+
+def test_hist_does_not_sample() -> None:
+    with pytest.raises(ValueError, match="`class_share` of HISTLoss must be 1"):
+        losses.HISTLoss(CLASSES, class_share=0.5)
+
+
+def test_the_whole_loss_draws_nothing() -> None:
+    loss = losses.ArcFaceLoss(CLASSES)
+    owner = keras.layers.Layer()
+    loss.build(owner, DIM)
+    assert len(owner.variables) == 1  # no state of a generator

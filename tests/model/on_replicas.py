@@ -1,0 +1,99 @@
+"""Sampled classes and batches in parts: two replicas compute what one does.
+
+Run as a program, by `test_on_replicas.py`, on two logical devices.
+"""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_dml import losses, methods
+from keras_dml.model.update import slots_of
+
+CLASSES, DIM, BATCH, STEPS = 20, 4, 8, 3
+SAMPLED = {
+    "name": "soft_triple",
+    "num_classes": CLASSES,
+    "num_centers": 2,
+    "class_share": 0.5,
+    "seed": 2,
+}
+
+
+def trained(
+    loss, accumulate: int = 1, policy: str = "float32", **arguments
+) -> tuple[list[float], list[np.ndarray]]:
+    """The loss of each step, and all that there is at the end."""
+    keras.config.set_dtype_policy(policy)
+    keras.utils.set_random_seed(1)
+    inputs = keras.Input((5,))
+    x = keras.layers.Dense(6, activation="tanh")(inputs)
+    backbone = keras.Model(inputs, x)
+    model = methods.baseline(
+        backbone,
+        embedding_dim=DIM,
+        loss=losses.get(loss),
+        accumulate=accumulate,
+        rate_multipliers={"head": 2.0},
+        **arguments,
+    )
+    for number, v in enumerate(model.trainable_variables):
+        rng = np.random.default_rng(number)
+        v.assign(0.5 * rng.standard_normal(v.shape))
+    model.compile(keras.optimizers.Adam(0.01), jit_compile=False)
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((STEPS * BATCH, 5)).astype("float32")
+    y = rng.integers(0, 6, STEPS * BATCH)
+    values: list[float] = []
+    record = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: values.append(logs["loss"])
+    )
+    data = tf.data.Dataset.from_tensor_slices((x, {"label": y})).batch(
+        BATCH, drop_remainder=True
+    )
+    model.fit(data, verbose=0, callbacks=[record])
+    slots = [
+        slot
+        for v in model.trainable_variables
+        for slot in slots_of(model.optimizer, v)
+    ]
+    variables = [v.value for v in (*model.weights, *slots)]
+    for v in variables:  # Replicas agree to the bit.
+        first, *others = getattr(v, "values", [v])
+        for other in others:
+            np.testing.assert_array_equal(first.numpy(), other.numpy())
+    return values, [v.numpy() for v in variables]
+
+
+def compare(name: str, strategy: tf.distribute.Strategy, **arguments) -> None:
+    values, state = trained(**arguments)
+    with strategy.scope():
+        both, found = trained(**arguments)
+    np.testing.assert_allclose(both, values, rtol=1e-5, err_msg=name)
+    assert len(found) == len(state) > 10
+    for a, b in zip(found, state, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=2e-5, err_msg=name)
+
+
+def main() -> None:
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(
+        cpu, [tf.config.LogicalDeviceConfiguration()] * 2
+    )
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    compare("share", strategy, loss=SAMPLED)
+    compare("parts", strategy, loss="multi_similarity", accumulate=3)
+    with strategy.scope():
+        # Half precision differs by more than what there is to compare.
+        values, _ = trained(SAMPLED, accumulate=2, policy="mixed_float16")
+        assert np.isfinite(values).all()
+        try:
+            trained(SAMPLED, gather="none")
+        except ValueError as error:
+            assert "`gather` of MetricModel must be" in str(error), error
+        else:
+            raise AssertionError('gather="none" was not refused')
+
+
+if __name__ == "__main__":
+    main()

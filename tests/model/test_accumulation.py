@@ -1,0 +1,245 @@
+"""A batch that is embedded in parts trains as the whole does."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_dml import losses, methods
+from keras_dml.model.accumulation import PartsOfBatch, WholeBatch
+from keras_dml.utils.serialization import parameters_of
+from tests.losses.test_contract import needed
+from tests.methods.test_contract import build, training_batch
+
+ROWS, PARTS = 11, 4  # Parts of three, of which the last repeats a row.
+CLASSES = 6
+QUICK = ("multi_similarity", "margin", "proxy_anchor")
+
+
+def vectors(rows: int = ROWS):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((rows, 5)).astype("float32")
+    return x, np.arange(rows) % 3
+
+
+def model_with(loss, accumulate, dropout=0.0, mode="eager", outputs=None, **kw):
+    keras.utils.set_random_seed(3)
+    inputs = keras.Input((5,))
+    x = keras.layers.Dense(6, "tanh")(inputs)
+    x = keras.layers.Dropout(dropout)(x)
+    model = methods.baseline(
+        keras.Model(inputs, outputs or x),
+        embedding_dim=4,
+        loss=losses.get(loss),
+        accumulate=accumulate,
+        **kw,
+    )
+    model.compile(
+        keras.optimizers.SGD(0.1),
+        run_eagerly=mode == "eager",
+        jit_compile=mode == "xla",
+    )
+    return model
+
+
+def assert_same(whole, parts, x, y, atol=1e-5, steps=2) -> None:
+    """Both train alike, and they do train."""
+    first = whole.get_weights()
+    for _ in range(steps):
+        expected = whole.train_on_batch(x, y)
+        found = parts.train_on_batch(x, y)
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+    moved = 0.0
+    for a, b, before in zip(
+        whole.get_weights(), parts.get_weights(), first, strict=True
+    ):
+        np.testing.assert_allclose(a, b, atol=atol)
+        moved = max(moved, np.abs(a - before).max())
+    assert moved > 1e-3
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(x, marks=() if x in QUICK else pytest.mark.slow)
+        for x in losses.LOSSES
+    ],
+)
+def test_every_loss_is_that_of_the_whole_batch(name) -> None:
+    arguments = {"name": name, **needed(name, CLASSES)}
+    if "seed" in parameters_of(losses.LOSSES[name].value):
+        arguments["seed"] = 1
+    models = [model_with(arguments, parts) for parts in (1, 2)]
+    assert_same(*models, *vectors(), steps=1)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(x, marks=() if x == "baseline" else pytest.mark.slow)
+        for x in methods.METHODS
+    ],
+)
+def test_every_method_is_that_of_the_whole_batch(name) -> None:
+    models = []
+    for parts in (1, 2):
+        keras.utils.set_random_seed(3)
+        model = build(name, accumulate=parts)
+        for layer in model._flatten_layers():
+            if isinstance(layer, keras.layers.BatchNormalization):
+                layer.trainable = False  # It would see parts.
+        model.compile(keras.optimizers.SGD(0.01), run_eagerly=True)
+        models.append(model)
+    assert_same(*models, *training_batch(models[0]), steps=1)
+
+
+@pytest.mark.parametrize("rows", [2, 3, 12])
+def test_batches_of_any_size(rows) -> None:
+    x, labels = vectors(rows)
+    labels = labels // 2
+    assert_same(*(model_with("contrastive", p) for p in (1, 5)), x, labels)
+
+
+@pytest.mark.parametrize(
+    "mode", ["graph", pytest.param("xla", marks=pytest.mark.slow)]
+)
+def test_the_last_batch_of_an_epoch_is_smaller_than_the_parts(mode) -> None:
+    x, labels = vectors(14)  # The last batch has three rows.
+    data = tf.data.Dataset.from_tensor_slices((x, labels)).batch(ROWS)
+    whole = model_with("contrastive", 1)
+    parts = model_with("contrastive", 4, mode=mode)
+    expected, found = (
+        model.fit(data, verbose=0).history["loss"] for model in (whole, parts)
+    )
+    assert found == pytest.approx(expected, rel=1e-5)
+    for a, b in zip(parts.get_weights(), whole.get_weights(), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+class Draws(WholeBatch):
+    """Parts that are embedded as `PartsOfBatch` does, all on one tape."""
+
+    def outputs(self, tape):
+        starts = (0, 3, 6, 8)
+        parts = [self._embed(self._x[i : i + 3]) for i in starts]
+        return {
+            key: tf.concat(
+                [part[key] for part in parts[:-1]] + [parts[-1][key][1:]], 0
+            )
+            for key in parts[0]
+        }
+
+
+def test_both_passes_draw_the_same_dropout(monkeypatch) -> None:
+    parts = model_with("contrastive", PARTS, dropout=0.5)
+    whole = model_with("contrastive", PARTS, dropout=0.5)
+
+    def on_one_tape(x):
+        return Draws(lambda x: whole.outputs_of(x, training=True), x)
+
+    monkeypatch.setattr(whole, "_embedding_of", on_one_tape)
+    assert_same(whole, parts, *vectors(), steps=3)
+
+
+def test_mixed_precision_scales_the_loss() -> None:
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        models = [model_with("multi_similarity", p) for p in (1, PARTS)]
+        assert hasattr(models[0].optimizer, "inner_optimizer")
+        # Sums over rows are rounded to half precision by part.
+        assert_same(*models, *vectors(), atol=5e-4)
+    finally:
+        keras.config.set_dtype_policy("float32")
+
+
+def test_several_inputs_and_sampled_classes() -> None:
+    def made(accumulate):
+        keras.utils.set_random_seed(3)
+        inputs = {k: keras.Input((5,), name=k) for k in ("a", "b")}
+        x = keras.layers.Dense(6, "tanh")(
+            keras.layers.Add()([inputs["a"], inputs["b"]])
+        )
+        model = methods.baseline(
+            keras.Model(inputs, x),
+            embedding_dim=4,
+            loss=losses.ArcFaceLoss(30, class_share=0.5, seed=1),
+            accumulate=accumulate,
+        )
+        model.compile(keras.optimizers.Adam(0.01), run_eagerly=True)
+        return model
+
+    x, labels = vectors()
+    assert_same(made(1), made(PARTS), {"a": x, "b": x[::-1]}, labels)
+
+
+def test_what_embedding_changes_is_changed_once() -> None:
+    model = model_with("contrastive", 2, dropout=0.5)
+    states = model.backbone.non_trainable_variables
+    assert states
+    x, labels = vectors()
+    expected = model_with("contrastive", 1, dropout=0.5)
+    for part in (x[:6], x[5:]):
+        expected.outputs_of(part, training=True)
+    model.train_on_batch(x, labels)
+    for a, b in zip(
+        states, expected.backbone.non_trainable_variables, strict=True
+    ):
+        np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+@pytest.mark.slow
+def test_memory_is_that_of_a_part() -> None:
+    """No tensor of a step has features of more rows than a part."""
+    model = model_with("contrastive", PARTS, mode="graph")
+    model.make_train_function()
+    x, labels = map(tf.constant, vectors(12))
+    step = tf.function(model.train_step)
+    graph = step.get_concrete_function((x, {"label": labels})).graph
+    shapes = {
+        tuple(tensor.shape)
+        for operation in graph.get_operations()
+        for tensor in operation.outputs
+        if tensor.shape.rank == 2
+    }
+    assert (12, 4) in shapes  # embeddings
+    assert (12, 6) not in shapes  # features
+
+
+def test_losses_of_layers_for_a_batch_are_refused() -> None:
+    inputs = keras.Input((5,))
+    x = keras.layers.Dense(6, activity_regularizer="l2")(inputs)
+    model = methods.baseline(
+        keras.Model(inputs, x), loss="contrastive", accumulate=2
+    )
+    model.compile("sgd")
+    with pytest.raises(ValueError, match="`accumulate` of MetricModel must be"):
+        model.train_on_batch(*vectors())
+
+
+def test_weights_are_regularized_once() -> None:
+    def made(accumulate):
+        keras.utils.set_random_seed(3)
+        inputs = keras.Input((5,))
+        x = keras.layers.Dense(6, "tanh", kernel_regularizer="l2")(inputs)
+        model = methods.baseline(
+            keras.Model(inputs, x),
+            embedding_dim=4,
+            loss="contrastive",
+            accumulate=accumulate,
+        )
+        model.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
+        return model
+
+    assert_same(made(1), made(PARTS), *vectors())
+
+
+def test_parts_of_a_batch_whose_size_is_not_known() -> None:
+    @tf.function(input_signature=[tf.TensorSpec((None, 2))])
+    def embedded(x):
+        parts = PartsOfBatch(lambda x: {"y": 2.0 * x}, x, 3, [], [])
+        with tf.GradientTape() as tape:
+            return parts.outputs(tape)["y"]
+
+    for rows in (1, 2, 3, 4, 7, 9):
+        x = np.random.default_rng(rows).normal(size=(rows, 2)).astype("f4")
+        np.testing.assert_array_equal(embedded(x), 2 * x)

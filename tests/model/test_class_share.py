@@ -1,0 +1,290 @@
+"""Training with a share of the classes: sparse updates of proxies."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_dml import losses, methods
+from keras_dml.losses.sampled_classes import SampledClasses
+from keras_dml.model.update import slots_of
+from tests.losses.test_sampled_classes import NAMES, loss_on_proxies
+
+CLASSES, DIM, BATCH = 12, 4, 6
+ALL = 0.999  # All classes, but drawn.
+ADAM = keras.optimizers.Adam
+QUICK = ("arc_face", "proxy_anchor", "soft_triple")
+
+
+def batch(step: int):
+    rng = np.random.default_rng(step)
+    x = rng.standard_normal((BATCH, 5)).astype("float32")
+    return x, rng.integers(0, CLASSES, BATCH)
+
+
+def model_with(loss, optimizer, method=methods.baseline, mode="eager", **kw):
+    keras.utils.set_random_seed(3)
+    inputs = keras.Input((5,))
+    backbone = keras.Model(inputs, keras.layers.Dense(6, "tanh")(inputs))
+    loss = losses.get(loss)
+    model = method(backbone, embedding_dim=DIM, loss=loss, **kw)
+    for number, v in enumerate(model.trainable_variables):
+        rng = np.random.default_rng(number)
+        v.assign(0.5 * rng.standard_normal(v.shape))
+    model.compile(
+        optimizer, run_eagerly=mode == "eager", jit_compile=mode == "xla"
+    )
+    return model
+
+
+def arc_face(share: float = 1.0, **kwargs):
+    return loss_on_proxies("arc_face", CLASSES, class_share=share, **kwargs)
+
+
+def trained(model, steps=3, **targets):
+    """The losses of some steps."""
+    found = []
+    for step in range(steps):
+        x, labels = batch(step)
+        y = {"label": labels, **targets}
+        found.append(float(np.ravel(model.train_on_batch(x, y))[0]))
+    return found
+
+
+def state(model) -> list[np.ndarray]:
+    """Weights, and what the optimizer keeps of each."""
+    slots = [
+        slot
+        for v in model.trainable_variables
+        for slot in slots_of(model.optimizer, v)
+    ]
+    return [v.numpy() for v in [*model.weights, *slots]]
+
+
+def assert_same(one, other, rtol=1e-6) -> None:
+    assert trained(one) == pytest.approx(trained(other), rel=rtol)
+    a, b = state(one), state(other)
+    assert len(a) == len(b) > 10
+    for x, y in zip(a, b, strict=True):
+        np.testing.assert_allclose(x, y, rtol=rtol, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(x, marks=() if x in QUICK else pytest.mark.slow)
+        for x in NAMES
+    ],
+)
+def test_the_share_of_all_is_the_full_loss(name) -> None:
+    full, drawn = (
+        model_with(
+            loss_on_proxies(name, CLASSES, class_share=share),
+            ADAM(0.05, clipnorm=1.0),
+            rate_multipliers={"/loss/": 5.0},
+        )
+        for share in (1.0, ALL)
+    )
+    assert_same(full, drawn)
+
+
+@pytest.mark.parametrize(
+    "mode", ["graph", pytest.param("xla", marks=pytest.mark.slow)]
+)
+def test_the_share_of_all_is_the_full_loss_compiled(mode) -> None:
+    optimizers = [keras.optimizers.SGD(0.1, momentum=0.9) for _ in range(2)]
+    assert_same(
+        model_with(arc_face(), optimizers[0], mode=mode),
+        model_with(arc_face(ALL), optimizers[1], mode=mode),
+    )
+
+
+class Twin:
+    """Steps of AdamW on the rows that are drawn, written out in NumPy."""
+
+    RATE, DECAY = 0.05, 0.1
+
+    def __init__(self, model, seed: int) -> None:
+        self.model = model
+        self.draws = SampledClasses("", CLASSES, 0.5, seed)
+        self.table = model.objective.loss.proxies.numpy()
+        self.first = np.zeros_like(self.table)
+        self.second = np.zeros_like(self.table)
+
+    def step(self, number: int) -> None:
+        """Before the model's own."""
+        x, labels = batch(number)
+        ids = np.asarray(self.draws.draw(labels))
+        alone = losses.ArcFaceLoss(len(ids))
+        alone.build(keras.layers.Layer(name="owner"), DIM)
+        alone.proxies.assign(self.table[ids])
+        places = np.array([list(ids).index(label) for label in labels])
+        with tf.GradientTape() as tape:
+            value = tf.reduce_mean(alone.per_example(places, self.model(x)))
+        gradient = tape.gradient(value, alone.proxies.value).numpy()
+        self.first[ids] += 0.1 * (gradient - self.first[ids])
+        self.second[ids] += 1e-3 * (gradient**2 - self.second[ids])
+        self.table[ids] *= 1 - self.RATE * self.DECAY
+        power = number + 1
+        rate = self.RATE * (1 - 0.999**power) ** 0.5 / (1 - 0.9**power)
+        self.table[ids] -= (
+            rate * self.first[ids] / (self.second[ids] ** 0.5 + 1e-7)
+        )
+
+
+def test_rows_that_are_not_drawn_stay_as_they_are() -> None:
+    optimizer = keras.optimizers.AdamW(Twin.RATE, weight_decay=Twin.DECAY)
+    model = model_with(
+        arc_face(0.5, seed=4), optimizer, decay_loss_variables=True
+    )
+    table = model.objective.loss.proxies
+    twin = Twin(model, seed=4)
+    for number in range(4):
+        twin.step(number)
+        model.train_on_batch(*batch(number))
+    found = [v.numpy() for v in (table, *slots_of(optimizer, table))]
+    expected = (twin.table, twin.first, twin.second)
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("decays", [False, True])
+def test_what_losses_own_decays_if_asked_to(decays) -> None:
+    optimizer = keras.optimizers.SGD(1.0, weight_decay=0.1)
+    model = model_with(
+        arc_face(ALL),
+        optimizer,
+        decay_loss_variables=decays,
+        loss_weights={"metric": 0.0},  # Nothing else moves them.
+    )
+    proxies = model.objective.loss.proxies
+    before = proxies.numpy()
+    trained(model, 1)
+    kept = 0.9 if decays else 1.0
+    np.testing.assert_allclose(proxies.numpy(), kept * before, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_step_has_nothing_for_all_classes_but_their_order() -> None:
+    multipliers = {"/loss/": 2.0}
+    model = model_with(
+        arc_face(0.5), ADAM(), mode="graph", rate_multipliers=multipliers
+    )
+    model.make_train_function()
+    x, labels = map(tf.constant, batch(0))
+    step = tf.function(model.train_step)
+    graph = step.get_concrete_function((x, {"label": labels})).graph
+    shapes = {
+        tuple(tensor.shape)
+        for operation in graph.get_operations()
+        for tensor in operation.outputs
+        if tensor.shape.rank is not None
+    }
+    assert {shape for shape in shapes if CLASSES in shape} == {(CLASSES,)}
+
+
+def test_a_model_that_is_loaded_goes_on_with_the_same_bits(tmp_path) -> None:
+    model, through = (
+        model_with(arc_face(0.5, seed=1), ADAM(0.05)) for _ in range(2)
+    )
+    trained(model, 2)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.objective.loss.class_share == 0.5
+    loaded.run_eagerly = True
+    trained(through, 2)
+    assert trained(loaded) == trained(through)
+    for x, y in zip(state(loaded), state(through), strict=True):
+        assert x.tobytes() == y.tobytes()
+
+
+def test_mixed_precision_and_several_losses() -> None:
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        models = [
+            model_with(
+                {
+                    "arcs": {"loss": arc_face(share), "weight": 0.5},
+                    "anchors": loss_on_proxies(
+                        "proxy_anchor", CLASSES, class_share=share
+                    ),
+                    "triplet": 1.0,
+                },
+                ADAM(0.05),
+            )
+            for share in (1.0, ALL)
+        ]
+        assert hasattr(models[0].optimizer, "inner_optimizer")
+        assert len(models[1]._sampled_rows) == 2
+        assert_same(*models, rtol=1e-5)
+    finally:
+        keras.config.set_dtype_policy("float32")
+
+
+def test_an_update_that_overflows_changes_nothing() -> None:
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = model_with(arc_face(0.5), ADAM(0.05))
+        model.optimizer.build(model._updated_variables())
+        model.optimizer.dynamic_scale.assign(float("inf"))
+        before = state(model)
+        trained(model, 1)
+        for x, y in zip(before, state(model), strict=True):
+            assert x.tobytes() == y.tobytes()
+    finally:
+        keras.config.set_dtype_policy("float32")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Gradients do not exist")
+def test_idle_learners_keep_their_proxies() -> None:
+    full, drawn = (
+        model_with(
+            arc_face(share),
+            ADAM(0.05),
+            methods.divide_and_conquer,
+            num_learners=2,
+        )
+        for share in (1.0, ALL)
+    )
+    for model in (full, drawn):
+        for learner in (-1, 0, 1, 1):
+            trained(model, 1, learner=np.full(BATCH, learner))
+    for x, y in zip(state(full), state(drawn), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.slow
+def test_a_loss_in_a_branch_is_refused() -> None:
+    model = model_with(
+        arc_face(0.5),
+        ADAM(),
+        methods.divide_and_conquer,
+        mode="graph",
+        num_learners=2,
+    )
+    with pytest.raises(ValueError, match="computed once a step, and not in"):
+        trained(model, 1, learner=np.zeros(BATCH, int))
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "message"),
+    [
+        (keras.optimizers.Adafactor(), "keep its state by variable"),
+        (ADAM(use_ema=True), "`use_ema` of Adam does not go with"),
+        (ADAM(gradient_accumulation_steps=2), "`gradient_accumulation_steps`"),
+    ],
+)
+def test_optimizers_that_update_all_rows_are_refused(optimizer, message):
+    with pytest.raises(ValueError, match=message):
+        trained(model_with(arc_face(0.5), optimizer), 1)
+
+
+def test_held_out_batches_draw_without_a_trace() -> None:
+    model, other = (
+        model_with(arc_face(0.5, seed=1), ADAM(0.05)) for _ in range(2)
+    )
+    x, labels = batch(9)
+    values = [model.test_on_batch(x, labels) for _ in range(2)]
+    assert values[0] == values[1]
+    assert trained(model, 2)[1:] == trained(other, 2)[1:]

@@ -1,0 +1,21 @@
+"""Sampled classes and batches in parts on two replicas, in a process."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.slow
+def test_two_replicas_compute_what_one_does() -> None:
+    program = Path(__file__).with_name("on_replicas.py")
+    result = subprocess.run(
+        [sys.executable, "-W", "ignore", str(program)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        cwd=program.parents[2],
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
