@@ -19,6 +19,7 @@ from keras_dml.data.pictures import class_column, seen
 from keras_dml.evaluation import embed
 from keras_dml.evaluation.pairs import negative_pairs, positive_pairs
 from keras_dml.utils.arguments import check_count, import_extra
+from keras_dml.utils.files import atomic_file, write_atomically
 from keras_dml.utils.types import FloatArray, Tensor
 from keras_dml.visualization import retrieval_grid
 
@@ -170,26 +171,28 @@ def export_projector(
     check_count("export_projector", "most", most)
     check_count("export_projector", "thumbnail", thumbnail)
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     rows = np.arange(len(images))
     if len(rows) > most:
         rng = np.random.default_rng(seed)
         rows = np.sort(rng.choice(rows, most, replace=False))
     chosen = images.select(rows)
-    vectors = folder / "embeddings.tsv"
-    np.savetxt(vectors, embed(model, chosen), fmt="%.6g", delimiter="\t")
+    with atomic_file(folder / "embeddings.tsv") as partial:
+        np.savetxt(partial, embed(model, chosen), fmt="%.6g", delimiter="\t")
     _write_labels(folder / "labels.tsv", chosen, rows.tolist())
     across = int(np.ceil(np.sqrt(len(rows))))
     side = min(thumbnail, LARGEST_SPRITE // across)
     pictures = seen(images, rows, images.view_for(model))
     _write_sprite(folder / "sprite.png", pictures, across, side)
     config = folder / "projector_config.pbtxt"
-    config.write_text(CONFIG.format(side=side), encoding="utf-8")
+    write_atomically(config, CONFIG.format(side=side))
     return config
 
 
 def _write_labels(path: Path, images: Examples, rows: list[int]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with (
+        atomic_file(path) as partial,
+        partial.open("w", newline="", encoding="utf-8") as file,
+    ):
         writer = csv.writer(file, delimiter="\t", lineterminator="\n")
         writer.writerow(["row", "label", "class"])
         labels = class_column(images, np.arange(len(images))).tolist()
@@ -208,7 +211,8 @@ def _write_sprite(path: Path, pictures: Pixels, across: int, side: int) -> None:
         image = Image.fromarray(pixels).convert("RGB").resize((side, side))
         row, column = divmod(number, across)
         sprite.paste(image, (column * side, row * side))
-    sprite.save(path)
+    with atomic_file(path) as partial:
+        sprite.save(partial)
 
 
 class EmbeddingTensorBoard(keras.callbacks.Callback):

@@ -11,6 +11,7 @@ from keras_dml.data import Examples, ImageSet, concatenate, image_folder
 from keras_dml.data.folder import images_in
 from keras_dml.recipes import Recipe
 from keras_dml.reports.html import thumbnail
+from keras_dml.utils.model_files import read_model as load
 
 SPLITS = ("train", "validation", "test")
 
@@ -22,7 +23,7 @@ def read_model(source: str, which: str) -> tuple[keras.Model, Recipe | None]:
     from keras_dml import runs
 
     if Path(source).is_file():
-        return keras.models.load_model(source, compile=False), None
+        return load(source), None
     return runs.load_model(source, which), runs.load_recipe(source)
 
 

@@ -1,5 +1,6 @@
 """Decoded: images that were decoded and resized once, kept in one piece."""
 
+import contextlib
 import json
 import logging
 import math
@@ -12,7 +13,12 @@ from pathlib import Path
 import numpy as np
 
 from keras_dml.data.fields import Pixels
-from keras_dml.utils.files import atomic_file, digest, write_atomically
+from keras_dml.utils.files import (
+    atomic_file,
+    digest,
+    locked,
+    write_atomically,
+)
 from keras_dml.utils.types import Rows
 
 logger = logging.getLogger(__name__)
@@ -60,7 +66,7 @@ def in_memory(images: Iterable[Pixels], shapes: Rows) -> Decoded:
 def on_disk(path: Path, images: Iterable[Pixels], shapes: Rows) -> Decoded:
     """Keeps images of these shapes in a file; its index, .json, is last."""
     _remove_stale(path)
-    with atomic_file(path) as partial:
+    with atomic_file(path) as partial, locked(partial):
         with partial.open("wb") as file:
             for image in images:
                 file.write(image.tobytes())
@@ -111,7 +117,12 @@ def _index_of(path: Path) -> Path:
 
 
 def _remove_stale(path: Path) -> None:
-    """Removes what processes that were killed have left behind."""
+    """Removes what processes that were killed have left behind.
+
+    What is being written is locked, so that it stays when the clock jumps.
+    """
     for file in path.parent.glob(f".{path.name}.*"):
-        if time.time() - file.stat().st_mtime > _STALE:
-            file.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            if time.time() - file.stat().st_mtime > _STALE:
+                with locked(file, wait=False):
+                    file.unlink()

@@ -17,6 +17,7 @@ from keras_dml.reports.explorer import explorer
 from keras_dml.reports.figures import RunFigure, figures_of
 from keras_dml.reports.html import asset, data_uri, document, inline_svg
 from keras_dml.runs.outcome import definition, divisions_table, ends
+from keras_dml.utils.files import write_atomically
 
 CURVES = ("validation", "losses")
 
@@ -50,8 +51,7 @@ def report(
     run = Run(folder)
     path = Path(output) if output else run.folder / "report.html"
     text = render(run, num_queries)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    write_atomically(path, text)
     return path
 
 

@@ -16,6 +16,7 @@ from keras_dml.evaluation.label_sets import ClassNames
 from keras_dml.recipes import Recipe, RecipeError, dump, load
 from keras_dml.runs.outcome import Outcome
 from keras_dml.utils.files import LOCK, atomic_file, write_atomically
+from keras_dml.utils.model_files import read_model
 
 logger = logging.getLogger(__name__)
 
@@ -171,7 +172,7 @@ def load_model(
             # It imports the module of a method that is not of this package,
             # without which Keras does not know the model's layers.
             load_recipe(folder)
-            return keras.models.load_model(path, compile=False)
+            return read_model(path)
     raise FileNotFoundError(
         f"The run {os.fspath(folder)!r} has no {which}.keras: it ended "
         "before a model was saved. Train it again with --overwrite."

@@ -39,7 +39,8 @@ class Outcome:
         test_set: Digest of the test images, see `data.contents.digest`.
         environment: Hardware and versions, see `provenance.environment`.
         measured: Of which model `after` is.
-        unsaved: See `Checkpoint`.
+        unsaved: Files that are missing or not what they should be, as they
+            could not be saved, and why; see `Checkpoint`.
     """
 
     recipe: Recipe

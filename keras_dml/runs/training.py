@@ -28,6 +28,7 @@ from keras_dml.runs.folder import (
     load_model,
     write_outcome,
 )
+from keras_dml.runs.log import RunLog
 from keras_dml.runs.outcome import Outcome
 from keras_dml.runs.provenance import environment
 from keras_dml.utils.arguments import import_extra
@@ -113,12 +114,13 @@ def _train(
     before = measure(recipe, model, splits)
     with one_at_a_time(folder, "run"):
         folder = create_folder(folder, recipe, overwrite)
-        writers = [keras.callbacks.CSVLogger(str(folder / METRICS))]
-        if tensorboard:
-            writers.append(_board(recipe, folder, model, splits))
+        log = RunLog(str(folder / METRICS))
+        boards = [_board(recipe, folder, model, splits)] if tensorboard else []
         checkpoint, fitted = _fit(
-            recipe, folder, model, seen, batches, views, verbose, writers
+            recipe, folder, model, seen, batches, views, verbose, [log, *boards]
         )
+        if log.error is not None:
+            fitted["unsaved"][METRICS] = f"the end: {log.error}"
         if seen is not splits:
             fitted["seconds"]["features"] = seconds
         measured, chosen = _chosen(checkpoint, model)
@@ -312,7 +314,7 @@ def _fit(
         "seconds": seconds,
         "images_per_second": rate,
         "interrupted": interrupted,
-        "unsaved": checkpoint.unsaved,
+        "unsaved": dict(checkpoint.unsaved),
     }
 
 

@@ -12,6 +12,7 @@ from keras_dml.model.generated import input_specs
 from keras_dml.model.identity import ModelIdentity
 from keras_dml.search.pictures import image_sets
 from keras_dml.utils.arguments import check_count
+from keras_dml.utils.model_files import read_model
 from keras_dml.utils.types import FloatArray, Rows
 
 
@@ -56,7 +57,7 @@ class Encoder:
                     f"The model {str(self._file)!r} of an Index is gone: "
                     "the index was saved again. Load it again."
                 )
-            self.use(keras.models.load_model(self._file, compile=False))
+            self.use(read_model(self._file))
         return self._model
 
     def difference(self, other: "Encoder") -> str | None:

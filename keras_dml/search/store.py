@@ -36,7 +36,7 @@ from keras_dml.search.manifest import (
 )
 from keras_dml.search.metrics import Metric
 from keras_dml.search.rows import RowTable, ascending
-from keras_dml.utils.files import LOCK, digest, locked, sync
+from keras_dml.utils.files import LOCK, check_regular, digest, locked, sync
 
 MANIFEST, DATA = "index.json", "data"
 
@@ -111,6 +111,7 @@ def read(folder: Path) -> Manifest:
     """The manifest of an index; IndexFileError if it is damaged."""
     path = folder / MANIFEST
     try:
+        check_regular(path)
         return Manifest.from_json(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(

@@ -26,7 +26,8 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     Args:
         path: The file; its folder is made where needed. A link is replaced,
-            not what it points to.
+            not what it points to. What is no file, such as /dev/stdout, is
+            written to as it is.
 
     Yields:
         The path to write to: in the same folder, hidden, with the same
@@ -34,6 +35,9 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
+    if target.exists() and not target.is_file() and not target.is_dir():
+        yield target
+        return
     name = f".{target.name}.{secrets.token_hex(8)}{target.suffix}"
     partial = target.with_name(name)
     try:
@@ -80,7 +84,7 @@ def check_regular(path: str | os.PathLike[str]) -> None:
     mode = os.stat(path).st_mode
     if not stat.S_ISREG(mode):
         kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
-        raise OSError(errno.EINVAL, f"it is {kind}, not a file")
+        raise OSError(errno.EINVAL, f"it is {kind}, not a file", str(path))
 
 
 def sync(path: Path) -> None:

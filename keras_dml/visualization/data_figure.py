@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 
 from matplotlib.figure import Figure
 
+from keras_dml.utils.files import atomic_file
+
 Columns: TypeAlias = Mapping[str, Any]
 """A table: for each column its values, equally many."""
 
@@ -34,10 +36,13 @@ class DataFigure(Figure):
             The path of the CSV.
         """
         path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.savefig(path, dpi=dpi)
+        with atomic_file(path) as partial:
+            self.savefig(partial, dpi=dpi)
         table = path.with_suffix(".csv")
-        with table.open("w", newline="", encoding="utf-8") as file:
+        with (
+            atomic_file(table) as partial,
+            partial.open("w", newline="", encoding="utf-8") as file,
+        ):
             self.write_csv(csv.writer(file))
         return table
 

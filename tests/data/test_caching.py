@@ -4,6 +4,7 @@ import json
 import logging
 import mmap
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,14 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from keras_dml.data import ClassBalanced, ImageSet, pipeline
+from keras_dml.data import ClassBalanced, ImageSet, decoded, pipeline
 from keras_dml.data import caching as module
 from keras_dml.data.augment import Augment
 from keras_dml.data.decode import read_image
 from keras_dml.data.decoded import Decoded
 from keras_dml.data.loading import Loader
 from keras_dml.data.view import View
+from keras_dml.utils.files import locked
 from tests.data.cached import CACHES, LABELS, check_equal, epochs_of
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -76,6 +78,29 @@ def test_a_changed_file_is_decoded_again(mixed: ImageSet, home: Path) -> None:
     os.utime(path, ns=(0, 10**18))
     check_equal(epochs_of(mixed, cache="disk"), epochs_of(mixed))
     assert len(list(home.glob("*.pixels"))) == 2
+
+
+def test_what_is_being_written_stays_when_the_clock_jumps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.pixels"
+    left, written = tmp_path / ".a.pixels.1", tmp_path / ".a.pixels.2"
+    left.touch()
+    now = time.time()
+    with locked(written):
+        decoded._remove_stale(path)
+        assert left.exists()  # as it is new
+        monkeypatch.setattr(time, "time", lambda: now + 10**9)
+        decoded._remove_stale(path)
+        assert not left.exists()
+        assert written.exists()
+
+
+def test_durations_do_not_hang_on_the_clock() -> None:
+    """It jumps. Only how old a file is, is told by it."""
+    root = Path(decoded.__file__).parents[1]
+    files = [x for x in root.rglob("*.py") if "time.time()" in x.read_text()]
+    assert [x.name for x in files] == ["decoded.py"]
 
 
 def flip_byte(pixels: Path, index: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import platform
 import resource
 import signal
+import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from keras_dml.utils.files import (
     atomic_file,
     locked,
     one_at_a_time,
+    read_regular,
     write_atomically,
 )
 
@@ -108,6 +110,37 @@ def test_a_link_is_replaced_and_not_its_target(tmp_path) -> None:
     assert target.read_text() == "somebody's"
     assert not link.is_symlink()
     assert link.read_text() == "ours"
+
+
+def test_what_is_no_file_is_written_to_as_it_is(tmp_path) -> None:
+    """As root, to replace /dev/null would be to break the machine."""
+    write_atomically("/dev/null", "nothing")
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_atomically(pipe, "through")
+    assert os.read(reader, 99) == b"through"
+    os.close(reader)
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "pipe", "folder"])
+def test_only_files_are_read(path: str, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    os.mkdir("folder")
+    with pytest.raises(OSError, match="it is a .*, not a file") as error:
+        read_regular(path, 10)
+    assert error.value.filename == path
+
+
+def test_files_are_read_up_to_a_size(tmp_path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"x" * 10)
+    assert read_regular(file, 10) == b"x" * 10
+    with pytest.raises(ValueError, match="more than 9 bytes"):
+        read_regular(file, 9)
 
 
 def test_many_writers_never_show_a_part(tmp_path) -> None:

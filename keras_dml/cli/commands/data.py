@@ -83,6 +83,8 @@ def _show(splits: "DataSplits", preview: str | None) -> None:
     print_table([["classes for", "classes", "images"], *rows], splits.name)
     if preview:
         from keras_dml.data import preview as draw
+        from keras_dml.utils.files import atomic_file
 
-        draw(splits.train).save(preview)
+        with atomic_file(preview) as partial:
+            draw(splits.train).save(partial)
         say(f"Wrote {preview}")

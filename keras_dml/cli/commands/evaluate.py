@@ -1,7 +1,7 @@
 """`keras-dml evaluate`."""
 
 import csv
-from pathlib import Path
+import io
 from typing import TYPE_CHECKING
 
 import click
@@ -67,6 +67,7 @@ def evaluate(
     With OTHER, the folder of another run, compare the two query by query.
     """
     from keras_dml import runs
+    from keras_dml.utils.files import write_atomically
 
     if other is None and (by or file):
         raise click.UsageError("--by and --csv compare two runs: give OTHER.")
@@ -95,8 +96,9 @@ def evaluate(
                 f"{title} by {by}",
             )
     if file:
-        with Path(file).open("w", newline="", encoding="utf-8") as target:
-            csv.writer(target).writerows(changes.every_query())
+        text = io.StringIO(newline="")
+        csv.writer(text).writerows(changes.every_query())
+        write_atomically(file, text.getvalue())
         say(f"Wrote {file}")
 
 

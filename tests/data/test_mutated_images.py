@@ -1,0 +1,59 @@
+"""Images with random changes: the same pixels everywhere, or refused."""
+
+import io
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from keras_dml.data.decode import decode_file, read_image
+from tests.search.test_mutations import changed
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (16, 16, 3), np.uint8)
+FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
+
+
+def encoded(kind: str) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(PIXELS).save(file, kind)
+    return file.getvalue()
+
+
+@pytest.fixture(scope="module")
+def decode():
+    """The graph of all pipelines, of a path."""
+    specs = [tf.TensorSpec((), tf.string)]
+    return tf.function(decode_file, input_signature=specs, autograph=False)
+
+
+def mutate(decode, kind: str, folder: Path, count: int) -> dict[str, int]:
+    """Reads a file with random changes so often; counts how that went."""
+    draw, counts = random.Random(0), {"read": 0, "refused": 0}
+    whole, path = encoded(kind), folder / "changed.bin"
+    for _ in range(count):
+        path.write_bytes(changed(whole, draw))
+        try:
+            seen = decode(tf.constant(str(path))).numpy()
+        # The message about a chunk of PNG quotes its bytes.
+        except (tf.errors.OpError, UnicodeDecodeError):
+            counts["refused"] += 1
+            continue
+        counts["read"] += 1
+        pixels = np.broadcast_to(read_image(path), seen.shape)
+        np.testing.assert_array_equal(seen, pixels)
+    return counts
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_random_changes(decode, kind: str, tmp_path: Path) -> None:
+    assert mutate(decode, kind, tmp_path, 15)["refused"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", FORMATS)
+def test_many_random_changes(decode, kind: str, tmp_path: Path) -> None:
+    counts = mutate(decode, kind, tmp_path, 400)
+    assert min(counts.values()) > 5
