@@ -73,6 +73,21 @@ def test_every_loss_is_that_of_the_whole_batch(name) -> None:
     assert_same(*models, *vectors(), steps=1)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "loss",
+    [
+        {"name": "cross_batch_memory", "loss": "contrastive", "size": 20},
+        {"name": "matryoshka", "loss": "multi_similarity", "dims": [2, 4]},
+        {"contrastive": 1.0, "triplet": 0.5},
+    ],
+    ids=["memory", "prefixes", "several"],
+)
+def test_losses_made_of_losses_are_those_of_the_whole_batch(loss) -> None:
+    models = [model_with(loss, parts) for parts in (1, PARTS)]
+    assert_same(*models, *vectors())
+
+
 @pytest.mark.parametrize(
     "name",
     [
