@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # What users can fix; anything else is a bug and keeps its traceback.
 USER_ERRORS = (ValueError, OSError, ImportError)
+_EXHAUSTED = "ResourceExhausted"
 
 _CONTROLS = re.compile(
     # Of C0 not tab and newline; C1; line ends, directions, half characters.
@@ -52,12 +53,25 @@ def command_body(command: Callable[..., Any]) -> Callable[..., Any]:
         import_package()
         try:
             return command(*args, **kwargs)
-        except USER_ERRORS as error:
-            if os.environ.get("KERAS_DML_TRACEBACK"):
+        except Exception as error:
+            said = _said_of(error)
+            if said is None or os.environ.get("KERAS_DML_TRACEBACK"):
                 raise
-            raise click.ClickException(printable(str(error))) from error
+            raise click.ClickException(printable(said)) from error
 
     return wrapped
+
+
+def _said_of(error: Exception) -> str | None:
+    """The message of an error that a user can fix; None of a bug."""
+    # Of TensorFlow, which this module must not import.
+    if isinstance(error, MemoryError) or _EXHAUSTED in type(error).__name__:
+        why = str(error).partition("\n")[0][:300]
+        return (
+            f"There is not enough memory ({why}). Use smaller batches, images, "
+            "queues or embeddings."
+        )
+    return str(error) if isinstance(error, USER_ERRORS) else None
 
 
 def import_package() -> None:

@@ -146,6 +146,8 @@ def _opened(file: ImageFile) -> Iterator["Image"]:
 
     try:
         with _open(file) as image:
+            if image.format == "EPS":  # Ghostscript would run it.
+                raise ValueError("it is PostScript, a program. Save it as PNG.")
             # Pillow's own limit is the same, and can be set.
             if math.prod(image.size) > MOST_PIXELS:
                 raise PIL.Image.DecompressionBombError(str(image.size))

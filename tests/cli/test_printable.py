@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from click.testing import CliRunner
 from PIL import Image
 
-from keras_dml.cli import main
+from keras_dml.cli import common, main
 from keras_dml.cli.common import PrintableFormatter, print_table, printable
 from keras_dml.data.imageset import as_image_set
 from keras_dml.search import Index
@@ -86,6 +87,39 @@ def test_rows_of_an_index(tmp_path: Path, monkeypatch) -> None:
     assert ended.exit_code == 0, ended.output
     assert is_safe(ended.output)
     assert page.read_text().count("file cannot be read") == 5
+
+
+def test_values_of_recipes(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(
+        'name: a\ndata: {name: image_folder, path: "x\\u202ey\\e]0;z"}\n'
+        "method: {name: baseline, loss: margin}"
+    )
+    ended = CliRunner().invoke(main, ["recipes", str(path)])
+    assert ended.exit_code == 0, ended.output
+    assert is_safe(ended.output)
+    assert r"\u202e" in ended.output
+
+
+def test_all_commands_print_so() -> None:
+    folder = Path(common.__file__).parent / "commands"
+    for file in folder.glob("*.py"):
+        assert "click.echo(" not in file.read_text(), file.name
+
+
+@pytest.mark.parametrize("error", [MemoryError("1 TiB"), "tensorflow"])
+def test_too_little_memory_is_one_message(error, monkeypatch) -> None:
+    if error == "tensorflow":
+        error = tf.errors.ResourceExhaustedError(None, None, "1 TiB\nmore")
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("keras_dml.data.glyphs", fail)
+    ended = CliRunner().invoke(main, ["data", "glyphs"])
+    assert ended.exit_code == 1
+    said = "There is not enough memory (1 TiB). Use smaller batches"
+    assert said in ended.output
 
 
 def test_a_query_that_is_a_pipe(tmp_path: Path) -> None:

@@ -152,6 +152,14 @@ def test_too_large_images_are_refused(tmp_path: Path, extension: str) -> None:
         list(eval_batches(images, View((8, 8), 3)))
 
 
+def test_programs_are_not_run(tmp_path: Path) -> None:
+    """Whatever a file is called, Pillow would have Ghostscript draw it."""
+    path = tmp_path / "image.jpg"
+    Image.fromarray(RGB).save(path, "EPS")
+    with pytest.raises(ValueError, match=r"image\.jpg' .*: it is PostScript"):
+        read_image(path)
+
+
 def test_what_else_cannot_be_read(tmp_path: Path) -> None:
     path = tmp_path / "image.tif"
     path.write_bytes(b"")

@@ -1,6 +1,7 @@
 """Tests of tables of images."""
 
 import builtins
+import os
 from pathlib import Path
 from typing import Any
 
@@ -159,3 +160,26 @@ def test_no_table(tmp_path: Path) -> None:
         table(tmp_path / "a.csv")
     with pytest.raises(ValueError, match=r"must end in one of .*a\.xlsx"):
         table(tmp_path / "a.xlsx")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device", "nowhere"])
+def test_rows_whose_path_is_no_file(kind: str, tmp_path: Path) -> None:
+    """To open a pipe would be to wait for ever."""
+    file = write(tmp_path, rows("path,label", PATHS, CLASSES * 2))
+    odd = tmp_path / PATHS[3]
+    odd.unlink()
+    if kind == "pipe":
+        os.mkfifo(odd)
+    elif kind == "folder":
+        odd.mkdir()
+    else:
+        odd.symlink_to("/dev/zero" if kind == "device" else "nowhere")
+    with pytest.raises(FileNotFoundError, match=r"or no files, .*3\.png"):
+        table(file)
+
+
+def test_images_may_be_links(tmp_path: Path) -> None:
+    file = write(tmp_path, rows("path,label", PATHS, CLASSES * 2))
+    (tmp_path / PATHS[3]).unlink()
+    (tmp_path / PATHS[3]).symlink_to(tmp_path / PATHS[4])
+    assert len(table(file).test) == 6

@@ -1,5 +1,6 @@
 """A save touches nothing that is not its own index's."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -148,3 +149,16 @@ def test_a_first_save_that_fails_leaves_no_index(tmp_path, monkeypatch) -> None:
     assert list((tmp_path / "data").iterdir()) == []
     Index(X).save(tmp_path)
     assert len(Index.load(tmp_path)) == 20
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+def test_a_manifest_that_is_no_file(kind, tmp_path) -> None:
+    path = tmp_path / "index.json"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.mkdir()
+    with pytest.raises(OSError, match=r"not a file: '.*index\.json'"):
+        Index.load(tmp_path)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from keras_dml.cli.common import command_body, print_table, setting_option
+from keras_dml.cli.common import command_body, print_table, say, setting_option
 
 
 @click.command()
@@ -22,7 +22,7 @@ def recipes(recipe: str | None, settings: tuple[str, ...], folder: str) -> None:
     from keras_dml.recipes import dump, load
 
     if recipe:
-        click.echo(dump(load(recipe, settings)), nl=False)
+        say(dump(load(recipe, settings)).rstrip("\n"))
         return
     # A leading underscore marks what only other recipes are based on.
     files = sorted(Path(folder).rglob("[!_]*.yaml"))

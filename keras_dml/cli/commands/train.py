@@ -79,7 +79,7 @@ def train(
         checked, folder, verbose, overwrite, tensorboard, strategy
     )
     if outcome is None:
-        click.echo("Trained. The first worker measures and writes the run.")
+        say("Trained. The first worker measures and writes the run.")
         return
     print_table(
         outcome.metrics_table(),

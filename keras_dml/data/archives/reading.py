@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from keras_dml.data.imageset import ImageSet
+from keras_dml.utils.files import check_regular
 
 Counts: TypeAlias = Mapping[str, int]
 """What an archive holds, such as {"train images": 5864}."""
@@ -133,6 +134,7 @@ def read_list(file: Path, columns: int, skip: int = 0) -> list[list[str]]:
         ValueError: If a line, which is named, has another number of
             columns, or if there are no lines.
     """
+    check_regular(file)
     lines = file.read_text(encoding="utf-8").splitlines()
     rows = []
     for number, line in enumerate(lines[skip:], skip + 1):
