@@ -1,6 +1,7 @@
 """What a model needs of a strategy that has several replicas."""
 
 import logging
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -51,6 +52,44 @@ def check_scope(
 
 def synchronize(model: keras.Model) -> None:
     """Batch normalization takes its statistics from all replicas."""
-    for layer in model._flatten_layers():
-        if isinstance(layer, keras.layers.BatchNormalization):
-            layer.synchronized = True
+    for layer in _normalizations(model):
+        layer.synchronized = True
+
+
+def check_parts(model: keras.Model) -> None:
+    """Refuses what a batch that is embedded in parts cannot have.
+
+    Raises:
+        ValueError: If batch normalization is to synchronize its statistics.
+    """
+    for layer in _normalizations(model):
+        if layer.synchronized and layer.trainable:
+            raise ValueError(
+                "`accumulate` of MetricModel must be 1 on several replicas "
+                "where batch normalization is synchronized: replicas cannot "
+                "send each other anything in the midst of a part. Received: "
+                f"synchronized=True of {layer.name!r}. Use "
+                "synchronized=False, freeze it, or use accumulate=1."
+            )
+
+
+def average_statistics(model: keras.Model) -> None:
+    """Replicas take on the mean of the moving statistics that each has."""
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return
+    for layer in _normalizations(model):
+        for variable in (
+            layer.non_trainable_variables if layer.trainable else ()
+        ):
+            own = tf.convert_to_tensor(variable)
+            mean = context.all_reduce(tf.distribute.ReduceOp.MEAN, own)
+            variable.assign(mean)
+
+
+def _normalizations(model: keras.Model) -> list[Any]:
+    return [
+        layer
+        for layer in model._flatten_layers()
+        if isinstance(layer, keras.layers.BatchNormalization)
+    ]

@@ -13,12 +13,15 @@ from typing import Any, Literal, TypeAlias, get_args
 import keras
 import tensorflow as tf
 
+from keras_dml.data.feature_set import are_features
 from keras_dml.data.planned import from_step
 from keras_dml.data.view import View
 from keras_dml.distribution.batches import ReplicaBatches, share_of_worker
 from keras_dml.distribution.gathering import gathered, reducible
 from keras_dml.distribution.strategies import (
+    average_statistics,
     check_optimizer,
+    check_parts,
     check_scope,
     synchronize,
 )
@@ -116,7 +119,7 @@ class MetricModel(keras.Model):
             those of the whole batch; see `PartsOfBatch`. Each part is
             embedded twice, and batch normalization, unless it is frozen, has
             the statistics of a part. Of several replicas each embeds its
-            share in as many parts.
+            share in as many parts, and moving statistics are averaged.
         **kwargs: Passed to `keras.Model`.
 
     Attributes:
@@ -676,9 +679,9 @@ class MetricModel(keras.Model):
                 f'{type(strategy).__name__}. Use gather="replicas", or '
                 "class_share=1."
             )
-        # Parts are normalized by themselves: replicas cannot send each other
-        # anything within a loop.
-        if self.gather == "replicas" and self.accumulate == 1:
+        if self.accumulate > 1:
+            check_parts(self)
+        elif self.gather == "replicas":
             synchronize(self)
         if self.jit_compile is True:
             logger.warning(
@@ -739,6 +742,8 @@ class MetricModel(keras.Model):
         self._update(
             gradients, variables, self.objective.active_learner(targets)
         )
+        if self.accumulate > 1:
+            average_statistics(self)
         if self.momentum_encoder:
             self.momentum_encoder.update(self.backbone, self.head)
         self.objective.after_step(outputs, targets)
@@ -746,7 +751,8 @@ class MetricModel(keras.Model):
         return reducible(logs)
 
     def _embedding_of(self, x: Any) -> WholeBatch:
-        parts = self.backbone, self.head
+        # Features pass the backbone over, which then has no gradient.
+        parts = (self.head,) if are_features(x) else (self.backbone, self.head)
 
         def embed(x: Any) -> Tensors:
             outputs = self.outputs_of(x, training=True)

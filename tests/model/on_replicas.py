@@ -21,13 +21,19 @@ SAMPLED = {
 
 
 def trained(
-    loss, accumulate: int = 1, policy: str = "float32", **arguments
+    loss,
+    accumulate: int = 1,
+    policy: str = "float32",
+    normalization: dict[str, bool] | None = None,
+    **arguments,
 ) -> tuple[list[float], list[np.ndarray]]:
     """The loss of each step, and all that there is at the end."""
     keras.config.set_dtype_policy(policy)
     keras.utils.set_random_seed(1)
     inputs = keras.Input((5,))
     x = keras.layers.Dense(6, activation="tanh")(inputs)
+    if normalization is not None:
+        x = keras.layers.BatchNormalization(**normalization)(x)
     backbone = keras.Model(inputs, x)
     model = methods.baseline(
         backbone,
@@ -87,12 +93,24 @@ def main() -> None:
         # Half precision differs by more than what there is to compare.
         values, _ = trained(SAMPLED, accumulate=2, policy="mixed_float16")
         assert np.isfinite(values).all()
-        try:
-            trained(SAMPLED, gather="none")
-        except ValueError as error:
-            assert "`gather` of MetricModel must be" in str(error), error
-        else:
-            raise AssertionError('gather="none" was not refused')
+        values, _ = trained("contrastive", accumulate=2, normalization={})
+        assert np.isfinite(values).all()
+        is_refused("gather", loss=SAMPLED, gather="none")
+        is_refused(
+            "accumulate",
+            loss="contrastive",
+            accumulate=2,
+            normalization={"synchronized": True},
+        )
+
+
+def is_refused(name: str, **arguments) -> None:
+    try:
+        trained(**arguments)
+    except ValueError as error:
+        assert f"`{name}` of MetricModel must be" in str(error), error
+    else:
+        raise AssertionError(f"{name} was not refused")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_dml import losses, methods
+from keras_dml.data.feature_set import FEATURES
 from keras_dml.model.accumulation import PartsOfBatch, WholeBatch
 from keras_dml.utils.serialization import parameters_of
 from tests.losses.test_contract import needed
@@ -185,6 +186,21 @@ def test_several_inputs_and_sampled_classes() -> None:
 
     x, labels = vectors()
     assert_same(made(1), made(PARTS), {"a": x, "b": x[::-1]}, labels)
+
+
+@pytest.mark.filterwarnings("ignore:Gradients do not exist")
+def test_a_backbone_that_is_passed_over_does_not_decay() -> None:
+    models = [model_with("contrastive", parts) for parts in (1, PARTS)]
+    for model in models:
+        adam = keras.optimizers.AdamW(0.1, weight_decay=0.1)
+        model.compile(adam, run_eagerly=True)
+    _, labels = vectors()
+    features = np.random.default_rng(1).normal(size=(ROWS, 6))
+    x = {FEATURES: features.astype("float32")}
+    before = models[1].backbone.get_weights()
+    assert_same(*models, x, labels)
+    for a, b in zip(before, models[1].backbone.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_what_embedding_changes_is_changed_once() -> None:
