@@ -32,6 +32,13 @@ setting_option = click.option(
     help="Change a setting of the recipe; may be repeated.",
 )
 
+save_every_option = click.option(
+    "--save-every",
+    metavar="STEPS|TIME",
+    help="Write the state of the training within epochs, too: after so many "
+    "steps, as 200, or after a time, as 90s, 5m or 1h.",
+)
+
 model_option = click.option(
     "--model",
     "which",

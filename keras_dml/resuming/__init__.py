@@ -1,5 +1,6 @@
 """Resuming: a training that is killed goes on where it was."""
 
-from keras_dml.resuming._resume import Resume
+from keras_dml.resuming._resume import TERMINATED, Resume, parsed_every
+from keras_dml.resuming.generations import StateError
 
-__all__ = ["Resume"]
+__all__ = ["TERMINATED", "Resume", "StateError", "parsed_every"]

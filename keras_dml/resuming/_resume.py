@@ -9,6 +9,7 @@ from typing import Any
 import keras
 
 from keras_dml.data import Sampler
+from keras_dml.resuming.generations import Generations
 from keras_dml.utils.arguments import check_count
 
 TERMINATED = 75
@@ -86,6 +87,11 @@ class Resume(keras.callbacks.Callback):
         self.identity = dict(identity or {})
         self.every_steps, self.every_seconds = parsed_every(every)
         self.seconds = 0.0
+
+    @property
+    def has_state(self) -> bool:
+        """Whether there is something to go on from."""
+        return bool(Generations(self.folder).paths())
 
     def on_train_begin(self, logs: Any = None) -> None:
         # `MetricModel.fit` takes it out of the list of callbacks.

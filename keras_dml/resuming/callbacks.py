@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_dml.resuming.generations import State
+from keras_dml.resuming.generations import State, StateError
 from keras_dml.utils.files import sync
 
 _OF_KERAS: dict[type[keras.callbacks.Callback], tuple[str, ...]] = {
@@ -57,7 +57,7 @@ def prepare(
     """What has to be done before the training begins.
 
     Raises:
-        ValueError: If a log has lost rows that had been written.
+        StateError: If a log has lost rows that had been written.
     """
     for name, callback in _named(callbacks).items():
         if isinstance(callback, keras.callbacks.CSVLogger):
@@ -121,7 +121,7 @@ def _cut(logger: keras.callbacks.CSVLogger, size: int) -> None:
     path = Path(logger.filename)
     found = path.stat().st_size if path.exists() else 0
     if found < size:
-        raise ValueError(
+        raise StateError(
             f"{path} must have the rows of the epochs that were trained. "
             f"Received: {found} bytes of {size}. Put the file back, or begin "
             "anew with another folder."

@@ -30,6 +30,10 @@ State: TypeAlias = dict[str, Any]
 """Numbers, strings, None, arrays, and lists and dicts of them."""
 
 
+class StateError(ValueError):
+    """A training cannot go on from the state that there is."""
+
+
 class Generations:
     """The last two states, `state-N.npz`, in a folder.
 
@@ -86,7 +90,7 @@ class Generations:
         """The newest state that is whole; None if there is none at all.
 
         Raises:
-            ValueError: If none is whole, or the newest is of a later version
+            StateError: If none is whole, or the newest is of a later version
                 of the package.
         """
         paths = self.paths()
@@ -94,7 +98,7 @@ class Generations:
             try:
                 state = _read(path)
             except _Later:
-                raise ValueError(
+                raise StateError(
                     f"The state {path} was written by a later version of "
                     "keras_dml. Use that version, or another folder."
                 ) from None
@@ -110,12 +114,27 @@ class Generations:
             else:
                 return path, state
         if paths:
-            raise ValueError(
+            raise StateError(
                 f"No state in {self.folder} is whole. Received: "
                 f"{', '.join(x.name for x in paths)}, all damaged. Remove the "
                 "folder to begin anew."
             )
         return None
+
+    def read_named(self, name: str) -> tuple[Path, State]:
+        """The state that the first of several workers has read.
+
+        Raises:
+            StateError: If it is not here.
+        """
+        path = self.folder / name
+        try:
+            return path, _read(path)
+        except OSError:
+            raise StateError(
+                f"All workers must see the states of the first. Received: no "
+                f"{path}. Use a folder that all of them share."
+            ) from None
 
 
 class _Later(Exception):

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import keras
@@ -13,11 +14,11 @@ import tensorflow as tf
 
 from keras_dml.data import Sampler
 from keras_dml.data.planned import is_shuffled
-from keras_dml.distribution.workers import this_worker
+from keras_dml.distribution.workers import done_by_chief, this_worker
 from keras_dml.resuming import callbacks as kept
 from keras_dml.resuming import identity, variables
 from keras_dml.resuming._resume import TERMINATED, Resume
-from keras_dml.resuming.generations import Generations, State
+from keras_dml.resuming.generations import Generations, State, StateError
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ class Resumption(keras.callbacks.CallbackList):
         self._sampler = _one_of(batches.sampler, resume.sampler)
         self._initial_epoch = initial_epoch
         self._generations = Generations(resume.folder)
-        self._is_chief = this_worker(model.distribute_strategy).is_chief
+        self._worker = this_worker(model.distribute_strategy)
         self._iterator: Any = None
         self._identity: State = {}
         self._restored: State | None = None
@@ -97,7 +98,7 @@ class Resumption(keras.callbacks.CallbackList):
             )
 
     def __enter__(self) -> Self:
-        if self._is_chief:
+        if self._worker.is_chief:
             self._exits.enter_context(self._generations.locked())
         self._exits.enter_context(self._sigterm_noted())
         self.model._resumption = self
@@ -128,7 +129,7 @@ class Resumption(keras.callbacks.CallbackList):
         }
         if self.batches.is_own_sampler:
             del self._identity["sampler"]["seed"]
-        found = self._generations.read()
+        found = self._read()
         if found is None:
             super().on_train_begin(logs)
             return
@@ -172,6 +173,22 @@ class Resumption(keras.callbacks.CallbackList):
         if self._is_terminated:
             self._exit()
 
+    def _read(self) -> tuple[Path, State] | None:
+        """The state from which all workers go on, which the first chooses."""
+        found: list[tuple[Path, State]] = []
+
+        def choose() -> str | None:
+            newest = self._generations.read()
+            if newest is None:
+                return None
+            found.append(newest)
+            return newest[0].name
+
+        name = done_by_chief(choose, self.model.distribute_strategy)
+        if name is not None and not found:
+            found.append(self._generations.read_named(name))
+        return found[0] if found else None
+
     def _is_due(self) -> bool:
         steps, seconds = self.resume.every_steps, self.resume.every_seconds
         if steps is not None:
@@ -183,7 +200,7 @@ class Resumption(keras.callbacks.CallbackList):
     def _save(self, epoch: int, step: int) -> None:
         """Writes that so many steps of an epoch have been trained."""
         began = time.perf_counter()
-        if self._is_chief:
+        if self._worker.is_chief:
             try:
                 self._generations.write(self._state(epoch, step))
             except OSError as error:
@@ -228,13 +245,16 @@ class Resumption(keras.callbacks.CallbackList):
         return {**sampler.get_state(), "seed": sampler.seed}
 
     def _check(self, state: State) -> None:
-        changes = identity.differences(state["identity"], self._identity)
+        there = state["identity"]
+        if not self._worker.is_chief:  # Which has more callbacks.
+            there = {**there, "callbacks": self._identity["callbacks"]}
+        changes = identity.differences(there, self._identity)
         if not changes:
             changes = variables.differences(
                 variables.variables_of(self.model), state["variables"]
             )
         if changes:
-            raise ValueError(
+            raise StateError(
                 f"The state in {self.resume.folder} must be of this training. "
                 "Received: another one, of which these have changed:\n  "
                 f"{identity.listed(changes)}\nUse what it was begun with, or "
@@ -254,7 +274,7 @@ class Resumption(keras.callbacks.CallbackList):
             _begin_at(self._iterator, step, self.batches.rest)
         self._restored = state
 
-    def _tell(self, path: Any, state: State) -> None:
+    def _tell(self, path: Path, state: State) -> None:
         epoch, epochs = state["epoch"], self.params["epochs"]
         if state["is_stopped"] or epoch >= epochs:
             logger.info("The training of %s has ended.", path)
@@ -276,10 +296,14 @@ class Resumption(keras.callbacks.CallbackList):
 
     @contextlib.contextmanager
     def _sigterm_noted(self) -> Iterator[None]:
-        """SIGTERM waits for the end of a step; a second one does not."""
+        """SIGTERM waits for the end of a step; a second one does not.
+
+        Several workers do not end in the same step: there it waits for none.
+        """
         previous = signal.getsignal(signal.SIGTERM)
         is_main = threading.current_thread() is threading.main_thread()
-        if not is_main or previous in (signal.SIG_IGN, None):
+        is_alone = is_main and self._worker.count == 1
+        if not is_alone or previous in (signal.SIG_IGN, None):
             yield
             return
 

@@ -4,6 +4,7 @@ from keras_dml.runs.folder import (
     check_output,
     create_folder,
     free_folder,
+    last_folder,
     load_model,
     load_recipe,
 )
@@ -19,6 +20,7 @@ __all__ = [
     "check_output",
     "create_folder",
     "free_folder",
+    "last_folder",
     "load_model",
     "load_recipe",
     "measure",

@@ -4,12 +4,14 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
+import yaml
 
 from keras_dml.evaluation import Results
 from keras_dml.evaluation.label_sets import ClassNames
@@ -26,6 +28,7 @@ RESULT = "result.json"
 SUMMARY = "summary.md"
 QUERIES = "queries.npz"
 TENSORBOARD = "tensorboard"
+STATE = "state"
 
 _PER_QUERY = "query/"
 _PLACES, _CLASSES = "places/", "classes/"
@@ -59,12 +62,77 @@ def create_folder(
 
 def free_folder(name: str, inside: str = "runs") -> Path:
     """`inside/name`, or with a number where that is taken."""
-    folder = Path(inside) / name
-    number = 2
-    while folder.exists():
-        folder = Path(inside) / f"{name}-{number}"
-        number += 1
-    return folder
+    return next(x for x in _folders(name, inside) if not x.exists())
+
+
+def last_folder(name: str, inside: str = "runs") -> Path:
+    """The last of those folders that is there, or else the first."""
+    taken = list(takewhile(Path.exists, _folders(name, inside)))
+    return taken[-1] if taken else Path(inside) / name
+
+
+def _folders(name: str, inside: str) -> Iterator[Path]:
+    yield Path(inside) / name
+    yield from (Path(inside) / f"{name}-{number}" for number in count(2))
+
+
+def is_finished(path: str | os.PathLike[str]) -> bool:
+    """Whether a run has ended, and all of it could be saved."""
+    result = Path(path) / RESULT
+    if not result.exists():
+        return False
+    content = json.loads(result.read_text(encoding="utf-8"))
+    return not (content["interrupted"] or content.get("unsaved"))
+
+
+def check_same_recipe(path: str | os.PathLike[str], recipe: Recipe) -> None:
+    """Checks that a run may go on in a folder, or begin there.
+
+    Raises:
+        RecipeError: If it is of another recipe.
+        FileExistsError: If there is something else.
+    """
+    if not (Path(path) / RECIPE).exists():
+        check_output(path)
+        return
+    changes = changed_settings(path, recipe)
+    if changes:
+        raise RecipeError(
+            f"The run {os.fspath(path)!r} cannot go on: it is of another "
+            "recipe. These settings have changed:\n  "
+            + "\n  ".join(changes)
+            + "\nUse the recipe that is there, or another --output."
+        )
+
+
+def changed_settings(path: str | os.PathLike[str], recipe: Recipe) -> list[str]:
+    """Settings that are not those of a run, "key.key: before → after"."""
+    file = Path(path) / RECIPE
+    before: dict[str, str] = {}
+    if file.exists():
+        try:
+            # A later version of this package may have more settings.
+            if load(file) == recipe:
+                return []
+        except RecipeError:
+            pass
+        before = _settings(yaml.safe_load(file.read_text("utf-8")))
+    after = _settings(recipe.model_dump(mode="json"))
+    return [
+        f"{key}: {before.get(key, 'nothing')} → {after.get(key, 'nothing')}"
+        for key in {**before, **after}
+        if before.get(key) != after.get(key)
+    ]
+
+
+def _settings(value: Any, *keys: str) -> dict[str, str]:
+    """Settings inside a recipe as "key.key": "value"."""
+    if not isinstance(value, dict) or not value:
+        return {".".join(keys): json.dumps(value)}
+    found: dict[str, str] = {}
+    for key, below in value.items():
+        found |= _settings(below, *keys, str(key))
+    return found
 
 
 def check_output(path: str | os.PathLike[str], overwrite: bool = False) -> None:

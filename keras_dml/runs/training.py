@@ -1,8 +1,9 @@
 """Training of what a recipe describes."""
 
 import os
+import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,14 @@ from keras_dml.evaluation._evaluate import check_evaluation
 from keras_dml.recipes import Recipe, building
 from keras_dml.runs.folder import (
     METRICS,
+    STATE,
     TENSORBOARD,
     check_output,
+    check_same_recipe,
     create_folder,
+    is_finished,
     load_model,
+    load_outcome,
     write_outcome,
 )
 from keras_dml.runs.log import RunLog
@@ -43,13 +48,16 @@ def train(
     overwrite: bool = False,
     tensorboard: bool = False,
     strategy: tf.distribute.Strategy | None = None,
+    resume: bool = False,
+    save_every: str | int | None = None,
 ) -> Outcome | None:
     """Trains what a recipe describes and measures it.
 
     The best epoch is chosen on classes held out of training; test classes
     are measured once before and once after training, the second time on
     the model as it was saved. Ctrl-C ends the training, and what was
-    learned until then is saved and measured.
+    learned until then is saved and measured. The state of the training is
+    in `state` of the folder until it is finished; see `callbacks.Resume`.
 
     Args:
         recipe: A complete recipe.
@@ -65,6 +73,11 @@ def train(
             folder, see `EmbeddingTensorBoard`; it is the same training.
         strategy: What to train on, as `connect` returns it. All workers call
             this function alike; the first one measures and writes.
+        resume: Whether to go on with a run that is in the folder, from its
+            last state; workers have to share the folder. One that is finished
+            is read. Where there is none, it begins.
+        save_every: How often the state is written within epochs, as `every`
+            of `callbacks.Resume`.
 
     Returns:
         What was measured; None on other workers than the first.
@@ -74,25 +87,50 @@ def train(
         BlockingIOError: If another run is at work in the folder.
         ConnectionError: If another worker has gone.
         ImportError: If `tensorboard` is set and it is not installed.
+        RecipeError: If the run that is to go on is of another recipe.
         RuntimeError: If the first worker failed.
+        SystemExit: On SIGTERM, with status 75, after the state was written.
         ValueError: If the data cannot be measured, see `check_splits`, or
-            workers have different data.
+            workers have different data; if a run cannot go on from its state,
+            see `callbacks.Resume`.
     """
     strategy = strategy or tf.distribute.get_strategy()
+    folder = Path(folder)
+    identity = {"recipe": recipe.model_dump(mode="json")}
+    states = callbacks.Resume(
+        folder / STATE, every=save_every, identity=identity
+    )
+
+    def check() -> list[bool]:
+        """Whether the run is finished, and whether it has begun."""
+        if not resume:
+            check_output(folder, overwrite)
+            return [False, False]
+        check_same_recipe(folder, recipe)
+        return [is_finished(folder), states.has_state]
+
     with lost_workers_named(strategy):
-        return _train(recipe, folder, verbose, overwrite, tensorboard, strategy)
+        is_done, goes_on = done_by_chief(check, strategy)
+        if is_done:
+            is_chief = this_worker(strategy).is_chief
+            return load_outcome(folder) if is_chief else None
+        return _train(
+            recipe, folder, goes_on, verbose, overwrite or resume, tensorboard,
+            strategy, states,
+        )  # fmt: skip
 
 
 def _train(
     recipe: Recipe,
-    folder: str | os.PathLike[str],
+    folder: Path,
+    goes_on: bool,
     verbose: int | str,
     overwrite: bool,
     tensorboard: bool,
     strategy: tf.distribute.Strategy,
+    states: callbacks.Resume,
 ) -> Outcome | None:
     is_chief = this_worker(strategy).is_chief
-    done_by_chief(lambda: check_output(folder, overwrite), strategy)
     if tensorboard:
         import_extra("tensorboard=True", "tensorboard", "tensorboard")
     keras.utils.set_random_seed(recipe.seed)
@@ -108,17 +146,22 @@ def _train(
     seconds = time.perf_counter() - start
     views = building.pipeline(recipe, seen.train, batches, model.input_shape)
     if not is_chief:
-        _fit(recipe, Path(folder), model, seen, batches, views, verbose)
+        _fit(
+            recipe, folder, model, seen, batches, views, verbose,
+            _Progress({}), states,
+        )  # fmt: skip
         done_by_chief(lambda: None, strategy)  # Workers end together.
         return None
-    before = measure(recipe, model, splits)
+    progress = _Progress({} if goes_on else measure(recipe, model, splits))
     with one_at_a_time(folder, "run"):
-        folder = create_folder(folder, recipe, overwrite)
-        log = RunLog(str(folder / METRICS))
+        if not goes_on:
+            create_folder(folder, recipe, overwrite)
+        log = RunLog(folder / METRICS)
         boards = [_board(recipe, folder, model, splits)] if tensorboard else []
         checkpoint, fitted = _fit(
-            recipe, folder, model, seen, batches, views, verbose, [log, *boards]
-        )
+            recipe, folder, model, seen, batches, views, verbose, progress,
+            states, [log, *boards],
+        )  # fmt: skip
         if log.error is not None:
             fitted["unsaved"][METRICS] = f"the end: {log.error}"
         if seen is not splits:
@@ -130,7 +173,7 @@ def _train(
                 role: len(getattr(splits, role))
                 for role in ("train", "validation", "test")
             },
-            before=dict(before),
+            before=progress.before,
             after=measure(recipe, chosen, splits),
             test_set=digest(splits.test),
             environment=environment(),
@@ -138,9 +181,36 @@ def _train(
             **fitted,
         )
         write_outcome(folder, outcome)
+        if is_finished(folder):
+            shutil.rmtree(states.folder, ignore_errors=True)
     if not outcome.interrupted:
         done_by_chief(lambda: None, strategy)
     return outcome
+
+
+class _Progress(keras.callbacks.Callback):
+    """What all processes that train a run know of it together."""
+
+    def __init__(self, before: Mapping[str, float]) -> None:
+        super().__init__()
+        self.before = dict(before)
+        self._earlier = 0.0
+        self._began = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Time of training so far, without what was trained in vain."""
+        return self._earlier + time.perf_counter() - self._began
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._began = time.perf_counter()
+
+    def get_state(self) -> dict[str, Any]:
+        return {"before": self.before, "seconds": self.seconds}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.before = state["before"]
+        self._earlier = state["seconds"]
 
 
 def _chosen(
@@ -264,6 +334,8 @@ def _fit(
     batches: data.Sampler,
     views: tf.data.Dataset,
     verbose: int | str,
+    progress: _Progress,
+    states: callbacks.Resume,
     writers: Sequence[keras.callbacks.Callback] = (),
 ) -> tuple[callbacks.Checkpoint, dict[str, Any]]:
     """Trains; what saved the model, and entries of the outcome."""
@@ -279,13 +351,20 @@ def _fit(
     )
     checkpoint = callbacks.Checkpoint(folder, monitor=f"val_{monitor}")
     rates = callbacks.LearningRateMonitor()
-    start = time.perf_counter()
     interrupted = False
     try:
         model.fit(
             views,
             epochs=recipe.epochs,
-            callbacks=[*own, validation, checkpoint, rates, *writers],
+            callbacks=[
+                *own,
+                validation,
+                checkpoint,
+                rates,
+                *writers,
+                progress,
+                states,
+            ],  # fmt: skip
             verbose=verbose,
         )
     except KeyboardInterrupt:
@@ -294,11 +373,11 @@ def _fit(
         interrupted = True
         checkpoint.save_last("the moment of Ctrl-C")
         for writer in writers:
-            writer.on_train_end()  # Closes the file.
+            writer.on_train_end()
     divided = [x.divisions for x in own if isinstance(x, callbacks.Recluster)]
     divisions = [x for each in divided for x in each]
     seconds = {
-        "training": time.perf_counter() - start,
+        "training": progress.seconds,
         "evaluation": validation.seconds,
         "division": sum(x.seconds for x in divisions)
         + sum(x.seconds for x in own if isinstance(x, callbacks.HardClasses)),

@@ -1,58 +1,48 @@
-"""The log of a run on a disk that is full."""
+"""The log of a run, also on a disk that is full, and of one that goes on."""
 
+import csv
+import json
 from pathlib import Path
 
+import keras
+
+from keras_dml.runs import log as logs
 from keras_dml.runs.log import RunLog
 
 
-class Full:
-    """A file on a disk that has room for some bytes."""
-
-    def __init__(self, file, room: int) -> None:
-        self.file, self.room, self.waiting = file, room, ""
-        self.closed = False
-
-    def write(self, text: str) -> None:
-        self.waiting += text
-
-    def flush(self) -> None:
-        fits = self.waiting[: self.room]
-        self.file.write(fits)
-        self.waiting = self.waiting[len(fits) :]
-        self.room -= len(fits)
-        if self.waiting:
-            raise OSError(28, "No space left on device")
-
-    def close(self) -> None:
-        self.closed = True
-        self.flush()
+def test_a_log_is_that_of_keras(tmp_path: Path) -> None:
+    ours = RunLog(tmp_path / "ours.csv")
+    theirs = keras.callbacks.CSVLogger(str(tmp_path / "theirs.csv"))
+    theirs.on_train_begin()
+    for epoch, loss in enumerate((0.1, 1e-9, float("nan"))):
+        for writer in (ours, theirs):
+            logged = {"val_map@r": 1 / 3, "loss": loss}
+            writer.on_epoch_end(epoch, logged if epoch < 2 else {"loss": loss})
+    theirs.on_train_end()
+    expected = (tmp_path / "theirs.csv").read_bytes()
+    assert (tmp_path / "ours.csv").read_bytes() == expected
 
 
-def test_rows_wait_until_there_is_room(tmp_path: Path, caplog) -> None:
-    path = tmp_path / "metrics.csv"
-    log = RunLog(str(path))
-    log.on_train_begin()
-    log.csv_file = Full(log.csv_file, room=20)
-    for epoch in range(3):
-        log.on_epoch_end(epoch, {"loss": 1.5, "val_x": 1})
-    assert log.error == "No space left on device"
+def test_a_log_on_a_full_disk_has_every_row(
+    tmp_path: Path, monkeypatch, caplog
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    log = RunLog(tmp_path / "metrics.csv")
+    with monkeypatch.context() as full:
+        full.setattr(logs, "write_atomically", fail)
+        for epoch in range(2):
+            log.on_epoch_end(epoch, {"loss": 0.5})
     assert len(caplog.records) == 1
-    log.csv_file.room = 1000
-    log.on_epoch_end(3, {"loss": 1.5, "val_x": 1})
-    assert log.error is None
-    log.on_train_end()
-    log.csv_file.file.close()
-    assert path.read_text().split() == [
-        "epoch,loss,val_x", *(f"{epoch},1.5,1" for epoch in range(4)),
-    ]  # fmt: skip
-
-
-def test_a_device_without_room(caplog) -> None:
-    """What Keras's own log ends a training with."""
-    log = RunLog("/dev/full")
-    log.on_train_begin()
-    log.on_epoch_end(0, {"loss": 1.5})
-    log.on_epoch_end(1, {"loss": 1.5})
-    log.on_train_end()
+    assert "No space left on device. Training goes on" in caplog.text
     assert log.error == "No space left on device"
-    assert "Could not write /dev/full" in caplog.text
+    log.on_train_end()
+    assert log.error is None
+    # A process that goes on writes the rows of the one before it.
+    again = RunLog(tmp_path / "metrics.csv")
+    again.set_state(json.loads(json.dumps(log.get_state())))
+    again.on_epoch_end(2, {"loss": 0.25})
+    with (tmp_path / "metrics.csv").open() as file:
+        rows = [(row["epoch"], row["loss"]) for row in csv.DictReader(file)]
+    assert rows == [("0", "0.5"), ("1", "0.5"), ("2", "0.25")]

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from keras_dml.cli.common import command_body, print_table, say, setting_option
+from keras_dml.cli.common import (
+    command_body,
+    print_table,
+    save_every_option,
+    say,
+    setting_option,
+)
 
 if TYPE_CHECKING:
     from keras_dml.runs.benchmark import Plan
@@ -38,6 +44,7 @@ if TYPE_CHECKING:
     help="Measure these instead of what each recipe says.",
 )
 @click.option("--retry", is_flag=True, help="Do runs again that have failed.")
+@save_every_option
 @command_body
 def benchmark(
     recipes: tuple[str, ...],
@@ -47,6 +54,7 @@ def benchmark(
     baseline: str | None,
     metrics: str | None,
     retry: bool,
+    save_every: str | None,
 ) -> None:
     """Train each of RECIPES with several seeds, and compare them.
 
@@ -57,7 +65,9 @@ def benchmark(
     from keras_dml.runs.benchmark.report import REPORT, overview
 
     shared = (*settings, *_metrics_setting(metrics))
-    plan = benchmarks.read_plan(recipes, seeds, output, shared, baseline)
+    plan = benchmarks.read_plan(
+        recipes, seeds, output, shared, baseline, save_every
+    )
     command = _command(recipes, plan, settings, metrics)
     try:
         entries, found = benchmarks.benchmark(

@@ -4,7 +4,13 @@ import sys
 
 import click
 
-from keras_dml.cli.common import command_body, print_table, say, setting_option
+from keras_dml.cli.common import (
+    command_body,
+    print_table,
+    save_every_option,
+    say,
+    setting_option,
+)
 
 
 @click.command()
@@ -46,6 +52,13 @@ from keras_dml.cli.common import command_body, print_table, say, setting_option
     show_default=True,
     help="Seconds to wait for the other workers.",
 )
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Go on with the run in --output, by default the last one of the "
+    "recipe's name, where it was killed; begin if there is none.",
+)
+@save_every_option
 @command_body
 def train(
     recipe: str,
@@ -57,6 +70,8 @@ def train(
     workers: str | None,
     index: int | None,
     wait: float,
+    resume: bool,
+    save_every: str | None,
 ) -> None:
     """Train what RECIPE describes, and measure it before and after."""
     from keras_dml import distribution, recipes, runs
@@ -66,7 +81,10 @@ def train(
     if tensorboard:
         import_extra("--tensorboard", "tensorboard", "tensorboard")
     checked = recipes.load(recipe, settings)
-    folder = output or runs.free_folder(checked.name)
+    if resume and overwrite:
+        raise click.UsageError("--resume and --overwrite exclude each other.")
+    find = runs.last_folder if resume else runs.free_folder
+    folder = output or find(checked.name)
     verbose = 1 if sys.stdout.isatty() else 2
     strategy = distribution.connect(
         devices,
@@ -75,9 +93,14 @@ def train(
         {"recipe": checked.model_dump(mode="json"), **runs.versions()},
         wait,
     )
-    outcome = runs.train(
-        checked, folder, verbose, overwrite, tensorboard, strategy
-    )
+    try:
+        outcome = runs.train(
+            checked, folder, verbose, overwrite, tensorboard, strategy,
+            resume, save_every,
+        )  # fmt: skip
+    except SystemExit:
+        say(f"Ended by SIGTERM. --resume --output {folder} goes on.", err=True)
+        raise
     if outcome is None:
         say("Trained. The first worker measures and writes the run.")
         return
@@ -98,5 +121,8 @@ def train(
     if outcome.unsaved:
         sys.exit(1)
     if outcome.interrupted:
-        say("Interrupted: last.keras is the model as it was then.")
+        say(
+            "Interrupted: last.keras is the model as it was then. "
+            f"--resume --output {folder} goes on."
+        )
         sys.exit(130)

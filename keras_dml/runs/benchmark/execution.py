@@ -1,12 +1,16 @@
 """One run of a benchmark, in a process of its own."""
 
+import contextlib
 import json
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 from keras_dml.recipes import dump
+from keras_dml.resuming import TERMINATED
 from keras_dml.runs.benchmark import worker
 from keras_dml.runs.benchmark.plan import Run
 
@@ -18,8 +22,13 @@ def execute(run: Run) -> str | None:
     ends when that is closed, which it is if this process is killed, and
     answers on its standard output. All that it prints is in the log.
 
+    SIGTERM is passed on to it, and its state is written before it ends.
+
     Returns:
         Why the run failed; None if it did not.
+
+    Raises:
+        SystemExit: After SIGTERM.
     """
     run.log.parent.mkdir(parents=True, exist_ok=True)
     # As a script without the package around it, whose import takes seconds
@@ -35,19 +44,48 @@ def execute(run: Run) -> str | None:
         ) as process,
     ):
         try:
-            answer = _ask(process, run)
-            return _failure(answer, process.wait(), run.log)
+            with _sigterm_passed_on(process) as terminated:
+                answer = _ask(process, run)
+                status = process.wait()
+            if terminated or status == TERMINATED:
+                raise SystemExit(TERMINATED)
+            return _failure(answer, status, run.log)
         finally:
             # After Ctrl-C; where the run has ended, nothing is left to end.
             process.kill()
             process.wait()
 
 
+@contextlib.contextmanager
+def _sigterm_passed_on(
+    process: "subprocess.Popen[bytes]",
+) -> Iterator[list[int]]:
+    """Passes SIGTERM on to a process; what came is in the list."""
+    came: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield came
+        return
+
+    def pass_on(number: int, _: object) -> None:
+        came.append(number)
+        process.terminate()
+
+    before = signal.signal(signal.SIGTERM, pass_on)
+    try:
+        yield came
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _ask(process: "subprocess.Popen[bytes]", run: Run) -> bytes:
     stdin, stdout = process.stdin, process.stdout
     if stdin is None or stdout is None:
         raise RuntimeError("The process of a run has no pipes.")
-    order = {"recipe": dump(run.recipe), "folder": str(run.folder)}
+    order = {
+        "recipe": dump(run.recipe),
+        "folder": str(run.folder),
+        "save_every": run.save_every,
+    }
     try:
         with stdin, stdout:
             stdin.write(json.dumps(order).encode() + b"\n")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from keras_dml.recipes import Recipe, RecipeError, dump, load
+from keras_dml.resuming import parsed_every
 from keras_dml.utils.arguments import check_count
 
 SEPARATOR = "::"
@@ -18,6 +19,8 @@ class Run:
 
     recipe: Recipe
     folder: Path
+    save_every: str | None = None
+    """How often its state is written within epochs, as for `train`."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -44,12 +47,14 @@ class Plan:
         seeds: Number of seeds; they are 0, 1, ….
         output: The benchmark's folder.
         baseline: Name of the recipe that others are compared with.
+        save_every: How often runs write their state within epochs.
     """
 
     recipes: tuple[Recipe, ...]
     seeds: int
     output: Path
     baseline: str
+    save_every: str | None = None
 
     def runs(self) -> list[Run]:
         """All runs: every recipe with the first seed, then the second."""
@@ -57,6 +62,7 @@ class Plan:
             Run(
                 recipe.model_copy(update={"seed": seed}),
                 self.folder(recipe.name, seed),
+                self.save_every,
             )
             for seed in range(self.seeds)
             for recipe in self.recipes
@@ -73,6 +79,7 @@ def read_plan(
     output: str | os.PathLike[str],
     settings: Sequence[str] = (),
     baseline: str | None = None,
+    save_every: str | None = None,
 ) -> Plan:
     """The plan of a benchmark.
 
@@ -84,6 +91,7 @@ def read_plan(
         output: Folder of the benchmark.
         settings: Settings of all recipes; a recipe's own come after them.
         baseline: Name of a recipe; None for the first.
+        save_every: As for `train`.
 
     Raises:
         RecipeError: If a recipe cannot be used, if two have one name, or
@@ -106,7 +114,8 @@ def read_plan(
             "`baseline` of benchmark must be the name of one of its recipes. "
             f"Received: baseline={baseline!r}. The names are {names}."
         )
-    return Plan(loaded, seeds, Path(output), baseline)
+    parsed_every(save_every)
+    return Plan(loaded, seeds, Path(output), baseline, save_every)
 
 
 def _is_base(text: str) -> bool:

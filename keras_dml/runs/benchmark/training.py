@@ -1,18 +1,14 @@
 """Training of several recipes with several seeds, resumed where it ended."""
 
-import json
 from collections.abc import Callable
-from typing import Any
 
-import yaml
-
-from keras_dml.recipes import RecipeError, load
+from keras_dml.recipes import RecipeError
 from keras_dml.runs.benchmark.comparison import Done, Line
 from keras_dml.runs.benchmark.execution import execute
 from keras_dml.runs.benchmark.journal import Entry, Journal
 from keras_dml.runs.benchmark.plan import SEPARATOR, Plan, Run
 from keras_dml.runs.benchmark.report import write_report
-from keras_dml.runs.folder import RECIPE, load_outcome
+from keras_dml.runs.folder import RECIPE, changed_settings, load_outcome
 from keras_dml.utils.files import one_at_a_time
 
 Execute = Callable[[Run], str | None]
@@ -29,8 +25,8 @@ def benchmark(
     """Does the runs of a plan that are not done, and writes the tables.
 
     It may be killed at any moment: the next call with the same plan goes
-    on with the run that was not finished. A run that fails is noted, and
-    the others go on.
+    on with the run that was not finished, from the last state of it. A run
+    that fails is noted, and the others go on.
 
     Args:
         plan: See `read_plan`.
@@ -47,6 +43,7 @@ def benchmark(
         BlockingIOError: If another benchmark is at work in the folder.
         KeyboardInterrupt: On Ctrl-C, after the tables of the runs that
             are done were written.
+        SystemExit: On SIGTERM, likewise, after the run wrote its state.
     """
     with one_at_a_time(plan.output, "benchmark"):
         journal = Journal(plan.output)
@@ -88,42 +85,19 @@ def _done(plan: Plan, journal: Journal, retry: bool) -> Done:
 def _same_recipe(run: Run, entry: Entry) -> bool:
     if entry.digest == run.digest:
         return True
-    try:
-        # A later version of this package may have more settings.
-        return load(run.folder / RECIPE) == run.recipe
-    except RecipeError:
-        return False
+    has_recipe = (run.folder / RECIPE).exists()
+    return has_recipe and not changed_settings(run.folder, run.recipe)
 
 
 def _changed(run: Run) -> str:
-    path = run.folder / RECIPE
-    before: dict[str, str] = {}
-    if path.exists():
-        before = _settings(yaml.safe_load(path.read_text("utf-8")))
-    after = _settings(run.recipe.model_dump(mode="json"))
-    changes = [
-        f"{key}: {before.get(key, 'nothing')} → {after.get(key, 'nothing')}"
-        for key in {**before, **after}
-        if before.get(key) != after.get(key)
-    ]
     return (
         f"The recipe {run.recipe.name!r} is not the one that has been "
         f"trained: its result for seed {run.recipe.seed} is in {run.folder}, "
         "and these settings have changed:\n  "
-        + "\n  ".join(changes)
+        + "\n  ".join(changed_settings(run.folder, run.recipe))
         + f"\nGive it another name (RECIPE{SEPARATOR}name=NAME), or use "
         "another --output."
     )
-
-
-def _settings(value: Any, *keys: str) -> dict[str, str]:
-    """Settings inside a recipe as "key.key": "value"."""
-    if not isinstance(value, dict) or not value:
-        return {".".join(keys): json.dumps(value)}
-    found: dict[str, str] = {}
-    for key, below in value.items():
-        found |= _settings(below, *keys, str(key))
-    return found
 
 
 def _ended(run: Run, error: str | None) -> Entry:

@@ -18,7 +18,7 @@ def main() -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     error = None
     try:
-        error = _train(order["recipe"], order["folder"])
+        error = _train(**order)
     except Exception as problem:  # Whatever it is, the others go on.
         traceback.print_exc()
         error = f"{type(problem).__name__}: {problem}"
@@ -26,14 +26,27 @@ def main() -> None:
     answer.close()
 
 
-def _train(recipe: str, folder: str) -> str | None:
+def _train(recipe: str, folder: str, save_every: str | None) -> str | None:
     """Trains; says what could not be saved, if it was not all."""
+    from functools import partial
+
     import yaml
 
     from keras_dml import recipes, runs
+    from keras_dml.resuming import StateError
+    from keras_dml.runs.folder import changed_settings
 
     checked = recipes.validate(yaml.safe_load(recipe), folder)
-    outcome = runs.train(checked, folder, verbose=2, overwrite=True)
+    train = partial(
+        runs.train, checked, folder, verbose=2, save_every=save_every
+    )
+    # One that had not ended, with other settings, is replaced.
+    goes_on = not changed_settings(folder, checked)
+    try:
+        outcome = train(resume=goes_on, overwrite=not goes_on)
+    except StateError as error:
+        print(f"Trained again from the beginning: {error}")
+        outcome = train(overwrite=True)
     return "; ".join(outcome.unsaved_lines()) or None if outcome else None
 
 

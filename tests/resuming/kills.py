@@ -1,0 +1,147 @@
+"""Kills trainings at random moments and compares what they end with.
+
+    python -m tests.resuming.kills FOLDER KILLS [METHOD…] [--precision POLICY]
+
+Every training is killed by SIGKILL so many times, goes on each time, and is
+compared with one that was left alone: weights, slots of the optimizer, states
+of random generators, queues, logs, to the last bit. The table is Markdown.
+The moments are uniform over the time from the first step of a process to the
+end of its training. The processes are forks of one that has computed nothing.
+"""
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+import keras_dml
+from keras_dml.callbacks import Resume
+from tests.resuming.trainings import METHODS, bits, different, rows, train
+
+PAUSE = 0.05
+"""Seconds after each step, so that most kills hit the training itself."""
+
+
+class Tell(keras.callbacks.Callback):
+    """Tells by a pipe that the first step is done, and takes its time."""
+
+    def __init__(self, pipe: int) -> None:
+        super().__init__()
+        self.pipe = pipe
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        os.write(self.pipe, b".")
+        time.sleep(PAUSE)
+
+
+def begin(name: str, folder: Path, policy: str) -> tuple[int, int]:
+    """Begins a training, or goes on; returns the process and its pipe."""
+    told, tell = os.pipe()
+    process = os.fork()
+    if process:
+        os.close(tell)
+        return process, told
+    status = 1
+    try:
+        keras.config.set_dtype_policy(policy)
+        folder.mkdir(exist_ok=True)
+        resume = Resume(folder / "state", every=2)
+        model = train(name, folder, resume, Tell(tell))
+        found = {k: np.asarray(v) for k, v in bits(model).items()}
+        np.savez(folder / "bits.npz", **{
+            str(i): value for i, value in enumerate(found.values())
+        })  # fmt: skip
+        (folder / "done").touch()
+        status = 0
+    except Exception:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        os._exit(status)
+
+
+def ended(process: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+
+def whole(name: str, folder: Path, policy: str) -> float:
+    """A training that is left alone; returns the seconds of its steps."""
+    process, told = begin(name, folder, policy)
+    os.read(told, 1)
+    began = time.perf_counter()
+    if ended(process):
+        raise RuntimeError(f"{name} fails.")
+    return time.perf_counter() - began
+
+
+def killed(
+    name: str, folder: Path, policy: str, seconds: float, kills: int, rng: Any
+) -> int:
+    """One that is killed; returns how often, which is less if it ends."""
+    for count in range(kills):
+        process, told = begin(name, folder, policy)
+        os.read(told, 1)
+        time.sleep(rng.uniform(0, seconds / 2))
+        os.kill(process, signal.SIGKILL)
+        status = ended(process)
+        os.close(told)
+        if status == 0 or (folder / "done").exists():
+            return count
+        if status != -signal.SIGKILL:
+            raise RuntimeError(f"{name} fails.")
+    if ended(begin(name, folder, policy)[0]):
+        raise RuntimeError(f"{name} fails.")
+    return kills
+
+
+def compared(one: Path, two: Path) -> list[str]:
+    with np.load(one / "bits.npz") as a, np.load(two / "bits.npz") as b:
+        changed = different(dict(a), dict(b))
+    return changed + ([] if rows(one) == rows(two) else ["metrics.csv"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("kills", type=int)
+    parser.add_argument("methods", nargs="*", default=list(METHODS))
+    parser.add_argument("--precision", default="float32")
+    given = parser.parse_args()
+    keras_dml.import_parts()
+    rng = np.random.default_rng(0)
+    print("| method | precision | trainings | kills | arrays | different |")
+    print("|---|---|---|---|---|---|", flush=True)
+    for name in given.methods:
+        folder = given.folder / f"{name}-{given.precision}"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        alone = folder / "alone"
+        seconds = whole(name, alone, given.precision)
+        count, trainings, changed = 0, 0, []
+        while count < given.kills:
+            trainings += 1
+            other = folder / f"killed-{trainings}"
+            left = given.kills - count
+            count += killed(name, other, given.precision, seconds, left, rng)
+            changed += compared(alone, other)
+        with np.load(alone / "bits.npz") as arrays:
+            size = len(arrays.files)
+        print(
+            f"| {name} | {given.precision} | {trainings} | {count} | {size} | "
+            f"{len(changed)} |",
+            flush=True,
+        )
+        if changed:
+            print(changed, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
