@@ -56,13 +56,34 @@ def test_the_loss_is_that_of_the_drawn_classes_alone(name) -> None:
 
 def test_draws_hold_the_batch_and_any_others_alike() -> None:
     sampled = SampledClasses("", CLASSES, 0.6, seed=0)
-    draws = np.stack([sampled.draw(LABELS) for _ in range(300)])
+    draw = tf.function(sampled.draw)
+    draws = np.stack([draw(tf.constant(LABELS)) for _ in range(2000)])
     assert (np.diff(draws, axis=1) > 0).all()  # rising, and none twice
-    often = np.bincount(draws.ravel(), minlength=CLASSES) / len(draws)
-    assert (often[[2, 7, 9]] == 1).all()
-    others = np.delete(often, [2, 7, 9])  # three of seven
-    deviation = (3 / 7 * 4 / 7 / len(draws)) ** 0.5
-    np.testing.assert_allclose(others, 3 / 7, atol=4 * deviation)
+    drawn = (draws[:, :, None] == np.arange(CLASSES)).any(1).astype(float)
+    assert (drawn[:, [2, 7, 9]] == 1).all()
+    together = drawn.T @ drawn / len(draws)
+    together = np.delete(np.delete(together, [2, 7, 9], 0), [2, 7, 9], 1)
+    # Three of seven, and any two of them as likely.
+    expected = np.where(np.eye(7), 3 / 7, 3 / 7 * 2 / 6)
+    deviation = (expected * (1 - expected) / len(draws)) ** 0.5
+    assert (abs(together - expected) < 4 * deviation).all()
+
+
+@pytest.mark.parametrize("num_classes", [2, 3, 24, 25, 1000])
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.999, 1.0])
+def test_draws_are_classes(num_classes, share) -> None:
+    if share * num_classes < 2:
+        return
+    sampled = SampledClasses("", num_classes, share, seed=1)
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        labels = rng.integers(0, num_classes, min(sampled.count, 20))
+        ids = np.asarray(sampled.draw(labels))
+        assert len(ids) == sampled.count
+        assert (np.diff(ids) > 0).all()
+        assert ids[0] >= 0
+        assert ids[-1] < num_classes
+        assert set(labels) <= set(ids.tolist())
 
 
 def test_draws_follow_the_seed() -> None:

@@ -37,3 +37,17 @@ def test_goes_on_within_an_epoch(name: str, precision: str, tmp_path) -> None:
     assert different(bits(whole), bits(resumed)) == []
     assert rows(folder) == rows(killed)
     assert len(rows(folder)) == 2
+
+
+@pytest.mark.slow
+def test_goes_on_with_the_same_classes(monkeypatch, tmp_path) -> None:
+    """Drawn by a generator, with what the optimizer keeps of every row."""
+    loss = {"name": "arc_face", "num_classes": 40, "class_share": 0.4}
+    sampled = {"embedding_dim": 6, "loss": loss, "accumulate": 2}
+    monkeypatch.setitem(METHODS, "baseline", sampled)
+    folder, killed = tmp_path / "whole", tmp_path / "killed"
+    folder.mkdir()
+    copy = Copy(folder, killed, epoch=1, step=1)
+    whole = train("baseline", folder, copy, Resume(folder / "state", every=1))
+    resumed = train("baseline", killed, Resume(killed / "state"))
+    assert different(bits(whole), bits(resumed)) == []
