@@ -48,6 +48,8 @@ def test_keeps_best_and_last(tmp_path) -> None:
 class DiskFull:
     """Writes half a file and then fails, as a full disk does."""
 
+    distribute_strategy = tf.distribute.get_strategy()
+
     def save(self, path) -> None:
         path.write_bytes(b"half a file")
         raise OSError(28, "No space left on device")

@@ -78,7 +78,11 @@ def test_a_process_ends_with_the_benchmark(run) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     )
-    order = {"recipe": recipes.dump(run.recipe), "folder": str(run.folder)}
+    order = {
+        "recipe": recipes.dump(run.recipe),
+        "folder": str(run.folder),
+        "save_every": None,
+    }
     answer, _ = process.communicate(json.dumps(order).encode() + b"\n", 30)
     assert (answer, process.returncode) == (b"", 1)
     assert not run.folder.exists()
