@@ -6,7 +6,7 @@ One class, and so one file: half of it is the signatures of Keras's methods.
 import contextlib
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -43,6 +43,7 @@ from keras_dml.model.patterns import matches
 from keras_dml.model.positions import freeze_positions
 from keras_dml.model.resuming import (
     FollowEpochs,
+    backup_among,
     check_planned,
     split_resume,
     with_callback,
@@ -195,7 +196,7 @@ class MetricModel(keras.Model):
         self._update: Any = None  # Made with the train function.
         self._output: Any = None  # Made when asked for.
         self._has_told = False
-        self._resumption: Resumption | None = None
+        self._steered: Resumption | FollowEpochs | None = None
         self.label_names: Mapping[int, str] = {}
 
     def _build_parts(self) -> None:
@@ -475,16 +476,19 @@ class MetricModel(keras.Model):
             self._tell(data)
         self._initial_epoch = None  # Of an earlier `fit`.
         resume, callbacks = split_resume(callbacks)
-        resumption: Any = contextlib.nullcontext()
+        steered: Resumption | FollowEpochs | None = None
+        batches = self._batches(data, share is not None, shuffle)
         if resume is not None:
-            batches = self._batches(data, share is not None, shuffle)
-            resumption = callbacks = Resumption(
+            steered = callbacks = Resumption(
                 resume, callbacks, self, batches, initial_epoch,
                 verbose=verbose, epochs=epochs, steps=None,
             )  # fmt: skip
         elif data.sampler is not None:
-            follow = FollowEpochs(data.sampler, initial_epoch)
-            callbacks = with_callback(follow, callbacks)
+            steered = FollowEpochs(
+                data.sampler, initial_epoch, backup_among(callbacks),
+                batches.rest,
+            )  # fmt: skip
+            callbacks = with_callback(steered, callbacks)
         validation = Prepared(None)
         if validation_data is not None:
             validation = self._held_out(
@@ -498,7 +502,7 @@ class MetricModel(keras.Model):
                 self._replicated(validation.x),
                 *validation[1:3],
             )
-        with named_errors(checks, held_out), resumption:
+        with named_errors(checks, held_out), self._steered_by(steered):
             return super().fit(
                 x=self._replicated(data.x, share is not None),
                 y=data.y,
@@ -589,6 +593,21 @@ class MetricModel(keras.Model):
             return x
         return ReplicaBatches(x, strategy, is_share)
 
+    @contextlib.contextmanager
+    def _steered_by(
+        self, steered: Resumption | FollowEpochs | None
+    ) -> Iterator[None]:
+        """Lets something see the iterator of `fit` before it begins."""
+        self._steered = steered
+        try:
+            if isinstance(steered, Resumption):
+                with steered:
+                    yield
+            else:
+                yield
+        finally:
+            self._steered = None
+
     def _batches(
         self, data: Prepared, is_share: bool, shuffle: bool
     ) -> Batches:
@@ -656,8 +675,8 @@ class MetricModel(keras.Model):
         self, iterator: Any = None, data_batch: Any = None
     ) -> None:
         """Builds nothing: a model is built from its constructor on."""
-        if self._resumption is not None:
-            self._resumption.steer(iterator)
+        if self._steered is not None:  # It may begin within an epoch.
+            self._steered.steer(iterator)
 
     def make_train_function(self, force: bool = False) -> None:
         if self._update is None or force:

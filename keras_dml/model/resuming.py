@@ -1,34 +1,76 @@
 """Epochs of a sampler and of `fit`, which must be the same."""
 
+import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import keras
 
 from keras_dml.data import Sampler
 from keras_dml.resuming import Resume
+from keras_dml.resuming.resumption import begin_at
 
 
 class FollowEpochs(keras.callbacks.Callback):
-    """Makes a sampler skip the epochs that a restored training skips.
+    """Makes a sampler skip what a restored training skips.
 
     `keras.callbacks.BackupAndRestore` loads the weights and tells `fit` to
     begin with a later epoch. The sampler would plan its first epochs again.
+    With a `save_freq` in steps the weights are those of the middle of an
+    epoch, of which Keras would train the first steps again.
 
     Args:
         sampler: What plans the batches.
         initial_epoch: The epoch that `fit` was asked to begin with.
+        backup: What may restore the training.
+        rest: Gives the batches of an epoch from a step on.
     """
 
-    def __init__(self, sampler: Sampler, initial_epoch: int) -> None:
+    def __init__(
+        self,
+        sampler: Sampler,
+        initial_epoch: int,
+        backup: keras.callbacks.BackupAndRestore | None,
+        rest: Callable[[int], Any],
+    ) -> None:
         super().__init__()
         self.sampler = sampler
         self.initial_epoch: int | None = initial_epoch
+        self.backup = backup
+        self.rest = rest
+        self._iterator: Any = None
+
+    def steer(self, iterator: Any) -> None:
+        """Takes the iterator of `fit`; see `Resumption`."""
+        self._iterator = self._iterator or iterator
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if self.backup is not None:
+            self.backup._current_epoch = epoch  # Else 0 until it has ended.
         # Only the first epoch that is trained may be later than was asked.
-        if self.initial_epoch is not None:
-            self.sampler.epoch += epoch - self.initial_epoch
-            self.initial_epoch = None
+        if self.initial_epoch is None:
+            return
+        self.sampler.epoch += epoch - self.initial_epoch
+        self.initial_epoch = None
+        step = self._trained_steps()
+        if step:
+            begin_at(self._iterator, step, self.rest)
+
+    def _trained_steps(self) -> int:
+        """Steps of the epoch that are in the weights."""
+        backup = self.backup
+        is_restored = self.model._initial_epoch is not None
+        if backup is None or backup.save_freq == "epoch" or not is_restored:
+            return 0
+        path = Path(backup._training_metadata_path)
+        return 1 + int(json.loads(path.read_text())["batch"])
+
+
+def backup_among(callbacks: Any) -> keras.callbacks.BackupAndRestore | None:
+    """Keras's callback that restores a training, if it is there."""
+    kind = keras.callbacks.BackupAndRestore
+    return next((x for x in _flat(callbacks) if isinstance(x, kind)), None)
 
 
 def with_callback(callback: keras.callbacks.Callback, callbacks: Any) -> Any:
@@ -45,8 +87,7 @@ def split_resume(callbacks: Any) -> tuple[Resume | None, Any]:
     Raises:
         ValueError: If there are two, or others that restore a training.
     """
-    is_list = isinstance(callbacks, keras.callbacks.CallbackList)
-    flat = callbacks.callbacks if is_list else keras.tree.flatten(callbacks)
+    flat = _flat(callbacks)
     restoring = [
         x
         for x in flat
@@ -62,6 +103,14 @@ def split_resume(callbacks: Any) -> tuple[Resume | None, Any]:
             f"training. Received: {kinds}. Use Resume alone."
         )
     return found[0], [x for x in flat if x is not found[0]]
+
+
+def _flat(callbacks: Any) -> list[Any]:
+    """Callbacks as `fit` takes them, in a list."""
+    is_list = isinstance(callbacks, keras.callbacks.CallbackList)
+    return list(
+        callbacks.callbacks if is_list else keras.tree.flatten(callbacks)
+    )
 
 
 def check_planned(sampler: Sampler, steps_per_epoch: int | None) -> None:

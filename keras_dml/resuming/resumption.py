@@ -40,7 +40,11 @@ class Batches(NamedTuple):
     @property
     def can_go_on(self) -> bool:
         """Whether an epoch can be begun at any of its steps."""
-        return self.sampler is not None and not is_shuffled(self.data)
+        return (
+            self.sampler is not None
+            and not is_shuffled(self.data)
+            and int(self.data.cardinality()) >= 0
+        )
 
 
 class Resumption(keras.callbacks.CallbackList):
@@ -75,6 +79,7 @@ class Resumption(keras.callbacks.CallbackList):
         self._restored: State | None = None
         self._epoch = 0
         self._planned: State = {}
+        self._results: dict[str, Any] = {}
         self._steps = 0
         self._saved_at = time.monotonic()
         self._has_failed = False
@@ -101,11 +106,9 @@ class Resumption(keras.callbacks.CallbackList):
         if self._worker.is_chief:
             self._exits.enter_context(self._generations.locked())
         self._exits.enter_context(self._sigterm_noted())
-        self.model._resumption = self
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.model._resumption = None
         self._exits.close()
 
     def steer(self, iterator: Any) -> None:
@@ -153,6 +156,9 @@ class Resumption(keras.callbacks.CallbackList):
                 callback.on_epoch_begin(epoch, logs)
         self._planned = state["sampler"]
         _restore_metrics(self.model, state["metrics"])
+        if state["step"] == self._iterator.num_batches:
+            # Keras takes the names of logs from a step, and there is none.
+            self._results = self.model.get_metrics_result()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         super().on_train_batch_end(batch, logs)
@@ -161,14 +167,15 @@ class Resumption(keras.callbacks.CallbackList):
         if due and self.batches.can_go_on:
             if self._async_train:
                 self._flush_futures()
-            total = self._iterator.num_batches
-            step = batch + 1 if total is None else min(batch + 1, total)
+            # The last of several steps at a time may have been fewer.
+            step = min(batch + 1, self._iterator.num_batches)
             self._save(self._epoch, step)
         if self._is_terminated:
             self._exit()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        super().on_epoch_end(epoch, logs)
+        super().on_epoch_end(epoch, {**self._results, **(logs or {})})
+        self._results = {}
         self._save(epoch + 1, 0)
         if self._is_terminated:
             self._exit()
@@ -233,8 +240,10 @@ class Resumption(keras.callbacks.CallbackList):
             "metrics": variables.state_of(self.model.metrics_variables)
             if step
             else None,
-            # Within an epoch it is planned anew.
-            "sampler": self._planned if step else self._state_of_sampler(),
+            # What is left of an epoch is planned anew.
+            "sampler": self._planned
+            if 0 < step < self._iterator.num_batches
+            else self._state_of_sampler(),
             "callbacks": kept.states_of(self.callbacks),
         }
 
@@ -271,7 +280,7 @@ class Resumption(keras.callbacks.CallbackList):
             self.params["epochs"] if state["is_stopped"] else state["epoch"]
         )
         if step:
-            _begin_at(self._iterator, step, self.batches.rest)
+            begin_at(self._iterator, step, self.batches.rest)
         self._restored = state
 
     def _tell(self, path: Path, state: State) -> None:
@@ -341,10 +350,16 @@ def _one_of(planned: Sampler | None, given: Sampler | None) -> Sampler | None:
     return planned or given
 
 
-def _begin_at(
+def begin_at(
     iterator: Any, step: int, rest: Callable[[int], Iterable[Any]]
 ) -> None:
-    """The first epoch of an iterator of Keras begins at a step."""
+    """Lets the next epoch of an iterator of Keras begin at a step.
+
+    Args:
+        iterator: Of all epochs, as Keras makes it for `fit`.
+        step: The first step of the epoch.
+        rest: Gives the batches of an epoch from a step on.
+    """
     whole = iterator._enumerate_iterator
 
     def partial() -> Iterator[tuple[int, int, Any]]:

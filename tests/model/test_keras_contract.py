@@ -522,8 +522,19 @@ def test_a_loaded_model_draws_on(tmp_path) -> None:
 
 
 class Interrupt(keras.callbacks.Callback):
+    """Ends a training when a step of its third epoch is done, or none."""
+
+    def __init__(self, batch: int | None = None) -> None:
+        super().__init__()
+        self.batch = batch
+
     def on_epoch_begin(self, epoch, logs=None):
-        if epoch == 2:
+        self.epoch = epoch
+        if epoch == 2 and self.batch is None:
+            raise KeyboardInterrupt
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self.epoch == 2 and self.batch == batch:
             raise KeyboardInterrupt
 
 
@@ -538,11 +549,14 @@ class Plans(ClassBalanced):
 
 
 @pytest.mark.slow
-def test_a_restored_training_goes_on(tmp_path) -> None:
+@pytest.mark.parametrize(
+    ("frequency", "steps"), [("epoch", [None]), (1, [0, 1])]
+)
+def test_a_restored_training_goes_on(frequency, steps, tmp_path) -> None:
     def fit(*callbacks) -> MetricModel:
         keras.utils.set_random_seed(0)
         images = blobs()
-        sampler = Plans(images.labels, batch_size=12, steps_per_epoch=2)
+        sampler = Plans(images.labels, batch_size=12, steps_per_epoch=3)
         model = methods.baseline(
             backbones.small_convnet((16, 16, 1), filters=(4, 8)),
             embedding_dim=4, loss={"name": "margin", "seed": 1},
@@ -554,12 +568,19 @@ def test_a_restored_training_goes_on(tmp_path) -> None:
 
     whole = fit()
     Plans.planned = []
-    backup = [keras.callbacks.BackupAndRestore(str(tmp_path)) for _ in range(2)]
-    with pytest.raises(KeyboardInterrupt):
-        fit(backup[0], Interrupt())
-    resumed = fit(backup[1])
-    assert Plans.planned == [0, 1, 2, 3]
+
+    def backup() -> keras.callbacks.Callback:
+        return keras.callbacks.BackupAndRestore(str(tmp_path), frequency)
+
+    for step in steps:
+        with pytest.raises(KeyboardInterrupt):
+            fit(backup(), Interrupt(step))
+    resumed = fit(backup())
+    # What is left of an epoch is planned anew.
+    again = [2] * (len(steps) if frequency == 1 else 0)
+    assert Plans.planned == [0, 1, 2, *again, 3]
     assert same(whole.get_weights(), resumed.get_weights())
+    assert resumed.optimizer.iterations == 4 * 3
 
 
 @pytest.mark.parametrize("prefetched", [False, True])

@@ -1,5 +1,9 @@
 """Trainings of every method go on with the same bits."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import keras
 import pytest
 
@@ -51,3 +55,15 @@ def test_goes_on_with_the_same_classes(monkeypatch, tmp_path) -> None:
     whole = train("baseline", folder, copy, Resume(folder / "state", every=1))
     resumed = train("baseline", killed, Resume(killed / "state"))
     assert different(bits(whole), bits(resumed)) == []
+
+
+@pytest.mark.slow
+def test_two_replicas_go_on(tmp_path) -> None:
+    command = [sys.executable, "-m", "tests.resuming.replicas", tmp_path]
+    done = subprocess.run(
+        [*command, "baseline"],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.splitlines() == ["baseline [] True"], done.stderr

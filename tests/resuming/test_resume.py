@@ -65,6 +65,10 @@ class End(keras.callbacks.Callback):
                 raise KeyboardInterrupt
             self.how()
 
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if self.at == (epoch, STEPS):  # Before the state of its end.
+            raise KeyboardInterrupt
+
 
 def fit(*callbacks: Any, data: Any = None, **kwargs: Any) -> keras.Model:
     keras.utils.set_random_seed(5)
@@ -90,12 +94,12 @@ def same(one: keras.Model, two: keras.Model) -> bool:
     return different(bits(one), bits(two)) == []
 
 
-@pytest.mark.parametrize("at", [(1, 2), (1, 0), (0, 3)])
+@pytest.mark.parametrize("at", [(1, 2), (1, 0), (0, STEPS)])
 def test_a_training_goes_on_with_the_same_bits(at, tmp_path) -> None:
     ended(tmp_path, *at)
     end = End(9, 9)
     assert same(fit(), fit(Resume(tmp_path), end))
-    assert end.first == at
+    assert end.first == ((1, 0) if at == (0, STEPS) else at)
 
 
 @pytest.mark.slow

@@ -80,21 +80,25 @@ class Copy(keras.callbacks.Callback):
 
 
 def train(
-    name: str, folder: Path, *others: keras.callbacks.Callback
+    name: str,
+    folder: Path,
+    *others: keras.callbacks.Callback,
+    epochs: int = EPOCHS,
+    steps: int = STEPS,
 ) -> keras.Model:
     """Trains a method whose images are divided, drawn and flipped."""
     keras.utils.set_random_seed(3)
     images = blobs(6, 8)
     backbone = backbones.small_convnet((16, 16, 1), filters=(4, 8))
     model = methods.METHODS[name].value(backbone, **METHODS[name])
-    schedule = keras.optimizers.schedules.CosineDecay(1e-2, STEPS * EPOCHS)
+    schedule = keras.optimizers.schedules.CosineDecay(1e-2, steps * epochs)
     model.compile(keras.optimizers.AdamW(schedule))
     sizes = {"classes_per_batch": 2, "images_per_class": 3}
-    sampler: Any = ClassBalanced(images.labels, steps_per_epoch=STEPS, **sizes)
+    sampler: Any = ClassBalanced(images.labels, steps_per_epoch=steps, **sizes)
     own: list[keras.callbacks.Callback] = []
     if name in ("divide_and_conquer", "dcml"):
         sampler = ClusterSampler(
-            images.labels, num_learners=2, steps_per_epoch=STEPS, **sizes
+            images.labels, num_learners=2, steps_per_epoch=steps, **sizes
         )
         own = [Recluster(images, sampler, every=2)]
     if name == "baseline":
@@ -107,7 +111,7 @@ def train(
     log = keras.callbacks.CSVLogger(str(folder / "metrics.csv"))
     model.fit(
         batches,
-        epochs=EPOCHS,
+        epochs=epochs,
         verbose=0,
         callbacks=[*own, LearningRateMonitor(), log, *others],
     )
