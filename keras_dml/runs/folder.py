@@ -17,7 +17,12 @@ from keras_dml.evaluation import Results
 from keras_dml.evaluation.label_sets import ClassNames
 from keras_dml.recipes import Recipe, RecipeError, dump, load
 from keras_dml.runs.outcome import Outcome
-from keras_dml.utils.files import LOCK, atomic_file, write_atomically
+from keras_dml.utils.files import (
+    LOCK,
+    atomic_file,
+    check_regular,
+    write_atomically,
+)
 from keras_dml.utils.model_files import read_model
 
 logger = logging.getLogger(__name__)
@@ -203,6 +208,7 @@ def load_outcome(folder: str | os.PathLike[str]) -> Outcome:
     Raises:
         RecipeError: If the folder holds no run.
         FileNotFoundError: If the run is not finished.
+        ValueError: If what it measured is damaged.
     """
     recipe = load_recipe(folder)
     queries, result = (Path(folder) / name for name in (QUERIES, RESULT))
@@ -212,8 +218,18 @@ def load_outcome(folder: str | os.PathLike[str]) -> Outcome:
                 f"The run {os.fspath(folder)!r} has no {path.name}: it did not "
                 "end with a measurement. Train it again with --overwrite."
             )
-    content = json.loads(result.read_text(encoding="utf-8"))
-    return Outcome(recipe, **{**content, "after": read_queries(queries)})
+        check_regular(path)
+    try:
+        content = json.loads(result.read_text(encoding="utf-8"))
+        return Outcome(recipe, **{**content, "after": read_queries(queries)})
+    # Files of a stranger may hold anything, and then anything may fail.
+    except Exception as error:
+        raise ValueError(
+            f"The result of the run {os.fspath(folder)!r} is damaged: "
+            f"{RESULT} and {QUERIES} cannot be read. Restore them from a copy, "
+            f"or train it again with --overwrite. {type(error).__name__}: "
+            f"{error}"
+        ) from error
 
 
 def load_model(
@@ -253,7 +269,7 @@ def read_queries(path: Path) -> Results:
     Raises:
         FileNotFoundError: If the run kept none.
     """
-    with np.load(path, allow_pickle=False) as file:
+    with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
         about = json.loads(str(file["about"]))
         values = {
             name.removeprefix(_PER_QUERY): file[name].astype(np.float64)

@@ -1,8 +1,20 @@
+import os
+import random
+from pathlib import Path
+
 import pytest
 
 from keras_dml import recipes, runs
-from keras_dml.recipes import RecipeError
+from keras_dml.recipes import Recipe, RecipeError
+from keras_dml.runs.benchmark.plan import Run
+from keras_dml.runs.folder import load_outcome
+from tests.runs.benchmark import stub
 from tests.runs.small_run import write_recipe
+from tests.search.test_mutations import changed
+
+
+def finish(folder: Path, recipe: Recipe) -> None:
+    stub.finish(Run(recipe, folder))
 
 
 @pytest.fixture
@@ -58,3 +70,55 @@ def test_a_folder_without_a_run(tmp_path) -> None:
 def test_a_run_without_a_model(tmp_path) -> None:
     with pytest.raises(FileNotFoundError, match="no best.keras"):
         runs.load_model(tmp_path)
+
+
+DAMAGES = {
+    "an empty result": ("result.json", b""),
+    "half a result": ("result.json", b'{"images": {"tr'),
+    "a list": ("result.json", b"[1, 2]"),
+    "other keys": ("result.json", b'{"a": 1}'),
+    "deep nesting": ("result.json", b"[" * 100_000),
+    "bytes": ("result.json", b"\xff\xfe"),
+    "no archive": ("queries.npz", b"PK\x03\x04 no more"),
+    "empty queries": ("queries.npz", b""),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_result_is_named(name, recipe, tmp_path) -> None:
+    folder = runs.create_folder(tmp_path / "run", recipe)
+    finish(folder, recipe)
+    assert load_outcome(folder).recipe == recipe
+    file, content = DAMAGES[name]
+    (folder / file).write_bytes(content)
+    with pytest.raises(ValueError, match=r"The result of the run .*/run'"):
+        load_outcome(folder)
+
+
+def test_a_result_that_is_no_file(recipe, tmp_path) -> None:
+    folder = runs.create_folder(tmp_path / "run", recipe)
+    finish(folder, recipe)
+    (folder / "result.json").unlink()
+    os.mkfifo(folder / "result.json")
+    with pytest.raises(OSError, match="it is a pipe or a device"):
+        load_outcome(folder)
+
+
+def test_queries_with_random_changes(recipe, tmp_path) -> None:
+    folder = runs.create_folder(tmp_path / "run", recipe)
+    finish(folder, recipe)
+    before, draw = load_outcome(folder), random.Random(0)
+    path = folder / "queries.npz"
+    whole = path.read_bytes()
+    outcomes = set()
+    for _ in range(60):
+        path.write_bytes(changed(whole, draw))
+        try:
+            after = load_outcome(folder).after
+            outcomes.add("read")
+        except ValueError as error:
+            assert str(folder) in str(error)
+            outcomes.add("refused")
+        else:
+            assert dict(after) == dict(before.after)
+    assert "refused" in outcomes
