@@ -13,42 +13,57 @@ from keras_dml.distribution.workers import this_worker
 
 
 class ReplicaBatches(DataAdapter):
-    """Global batches of a dataset as `keras.Model.fit` takes them.
+    """Global batches as `keras.Model.fit` takes them, split among replicas.
 
     Replica r of R has the r-th of R stretches of rows, as even as the batch
-    allows. Unlike what a strategy makes of a dataset by itself, the order of
-    rows over the replicas is that of the batch, whatever R is, and nothing
-    is read before the first batch of an epoch is asked for: what callbacks
-    change at its beginning holds for it.
+    allows: of a batch with fewer than R rows some replicas have none. Unlike
+    what a strategy makes of a dataset by itself, the order of rows over the
+    replicas is that of the batch, whatever R is, and nothing is read before
+    the first batch of an epoch is asked for: what callbacks change at its
+    beginning holds for it.
 
     Args:
-        dataset: Batches of all replicas; or of this worker's.
+        batches: Batches of all replicas; or of this worker's.
         strategy: What the replicas belong to.
         is_share: Whether the batches are those of this worker alone.
+        least: Rows that each replica must have.
+        at_once: Batches that Keras takes at a time, its
+            `steps_per_execution`.
     """
 
     def __init__(
         self,
-        dataset: tf.data.Dataset,
+        batches: DataAdapter,
         strategy: tf.distribute.Strategy,
         is_share: bool = False,
+        least: int = 0,
+        at_once: int = 1,
     ) -> None:
-        self._dataset = dataset
+        self._batches = batches
         self._strategy = strategy
         self._is_share = is_share
+        self._least = least
+        self._at_once = at_once
 
     def get_tf_dataset(self) -> tf.distribute.DistributedDataset:
-        return _Lazy(self._distributed, self._dataset.element_spec)
+        dataset = self._batches.get_tf_dataset()
+
+        def distributed() -> tf.distribute.DistributedDataset:
+            return self._strategy.distribute_datasets_from_function(
+                lambda context: self._of_worker(dataset, context)
+            )
+
+        end = self.num_batches
+        return _Lazy(distributed, dataset.element_spec, end, self._at_once)
 
     @property
     def num_batches(self) -> int | None:
-        count = int(self._dataset.cardinality())
-        return count if count >= 0 else None
+        count: int | None = self._batches.num_batches
+        return count
 
     @property
     def batch_size(self) -> int | None:
-        size: int | None
-        size = tf.nest.flatten(self._dataset.element_spec)[0].shape[0]
+        size: int | None = self._batches.batch_size
         return size
 
     @property
@@ -59,16 +74,35 @@ class ReplicaBatches(DataAdapter):
     def partial_batch_size(self) -> int | None:
         return None
 
-    def _distributed(self) -> tf.distribute.DistributedDataset:
-        return self._strategy.distribute_datasets_from_function(self._of_worker)
+    def on_epoch_begin(self) -> None:
+        self._batches.on_epoch_begin()
 
-    def _of_worker(self, context: tf.distribute.InputContext) -> Any:
+    def on_epoch_end(self) -> None:
+        self._batches.on_epoch_end()
+
+    def _of_worker(
+        self, dataset: tf.data.Dataset, context: tf.distribute.InputContext
+    ) -> tf.data.Dataset:
         replicas = context.num_replicas_in_sync
         here = replicas // context.num_input_pipelines
         first, among = context.input_pipeline_id * here, replicas
         if self._is_share:
             first, among = 0, here
-        return split(self._dataset, first, here, among)
+        return split(dataset, first, here, among, self._least)
+
+
+def rows_of_replicas(batch: Any, strategy: tf.distribute.Strategy) -> Any:
+    """One batch, split among the replicas as `ReplicaBatches` does."""
+    among = strategy.num_replicas_in_sync
+    batch = tf.nest.map_structure(tf.convert_to_tensor, batch)
+
+    def own(context: tf.distribute.experimental.ValueContext) -> Any:
+        number = context.replica_id_in_sync_group
+        return tf.nest.map_structure(
+            lambda x: _rows(x, number, among, None), batch
+        )
+
+    return strategy.experimental_distribute_values_from_function(own)
 
 
 def share_of_worker(
@@ -81,34 +115,37 @@ def share_of_worker(
         as a whole.
 
     Raises:
-        ValueError: If a sampler plans batches that replicas cannot share
+        ValueError: If a sampler plans batches that workers cannot share
             evenly.
     """
-    worker, replicas = this_worker(strategy), strategy.num_replicas_in_sync
+    worker = this_worker(strategy)
     sampler = sampler_of(x) if isinstance(x, tf.data.Dataset) else None
-    if replicas > 1 and sampler is not None and sampler.batch_size % replicas:
-        raise ValueError(
-            "Batches that a sampler plans must have as many rows for each "
-            f"replica. Received: {sampler!r} for {replicas} replicas. Use a "
-            f"batch size that {replicas} divides."
-        )
     if worker.count == 1 or sampler is None:
         return None
+    if sampler.batch_size % worker.count:
+        raise ValueError(
+            "Batches that a sampler plans must have as many rows for each "
+            f"worker. Received: {sampler!r} for {worker.count} workers. Use "
+            f"a batch size that {worker.count} divides."
+        )
     return share_of(x, worker.number, worker.count)
 
 
 def split(
-    dataset: tf.data.Dataset, first: int, count: int, among: int
+    dataset: tf.data.Dataset, first: int, count: int, among: int, least: int = 0
 ) -> tf.data.Dataset:
     """Batches of rows for replicas `first` to `first + count` of `among`.
 
-    One batch becomes `count` of them, in the order of the replicas.
+    One batch becomes `count` of them, in the order of the replicas. It is an
+    error if one of these would have fewer than `least` rows.
     """
 
     def parts(*batch: Any) -> tf.data.Dataset:
         batch = batch[0] if len(batch) == 1 else batch
         size = tf.nest.flatten(batch)[0].shape[0]
         sizes = None if size is None else _sizes(size, among)
+        if least:
+            _check_least(tf.nest.flatten(batch)[0], among, least)
 
         def part(number: tf.Tensor) -> Any:
             return tf.nest.map_structure(
@@ -134,22 +171,51 @@ def _rows(
     return tf.ensure_shape(rows, (size, *x.shape[1:]))
 
 
+def _check_least(x: tf.Tensor, among: int, least: int) -> None:
+    tf.debugging.assert_greater_equal(
+        tf.shape(x)[0],
+        among * least,
+        f"Batches for a model with gather='none' must have {least} row or "
+        f"more for each of {among} replicas. Use dataset.batch(…, "
+        "drop_remainder=True), or gather='replicas'.",
+    )
+
+
 class _Lazy(tf.distribute.DistributedDataset):
     """A distributed dataset of which an iterator begins when it is asked.
 
     Keras makes one at the end of every epoch and throws it away at the
     beginning of the next.
+
+    Args:
+        make: What gives the dataset.
+        element_spec: Of the batches.
+        count: Number of batches; None: not known.
+        at_once: Batches that Keras takes at a time.
     """
 
     def __init__(
-        self, make: Callable[[], Iterable[Any]], element_spec: Any
+        self,
+        make: Callable[[], Iterable[Any]],
+        element_spec: Any,
+        count: int | None,
+        at_once: int,
     ) -> None:
         self._make = make
         self._element_spec = element_spec
+        self._count = count
+        self._at_once = at_once
 
     @property
     def element_spec(self) -> Any:
         return self._element_spec
 
     def __iter__(self) -> Iterator[Any]:
-        yield from self._make()
+        given = 0
+        for batch in self._make():
+            yield batch
+            given += 1
+        # Keras asks for more where it does not know the number, and takes
+        # this alone as an answer, unless it has a batch to train on already.
+        if self._count is None and given % self._at_once == 0:
+            raise tf.errors.OutOfRangeError(None, None, "There are no more.")

@@ -39,9 +39,8 @@ def _gathered(context: tf.distribute.ReplicaContext, x: Tensor) -> Tensor:
         # NCCL has no booleans.
         sent = tf.cast(x, tf.int32) if x.dtype == tf.bool else tf.identity(x)
     rows = tf.cast(context.all_gather(sent, axis=0), x.dtype)
-    count = x.shape[0]
-    total = count and count * context.num_replicas_in_sync
-    rows.set_shape((total, *x.shape[1:]))
+    # Others may have another number of rows, so that the sum is not known.
+    rows.set_shape((None, *x.shape[1:]))
     return rows
 
 

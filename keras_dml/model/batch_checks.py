@@ -37,6 +37,8 @@ class BatchChecks:
         needs_triplets: Whether one is in which no example has both a positive
             and a negative.
         expects_bytes: Whether pixels should be in 0 to 255.
+        is_share: Whether batches are some rows of larger ones, whose pairs
+            they do not tell.
     """
 
     def __init__(
@@ -47,12 +49,14 @@ class BatchChecks:
         needs_negatives: bool,
         needs_triplets: bool,
         expects_bytes: bool,
+        is_share: bool = False,
     ) -> None:
         self.use = use
         self.label_limit = label_limit
-        self.needs_positives = needs_positives
-        self.needs_negatives = needs_negatives
-        self.needs_triplets = needs_triplets
+        self.needs_positives = needs_positives and not is_share
+        self.needs_negatives = needs_negatives and not is_share
+        self.needs_triplets = needs_triplets and not is_share
+        self.is_share = is_share
         self.expects_bytes = expects_bytes
         self.error: ValueError | None = None
         self._said: set[str] = set()
@@ -102,7 +106,8 @@ class BatchChecks:
             shape = shape[:1]
         check_label_kind(f"MetricModel.{self.use}", "y", dtype, shape)
         # Booleans, (B, C), are several labels an example.
-        if len(shape) == 2 and shape[0] != shape[1] and dtype != "bool":
+        is_table = len(shape) == 2 and not self.is_share
+        if is_table and shape[0] != shape[1] and dtype != "bool":
             raise ValueError(
                 f"`y` of MetricModel.{self.use} must be class ids, (B,), or "
                 "a relation matrix of the batch, (B, B). Received: labels of "
@@ -140,6 +145,8 @@ class BatchChecks:
         if labels.ndim == 2:
             if labels.dtype == bool:
                 self._check_sets(labels)
+            elif self.is_share:
+                pass  # Rows of a relation matrix.
             elif is_one_hot(labels):
                 raise ValueError(
                     f"`y` of MetricModel.{self.use} must be class ids, or a "

@@ -12,11 +12,16 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import keras
 import tensorflow as tf
+from keras.src.trainers.data_adapters import get_data_adapter
 
 from keras_dml.data.feature_set import are_features
 from keras_dml.data.planned import from_step
 from keras_dml.data.view import View
-from keras_dml.distribution.batches import ReplicaBatches, share_of_worker
+from keras_dml.distribution.batches import (
+    ReplicaBatches,
+    rows_of_replicas,
+    share_of_worker,
+)
 from keras_dml.distribution.gathering import gathered, reducible
 from keras_dml.distribution.strategies import (
     average_statistics,
@@ -25,6 +30,7 @@ from keras_dml.distribution.strategies import (
     check_scope,
     synchronize,
 )
+from keras_dml.distribution.workers import done_by_chief, this_worker
 from keras_dml.losses._relations import RULES, Rule
 from keras_dml.model.accumulation import (
     PartsOfBatch,
@@ -52,6 +58,7 @@ from keras_dml.model.sampled_rows import SampledRows
 from keras_dml.model.training_data import (
     Prepared,
     checked_batch,
+    drawn_seed,
     named_errors,
     prepared,
     split_rows,
@@ -462,13 +469,16 @@ class MetricModel(keras.Model):
             )
         check_readers(self, callbacks, validation_data is not None)
         balanced = balanced if shuffle else False
-        checks, held_out = self._checks("fit"), self._checks("evaluate")
-        share = share_of_worker(x, self.distribute_strategy)
+        strategy = self.distribute_strategy
+        share = share_of_worker(x, strategy)
+        checks = self._checks("fit", is_share=share is not None)
+        held_out = self._checks("evaluate")
         data = prepared(
             x if share is None else share,
             y, sample_weight, checks, batch_size, steps_per_epoch,
             class_weight, balanced, updates=self._updates(),
             names=self.label_names,
+            draw=lambda: done_by_chief(drawn_seed, strategy),
         )  # fmt: skip
         self.label_names = data.names or self.label_names
         if data.sampler is not None:
@@ -498,21 +508,21 @@ class MetricModel(keras.Model):
                 validation_steps,
                 balanced,
             )
-            validation_data = (
-                self._replicated(validation.x),
-                *validation[1:3],
-            )
+            validation = self._replicated(validation)
+            validation_data = validation[:3]
+        # The order of a dataset is its sampler's, or the user's.
+        shuffle = shuffle and data.y is not None
+        data = self._replicated(data, shuffle, share is not None)
         with named_errors(checks, held_out), self._steered_by(steered):
             return super().fit(
-                x=self._replicated(data.x, share is not None),
+                x=data.x,
                 y=data.y,
                 batch_size=data.batch_size,
                 epochs=epochs,
                 verbose=verbose,
                 callbacks=callbacks,
                 validation_data=validation_data,
-                # The order of a dataset is its sampler's, or the user's.
-                shuffle=shuffle and data.y is not None,
+                shuffle=shuffle,
                 sample_weight=data.sample_weight,
                 initial_epoch=initial_epoch,
                 steps_per_epoch=data.steps,
@@ -564,9 +574,10 @@ class MetricModel(keras.Model):
         checks = self._checks("evaluate")
         given = (x, y, sample_weight)
         data = self._held_out(given, checks, batch_size, steps, balanced)
+        data = self._replicated(data)
         with named_errors(checks):
             return super().evaluate(
-                self._replicated(data.x), data.y, data.batch_size, verbose,
+                data.x, data.y, data.batch_size, verbose,
                 data.sample_weight, data.steps, callbacks, return_dict,
             )  # fmt: skip
 
@@ -585,13 +596,67 @@ class MetricModel(keras.Model):
             x, y, weight, checks, batch_size, steps, None, balanced, names=names
         )
 
-    def _replicated(self, x: Any, is_share: bool = False) -> Any:
+    def _replicated(
+        self, data: Prepared, shuffle: bool = False, is_share: bool = False
+    ) -> Prepared:
         """Batches as the replicas take them, if there are several."""
         strategy = self.distribute_strategy
-        is_alone = strategy.num_replicas_in_sync == 1
-        if is_alone or not isinstance(x, tf.data.Dataset):
-            return x
-        return ReplicaBatches(x, strategy, is_share)
+        if strategy.num_replicas_in_sync == 1:
+            return data
+        if shuffle and this_worker(strategy).count > 1:
+            raise ValueError(
+                "Arrays for MetricModel.fit on several workers must come in "
+                "an order that all of them know. Received: shuffle=True for "
+                "batches that are not class-balanced. Use balanced=True, or "
+                "shuffle the rows yourself, by one seed, with shuffle=False."
+            )
+        batches = get_data_adapter(
+            data.x,
+            data.y,
+            data.sample_weight,
+            data.batch_size,
+            data.steps,
+            shuffle,
+        )
+        least = 1 if self.gather == "none" else 0
+        x = ReplicaBatches(
+            batches, strategy, is_share, least, self.steps_per_execution
+        )
+        return Prepared(x, steps=data.steps)
+
+    def predict(
+        self,
+        x: Any,
+        batch_size: int | None = None,
+        verbose: Any = "auto",
+        steps: int | None = None,
+        callbacks: Any = None,
+    ) -> Any:
+        """Embeddings, (N, D); see `keras.Model.predict`.
+
+        Raises:
+            ValueError: On several workers, which `evaluation.embed` embeds
+                on, each for itself.
+        """
+        self._check_one_worker("predict")
+        data = self._replicated(Prepared(x, None, None, batch_size, steps))
+        return super().predict(
+            data.x, data.batch_size, verbose, data.steps, callbacks
+        )
+
+    def predict_on_batch(self, x: Any) -> Any:
+        """Embeddings of a batch, (B, D); see `keras.Model.predict_on_batch`."""
+        self._check_one_worker("predict_on_batch")
+        return super().predict_on_batch(self._rows_of_replicas(x))
+
+    def _check_one_worker(self, name: str) -> None:
+        count = this_worker(self.distribute_strategy).count
+        if count > 1:
+            raise ValueError(
+                f"MetricModel.{name} is for one worker: of several, Keras "
+                "returns the rows in another order. Received: a model of "
+                f"{count} workers. Use keras_dml.evaluation.embed(model, x)."
+            )
 
     @contextlib.contextmanager
     def _steered_by(
@@ -614,7 +679,8 @@ class MetricModel(keras.Model):
         """Training batches as a resumption takes them."""
 
         def rest(step: int) -> Any:
-            found = self._replicated(from_step(data.x, step), is_share)
+            batches = Prepared(from_step(data.x, step))
+            found = self._replicated(batches, is_share=is_share).x
             is_dataset = isinstance(found, tf.data.Dataset)
             return found if is_dataset else found.get_tf_dataset()
 
@@ -632,6 +698,7 @@ class MetricModel(keras.Model):
         """One update on a batch; see `keras.Model.train_on_batch`."""
         checks, batch = self._checks("fit"), (x, y, sample_weight)
         batch = checked_batch(batch, checks, class_weight)
+        batch = self._rows_of_replicas(batch)
         return super().train_on_batch(*batch, return_dict=return_dict)
 
     def test_on_batch(
@@ -643,10 +710,16 @@ class MetricModel(keras.Model):
     ) -> Any:
         """The terms of a batch; see `keras.Model.test_on_batch`."""
         checks, batch = self._checks("evaluate"), (x, y, sample_weight)
-        batch = checked_batch(batch, checks)
+        batch = self._rows_of_replicas(checked_batch(batch, checks))
         return super().test_on_batch(*batch, return_dict=return_dict)
 
-    def _checks(self, use: str) -> BatchChecks:
+    def _rows_of_replicas(self, batch: Any) -> Any:
+        strategy = self.distribute_strategy
+        if strategy.num_replicas_in_sync == 1:
+            return batch
+        return rows_of_replicas(batch, strategy)
+
+    def _checks(self, use: str, is_share: bool = False) -> BatchChecks:
         return BatchChecks(
             use,
             self.objective.label_limit,
@@ -654,6 +727,7 @@ class MetricModel(keras.Model):
             self.objective.needs_negatives,
             self.objective.needs_triplets,
             expects_bytes(self.backbone),
+            is_share,
         )
 
     def _updates(self) -> int:
@@ -749,7 +823,7 @@ class MetricModel(keras.Model):
         embedding = self._embedding_of(x)
         with tf.GradientTape() as tape:
             outputs, targets, sample_weight = self._gathered(
-                (embedding.outputs(tape), targets, sample_weight)
+                embedding.outputs(tape), targets, sample_weight
             )
             terms = self.objective(outputs, targets)
             loss = self._loss(terms, sample_weight)
@@ -765,7 +839,11 @@ class MetricModel(keras.Model):
             average_statistics(self)
         if self.momentum_encoder:
             self.momentum_encoder.update(self.backbone, self.head)
-        self.objective.after_step(outputs, targets)
+        # Memories keep the rows of all replicas, whatever they compare.
+        seen = (outputs, targets)
+        self.objective.after_step(
+            *(gathered(seen) if self.gather == "none" else seen)
+        )
         logs = self._log(loss, terms, x, targets, outputs, sample_weight)
         return reducible(logs)
 
@@ -789,15 +867,25 @@ class MetricModel(keras.Model):
             states=[v for part in parts for v in part.non_trainable_variables],
         )
 
-    def _gathered(self, batch: Any) -> Any:
-        return gathered(batch) if self.gather == "replicas" else batch
+    def _gathered(
+        self, outputs: Tensors, targets: Tensors, weight: Tensor | None
+    ) -> tuple[Tensors, Tensors, Tensor | None]:
+        if self.gather == "none":
+            return outputs, targets, weight
+        outputs, targets, weight = gathered((outputs, targets, weight))
+        labels = targets["label"]
+        if len(labels.shape) == 2 and labels.dtype != tf.bool:
+            # A relation matrix, whose columns are the rows of all.
+            square = (labels.shape[1], labels.shape[1])
+            targets = {**targets, "label": tf.ensure_shape(labels, square)}
+        return outputs, targets, weight
 
     def test_step(self, data: Any) -> Tensors:
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         targets = _targets(y)
         outputs = self.outputs_of(x, training=False)
         outputs, targets, sample_weight = self._gathered(
-            (outputs, targets, sample_weight)
+            outputs, targets, sample_weight
         )
         terms = self.objective.evaluate(outputs, targets)
         loss = self._loss(terms, sample_weight)

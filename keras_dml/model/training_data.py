@@ -1,6 +1,6 @@
 """Data of `fit` and `evaluate`: checked, weighted, in balanced batches."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import GeneratorType
 from typing import Any, NamedTuple
@@ -33,6 +33,11 @@ BATCH_SIZE = 32
 
 LOOK_AHEAD = 2
 """Batches that are checked ahead of the step that trains on them."""
+
+
+def drawn_seed() -> int:
+    """A seed that follows from `keras.utils.set_random_seed`."""
+    return int(np.random.randint(2**31))
 
 
 def checked_batches(
@@ -245,6 +250,7 @@ def prepared(
     balanced: bool | None = None,
     updates: int | None = None,
     names: Mapping[int, str] | None = None,
+    draw: Callable[[], int] = drawn_seed,
 ) -> Prepared:
     """Data of users, checked, weighted, and arrays in balanced batches.
 
@@ -260,6 +266,7 @@ def prepared(
         updates: Updates of the model so far, from which the epoch follows;
             None for the same batches every time.
         names: Names of classes by number, where labels are strings.
+        draw: What gives the seed of batches that differ every time.
 
     Raises:
         ValueError: If data are not as `MetricModel.fit` says.
@@ -314,7 +321,9 @@ def prepared(
     examples = ArraySet(x, labels, names=names)
     known = any_labels_of(examples, "y", "MetricModel.fit")
     checks.check_values(x, known)
-    sampler = _sampler_for(known, batch_size or BATCH_SIZE, steps, updates)
+    seed = 0 if updates is None else draw()
+    size = batch_size or BATCH_SIZE
+    sampler = _sampler_for(known, size, steps, updates, seed)
     dataset = pipeline(examples, sampler)
     if sample_weight is not None:
         weights = tf.constant(np.asarray(sample_weight))
@@ -335,10 +344,12 @@ def _have_positives(labels: npt.NDArray[Any]) -> bool:
 
 
 def _sampler_for(
-    labels: Labels, batch_size: int, steps: int | None, updates: int | None
+    labels: Labels,
+    batch_size: int,
+    steps: int | None,
+    updates: int | None,
+    seed: int,
 ) -> Sampler:
-    # As `keras.utils.set_random_seed` has it.
-    seed = 0 if updates is None else int(np.random.randint(2**31))
     sampler: Sampler
     if labels.ndim == 2:
         drawable = int((labels.sum(axis=0) > 1).sum())

@@ -1,7 +1,8 @@
-"""Two replicas: the update is the mean of what each half would do alone.
+"""Two replicas that do not gather: the mean of what each half does alone.
 
-Losses on pairs compare within a replica: a batch of N on two replicas is
-two batches of N/2, whose gradients are averaged.
+With `gather="none"` losses on pairs compare within a replica: a batch of N on
+two replicas is two batches of N/2, whose gradients are averaged. Memories hold
+what all replicas have seen.
 """
 
 import json
@@ -40,7 +41,9 @@ labels = np.array([0, 0, 0, 1, 1, 2, 2, 3, 0, 1, 1, 2, 3, 3, 3, 2])
 
 def trained(loss, images, labels, weights=None):
     backbone = small_convnet((8, 8, 1), filters=(4,))
-    model = methods.baseline(backbone, embedding_dim=6, loss=loss)
+    model = methods.baseline(
+        backbone, embedding_dim=6, loss=loss, gather="none"
+    )
     if weights is not None:
         model.set_weights(weights)
     before = [v.numpy() for v in model.trainable_variables]
@@ -58,7 +61,9 @@ def trained(loss, images, labels, weights=None):
 memory = losses.CrossBatchMemory("contrastive", 40)
 with strategy.scope():
     backbone = small_convnet((8, 8, 1), filters=(4,))
-    model = methods.baseline(backbone, embedding_dim=6, loss=memory)
+    model = methods.baseline(
+        backbone, embedding_dim=6, loss=memory, gather="none"
+    )
     halves = (images[:8], images[8:])
     expected = [model(half, training=True).numpy() for half in halves]
     model.compile("sgd", jit_compile=False)

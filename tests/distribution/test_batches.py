@@ -1,0 +1,116 @@
+"""Batches, split among replicas and workers."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_dml.data import ArraySet, ClassBalanced, ImageSet, pipeline
+from keras_dml.data.planned import share_of
+from keras_dml.distribution.batches import split
+from keras_dml.model.batch_checks import BatchChecks
+from tests.conftest import blobs
+
+
+@pytest.mark.parametrize(
+    ("size", "among", "sizes"),
+    [(8, 4, [2, 2, 2, 2]), (10, 4, [2, 3, 2, 3]), (3, 4, [0, 1, 1, 1])],
+)
+def test_rows_keep_their_order(size, among, sizes) -> None:
+    x = np.arange(size)
+    whole = tf.data.Dataset.from_tensors({"x": x, "y": x[:, None]})
+    parts = list(split(whole, 0, among, among))
+    assert [len(part["x"]) for part in parts] == sizes
+    np.testing.assert_array_equal(tf.concat([p["x"] for p in parts], 0), x)
+    np.testing.assert_array_equal(
+        tf.concat([p["y"] for p in parts], 0), x[:, None]
+    )
+
+
+def test_a_worker_has_its_own_replicas_rows() -> None:
+    whole = tf.data.Dataset.range(8).batch(8)
+    second = list(split(whole, 2, 2, 4))
+    np.testing.assert_array_equal(second, [[4, 5], [6, 7]])
+    assert second[0].shape == (2,)
+
+
+def test_a_replica_without_rows_can_be_refused() -> None:
+    with pytest.raises(tf.errors.OpError, match="drop_remainder=True"):
+        list(split(tf.data.Dataset.range(3).batch(3), 0, 4, 4, least=1))
+
+
+@pytest.mark.parametrize(
+    "views",
+    [
+        {},
+        pytest.param(
+            {"augment": {"random_color_jitter": {"brightness_factor": 0.3}}},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param({"num_views": 2}, marks=pytest.mark.slow),
+    ],
+    ids=["crop and flip", "augment", "two views"],
+)
+def test_shares_are_rows_of_the_whole(views) -> None:
+    """Whatever is drawn for a row, one process draws it as well."""
+    images = blobs(classes=6, images=4)
+
+    def batches() -> tf.data.Dataset:
+        sampler = ClassBalanced(
+            images.labels, classes_per_batch=4, images_per_class=2
+        )
+        return pipeline(images, sampler, size=8, flip=True, **views)
+
+    shares = [list(share_of(batches(), worker, 2)) for worker in (0, 1)]
+    for whole, *parts in zip(batches(), *shares, strict=True):
+        joined = tf.nest.map_structure(lambda *x: tf.concat(x, 0), *parts)
+        tf.nest.map_structure(np.testing.assert_array_equal, whole, joined)
+
+
+def test_a_share_reads_its_own_files_only(tmp_path) -> None:
+    images = blobs(classes=4, images=2)
+    paths = [tmp_path / f"{row}.png" for row in range(8)]
+    for path, pixels in zip(paths, images.images, strict=True):
+        keras.utils.save_img(path, pixels[..., None], scale=False)
+    files = ImageSet([str(path) for path in paths], images.labels)
+    sampler = ClassBalanced(files.labels, batch_size=8, steps_per_epoch=1)
+    batches = pipeline(files, sampler, size=16, channels=1)
+    (plan,) = sampler.plan(0)
+    for row in set(plan[4:]):
+        paths[row].write_bytes(b"no image")
+    (batch,) = share_of(batches, 0, 2)
+    np.testing.assert_array_equal(batch[1]["index"], plan[:4])
+    with pytest.raises((ValueError, tf.errors.OpError), match=r"\.png"):
+        sampler.epoch = 0
+        list(share_of(batches, 1, 2))
+
+
+def test_pairs_are_not_judged_by_a_share(caplog) -> None:
+    labels = np.arange(4)
+    for is_share, count in ((False, 1), (True, 0)):
+        caplog.clear()
+        checks = BatchChecks("fit", None, True, True, False, is_share)
+        checks.check_values(np.zeros((4, 2)), labels)
+        assert len(caplog.records) == count
+    with pytest.raises(ValueError, match="must lie in"):
+        BatchChecks("fit", 3, True, True, False, True).check_values(
+            np.zeros((4, 2)), labels
+        )
+
+
+def test_rows_of_a_relation_matrix_are_a_share() -> None:
+    rows = np.array([[1, 1, 0, 0], [1, 1, 0, 0]])
+    x = np.zeros((2, 3), "float32")
+    share = BatchChecks("fit", None, True, True, False, True)
+    share.check_kinds(x, rows)
+    share.check_values(x, rows)
+    whole = BatchChecks("fit", None, True, True, False)
+    with pytest.raises(ValueError, match="relation matrix"):
+        whole.check_kinds(x, rows)
+
+
+def test_a_dataset_that_was_changed_has_no_share() -> None:
+    x, labels = np.zeros((8, 2), "float32"), np.repeat(np.arange(4), 2)
+    batches = pipeline(ArraySet(x, labels), ClassBalanced(labels, batch_size=8))
+    assert share_of(batches, 0, 2) is not None
+    assert share_of(batches.map(lambda x, y: (x + 1, y)), 0, 2) is None

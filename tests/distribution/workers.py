@@ -1,0 +1,233 @@
+"""One of two workers, or one process that does the same alone.
+
+    python -m tests.distribution.workers FOLDER INDEX PORT PORT
+    python -m tests.distribution.workers FOLDER 0
+
+writes what training did to FOLDER/INDEX-of-WORKERS.npz.
+"""
+
+# ruff: noqa: E402 (A strategy of workers comes first.)
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+folder, index, ports = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+strategy = tf.distribute.get_strategy()
+if ports:
+    hosts = [f"127.0.0.1:{port}" for port in ports]
+    task = {"type": "worker", "index": index}
+    os.environ["TF_CONFIG"] = json.dumps(
+        {"cluster": {"worker": hosts}, "task": task}
+    )
+    # Before anything else asks TensorFlow for its devices.
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+
+from keras_dml import callbacks, data, methods
+from keras_dml.distribution.workers import done_by_chief
+from tests.distribution.equality import LABELS, perceptron, vectors
+
+found: dict[str, Any] = {}
+
+
+class Watched(data.ArraySet):
+    """Notes the first number of each row that is read."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.read: list[float] = []
+        super().__init__(*args, **kwargs)
+
+    def inputs(self, rows: Any) -> Any:
+        x = super().inputs(rows)
+        self.read += x[:, 0].tolist()
+        return x
+
+
+def kept(name: str, model: Any, logs: dict[str, list[float]]) -> None:
+    for key, values in logs.items():
+        found[f"logs/{name}/{key}"] = np.array(values)
+    for k, weight in enumerate(model.get_weights()):
+        found[f"weights/{name}/{k}"] = weight
+
+
+def made(make: Callable[[], Any]) -> Any:
+    with strategy.scope():
+        keras.utils.set_random_seed(3)
+        model = make()
+        model.compile(keras.optimizers.Adam(0.01))
+    return model
+
+
+def baseline(loss: Any) -> Any:
+    return made(
+        lambda: methods.baseline(perceptron(), embedding_dim=6, loss=loss)
+    )
+
+
+def losses() -> None:
+    for loss in ("contrastive", {"name": "margin", "learn_beta": True}):
+        model = baseline(loss)
+        batches = tf.data.Dataset.from_tensor_slices((vectors(), LABELS))
+        # Neither 21 nor the 9 that are left can be halved.
+        logs = model.fit(batches.batch(21), verbose=0).history
+        kept(str(loss), model, logs)
+
+
+def diva() -> None:
+    model = made(
+        lambda: methods.diva(perceptron(), embedding_dim=8, queue_size=40)
+    )
+    x = {"image": vectors(), "image2": vectors()[:, ::-1]}
+    y = {"label": LABELS, "index": np.arange(len(LABELS))}
+    batches = tf.data.Dataset.from_tensor_slices((x, y)).batch(24)
+    kept("diva", model, model.fit(batches, verbose=0).history)
+
+
+def divide_and_conquer() -> None:
+    """The chief alone divides and measures, and all embed for it."""
+    model = made(
+        lambda: methods.divide_and_conquer(
+            perceptron(), embedding_dim=8, num_learners=2
+        )
+    )
+    sampler = data.ClusterSampler(
+        LABELS,
+        num_learners=2,
+        classes_per_batch=4,
+        images_per_class=2,
+        steps_per_epoch=3,
+    )
+    training = data.ArraySet(vectors(), LABELS)
+    held_out = Watched(vectors() + 1, LABELS)
+    held_out.read.clear()
+    logs = model.fit(
+        data.pipeline(training, sampler),
+        epochs=3,
+        verbose=0,
+        callbacks=[
+            callbacks.Recluster(training, sampler, every=1),
+            callbacks.RetrievalEvaluation(held_out),
+        ],
+    ).history
+    kept("divide_and_conquer", model, logs)
+    found["clusters"] = sampler.assignments
+    found["own/held out"] = np.array(held_out.read)
+
+
+def planned() -> None:
+    """Of planned batches each worker reads its own rows only."""
+    training = Watched(vectors(), LABELS)
+    sampler = data.ClassBalanced(LABELS, batch_size=8, images_per_class=2)
+    batches = data.pipeline(training, sampler)
+    model = baseline("contrastive")
+    training.read.clear()
+    logs = model.fit(batches, verbose=0).history
+    kept("planned", model, logs)
+    found["own/planned"] = np.array(training.read)
+    found["own/plan"] = vectors()[sampler.plan(0), 0]
+
+
+def relations() -> None:
+    """A worker's rows of a relation matrix are no one-hot labels."""
+    table = LABELS.reshape(3, 24)
+    same = (table[:, :, None] == table[:, None, :]).astype("int64")
+    model = baseline("contrastive")
+    batches = tf.data.Dataset.from_tensor_slices(
+        (vectors(), same.reshape(72, 24))
+    )
+    logs = model.fit(batches.batch(24, drop_remainder=True), verbose=0)
+    kept("relations", model, logs.history)
+
+
+def arrays() -> None:
+    """Balanced by the chief's seed; without balance refused if shuffled."""
+    model = baseline("contrastive")
+    np.random.seed(index)  # Workers draw apart.
+    if index:
+        np.random.random()
+    logs = model.fit(vectors(), LABELS, batch_size=12, verbose=0).history
+    kept("arrays", model, logs)
+    if not ports:
+        return
+    for name, action in {
+        "shuffled": lambda: model.fit(vectors(), LABELS, balanced=False),
+        "predict": lambda: model.predict(vectors()),
+    }.items():
+        try:
+            action()
+        except ValueError as error:
+            found[f"error/{name}"] = np.array(str(error))
+
+
+def told() -> None:
+    """What the chief does, others are told, its errors too."""
+    words = {"a": [1, 2.5, "ä"], "b": None}
+    assert done_by_chief(lambda: words, strategy) == words
+
+    def fails() -> None:
+        raise OSError("the disk is full")
+
+    try:
+        done_by_chief(fails, strategy)
+    except (OSError, RuntimeError) as error:
+        found["own/error"] = np.array(f"{type(error).__name__}: {error}")
+
+
+def plain_keras() -> None:
+    """What Keras itself does on several workers: see docs/distributed.md."""
+    x, y = vectors(), vectors()[:, :1]
+
+    def model() -> keras.Model:
+        with strategy.scope():
+            model = keras.Sequential(
+                [keras.Input((16,)), keras.layers.Dense(1)]
+            )
+            model.compile("sgd", "mse")
+            model.optimizer.build(model.trainable_variables)
+        return model
+
+    def fit() -> None:
+        model().fit(x, y, batch_size=24, verbose=0)
+
+    def fit_built() -> None:
+        built = model()
+        built._maybe_symbolic_build = lambda *args, **kwargs: None
+        built.fit(x, y, batch_size=24, verbose=0)
+
+    for action in (fit, fit_built):
+        try:
+            action()
+            said = "works"
+        except ValueError as error:
+            said = str(error)
+        found[f"keras/{action.__name__}"] = np.array(said)
+
+
+def main() -> None:
+    for part in (
+        losses,
+        diva,
+        divide_and_conquer,
+        planned,
+        relations,
+        arrays,
+        told,
+    ):
+        part()
+        print(part.__name__, flush=True)
+    if ports:
+        plain_keras()
+    np.savez(folder / f"{index}-of-{max(1, len(ports))}.npz", **found)
+
+
+if __name__ == "__main__":
+    main()
