@@ -37,13 +37,6 @@ LABELS = np.concatenate(
 )
 COUNT = BATCH * STEPS
 MARGIN = {"name": "margin", "learn_beta": True}
-# Where rounding alone, of inputs by 2e-7, moves the weights of one replica
-# by 1e-3: distances of composites that nearly coincide, and a boosting that
-# divides by similarities near zero.
-OF_METHOD: dict[str, dict[str, Any]] = {
-    "dcml": {"loss": "contrastive"},
-    "bier": {"loss": "binomial_deviance", "slope": "exponent"},
-}
 
 
 @dataclass
@@ -251,16 +244,36 @@ def all_options() -> Iterator[Case]:
 
 
 def all_methods() -> Iterator[Case]:
+    """Each method with arguments that are no defaults.
+
+    Two are so ill-conditioned on the convolutional network that inputs
+    rounded otherwise, by 2e-7, move the weights of one replica by 1e-3: DCML
+    with the margin loss, and BIER.
+    """
     from tests.methods.test_contract import ARGUMENTS
 
     for name in methods.METHODS:
-        arguments = {
-            **ARGUMENTS[name],
-            "loss": MARGIN,
-            **OF_METHOD.get(name, {}),
-        }
+        arguments = {**ARGUMENTS[name], "loss": MARGIN}
         arguments.pop("view", None)
-        yield of_method(name, arguments)
+        if name == "dcml":
+            arguments["loss"] = "contrastive"
+        if name == "bier":
+            yield boosted(name)
+        else:
+            yield of_method(name, arguments)
+
+
+def boosted(name: str) -> Case:
+    def make() -> MetricModel:
+        return methods.bier(
+            perceptron(),
+            embedding_dim=10,
+            group_sizes=[1, 1, 3],
+            regressor_units=5,
+            norm_penalty=0.01,
+        )
+
+    return Case(name, make, vectors(), {"label": LABELS}, rate=0.01)
 
 
 def of_method(name: str, arguments: dict[str, Any]) -> Case:

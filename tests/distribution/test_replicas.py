@@ -55,7 +55,3 @@ def test_losses_and_updates_are_those_of_one(replicas, families) -> None:
     if "losses" in families:
         assert names >= {("losses", name) for name in losses.LOSSES}
         assert names >= {("methods", name) for name in methods.METHODS}
-
-
-def test_uneven_batches_and_every_way_in() -> None:
-    run("uneven")
