@@ -162,7 +162,8 @@ def test_callbacks_of_keras_go_on(tmp_path) -> None:
         with (tmp_path / name / "log.csv").open() as file:
             return list(csv.reader(file))
 
-    state, options = tmp_path / "state", {"epochs": 7}
+    state = tmp_path / "state"
+    options = {"epochs": 7, "validation_data": (vectors(), LABELS)}
     whole = fit(*callbacks("whole"), **options)
     for at in ((1, 2), (3, 1)):
         ended(state, *at, *callbacks("killed"), **options)

@@ -1,9 +1,12 @@
 """The process of a run, where it does not go well."""
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -13,7 +16,7 @@ from keras_dml import recipes
 from keras_dml.runs.benchmark import worker
 from keras_dml.runs.benchmark.execution import execute
 from keras_dml.runs.benchmark.plan import Run
-from tests.runs.small_run import RECIPE
+from tests.runs.small_run import METHODS, RECIPE, write_recipe
 
 
 @pytest.fixture
@@ -95,3 +98,26 @@ def test_an_error_is_the_answer(run) -> None:
     assert error.startswith("FileNotFoundError: ") and "nowhere" in error
     assert "Traceback" in run.log.read_text()
     assert not run.folder.exists()
+
+
+@pytest.mark.slow
+def test_sigterm_is_passed_on_and_the_run_goes_on(tmp_path) -> None:
+    path = write_recipe(tmp_path)
+    recipe = recipes.load(path, ("epochs=8", METHODS["baseline"]))
+    run = Run(recipe, tmp_path / "small" / "seed-0", save_every="1")
+
+    def terminate() -> None:
+        while not list((run.folder / "state").glob("state-*.npz")):
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    waiting = threading.Thread(target=terminate)
+    waiting.start()
+    with pytest.raises(SystemExit) as raised:
+        execute(run)
+    waiting.join()
+    assert raised.value.code == 75
+    assert "SIGTERM: the training ends here" in run.log.read_text()
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert execute(run) is None
+    assert len((run.folder / "metrics.csv").read_text().split()) == 9
