@@ -1,0 +1,159 @@
+"""Four replicas, and batches that do not divide by four.
+
+    python -m tests.distribution.uneven
+
+says nothing if all is as on one replica.
+"""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_dml import MetricModel, evaluation, methods
+from tests.distribution.equality import perceptron, replicas
+
+X = np.random.default_rng(0).standard_normal((33, 16)).astype("float32")
+Y = np.random.default_rng(1).integers(0, 4, 33)
+LOSS = {"name": "contrastive", "reduction": "mean"}
+
+
+def made(strategy: tf.distribute.Strategy, **arguments: Any) -> MetricModel:
+    with strategy.scope():
+        keras.utils.set_random_seed(1)
+        norm = keras.layers.BatchNormalization()
+        model = methods.baseline(
+            perceptron(norm), embedding_dim=6, loss=LOSS, **arguments
+        )
+        # A function of whole batches, which a share of one would not give.
+        same = keras.metrics.MeanMetricWrapper(spread, name="spread")
+        model.compile(keras.optimizers.SGD(0.1), metrics=[same])
+    return model
+
+
+def spread(labels: Any, embeddings: Any) -> Any:
+    deviation = keras.ops.sum(keras.ops.std(embeddings, axis=0))
+    return deviation * keras.ops.ones_like(embeddings[:, 0])
+
+
+def dataset(size: int) -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices((X, Y)).batch(size)
+
+
+def of_unknown_length() -> tf.data.Dataset:
+    return dataset(10).filter(lambda x, y: True)
+
+
+def generator() -> Iterator[Any]:
+    for start in range(0, 33, 10):
+        yield X[start : start + 10], Y[start : start + 10]
+
+
+class Batches(keras.utils.PyDataset):
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, k: int) -> Any:
+        return X[k * 10 : k * 10 + 10], Y[k * 10 : k * 10 + 10]
+
+
+# Three batches of ten and one of three, of which a replica has nothing. What
+# takes time is tracing, so that one model goes all ways, one after the other.
+WAYS: dict[str, Callable[[MetricModel], Any]] = {
+    "dataset": lambda m: m.fit(dataset(10), epochs=2, verbose=0),
+    "PyDataset": lambda m: m.fit(Batches(), epochs=2, verbose=0),
+    "arrays": lambda m: m.fit(X, Y, 10, shuffle=False, verbose=0),
+    "steps": lambda m: m.fit(
+        dataset(10).repeat(), steps_per_epoch=5, epochs=2, verbose=0
+    ),
+    "balanced arrays": lambda m: m.fit(X, Y, 10, verbose=0),
+    "train_on_batch": lambda m: [
+        m.train_on_batch(X[:n], Y[:n], return_dict=True) for n in (10, 3)
+    ],
+    "weights": lambda m: m.fit(
+        X, Y, 10, sample_weight=np.linspace(0, 2, 33), verbose=0
+    ),
+    # On one replica Keras counts an update too many when such data end, of
+    # which the plan of balanced batches follows.
+    "unknown length": lambda m: m.fit(of_unknown_length(), epochs=2, verbose=0),
+    "generator": lambda m: m.fit(generator(), verbose=0),
+    "evaluate": lambda m: m.evaluate(dataset(10), verbose=0, return_dict=True),
+    "evaluate arrays": lambda m: m.evaluate(
+        X, Y, 10, balanced=False, verbose=0, return_dict=True
+    ),
+    "test_on_batch": lambda m: m.test_on_batch(X[:3], Y[:3], return_dict=True),
+    "predict": lambda m: m.predict(X, batch_size=10, verbose=0),
+    "predict_on_batch": lambda m: m.predict_on_batch(X[:3]),
+    "embed": lambda m: evaluation.embed(m, X, batch_size=10),
+}
+
+
+def outcome(way: Callable[[MetricModel], Any], model: MetricModel) -> Any:
+    keras.utils.set_random_seed(2)  # Of balanced batches.
+    found = way(model)
+    if isinstance(found, keras.callbacks.History):
+        found = found.history
+    return keras.tree.map_structure(np.asarray, found), model.get_weights()
+
+
+def check_equal(strategy: tf.distribute.Strategy) -> None:
+    one, many = made(tf.distribute.get_strategy()), made(strategy)
+    for name, way in WAYS.items():
+        expected, found = outcome(way, one), outcome(way, many)
+        keras.tree.assert_same_structure(expected, found)
+        for a, b in zip(
+            keras.tree.flatten(expected), keras.tree.flatten(found), strict=True
+        ):
+            np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-5, err_msg=name)
+
+
+def check_refusals(strategy: tf.distribute.Strategy) -> None:
+    model = made(strategy, gather="none")
+    with pytest.raises(tf.errors.OpError, match="drop_remainder=True"):
+        model.fit(dataset(10), verbose=0)
+    assert all(np.isfinite(w).all() for w in model.get_weights())
+
+
+def check_judged_as_a_whole(strategy: tf.distribute.Strategy) -> None:
+    """Each replica has two classes of one: the batch has pairs, they do not."""
+    said: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())
+    logging.getLogger("keras_dml").addHandler(handler)
+    labels = np.array([0, 1, 2, 3, 0, 1, 2, 3])
+    made(strategy).fit(tf.data.Dataset.from_tensors((X[:8], labels)), verbose=0)
+    assert not said, said
+    alone = tf.data.Dataset.from_tensors((X[:8], np.arange(8)))
+    made(strategy).fit(alone, verbose=0)
+    assert "A batch of 8 examples has no two of the same class" in said[0]
+
+
+def check_wrong_labels(strategy: tf.distribute.Strategy) -> None:
+    with strategy.scope():
+        loss = {"name": "proxy_anchor", "num_classes": 3}
+        model = methods.baseline(perceptron(), embedding_dim=6, loss=loss)
+        model.compile("sgd")
+    with pytest.raises(ValueError, match="a label 3"):
+        model.fit(dataset(10), verbose=0)
+    with pytest.raises(ValueError, match="no weight"):
+        model.evaluate(dataset(10), verbose=0)
+
+
+def main() -> None:
+    strategy = replicas(4)
+    check_equal(strategy)
+    check_refusals(strategy)
+    check_judged_as_a_whole(strategy)
+    check_wrong_labels(strategy)
+
+
+if __name__ == "__main__":
+    main()
