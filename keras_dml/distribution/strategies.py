@@ -16,6 +16,7 @@ def check_optimizer(optimizer: keras.Optimizer) -> None:
         ValueError: If the optimizer accumulates gradients, or keeps an
             average of the weights.
     """
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     for name, way_out in (
         (
             "gradient_accumulation_steps",

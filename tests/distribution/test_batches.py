@@ -8,6 +8,7 @@ import tensorflow as tf
 from keras_dml.data import ArraySet, ClassBalanced, ImageSet, pipeline
 from keras_dml.data.planned import share_of
 from keras_dml.distribution.batches import split
+from keras_dml.distribution.strategies import check_optimizer
 from keras_dml.model.batch_checks import BatchChecks
 from tests.conftest import blobs
 
@@ -114,3 +115,16 @@ def test_a_dataset_that_was_changed_has_no_share() -> None:
     batches = pipeline(ArraySet(x, labels), ClassBalanced(labels, batch_size=8))
     assert share_of(batches, 0, 2) is not None
     assert share_of(batches.map(lambda x, y: (x + 1, y)), 0, 2) is None
+
+
+@pytest.mark.parametrize("is_scaled", [False, True])
+@pytest.mark.parametrize(
+    "option", [{"gradient_accumulation_steps": 2}, {"use_ema": True}]
+)
+def test_options_of_optimizers_are_refused_by_name(option, is_scaled) -> None:
+    optimizer = keras.optimizers.Adam(**option)
+    if is_scaled:
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+    (name,) = option
+    with pytest.raises(ValueError, match=f"`{name}` of Adam does not work"):
+        check_optimizer(optimizer)
