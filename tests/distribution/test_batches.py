@@ -90,11 +90,11 @@ def test_pairs_are_not_judged_by_a_share(caplog) -> None:
     labels = np.arange(4)
     for is_share, count in ((False, 1), (True, 0)):
         caplog.clear()
-        checks = BatchChecks("fit", None, True, True, False, is_share)
+        checks = BatchChecks("fit", None, True, True, True, False, is_share)
         checks.check_values(np.zeros((4, 2)), labels)
         assert len(caplog.records) == count
     with pytest.raises(ValueError, match="must lie in"):
-        BatchChecks("fit", 3, True, True, False, True).check_values(
+        BatchChecks("fit", 3, True, True, True, False, True).check_values(
             np.zeros((4, 2)), labels
         )
 
