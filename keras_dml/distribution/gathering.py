@@ -53,3 +53,42 @@ def reducible(logs: Tensors) -> Tensors:
     if this_worker().count == 1:
         return logs
     return keras.tree.map_structure(lambda x: x[None], logs)
+
+
+def overflowing_together(gradients: list[Any]) -> list[Any]:
+    """Gradients that overflow on all replicas if they do on one of them.
+
+    Keras's `LossScaleOptimizer` asks the first replica whether all are
+    finite, as if they had been summed before.
+
+    Args:
+        gradients: Tensors, `tf.IndexedSlices` or None, of this replica.
+
+    Returns:
+        The same; NaN if any replica has one that is not finite.
+    """
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return gradients
+    are_finite = [
+        tf.reduce_all(tf.math.is_finite(_values(x)))
+        for x in gradients
+        if x is not None
+    ]
+    odd = tf.cast(tf.logical_not(tf.reduce_all(are_finite)), tf.float32)
+    is_odd = context.all_reduce("SUM", odd) > 0
+
+    def marked(x: Any) -> Any:
+        if x is None:
+            return None
+        nan = tf.constant(float("nan"), x.dtype)
+        values = tf.where(is_odd, nan, _values(x))
+        if isinstance(x, tf.IndexedSlices):
+            return tf.IndexedSlices(values, x.indices, x.dense_shape)
+        return values
+
+    return [marked(x) for x in gradients]
+
+
+def _values(x: Tensor | tf.IndexedSlices) -> Tensor:
+    return x.values if isinstance(x, tf.IndexedSlices) else x

@@ -22,7 +22,11 @@ from keras_dml.distribution.batches import (
     rows_of_replicas,
     share_of_worker,
 )
-from keras_dml.distribution.gathering import gathered, reducible
+from keras_dml.distribution.gathering import (
+    gathered,
+    overflowing_together,
+    reducible,
+)
 from keras_dml.distribution.strategies import (
     average_statistics,
     check_optimizer,
@@ -832,6 +836,8 @@ class MetricModel(keras.Model):
             scaled_loss = self.optimizer.scale_loss(loss / replicas)
         variables = self.trainable_variables
         gradients = embedding.gradients(tape, scaled_loss, variables)
+        if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
+            gradients = overflowing_together(gradients)
         self._update(
             gradients, variables, self.objective.active_learner(targets)
         )

@@ -102,10 +102,10 @@ def test_pairs_are_not_judged_by_a_share(caplog) -> None:
 def test_rows_of_a_relation_matrix_are_a_share() -> None:
     rows = np.array([[1, 1, 0, 0], [1, 1, 0, 0]])
     x = np.zeros((2, 3), "float32")
-    share = BatchChecks("fit", None, True, True, False, True)
+    share = BatchChecks("fit", None, True, True, True, False, True)
     share.check_kinds(x, rows)
     share.check_values(x, rows)
-    whole = BatchChecks("fit", None, True, True, False)
+    whole = BatchChecks("fit", None, True, True, True, False)
     with pytest.raises(ValueError, match="relation matrix"):
         whole.check_kinds(x, rows)
 

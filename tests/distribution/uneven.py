@@ -147,12 +147,39 @@ def check_wrong_labels(strategy: tf.distribute.Strategy) -> None:
         model.evaluate(dataset(10), verbose=0)
 
 
+def check_overflow(strategy: tf.distribute.Strategy) -> None:
+    """What overflows on the last replica moves the weights of none."""
+    with strategy.scope():
+        x = keras.Input((16,))
+        # The root of nothing has no gradient.
+        root = keras.ops.sqrt(
+            keras.ops.abs(keras.layers.Dense(12, use_bias=False)(x))
+        )
+        model = methods.baseline(
+            keras.Model(x, root), embedding_dim=6, loss=LOSS
+        )
+        inner = keras.optimizers.SGD(0.1)
+        model.compile(keras.optimizers.LossScaleOptimizer(inner))
+    before = model.get_weights()
+    batch, labels = X[:8].copy(), np.arange(8) // 2
+    batch[-1] = 0
+    model.train_on_batch(batch, labels)
+    for a, b in zip(before, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+    scale = keras.ops.convert_to_numpy(model.optimizer.dynamic_scale)
+    assert scale == 2.0**14
+    model.train_on_batch(X[:8], labels)
+    assert not np.array_equal(before[0], model.get_weights()[0])
+    assert all(np.isfinite(w).all() for w in model.get_weights())
+
+
 def main() -> None:
     strategy = replicas(4)
     check_equal(strategy)
     check_refusals(strategy)
     check_judged_as_a_whole(strategy)
     check_wrong_labels(strategy)
+    check_overflow(strategy)
 
 
 if __name__ == "__main__":
