@@ -42,6 +42,7 @@ from keras_dml.model.accumulation import (
     check_added_losses,
 )
 from keras_dml.model.batch_checks import BatchChecks, as_ids, expects_bytes
+from keras_dml.model.compile_checks import check_arguments, check_backend
 from keras_dml.model.encoder import plain_encoder
 from keras_dml.model.features import head_outputs
 from keras_dml.model.head import Head
@@ -49,8 +50,8 @@ from keras_dml.model.logged_names import check_readers
 from keras_dml.model.loss_weighting import LossWeighting
 from keras_dml.model.momentum import MomentumEncoder
 from keras_dml.model.objective import Objective
-from keras_dml.model.patterns import matches
 from keras_dml.model.positions import freeze_positions
+from keras_dml.model.rate_multipliers import check_multipliers, multiplier_of
 from keras_dml.model.resuming import (
     FollowEpochs,
     backup_among,
@@ -69,7 +70,7 @@ from keras_dml.model.training_data import (
 )
 from keras_dml.model.update import RestrictedUpdate, exempt_loss_variables
 from keras_dml.resuming.resumption import Batches, Resumption
-from keras_dml.utils.arguments import check_choice, check_count, did_you_mean
+from keras_dml.utils.arguments import check_choice, check_count
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import (
     Config,
@@ -338,57 +339,14 @@ class MetricModel(keras.Model):
                 variable.
             RuntimeError: If the backend is not TensorFlow.
         """
-        if keras.backend.backend() != "tensorflow":
-            raise RuntimeError(
-                "MetricModel trains on the TensorFlow backend. Received: the "
-                f"backend {keras.backend.backend()!r}. Set the environment "
-                "variable KERAS_BACKEND=tensorflow before Keras is imported. "
-                "On other backends models embed, are evaluated and searched, "
-                "and losses train in your own `keras.Model` by "
-                "`compile(loss=…)`."
-            )
-        self._check_patterns()
-        self._check_compile_arguments(kwargs)
+        check_backend()
+        check_multipliers(self)
+        check_arguments(kwargs)
         optimizer = keras.optimizers.get(optimizer)
         if not self.decay_loss_variables and not optimizer.built:
             exempt_loss_variables(optimizer, self._updated_variables())
         super().compile(optimizer=optimizer, **kwargs)
         self._update = None
-
-    def _check_compile_arguments(self, arguments: dict[str, Any]) -> None:
-        for name in ("loss", "loss_weights"):
-            if arguments.get(name) is not None:
-                raise ValueError(
-                    f"`{name}` is not for MetricModel.compile: its objective "
-                    "holds the losses, and `loss_weights` is an argument of "
-                    f"its constructor. Received: {name}={arguments[name]!r}. "
-                    "Use `methods.baseline(backbone, loss=…)` and "
-                    "`model.compile(optimizer)`."
-                )
-        for name in ("metrics", "weighted_metrics"):
-            for metric in keras.tree.flatten(arguments.get(name) or []):
-                if isinstance(metric, str):
-                    raise ValueError(
-                        f"A name in `{name}` is not for MetricModel.compile: "
-                        "metrics by name compare predictions of classes, and "
-                        f"this model predicts embeddings. Received: {metric!r}"
-                        ". Use a function of (labels, embeddings), a "
-                        "keras.metrics.Metric, or for retrieval "
-                        "`callbacks.RetrievalEvaluation`."
-                    )
-
-    def _check_patterns(self) -> None:
-        paths = [self._path_of(v) for v in self.variables]
-        parts = sorted({part for path in paths for part in path.split("/")})
-        for pattern in self.rate_multipliers:
-            if not any(matches(pattern, path) for path in paths):
-                raise ValueError(
-                    "`rate_multipliers` of MetricModel must be patterns that "
-                    "match the path of a variable. Received: "
-                    f"{pattern!r}, which matches none of {len(paths)}."
-                    f"{did_you_mean(pattern.strip('/'), parts)} Paths are "
-                    f"for instance {paths[0]!r} and {paths[-1]!r}."
-                )
 
     def compile_from_config(self, config: Config) -> None:
         if keras.backend.backend() != "tensorflow":
@@ -804,22 +762,12 @@ class MetricModel(keras.Model):
             variables,
             learners=[[*a, *b] for a, b in learners],
             multipliers=[
-                (v, m) for v in variables if (m := self._multiplier(v)) != 1.0
+                (v, m)
+                for v in variables
+                if (m := multiplier_of(self, v)) != 1.0
             ],
             sampled=self._sampled_rows,
         )
-
-    def _path_of(self, variable: keras.Variable) -> str:
-        # Layers of a functional backbone do not carry its name in theirs.
-        in_backbone = any(v is variable for v in self.backbone.variables)
-        return f"backbone/{variable.path}" if in_backbone else variable.path
-
-    def _multiplier(self, variable: keras.Variable) -> float:
-        path = self._path_of(variable)
-        for pattern, multiplier in self.rate_multipliers.items():
-            if matches(pattern, path):
-                return multiplier
-        return 1.0
 
     def train_step(self, data: Any) -> Tensors:
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)

@@ -6,6 +6,7 @@ import tensorflow as tf
 from keras_dml import methods
 from keras_dml.export import export_model
 from keras_dml.methods._dcml.tasks import SharedTask
+from keras_dml.model.rate_multipliers import multiplier_of
 from tests.layers.test_compositor import branches
 from tests.losses.oracle import numeric_gradient, unit
 from tests.methods.test_contract import batch
@@ -260,7 +261,7 @@ def test_a_loaded_model_has_the_same_variables(tiny_backbone, tmp_path) -> None:
     ):
         assert a.path == b.path
         np.testing.assert_array_equal(a, b)
-        assert again._multiplier(a) == model._multiplier(b)
+        assert multiplier_of(again, a) == multiplier_of(model, b)
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from keras_dml import MetricModel, methods
 from keras_dml.data import View
 from keras_dml.model.head import Head
 from keras_dml.model.objective import Objective
+from keras_dml.model.rate_multipliers import multiplier_of
 from tests.methods.test_contract import batch
 
 
@@ -149,8 +150,8 @@ def test_no_pattern_hits_terms_and_variables_of_losses(
     }
     assert variables["beta"].path == "objective/loss/beta"
     assert variables["metric"].path == "weighting/loss_weights_metric"
-    assert model._multiplier(variables[moves]) == 3.0
-    assert model._multiplier(variables[stays]) == 1.0
+    assert multiplier_of(model, variables[moves]) == 3.0
+    assert multiplier_of(model, variables[stays]) == 1.0
 
 
 def test_variables_of_losses_do_not_decay_unless_asked(tiny_backbone) -> None:

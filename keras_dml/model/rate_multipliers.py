@@ -1,0 +1,41 @@
+"""Rate multipliers: variables that learn at a rate of their own.
+
+Functions of a `MetricModel`, whose `rate_multipliers` say by patterns of
+paths which variables these are.
+"""
+
+import keras
+
+from keras_dml.model.patterns import matches
+from keras_dml.utils.arguments import did_you_mean
+
+
+def multiplier_of(model: keras.Model, variable: keras.Variable) -> float:
+    """What the learning rate is multiplied with for a variable."""
+    multipliers: dict[str, float] = model.rate_multipliers
+    path = _path_of(model, variable)
+    for pattern, multiplier in multipliers.items():
+        if matches(pattern, path):
+            return multiplier
+    return 1.0
+
+
+def check_multipliers(model: keras.Model) -> None:
+    """Raises `ValueError` if a pattern matches the path of no variable."""
+    paths = [_path_of(model, v) for v in model.variables]
+    parts = sorted({part for path in paths for part in path.split("/")})
+    for pattern in model.rate_multipliers:
+        if not any(matches(pattern, path) for path in paths):
+            raise ValueError(
+                "`rate_multipliers` of MetricModel must be patterns that "
+                "match the path of a variable. Received: "
+                f"{pattern!r}, which matches none of {len(paths)}."
+                f"{did_you_mean(pattern.strip('/'), parts)} Paths are "
+                f"for instance {paths[0]!r} and {paths[-1]!r}."
+            )
+
+
+def _path_of(model: keras.Model, variable: keras.Variable) -> str:
+    # Layers of a functional backbone do not carry its name in theirs.
+    in_backbone = any(v is variable for v in model.backbone.variables)
+    return f"backbone/{variable.path}" if in_backbone else variable.path
