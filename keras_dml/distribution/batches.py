@@ -92,8 +92,13 @@ class ReplicaBatches(DataAdapter):
 
 
 def rows_of_replicas(batch: Any, strategy: tf.distribute.Strategy) -> Any:
-    """One batch, split among the replicas as `ReplicaBatches` does."""
+    """One batch, split among the replicas as `ReplicaBatches` does.
+
+    On a single replica as given.
+    """
     among = strategy.num_replicas_in_sync
+    if among == 1:
+        return batch
     batch = tf.nest.map_structure(tf.convert_to_tensor, batch)
 
     def own(context: tf.distribute.experimental.ValueContext) -> Any:

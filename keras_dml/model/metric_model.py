@@ -12,29 +12,18 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import keras
 import tensorflow as tf
-from keras.src.trainers.data_adapters import get_data_adapter
 
 from keras_dml.data.feature_set import are_features
 from keras_dml.data.planned import from_step
 from keras_dml.data.view import View
-from keras_dml.distribution.batches import (
-    ReplicaBatches,
-    rows_of_replicas,
-    share_of_worker,
-)
+from keras_dml.distribution.batches import rows_of_replicas, share_of_worker
 from keras_dml.distribution.gathering import (
     gathered,
     overflowing_together,
     reducible,
 )
-from keras_dml.distribution.strategies import (
-    average_statistics,
-    check_optimizer,
-    check_parts,
-    check_scope,
-    synchronize,
-)
-from keras_dml.distribution.workers import done_by_chief, this_worker
+from keras_dml.distribution.strategies import average_statistics
+from keras_dml.distribution.workers import done_by_chief
 from keras_dml.losses._relations import RULES, Rule
 from keras_dml.model.accumulation import (
     PartsOfBatch,
@@ -52,6 +41,12 @@ from keras_dml.model.momentum import MomentumEncoder
 from keras_dml.model.objective import Objective
 from keras_dml.model.positions import freeze_positions
 from keras_dml.model.rate_multipliers import check_multipliers, multiplier_of
+from keras_dml.model.replicas import (
+    check_one_worker,
+    gathered_batch,
+    prepare,
+    replicated,
+)
 from keras_dml.model.resuming import (
     FollowEpochs,
     backup_among,
@@ -470,11 +465,11 @@ class MetricModel(keras.Model):
                 validation_steps,
                 balanced,
             )
-            validation = self._replicated(validation)
+            validation = replicated(self, validation)
             validation_data = validation[:3]
         # The order of a dataset is its sampler's, or the user's.
         shuffle = shuffle and data.y is not None
-        data = self._replicated(data, shuffle, share is not None)
+        data = replicated(self, data, shuffle, share is not None)
         with named_errors(checks, held_out), self._steered_by(steered):
             return super().fit(
                 x=data.x,
@@ -536,7 +531,7 @@ class MetricModel(keras.Model):
         checks = self._checks("evaluate")
         given = (x, y, sample_weight)
         data = self._held_out(given, checks, batch_size, steps, balanced)
-        data = self._replicated(data)
+        data = replicated(self, data)
         with named_errors(checks):
             return super().evaluate(
                 data.x, data.y, data.batch_size, verbose,
@@ -558,34 +553,6 @@ class MetricModel(keras.Model):
             x, y, weight, checks, batch_size, steps, None, balanced, names=names
         )
 
-    def _replicated(
-        self, data: Prepared, shuffle: bool = False, is_share: bool = False
-    ) -> Prepared:
-        """Batches as the replicas take them, if there are several."""
-        strategy = self.distribute_strategy
-        if strategy.num_replicas_in_sync == 1:
-            return data
-        if shuffle and this_worker(strategy).count > 1:
-            raise ValueError(
-                "Arrays for MetricModel.fit on several workers must come in "
-                "an order that all of them know. Received: shuffle=True for "
-                "batches that are not class-balanced. Use balanced=True, or "
-                "shuffle the rows yourself, by one seed, with shuffle=False."
-            )
-        batches = get_data_adapter(
-            data.x,
-            data.y,
-            data.sample_weight,
-            data.batch_size,
-            data.steps,
-            shuffle,
-        )
-        least = 1 if self.gather == "none" else 0
-        x = ReplicaBatches(
-            batches, strategy, is_share, least, self.steps_per_execution
-        )
-        return Prepared(x, steps=data.steps)
-
     def predict(
         self,
         x: Any,
@@ -600,25 +567,17 @@ class MetricModel(keras.Model):
             ValueError: On several workers, which `evaluation.embed` embeds
                 on, each for itself.
         """
-        self._check_one_worker("predict")
-        data = self._replicated(Prepared(x, None, None, batch_size, steps))
+        check_one_worker(self, "predict")
+        data = replicated(self, Prepared(x, None, None, batch_size, steps))
         return super().predict(
             data.x, data.batch_size, verbose, data.steps, callbacks
         )
 
     def predict_on_batch(self, x: Any) -> Any:
         """Embeddings of a batch, (B, D); see `keras.Model.predict_on_batch`."""
-        self._check_one_worker("predict_on_batch")
-        return super().predict_on_batch(self._rows_of_replicas(x))
-
-    def _check_one_worker(self, name: str) -> None:
-        count = this_worker(self.distribute_strategy).count
-        if count > 1:
-            raise ValueError(
-                f"MetricModel.{name} is for one worker: of several, Keras "
-                "returns the rows in another order. Received: a model of "
-                f"{count} workers. Use keras_dml.evaluation.embed(model, x)."
-            )
+        check_one_worker(self, "predict_on_batch")
+        x = rows_of_replicas(x, self.distribute_strategy)
+        return super().predict_on_batch(x)
 
     @contextlib.contextmanager
     def _steered_by(
@@ -642,7 +601,7 @@ class MetricModel(keras.Model):
 
         def rest(step: int) -> Any:
             batches = Prepared(from_step(data.x, step))
-            found = self._replicated(batches, is_share=is_share).x
+            found = replicated(self, batches, is_share=is_share).x
             is_dataset = isinstance(found, tf.data.Dataset)
             return found if is_dataset else found.get_tf_dataset()
 
@@ -660,7 +619,7 @@ class MetricModel(keras.Model):
         """One update on a batch; see `keras.Model.train_on_batch`."""
         checks, batch = self._checks("fit"), (x, y, sample_weight)
         batch = checked_batch(batch, checks, class_weight)
-        batch = self._rows_of_replicas(batch)
+        batch = rows_of_replicas(batch, self.distribute_strategy)
         return super().train_on_batch(*batch, return_dict=return_dict)
 
     def test_on_batch(
@@ -672,14 +631,9 @@ class MetricModel(keras.Model):
     ) -> Any:
         """The terms of a batch; see `keras.Model.test_on_batch`."""
         checks, batch = self._checks("evaluate"), (x, y, sample_weight)
-        batch = self._rows_of_replicas(checked_batch(batch, checks))
+        batch = checked_batch(batch, checks)
+        batch = rows_of_replicas(batch, self.distribute_strategy)
         return super().test_on_batch(*batch, return_dict=return_dict)
-
-    def _rows_of_replicas(self, batch: Any) -> Any:
-        strategy = self.distribute_strategy
-        if strategy.num_replicas_in_sync == 1:
-            return batch
-        return rows_of_replicas(batch, strategy)
 
     def _checks(self, use: str, is_share: bool = False) -> BatchChecks:
         return BatchChecks(
@@ -716,36 +670,9 @@ class MetricModel(keras.Model):
 
     def make_train_function(self, force: bool = False) -> None:
         if self._update is None or force:
-            self._prepare_for_replicas()
+            prepare(self)
             self._update = self._restricted_update()
         super().make_train_function(force)
-
-    def _prepare_for_replicas(self) -> None:
-        strategy = self.distribute_strategy
-        if strategy.num_replicas_in_sync == 1:
-            return
-        check_optimizer(self.optimizer)
-        check_scope([*self.weights, *self.objective.seed_states()], strategy)
-        if self.gather == "none" and self._sampled_rows:
-            raise ValueError(
-                '`gather` of MetricModel must be "replicas" with a loss with '
-                "`class_share`: replicas that see the labels of all draw the "
-                'same classes. Received: gather="none" under '
-                f'{type(strategy).__name__}. Use gather="replicas", or '
-                "class_share=1."
-            )
-        if self.accumulate > 1:
-            check_parts(self)
-        elif self.gather == "replicas":
-            synchronize(self)
-        if self.jit_compile is True:
-            logger.warning(
-                "jit_compile=True does not work under %s: TensorFlow does not "
-                "compile what replicas send each other. Training goes on "
-                "without it.",
-                type(strategy).__name__,
-            )
-            self.jit_compile = False
 
     def _restricted_update(self) -> RestrictedUpdate:
         variables = self.trainable_variables
@@ -774,9 +701,11 @@ class MetricModel(keras.Model):
         targets = _targets(y)
         embedding = self._embedding_of(x)
         with tf.GradientTape() as tape:
-            outputs, targets, sample_weight = self._gathered(
-                embedding.outputs(tape), targets, sample_weight
-            )
+            outputs = embedding.outputs(tape)
+            if self.gather == "replicas":
+                outputs, targets, sample_weight = gathered_batch(
+                    outputs, targets, sample_weight
+                )
             terms = self.objective(outputs, targets)
             loss = self._loss(terms, sample_weight)
             # Gradients are summed over replicas: each adds its share.
@@ -821,26 +750,14 @@ class MetricModel(keras.Model):
             states=[v for part in parts for v in part.non_trainable_variables],
         )
 
-    def _gathered(
-        self, outputs: Tensors, targets: Tensors, weight: Tensor | None
-    ) -> tuple[Tensors, Tensors, Tensor | None]:
-        if self.gather == "none":
-            return outputs, targets, weight
-        outputs, targets, weight = gathered((outputs, targets, weight))
-        labels = targets["label"]
-        if len(labels.shape) == 2 and labels.dtype != tf.bool:
-            # A relation matrix, whose columns are the rows of all.
-            square = (labels.shape[1], labels.shape[1])
-            targets = {**targets, "label": tf.ensure_shape(labels, square)}
-        return outputs, targets, weight
-
     def test_step(self, data: Any) -> Tensors:
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         targets = _targets(y)
         outputs = self.outputs_of(x, training=False)
-        outputs, targets, sample_weight = self._gathered(
-            outputs, targets, sample_weight
-        )
+        if self.gather == "replicas":
+            outputs, targets, sample_weight = gathered_batch(
+                outputs, targets, sample_weight
+            )
         terms = self.objective.evaluate(outputs, targets)
         loss = self._loss(terms, sample_weight)
         logs = self._log(loss, terms, x, targets, outputs, sample_weight)

@@ -1,0 +1,128 @@
+"""Replicas: what a `MetricModel` does where several of them train it.
+
+Functions of the model, which do nothing where there is one replica.
+"""
+
+import logging
+
+import keras
+import tensorflow as tf
+from keras.src.trainers.data_adapters import get_data_adapter
+
+from keras_dml.distribution.batches import ReplicaBatches
+from keras_dml.distribution.gathering import gathered
+from keras_dml.distribution.strategies import (
+    check_optimizer,
+    check_parts,
+    check_scope,
+    synchronize,
+)
+from keras_dml.distribution.workers import this_worker
+from keras_dml.model.training_data import Prepared
+from keras_dml.utils.types import Tensor, Tensors
+
+logger = logging.getLogger(__name__)
+
+
+def prepare(model: keras.Model) -> None:
+    """Makes a compiled model one that replicas can train.
+
+    Raises:
+        ValueError: If they cannot.
+    """
+    strategy = model.distribute_strategy
+    if strategy.num_replicas_in_sync == 1:
+        return
+    check_optimizer(model.optimizer)
+    check_scope([*model.weights, *model.objective.seed_states()], strategy)
+    if model.gather == "none" and model._sampled_rows:
+        raise ValueError(
+            '`gather` of MetricModel must be "replicas" with a loss with '
+            "`class_share`: replicas that see the labels of all draw the "
+            'same classes. Received: gather="none" under '
+            f'{type(strategy).__name__}. Use gather="replicas", or '
+            "class_share=1."
+        )
+    if model.accumulate > 1:
+        check_parts(model)
+    elif model.gather == "replicas":
+        synchronize(model)
+    if model.jit_compile is True:
+        logger.warning(
+            "jit_compile=True does not work under %s: TensorFlow does not "
+            "compile what replicas send each other. Training goes on "
+            "without it.",
+            type(strategy).__name__,
+        )
+        model.jit_compile = False
+
+
+def replicated(
+    model: keras.Model,
+    data: Prepared,
+    shuffle: bool = False,
+    is_share: bool = False,
+) -> Prepared:
+    """Batches as the replicas take them.
+
+    Args:
+        model: The model.
+        data: Batches of all replicas.
+        shuffle: As for `fit`.
+        is_share: Whether the batches are those of this worker alone.
+
+    Raises:
+        ValueError: If several workers would shuffle each in its own way.
+    """
+    strategy = model.distribute_strategy
+    if strategy.num_replicas_in_sync == 1:
+        return data
+    if shuffle and this_worker(strategy).count > 1:
+        raise ValueError(
+            "Arrays for MetricModel.fit on several workers must come in "
+            "an order that all of them know. Received: shuffle=True for "
+            "batches that are not class-balanced. Use balanced=True, or "
+            "shuffle the rows yourself, by one seed, with shuffle=False."
+        )
+    batches = get_data_adapter(
+        data.x,
+        data.y,
+        data.sample_weight,
+        data.batch_size,
+        data.steps,
+        shuffle,
+    )
+    least = 1 if model.gather == "none" else 0
+    x = ReplicaBatches(
+        batches, strategy, is_share, least, model.steps_per_execution
+    )
+    return Prepared(x, steps=data.steps)
+
+
+def check_one_worker(model: keras.Model, name: str) -> None:
+    """Raises `ValueError` where several workers would mix up the rows.
+
+    Args:
+        model: The model.
+        name: The method that returns them.
+    """
+    count = this_worker(model.distribute_strategy).count
+    if count > 1:
+        raise ValueError(
+            f"MetricModel.{name} is for one worker: of several, Keras "
+            "returns the rows in another order. Received: a model of "
+            f"{count} workers. Use keras_dml.evaluation.embed(model, x)."
+        )
+
+
+def gathered_batch(
+    outputs: Tensors, targets: Tensors, weight: Tensor | None
+) -> tuple[Tensors, Tensors, Tensor | None]:
+    """Outputs, targets and weights of the whole batch, on each replica."""
+    outputs, targets, weight = gathered((outputs, targets, weight))
+    labels = targets["label"]
+    if len(labels.shape) == 2 and labels.dtype != tf.bool:
+        # A relation matrix, whose columns are the rows of all.
+        square = (labels.shape[1], labels.shape[1])
+        targets = {**targets, "label": tf.ensure_shape(labels, square)}
+    return outputs, targets, weight
