@@ -5,7 +5,6 @@ One class, and so one file: half of it is the signatures of Keras's methods.
 
 import contextlib
 import logging
-import os
 from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from typing import Any, Literal, TypeAlias, get_args
@@ -32,14 +31,12 @@ from keras_dml.model.accumulation import (
 )
 from keras_dml.model.batch_checks import BatchChecks, as_ids, expects_bytes
 from keras_dml.model.compile_checks import check_arguments, check_backend
-from keras_dml.model.encoder import plain_encoder
-from keras_dml.model.features import head_outputs
+from keras_dml.model.embedding_model import EmbeddingModel
 from keras_dml.model.head import Head
 from keras_dml.model.logged_names import check_readers
 from keras_dml.model.loss_weighting import LossWeighting
 from keras_dml.model.momentum import MomentumEncoder
 from keras_dml.model.objective import Objective
-from keras_dml.model.positions import freeze_positions
 from keras_dml.model.rate_multipliers import check_multipliers, multiplier_of
 from keras_dml.model.replicas import (
     check_one_worker,
@@ -70,7 +67,6 @@ from keras_dml.utils.serialization import register
 from keras_dml.utils.types import (
     Config,
     Count,
-    Shape,
     Share,
     Tensor,
     Tensors,
@@ -82,7 +78,7 @@ Gather: TypeAlias = Literal["replicas", "none"]
 
 
 @register
-class MetricModel(keras.Model):
+class MetricModel(EmbeddingModel):
     """A Keras model from images to unit embeddings, ready for `fit`.
 
     `model(x)` and `model.predict(x)` return the unit embedding and
@@ -163,14 +159,11 @@ class MetricModel(keras.Model):
         accumulate: Count = 1,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(backbone, head, **kwargs)
         self.gather = check_choice(
             "MetricModel", "gather", gather, get_args(Gather)
         )
         self.accumulate = check_count("MetricModel", "accumulate", accumulate)
-        self.backbone = backbone
-        freeze_positions(backbone)
-        self.head = head
         self.objective = objective
         if relation_rule is not None:  # It is saved with the objective.
             rule = check_choice(
@@ -201,7 +194,6 @@ class MetricModel(keras.Model):
             name: keras.metrics.Mean(name=name) for name in objective.terms
         }
         self._update: Any = None  # Made with the train function.
-        self._output: Any = None  # Made when asked for.
         self._has_told = False
         self._steered: Resumption | FollowEpochs | None = None
         self.label_names: Mapping[int, str] = {}
@@ -209,12 +201,9 @@ class MetricModel(keras.Model):
     def _build_parts(self) -> None:
         # Everything is built here, before any optimizer: an optimizer
         # refuses variables that it has not seen.
-        features_shape = self.backbone.output_shape
-        if not self.head.built:
-            self.head.build(features_shape)
-        outputs_shape = self.head.compute_output_shape(features_shape)
         if not self.objective.built:
-            self.objective.build(outputs_shape)
+            shape = self.backbone.output_shape
+            self.objective.build(self.head.compute_output_shape(shape))
         if self.ema_momentum is not None:
             self.momentum_encoder = MomentumEncoder(
                 self.backbone,
@@ -222,67 +211,7 @@ class MetricModel(keras.Model):
                 self.ema_momentum,
                 self.copy_statistics,
             )
-        self.head.built = self.objective.built = self.built = True
-
-    @property
-    def input_shape(self) -> Shape:
-        """(None, H, W, C) of the images."""
-        shape: Shape = self.backbone.input_shape
-        return shape
-
-    @property
-    def input(self) -> Any:
-        """The symbolic input, that of the backbone."""
-        if isinstance(self.backbone, keras.Sequential):
-            return self.backbone.inputs[0]
-        return self.backbone.input
-
-    @property
-    def inputs(self) -> list[keras.KerasTensor]:
-        """All symbolic inputs."""
-        return list(self.backbone.inputs)
-
-    @property
-    def output(self) -> keras.KerasTensor:
-        """The symbolic unit embedding.
-
-        With `input` it makes functional models of layers that are shared
-        with this one: `keras.Model(model.input, model.output)`.
-        """
-        if self._output is None:
-            self._output = self.outputs_of(self.input)["embedding"]
-        return self._output
-
-    @property
-    def outputs(self) -> list[keras.KerasTensor]:
-        """The only symbolic output, in a list."""
-        return [self.output]
-
-    def export(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
-        """Exports input → unit embedding; see `keras.Model.export`.
-
-        What only training needs is left out: the objective, and a momentum
-        encoder.
-        """
-        encoder = keras.Model(self.input, self.output, name=self.name)
-        encoder(self.input)  # Keras exports to ONNX only what was called.
-        # Keras exports to OpenVINO only to a string.
-        encoder.export(os.fspath(filepath), *args, **kwargs)
-
-    def quantize(self, mode: Any = None, *args: Any, **kwargs: Any) -> None:
-        """Quantizes the backbone; see `keras.Model.quantize`.
-
-        The head stays as it is: it is small next to the backbone, and its
-        layers are saved without what says that they were quantized.
-        """
-        self.backbone.quantize(mode, *args, **kwargs)
-        # Those that are there compute with the weights that were.
-        self.train_function = None
-        self.test_function = None
-        self.predict_function = None
-
-    def call(self, inputs: Tensor, training: bool = False) -> Tensor:
-        return self.outputs_of(inputs, training=training)["embedding"]
+        self.objective.built = True
 
     def outputs_of(
         self, inputs: Tensor | Tensors, training: bool = False
@@ -290,33 +219,14 @@ class MetricModel(keras.Model):
         """All outputs of the head, by name; `"embedding"` among them.
 
         Two views, `{"image": ..., "image2": ...}`, give those of the first,
-        and of the second those of the momentum network. Batches of a
-        `data.FeatureSet` pass the backbone over.
+        and of the second those of the momentum network.
         """
-        if isinstance(inputs, dict) and "image2" in inputs:
-            first = self.outputs_of(inputs["image"], training=training)
-            if self.momentum_encoder is None:
-                return first
-            return {**first, **self.momentum_encoder(inputs["image2"])}
-        # A frozen backbone is as in a test: its dropout, too, is off.
-        frozen = not self.backbone.trainable
-        return head_outputs(self.backbone, self.head, inputs, training, frozen)
-
-    @property
-    def encoder(self) -> keras.Model:
-        """The plain functional model from inputs to unit embeddings.
-
-        It shares the layers, and so the weights, of this model, and has
-        nothing of training. Where backbone and head are made of layers of
-        Keras, it is saved, and loaded, without this package.
-        """
-        return plain_encoder(self.backbone, self.head)
-
-    def compute_output_shape(self, input_shape: Shape) -> Shape:
-        features_shape = self.backbone.compute_output_shape(input_shape)
-        shapes = self.head.compute_output_shape(features_shape)
-        shape: Shape = shapes["embedding"]
-        return shape
+        if not (isinstance(inputs, dict) and "image2" in inputs):
+            return super().outputs_of(inputs, training=training)
+        first = super().outputs_of(inputs["image"], training=training)
+        if self.momentum_encoder is None:
+            return first
+        return {**first, **self.momentum_encoder(inputs["image2"])}
 
     def compile(self, optimizer: Any = "adam", **kwargs: Any) -> None:
         """Configures training, as `keras.Model.compile` does.

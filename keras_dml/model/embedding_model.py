@@ -1,0 +1,130 @@
+"""EmbeddingModel: backbone and head as one Keras model."""
+
+import os
+from typing import Any
+
+import keras
+
+from keras_dml.model.encoder import plain_encoder
+from keras_dml.model.features import head_outputs
+from keras_dml.model.head import Head
+from keras_dml.model.positions import freeze_positions
+from keras_dml.utils.types import Shape, Tensor, Tensors
+
+
+class EmbeddingModel(keras.Model):
+    """What `MetricModel` is to those who embed with it.
+
+    It looks like a functional model from inputs to unit embeddings: it is
+    built, has symbolic inputs and outputs, and is exported and quantized.
+
+    Args:
+        backbone: From inputs to features.
+        head: From features to named outputs.
+        **kwargs: Passed to `keras.Model`.
+
+    Call arguments:
+        inputs: What the backbone takes, or features of a `data.FeatureSet`.
+
+    Returns:
+        Unit embeddings, (B, D), float32.
+    """
+
+    def __init__(
+        self, backbone: keras.Model, head: Head, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.backbone = backbone
+        freeze_positions(backbone)
+        self.head = head
+        if not head.built:
+            head.build(backbone.output_shape)
+        self.head.built = self.built = True
+        self._output: Any = None  # Made when asked for.
+
+    @property
+    def input_shape(self) -> Shape:
+        """(None, H, W, C) of the images."""
+        shape: Shape = self.backbone.input_shape
+        return shape
+
+    @property
+    def input(self) -> Any:
+        """The symbolic input, that of the backbone."""
+        if isinstance(self.backbone, keras.Sequential):
+            return self.backbone.inputs[0]
+        return self.backbone.input
+
+    @property
+    def inputs(self) -> list[keras.KerasTensor]:
+        """All symbolic inputs."""
+        return list(self.backbone.inputs)
+
+    @property
+    def output(self) -> keras.KerasTensor:
+        """The symbolic unit embedding.
+
+        With `input` it makes functional models of layers that are shared
+        with this one: `keras.Model(model.input, model.output)`.
+        """
+        if self._output is None:
+            self._output = self.outputs_of(self.input)["embedding"]
+        return self._output
+
+    @property
+    def outputs(self) -> list[keras.KerasTensor]:
+        """The only symbolic output, in a list."""
+        return [self.output]
+
+    def export(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+        """Exports input → unit embedding; see `keras.Model.export`.
+
+        What only training needs is left out: the objective, and a momentum
+        encoder.
+        """
+        encoder = keras.Model(self.input, self.output, name=self.name)
+        encoder(self.input)  # Keras exports to ONNX only what was called.
+        # Keras exports to OpenVINO only to a string.
+        encoder.export(os.fspath(filepath), *args, **kwargs)
+
+    def quantize(self, mode: Any = None, *args: Any, **kwargs: Any) -> None:
+        """Quantizes the backbone; see `keras.Model.quantize`.
+
+        The head stays as it is: it is small next to the backbone, and its
+        layers are saved without what says that they were quantized.
+        """
+        self.backbone.quantize(mode, *args, **kwargs)
+        # Those that are there compute with the weights that were.
+        self.train_function = None
+        self.test_function = None
+        self.predict_function = None
+
+    def call(self, inputs: Tensor, training: bool = False) -> Tensor:
+        return self.outputs_of(inputs, training=training)["embedding"]
+
+    def outputs_of(
+        self, inputs: Tensor | Tensors, training: bool = False
+    ) -> Tensors:
+        """All outputs of the head, by name; `"embedding"` among them.
+
+        Batches of a `data.FeatureSet` pass the backbone over.
+        """
+        # A frozen backbone is as in a test: its dropout, too, is off.
+        frozen = not self.backbone.trainable
+        return head_outputs(self.backbone, self.head, inputs, training, frozen)
+
+    @property
+    def encoder(self) -> keras.Model:
+        """The plain functional model from inputs to unit embeddings.
+
+        It shares the layers, and so the weights, of this model, and has
+        nothing of training. Where backbone and head are made of layers of
+        Keras, it is saved, and loaded, without this package.
+        """
+        return plain_encoder(self.backbone, self.head)
+
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        features_shape = self.backbone.compute_output_shape(input_shape)
+        shapes = self.head.compute_output_shape(features_shape)
+        shape: Shape = shapes["embedding"]
+        return shape
