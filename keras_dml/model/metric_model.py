@@ -13,7 +13,6 @@ import keras
 import tensorflow as tf
 
 from keras_dml.data.feature_set import are_features
-from keras_dml.data.planned import from_step
 from keras_dml.data.view import View
 from keras_dml.distribution.batches import rows_of_replicas, share_of_worker
 from keras_dml.distribution.gathering import (
@@ -44,14 +43,9 @@ from keras_dml.model.replicas import (
     prepare,
     replicated,
 )
-from keras_dml.model.resuming import (
-    FollowEpochs,
-    backup_among,
-    check_planned,
-    split_resume,
-    with_callback,
-)
+from keras_dml.model.resuming import check_planned
 from keras_dml.model.sampled_rows import SampledRows
+from keras_dml.model.steering import Steered, steering
 from keras_dml.model.training_data import (
     Prepared,
     checked_batch,
@@ -61,7 +55,7 @@ from keras_dml.model.training_data import (
     split_rows,
 )
 from keras_dml.model.update import RestrictedUpdate, exempt_loss_variables
-from keras_dml.resuming.resumption import Batches, Resumption
+from keras_dml.resuming.resumption import Resumption
 from keras_dml.utils.arguments import check_choice, check_count
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import (
@@ -195,7 +189,7 @@ class MetricModel(EmbeddingModel):
         }
         self._update: Any = None  # Made with the train function.
         self._has_told = False
-        self._steered: Resumption | FollowEpochs | None = None
+        self._steered: Steered | None = None
         self.label_names: Mapping[int, str] = {}
 
     def _build_parts(self) -> None:
@@ -352,20 +346,10 @@ class MetricModel(EmbeddingModel):
             check_planned(data.sampler, data.steps)
             self._tell(data)
         self._initial_epoch = None  # Of an earlier `fit`.
-        resume, callbacks = split_resume(callbacks)
-        steered: Resumption | FollowEpochs | None = None
-        batches = self._batches(data, share is not None, shuffle)
-        if resume is not None:
-            steered = callbacks = Resumption(
-                resume, callbacks, self, batches, initial_epoch,
-                verbose=verbose, epochs=epochs, steps=None,
-            )  # fmt: skip
-        elif data.sampler is not None:
-            steered = FollowEpochs(
-                data.sampler, initial_epoch, backup_among(callbacks),
-                batches.rest,
-            )  # fmt: skip
-            callbacks = with_callback(steered, callbacks)
+        steered, callbacks = steering(
+            self, data, share is not None, callbacks, initial_epoch,
+            is_shuffled=shuffle, verbose=verbose, epochs=epochs, steps=None,
+        )  # fmt: skip
         validation = Prepared(None)
         if validation_data is not None:
             validation = self._held_out(
@@ -490,9 +474,7 @@ class MetricModel(EmbeddingModel):
         return super().predict_on_batch(x)
 
     @contextlib.contextmanager
-    def _steered_by(
-        self, steered: Resumption | FollowEpochs | None
-    ) -> Iterator[None]:
+    def _steered_by(self, steered: Steered | None) -> Iterator[None]:
         """Lets something see the iterator of `fit` before it begins."""
         self._steered = steered
         try:
@@ -503,20 +485,6 @@ class MetricModel(EmbeddingModel):
                 yield
         finally:
             self._steered = None
-
-    def _batches(
-        self, data: Prepared, is_share: bool, shuffle: bool
-    ) -> Batches:
-        """Training batches as a resumption takes them."""
-
-        def rest(step: int) -> Any:
-            batches = Prepared(from_step(data.x, step))
-            found = replicated(self, batches, is_share=is_share).x
-            is_dataset = isinstance(found, tf.data.Dataset)
-            return found if is_dataset else found.get_tf_dataset()
-
-        is_ordered = data.y is not None and not shuffle
-        return Batches(data.x, data.sampler, data.is_balanced, is_ordered, rest)
 
     def train_on_batch(
         self,
