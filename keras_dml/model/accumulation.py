@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_dml.data.feature_set import are_features
 from keras_dml.utils.types import Tensor, Tensors
 
 
@@ -198,7 +199,31 @@ class PartsOfBatch(WholeBatch):
         return before, self._parts * self._part_size - self._size
 
 
-def check_added_losses(layers: Iterable[keras.layers.Layer]) -> None:
+def embedding_of(model: keras.Model, x: Any) -> WholeBatch:
+    """How a `MetricModel` embeds a batch to train on, by its `accumulate`."""
+    # Features pass the backbone over, which then has no gradient.
+    parts = (model.head,)
+    if not are_features(x):
+        parts = (model.backbone, *parts)
+
+    def embed(x: Any) -> Tensors:
+        outputs: Tensors = model.outputs_of(x, training=True)
+        if model.accumulate > 1:
+            _check_added_losses(parts)
+        return outputs
+
+    if model.accumulate == 1:
+        return WholeBatch(embed, x)
+    return PartsOfBatch(
+        embed,
+        x,
+        model.accumulate,
+        weights=[v for part in parts for v in part.trainable_variables],
+        states=[v for part in parts for v in part.non_trainable_variables],
+    )
+
+
+def _check_added_losses(layers: Iterable[keras.layers.Layer]) -> None:
     """Checks that layers add nothing to the loss for what they have seen.
 
     Raises:

@@ -12,7 +12,6 @@ from typing import Any, Literal, TypeAlias, get_args
 import keras
 import tensorflow as tf
 
-from keras_dml.data.feature_set import are_features
 from keras_dml.data.view import View
 from keras_dml.distribution.batches import rows_of_replicas, share_of_worker
 from keras_dml.distribution.gathering import (
@@ -23,11 +22,7 @@ from keras_dml.distribution.gathering import (
 from keras_dml.distribution.strategies import average_statistics
 from keras_dml.distribution.workers import done_by_chief
 from keras_dml.losses._relations import RULES, Rule
-from keras_dml.model.accumulation import (
-    PartsOfBatch,
-    WholeBatch,
-    check_added_losses,
-)
+from keras_dml.model.accumulation import embedding_of
 from keras_dml.model.batch_checks import BatchChecks, as_ids, expects_bytes
 from keras_dml.model.compile_checks import check_arguments, check_backend
 from keras_dml.model.embedding_model import EmbeddingModel
@@ -577,7 +572,7 @@ class MetricModel(EmbeddingModel):
     def train_step(self, data: Any) -> Tensors:
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         targets = _targets(y)
-        embedding = self._embedding_of(x)
+        embedding = embedding_of(self, x)
         with tf.GradientTape() as tape:
             outputs = embedding.outputs(tape)
             if self.gather == "replicas":
@@ -607,26 +602,6 @@ class MetricModel(EmbeddingModel):
         )
         logs = self._log(loss, terms, x, targets, outputs, sample_weight)
         return reducible(logs)
-
-    def _embedding_of(self, x: Any) -> WholeBatch:
-        # Features pass the backbone over, which then has no gradient.
-        parts = (self.head,) if are_features(x) else (self.backbone, self.head)
-
-        def embed(x: Any) -> Tensors:
-            outputs = self.outputs_of(x, training=True)
-            if self.accumulate > 1:
-                check_added_losses(parts)
-            return outputs
-
-        if self.accumulate == 1:
-            return WholeBatch(embed, x)
-        return PartsOfBatch(
-            embed,
-            x,
-            self.accumulate,
-            weights=[v for part in parts for v in part.trainable_variables],
-            states=[v for part in parts for v in part.non_trainable_variables],
-        )
 
     def test_step(self, data: Any) -> Tensors:
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
