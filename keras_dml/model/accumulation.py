@@ -202,9 +202,7 @@ class PartsOfBatch(WholeBatch):
 def embedding_of(model: keras.Model, x: Any) -> WholeBatch:
     """How a `MetricModel` embeds a batch to train on, by its `accumulate`."""
     # Features pass the backbone over, which then has no gradient.
-    parts = (model.head,)
-    if not are_features(x):
-        parts = (model.backbone, *parts)
+    parts = [model.head] if are_features(x) else [model.backbone, model.head]
 
     def embed(x: Any) -> Tensors:
         outputs: Tensors = model.outputs_of(x, training=True)

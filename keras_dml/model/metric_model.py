@@ -3,54 +3,57 @@
 One class, and so one file: half of it is the signatures of Keras's methods.
 """
 
-import contextlib
 import logging
-from collections.abc import Iterator, Mapping
-from itertools import zip_longest
+from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias, get_args
 
 import keras
 import tensorflow as tf
 
 from keras_dml.data.view import View
-from keras_dml.distribution.batches import rows_of_replicas, share_of_worker
+from keras_dml.distribution.batches import rows_of_replicas
 from keras_dml.distribution.gathering import (
     gathered,
     overflowing_together,
     reducible,
 )
 from keras_dml.distribution.strategies import average_statistics
-from keras_dml.distribution.workers import done_by_chief
 from keras_dml.losses._relations import RULES, Rule
 from keras_dml.model.accumulation import embedding_of
-from keras_dml.model.batch_checks import BatchChecks, as_ids, expects_bytes
-from keras_dml.model.compile_checks import check_arguments, check_backend
+from keras_dml.model.argument_checks import (
+    check_backend,
+    check_compiled,
+    check_terms,
+    check_view,
+)
+from keras_dml.model.batch_checks import as_ids
 from keras_dml.model.embedding_model import EmbeddingModel
 from keras_dml.model.head import Head
 from keras_dml.model.logged_names import check_readers
 from keras_dml.model.loss_weighting import LossWeighting
+from keras_dml.model.model_data import (
+    checks_of,
+    fit_data,
+    held_out_data,
+    one_batch,
+)
 from keras_dml.model.momentum import MomentumEncoder
 from keras_dml.model.objective import Objective
-from keras_dml.model.rate_multipliers import check_multipliers, multiplier_of
+from keras_dml.model.rate_multipliers import check_multipliers
 from keras_dml.model.replicas import (
     check_one_worker,
     gathered_batch,
-    prepare,
+    prepare_for_replicas,
     replicated,
 )
-from keras_dml.model.resuming import check_planned
 from keras_dml.model.sampled_rows import SampledRows
-from keras_dml.model.steering import Steered, steering
+from keras_dml.model.steering import steering
 from keras_dml.model.training_data import (
     Prepared,
-    checked_batch,
-    drawn_seed,
     named_errors,
-    prepared,
     split_rows,
 )
-from keras_dml.model.update import RestrictedUpdate, exempt_loss_variables
-from keras_dml.resuming.resumption import Resumption
+from keras_dml.model.update import exempt_loss_variables, restricted_update
 from keras_dml.utils.arguments import check_choice, check_count
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import (
@@ -162,11 +165,11 @@ class MetricModel(EmbeddingModel):
         self.rate_multipliers = dict(rate_multipliers or {})
         self.decay_loss_variables = decay_loss_variables
         self.view = view
-        _check_view(view, backbone)
+        check_view(view, backbone)
         self.ema_momentum = ema_momentum
         self.copy_statistics = copy_statistics
         self.momentum_encoder: MomentumEncoder | None = None
-        _check_terms(objective.terms)
+        check_terms(objective.terms)
         self.weighting = LossWeighting(
             objective.terms,
             {**objective.term_weights, **(loss_weights or {})},
@@ -184,7 +187,7 @@ class MetricModel(EmbeddingModel):
         }
         self._update: Any = None  # Made with the train function.
         self._has_told = False
-        self._steered: Steered | None = None
+        self._steered: Any = None  # Takes the iterator of `fit`.
         self.label_names: Mapping[int, str] = {}
 
     def _build_parts(self) -> None:
@@ -235,7 +238,7 @@ class MetricModel(EmbeddingModel):
         """
         check_backend()
         check_multipliers(self)
-        check_arguments(kwargs)
+        check_compiled(kwargs)
         optimizer = keras.optimizers.get(optimizer)
         if not self.decay_loss_variables and not optimizer.built:
             exempt_loss_variables(optimizer, self._updated_variables())
@@ -325,41 +328,30 @@ class MetricModel(EmbeddingModel):
             )
         check_readers(self, callbacks, validation_data is not None)
         balanced = balanced if shuffle else False
-        strategy = self.distribute_strategy
-        share = share_of_worker(x, strategy)
-        checks = self._checks("fit", is_share=share is not None)
-        held_out = self._checks("evaluate")
-        data = prepared(
-            x if share is None else share,
-            y, sample_weight, checks, batch_size, steps_per_epoch,
-            class_weight, balanced, updates=self._updates(),
-            names=self.label_names,
-            draw=lambda: done_by_chief(drawn_seed, strategy),
+        held_out = checks_of(self, "evaluate")
+        data, checks, is_share = fit_data(
+            self, (x, y, sample_weight), batch_size, steps_per_epoch,
+            class_weight, balanced,
         )  # fmt: skip
         self.label_names = data.names or self.label_names
-        if data.sampler is not None:
-            check_planned(data.sampler, data.steps)
-            self._tell(data)
+        self._tell(data)
         self._initial_epoch = None  # Of an earlier `fit`.
-        steered, callbacks = steering(
-            self, data, share is not None, callbacks, initial_epoch,
+        steered = steering(
+            self, data, is_share, callbacks, initial_epoch,
             is_shuffled=shuffle, verbose=verbose, epochs=epochs, steps=None,
         )  # fmt: skip
         validation = Prepared(None)
         if validation_data is not None:
-            validation = self._held_out(
-                validation_data,
-                held_out,
-                validation_batch_size or batch_size,
-                validation_steps,
+            validation = held_out_data(
+                self, validation_data, held_out,
+                validation_batch_size or batch_size, validation_steps,
                 balanced,
-            )
-            validation = replicated(self, validation)
+            )  # fmt: skip
             validation_data = validation[:3]
         # The order of a dataset is its sampler's, or the user's.
         shuffle = shuffle and data.y is not None
-        data = replicated(self, data, shuffle, share is not None)
-        with named_errors(checks, held_out), self._steered_by(steered):
+        data = replicated(self, data, shuffle, is_share)
+        with named_errors(checks, held_out), steered as callbacks:
             return super().fit(
                 x=data.x,
                 y=data.y,
@@ -417,30 +409,14 @@ class MetricModel(EmbeddingModel):
                 x, y, batch_size, verbose, sample_weight, steps, callbacks,
                 return_dict, **kwargs,
             )  # fmt: skip
-        checks = self._checks("evaluate")
+        checks = checks_of(self, "evaluate")
         given = (x, y, sample_weight)
-        data = self._held_out(given, checks, batch_size, steps, balanced)
-        data = replicated(self, data)
+        data = held_out_data(self, given, checks, batch_size, steps, balanced)
         with named_errors(checks):
             return super().evaluate(
                 data.x, data.y, data.batch_size, verbose,
                 data.sample_weight, data.steps, callbacks, return_dict,
             )  # fmt: skip
-
-    def _held_out(
-        self,
-        data: Any,
-        checks: BatchChecks,
-        batch_size: int | None,
-        steps: int | None,
-        balanced: bool | None,
-    ) -> Prepared:
-        x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
-        # A class with a weight of its own has the number it was trained with.
-        names = self.label_names if self.objective.label_limit else None
-        return prepared(
-            x, y, weight, checks, batch_size, steps, None, balanced, names=names
-        )
 
     def predict(
         self,
@@ -468,19 +444,6 @@ class MetricModel(EmbeddingModel):
         x = rows_of_replicas(x, self.distribute_strategy)
         return super().predict_on_batch(x)
 
-    @contextlib.contextmanager
-    def _steered_by(self, steered: Steered | None) -> Iterator[None]:
-        """Lets something see the iterator of `fit` before it begins."""
-        self._steered = steered
-        try:
-            if isinstance(steered, Resumption):
-                with steered:
-                    yield
-            else:
-                yield
-        finally:
-            self._steered = None
-
     def train_on_batch(
         self,
         x: Any,
@@ -490,9 +453,7 @@ class MetricModel(EmbeddingModel):
         return_dict: bool = False,
     ) -> Any:
         """One update on a batch; see `keras.Model.train_on_batch`."""
-        checks, batch = self._checks("fit"), (x, y, sample_weight)
-        batch = checked_batch(batch, checks, class_weight)
-        batch = rows_of_replicas(batch, self.distribute_strategy)
+        batch = one_batch(self, "fit", (x, y, sample_weight), class_weight)
         return super().train_on_batch(*batch, return_dict=return_dict)
 
     def test_on_batch(
@@ -503,26 +464,8 @@ class MetricModel(EmbeddingModel):
         return_dict: bool = False,
     ) -> Any:
         """The terms of a batch; see `keras.Model.test_on_batch`."""
-        checks, batch = self._checks("evaluate"), (x, y, sample_weight)
-        batch = checked_batch(batch, checks)
-        batch = rows_of_replicas(batch, self.distribute_strategy)
+        batch = one_batch(self, "evaluate", (x, y, sample_weight))
         return super().test_on_batch(*batch, return_dict=return_dict)
-
-    def _checks(self, use: str, is_share: bool = False) -> BatchChecks:
-        return BatchChecks(
-            use,
-            self.objective.label_limit,
-            self.objective.needs_positives,
-            self.objective.needs_negatives,
-            self.objective.needs_triplets,
-            expects_bytes(self.backbone),
-            is_share,
-        )
-
-    def _updates(self) -> int:
-        """Updates of the model so far."""
-        optimizer = getattr(self, "optimizer", None)
-        return 0 if optimizer is None else int(optimizer.iterations.numpy())
 
     def _tell(self, data: Prepared) -> None:
         """Says once that arrays come in balanced batches."""
@@ -543,31 +486,9 @@ class MetricModel(EmbeddingModel):
 
     def make_train_function(self, force: bool = False) -> None:
         if self._update is None or force:
-            prepare(self)
-            self._update = self._restricted_update()
+            prepare_for_replicas(self)
+            self._update = restricted_update(self)
         super().make_train_function(force)
-
-    def _restricted_update(self) -> RestrictedUpdate:
-        variables = self.trainable_variables
-        if not self.optimizer.built:
-            with self.distribute_strategy.scope():
-                self.optimizer.build(self._updated_variables())
-        learners = zip_longest(
-            self.head.learner_variables(),
-            self.objective.learner_variables(),
-            fillvalue=(),
-        )
-        return RestrictedUpdate(
-            self.optimizer,
-            variables,
-            learners=[[*a, *b] for a, b in learners],
-            multipliers=[
-                (v, m)
-                for v in variables
-                if (m := multiplier_of(self, v)) != 1.0
-            ],
-            sampled=self._sampled_rows,
-        )
 
     def train_step(self, data: Any) -> Tensors:
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
@@ -685,31 +606,7 @@ class MetricModel(EmbeddingModel):
         return model
 
 
-def _check_terms(terms: tuple[str, ...]) -> None:
-    repeated = {name for name in terms if terms.count(name) > 1}
-    if repeated or "loss" in terms:
-        raise ValueError(
-            "Terms of an objective must have different names, none of them "
-            f'"loss", the name of their sum. Received: {list(terms)}. Give '
-            "the losses other names."
-        )
-
-
 def _targets(y: Any) -> Tensors:
     """Targets as objectives take them."""
     targets = dict(y) if isinstance(y, Mapping) else {"label": y}
     return {**targets, "label": as_ids(targets["label"])}
-
-
-def _check_view(view: View | None, backbone: keras.Model) -> None:
-    if view is None:
-        return
-    shape = backbone.input_shape
-    expected = shape[1:] if isinstance(shape, tuple) else shape
-    if (*view.size, view.channels) != expected:
-        raise ValueError(
-            "`view` of MetricModel must have the size and channels of its "
-            f"backbone's input. Received: view={view}, input {expected}. "
-            "Use View((height, width), channels, …), or leave it out where "
-            "the input is no image."
-        )

@@ -24,7 +24,7 @@ from keras_dml.utils.types import Tensor, Tensors
 logger = logging.getLogger(__name__)
 
 
-def prepare(model: keras.Model) -> None:
+def prepare_for_replicas(model: keras.Model) -> None:
     """Makes a compiled model one that replicas can train.
 
     Raises:

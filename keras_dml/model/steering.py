@@ -1,6 +1,8 @@
 """Steering: the epoch, and the step within it, that `fit` begins with."""
 
-from typing import Any, TypeAlias
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -16,10 +18,8 @@ from keras_dml.model.resuming import (
 from keras_dml.model.training_data import Prepared
 from keras_dml.resuming.resumption import Batches, Resumption
 
-Steered: TypeAlias = Resumption | FollowEpochs
-"""What has a method `steer`, and takes the iterator of `fit`."""
 
-
+@contextmanager
 def steering(
     model: keras.Model,
     data: Prepared,
@@ -28,8 +28,10 @@ def steering(
     initial_epoch: int,
     is_shuffled: bool,
     **params: Any,
-) -> tuple[Steered | None, Any]:
-    """What makes `fit` go on where an earlier one ended, if anything may.
+) -> Iterator[Any]:
+    """Lets `fit` go on where an earlier one ended, if anything may.
+
+    The model passes on the iterator of `fit` before it begins.
 
     Args:
         model: What is fitted.
@@ -40,8 +42,8 @@ def steering(
         is_shuffled: Whether the rows of arrays are.
         **params: What `fit` tells callbacks.
 
-    Returns:
-        That, and the callbacks with it among them.
+    Yields:
+        The callbacks, with what goes on among them.
     """
 
     def rest(step: int) -> Any:
@@ -51,18 +53,23 @@ def steering(
         is_dataset = isinstance(found, tf.data.Dataset)
         return found if is_dataset else found.get_tf_dataset()
 
+    steered: Resumption | FollowEpochs | None = None
     resume, callbacks = split_resume(callbacks)
     if resume is not None:
         is_ordered = data.y is not None and not is_shuffled
         batches = Batches(
             data.x, data.sampler, data.is_balanced, is_ordered, rest
         )
-        resumption = Resumption(
+        steered = callbacks = Resumption(
             resume, callbacks, model, batches, initial_epoch, **params
         )
-        return resumption, resumption
-    if data.sampler is None:
-        return None, callbacks
-    backup = backup_among(callbacks)
-    following = FollowEpochs(data.sampler, initial_epoch, backup, rest)
-    return following, with_callback(following, callbacks)
+    elif data.sampler is not None:
+        backup = backup_among(callbacks)
+        steered = FollowEpochs(data.sampler, initial_epoch, backup, rest)
+        callbacks = with_callback(steered, callbacks)
+    model._steered = steered
+    try:
+        with steered if isinstance(steered, Resumption) else nullcontext():
+            yield callbacks
+    finally:
+        model._steered = None

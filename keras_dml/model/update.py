@@ -1,10 +1,12 @@
 """RestrictedUpdate: an update of what may move in this step."""
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 import keras
 from keras import ops
 
+from keras_dml.model.rate_multipliers import multiplier_of
 from keras_dml.model.sampled_rows import SampledRows, gradient_of_rows
 from keras_dml.utils.types import Tensor
 
@@ -78,6 +80,28 @@ def check_sampling(optimizer: keras.Optimizer) -> None:
                 f"rows. Received: {name}={value}. Leave it out, or use "
                 "class_share=1."
             )
+
+
+def restricted_update(model: keras.Model) -> "RestrictedUpdate":
+    """How the optimizer of a `MetricModel` updates it."""
+    optimizer, variables = model.optimizer, model.trainable_variables
+    if not optimizer.built:
+        with model.distribute_strategy.scope():
+            optimizer.build(model._updated_variables())
+    learners = zip_longest(
+        model.head.learner_variables(),
+        model.objective.learner_variables(),
+        fillvalue=(),
+    )
+    return RestrictedUpdate(
+        optimizer,
+        variables,
+        learners=[[*a, *b] for a, b in learners],
+        multipliers=[
+            (v, m) for v in variables if (m := multiplier_of(model, v)) != 1.0
+        ],
+        sampled=model._sampled_rows,
+    )
 
 
 class RestrictedUpdate:

@@ -7,7 +7,12 @@ import tensorflow as tf
 
 from keras_dml import losses, methods
 from keras_dml.data.feature_set import FEATURES
-from keras_dml.model.accumulation import PartsOfBatch, WholeBatch
+from keras_dml.model import metric_model
+from keras_dml.model.accumulation import (
+    PartsOfBatch,
+    WholeBatch,
+    embedding_of,
+)
 from keras_dml.utils.serialization import parameters_of
 from tests.losses.test_contract import needed
 from tests.methods.test_contract import build, training_batch
@@ -150,10 +155,12 @@ def test_both_passes_draw_the_same_dropout(monkeypatch) -> None:
     parts = model_with("contrastive", PARTS, dropout=0.5)
     whole = model_with("contrastive", PARTS, dropout=0.5)
 
-    def on_one_tape(x):
+    def on_one_tape(model, x):
+        if model is parts:
+            return embedding_of(model, x)
         return Draws(lambda x: whole.outputs_of(x, training=True), x)
 
-    monkeypatch.setattr(whole, "_embedding_of", on_one_tape)
+    monkeypatch.setattr(metric_model, "embedding_of", on_one_tape)
     assert_same(whole, parts, *vectors(), steps=3)
 
 

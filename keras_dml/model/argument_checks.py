@@ -1,8 +1,10 @@
-"""Checks of what `compile` is given."""
+"""Checks of what a `MetricModel` and its `compile` are given."""
 
 from typing import Any
 
 import keras
+
+from keras_dml.data.view import View
 
 
 def check_backend() -> None:
@@ -18,8 +20,8 @@ def check_backend() -> None:
         )
 
 
-def check_arguments(arguments: dict[str, Any]) -> None:
-    """Checks that there are no losses, and no metrics of classes.
+def check_compiled(arguments: dict[str, Any]) -> None:
+    """Checks that `compile` gets no losses, and no metrics of classes.
 
     Raises:
         ValueError: If `loss` or `loss_weights` are given, or a metric is a
@@ -45,3 +47,29 @@ def check_arguments(arguments: dict[str, Any]) -> None:
                     "keras.metrics.Metric, or for retrieval "
                     "`callbacks.RetrievalEvaluation`."
                 )
+
+
+def check_terms(terms: tuple[str, ...]) -> None:
+    """Raises `ValueError` if terms cannot be told apart in logs."""
+    repeated = {name for name in terms if terms.count(name) > 1}
+    if repeated or "loss" in terms:
+        raise ValueError(
+            "Terms of an objective must have different names, none of them "
+            f'"loss", the name of their sum. Received: {list(terms)}. Give '
+            "the losses other names."
+        )
+
+
+def check_view(view: View | None, backbone: keras.Model) -> None:
+    """Raises `ValueError` if a view does not fit a backbone's input."""
+    if view is None:
+        return
+    shape = backbone.input_shape
+    expected = shape[1:] if isinstance(shape, tuple) else shape
+    if (*view.size, view.channels) != expected:
+        raise ValueError(
+            "`view` of MetricModel must have the size and channels of its "
+            f"backbone's input. Received: view={view}, input {expected}. "
+            "Use View((height, width), channels, …), or leave it out where "
+            "the input is no image."
+        )

@@ -1,0 +1,113 @@
+"""Data of a `MetricModel`: looked at and split as its parts need them."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import keras
+
+from keras_dml.distribution.batches import rows_of_replicas, share_of_worker
+from keras_dml.distribution.workers import done_by_chief
+from keras_dml.model.batch_checks import BatchChecks, expects_bytes
+from keras_dml.model.replicas import replicated
+from keras_dml.model.resuming import check_planned
+from keras_dml.model.training_data import (
+    ClassWeight,
+    Prepared,
+    checked_batch,
+    drawn_seed,
+    prepared,
+)
+
+
+class FitData(NamedTuple):
+    """What a model is fitted to."""
+
+    batches: Prepared
+    checks: BatchChecks
+    """What looks at them."""
+    is_share: bool
+    """Whether they are those of this worker alone."""
+
+
+def checks_of(
+    model: keras.Model, use: str, is_share: bool = False
+) -> BatchChecks:
+    """What looks at the data of a model: its objective knows what it needs."""
+    return BatchChecks(
+        use,
+        model.objective.label_limit,
+        model.objective.needs_positives,
+        model.objective.needs_negatives,
+        model.objective.needs_triplets,
+        expects_bytes(model.backbone),
+        is_share,
+    )
+
+
+def fit_data(
+    model: keras.Model,
+    data: tuple[Any, Any, Any],
+    batch_size: int | None,
+    steps: int | None,
+    class_weight: ClassWeight | None,
+    balanced: bool | None,
+) -> FitData:
+    """Data of `fit`, before they are split among replicas.
+
+    Args:
+        model: The model.
+        data: x, y and sample weights as `fit` takes them, and so are all
+            others.
+        batch_size: Likewise.
+        steps: Likewise, its `steps_per_epoch`.
+        class_weight: Likewise.
+        balanced: Likewise.
+    """
+    x, y, weight = data
+    strategy = model.distribute_strategy
+    share = share_of_worker(x, strategy)
+    checks = checks_of(model, "fit", is_share=share is not None)
+    batches = prepared(
+        x if share is None else share,
+        y, weight, checks, batch_size, steps, class_weight, balanced,
+        updates=_updates(model), names=model.label_names,
+        draw=lambda: done_by_chief(drawn_seed, strategy),
+    )  # fmt: skip
+    if batches.sampler is not None:
+        check_planned(batches.sampler, batches.steps)
+    return FitData(batches, checks, share is not None)
+
+
+def held_out_data(
+    model: keras.Model,
+    data: Any,
+    checks: BatchChecks,
+    batch_size: int | None,
+    steps: int | None,
+    balanced: bool | None,
+) -> Prepared:
+    """Data of `evaluate`, as the replicas take them."""
+    x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
+    # A class with a weight of its own has the number it was trained with.
+    names = model.label_names if model.objective.label_limit else None
+    batches = prepared(
+        x, y, weight, checks, batch_size, steps, None, balanced, names=names
+    )
+    return replicated(model, batches)
+
+
+def one_batch(
+    model: keras.Model,
+    use: str,
+    batch: tuple[Any, Any, Any],
+    class_weight: Mapping[int, float] | None = None,
+) -> Any:
+    """A batch of arrays for a single step, as the replicas take it."""
+    batch = checked_batch(batch, checks_of(model, use), class_weight)
+    return rows_of_replicas(batch, model.distribute_strategy)
+
+
+def _updates(model: keras.Model) -> int:
+    """Updates of the model so far."""
+    optimizer = getattr(model, "optimizer", None)
+    return 0 if optimizer is None else int(optimizer.iterations.numpy())
