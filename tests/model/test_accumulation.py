@@ -16,6 +16,7 @@ from keras_dml.model.accumulation import (
 from keras_dml.utils.serialization import parameters_of
 from tests.losses.test_contract import needed
 from tests.methods.test_contract import build, training_batch
+from tests.model.graphs import shapes_in_step
 
 ROWS, PARTS = 11, 4  # Parts of three, of which the last repeats a row.
 CLASSES = 6
@@ -229,16 +230,7 @@ def test_what_embedding_changes_is_changed_once() -> None:
 def test_memory_is_that_of_a_part() -> None:
     """No tensor of a step has features of more rows than a part."""
     model = model_with("contrastive", PARTS, mode="graph")
-    model.make_train_function()
-    x, labels = map(tf.constant, vectors(12))
-    step = tf.function(model.train_step)
-    graph = step.get_concrete_function((x, {"label": labels})).graph
-    shapes = {
-        tuple(tensor.shape)
-        for operation in graph.get_operations()
-        for tensor in operation.outputs
-        if tensor.shape.rank == 2
-    }
+    shapes = shapes_in_step(model, *vectors(12))
     assert (12, 4) in shapes  # embeddings
     assert (12, 6) not in shapes  # features
 

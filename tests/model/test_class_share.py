@@ -9,6 +9,7 @@ from keras_dml import losses, methods
 from keras_dml.losses.sampled_classes import SampledClasses
 from keras_dml.model.update import slots_of
 from tests.losses.test_sampled_classes import NAMES, loss_on_proxies
+from tests.model.graphs import shapes_in_step
 
 CLASSES, DIM, BATCH = 12, 4, 6
 ALL = 0.999  # All classes, but drawn.
@@ -170,16 +171,7 @@ def test_a_step_has_nothing_for_all_classes_but_their_order() -> None:
     model = model_with(
         arc_face(0.5), ADAM(), mode="graph", rate_multipliers=multipliers
     )
-    model.make_train_function()
-    x, labels = map(tf.constant, batch(0))
-    step = tf.function(model.train_step)
-    graph = step.get_concrete_function((x, {"label": labels})).graph
-    shapes = {
-        tuple(tensor.shape)
-        for operation in graph.get_operations()
-        for tensor in operation.outputs
-        if tensor.shape.rank is not None
-    }
+    shapes = shapes_in_step(model, *batch(0))
     assert {shape for shape in shapes if CLASSES in shape} == {(CLASSES,)}
 
 
