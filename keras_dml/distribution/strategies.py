@@ -75,17 +75,25 @@ def check_parts(model: keras.Model) -> None:
 
 
 def average_statistics(model: keras.Model) -> None:
-    """Replicas take on the mean of the moving statistics that each has."""
+    """Replicas take on the mean of the moving statistics that each has.
+
+    Keras lets them drift apart, and saves those of the first replica.
+    """
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return
-    for layer in _normalizations(model):
-        for variable in (
-            layer.non_trainable_variables if layer.trainable else ()
-        ):
-            own = tf.convert_to_tensor(variable)
-            mean = context.all_reduce(tf.distribute.ReduceOp.MEAN, own)
-            variable.assign(mean)
+    own = [
+        variable
+        for layer in _normalizations(model)
+        if layer.trainable and not layer.synchronized
+        for variable in layer.non_trainable_variables
+    ]
+    if not own:
+        return
+    values = [tf.convert_to_tensor(variable) for variable in own]
+    means = context.all_reduce(tf.distribute.ReduceOp.MEAN, values)
+    for variable, mean in zip(own, means, strict=True):
+        variable.assign(mean)
 
 
 def _normalizations(model: keras.Model) -> list[Any]:

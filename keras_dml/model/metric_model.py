@@ -512,8 +512,7 @@ class MetricModel(EmbeddingModel):
         self._update(
             gradients, variables, self.objective.active_learner(targets)
         )
-        if self.accumulate > 1:
-            average_statistics(self)
+        average_statistics(self)
         if self.momentum_encoder:
             self.momentum_encoder.update(self.backbone, self.head)
         # Memories keep the rows of all replicas, whatever they compare.

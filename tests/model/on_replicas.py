@@ -81,6 +81,31 @@ def compare(name: str, strategy: tf.distribute.Strategy, **arguments) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=2e-5, err_msg=name)
 
 
+def check_moving_statistics(strategy: tf.distribute.Strategy) -> None:
+    """Replicas that compare nothing have one moving mean and variance."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((STEPS, BATCH, 5)).astype("float32")
+    mean, variance = np.zeros(5), np.ones(5)
+    for halves in x.reshape(STEPS, 2, BATCH // 2, 5):
+        mean = 0.5 * mean + 0.5 * halves.mean(axis=(0, 1))
+        variance = 0.5 * variance + 0.5 * halves.var(axis=1).mean(axis=0)
+    with strategy.scope():
+        inputs = keras.Input((5,))
+        norm = keras.layers.BatchNormalization(momentum=0.5)
+        backbone = keras.Model(inputs, norm(inputs))
+        model = methods.baseline(backbone, embedding_dim=DIM, gather="none")
+        model.compile("sgd")
+    labels = np.tile([0, 1], (STEPS, BATCH // 2))
+    data = tf.data.Dataset.from_tensor_slices((x, labels))
+    model.fit(data, verbose=0)
+    for variable, expected in (
+        (norm.moving_mean, mean),
+        (norm.moving_variance, variance),
+    ):
+        for own in variable.value.values:
+            np.testing.assert_allclose(own, expected, rtol=1e-5, atol=1e-6)
+
+
 def main() -> None:
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(
@@ -95,6 +120,7 @@ def main() -> None:
         assert np.isfinite(values).all()
         values, _ = trained("contrastive", accumulate=2, normalization={})
         assert np.isfinite(values).all()
+        check_moving_statistics(strategy)
         is_refused("gather", loss=SAMPLED, gather="none")
         is_refused(
             "accumulate",
