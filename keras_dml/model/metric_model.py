@@ -54,6 +54,7 @@ from keras_dml.model.training_data import (
     split_rows,
 )
 from keras_dml.model.update import exempt_loss_variables, restricted_update
+from keras_dml.model.waiting import waiting
 from keras_dml.utils.arguments import check_choice, check_count
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import (
@@ -490,6 +491,7 @@ class MetricModel(EmbeddingModel):
             self._update = restricted_update(self)
         super().make_train_function(force)
 
+    @waiting
     def train_step(self, data: Any) -> Tensors:
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         targets = _targets(y)
@@ -523,6 +525,7 @@ class MetricModel(EmbeddingModel):
         logs = self._log(loss, terms, x, targets, outputs, sample_weight)
         return reducible(logs)
 
+    @waiting
     def test_step(self, data: Any) -> Tensors:
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         targets = _targets(y)

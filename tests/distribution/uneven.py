@@ -81,8 +81,6 @@ WAYS: dict[str, Callable[[MetricModel], Any]] = {
     "weights": lambda m: m.fit(
         X, Y, 10, sample_weight=np.linspace(0, 2, 33), verbose=0
     ),
-    # On one replica Keras counts an update too many when such data end, of
-    # which the plan of balanced batches follows.
     "unknown length": lambda m: m.fit(of_unknown_length(), epochs=2, verbose=0),
     "generator": lambda m: m.fit(generator(), verbose=0),
     "evaluate": lambda m: m.evaluate(dataset(10), verbose=0, return_dict=True),

@@ -419,6 +419,28 @@ def labels_seen(x, y, **kwargs) -> list[list[int]]:
     return Seen.batches
 
 
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")
+def test_the_end_of_data_of_unknown_length_is_no_step() -> None:
+    """A plain `keras.Model` counts an update and a batch there, and draws."""
+    data = tf.data.Dataset.from_tensor_slices((vectors(), LABELS))
+    data = data.shuffle(48, seed=0, reshuffle_each_iteration=False)
+    data = data.batch(12, drop_remainder=True)
+
+    def results(data: tf.data.Dataset) -> list:
+        keras.utils.set_random_seed(0)
+        inputs = keras.Input((5,))
+        network = keras.Model(inputs, keras.layers.Dropout(0.2)(inputs))
+        model = methods.baseline(network, embedding_dim=3)
+        model.compile(keras.optimizers.Adam(0.01), jit_compile=False)
+        history = model.fit(data, epochs=2, verbose=0).history
+        held_out = model.evaluate(data, verbose=0, return_dict=True)
+        return [*history.values(), *held_out.values(), *weights_of(model)]
+
+    unknown = data.filter(lambda x, y: True)
+    assert unknown.cardinality() == tf.data.UNKNOWN_CARDINALITY
+    assert same(results(data), results(unknown))
+
+
 def test_arrays_come_in_balanced_batches(caplog) -> None:
     seen = labels_seen(vectors(), LABELS, batch_size=16, epochs=2)
     assert len(seen) == 6
