@@ -100,7 +100,7 @@ def check_same(name: str, value: str, strategy: tf.distribute.Strategy) -> None:
         return
     is_odd = np.zeros(worker.count, np.int64)
     is_odd[worker.number] = value != done_by_chief(lambda: value, strategy)
-    odd = np.flatnonzero(_summed(is_odd, strategy))
+    odd = np.flatnonzero(summed(is_odd, strategy))
     if len(odd):
         raise ValueError(
             f"All workers must have the same {name}. Received: on worker "
@@ -140,7 +140,7 @@ def array_of_chief(
     worker = this_worker(strategy)
     if worker.count == 1:
         return array
-    return _summed(array if worker.is_chief else 0 * array, strategy)
+    return summed(array if worker.is_chief else 0 * array, strategy)
 
 
 def rows_of_all(
@@ -152,26 +152,17 @@ def rows_of_all(
         return rows
     lengths = np.zeros(worker.count, np.int64)
     lengths[worker.number] = len(rows)
-    stops = np.cumsum(_summed(lengths, strategy))
+    stops = np.cumsum(summed(lengths, strategy))
     whole = np.zeros((stops[-1], *rows.shape[1:]), rows.dtype)
     stop = stops[worker.number]
     whole[stop - len(rows) : stop] = rows
-    return _summed(whole, strategy)
+    return summed(whole, strategy)
 
 
-def _text_of_chief(text: str, strategy: tf.distribute.Strategy) -> str:
-    """The text of the chief; that of all others is empty."""
-    content = text.encode()
-    content += b" " * (-len(content) % _WORD)
-    (size,) = _summed(np.array([len(content)]), strategy)
-    words = np.frombuffer(content.ljust(size, b"\0"), np.int64)
-    return _summed(words, strategy).tobytes().decode()
-
-
-def _summed(
+def summed(
     array: npt.NDArray[Any], strategy: tf.distribute.Strategy
 ) -> npt.NDArray[Any]:
-    """The sum of the arrays of all workers."""
+    """The sum of the arrays of all workers; all have to call it."""
     zeros, here = np.zeros_like(array), len(strategy.extended.worker_devices)
 
     def own(
@@ -182,3 +173,12 @@ def _summed(
 
     values = strategy.experimental_distribute_values_from_function(own)
     return np.asarray(strategy.reduce("SUM", values, axis=None))
+
+
+def _text_of_chief(text: str, strategy: tf.distribute.Strategy) -> str:
+    """The text of the chief; that of all others is empty."""
+    content = text.encode()
+    content += b" " * (-len(content) % _WORD)
+    (size,) = summed(np.array([len(content)]), strategy)
+    words = np.frombuffer(content.ljust(size, b"\0"), np.int64)
+    return summed(words, strategy).tobytes().decode()

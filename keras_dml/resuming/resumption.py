@@ -18,6 +18,7 @@ from keras_dml.distribution.workers import done_by_chief, this_worker
 from keras_dml.resuming import callbacks as kept
 from keras_dml.resuming import identity, variables
 from keras_dml.resuming._resume import TERMINATED, Resume
+from keras_dml.resuming.agreement import Agreement
 from keras_dml.resuming.generations import Generations, State, StateError
 
 logger = logging.getLogger(__name__)
@@ -83,6 +84,7 @@ class Resumption(keras.callbacks.CallbackList):
         self._steps = 0
         self._saved_at = time.monotonic()
         self._has_failed = False
+        self._agreement = Agreement(model.distribute_strategy)
         self._is_terminated = False
         self._handler: Any = None
         self._exits = contextlib.ExitStack()
@@ -163,21 +165,25 @@ class Resumption(keras.callbacks.CallbackList):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         super().on_train_batch_end(batch, logs)
         self._steps += 1
-        due = self._is_due() or self._is_terminated
-        if due and self.batches.can_go_on:
+        is_time, ends = self._agreement.reached(
+            self._is_time(), self._is_terminated
+        )
+        is_due = ends or is_time or self._steps == self.resume.every_steps
+        if is_due and self.batches.can_go_on:
             if self._async_train:
                 self._flush_futures()
             # The last of several steps at a time may have been fewer.
             step = min(batch + 1, self._iterator.num_batches)
             self._save(self._epoch, step)
-        if self._is_terminated:
+        if ends:
             self._exit()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         super().on_epoch_end(epoch, {**self._results, **(logs or {})})
         self._results = {}
         self._save(epoch + 1, 0)
-        if self._is_terminated:
+        (ends,) = self._agreement.reached(self._is_terminated, at_once=True)
+        if ends:
             self._exit()
 
     def _read(self) -> tuple[Path, State] | None:
@@ -196,20 +202,20 @@ class Resumption(keras.callbacks.CallbackList):
             found.append(self._generations.read_named(name))
         return found[0] if found else None
 
-    def _is_due(self) -> bool:
-        steps, seconds = self.resume.every_steps, self.resume.every_seconds
-        if steps is not None:
-            return self._steps >= steps
-        if seconds is not None:
-            return time.monotonic() - self._saved_at >= seconds
-        return False
+    def _is_time(self) -> bool:
+        """Whether the clock, of several workers the first one's, says so."""
+        seconds = self.resume.every_seconds
+        if seconds is None or not self._worker.is_chief:
+            return False
+        return time.monotonic() - self._saved_at >= seconds
 
     def _save(self, epoch: int, step: int) -> None:
         """Writes that so many steps of an epoch have been trained."""
         began = time.perf_counter()
+        metrics = self._metrics() if step else None  # Of all workers.
         if self._worker.is_chief:
             try:
-                self._generations.write(self._state(epoch, step))
+                self._generations.write(self._state(epoch, step, metrics))
             except OSError as error:
                 if not self._has_failed:
                     logger.error(
@@ -230,16 +236,19 @@ class Resumption(keras.callbacks.CallbackList):
         self._steps, self._saved_at = 0, time.monotonic()
         self.resume.seconds += time.perf_counter() - began
 
-    def _state(self, epoch: int, step: int) -> State:
+    def _metrics(self) -> State:
+        return variables.state_of_metrics(
+            self.model.metrics_variables, self.model.distribute_strategy
+        )
+
+    def _state(self, epoch: int, step: int, metrics: State | None) -> State:
         return {
             "identity": self._identity,
             "epoch": epoch,
             "step": step,
             "is_stopped": bool(self.model.stop_training) and not step,
             "variables": variables.state_of(variables.variables_of(self.model)),
-            "metrics": variables.state_of(self.model.metrics_variables)
-            if step
-            else None,
+            "metrics": metrics,
             # What is left of an epoch is planned anew.
             "sampler": self._planned
             if 0 < step < self._iterator.num_batches
@@ -305,14 +314,10 @@ class Resumption(keras.callbacks.CallbackList):
 
     @contextlib.contextmanager
     def _sigterm_noted(self) -> Iterator[None]:
-        """SIGTERM waits for the end of a step; a second one does not.
-
-        Several workers do not end in the same step: there it waits for none.
-        """
+        """SIGTERM waits for the end of a step; a second one does not."""
         previous = signal.getsignal(signal.SIGTERM)
         is_main = threading.current_thread() is threading.main_thread()
-        is_alone = is_main and self._worker.count == 1
-        if not is_alone or previous in (signal.SIG_IGN, None):
+        if not is_main or previous in (signal.SIG_IGN, None):
             yield
             return
 
@@ -326,10 +331,14 @@ class Resumption(keras.callbacks.CallbackList):
             yield
         finally:
             signal.signal(signal.SIGTERM, previous)
+        if self._is_terminated:  # It came after the last step.
+            signal.raise_signal(signal.SIGTERM)
 
     def _exit(self) -> None:
         """Ends the process, unless the program has its own way to do that."""
         self._is_terminated = False
+        # No worker goes while the first one writes.
+        done_by_chief(lambda: None, self.model.distribute_strategy)
         if callable(self._handler):
             self._handler(signal.SIGTERM, None)
             return
@@ -381,7 +390,8 @@ def _restore_metrics(model: keras.Model, state: State) -> None:
         with model.distribute_strategy.scope():
             given.build(tf.zeros((1,)), tf.zeros((1, 1)))
     found = model.metrics_variables
-    changes = variables.differences(found, state)
+    of_one = {**state, "values": [values[0] for values in state["values"]]}
+    changes = variables.differences(found, of_one)
     if changes:
         logger.warning(
             "Metrics of this epoch are those of its remaining steps, as they "
@@ -389,4 +399,4 @@ def _restore_metrics(model: keras.Model, state: State) -> None:
             identity.listed(changes),
         )
         return
-    variables.restore(found, state)
+    variables.restore_metrics(found, state, model.distribute_strategy)

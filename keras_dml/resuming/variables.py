@@ -4,7 +4,9 @@ import re
 
 import keras
 import numpy as np
+import tensorflow as tf
 
+from keras_dml.distribution.workers import rows_of_all, this_worker
 from keras_dml.resuming.generations import Array, State
 
 
@@ -37,6 +39,38 @@ def restore(variables: list[keras.Variable], state: State) -> None:
     """Gives variables the values of a state."""
     for variable, value in zip(variables, state["values"], strict=True):
         variable.assign(value.view(np.dtype(variable.dtype)))
+
+
+def state_of_metrics(
+    metrics: list[keras.Variable], strategy: tf.distribute.Strategy
+) -> State:
+    """As `state_of`, with the values of each replica, (R, …).
+
+    All workers have to call it. The sum over replicas, which metrics have
+    elsewhere, cannot be divided among them again to the last bit.
+    """
+    local = strategy.experimental_local_results
+    return {
+        "names": [_name(v) for v in metrics],
+        "values": [
+            rows_of_all(np.stack([_value(x) for x in local(v.value)]), strategy)
+            for v in metrics
+        ],
+    }
+
+
+def restore_metrics(
+    metrics: list[keras.Variable],
+    state: State,
+    strategy: tf.distribute.Strategy,
+) -> None:
+    """Gives each replica the values that `state_of_metrics` has of it."""
+    worker = this_worker(strategy).number
+    for metric, values in zip(metrics, state["values"], strict=True):
+        own = strategy.experimental_local_results(metric.value)
+        first = worker * len(own)
+        for variable, value in zip(own, values[first:], strict=False):
+            variable.assign(value.view(np.dtype(metric.dtype)))
 
 
 def variables_of(model: keras.Model) -> list[keras.Variable]:

@@ -95,6 +95,21 @@ def test_each_worker_reads_its_own_rows(results) -> None:
         )
 
 
+def test_a_signal_to_one_ends_all_and_all_go_on(results) -> None:
+    for found in results:
+        assert found["own/status"] == 75
+        # Each update is done once, the second before the training ended.
+        begun = found["own/begun"].tolist()
+        assert begun == sorted({*begun})
+        assert len(begun) == 18
+        whole = [key for key in found if key.startswith("own/whole/")]
+        for key in whole:
+            other = found[key.replace("whole", "resumed")]
+            np.testing.assert_array_equal(other, found[key], err_msg=key)
+        assert len(whole) > 5
+    assert (results[1]["own/begun"] == results[2]["own/begun"]).all()
+
+
 def test_what_only_one_process_can_do_is_refused(results) -> None:
     for worker in results[1:]:
         assert "balanced=True" in str(worker["error/shuffled"])

@@ -10,6 +10,7 @@ writes what training did to FOLDER/INDEX-of-WORKERS.npz.
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -136,6 +137,41 @@ def planned() -> None:
     found["own/plan"] = vectors()[sampler.plan(0), 0]
 
 
+def resumed() -> None:
+    """SIGTERM of the last worker ends all in one step; all go on from it."""
+    training = data.ArraySet(vectors(), LABELS)
+    state = callbacks.Resume(folder / f"state-{len(ports)}")
+    begun: list[int] = []
+
+    def fit(name: str, *given: Any, end_at: int | None = None) -> None:
+        sampler = data.ClassBalanced(LABELS, batch_size=8, images_per_class=2)
+        model = baseline({"name": "margin", "seed": 1})
+
+        def begin(batch: int, logs: Any) -> None:
+            begun.append(int(model.optimizer.iterations.numpy()))
+            if begun[-1] == end_at and index == max(0, len(ports) - 1):
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        steps = keras.callbacks.LambdaCallback(on_train_batch_begin=begin)
+        logs = model.fit(
+            data.pipeline(training, sampler),
+            epochs=2,
+            verbose=0,
+            callbacks=[steps, *given],
+        ).history
+        for k, value in enumerate([*model.get_weights(), *logs.values()]):
+            found[f"own/{name}/{k}"] = np.array(value)
+
+    fit("whole")
+    begun.clear()
+    try:
+        fit("ended", state, end_at=1)
+    except SystemExit as error:
+        found["own/status"] = np.array(error.code)
+    fit("resumed", state)
+    found["own/begun"] = np.array(begun)
+
+
 def relations() -> None:
     """A worker's rows of a relation matrix are no one-hot labels."""
     table = LABELS.reshape(3, 24)
@@ -218,6 +254,7 @@ def main() -> None:
         diva,
         divide_and_conquer,
         planned,
+        resumed,
         relations,
         arrays,
         told,

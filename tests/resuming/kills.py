@@ -1,6 +1,7 @@
 """Kills trainings at random moments and compares what they end with.
 
-    python -m tests.resuming.kills FOLDER KILLS [METHOD…] [--precision POLICY]
+    python -m tests.resuming.kills FOLDER KILLS [METHOD…]
+        [--precision POLICY] [--replicas COUNT]
 
 Every training is killed by SIGKILL so many times, goes on each time, and is
 compared with one that was left alone: weights, slots of the optimizer, states
@@ -17,13 +18,14 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 
 import keras_dml
 from keras_dml.callbacks import Resume
+from keras_dml.distribution import connect
 from tests.resuming.trainings import METHODS, bits, different, rows, train
 
 PAUSE = 0.05
@@ -42,7 +44,15 @@ class Tell(keras.callbacks.Callback):
         time.sleep(PAUSE)
 
 
-def begin(name: str, folder: Path, policy: str) -> tuple[int, int]:
+class Setting(NamedTuple):
+    """What is trained, and how."""
+
+    name: str
+    precision: str
+    replicas: int
+
+
+def begin(setting: Setting, folder: Path) -> tuple[int, int]:
     """Begins a training, or goes on; returns the process and its pipe."""
     told, tell = os.pipe()
     process = os.fork()
@@ -51,10 +61,13 @@ def begin(name: str, folder: Path, policy: str) -> tuple[int, int]:
         return process, told
     status = 1
     try:
-        keras.config.set_dtype_policy(policy)
+        keras.config.set_dtype_policy(setting.precision)
         folder.mkdir(exist_ok=True)
-        resume = Resume(folder / "state", every=2)
-        model = train(name, folder, resume, Tell(tell), epochs=4, steps=6)
+        both = Resume(folder / "state", every=2), Tell(tell)
+        model = train(
+            setting.name, folder, *both, epochs=4, steps=6,
+            strategy=connect(setting.replicas),
+        )  # fmt: skip
         found = {k: np.asarray(v) for k, v in bits(model).items()}
         np.savez(folder / "bits.npz", **{
             str(i): value for i, value in enumerate(found.values())
@@ -72,22 +85,22 @@ def ended(process: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
 
-def whole(name: str, folder: Path, policy: str) -> float:
+def whole(setting: Setting, folder: Path) -> float:
     """A training that is left alone; returns the seconds of its steps."""
-    process, told = begin(name, folder, policy)
+    process, told = begin(setting, folder)
     os.read(told, 1)
     began = time.perf_counter()
     if ended(process):
-        raise RuntimeError(f"{name} fails.")
+        raise RuntimeError(f"{setting.name} fails.")
     return time.perf_counter() - began
 
 
 def killed(
-    name: str, folder: Path, policy: str, seconds: float, kills: int, rng: Any
+    setting: Setting, folder: Path, seconds: float, kills: int, rng: Any
 ) -> int:
     """One that is killed; returns how often, which is less if it ends."""
     for count in range(kills):
-        process, told = begin(name, folder, policy)
+        process, told = begin(setting, folder)
         os.read(told, 1)
         time.sleep(rng.uniform(0, seconds / 2))
         os.kill(process, signal.SIGKILL)
@@ -96,9 +109,9 @@ def killed(
         if status == 0 or (folder / "done").exists():
             return count
         if status != -signal.SIGKILL:
-            raise RuntimeError(f"{name} fails.")
-    if ended(begin(name, folder, policy)[0]):
-        raise RuntimeError(f"{name} fails.")
+            raise RuntimeError(f"{setting.name} fails.")
+    if ended(begin(setting, folder)[0]):
+        raise RuntimeError(f"{setting.name} fails.")
     return kills
 
 
@@ -114,29 +127,34 @@ def main() -> None:
     parser.add_argument("kills", type=int)
     parser.add_argument("methods", nargs="*", default=list(METHODS))
     parser.add_argument("--precision", default="float32")
+    parser.add_argument("--replicas", type=int, default=1)
     given = parser.parse_args()
     keras_dml.import_parts()
     rng = np.random.default_rng(0)
-    print("| method | precision | trainings | kills | arrays | different |")
-    print("|---|---|---|---|---|---|", flush=True)
+    print(
+        "| method | precision | replicas | trainings | kills | arrays | "
+        "different |\n|---|---|---|---|---|---|---|",
+        flush=True,
+    )
     for name in given.methods:
-        folder = given.folder / f"{name}-{given.precision}"
+        setting = Setting(name, given.precision, given.replicas)
+        folder = given.folder / "-".join(map(str, setting))
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         alone = folder / "alone"
-        seconds = whole(name, alone, given.precision)
+        seconds = whole(setting, alone)
         count, trainings, changed = 0, 0, []
         while count < given.kills:
             trainings += 1
             other = folder / f"killed-{trainings}"
             left = given.kills - count
-            count += killed(name, other, given.precision, seconds, left, rng)
+            count += killed(setting, other, seconds, left, rng)
             changed += compared(alone, other)
         with np.load(alone / "bits.npz") as arrays:
             size = len(arrays.files)
         print(
-            f"| {name} | {given.precision} | {trainings} | {count} | {size} | "
-            f"{len(changed)} |",
+            f"| {' | '.join(map(str, setting))} | {trainings} | {count} | "
+            f"{size} | {len(changed)} |",
             flush=True,
         )
         if changed:

@@ -280,6 +280,20 @@ def test_a_handler_of_the_program_comes_after_the_state(tmp_path) -> None:
     assert seen == [2]  # A state and the lock.
 
 
+def test_sigterm_after_the_last_step_is_not_lost(tmp_path) -> None:
+    class AtEnd(keras.callbacks.Callback):
+        def on_train_end(self, logs: Any = None) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    seen: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda *_: seen.append(1))
+    try:
+        fit(Resume(tmp_path), AtEnd(), epochs=1)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert seen == [1]
+
+
 @pytest.mark.parametrize("every", [0, "5 minutes", "0m", "-3", 1.5])
 def test_every_is_steps_or_a_time(every, tmp_path) -> None:
     with pytest.raises(ValueError, match="`every` of Resume"):

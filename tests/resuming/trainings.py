@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from keras_dml import backbones, methods
 from keras_dml.callbacks import (
@@ -16,6 +17,7 @@ from keras_dml.callbacks import (
     RetrievalEvaluation,
 )
 from keras_dml.data import ClassBalanced, ClusterSampler, pipeline
+from keras_dml.distribution.workers import this_worker
 from keras_dml.resuming.variables import variables_of
 from tests.conftest import blobs
 
@@ -85,14 +87,17 @@ def train(
     *others: keras.callbacks.Callback,
     epochs: int = EPOCHS,
     steps: int = STEPS,
+    strategy: tf.distribute.Strategy | None = None,
 ) -> keras.Model:
     """Trains a method whose images are divided, drawn and flipped."""
     keras.utils.set_random_seed(3)
     images = blobs(6, 8)
-    backbone = backbones.small_convnet((16, 16, 1), filters=(4, 8))
-    model = methods.METHODS[name].value(backbone, **METHODS[name])
     schedule = keras.optimizers.schedules.CosineDecay(1e-2, steps * epochs)
-    model.compile(keras.optimizers.AdamW(schedule))
+    strategy = strategy or tf.distribute.get_strategy()
+    with strategy.scope():
+        backbone = backbones.small_convnet((16, 16, 1), filters=(4, 8))
+        model = methods.METHODS[name].value(backbone, **METHODS[name])
+        model.compile(keras.optimizers.AdamW(schedule))
     sizes = {"classes_per_batch": 2, "images_per_class": 3}
     sampler: Any = ClassBalanced(images.labels, steps_per_epoch=steps, **sizes)
     own: list[keras.callbacks.Callback] = []
@@ -108,12 +113,13 @@ def train(
         ]
     views = {"num_views": 2 if model.momentum_encoder is not None else 1}
     batches = pipeline(images, sampler, size=16, flip=True, pad=2, **views)
-    log = keras.callbacks.CSVLogger(str(folder / "metrics.csv"))
+    if this_worker(strategy).is_chief:
+        own.append(keras.callbacks.CSVLogger(str(folder / "metrics.csv")))
     model.fit(
         batches,
         epochs=epochs,
         verbose=0,
-        callbacks=[*own, LearningRateMonitor(), log, *others],
+        callbacks=[LearningRateMonitor(), *own, *others],
     )
     return model
 
