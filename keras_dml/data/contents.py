@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import keras
 import numpy as np
@@ -18,13 +19,18 @@ def contents(examples: Examples) -> Iterator[bytes]:
     """The inputs of examples, a part of them in memory at a time."""
     for rows in blocks(len(examples), _ROWS):
         inputs = examples.inputs(np.arange(rows.start, rows.stop))
-        for path, array in keras.tree.flatten_with_path(inputs):
-            yield f"{path}{array.dtype.str}{array.shape}".encode()
-            yield (
-                repr(array.tolist()).encode()
-                if array.dtype.hasobject
-                else array.tobytes()
-            )
+        yield from contents_of_arrays(inputs)
+
+
+def contents_of_arrays(structure: Any) -> Iterator[bytes]:
+    """Arrays of a structure, with their places, types and shapes."""
+    for path, array in keras.tree.flatten_with_path(structure):
+        yield f"{path}{array.dtype.str}{array.shape}".encode()
+        yield (
+            repr(array.tolist()).encode()
+            if array.dtype.hasobject
+            else array.tobytes()
+        )
 
 
 def digest(examples: Examples) -> str:

@@ -338,8 +338,9 @@ class MetricModel(EmbeddingModel):
         self._tell(data)
         self._initial_epoch = None  # Of an earlier `fit`.
         steered = steering(
-            self, data, is_share, callbacks, initial_epoch,
-            is_shuffled=shuffle, verbose=verbose, epochs=epochs, steps=None,
+            self, data, is_share, callbacks, initial_epoch, shuffle,
+            class_weight, sample_weight,
+            verbose=verbose, epochs=epochs, steps=None,
         )  # fmt: skip
         validation = Prepared(None)
         if validation_data is not None:

@@ -1,6 +1,6 @@
 """Steering: the epoch, and the step within it, that `fit` begins with."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -27,6 +27,8 @@ def steering(
     callbacks: Any,
     initial_epoch: int,
     is_shuffled: bool,
+    class_weight: Mapping[int, float] | None,
+    sample_weight: Any,
     **params: Any,
 ) -> Iterator[Any]:
     """Lets `fit` go on where an earlier one ended, if anything may.
@@ -40,6 +42,8 @@ def steering(
         callbacks: As `fit` takes them, and so is `initial_epoch`.
         initial_epoch: Likewise.
         is_shuffled: Whether the rows of arrays are.
+        class_weight: As `fit` takes it.
+        sample_weight: Likewise.
         **params: What `fit` tells callbacks.
 
     Yields:
@@ -58,8 +62,9 @@ def steering(
     if resume is not None:
         is_ordered = data.y is not None and not is_shuffled
         batches = Batches(
-            data.x, data.sampler, data.is_balanced, is_ordered, rest
-        )
+            data.x, data.sampler, data.is_balanced, is_ordered, rest,
+            data.y, class_weight, sample_weight,
+        )  # fmt: skip
         steered = callbacks = Resumption(
             resume, callbacks, model, batches, initial_epoch, **params
         )

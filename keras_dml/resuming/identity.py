@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -11,7 +12,7 @@ import tensorflow as tf
 import xxhash
 
 from keras_dml.data import Sampler
-from keras_dml.data.contents import digest
+from keras_dml.data.contents import contents_of_arrays, digest
 from keras_dml.data.planned import examples_of
 from keras_dml.resuming.generations import State
 
@@ -20,7 +21,12 @@ _MOST = 5
 
 
 def identity_of(
-    model: keras.Model, sampler: Sampler | None, batches: Any
+    model: keras.Model,
+    sampler: Sampler | None,
+    batches: Any,
+    targets: Any = None,
+    class_weight: Mapping[int, float] | None = None,
+    sample_weight: Any = None,
 ) -> State:
     """What the course of a training hangs on, but for what it changes.
 
@@ -28,10 +34,17 @@ def identity_of(
         model: A compiled model.
         sampler: What plans the batches, if anything does.
         batches: What the model is fitted to.
+        targets: With them, if these are arrays.
+        class_weight: As for `fit`.
+        sample_weight: Likewise.
     """
-    examples = None
+    data = None
     if isinstance(batches, tf.data.Dataset):
         examples = examples_of(batches)
+        data = None if examples is None else digest(examples)
+    elif targets is not None:
+        data = _digest((batches, targets))
+    weights = class_weight or {}
     return _plain(
         {
             "versions": {
@@ -45,7 +58,9 @@ def identity_of(
             "model": _config(model),
             "optimizer": _config(model.optimizer),
             "sampler": None if sampler is None else _settings(sampler),
-            "data": None if examples is None else digest(examples),
+            "data": data,
+            "class_weight": {k: float(x) for k, x in weights.items()} or None,
+            "sample_weight": _digest(sample_weight),
         }
     )
 
@@ -65,6 +80,15 @@ def listed(changes: list[str]) -> str:
     lines = changes[:_MOST]
     more = len(changes) - len(lines)
     return "\n  ".join([*lines, *([f"… and {more} more"] if more else [])])
+
+
+def _digest(arrays: Any) -> str | None:
+    if arrays is None:
+        return None
+    hashed = xxhash.xxh3_128()
+    for part in contents_of_arrays(keras.tree.map_structure(np.array, arrays)):
+        hashed.update(part)
+    return hashed.hexdigest()
 
 
 def _config(layer: Any) -> Any:

@@ -5,7 +5,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -37,6 +37,12 @@ class Batches(NamedTuple):
     """Whether they are the same in every epoch: arrays in their order."""
     rest: Callable[[int], Iterable[Any]]
     """The batches of an epoch from some step on."""
+    targets: Any
+    """With the data, if these are arrays."""
+    class_weight: Mapping[int, float] | None
+    """As for `fit`."""
+    sample_weight: Any
+    """Likewise."""
 
     @property
     def can_go_on(self) -> bool:
@@ -126,7 +132,12 @@ class Resumption(keras.callbacks.CallbackList):
     def on_train_begin(self, logs: Any = None) -> None:
         self._identity = {
             **identity.identity_of(
-                self.model, self._sampler, self.batches.data
+                self.model,
+                self._sampler,
+                self.batches.data,
+                self.batches.targets,
+                self.batches.class_weight,
+                self.batches.sample_weight,
             ),
             "initial_epoch": self._initial_epoch,
             "callbacks": kept.names_of(self.callbacks),

@@ -3,6 +3,7 @@
 import csv
 import logging
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import tensorflow as tf
 from keras_dml import methods
 from keras_dml.callbacks import Resume
 from keras_dml.data import ArraySet, ClassBalanced, pipeline
-from keras_dml.resuming import generations
+from keras_dml.resuming import generations, identity
 from tests.resuming.trainings import bits, different
 
 LABELS = np.repeat(np.arange(6), 8)
@@ -213,9 +214,30 @@ def test_other_versions_and_data_are_refused(tmp_path, monkeypatch) -> None:
     others = pipeline(ArraySet(vectors() + 1, LABELS), sampler)
     with pytest.raises(ValueError, match="data: [0-9a-f]{64} → "):
         fit(Resume(tmp_path), data=others)
+    monkeypatch.setattr(identity, "version", lambda _: "9.1")
     monkeypatch.setattr(keras, "__version__", "9.0")
-    with pytest.raises(ValueError, match=r"versions\.keras: .* → 9\.0"):
+    with pytest.raises(
+        ValueError, match=r"versions\.keras: .* → 9\.0"
+    ) as raised:
         fit(Resume(tmp_path))
+    said = str(raised.value)
+    assert re.search(r"\n  versions\.keras-dml: .* → 9\.1\n", said)
+    assert said.endswith("or another folder to begin anew.")
+
+
+def test_other_arrays_and_weights_are_refused(tmp_path) -> None:
+    plain = {"data": (vectors(), LABELS), "shuffle": False, "batch_size": 12}
+    weights = {"class_weight": {0: 1.0, 3: 2.0}}
+
+    def refused(message: str, **changed: Any) -> None:
+        with pytest.raises(ValueError, match=message):
+            fit(Resume(tmp_path), **{**plain, **changed})
+
+    ended(tmp_path, 1, 0, **plain, **weights)
+    refused("data: [0-9a-f]{32} → ", data=(vectors() + 1, LABELS), **weights)
+    refused(r"class_weight\.3: 2\.0 → 0\.5", class_weight={0: 1, 3: 0.5})
+    weight = np.ones(48)
+    refused("sample_weight: None → [0-9a-f]{32}", sample_weight=weight)
 
 
 def test_streams_go_on_from_the_beginning_of_an_epoch(tmp_path, caplog) -> None:
