@@ -1,8 +1,11 @@
 """Checkpoint: best and last model, never half-written."""
 
+import json
 import logging
 import math
 import os
+import uuid
+import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,7 @@ from keras_dml.utils.files import atomic_file
 
 logger = logging.getLogger(__name__)
 
-_STATE = ("best", "best_epoch", "last", "unsaved", "_reached", "_missed")
+_STATE = ("unsaved", "_reached", "_missed", "_training")
 
 
 class Checkpoint(keras.callbacks.Callback):
@@ -56,6 +59,10 @@ class Checkpoint(keras.callbacks.Callback):
         self.unsaved: dict[str, str] = {}
         self._reached: str | None = None
         self._missed = -math.inf
+        self._training = ""
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._training = uuid.uuid4().hex
 
     def check_logged(self, names: Iterable[str]) -> None:
         """Raises `ValueError` if what is monitored will not be logged.
@@ -81,7 +88,7 @@ class Checkpoint(keras.callbacks.Callback):
         self.save_last(reached)
         if self.best is not None and value <= self.best:
             return
-        error = self._save("best")
+        error = self._save("best", epoch=epoch + 1, value=float(value))
         if error is None:
             self.best, self.best_epoch = float(value), epoch + 1
         # One that was better, and is not there, is missing still.
@@ -98,14 +105,24 @@ class Checkpoint(keras.callbacks.Callback):
         return {name: getattr(self, name) for name in _STATE}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restores what `get_state` gave."""
+        """Restores what `get_state` gave.
+
+        What the two models are, they say themselves: they may be of epochs
+        after the state, which were trained in vain.
+        """
         for name in _STATE:
             setattr(self, name, state[name])
+        best = self._said_by("best")
+        self.best, self.best_epoch = best.get("value"), best.get("epoch")
+        self.last = self._said_by("last").get("reached")
+        if self.best is not None and self.best >= self._missed:
+            self._missed = self.best
+            self.unsaved.pop("best.keras", None)
 
     def save_last(self, reached: str) -> None:
         """Saves `last.keras`, the model as it is at some moment."""
         self._reached = reached
-        error = self._save("last")
+        error = self._save("last", reached=reached)
         if error is None:
             self.last = reached
         self._note("last", reached, error)
@@ -117,12 +134,32 @@ class Checkpoint(keras.callbacks.Callback):
             reason = error.strerror or error
             self.unsaved[f"{name}.keras"] = f"{reached}: {reason}"
 
-    def _save(self, name: str) -> OSError | None:
-        """Saves the model; says what stopped it, if something did."""
+    def _said_by(self, name: str) -> dict[str, Any]:
+        """What a file says it is; nothing if it is not of this training."""
+        try:
+            with zipfile.ZipFile(self.folder / f"{name}.keras") as file:
+                said: dict[str, Any] = json.loads(file.comment)
+        except (OSError, ValueError, zipfile.BadZipFile):
+            return {}
+        return said if said.get("training") == self._training else {}
+
+    def _save(self, name: str, **what: Any) -> OSError | None:
+        """Saves the model; says what stopped it, if something did.
+
+        The file says what it is, as nothing that is written after it can: the
+        process may be killed in between.
+
+        Args:
+            name: Of the file.
+            **what: What it is.
+        """
         path = self.folder / f"{name}.keras"
         try:
             with atomic_file(path) as partial:
                 self.model.save(partial)
+                said = json.dumps({"training": self._training, **what})
+                with zipfile.ZipFile(partial, "a") as file:
+                    file.comment = said.encode()
         except OSError as error:
             logger.error(
                 "Could not save %s: %s. The file saved before, if any, is "

@@ -368,7 +368,8 @@ def _fit(
             verbose=verbose,
         )
     except KeyboardInterrupt:
-        if not writers:  # Of another worker than the first.
+        # Of another worker than the first, or before a state was read.
+        if not writers or not progress.before:
             raise
         interrupted = True
         checkpoint.save_last("the moment of Ctrl-C")

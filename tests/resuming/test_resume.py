@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from keras_dml import methods
-from keras_dml.callbacks import Resume
+from keras_dml.callbacks import Checkpoint, Resume
 from keras_dml.data import ArraySet, ClassBalanced, pipeline
 from keras_dml.resuming import generations, identity
 from tests.resuming.trainings import bits, different
@@ -314,6 +314,32 @@ def test_sigterm_after_the_last_step_is_not_lost(tmp_path) -> None:
     finally:
         signal.signal(signal.SIGTERM, before)
     assert seen == [1]
+
+
+class Rising(keras.callbacks.Callback):
+    """Something to monitor, better in each epoch."""
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        logs["rising"] = epoch / 10
+
+
+def test_the_best_model_may_be_of_an_epoch_after_the_state(tmp_path) -> None:
+    """Ended between the two, and then again before that epoch ends."""
+
+    def interrupted(name: str, epoch: int, step: int) -> Checkpoint:
+        checkpoint = Checkpoint(tmp_path / "models", "rising")
+        with pytest.raises(KeyboardInterrupt):
+            resume = Resume(tmp_path / name)
+            fit(resume, Rising(), checkpoint, End(epoch, step))
+        return checkpoint
+
+    assert interrupted("state", 1, STEPS).best_epoch == 2
+    again = interrupted("state", 1, 2)
+    assert (again.best_epoch, again.best, again.last) == (2, 0.1, "epoch 2")
+    # Of another training, whose state is from before any model.
+    ended(tmp_path / "other", 0, 2, Rising(), Checkpoint(tmp_path, "rising"))
+    other = interrupted("other", 1, 0)
+    assert (other.best_epoch, other.best, other.last) == (1, 0.0, "epoch 1")
 
 
 @pytest.mark.parametrize("every", [0, "5 minutes", "0m", "-3", 1.5])
