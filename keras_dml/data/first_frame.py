@@ -31,16 +31,19 @@ _LOOKED_AT = 256
 
 
 def first_frame(contents: Tensor) -> Tensor:
-    """A GIF file without what follows its first frame.
+    """A GIF file of the first frame of one alone.
 
-    It is an error in the graph if the file ends before that.
+    Extensions go, and transparency with them: TensorFlow's decoder would make
+    it black, and it is dropped as everywhere. It is an error in the graph if
+    the file ends before the frame does.
     """
     data = tf.io.decode_raw(contents, tf.uint8)
     at, left = _find_image(data)
     after = at + _DESCRIPTOR + _table(_byte(data, at + _DESCRIPTOR - 1)) + 1
     end, left = _skip_blocks(data, after, left)
     with tf.control_dependencies([tf.debugging.assert_positive(left)]):
-        return tf.strings.substr(contents, 0, end) + _TRAILER
+        head = tf.strings.substr(contents, 0, _start(data))
+        return head + tf.strings.substr(contents, at, end - at) + _TRAILER
 
 
 def gif_sides(contents: Tensor) -> Tensor:
@@ -60,15 +63,19 @@ def _sides(contents: Tensor, at: Tensor | int) -> Tensor:
 
 def _find_image(data: Tensor) -> tuple[Tensor, Tensor]:
     """Where the first image starts, and how many runs may follow."""
-    start = _HEADER + _table(_byte(data, _HEADER - 3))
     at, left = tf.while_loop(
         lambda at, left: (_byte(data, at) == _EXTENSION) & (left > 0),
         lambda at, left: _skip_blocks(data, at + 2, left),
-        (start, tf.constant(_MOST_RUNS)),
+        (_start(data), tf.constant(_MOST_RUNS)),
     )
     is_there = tf.debugging.assert_equal(_byte(data, at), _IMAGE)
     with tf.control_dependencies([is_there]):
         return tf.identity(at), left
+
+
+def _start(data: Tensor) -> Tensor:
+    """Where header and table of colors end."""
+    return _HEADER + _table(_byte(data, _HEADER - 3))
 
 
 def _skip_blocks(

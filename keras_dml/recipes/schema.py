@@ -52,7 +52,7 @@ _MOST_EPOCHS = 10**6
 _MOST_IMAGES = 2**28
 """Of an epoch, whose rows are planned in memory."""
 
-_NAME = r"\w[\w.+-]{0,99}"
+_NAME = r"\w([\w .,=()+-]{0,98}[\w)+-])?"
 
 
 class Section(BaseModel):
@@ -302,7 +302,7 @@ class Recipe(Section):
         if not re.fullmatch(_NAME, name):
             raise ValueError(
                 "must be fit for a folder: at most 100 letters, digits and "
-                "`_`, and after the first of them also `.`, `+` and `-`"
+                "`_`, between them also spaces and any of `.,=()+-`"
             )
         return name
 

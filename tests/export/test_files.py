@@ -72,6 +72,9 @@ def gif(screen: tuple[int, int], *frames: tuple[int, int]) -> bytes:
     )
 
 
+PALETTE = np.asarray(PIL.Image.fromarray(COLOR).convert("P"))
+
+
 def image_of(mode: str) -> PIL.Image.Image:
     if mode == "I;16":
         return PIL.Image.fromarray(GRAY[..., 0].astype(np.uint16) * 256 + 77)
@@ -139,6 +142,7 @@ def test_formats_that_are_decoded(load) -> None:
         saved(image_of("RGB"), "JPEG", progressive=True),
         *(saved(image_of(m), "PNG") for m in ("RGB", "RGBA", "L", "P", "1")),
         saved(image_of("P"), "GIF"),
+        saved(image_of("P"), "GIF", transparency=int(PALETTE[0, 0])),
         animation(),
         *WEBP,
         *(saved(image_of(m), "BMP") for m in ("RGB", "RGBA", "L", "P")),
@@ -336,6 +340,7 @@ def test_no_damage_takes_the_other_files_down(load) -> None:
         saved(image_of("RGB"), "JPEG", progressive=True),
         *(saved(image_of(m), "PNG") for m in ("RGB", "RGBA", "P", "1", "I;16")),
         saved(image_of("P"), "GIF"),
+        saved(image_of("P"), "GIF", transparency=int(PALETTE[0, 0])),
         animation(),
         *WEBP,
         *(saved(image_of(m), "BMP") for m in ("RGB", "P")),

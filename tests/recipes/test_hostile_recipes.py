@@ -45,7 +45,7 @@ def refused(path: Path | str, *settings: str) -> str:
 @pytest.mark.parametrize(
     "name",
     ["../../x", "/etc/x", "a/b", "a\\b", "", ".", "..", "-x", ".hidden",
-     "a b", "a\nb", "a\x00b", "a\x1b[2J", "a:b", "x" * 101],
+     " a", "a ", "a.", "a\nb", "a\x00b", "a\x1b[2J", "a:b", "x" * 101],
 )  # fmt: skip
 def test_a_name_is_that_of_a_file(name: str, tmp_path: Path) -> None:
     content = {"name": name, "data": {"name": "glyphs"}}
@@ -53,7 +53,10 @@ def test_a_name_is_that_of_a_file(name: str, tmp_path: Path) -> None:
         validate(content | {"method": {"name": "baseline"}}, "it")
 
 
-@pytest.mark.parametrize("name", ["a", "Größe-2", "_x", "r50+margin-1.5"])
+@pytest.mark.parametrize(
+    "name",
+    ["a", "Größe-2", "_x", "r50+margin-1.5", "my cars (2)", "margin, β=1.2"],
+)
 def test_names_that_are_fine(name: str, tmp_path: Path) -> None:
     path = write(tmp_path / "a.yaml")
     assert load(path, [f"name={name}"]).name == name
