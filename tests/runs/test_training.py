@@ -191,6 +191,7 @@ def test_two_runs_do_not_share_a_folder(finished, tmp_path) -> None:
     check_output(tmp_path)
 
 
+@pytest.mark.slow
 def test_one_recipe_gives_one_result(finished, tmp_path) -> None:
     outcome, _ = finished
     recipe, folder = start(tmp_path)
