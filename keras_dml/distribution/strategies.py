@@ -47,7 +47,8 @@ def check_scope(
                 "All of a model must be made in the scope of the strategy "
                 "that it is trained with. Received: the variable "
                 f"{variable.path!r}, made outside of it. Make losses, miners "
-                "and backbones within `with strategy.scope():`, as the model."
+                "and backbones within `with strategy.scope():`, as the model, "
+                "and call `compile` there, too."
             )
 
 

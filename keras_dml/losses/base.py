@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 import keras
 import numpy as np
 from keras import ops
+from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 
 from keras_dml.losses._relations import is_multi_hot, relations
 from keras_dml.losses.distances import l2_normalize
@@ -256,6 +257,9 @@ class MetricLoss(Serializable, keras.losses.Loss):
         labels = y_true if hasattr(y_true, "shape") else np.asarray(y_true)
         if len(labels.shape) == 2 and labels.shape[-1] == 1:
             labels = labels[:, 0]
+        if in_symbolic_scope() and "float" in dtype_name(labels):
+            # Keras builds a model for replicas with the mean of their labels.
+            labels = ops.cast(labels, "int64")
         values = self.per_example(labels, y_pred)
         return self._average(values, values, sample_weight)
 

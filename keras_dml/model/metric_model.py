@@ -41,8 +41,9 @@ from keras_dml.model.momentum import MomentumEncoder
 from keras_dml.model.objective import Objective
 from keras_dml.model.rate_multipliers import check_multipliers
 from keras_dml.model.replicas import (
+    build_metrics,
     check_one_worker,
-    gathered_batch,
+    compared,
     prepare_for_replicas,
     replicated,
 )
@@ -482,7 +483,8 @@ class MetricModel(EmbeddingModel):
     def _maybe_symbolic_build(
         self, iterator: Any = None, data_batch: Any = None
     ) -> None:
-        """Builds nothing: a model is built from its constructor on."""
+        """Builds no model: it is built from its constructor on."""
+        build_metrics(self)
         if self._steered is not None:  # It may begin within an epoch.
             self._steered.steer(iterator)
 
@@ -498,11 +500,9 @@ class MetricModel(EmbeddingModel):
         targets = _targets(y)
         embedding = embedding_of(self, x)
         with tf.GradientTape() as tape:
-            outputs = embedding.outputs(tape)
-            if self.gather == "replicas":
-                outputs, targets, sample_weight = gathered_batch(
-                    outputs, targets, sample_weight
-                )
+            outputs, targets, sample_weight = compared(
+                self, embedding.outputs(tape), targets, sample_weight
+            )
             terms = self.objective(outputs, targets)
             loss = self._loss(terms, sample_weight)
             # Gradients are summed over replicas: each adds its share.
@@ -531,10 +531,9 @@ class MetricModel(EmbeddingModel):
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         targets = _targets(y)
         outputs = self.outputs_of(x, training=False)
-        if self.gather == "replicas":
-            outputs, targets, sample_weight = gathered_batch(
-                outputs, targets, sample_weight
-            )
+        outputs, targets, sample_weight = compared(
+            self, outputs, targets, sample_weight
+        )
         terms = self.objective.evaluate(outputs, targets)
         loss = self._loss(terms, sample_weight)
         logs = self._log(loss, terms, x, targets, outputs, sample_weight)

@@ -34,7 +34,9 @@ def prepare_for_replicas(model: keras.Model) -> None:
     if strategy.num_replicas_in_sync == 1:
         return
     check_optimizer(model.optimizer)
-    check_scope([*model.weights, *model.objective.seed_states()], strategy)
+    trained = [*model.weights, *model.objective.seed_states()]
+    counted = [v for metric in model.metrics for v in metric.variables]
+    check_scope([*trained, *model.optimizer.variables, *counted], strategy)
     if model.gather == "none" and model._sampled_rows:
         raise ValueError(
             '`gather` of MetricModel must be "replicas" with a loss with '
@@ -55,6 +57,15 @@ def prepare_for_replicas(model: keras.Model) -> None:
             type(strategy).__name__,
         )
         model.jit_compile = False
+
+
+def build_metrics(model: keras.Model) -> None:
+    """Makes the variables of `compile`'s metrics, which replicas cannot."""
+    metrics, strategy = model._compile_metrics, model.distribute_strategy
+    if metrics is None or metrics.built or strategy.num_replicas_in_sync == 1:
+        return
+    with strategy.scope():
+        metrics.build(keras.KerasTensor((None,), "int64"), model.output)
 
 
 def replicated(
@@ -115,14 +126,35 @@ def check_one_worker(model: keras.Model, name: str) -> None:
         )
 
 
-def gathered_batch(
-    outputs: Tensors, targets: Tensors, weight: Tensor | None
+def compared(
+    model: keras.Model,
+    outputs: Tensors,
+    targets: Tensors,
+    weight: Tensor | None,
 ) -> tuple[Tensors, Tensors, Tensor | None]:
-    """Outputs, targets and weights of the whole batch, on each replica."""
-    outputs, targets, weight = gathered((outputs, targets, weight))
+    """Outputs, targets and weights that a replica compares with each other.
+
+    Raises:
+        ValueError: If its own rows are to be compared by a relation matrix,
+            whose columns are the rows of all.
+    """
     labels = targets["label"]
-    if len(labels.shape) == 2 and labels.dtype != tf.bool:
-        # A relation matrix, whose columns are the rows of all.
+    are_relations = len(labels.shape) == 2 and labels.dtype != tf.bool
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    if replicas == 1:
+        return outputs, targets, weight
+    if model.gather == "none":
+        if are_relations:
+            raise ValueError(
+                '`gather` of MetricModel must be "replicas" with relation '
+                "matrices, whose columns are the rows of all replicas. "
+                f'Received: gather="none" on {replicas} replicas. Use '
+                'gather="replicas", or class ids as labels.'
+            )
+        return outputs, targets, weight
+    outputs, targets, weight = gathered((outputs, targets, weight))
+    if are_relations:
         square = (labels.shape[1], labels.shape[1])
-        targets = {**targets, "label": tf.ensure_shape(labels, square)}
+        labels = tf.ensure_shape(targets["label"], square)
+        targets = {**targets, "label": labels}
     return outputs, targets, weight

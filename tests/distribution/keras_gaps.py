@@ -80,12 +80,28 @@ def shapes_of_gather(strategy: tf.distribute.Strategy) -> bool:
     return any(shape.rank is None or shape[1] is None for shape in shapes)
 
 
+def labels_of_build(strategy: tf.distribute.Strategy) -> bool:
+    """A loss sees the mean of class ids over replicas before it trains."""
+    dtypes: list[str] = []
+
+    class Loss(keras.losses.Loss):
+        def __call__(self, y: Any, x: Any, sample_weight: Any = None) -> Any:
+            dtypes.append(keras.backend.standardize_dtype(y.dtype))
+            return keras.ops.mean(x)
+
+    own = model(strategy)
+    own.compile(own.optimizer, Loss())
+    own.fit(X, np.arange(8), verbose=0)
+    return any("float" in dtype for dtype in dtypes)
+
+
 GAPS: dict[str, Callable[[tf.distribute.Strategy], bool]] = {
     "predict_on_batch": rows_of_predict_on_batch,
     "epoch": iterator_before_epoch,
     "gradient_accumulation_steps": refuses(gradient_accumulation_steps=2),
     "use_ema": refuses(use_ema=True, ema_overwrite_frequency=1),
     "shape": shapes_of_gather,
+    "labels": labels_of_build,
 }
 
 

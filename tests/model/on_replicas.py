@@ -1,16 +1,20 @@
-"""Sampled classes and batches in parts: two replicas compute what one does.
+"""What users do with a model: two replicas compute what one does.
 
 Run as a program, by `test_on_replicas.py`, on two logical devices.
 """
 
+import tempfile
+
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from keras_dml import losses, methods
 from keras_dml.model.update import slots_of
 
 CLASSES, DIM, BATCH, STEPS = 20, 4, 8, 3
+MEAN = {"name": "contrastive", "reduction": "mean"}
 SAMPLED = {
     "name": "soft_triple",
     "num_classes": CLASSES,
@@ -106,6 +110,122 @@ def check_moving_statistics(strategy: tf.distribute.Strategy) -> None:
             np.testing.assert_allclose(own, expected, rtol=1e-5, atol=1e-6)
 
 
+def a_day(strategy: tf.distribute.Strategy, folder: str) -> list[np.ndarray]:
+    """What a user does with a model, one thing after the other."""
+    x, y = vectors()
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        inputs = keras.Input((5,))
+        hidden = keras.layers.BatchNormalization()(
+            keras.layers.Dense(6, activation="tanh")(inputs)
+        )
+        model = methods.baseline(
+            keras.Model(inputs, hidden), embedding_dim=DIM, loss=MEAN
+        )
+        model.compile(
+            keras.optimizers.Adam(0.01),
+            metrics=[of_labels],
+            weighted_metrics=[keras.metrics.MeanMetricWrapper(of_labels)],
+        )
+    best = keras.callbacks.EarlyStopping(
+        "val_loss", mode="max", patience=0, restore_best_weights=True
+    )
+    data = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH)
+    weights = np.linspace(0, 2, len(x))
+    found = [
+        model.evaluate(x, y, sample_weight=weights, verbose=0),
+        *model.fit(
+            data,
+            epochs=3,
+            class_weight={0: 2.0, 1: 0.5},
+            validation_data=(x, y, weights),
+            callbacks=[best],
+            verbose=0,
+        ).history.values(),
+        *model.get_weights(),
+    ]
+    path = f"{folder}/model.keras"
+    model.save(path)
+    outside = keras.models.load_model(path)
+    model.save_weights(f"{folder}/model.weights.h5")
+    with strategy.scope():
+        inside = keras.models.load_model(path)
+        inside.load_weights(f"{folder}/model.weights.h5")
+    for loaded in (outside, inside):
+        found += loaded.fit(data, verbose=0).history.values()
+        found += [*loaded.get_weights(), loaded.predict(x, verbose=0)]
+    inside.backbone.trainable = False
+    before = inside.backbone.get_weights()
+    with strategy.scope():
+        inside.compile("sgd")
+    found += inside.fit(x, y, verbose=0).history.values()
+    for a, b in zip(before, inside.backbone.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+    return list(map(np.asarray, [*found, *inside.get_weights()]))
+
+
+@keras.saving.register_keras_serializable("tests")
+def of_labels(labels, embeddings):
+    return keras.ops.cast(labels, "float32") * embeddings[:, 0]
+
+
+def check_a_day(strategy: tf.distribute.Strategy) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        one = a_day(tf.distribute.get_strategy(), folder)
+        two = a_day(strategy, folder)
+    assert len(one) == len(two) > 40
+    for a, b in zip(one, two, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def check_plain_model(strategy: tf.distribute.Strategy) -> None:
+    """A model of Keras compares within replicas, and averages."""
+    x, y = vectors()
+    halves = slice(0, BATCH // 2), slice(BATCH // 2, BATCH)
+
+    def fitted(rows: slice) -> list:
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(DIM)])
+        model.compile(keras.optimizers.SGD(0.1), losses.get(MEAN))
+        data = tf.data.Dataset.from_tensors((x[rows], y[rows]))
+        history = model.fit(data, verbose=0).history
+        return [*history["loss"], *model.get_weights()]
+
+    expected = [np.mean(x, 0) for x in zip(*map(fitted, halves), strict=True)]
+    with strategy.scope():
+        found = fitted(slice(BATCH))
+    for a, b in zip(expected, found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def check_refusals(strategy: tf.distribute.Strategy) -> None:
+    x, y = vectors()
+    with strategy.scope():
+        inputs = keras.Input((5,))
+        model = methods.baseline(
+            keras.Model(inputs, keras.layers.Dense(6)(inputs)), gather="none"
+        )
+    model.compile("sgd")
+    with pytest.raises(ValueError, match="/iteration.*call `compile` there"):
+        model.fit(x, y, verbose=0)
+    with strategy.scope():
+        model.compile("sgd")
+    relations = (y[:BATCH, None] == y[:BATCH]).astype("int32")
+    with pytest.raises(ValueError, match="`gather` of MetricModel must be"):
+        model.train_on_batch(x[:BATCH], relations)
+    metric = keras.metrics.MeanMetricWrapper(of_labels, name="outside")
+    with strategy.scope():
+        model.compile("sgd", metrics=[metric])
+    with pytest.raises(ValueError, match="'outside/"):
+        model.fit(x, y, verbose=0)
+
+
+def vectors() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((STEPS * BATCH, 5)).astype("float32")
+    return x, rng.integers(0, 4, len(x))
+
+
 def main() -> None:
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(
@@ -114,6 +234,9 @@ def main() -> None:
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     compare("share", strategy, loss=SAMPLED)
     compare("parts", strategy, loss="multi_similarity", accumulate=3)
+    check_a_day(strategy)
+    check_plain_model(strategy)
+    check_refusals(strategy)
     with strategy.scope():
         # Half precision differs by more than what there is to compare.
         values, _ = trained(SAMPLED, accumulate=2, policy="mixed_float16")

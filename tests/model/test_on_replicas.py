@@ -1,4 +1,4 @@
-"""Sampled classes and batches in parts on two replicas, in a process."""
+"""What users do with a model on two replicas, in a process."""
 
 import os
 import subprocess
