@@ -14,7 +14,6 @@ import os
 import signal
 import sys
 import time
-import traceback
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ import keras_dml
 from keras_dml.callbacks import Resume
 from keras_dml.distribution import connect
 from tests.distribution.test_workers import free_ports
+from tests.forks import exit_status, forked
 from tests.resuming.trainings import bits, different, rows, train
 
 LEGS = [
@@ -68,25 +68,10 @@ def work(name: str, folder: Path, index: int, ports: Any, signals: Any) -> None:
 def both(name: str, folder: Path, signals: Any) -> list[int]:
     """Two workers; returns their exit statuses, −9 if killed."""
     ports = free_ports(2)
-    processes = []
-    for index in (0, 1):
-        process = os.fork()
-        if process:
-            processes.append(process)
-            continue
-        status = 1
-        try:
-            work(name, folder, index, ports, signals)
-            status = 0
-        except SystemExit as error:
-            status = int(error.code or 0)
-        except Exception:
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(status)
-    ended = [os.waitpid(process, 0)[1] for process in processes]
-    return [os.waitstatus_to_exitcode(status) for status in ended]
+    processes = [
+        forked(work, name, folder, index, ports, signals) for index in (0, 1)
+    ]
+    return list(map(exit_status, processes))
 
 
 def saved(folder: Path) -> dict[str, Any]:

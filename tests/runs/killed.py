@@ -12,7 +12,6 @@ import os
 import resource
 import signal
 import sys
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ import keras
 import keras_dml
 from keras_dml import recipes, runs
 from keras_dml.runs.log import RunLog
+from tests.forks import exit_status, forked
 
 Action = Callable[[], None]
 
@@ -68,24 +68,6 @@ def act(actions: dict[tuple[int, int | None], Action]) -> None:
 
     RunLog.on_epoch_begin = on_epoch_begin
     RunLog.on_train_batch_begin = on_train_batch_begin
-
-
-def in_process(work: Action) -> int:
-    """Does something in a fork; returns its exit status, −9 if killed."""
-    process = os.fork()
-    if process == 0:
-        status = 1
-        try:
-            work()
-            status = 0
-        except SystemExit as error:
-            status = int(error.code or 0)
-        except Exception:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
 
 def values_of(path: Path) -> list[bytes]:
@@ -135,8 +117,8 @@ def main(recipe: str, folder: str) -> None:
 
         return work
 
-    statuses = [in_process(lambda: runs.train(checked, whole, 0) and None)]
-    statuses += [in_process(go_on(actions)) for actions in LEGS]
+    statuses = [exit_status(forked(runs.train, checked, whole, 0))]
+    statuses += [exit_status(forked(go_on(actions))) for actions in LEGS]
     text = json.dumps(report(whole, killed, statuses))
     (Path(folder) / "report.json").write_text(text)
 
