@@ -11,16 +11,8 @@ from pathlib import Path
 
 import keras
 
-from keras_dml.callbacks import Resume
 from keras_dml.distribution import connect
-from tests.resuming.trainings import (
-    METHODS,
-    Copy,
-    bits,
-    different,
-    rows,
-    train,
-)
+from tests.resuming.trainings import METHODS, goes_on
 
 
 def main() -> None:
@@ -32,16 +24,7 @@ def main() -> None:
     strategy = connect(2)
     keras.config.set_dtype_policy(given.precision)
     for name in given.methods:
-        whole, killed = given.folder / name, given.folder / f"{name}-killed"
-        whole.mkdir(parents=True)
-        copy = Copy(whole, killed, epoch=1, step=1)
-        resume = Resume(whole / "state", every=1)
-        one = train(name, whole, copy, resume, strategy=strategy)
-        resume = Resume(killed / "state")
-        two = train(name, killed, resume, strategy=strategy)
-        changed = different(bits(one), bits(two))
-        changed += [] if rows(whole) == rows(killed) else ["metrics.csv"]
-        print(name, len(bits(one)), changed, flush=True)
+        print(name, *goes_on(name, given.folder, strategy), flush=True)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from keras_dml.callbacks import (
     Checkpoint,
     LearningRateMonitor,
     Recluster,
+    Resume,
     RetrievalEvaluation,
 )
 from keras_dml.data import ClassBalanced, ClusterSampler, pipeline
@@ -88,16 +89,18 @@ def train(
     epochs: int = EPOCHS,
     steps: int = STEPS,
     strategy: tf.distribute.Strategy | None = None,
+    model: keras.Model | None = None,
 ) -> keras.Model:
     """Trains a method whose images are divided, drawn and flipped."""
     keras.utils.set_random_seed(3)
     images = blobs(6, 8)
     schedule = keras.optimizers.schedules.CosineDecay(1e-2, steps * epochs)
     strategy = strategy or tf.distribute.get_strategy()
-    with strategy.scope():
-        backbone = backbones.small_convnet((16, 16, 1), filters=(4, 8))
-        model = methods.METHODS[name].value(backbone, **METHODS[name])
-        model.compile(keras.optimizers.AdamW(schedule))
+    if model is None:
+        with strategy.scope():
+            backbone = backbones.small_convnet((16, 16, 1), filters=(4, 8))
+            model = methods.METHODS[name].value(backbone, **METHODS[name])
+            model.compile(keras.optimizers.AdamW(schedule))
     sizes = {"classes_per_batch": 2, "images_per_class": 3}
     sampler: Any = ClassBalanced(images.labels, steps_per_epoch=steps, **sizes)
     own: list[keras.callbacks.Callback] = []
@@ -122,6 +125,34 @@ def train(
         callbacks=[LearningRateMonitor(), *own, *others],
     )
     return model
+
+
+def goes_on(
+    name: str, folder: Path, strategy: tf.distribute.Strategy | None = None
+) -> tuple[int, list[str]]:
+    """Ends a training within an epoch, and goes on.
+
+    It does so with the same model, as tracing takes most of the time, but
+    one of which every variable is 0.
+
+    Returns:
+        The number of arrays compared with those of a training without
+        interruption, and what is different.
+    """
+    whole, killed = folder / name, folder / f"{name}-killed"
+    whole.mkdir(parents=True)
+    copy = Copy(whole, killed, epoch=1, step=1)
+    every = Resume(whole / "state", every=1)
+    model = train(name, whole, copy, every, strategy=strategy)
+    expected = bits(model)
+    for variable in variables_of(model):
+        variable.assign(keras.ops.zeros_like(variable))
+    train(
+        name, killed, Resume(killed / "state"), strategy=strategy, model=model
+    )
+    changed = different(expected, bits(model))
+    changed += [] if rows(whole) == rows(killed) else ["metrics.csv"]
+    return len(expected), changed
 
 
 def bits(model: keras.Model) -> dict[str, Any]:
