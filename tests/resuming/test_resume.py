@@ -6,7 +6,7 @@ import os
 import re
 import signal
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -17,6 +17,7 @@ from keras_dml import methods
 from keras_dml.callbacks import Checkpoint, Resume
 from keras_dml.data import ArraySet, ClassBalanced, pipeline
 from keras_dml.resuming import generations, identity
+from keras_dml.resuming.variables import variables_of
 from tests.resuming.trainings import bits, different
 
 LABELS = np.repeat(np.arange(6), 8)
@@ -71,14 +72,37 @@ class End(keras.callbacks.Callback):
             raise KeyboardInterrupt
 
 
-def fit(*callbacks: Any, data: Any = None, **kwargs: Any) -> keras.Model:
+class Trained(NamedTuple):
+    values: dict[str, Any]
+    history: keras.callbacks.History
+
+
+MODELS: dict[str, tuple[keras.Model, list[np.ndarray]]] = {}
+"""And what they begin with. Each is traced once, which takes the longest."""
+
+
+def untrained(**kwargs: Any) -> keras.Model:
+    name = repr(kwargs)
+    if name not in MODELS:
+        keras.utils.set_random_seed(5)
+        model = model_of(**kwargs)
+        model.optimizer.build(model.trainable_variables)
+        MODELS[name] = model, list(map(np.array, variables_of(model)))
+    model, values = MODELS[name]
+    for variable, value in zip(variables_of(model), values, strict=True):
+        variable.assign(value)
+    model.label_names = {}
+    return model
+
+
+def fit(*callbacks: Any, data: Any = None, **kwargs: Any) -> Trained:
+    model = untrained(**kwargs.pop("model", {}))
     keras.utils.set_random_seed(5)
-    model = model_of(**kwargs.pop("model", {}))
     data = batches() if data is None else data
     data = data if isinstance(data, tuple) else (data,)
     options = {"epochs": EPOCHS, "verbose": 0, **kwargs}
-    model.fit(*data, callbacks=list(callbacks), **options)
-    return model
+    history = model.fit(*data, callbacks=list(callbacks), **options)
+    return Trained(bits(model), history)
 
 
 def ended(folder: Path, epoch: int, step: int, *others: Any, **kwargs) -> None:
@@ -91,8 +115,8 @@ def ended(folder: Path, epoch: int, step: int, *others: Any, **kwargs) -> None:
             callback.on_train_end()  # Closes the file.
 
 
-def same(one: keras.Model, two: keras.Model) -> bool:
-    return different(bits(one), bits(two)) == []
+def same(one: Trained, two: Trained) -> bool:
+    return different(one.values, two.values) == []
 
 
 @pytest.mark.parametrize("at", [(1, 2), (1, 0), (0, STEPS)])
