@@ -20,7 +20,7 @@ def test_every_method_is_resumed() -> None:
     ("name", "precision"),
     [
         *((name, "float32") for name in METHODS),
-        ("dcml", "mixed_float16"),
+        ("baseline", "mixed_float16"),
     ],
 )
 def test_goes_on_within_an_epoch(name: str, precision: str, tmp_path) -> None:
