@@ -91,15 +91,20 @@ class ReplicaBatches(DataAdapter):
         return split(dataset, first, here, among, self._least)
 
 
-def rows_of_replicas(batch: Any, strategy: tf.distribute.Strategy) -> Any:
+def rows_of_replicas(
+    batch: Any, strategy: tf.distribute.Strategy, least: int = 0
+) -> Any:
     """One batch, split among the replicas as `ReplicaBatches` does.
 
-    On a single replica as given.
+    On a single replica as given. It is an error if a replica would have
+    fewer than `least` rows.
     """
     among = strategy.num_replicas_in_sync
     if among == 1:
         return batch
     batch = tf.nest.map_structure(tf.convert_to_tensor, batch)
+    if least:
+        _check_least(tf.nest.flatten(batch)[0], among, least)
 
     def own(context: tf.distribute.experimental.ValueContext) -> Any:
         number = context.replica_id_in_sync_group

@@ -90,5 +90,38 @@ def overflowing_together(gradients: list[Any]) -> list[Any]:
     return [marked(x) for x in gradients]
 
 
+def clipped_together(
+    gradients: list[Any], optimizer: keras.Optimizer
+) -> list[Any]:
+    """Gradients whose sum over replicas is clipped as a single one's is.
+
+    Keras clips what each replica has, before it sums. What this returns is
+    each replica's share of the clipped sum, so small that Keras clips no more.
+
+    Args:
+        gradients: Tensors, `tf.IndexedSlices` or None, of this replica.
+        optimizer: What will apply them.
+    """
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return gradients
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if not (inner.clipnorm or inner.global_clipnorm or inner.clipvalue):
+        return gradients
+    scale = 1.0 if inner is optimizer else optimizer.dynamic_scale
+    sums = iter(
+        context.all_reduce("SUM", [x for x in gradients if x is not None])
+    )
+    whole = [
+        None if x is None else keras.ops.divide(next(sums), scale)
+        for x in gradients
+    ]
+    share = scale / context.num_replicas_in_sync
+    return [
+        None if x is None else keras.ops.multiply(x, share)
+        for x in inner._clip_gradients(whole)
+    ]
+
+
 def _values(x: Tensor | tf.IndexedSlices) -> Tensor:
     return x.values if isinstance(x, tf.IndexedSlices) else x

@@ -42,6 +42,7 @@ from keras_dml.model.objective import Objective
 from keras_dml.model.rate_multipliers import check_multipliers
 from keras_dml.model.replicas import (
     build_metrics,
+    check_jit,
     check_one_worker,
     compared,
     prepare_for_replicas,
@@ -245,6 +246,7 @@ class MetricModel(EmbeddingModel):
         if not self.decay_loss_variables and not optimizer.built:
             exempt_loss_variables(optimizer, self._updated_variables())
         super().compile(optimizer=optimizer, **kwargs)
+        check_jit(self)
         self._update = None
 
     def compile_from_config(self, config: Config) -> None:

@@ -8,7 +8,7 @@ import keras
 from keras_dml.distribution.batches import rows_of_replicas, share_of_worker
 from keras_dml.distribution.workers import done_by_chief
 from keras_dml.model.batch_checks import BatchChecks, expects_bytes
-from keras_dml.model.replicas import replicated
+from keras_dml.model.replicas import least_rows, replicated
 from keras_dml.model.resuming import check_planned
 from keras_dml.model.training_data import (
     ClassWeight,
@@ -104,7 +104,7 @@ def one_batch(
 ) -> Any:
     """A batch of arrays for a single step, as the replicas take it."""
     batch = checked_batch(batch, checks_of(model, use), class_weight)
-    return rows_of_replicas(batch, model.distribute_strategy)
+    return rows_of_replicas(batch, model.distribute_strategy, least_rows(model))
 
 
 def _updates(model: keras.Model) -> int:

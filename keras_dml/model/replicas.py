@@ -49,10 +49,15 @@ def prepare_for_replicas(model: keras.Model) -> None:
         check_parts(model)
     elif model.gather == "replicas":
         synchronize(model)
-    if model.jit_compile is True:
+
+
+def check_jit(model: keras.Model) -> None:
+    """Turns off what TensorFlow does not compile, and says so."""
+    strategy = model.distribute_strategy
+    if model.jit_compile is True and strategy.num_replicas_in_sync > 1:
         logger.warning(
             "jit_compile=True does not work under %s: TensorFlow does not "
-            "compile what replicas send each other. Training goes on "
+            "compile what replicas send each other. The model goes on "
             "without it.",
             type(strategy).__name__,
         )
@@ -103,11 +108,19 @@ def replicated(
         data.steps,
         shuffle,
     )
-    least = 1 if model.gather == "none" else 0
     x = ReplicaBatches(
-        batches, strategy, is_share, least, model.steps_per_execution
+        batches,
+        strategy,
+        is_share,
+        least_rows(model),
+        model.steps_per_execution,
     )
     return Prepared(x, steps=data.steps)
+
+
+def least_rows(model: keras.Model) -> int:
+    """Rows that a replica must have of a batch: of none there is no mean."""
+    return 1 if model.gather == "none" else 0
 
 
 def check_one_worker(model: keras.Model, name: str) -> None:

@@ -6,6 +6,7 @@ from itertools import zip_longest
 import keras
 from keras import ops
 
+from keras_dml.distribution.gathering import clipped_together
 from keras_dml.model.rate_multipliers import multiplier_of
 from keras_dml.model.sampled_rows import SampledRows, gradient_of_rows
 from keras_dml.utils.types import Tensor
@@ -200,6 +201,7 @@ class RestrictedUpdate:
         turn, learners = (-1, []) if active is None else (active, self.learners)
         kept = [[_copy(v) for v in group] for group in learners]
         before = [(v, m, _copy(v)) for v, m in self.multipliers]
+        gradients = clipped_together(gradients, self.optimizer)
         self.optimizer.apply(gradients, variables)
         for variable, multiplier, old in before:
             variable.assign(old + multiplier * (variable - old))

@@ -178,6 +178,37 @@ def check_a_day(strategy: tf.distribute.Strategy) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
+def check_clipping(strategy: tf.distribute.Strategy) -> None:
+    """What is clipped is the gradient of the batch."""
+    x, y = vectors()
+
+    def fitted(strategy: tf.distribute.Strategy, **clip: float) -> list:
+        keras.utils.set_random_seed(1)
+        with strategy.scope():
+            inputs = keras.Input((5,))
+            backbone = keras.Model(inputs, keras.layers.Dense(6)(inputs))
+            model = methods.baseline(backbone, embedding_dim=DIM, loss=MEAN)
+            optimizer = keras.optimizers.SGD(0.5, **clip)
+            if "global_clipnorm" in clip:
+                optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+            model.compile(optimizer, jit_compile=False)
+        data = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH)
+        model.fit(data, verbose=0)
+        return model.get_weights()
+
+    one = tf.distribute.get_strategy()
+    free = fitted(one)
+    for clip in (
+        {"clipnorm": 0.02},
+        {"global_clipnorm": 0.02},
+        {"clipvalue": 0.01},
+    ):
+        expected = fitted(one, **clip)
+        assert np.abs(expected[0] - free[0]).max() > 1e-3
+        for a, b in zip(expected, fitted(strategy, **clip), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-6)
+
+
 def check_plain_model(strategy: tf.distribute.Strategy) -> None:
     """A model of Keras compares within replicas, and averages."""
     x, y = vectors()
@@ -209,10 +240,14 @@ def check_refusals(strategy: tf.distribute.Strategy) -> None:
     with pytest.raises(ValueError, match="/iteration.*call `compile` there"):
         model.fit(x, y, verbose=0)
     with strategy.scope():
-        model.compile("sgd")
+        model.compile("sgd", jit_compile=True)
+    model.evaluate(x, y, verbose=0)
+    assert model.jit_compile is False
     relations = (y[:BATCH, None] == y[:BATCH]).astype("int32")
     with pytest.raises(ValueError, match="`gather` of MetricModel must be"):
         model.train_on_batch(x[:BATCH], relations)
+    with pytest.raises(tf.errors.OpError, match="1 row or more"):
+        model.train_on_batch(x[:1], y[:1])
     metric = keras.metrics.MeanMetricWrapper(of_labels, name="outside")
     with strategy.scope():
         model.compile("sgd", metrics=[metric])
@@ -235,6 +270,7 @@ def main() -> None:
     compare("share", strategy, loss=SAMPLED)
     compare("parts", strategy, loss="multi_similarity", accumulate=3)
     check_a_day(strategy)
+    check_clipping(strategy)
     check_plain_model(strategy)
     check_refusals(strategy)
     with strategy.scope():
