@@ -31,7 +31,8 @@ class Resume(keras.callbacks.Callback):
     says, whole or not at all; the one before it is kept and used where the
     newest is damaged. If it cannot be written, because the disk is full, that
     is logged and training goes on. After SIGTERM a state is written at the
-    end of the step, and the process exits with status 75.
+    end of the step, and the process exits with status 75. Several workers all
+    do so in the same step, within about a second, if one of them gets it.
 
     The state has what callbacks of this package have seen, of Keras's
     `History`, `EarlyStopping`, `ReduceLROnPlateau`, `ModelCheckpoint` and
