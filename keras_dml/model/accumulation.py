@@ -203,11 +203,14 @@ def embedding_of(model: keras.Model, x: Any) -> WholeBatch:
     """How a `MetricModel` embeds a batch to train on, by its `accumulate`."""
     # Features pass the backbone over, which then has no gradient.
     parts = [model.head] if are_features(x) else [model.backbone, model.head]
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
 
     def embed(x: Any) -> Tensors:
         outputs: Tensors = model.outputs_of(x, training=True)
         if model.accumulate > 1:
-            _check_added_losses(parts)
+            _check_added_losses(parts, "accumulate", "1", "accumulate=1")
+        elif model.gather == "replicas" and replicas > 1:
+            _check_added_losses(parts, "gather", '"none"', 'gather="none"')
         return outputs
 
     if model.accumulate == 1:
@@ -221,8 +224,16 @@ def embedding_of(model: keras.Model, x: Any) -> WholeBatch:
     )
 
 
-def _check_added_losses(layers: Iterable[keras.layers.Layer]) -> None:
+def _check_added_losses(
+    layers: Iterable[keras.layers.Layer], argument: str, rule: str, use: str
+) -> None:
     """Checks that layers add nothing to the loss for what they have seen.
+
+    Args:
+        layers: Layers that see parts of a batch.
+        argument: Of the model, why they do.
+        rule: What the argument must be where they add something.
+        use: The same, as it is written.
 
     Raises:
         ValueError: If one does, as by an activity regularizer: nobody knows
@@ -232,11 +243,12 @@ def _check_added_losses(layers: Iterable[keras.layers.Layer]) -> None:
         of_weights = [v for v in layer.trainable_variables if v.regularizer]
         if len(layer.losses) > len(of_weights):
             raise ValueError(
-                "`accumulate` of MetricModel must be 1 where layers add losses "
-                "of their own for a batch, which is not theirs to see as a "
-                f"whole. Received: {len(layer.losses) - len(of_weights)} such "
-                f"losses in {layer.name!r}. Leave activity regularizers and "
-                "`add_loss` out, or use accumulate=1."
+                f"`{argument}` of MetricModel must be {rule} where layers add "
+                "losses of their own for a batch, which is not theirs to see "
+                "as a whole. Received: "
+                f"{len(layer.losses) - len(of_weights)} such losses in "
+                f"{layer.name!r}. Leave activity regularizers and `add_loss` "
+                f"out, or use {use}."
             )
 
 

@@ -29,13 +29,16 @@ def trained(
     accumulate: int = 1,
     policy: str = "float32",
     normalization: dict[str, bool] | None = None,
+    regularizer: str | None = None,
     **arguments,
 ) -> tuple[list[float], list[np.ndarray]]:
     """The loss of each step, and all that there is at the end."""
     keras.config.set_dtype_policy(policy)
     keras.utils.set_random_seed(1)
     inputs = keras.Input((5,))
-    x = keras.layers.Dense(6, activation="tanh")(inputs)
+    x = keras.layers.Dense(
+        6, activation="tanh", activity_regularizer=regularizer
+    )(inputs)
     if normalization is not None:
         x = keras.layers.BatchNormalization(**normalization)(x)
     backbone = keras.Model(inputs, x)
@@ -281,6 +284,7 @@ def main() -> None:
         assert np.isfinite(values).all()
         check_moving_statistics(strategy)
         is_refused("gather", loss=SAMPLED, gather="none")
+        is_refused("gather", loss=MEAN, regularizer="l2")
         is_refused(
             "accumulate",
             loss="contrastive",
