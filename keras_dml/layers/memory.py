@@ -153,7 +153,7 @@ class EmbeddingQueue(SerializableLayer):
     @property
     def filled(self) -> Tensor:
         """(N,) boolean: which places hold an embedding."""
-        return ops.arange(self.size) < self.count
+        return ops.arange(self.size, dtype="int32") < self.count
 
     def call(self, labels: Tensor) -> tuple[Tensor, Tensor]:
         labels = ops.cast(labels, self.label_dtype)
@@ -204,7 +204,8 @@ class EmbeddingQueue(SerializableLayer):
         batch = ops.shape(embeddings)[0]
         embeddings = ops.cast(embeddings, "float32")[-self.size :]
         added = ops.shape(embeddings)[0]
-        places = ((ops.arange(added) + self.pointer) % self.size)[:, None]
+        following = ops.arange(added, dtype="int32") + self.pointer
+        places = (following % self.size)[:, None]
         if labels is None:
             labels = ops.zeros((added, *self.labels.shape[1:]))
         labels = ops.cast(labels, self.label_dtype)[-self.size :]
@@ -213,7 +214,7 @@ class EmbeddingQueue(SerializableLayer):
         return Held(
             ops.scatter_update(self.embeddings, places, embeddings),
             ops.scatter_update(self.labels, places, labels),
-            ops.arange(self.size) < self.count + added,
+            ops.arange(self.size, dtype="int32") < self.count + added,
             ops.scatter_update(none, places, rows),
         )
 

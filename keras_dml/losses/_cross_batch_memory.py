@@ -197,7 +197,7 @@ class CrossBatchMemory(CompositeLoss):
                 of_batch = _only(ops.logical_not(is_on), of_batch)
             values |= _prefixed("batch", of_batch)
         held = queue.after(ops.stop_gradient(embeddings), labels)
-        rows = ops.arange(ops.shape(embeddings)[0])
+        rows = ops.arange(ops.shape(embeddings)[0], dtype="int32")
         is_other = ops.not_equal(rows[:, None], held.rows[None, :])
         of_memory = self.loss.term_values(
             **self._labels(labels, held.labels),

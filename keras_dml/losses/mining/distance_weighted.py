@@ -106,7 +106,10 @@ class DistanceWeighted(Miner):
         negative, columns, upto = prepared
         level = uniform * upto[:, -1:]
         block, rest = _invert(upto, level)
-        places = ops.arange(ops.shape(upto)[0]) * ops.shape(upto)[1] + block
+        first = ops.shape(upto)[1] * ops.arange(
+            ops.shape(upto)[0], dtype="int32"
+        )
+        places = first + block
         within = ops.cumsum(ops.take(columns, places, axis=0), axis=1)
         column, _ = _invert(within, rest)
         drawn = is_column(BLOCK * block + column, negative)
