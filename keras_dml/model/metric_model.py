@@ -545,8 +545,9 @@ class MetricModel(EmbeddingModel):
         per_example = self.weighting(terms, self.optimizer.iterations)
         if sample_weight is not None:
             per_example *= tf.cast(sample_weight, per_example.dtype)
+        zero = tf.zeros((), per_example.dtype)
         return tf.reduce_mean(per_example) + tf.add_n(
-            [tf.zeros(()), *(tf.cast(x, "float32") for x in self.losses)]
+            [zero, *(tf.cast(x, zero.dtype) for x in self.losses)]
         )
 
     def _log(
