@@ -58,18 +58,23 @@ def results(tmp_path_factory: Any) -> tuple[Any, Any, Any]:
 
 def test_training_is_that_of_one_process(results) -> None:
     one, *workers = results
+    np.testing.assert_array_equal(workers[0]["clusters"], one["clusters"])
     compared = 0
     for key, expected in one.items():
-        if not key.startswith(("logs/", "weights/", "clusters")):
+        kind, _, name = key.partition("/")
+        if kind not in ("logs", "weights") or key.endswith("_seconds"):
             continue
-        if key.endswith("_seconds"):
-            continue
-        compared += 1
         for worker in workers:
-            np.testing.assert_allclose(
-                worker[key], expected, rtol=1e-6, atol=5e-7, err_msg=key
-            )
-    assert compared > 60
+            compared += 1
+            apart = worker[key] - expected
+            if kind == "logs":
+                assert (np.abs(apart) <= 1e-6 * np.abs(expected)).all(), key
+            elif expected.dtype.kind == "f":  # See docs/distributed.md.
+                moved = np.linalg.norm(expected - one[f"starts/{name}"])
+                assert np.linalg.norm(apart) <= 2e-5 * moved, key
+            else:
+                assert not apart.any(), key
+    assert compared > 120
 
 
 def test_workers_are_equal_to_the_bit(results) -> None:
@@ -77,6 +82,13 @@ def test_workers_are_equal_to_the_bit(results) -> None:
     for key, expected in first.items():
         if key.startswith(("weights/", "clusters")):
             np.testing.assert_array_equal(second[key], expected, err_msg=key)
+
+
+def test_workers_draw_the_same_classes(results) -> None:
+    one, *workers = results
+    assert 8 < one["drawn"].sum() < 60
+    for worker in workers:
+        np.testing.assert_array_equal(worker["drawn"], one["drawn"])
 
 
 def test_the_chief_alone_measures(results) -> None:

@@ -1,0 +1,62 @@
+"""The package in float64: every float32 in its source is read as that.
+
+    python -m tests.distribution.float64 R [FAMILY…] [--eager FAMILY…]
+
+is `tests.distribution.equality` with digits to spare.
+"""
+
+import ast
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from types import CodeType
+from typing import Any
+
+import keras
+
+
+class Widened(ast.NodeTransformer):
+    """ "float32", np.float32 and tf.float32 in a tree become float64."""
+
+    def visit_Constant(self, node: ast.Constant) -> ast.Constant:
+        if node.value == "float32":
+            node.value = "float64"
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.Attribute:
+        self.generic_visit(node)
+        if node.attr == "float32":
+            node.attr = "float64"
+        return node
+
+
+class Loader(SourceFileLoader):
+    def get_code(self, fullname: str) -> CodeType:
+        tree = Widened().visit(ast.parse(self.get_data(self.path)))
+        return compile(tree, self.path, "exec", dont_inherit=True)
+
+
+class Finder(MetaPathFinder):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: Any = None
+    ) -> ModuleSpec | None:
+        if fullname.partition(".")[0] != "keras_dml":
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and isinstance(spec.loader, SourceFileLoader):
+            spec.loader = Loader(fullname, spec.loader.path)
+        return spec
+
+
+def widen() -> None:
+    """To be called before `keras_dml` is imported."""
+    sys.meta_path.insert(0, Finder())
+    keras.config.set_floatx("float64")
+
+
+if __name__ == "__main__":
+    widen()
+    from tests.distribution.equality import main
+
+    main()
