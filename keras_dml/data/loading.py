@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 
 import numpy.typing as npt
@@ -14,6 +15,20 @@ from keras_dml.utils.types import Rows
 
 Element: TypeAlias = Any
 """A tensor, or a structure of tensors."""
+
+
+def _variable(pixels: npt.NDArray[Any] | tf.Tensor) -> tf.Variable:
+    """One that is there once, also if a pipeline is made within a strategy.
+
+    Its scope, which is that of a thread, would copy the pixels to every device.
+    """
+
+    def make() -> tf.Variable:
+        with tf.device("CPU:0"):
+            return tf.Variable(pixels, trainable=False)
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(make).result()
 
 
 class Loader:
@@ -43,7 +58,7 @@ class Loader:
             else:
                 gray = images.pixels.ndim == 3
                 pixels = images.pixels[..., None] if gray else images.pixels
-                self._stack = tf.Variable(pixels, trainable=False)
+                self._stack = _variable(pixels)
 
     def _take(self, decoded: Decoded) -> None:
         """Shares the memory of decoded images."""
@@ -51,7 +66,7 @@ class Loader:
         pixels = decoded.flat if stack is None else stack
         capsule = pixels.__dlpack__()
         shared = tf.experimental.dlpack.from_dlpack(capsule)
-        variable = tf.Variable(shared, trainable=False)
+        variable = _variable(shared)
         if stack is not None:
             self._stack = variable
             return

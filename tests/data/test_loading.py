@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -48,3 +49,11 @@ def test_a_file_that_only_pillow_decodes(
     monkeypatch.setattr(loading, "read_image", lambda *_: None)
     with pytest.raises(tf.errors.OpError, match="though Pillow can decode"):
         list(eval_batches(files, View((8, 8), 1)))
+
+
+def test_pixels_are_held_once_in_the_scope_of_a_strategy() -> None:
+    pixels = np.arange(5 * 8 * 8, dtype="uint8").reshape(5, 8, 8, 1)
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        loader = loading.Loader(ImageSet(pixels))
+    assert not isinstance(loader._stack, tf.distribute.DistributedValues)
+    np.testing.assert_array_equal(loader.batch([3, 1]), pixels[[3, 1]])

@@ -153,6 +153,22 @@ def planned() -> None:
     found["own/plan"] = vectors()[sampler.plan(0), 0]
 
 
+def all_in_scope() -> None:
+    """What has nothing to do there, as pixels, is of each worker alone."""
+    with strategy.scope():
+        pixels = np.random.default_rng(4).integers(0, 256, (72, 4, 4, 1))
+        images = data.ImageSet(pixels.astype("uint8"), LABELS)
+        sampler = data.ClassBalanced(LABELS, batch_size=8, images_per_class=2)
+        flip = keras.layers.RandomFlip(seed=5)
+        batches = data.pipeline(images, sampler, size=4, augment=flip)
+        inputs = keras.Input((4, 4, 1))
+        x = keras.layers.Dense(6)(keras.layers.Flatten()(inputs))
+        network = keras.Model(inputs, x)
+        model = made(lambda: methods.baseline(network, embedding_dim=6))
+        logs = model.fit(batches, verbose=0).history
+    kept("all in scope", model, logs)
+
+
 def resumed() -> None:
     """SIGTERM of the last worker ends all in one step; all go on from it."""
     training = data.ArraySet(vectors(), LABELS)
@@ -270,6 +286,7 @@ def main() -> None:
         diva,
         divide_and_conquer,
         planned,
+        all_in_scope,
         resumed,
         relations,
         arrays,
