@@ -41,7 +41,6 @@ from keras_dml.model.momentum import MomentumEncoder
 from keras_dml.model.objective import Objective
 from keras_dml.model.rate_multipliers import check_multipliers
 from keras_dml.model.replicas import (
-    build_metrics,
     check_jit,
     check_one_worker,
     compared,
@@ -486,7 +485,11 @@ class MetricModel(EmbeddingModel):
         self, iterator: Any = None, data_batch: Any = None
     ) -> None:
         """Builds no model: it is built from its constructor on."""
-        build_metrics(self)
+        metrics = self._compile_metrics
+        if metrics is not None and not metrics.built:
+            # A graph of replicas or of XLA cannot make their variables.
+            with self.distribute_strategy.scope():
+                metrics.build(keras.KerasTensor((None,), "int64"), self.output)
         if self._steered is not None:  # It may begin within an epoch.
             self._steered.steer(iterator)
 

@@ -64,15 +64,6 @@ def check_jit(model: keras.Model) -> None:
         model.jit_compile = False
 
 
-def build_metrics(model: keras.Model) -> None:
-    """Makes the variables of `compile`'s metrics, which replicas cannot."""
-    metrics, strategy = model._compile_metrics, model.distribute_strategy
-    if metrics is None or metrics.built or strategy.num_replicas_in_sync == 1:
-        return
-    with strategy.scope():
-        metrics.build(keras.KerasTensor((None,), "int64"), model.output)
-
-
 def replicated(
     model: keras.Model,
     data: Prepared,
