@@ -153,6 +153,8 @@ def check_output(path: str | os.PathLike[str], overwrite: bool = False) -> None:
     is_taken = folder.is_file() or bool(names - {LOCK})
     if is_taken and not (is_run and overwrite):
         way_out = "--overwrite to replace it, or " if is_run else ""
+        if STATE in names:
+            way_out = f"--resume to go on with it, {way_out}"
         raise FileExistsError(
             f"The output {folder} exists already. Use {way_out}another "
             "--output."
