@@ -3,6 +3,7 @@
 import csv
 import re
 
+import keras
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -22,6 +23,7 @@ def run(*arguments: str, code: int = 0) -> str:
 def make_run(folder, recipe_file, *settings):
     recipe = recipes.load(recipe_file, settings)
     runs.create_folder(folder, recipe)
+    keras.utils.set_random_seed(recipe.seed)
     building.model(recipe).save(folder / "best.keras")
     return folder
 

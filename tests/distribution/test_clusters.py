@@ -118,6 +118,7 @@ def test_devices_and_workers_train_alike(tmp_path) -> None:
             break
     second.send_signal(signal.SIGKILL)
     killed = time.monotonic()
+    second.communicate()
     assert "Worker 0 of 2 lost another one" in output_of(first, code=1)
     assert time.monotonic() - killed < 90
     assert not (tmp_path / "other").exists()
