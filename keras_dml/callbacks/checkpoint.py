@@ -12,6 +12,7 @@ from typing import Any
 
 import keras
 
+from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import this_worker
 from keras_dml.utils.arguments import did_you_mean
 from keras_dml.utils.files import atomic_file
@@ -82,7 +83,7 @@ class Checkpoint(keras.callbacks.Callback):
         logs = logs or {}
         self.check_logged(logs)
         value = logs[self.monitor]
-        if not this_worker(self.model.distribute_strategy).is_chief:
+        if not this_worker(strategy_of(self.model)).is_chief:
             return
         reached = f"epoch {epoch + 1}"
         self.save_last(reached)

@@ -9,6 +9,7 @@ from annotated_types import Ge, Le
 
 from keras_dml.data import Examples, HardClassBalanced
 from keras_dml.data.given import as_examples
+from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import array_of_chief
 from keras_dml.evaluation.shared import embed_shares
 from keras_dml.utils.arguments import check_count
@@ -101,7 +102,7 @@ class HardClasses(keras.callbacks.Callback):
         )
 
     def _search(self) -> None:
-        strategy = self.model.distribute_strategy
+        strategy = strategy_of(self.model)
         self.sampler.set_embeddings(
             embed_shares(self.model, self.images, self.batch_size, strategy)
         )

@@ -8,6 +8,7 @@ import keras
 
 from keras_dml.data import Examples
 from keras_dml.data.examples import any_labels_of
+from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import done_by_chief
 from keras_dml.evaluation import Protocol, evaluate
 from keras_dml.evaluation._evaluate import check_evaluation
@@ -168,7 +169,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
                     **self._options,
                 )
             ),
-            self.model.distribute_strategy,
+            strategy_of(self.model),
         )
         self._last = {
             f"{self.prefix}{name}": value for name, value in results.items()

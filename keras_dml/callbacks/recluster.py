@@ -14,6 +14,7 @@ from keras_dml.data import ClusterSampler, Examples, View, usable_clusters
 from keras_dml.data.feature_set import FEATURES, MASK, FeatureSet, symbolic
 from keras_dml.data.given import as_examples
 from keras_dml.data.samplers.cluster import LOSSES, SOURCES
+from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import done_by_chief
 from keras_dml.evaluation import kmeans
 from keras_dml.evaluation.shared import embed_shares
@@ -354,7 +355,7 @@ class Recluster(keras.callbacks.Callback):
         if self.cluster_space == "features":
             model = _feature_model(model, self.images)
         return embed_shares(
-            model, self.images, self.batch_size, self.model.distribute_strategy
+            model, self.images, self.batch_size, strategy_of(self.model)
         )
 
     def _assign_once(self, points: FloatArray) -> tuple[Rows, tuple[int, ...]]:
@@ -364,9 +365,7 @@ class Recluster(keras.callbacks.Callback):
             assignments, merged = self._assign(points)
             return [assignments.tolist(), list(merged)]
 
-        assignments, merged = done_by_chief(
-            assigned, self.model.distribute_strategy
-        )
+        assignments, merged = done_by_chief(assigned, strategy_of(self.model))
         return np.array(assignments, np.int64), tuple(merged)
 
     def _assign(self, points: FloatArray) -> tuple[Rows, tuple[int, ...]]:

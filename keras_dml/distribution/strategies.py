@@ -9,6 +9,15 @@ import tensorflow as tf
 logger = logging.getLogger(__name__)
 
 
+def strategy_of(model: keras.Model) -> tf.distribute.Strategy:
+    """The strategy of a model; on other backends, which have none, the default.
+
+    Args:
+        model: Any model of Keras.
+    """
+    return getattr(model, "distribute_strategy", tf.distribute.get_strategy())
+
+
 def check_optimizer(optimizer: keras.Optimizer) -> None:
     """Refuses options of optimizers that TensorFlow cannot run on replicas.
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras_dml.data import eval_batches
 from keras_dml.data.datasets import DatasetReader
 from keras_dml.data.given import as_examples
+from keras_dml.distribution.strategies import strategy_of
 from keras_dml.utils.progress import tracked
 from keras_dml.utils.types import FloatArray, Rows
 
@@ -118,8 +119,7 @@ def _embedded(
 
 def _predict_function(model: keras.Model) -> Callable[[Any], Any]:
     """What embeds one batch, once."""
-    strategy = getattr(model, "distribute_strategy", None)
-    if strategy is None or strategy.num_replicas_in_sync == 1:
+    if strategy_of(model).num_replicas_in_sync == 1:
         predict: Callable[[Any], Any] = model.predict_on_batch
         return predict
     # Under a strategy Keras has every replica embed the whole batch.

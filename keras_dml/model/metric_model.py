@@ -17,7 +17,7 @@ from keras_dml.distribution.gathering import (
     overflowing_together,
     reducible,
 )
-from keras_dml.distribution.strategies import average_statistics
+from keras_dml.distribution.strategies import average_statistics, strategy_of
 from keras_dml.losses._relations import RULES, Rule
 from keras_dml.model.accumulation import embedding_of
 from keras_dml.model.argument_checks import (
@@ -445,7 +445,7 @@ class MetricModel(EmbeddingModel):
     def predict_on_batch(self, x: Any) -> Any:
         """Embeddings of a batch, (B, D); see `keras.Model.predict_on_batch`."""
         check_one_worker(self, "predict_on_batch")
-        x = rows_of_replicas(x, self.distribute_strategy)
+        x = rows_of_replicas(x, strategy_of(self))
         return super().predict_on_batch(x)
 
     def train_on_batch(
@@ -488,7 +488,7 @@ class MetricModel(EmbeddingModel):
         metrics = self._compile_metrics
         if metrics is not None and not metrics.built:
             # A graph of replicas or of XLA cannot make their variables.
-            with self.distribute_strategy.scope():
+            with strategy_of(self).scope():
                 metrics.build(keras.KerasTensor((None,), "int64"), self.output)
         if self._steered is not None:  # It may begin within an epoch.
             self._steered.steer(iterator)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import keras
 
 from keras_dml.distribution.batches import rows_of_replicas, share_of_worker
+from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import done_by_chief
 from keras_dml.model.batch_checks import BatchChecks, expects_bytes
 from keras_dml.model.replicas import least_rows, replicated
@@ -64,7 +65,7 @@ def fit_data(
         balanced: Likewise.
     """
     x, y, weight = data
-    strategy = model.distribute_strategy
+    strategy = strategy_of(model)
     share = share_of_worker(x, strategy)
     checks = checks_of(model, "fit", is_share=share is not None)
     batches = prepared(
@@ -104,7 +105,7 @@ def one_batch(
 ) -> Any:
     """A batch of arrays for a single step, as the replicas take it."""
     batch = checked_batch(batch, checks_of(model, use), class_weight)
-    return rows_of_replicas(batch, model.distribute_strategy, least_rows(model))
+    return rows_of_replicas(batch, strategy_of(model), least_rows(model))
 
 
 def _updates(model: keras.Model) -> int:

@@ -15,6 +15,7 @@ from keras_dml.distribution.strategies import (
     check_optimizer,
     check_parts,
     check_scope,
+    strategy_of,
     synchronize,
 )
 from keras_dml.distribution.workers import this_worker
@@ -30,7 +31,7 @@ def prepare_for_replicas(model: keras.Model) -> None:
     Raises:
         ValueError: If they cannot.
     """
-    strategy = model.distribute_strategy
+    strategy = strategy_of(model)
     if strategy.num_replicas_in_sync == 1:
         return
     check_optimizer(model.optimizer)
@@ -53,7 +54,7 @@ def prepare_for_replicas(model: keras.Model) -> None:
 
 def check_jit(model: keras.Model) -> None:
     """Turns off what TensorFlow does not compile, and says so."""
-    strategy = model.distribute_strategy
+    strategy = strategy_of(model)
     if model.jit_compile is True and strategy.num_replicas_in_sync > 1:
         logger.warning(
             "jit_compile=True does not work under %s: TensorFlow does not "
@@ -81,7 +82,7 @@ def replicated(
     Raises:
         ValueError: If several workers would shuffle each in its own way.
     """
-    strategy = model.distribute_strategy
+    strategy = strategy_of(model)
     if strategy.num_replicas_in_sync == 1:
         return data
     if shuffle and this_worker(strategy).count > 1:
@@ -121,7 +122,7 @@ def check_one_worker(model: keras.Model, name: str) -> None:
         model: The model.
         name: The method that returns them.
     """
-    count = this_worker(model.distribute_strategy).count
+    count = this_worker(strategy_of(model)).count
     if count > 1:
         raise ValueError(
             f"MetricModel.{name} is for one worker: of several, Keras "
