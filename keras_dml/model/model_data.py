@@ -1,6 +1,5 @@
 """Data of a `MetricModel`: looked at and split as its parts need them."""
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import keras
@@ -101,7 +100,7 @@ def one_batch(
     model: keras.Model,
     use: str,
     batch: tuple[Any, Any, Any],
-    class_weight: Mapping[int, float] | None = None,
+    class_weight: ClassWeight | None = None,
 ) -> Any:
     """A batch of arrays for a single step, as the replicas take it."""
     batch = checked_batch(batch, checks_of(model, use), class_weight)

@@ -86,7 +86,8 @@ def _digest(arrays: Any) -> str | None:
     if arrays is None:
         return None
     hashed = xxhash.xxh3_128()
-    for part in contents_of_arrays(keras.tree.map_structure(np.array, arrays)):
+    arrays = keras.tree.map_structure(np.asarray, arrays)
+    for part in contents_of_arrays(arrays):
         hashed.update(part)
     return hashed.hexdigest()
 

@@ -16,7 +16,6 @@ import shutil
 import signal
 import sys
 import time
-import traceback
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +25,7 @@ import numpy as np
 import keras_dml
 from keras_dml.callbacks import Resume
 from keras_dml.distribution import connect
+from tests.forks import exit_status, forked
 from tests.resuming.trainings import METHODS, bits, different, rows, train
 
 PAUSE = 0.05
@@ -55,34 +55,24 @@ class Setting(NamedTuple):
 def begin(setting: Setting, folder: Path) -> tuple[int, int]:
     """Begins a training, or goes on; returns the process and its pipe."""
     told, tell = os.pipe()
-    process = os.fork()
-    if process:
-        os.close(tell)
-        return process, told
-    status = 1
-    try:
-        keras.config.set_dtype_policy(setting.precision)
-        folder.mkdir(exist_ok=True)
-        both = Resume(folder / "state", every=2), Tell(tell)
-        model = train(
-            setting.name, folder, *both, epochs=4, steps=6,
-            strategy=connect(setting.replicas),
-        )  # fmt: skip
-        found = {k: np.asarray(v) for k, v in bits(model).items()}
-        np.savez(folder / "bits.npz", **{
-            str(i): value for i, value in enumerate(found.values())
-        })  # fmt: skip
-        (folder / "done").touch()
-        status = 0
-    except Exception:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        os._exit(status)
+    process = forked(run, setting, folder, tell)
+    os.close(tell)
+    return process, told
 
 
-def ended(process: int) -> int:
-    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+def run(setting: Setting, folder: Path, tell: int) -> None:
+    keras.config.set_dtype_policy(setting.precision)
+    folder.mkdir(exist_ok=True)
+    both = Resume(folder / "state", every=2), Tell(tell)
+    model = train(
+        setting.name, folder, *both, epochs=4, steps=6,
+        strategy=connect(setting.replicas),
+    )  # fmt: skip
+    found = {k: np.asarray(v) for k, v in bits(model).items()}
+    np.savez(folder / "bits.npz", **{
+        str(i): value for i, value in enumerate(found.values())
+    })  # fmt: skip
+    (folder / "done").touch()
 
 
 def whole(setting: Setting, folder: Path) -> float:
@@ -90,7 +80,7 @@ def whole(setting: Setting, folder: Path) -> float:
     process, told = begin(setting, folder)
     os.read(told, 1)
     began = time.perf_counter()
-    if ended(process):
+    if exit_status(process):
         raise RuntimeError(f"{setting.name} fails.")
     return time.perf_counter() - began
 
@@ -104,13 +94,13 @@ def killed(
         os.read(told, 1)
         time.sleep(rng.uniform(0, seconds / 2))
         os.kill(process, signal.SIGKILL)
-        status = ended(process)
+        status = exit_status(process)
         os.close(told)
         if status == 0 or (folder / "done").exists():
             return count
         if status != -signal.SIGKILL:
             raise RuntimeError(f"{setting.name} fails.")
-    if ended(begin(setting, folder)[0]):
+    if exit_status(begin(setting, folder)[0]):
         raise RuntimeError(f"{setting.name} fails.")
     return kills
 
