@@ -10,11 +10,13 @@ PACKAGE = Path(__file__).parents[1] / "keras_dml"
 # From the bottom to the top. A part imports itself and what stands below.
 LAYERS = (
     ("utils",),
+    ("pools",),
     ("data", "layers"),
     ("losses", "distribution"),
     ("resuming",),
     ("model", "optimizers"),
     ("backbones",),
+    ("embedding",),
     ("methods", "evaluation"),
     ("search", "export", "visualization"),
     ("callbacks",),

@@ -16,8 +16,8 @@ from keras_dml.data.given import as_examples
 from keras_dml.data.samplers.cluster import LOSSES, SOURCES
 from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import done_by_chief
+from keras_dml.embedding.shares import embed_shares
 from keras_dml.evaluation import kmeans
-from keras_dml.evaluation.shared import embed_shares
 from keras_dml.model.generated import input_specs
 from keras_dml.utils.arguments import check_choice, check_count
 from keras_dml.utils.types import Count, FloatArray, Rows

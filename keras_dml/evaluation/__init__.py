@@ -3,6 +3,7 @@
 A module in this folder that registers metrics needs no line here.
 """
 
+from keras_dml.embedding._embed import embed
 from keras_dml.evaluation._evaluate import evaluate, evaluate_embeddings
 from keras_dml.evaluation.clustering import kmeans
 from keras_dml.evaluation.confidence import (
@@ -12,7 +13,6 @@ from keras_dml.evaluation.confidence import (
     bootstrap,
     compare,
 )
-from keras_dml.evaluation.embedding import embed
 from keras_dml.evaluation.inputs import Protocol, one_per_class
 from keras_dml.evaluation.metrics import METRICS
 from keras_dml.evaluation.ranks.ranked_positives import Limits

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from keras_dml.data.examples import Examples, any_labels_of, check_names
-from keras_dml.evaluation.embedding import embedded, source_of
+from keras_dml.embedding._embed import embedded, source_of
 from keras_dml.evaluation.label_sets import (
     ClassNames,
     LabelSets,

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from keras_dml.data import Examples
 from keras_dml.distribution.workers import rows_of_all, this_worker
-from keras_dml.evaluation.embedding import embed
+from keras_dml.embedding._embed import embed
 from keras_dml.utils.types import FloatArray
 
 

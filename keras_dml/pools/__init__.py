@@ -1,0 +1,6 @@
+"""Pools: where the tasks of a long piece of work are done."""
+
+from keras_dml.pools.base import Done, Pool, Work
+from keras_dml.pools.in_process import InProcess
+
+__all__ = ["Done", "InProcess", "Pool", "Work"]
