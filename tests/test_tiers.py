@@ -1,4 +1,4 @@
-"""What the registries name has tests that are not slow; `.ci/peers` has its."""
+"""What the registries name has tests that are not slow; others their script."""
 
 import re
 from pathlib import Path
@@ -15,21 +15,28 @@ PEERS = (
     "jax", "keras_cv", "openvino", "pydot", "pytorch_metric_learning",
     "tensorflow_serving", "torch",
 )  # fmt: skip
+ENGINES = ("lancedb", "milvus_lite", "pymilvus", "ray")
 
 
-def test_what_needs_a_peer_is_marked() -> None:
-    """Else no step of CI would run it."""
-    needs = rf'(importorskip|find_spec)\(("({"|".join(PEERS)})[".]|backend\))'
+@pytest.mark.parametrize(
+    ("mark", "packages", "least"),
+    [("peers", PEERS, 11), ("engines", ENGINES, 0)],
+)
+def test_what_needs_a_package_is_marked(mark, packages, least) -> None:
+    """Else no step of CI would run it: `.ci/peers`, `.ci/engines`."""
+    named = "|".join(packages)
+    backend = r"|backend\)" if mark == "peers" else ""
+    needs = rf'(importorskip|find_spec)\(("({named})[".]{backend})'
     texts = {x: x.read_text() for x in TESTS.rglob("test_*.py")}
     counts = {
         x.relative_to(TESTS).as_posix(): (
             len(re.findall(needs, text)),
-            text.count("pytest.mark.peers"),
+            text.count(f"pytest.mark.{mark}"),
         )
         for x, text in texts.items()
         if "test_tiers" not in x.name
     }
-    assert sum(needed for needed, _ in counts.values()) > 10
+    assert sum(needed for needed, _ in counts.values()) >= least
     assert {x: n for x, n in counts.items() if n[0] > n[1]} == {}
 
 
