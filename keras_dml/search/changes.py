@@ -7,8 +7,9 @@ import numpy as np
 from keras_dml.data.imageset import as_image_set, image_columns
 from keras_dml.search.contents import Contents
 from keras_dml.search.filters import Where
-from keras_dml.search.keys import Key, check_unique
-from keras_dml.search.rows import Columns, as_columns
+from keras_dml.search.gallery import Values
+from keras_dml.search.keys import Key, as_keys, check_unique
+from keras_dml.search.rows import Columns, as_columns, checked_columns
 from keras_dml.utils.arrays import Embeddings
 from keras_dml.utils.types import Rows
 
@@ -41,9 +42,9 @@ class Changes(Contents):
                 keys; then nothing was added.
         """
         x, values = self._given(items, columns, "Index.add", batch_size)
-        own = self._rows.check_keys(keys, len(x), "Index.add")
+        own = self._gallery.check_keys(keys, len(x), "Index.add")
         self._check_new(own, "Index.add")
-        return self._insert(x, values, own)
+        return self._gallery.insert(x, values, own)
 
     def upsert(
         self,
@@ -73,17 +74,9 @@ class Changes(Contents):
         """
         owner = "Index.upsert"
         x, values = self._given(items, columns, owner, batch_size)
-        own = self._rows.check_keys([] if keys is None else keys, len(x), owner)
-        old = self._rows.ids_known(own or [])
-        if len(old):
-            self._engine.removes()
-        # What is not embeddings is refused before anything is changed.
-        self._add_vectors(x)
-        self._rows.remove(old)
-        ids = self._rows.add(values, len(x), own)
-        if len(old):
-            self._engine.remove(old)
-        return ids
+        given = [] if keys is None else keys
+        own = self._gallery.check_keys(given, len(x), owner)
+        return self._gallery.upsert(x, values, own)
 
     def update(self, keys: Any, columns: Columns) -> None:
         """Replaces values in columns; embeddings and other columns stay.
@@ -97,9 +90,9 @@ class Changes(Contents):
             KeyError: If there is no row with one of the keys.
             ValueError: If columns do not fit; either way nothing was changed.
         """
-        ids = self._rows.ids_of(keys, "Index.update")
-        check_unique(self._rows.keys_of(ids), "Index.update")
-        self._rows.update(ids, self._rows.check(columns, len(ids)))
+        ids = self._ids_of(keys, "Index.update")
+        check_unique(as_keys(keys, "Index.update"), "Index.update")
+        self._gallery.update(ids, checked_columns(columns, len(ids)))
 
     def remove(self, keys: Any = None, *, where: Where | None = None) -> int:
         """Removes rows; their ids are not given again.
@@ -124,12 +117,11 @@ class Changes(Contents):
                 f"both. Received: keys={keys!r}, where={where!r}."
             )
         if where is None:
-            ids = np.unique(self._rows.ids_of(keys, "Index.remove"))
+            ids = np.unique(self._ids_of(keys, "Index.remove"))
         else:
-            ids = self._rows.where(where)
+            ids = self._gallery.where(where)
         if len(ids):
-            self._engine.remove(ids)
-            self._rows.remove(ids)
+            self._gallery.remove(ids)
         return len(ids)
 
     def merge(self, other: Contents) -> Rows:
@@ -147,7 +139,7 @@ class Changes(Contents):
             ValueError: If it is another kind of index, or one of its keys is
                 here already; then nothing was added.
         """
-        fits = isinstance(other, Contents) and other._engine.is_exact
+        fits = isinstance(other, Contents) and other._gallery.is_exact
         fits = fits and (other.dim, other.metric) == (self.dim, self.metric)
         difference = fits and self._encoder.difference(other._encoder)
         if not fits or difference:
@@ -159,10 +151,10 @@ class Changes(Contents):
                 + ". Build it again as this one was."
             )
         x = Embeddings(other.embeddings, self.dim, "other", "Index.merge")
-        keys = other.keys if other._rows.keys is not None else None
-        own = self._rows.check_keys(keys, len(x), "Index.merge")
+        keys = other.keys if other._gallery.has_keys else None
+        own = self._gallery.check_keys(keys, len(x), "Index.merge")
         self._check_new(own, "Index.merge")
-        return self._insert(x, other.columns, own)
+        return self._gallery.insert(x, other.columns, own)
 
     def _given(
         self,
@@ -170,33 +162,34 @@ class Changes(Contents):
         columns: Columns | None,
         owner: str,
         batch_size: int,
-    ) -> tuple[Embeddings, dict[str, list[Any]]]:
+    ) -> tuple[Embeddings, Values]:
         """Embeddings and columns of rows to be written."""
         x = self._embeddings(items, "items", owner, batch_size)
-        return x, self._rows.check(columns_of(items, columns), len(x))
+        return x, checked_columns(columns_of(items, columns), len(x))
 
     def _check_new(self, keys: list[Key] | None, owner: str) -> None:
         """ValueError if there is a row with one of the keys."""
-        if len(old := self._rows.ids_known(keys or [])):
-            (key,) = self._rows.keys_of(old[:1])
-            raise ValueError(
-                f"`keys` of {owner} must be new. Received: {key!r}, which is "
-                "there already. Use Index.upsert to replace rows."
+        # Rows without keys have no say; in an index of none nothing is found.
+        if not keys or not self._gallery.has_keys:
+            return
+        found = self._gallery.find(keys, owner)
+        for key, row_id in zip(keys, found, strict=True):
+            if row_id is not None:
+                raise ValueError(
+                    f"`keys` of {owner} must be new. Received: {key!r}, which "
+                    "is there already. Use Index.upsert to replace rows."
+                )
+
+    def _ids_of(self, keys: Any, owner: str) -> Rows:
+        """Ids of the rows with some keys, (n,); KeyError if one is missing."""
+        found = self._gallery.find(keys, owner)
+        if None in found:
+            key = as_keys(keys, owner)[found.index(None)]
+            raise KeyError(
+                f"`keys` of {owner} must be keys of rows. Received: {key!r}, "
+                "which is not there."
             )
-
-    def _insert(
-        self,
-        x: Embeddings,
-        values: dict[str, list[Any]],
-        keys: list[Key] | None,
-    ) -> Rows:
-        self._add_vectors(x)
-        return self._rows.add(values, len(x), keys)
-
-    def _add_vectors(self, x: Embeddings) -> None:
-        """Adds vectors by the next ids; it may refuse, and adds none then."""
-        next_id = self._rows.next_id
-        self._engine.add(x, np.arange(next_id, next_id + len(x)))
+        return np.array(found, np.int64)
 
 
 def columns_of(items: Any, given: Columns | None) -> Columns:

@@ -7,10 +7,9 @@ import keras
 import numpy as np
 
 from keras_dml.search.encoder import Encoder
-from keras_dml.search.engine import EXACT, Engine
+from keras_dml.search.gallery import Gallery
 from keras_dml.search.keys import Key
 from keras_dml.search.metrics import MetricName
-from keras_dml.search.rows import RowTable
 from keras_dml.utils.arrays import Embeddings
 from keras_dml.utils.types import FloatArray, Rows
 
@@ -19,34 +18,27 @@ class Contents:
     """The rows of an index, their embeddings, and the model of these.
 
     Args:
-        engine: Finds embeddings.
-        rows: The columns and keys of the rows.
+        gallery: Keeps and finds the rows and their embeddings.
         encoder: Makes embeddings.
     """
 
-    def __init__(
-        self, engine: Engine, rows: RowTable, encoder: Encoder
-    ) -> None:
-        self._engine = engine
-        self._rows = rows
+    def __init__(self, gallery: Gallery, encoder: Encoder) -> None:
+        self._gallery = gallery
         self._encoder = encoder
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._gallery)
 
     def __getitem__(self, key: Key) -> dict[str, Any]:
         """The columns of the row with a key; KeyError if there is none."""
-        (row_id,) = self._rows.find([key], "Index")
+        (row_id,) = self._gallery.find([key], "Index")
         if row_id is None:
             raise KeyError(f"There is no row {key!r} in the index.")
-        return self._rows.row(row_id)
+        return self.row(row_id)
 
     def __contains__(self, key: object) -> bool:
         """Whether there is a row with a key."""
-        keys = self._rows.keys
-        if keys is not None:
-            return key in keys
-        return isinstance(key, int | np.integer) and key in self._rows.ids
+        return key in self._gallery
 
     def __iter__(self) -> Iterator[Key]:
         """The keys, in the order of the rows."""
@@ -55,37 +47,38 @@ class Contents:
     @property
     def metric(self) -> MetricName:
         """What scores are: "cosine", "dot" or "euclidean"."""
-        return self._engine.metric.name
+        return self._gallery.metric.name
 
     @property
     def dim(self) -> int:
         """Dimensions of the embeddings, D."""
-        return self._engine.dim
+        return self._gallery.dim
 
     @property
     def factory(self) -> str:
         """The kind of index."""
-        return self._engine.factory
+        return self._gallery.factory
 
     @property
     def parameters(self) -> str:
-        """How thoroughly it searches, as faiss calls it."""
-        return self._engine.parameters
+        """How thoroughly it searches, as its engine calls it."""
+        return self._gallery.parameters
 
     @property
     def ids(self) -> Rows:
         """Ids of the rows, ascending, (N,)."""
-        return self._rows.ids.copy()
+        return self._gallery.table().ids.copy()
 
     @property
     def keys(self) -> list[Key]:
         """Own keys of the rows, or their ids without, in the same order."""
-        return list(self._rows.keys_of(self._rows.ids))
+        table = self._gallery.table()
+        return list(table.keys_of(table.ids))
 
     @property
     def columns(self) -> dict[str, list[Any]]:
         """Values of the rows by column, in the order of the ids."""
-        columns = self._rows.columns
+        columns = self._gallery.table().columns
         return {name: list(values) for name, values in columns.items()}
 
     @property
@@ -94,13 +87,7 @@ class Contents:
 
         For cosines they are of unit length.
         """
-        if not self._engine.is_exact:
-            raise ValueError(
-                f"`factory` of an Index must be {EXACT!r} to get its "
-                f"embeddings back. Received: factory={self.factory!r}, which "
-                "does not keep them as they were."
-            )
-        return self._engine.vectors.copy()
+        return self._gallery.vectors.copy()
 
     @property
     def labels(self) -> list[Any]:
@@ -109,18 +96,19 @@ class Contents:
         Raises:
             ValueError: If there is neither column for every row.
         """
+        columns = self._gallery.table().columns
         for column in ("name", "label"):
-            values = self._rows.columns.get(column, [None])
+            values = columns.get(column, [None])
             if None not in values:
                 return list(values)
         raise ValueError(
             '`labels` of an Index are its column "name" or "label", and every '
-            f"row must have one. Received: columns {list(self.columns)}."
+            f"row must have one. Received: columns {list(columns)}."
         )
 
     def row(self, row_id: int) -> dict[str, Any]:
         """The columns of one row; KeyError if there is no such row."""
-        return self._rows.row(row_id)
+        return self._gallery.table(np.array([row_id])).row(row_id)
 
     @property
     def model(self) -> keras.Model:
@@ -133,4 +121,4 @@ class Contents:
         """Of images or of embeddings, the argument `name` of `owner`."""
         found = self._encoder.embed(items, name, owner, batch_size)
         x = items if found is None else found
-        return self._engine.metric.given(x, self.dim, name, owner)
+        return self._gallery.metric.given(x, self.dim, name, owner)

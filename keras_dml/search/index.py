@@ -11,8 +11,9 @@ from keras_dml.search import faiss_kinds, recall, store
 from keras_dml.search.changes import Changes, columns_of
 from keras_dml.search.encoder import Encoder
 from keras_dml.search.engine import EXACT, Engine
+from keras_dml.search.local import LocalGallery
 from keras_dml.search.metrics import COSINE, Metric, MetricName
-from keras_dml.search.rows import Columns, RowTable
+from keras_dml.search.rows import Columns, RowTable, checked_columns
 from keras_dml.search.searches import Searches
 
 
@@ -69,15 +70,15 @@ class Index(Changes, Searches):
         x = by.given(embeddings, None, "embeddings", "Index")
         # Before time is spent on training.
         rows = RowTable()
-        values = rows.check(columns, len(x))
+        values = checked_columns(columns, len(x))
         own = rows.check_keys(_key_column(keys, values), len(x), "Index")
         encoder = Encoder(model)
         engine = Engine.trained(x, by, factory, parameters)
-        super().__init__(engine, rows, encoder)
-        ids = self._insert(x, values, own)
+        super().__init__(LocalGallery(engine, rows), encoder)
+        ids = self._gallery.insert(x, values, own)
         self.recall: recall.Recall | None = None
-        if not self._engine.is_exact:
-            self.recall = recall.measure(self._engine, x.array, ids)
+        if not engine.is_exact:
+            self.recall = recall.measure(engine, x.array, ids)
         # The folder that it was read from or saved in, and as what version.
         self._origin: tuple[Path | None, str | None] = None, None
 
@@ -153,8 +154,14 @@ class Index(Changes, Searches):
                 an index that cannot be read; then nothing was touched.
             OSError: If it cannot be written; what was there still is.
         """
+        gallery, encoder = self._gallery, self._encoder
+        if not isinstance(gallery, LocalGallery):
+            raise ValueError(
+                "Index.save writes an index that is in memory. Received: "
+                f"{self!r}, which its database keeps. Use push(index, path)."
+            )
         folder = store.folder_at(path)
-        engine, rows, encoder = self._engine, self._rows, self._encoder
+        engine, rows = gallery.engine, gallery.rows
         content = store.Content(
             dim=self.dim,
             rows=len(rows),
@@ -199,7 +206,7 @@ class Index(Changes, Searches):
         folder = store.folder_at(path)
         version, content, engine, rows, file = store.load(folder, verify)
         index = cls(np.empty((0, engine.dim)))
-        index._engine, index._rows = engine, rows
+        index._gallery = LocalGallery(engine, rows)
         index._encoder = Encoder(identity=content.model, file=file)
         index.recall, index.threshold = content.recall, content.threshold
         index._origin = (folder, version)
@@ -209,10 +216,10 @@ class Index(Changes, Searches):
 
     def __repr__(self) -> str:
         parts = [f"{len(self):,} × {self.dim}", self.factory, self.metric]
-        if self._rows.keys is not None:
+        if self._gallery.has_keys:
             parts.append("own keys")
-        if self._rows.columns:
-            parts.append(f"columns {', '.join(self._rows.columns)}")
+        if names := self._gallery.names:
+            parts.append(f"columns {', '.join(names)}")
         if self.threshold is not None:
             parts.append(f"threshold {self.threshold.value:.4f}")
         return f"Index({'; '.join(parts)})"

@@ -39,13 +39,6 @@ class RowTable:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def check(
-        self, columns: Columns | None, count: int
-    ) -> dict[str, list[Any]]:
-        """The columns of rows to be added, as lists of plain values."""
-        named = as_columns(columns).items()
-        return {name: _as_plain(name, x, count) for name, x in named}
-
     def check_keys(self, keys: Any, count: int, owner: str) -> list[Key] | None:
         """The keys of rows to be written: one each, and of the right kind.
 
@@ -95,17 +88,6 @@ class RowTable:
         known = np.isin(ids, self.ids).tolist()
         found = zip(ids.tolist(), known, strict=True)
         return [i if is_known else None for i, is_known in found]
-
-    def ids_of(self, keys: Any, owner: str) -> Rows:
-        """Ids of the rows with some keys, (n,); KeyError if one is missing."""
-        found = self.find(keys, owner)
-        if None in found:
-            key = as_keys(keys, owner)[found.index(None)]
-            raise KeyError(
-                f"`keys` of {owner} must be keys of rows. Received: {key!r}, "
-                "which is not there."
-            )
-        return np.array(found, np.int64)
 
     def ids_known(self, keys: list[Key]) -> Rows:
         """Ids of those rows that have one of some own keys, ascending."""
@@ -203,11 +185,19 @@ class RowTable:
             table.ids = np.arange(count, dtype=np.int64)
         else:
             raise ValueError(f"it has not the ids of {count} rows")
-        table.columns = table.check(columns, count)
+        table.columns = checked_columns(columns, count)
         table.next_id = next_id
         if "keys" in content:
             table.keys = _read_keys(content["keys"], table.ids)
         return table
+
+
+def checked_columns(
+    columns: Columns | None, count: int
+) -> dict[str, list[Any]]:
+    """The columns of rows to be added, as lists of plain values."""
+    named = as_columns(columns).items()
+    return {name: _as_plain(name, x, count) for name, x in named}
 
 
 def as_columns(columns: Any) -> Columns:

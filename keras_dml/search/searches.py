@@ -63,9 +63,7 @@ class Searches(Contents):
         threshold = self._threshold(threshold, "Index.search")
         x = self._embeddings(queries, "queries", "Index.search", batch_size)
         has_own = exclude is not None
-        scores, ids = self._engine.search(
-            x.array, k + has_own, self._among(where), len(self)
-        )
+        scores, ids = self._gallery.nearest(x.array, k + has_own, where)
         if has_own:
             own = self._own(exclude, len(ids), "Index.search")
             scores, ids = without(own, scores, ids)
@@ -104,8 +102,7 @@ class Searches(Contents):
                 "index."
             )
         x = self._embeddings(queries, "queries", owner, batch_size).array
-        found = self._engine.above(x, threshold, self._among(where))
-        which, scores, ids = found
+        which, scores, ids = self._gallery.above(x, threshold, where)
         if exclude is not None:
             kept = ids != self._own(exclude, len(x), owner)[which]
             which, scores, ids = which[kept], scores[kept], ids[kept]
@@ -149,18 +146,12 @@ class Searches(Contents):
         self.threshold = calibrate(
             x, labels, criterion, distance=self.metric, **options
         )
+        self._gallery.keep_threshold(self.threshold)
         return self.threshold
-
-    def _among(self, where: Where | None) -> Rows | None:
-        """Ids of the rows to search; None for all vectors."""
-        if where is not None:
-            return self._rows.where(where)
-        is_whole = len(self._engine) == len(self._rows)
-        return None if is_whole else self._rows.ids
 
     def _own(self, exclude: Any, count: int, owner: str) -> Rows:
         """The id of each query's own row; of none where it is not there."""
-        found = self._rows.find(exclude, owner, "exclude")
+        found = self._gallery.find(exclude, owner, "exclude")
         if len(found) != count:
             raise ValueError(
                 f"`exclude` of {owner} must be one id for each query, or one "
@@ -183,4 +174,5 @@ class Searches(Contents):
     def _hits(
         self, scores: FloatArray, ids: Rows, threshold: float | None
     ) -> Hits:
-        return Hits(scores, ids, self._rows, threshold, self.metric)
+        table = self._gallery.table(np.unique(ids[ids != NONE]))
+        return Hits(scores, ids, table, threshold, self.metric)

@@ -373,7 +373,7 @@ def filtered(factories: list[str], count: int) -> None:
 
 def vectors_kept(index: Index) -> np.ndarray:
     """The vectors as an index keeps them, decoded where it compresses them."""
-    copy = faiss.clone_index(index._engine.index)
+    copy = faiss.clone_index(index._gallery.engine.index)
     lists = faiss.try_extract_index_ivf(copy)
     if lists is not None:
         lists.make_direct_map()

@@ -48,7 +48,7 @@ def all_scores(factory: str) -> np.ndarray:
     ):
         return units(QUERIES) @ units(X).T
     if factory == "PQ4x4fs":  # faiss rounds scores to 8 bits.
-        kept = index_of(factory)._engine.index.reconstruct_n(0, COUNT)
+        kept = index_of(factory)._gallery.engine.index.reconstruct_n(0, COUNT)
         return units(QUERIES) @ kept.T
     parameters = {"IVF": "nprobe=16", "HNSW": f"efSearch={COUNT}"}
     found = Index(

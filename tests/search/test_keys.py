@@ -213,7 +213,7 @@ def test_a_kind_that_cannot_remove_refuses_before_it_adds() -> None:
     index = Index(X, keys=range(200), factory="NSG8")
     with pytest.raises(ValueError, match="to remove rows"):
         index.upsert([3, 1000], X[:2])
-    assert (len(index), len(index._engine)) == (200, 200)
+    assert (len(index), len(index._gallery.engine)) == (200, 200)
 
 
 def test_merged_rows_are_those_of_both() -> None:

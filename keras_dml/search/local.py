@@ -1,0 +1,163 @@
+"""LocalGallery: rows and vectors in memory, which faiss searches."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from keras_dml.evaluation.verification import Threshold
+from keras_dml.search.engine import EXACT, Engine
+from keras_dml.search.filters import Where
+from keras_dml.search.gallery import Block, Gallery, Values
+from keras_dml.search.keys import Key
+from keras_dml.search.rows import RowTable
+from keras_dml.utils.arrays import Embeddings
+from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.vectors import blocks
+
+
+class LocalGallery(Gallery):
+    """Rows in memory.
+
+    Args:
+        engine: Finds vectors.
+        rows: Columns and keys of the rows.
+    """
+
+    def __init__(self, engine: Engine, rows: RowTable) -> None:
+        self.engine = engine
+        self.rows = rows
+        self.metric = engine.metric
+        self.factory = engine.factory
+        self.parameters = engine.parameters
+
+    @property
+    def dim(self) -> int:
+        """Dimensions of the vectors, D."""
+        return self.engine.dim
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether a search compares all vectors, as they are."""
+        return self.engine.is_exact
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether rows have own keys."""
+        return self.rows.keys is not None
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns."""
+        return list(self.rows.columns)
+
+    @property
+    def types(self) -> Mapping[str, set[type]]:
+        """Types of the values of each column, without that of None."""
+        columns = self.rows.columns.items()
+        return {name: set(map(type, x)) - {type(None)} for name, x in columns}
+
+    @property
+    def vectors(self) -> FloatArray:
+        """All vectors, (N, D), where faiss has them."""
+        if not self.is_exact:
+            raise ValueError(
+                f"`factory` of an Index must be {EXACT!r} to get its "
+                f"embeddings back. Received: factory={self.factory!r}, which "
+                "does not keep them as they were."
+            )
+        return self.engine.vectors
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __contains__(self, key: object) -> bool:
+        keys = self.rows.keys
+        if keys is not None:
+            return key in keys
+        return isinstance(key, int | np.integer) and key in self.rows.ids
+
+    def check_keys(self, keys: Any, count: int, owner: str) -> list[Key] | None:
+        """The keys of rows to be written; see `RowTable.check_keys`."""
+        return self.rows.check_keys(keys, count, owner)
+
+    def find(
+        self, keys: Any, owner: str, name: str = "keys"
+    ) -> list[int | None]:
+        """Ids of the rows with some keys; None where there is no such row."""
+        return self.rows.find(keys, owner, name)
+
+    def table(self, ids: Rows | None = None) -> RowTable:
+        """The table of all rows."""
+        return self.rows
+
+    def where(self, where: Where) -> Rows:
+        """Ids of the rows that pass a filter, ascending."""
+        return self.rows.where(where)
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        """All rows by ids, at most so many at a time."""
+        rows, vectors = self.rows, self.vectors
+        for part in blocks(len(rows), size):
+            ids = rows.ids[part]
+            columns = {name: x[part] for name, x in rows.columns.items()}
+            keys = rows.keys_of(ids) if self.has_keys else None
+            yield Block(ids, vectors[part], columns, keys)
+
+    def insert(
+        self, x: Embeddings, columns: Values, keys: list[Key] | None
+    ) -> Rows:
+        """Adds rows, with keys that are new; says their ids, (n,)."""
+        self._add_vectors(x)
+        return self.rows.add(columns, len(x), keys)
+
+    def upsert(
+        self, x: Embeddings, columns: Values, keys: list[Key] | None
+    ) -> Rows:
+        """Adds rows, in place of those with the same keys; says their ids."""
+        old = self.rows.ids_known(keys or [])
+        if len(old):
+            self.engine.removes()
+        # What is not embeddings is refused before anything is changed.
+        self._add_vectors(x)
+        self.rows.remove(old)
+        ids = self.rows.add(columns, len(x), keys)
+        if len(old):
+            self.engine.remove(old)
+        return ids
+
+    def update(self, ids: Rows, columns: Values) -> None:
+        """Replaces values of rows; other columns stay as they are."""
+        self.rows.update(ids, columns)
+
+    def remove(self, ids: Rows) -> None:
+        """Removes rows; vectors that faiss cannot remove are hidden."""
+        self.engine.remove(ids)
+        self.rows.remove(ids)
+
+    def nearest(
+        self, queries: FloatArray, k: int, where: Where | None = None
+    ) -> tuple[FloatArray, Rows]:
+        """The k nearest rows of each query; see `Engine.search`."""
+        return self.engine.search(queries, k, self._among(where), len(self))
+
+    def above(
+        self, queries: FloatArray, threshold: float, where: Where | None = None
+    ) -> tuple[Rows, FloatArray, Rows]:
+        """All rows whose scores reach a threshold; see `Engine.above`."""
+        return self.engine.above(queries, threshold, self._among(where))
+
+    def keep_threshold(self, threshold: Threshold | None) -> None:
+        """Nothing: `Index.save` writes it with the rest."""
+
+    def _among(self, where: Where | None) -> Rows | None:
+        """Ids of the rows to search; None for all vectors."""
+        if where is not None:
+            return self.rows.where(where)
+        is_whole = len(self.engine) == len(self.rows)
+        return None if is_whole else self.rows.ids
+
+    def _add_vectors(self, x: Embeddings) -> None:
+        """Adds vectors by the next ids; it may refuse, and adds none then."""
+        next_id = self.rows.next_id
+        self.engine.add(x, np.arange(next_id, next_id + len(x)))
