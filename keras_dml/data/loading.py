@@ -114,7 +114,7 @@ class Loader:
             expected += 1
         if expected < len(self._images):
             file = {k: x[expected].numpy() for k, x in self.files.items()}
-            _raise_unreadable(**file)
+            raise_unreadable(**file)
 
     def batches(
         self,
@@ -198,14 +198,15 @@ def _explain(
     def explain() -> tf.Tensor:
         file = _at(files, rows[expected[tf.argmax(is_missing)]])
         # In this order: the path, and the box if there are any.
-        return tf.numpy_function(_raise_unreadable, [*file.values()], tf.bool)
+        return tf.numpy_function(raise_unreadable, [*file.values()], tf.bool)
 
     return tf.cond(
         tf.reduce_any(is_missing), explain, lambda: tf.constant(True)
     )
 
 
-def _raise_unreadable(path: bytes, box: Rows | None = None) -> None:
+def raise_unreadable(path: bytes, box: Rows | None = None) -> None:
+    """Raises the ValueError that says why a file cannot be loaded."""
     name = os.fsdecode(path)
     read_image(name, box)
     raise ValueError(

@@ -1,0 +1,261 @@
+"""`embed_shards`: embeddings of millions, as a folder that can be gone on."""
+
+import contextlib
+import os
+import platform
+import time
+import warnings
+from collections.abc import Generator, Mapping, Sequence
+from importlib.metadata import version
+from typing import Any, TypeAlias, cast, get_args
+
+import keras
+import numpy as np
+
+from keras_dml.data import ArraySet
+from keras_dml.data.fields import Names
+from keras_dml.data.given import as_examples
+from keras_dml.embedding.bad_limit import check_bad, most_bad
+from keras_dml.embedding.manifest import BadExample, Manifest, Precision, Run
+from keras_dml.embedding.shard_file import schema_of
+from keras_dml.embedding.shard_work import EmbedShards, Written
+from keras_dml.embedding.shards import EmbeddingShards
+from keras_dml.embedding.source import Source
+from keras_dml.embedding.storage import EXTRA, Folder, storage_of
+from keras_dml.embedding.target import Target, in_order
+from keras_dml.model.identity import ModelIdentity
+from keras_dml.pools import Done, InProcess, Pool
+from keras_dml.utils.arguments import check_choice, check_count, import_extra
+from keras_dml.utils.model_files import read_model
+
+_OWNER = "embed_shards"
+
+_Results: TypeAlias = Generator[Done[Any, Written], None, None]
+
+ROWS_PER_SHARD = 8192
+
+
+def embed_shards(
+    model: keras.Model | str | os.PathLike[str],
+    examples: Any,
+    folder: Folder,
+    *,
+    workers: int = 1,
+    ray: str | bool | None = None,
+    rows_per_shard: int = ROWS_PER_SHARD,
+    dtype: Precision = "float32",
+    batch_size: int = 256,
+    columns: Mapping[str, Sequence[Any]] | None = None,
+    max_bad: int | float | None = None,
+    overwrite: bool = False,
+    progress: bool | None = None,
+    timeout: float | None = None,
+) -> EmbeddingShards:
+    """Embeds examples into a folder of Parquet files, the shards.
+
+    A shard is written whole or not at all. Where the run ends before all are
+    there, since a worker, or all of them, or this process are killed, or a
+    disk is full, the same call goes on: it makes the shards that are not
+    there. One process writes into a folder at a time.
+
+    Args:
+        model: As for `embed`; or the path of a `.keras` file.
+        examples: As for `embed`, but no `tf.data.Dataset`, of which parts
+            cannot be had.
+        folder: A path, or a URL that fsspec knows, as s3://bucket/gallery.
+        workers: Processes that embed, each with the model. 1: this one.
+        ray: The address of a Ray cluster whose actors embed, or "auto".
+        rows_per_shard: Examples in a shard; the last one may have fewer.
+            A worker that is killed loses at the most this much.
+        dtype: In which numbers embeddings are stored: "float32", or
+            "float16", which is half of the size.
+        batch_size: Examples embedded at a time.
+        columns: More about the examples, by name: N texts or numbers each.
+        max_bad: How many examples that cannot be read to pass over before
+            the run stops: a number, or a share between 0.0 and 1.0. By
+            default a hundredth, and 10 at least.
+        overwrite: Whether to replace embeddings of something else.
+        progress: Whether to show progress; None shows it in a terminal.
+        timeout: Seconds after which a worker at one shard counts as hung.
+
+    Returns:
+        The embeddings of all examples that could be read.
+
+    Raises:
+        ValueError: If an argument is not as described, the model makes what
+            is no embedding, or more examples are bad than may be.
+        FileExistsError: If the folder holds something else, or embeddings
+            of other examples or of another model.
+        BlockingIOError: If another process writes there.
+        OSError: If a shard cannot be written.
+        ImportError: If an extra is missing: "parquet", "ray".
+    """
+    if isinstance(model, str | os.PathLike):
+        model = read_model(model)
+    import_extra(_OWNER, "pyarrow", EXTRA)
+    source = Source(as_examples(examples, "examples", _OWNER), columns)
+    identity = ModelIdentity.of(model)
+    dim = len(identity.test_embeddings[0])
+    run = _run(source, identity, dim, rows_per_shard, dtype)
+    check_count(_OWNER, "batch_size", batch_size)
+    work = _work(model, source, run, folder, batch_size)
+    pool = _pool(workers, ray, timeout)
+    most = most_bad(max_bad, len(source))
+    return _made(work, source, pool, most, overwrite, progress)
+
+
+def write_shards(
+    embeddings: Any,
+    folder: Folder,
+    labels: Any = None,
+    names: Names | None = None,
+    ids: Sequence[str] | None = None,
+    *,
+    columns: Mapping[str, Sequence[Any]] | None = None,
+    rows_per_shard: int = ROWS_PER_SHARD,
+    dtype: Precision = "float32",
+    overwrite: bool = False,
+    progress: bool | None = None,
+) -> EmbeddingShards:
+    """Writes embeddings that are there as a folder of shards.
+
+    It is as `embed_shards` writes it, and so are further arguments; which
+    model made the embeddings is not known.
+
+    Args:
+        embeddings: (N, D), finite, in memory or in a file: `numpy.memmap`,
+            `h5py`, `zarr`.
+        folder: A path, or a URL that fsspec knows.
+        labels: Classes, as `ArraySet` takes them; or None.
+        names: Their names, as there.
+        ids: N texts that tell the rows apart, by default their numbers.
+
+    Raises:
+        ValueError: If an argument is not as described.
+        OSError: As `embed_shards`.
+    """
+    owner = "write_shards"
+    import_extra(owner, "pyarrow", EXTRA)
+    if len(np.shape(embeddings)) != 2:
+        raise ValueError(
+            f"`embeddings` of {owner} must be (N, D). Received: an array of "
+            f"shape {np.shape(embeddings)}."
+        )
+    given = ArraySet(embeddings, labels, names, ids)
+    source = Source(given, columns, whole=True)
+    run = _run(source, None, embeddings.shape[1], rows_per_shard, dtype)
+    work = _work(None, source, run, folder, 0)
+    return _made(work, source, InProcess(), 0, overwrite, progress)
+
+
+def _run(
+    source: Source,
+    model: ModelIdentity | None,
+    dim: int,
+    rows_per_shard: int,
+    dtype: Precision,
+) -> Run:
+    check_choice(_OWNER, "dtype", dtype, get_args(Precision))
+    return Run(
+        model=model,
+        examples=len(source),
+        fingerprint=source.fingerprint,
+        rows_per_shard=check_count(_OWNER, "rows_per_shard", rows_per_shard),
+        dtype=dtype,
+        dim=dim,
+        labels=source.labels,
+        num_labels=source.num_labels,
+        columns=tuple(source.columns),
+    )
+
+
+def _work(
+    model: keras.Model | None,
+    source: Source,
+    run: Run,
+    folder: Folder,
+    batch_size: int,
+) -> EmbedShards:
+    has_names = bool(source.examples.names) and run.labels != "none"
+    schema = schema_of(run, has_names, source.schema)
+    return EmbedShards(model, run, schema, folder, batch_size)
+
+
+def _pool(workers: int, ray: str | bool | None, timeout: float | None) -> Pool:
+    check_count(_OWNER, "workers", workers)
+    return InProcess()
+
+
+def _made(
+    work: EmbedShards,
+    source: Source,
+    pool: Pool,
+    most: int,
+    overwrite: bool,
+    progress: bool | None,
+) -> EmbeddingShards:
+    """Makes the shards that are not there."""
+    if source.repeated_ids:
+        warnings.warn(
+            f"{len(source.repeated_ids):,} of {len(source):,} examples have "
+            f"the id of another, such as {source.repeated_ids[0]!r}. Where "
+            "they are to be keys, as in an Index, each must be there once.",
+            stacklevel=3,
+        )
+    run = work.run
+    target = Target(storage_of(work.folder), run)
+    with target.lock():
+        written = target.begin(overwrite)
+        if not target.is_ended():
+            began = time.perf_counter()
+            before = sum(x.entry.rows for x in written.values())
+            _make(work, source, pool, most, written, progress)
+            rows = sum(x.entry.rows for x in written.values()) - before
+            manifest = Manifest(
+                run=run,
+                shards=in_order(written),
+                names=dict(source.examples.names),
+                bad=_bad(written),
+                repeated_ids=len(source.repeated_ids),
+                batch_size=work.batch_size,
+                images_per_second=rows / (time.perf_counter() - began),
+                versions=_versions(),
+            )
+            target.end(manifest)
+    return EmbeddingShards(work.folder)
+
+
+def _make(
+    work: EmbedShards,
+    source: Source,
+    pool: Pool,
+    most: int,
+    written: dict[int, Written],
+    progress: bool | None,
+) -> None:
+    """Adds all shards that are missing to those that are written."""
+    run = work.run
+    missing = [x for x in range(run.num_shards) if x not in written]
+    if not missing:
+        return
+    check_bad(_bad(written), most, str(work.folder))
+    parts = (source.part(number, run.rows_per_shard) for number in missing)
+    results = cast(_Results, pool.run(work, parts))
+    with contextlib.closing(results):
+        for done in results:
+            written[done.task.number] = done.result
+            check_bad(_bad(written), most, str(work.folder))
+
+
+def _bad(written: dict[int, Written]) -> tuple[BadExample, ...]:
+    return tuple(x for key in sorted(written) for x in written[key].bad)
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "Python": platform.python_version(),
+        "keras-dml": version("keras-dml"),
+        "keras": keras.__version__,
+        keras.config.backend(): version(keras.config.backend()),
+        "numpy": np.__version__,
+    }

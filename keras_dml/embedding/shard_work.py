@@ -1,0 +1,239 @@
+"""The work of a shard: its examples are embedded, and its file is written."""
+
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_dml.embedding._embed import embed
+from keras_dml.embedding.manifest import BadExample, Run, ShardEntry, shard_name
+from keras_dml.embedding.shard_file import (
+    ID,
+    LABEL,
+    NAME,
+    ROW,
+    ShardHead,
+    to_parquet,
+)
+from keras_dml.embedding.source import Part
+from keras_dml.embedding.storage import Folder, Storage, storage_of
+from keras_dml.embedding.unreadable import unreadable
+from keras_dml.model.identity import ModelIdentity
+from keras_dml.pools import Work
+from keras_dml.utils.model_files import read_model
+from keras_dml.utils.types import FloatArray
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_LARGEST = float(np.finfo(np.float16).max)
+"""The largest number that float16 holds, 65504."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """A shard that is there, and the examples that are not in it."""
+
+    entry: ShardEntry
+    bad: tuple[BadExample, ...]
+
+    @classmethod
+    def of(cls, head: ShardHead, size: int) -> "Written":
+        """What a shard of so many bytes says of itself."""
+        entry = ShardEntry(
+            head.number,
+            head.first_row,
+            head.examples,
+            head.rows,
+            size,
+            head.digest,
+        )
+        return cls(entry, head.bad)
+
+
+@dataclass(frozen=True)
+class EmbedShards(Work[Part, Written]):
+    """Embeds parts of a source, each into a shard.
+
+    Attributes:
+        model: From inputs to embeddings; None: the inputs are embeddings.
+            In a pickle it is the bytes of its file.
+        run: What the shards are of.
+        schema: Their columns.
+        folder: Where they are written to.
+        batch_size: Examples embedded at a time.
+    """
+
+    model: keras.Model | bytes | None
+    run: Run
+    schema: "pa.Schema"
+    folder: Folder
+    batch_size: int
+
+    def start(self) -> Callable[[Part], Written]:
+        model = self.model
+        if isinstance(model, bytes):
+            model = _from_bytes(model, self.run.model)
+        return _Writer(self, model, storage_of(self.folder))
+
+    def called(self, task: Part) -> str:
+        return f"shard {task.number}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = vars(self).copy()
+        if isinstance(self.model, keras.Model):
+            state["model"] = _to_bytes(self.model)
+        return state
+
+
+class _Writer:
+    """Embeds and writes one part after another.
+
+    Args:
+        work: What is to be done.
+        model: The model.
+        storage: Where shards are written to.
+    """
+
+    def __init__(
+        self, work: EmbedShards, model: keras.Model | None, storage: Storage
+    ) -> None:
+        self._run, self._schema = work.run, work.schema
+        self._batch_size = work.batch_size
+        self._model = model
+        self._storage = storage
+
+    def __call__(self, part: Part) -> Written:
+        embeddings, bad = self._embed(part)
+        gone = {x.row - part.first_row for x in bad}
+        kept = [row for row in range(len(part.ids)) if row not in gone]
+        _check_range(embeddings, self._run.dtype == "float16", part, kept)
+        head = ShardHead(
+            run=self._run.id,
+            number=part.number,
+            first_row=part.first_row,
+            examples=len(part.ids),
+            rows=len(kept),
+            bad=bad,
+        )
+        head, content = to_parquet(
+            self._schema, head, embeddings, self._columns(part, kept)
+        )
+        name = shard_name(part.number)
+        try:
+            self._storage.write(name, content)
+        except OSError as error:
+            raise _cannot_write(error, name, self._storage) from error
+        return Written.of(head, len(content))
+
+    def _embed(self, part: Part) -> tuple[FloatArray, tuple[BadExample, ...]]:
+        """Embeddings of what can be read, (n, D), and what cannot be."""
+        try:
+            return self._all(part.examples), ()
+        # TensorFlow's are those of its graphs, in which files are read.
+        except (ValueError, OSError, tf.errors.OpError):
+            found = unreadable(part.examples, self._model)
+            if not found:
+                raise
+        bad = tuple(
+            BadExample(part.first_row + row, part.ids[row], error)
+            for row, error in sorted(found.items())
+        )
+        kept = [row for row in range(len(part.ids)) if row not in found]
+        if not kept:
+            return np.empty((0, self._run.dim), np.float32), bad
+        return self._all(part.examples.select(kept)), bad
+
+    def _all(self, examples: Any) -> FloatArray:
+        if self._model is None:
+            return np.asarray(examples.inputs(...), np.float32)
+        return embed(self._model, examples, self._batch_size, progress=False)
+
+    def _columns(self, part: Part, kept: list[int]) -> dict[str, Any]:
+        """All columns but the embeddings."""
+        examples = part.examples
+        columns: dict[str, Any] = {
+            ID: [part.ids[row] for row in kept],
+            ROW: [part.first_row + row for row in kept],
+        }
+        for name, values in part.columns.items():
+            columns[name] = [values[row] for row in kept]
+        if examples.labels is not None:
+            labels = examples.labels[kept]
+            columns[LABEL] = (
+                [np.flatnonzero(x) for x in labels]
+                if examples.has_label_sets
+                else labels
+            )
+        if NAME in self._schema.names:
+            columns[NAME] = [examples.class_called(row) for row in kept]
+        return columns
+
+
+def _check_range(
+    embeddings: FloatArray, narrow: bool, part: Part, kept: list[int]
+) -> None:
+    """Raises ValueError unless the shards can hold all embeddings.
+
+    Args:
+        embeddings: (n, D).
+        narrow: Whether they are stored as float16.
+        part: What they are of.
+        kept: The rows of the part that they are of.
+    """
+    limit = _LARGEST if narrow else np.inf
+    # What is not a number is not below.
+    fits = (np.abs(embeddings) <= limit) & np.isfinite(embeddings)
+    if fits.all():
+        return
+    place, column = np.argwhere(~fits)[0]
+    value, row = embeddings[place, column], kept[place]
+    which = f"row {part.first_row + row}, {part.ids[row]!r}, has {value}"
+    if np.isfinite(value):
+        raise ValueError(
+            "`dtype` of embed_shards must hold all embeddings: float16 ends "
+            f'at {_LARGEST:.0f}. Received: {which}. Use dtype="float32".'
+        )
+    raise ValueError(
+        "`model` of embed_shards must make finite embeddings. Received: "
+        f"{which}. Such embeddings usually mean that training diverged: "
+        "lower the learning rate or clip gradients."
+    )
+
+
+def _cannot_write(error: OSError, name: str, storage: Storage) -> OSError:
+    return type(error)(
+        error.errno,
+        f"The shard {name} cannot be written to {storage.name!r}: "
+        f"{error.strerror or error}. The shards that are there are kept. "
+        "Make room, or whatever else it takes, and embed again with the same "
+        "arguments, which goes on",
+    )
+
+
+def _to_bytes(model: keras.Model) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.keras"
+        model.save(path)
+        return path.read_bytes()
+
+
+def _from_bytes(content: bytes, identity: ModelIdentity | None) -> keras.Model:
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.keras")
+        Path(path).write_bytes(content)
+        model = read_model(path)
+    difference = identity and identity.difference(ModelIdentity.of(model))
+    if difference:
+        raise ValueError(
+            "The model of a worker must be that of the process which started "
+            f"it. Received: a model {difference}. Install the same versions "
+            "of keras_dml, keras and tensorflow on all machines."
+        )
+    return model

@@ -1,0 +1,289 @@
+"""EmbeddingShards: a folder of embeddings, read a shard at a time."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from xxhash import xxh3_128_hexdigest
+
+from keras_dml.embedding.manifest import (
+    MANIFEST,
+    RUN,
+    BadExample,
+    Manifest,
+    Precision,
+    ShardEntry,
+)
+from keras_dml.embedding.mapped import MappedEmbeddings, spooled
+from keras_dml.embedding.shard_file import (
+    EMBEDDING,
+    ID,
+    LABEL,
+    NAME,
+    ROW,
+    ShardTable,
+)
+from keras_dml.embedding.storage import EXTRA, Folder, Storage, storage_of
+from keras_dml.model.identity import ModelIdentity
+from keras_dml.utils.arguments import import_extra
+from keras_dml.utils.types import FloatArray, Labels
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The rows of one shard.
+
+    Attributes:
+        rows: Which rows of the folder they are, n of them.
+        embeddings: (n, D) float32.
+        ids: What the source calls them.
+        labels: Classes, (n,) int64; or several each, (n, C) booleans; or
+            None where they are not known.
+        columns: Further columns by name, n values each, among them "row",
+            the row in the source.
+    """
+
+    rows: slice
+    embeddings: FloatArray
+    ids: list[str]
+    labels: Labels | None
+    columns: dict[str, list[Any]]
+
+
+class EmbeddingShards:
+    """A folder of embeddings, as `embed_shards` writes it.
+
+    Rows are those that could be embedded, in the order of the source. They
+    are read a shard at a time: iterate over the shards, or map all of them
+    with `array`.
+
+    Args:
+        folder: A path or a URL, such as s3://bucket/gallery.
+        verify: Whether to read everything once, to compare it with its
+            checksums. Without, that is done as shards are read.
+
+    Attributes:
+        folder: It, as a text.
+
+    Raises:
+        FileNotFoundError: If there are no embeddings, or a shard is missing.
+        ImportError: If pyarrow, or what reads such a URL, is missing.
+        ValueError: If the run that makes them has not ended, a shard is
+            damaged or of another run, or the format is a later one.
+
+    Example:
+
+    ```python
+    shards = EmbeddingShards("gallery")
+    for shard in shards:
+        print(shard.rows, shard.embeddings.shape, shard.ids[0])
+    ```
+    """
+
+    def __init__(self, folder: Folder, *, verify: bool = False) -> None:
+        import_extra("EmbeddingShards", "pyarrow", EXTRA)
+        self._storage = storage_of(folder)
+        self.folder = self._storage.name
+        self._manifest = _read_manifest(self._storage)
+        _check_files(self._storage, self._manifest)
+        if verify:
+            for entry in self._manifest.shards:
+                self._read(entry, None)
+
+    def __len__(self) -> int:
+        return sum(entry.rows for entry in self._manifest.shards)
+
+    @property
+    def dim(self) -> int:
+        """Dimensions of the embeddings, D."""
+        return self._manifest.run.dim
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(N, D)."""
+        return len(self), self.dim
+
+    @property
+    def dtype(self) -> Precision:
+        """In which numbers they are stored; they are read as float32."""
+        return self._manifest.run.dtype
+
+    @property
+    def run_id(self) -> str:
+        """What tells the run that made them from others."""
+        return self._manifest.run.id
+
+    @cached_property
+    def digest(self) -> str:
+        """Checksum of all rows."""
+        digests = [entry.digest for entry in self._manifest.shards]
+        return xxh3_128_hexdigest("".join(digests).encode())
+
+    @property
+    def model(self) -> ModelIdentity | None:
+        """Which model made them, if it is known."""
+        return self._manifest.run.model
+
+    @property
+    def names(self) -> Mapping[int, str]:
+        """Names of classes by label."""
+        return self._manifest.names
+
+    @property
+    def bad(self) -> tuple[BadExample, ...]:
+        """Examples of the source that could not be read; they are no rows."""
+        return self._manifest.bad
+
+    @property
+    def repeated_ids(self) -> int:
+        """How many rows have the id of a row before them."""
+        return self._manifest.repeated_ids
+
+    @property
+    def num_shards(self) -> int:
+        """Number of shards."""
+        return len(self._manifest.shards)
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """What the source calls the rows; all in memory."""
+        return [name for _, table in self._tables([ID]) for name in table.ids]
+
+    @cached_property
+    def labels(self) -> Labels | None:
+        """Classes of all rows, (N,) int64, or (N, C) booleans, or None."""
+        run = self._manifest.run
+        if run.labels == "none":
+            return None
+        found = [table.labels(run) for _, table in self._tables([LABEL])]
+        return np.concatenate([x for x in found if x is not None])
+
+    @cached_property
+    def columns(self) -> dict[str, list[Any]]:
+        """Further columns of all rows by name; all in memory.
+
+        Among them are "row", the row in the source, and "name", where
+        classes have names.
+        """
+        run = self._manifest.run
+        named = [NAME] if self.names and run.labels != "none" else []
+        wanted = [ROW, *named, *run.columns]
+        columns: dict[str, list[Any]] = {name: [] for name in wanted}
+        for _, table in self._tables(wanted):
+            for name, values in table.columns.items():
+                columns[name] += values
+        return columns
+
+    def __iter__(self) -> Iterator[Shard]:
+        for rows, table in self._tables(None):
+            labels = table.labels(self._manifest.run)
+            yield Shard(
+                rows, table.embeddings, table.ids, labels, table.columns
+            )
+
+    def embeddings(self) -> Iterator[FloatArray]:
+        """The embeddings alone, (n, D) float32 of each shard."""
+        for _, table in self._tables([EMBEDDING]):
+            yield table.embeddings
+
+    def array(
+        self, cache: str | os.PathLike[str] | None = None
+    ) -> MappedEmbeddings:
+        """All embeddings as an array that is mapped from a file, (N, D).
+
+        The file, of 4·N·D bytes, is written once, whole or not at all; a
+        shard at a time is in memory. Pickled, it is opened again, and not
+        copied.
+
+        Args:
+            cache: Folder on a disk of this machine for the file, where a
+                second call, or process, finds it. By default a temporary
+                folder, removed when this process ends.
+
+        Raises:
+            ValueError: If there are no rows, or a shard is damaged.
+            OSError: If there is no room for the file.
+        """
+        return spooled(self, cache)
+
+    def _tables(
+        self, columns: Sequence[str] | None
+    ) -> Iterator[tuple[slice, ShardTable]]:
+        first = 0
+        for entry in self._manifest.shards:
+            rows = slice(first, first + entry.rows)
+            yield rows, self._read(entry, columns)
+            first = rows.stop
+
+    def _read(
+        self, entry: ShardEntry, columns: Sequence[str] | None
+    ) -> ShardTable:
+        try:
+            with self._storage.open(entry.name) as file:
+                table = ShardTable(file, columns)
+            if table.head.run != self.run_id:
+                raise ValueError("it is of another run")
+            if table.head.digest != entry.digest:
+                raise ValueError("it is not the one that the manifest lists")
+        except ValueError as error:
+            raise ValueError(
+                f"The shard {entry.name} of {self.folder!r} must be as it was "
+                f"written. Received: {error}. Remove it and {MANIFEST}, and "
+                "embed again: the other shards are kept."
+            ) from None
+        return table
+
+    def __repr__(self) -> str:
+        count, dim = self.shape
+        return (
+            f"EmbeddingShards({count:,} × {dim} {self.dtype} in "
+            f"{self.num_shards} shards, {len(self.bad)} bad)"
+        )
+
+
+def _read_manifest(storage: Storage) -> Manifest:
+    try:
+        text = storage.read(MANIFEST)
+    except FileNotFoundError:
+        raise _no_manifest(storage) from None
+    return Manifest.from_json(text, f"{MANIFEST} in {storage.name!r}")
+
+
+def _no_manifest(storage: Storage) -> Exception:
+    sizes = storage.sizes()
+    if RUN in sizes:
+        there = sum(name.endswith(".parquet") for name in sizes)
+        return ValueError(
+            f"The embeddings in {storage.name!r} must be complete. Received: "
+            f"a run that has not ended, of which {there} shards are there. "
+            "Embed again with the same arguments, which goes on."
+        )
+    return FileNotFoundError(
+        f"{storage.name!r} must be a folder of embeddings, as "
+        f"`keras-dml embed` writes them. Received: one without {MANIFEST}."
+    )
+
+
+def _check_files(storage: Storage, manifest: Manifest) -> None:
+    """Raises an error if a shard is missing, or of another size."""
+    sizes = storage.sizes()
+    missing = [x.name for x in manifest.shards if x.name not in sizes]
+    if missing:
+        raise FileNotFoundError(
+            f"{storage.name!r} must have all {len(manifest.shards)} shards. "
+            f"Received: {missing[0]} is missing, {len(missing)} are. Put them "
+            f"back; or remove {MANIFEST} and embed again with the same "
+            "arguments, which makes those."
+        )
+    odd = [x for x in manifest.shards if sizes[x.name] != x.bytes]
+    if odd:
+        raise ValueError(
+            f"The shard {odd[0].name} of {storage.name!r} must have "
+            f"{odd[0].bytes:,} bytes, as {MANIFEST} says. Received: "
+            f"{sizes[odd[0].name]:,} bytes; it was cut off or replaced. "
+            f"Remove it and {MANIFEST}, and embed again: the other shards are "
+            "kept."
+        )

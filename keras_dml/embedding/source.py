@@ -1,0 +1,214 @@
+"""Source: examples with ids and columns, cut into parts of a shard each."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from xxhash import xxh3_128
+
+from keras_dml.data import Examples, ImageSet
+from keras_dml.data.contents import contents
+from keras_dml.embedding.manifest import LabelKind
+from keras_dml.embedding.shard_file import RESERVED
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_SAMPLED = 64
+"""Examples of an array whose contents tell it from others."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """The examples of one shard.
+
+    Attributes:
+        number: Of the shard, from 0.
+        first_row: Row of the first one in the source.
+        examples: They, n of them.
+        ids: Their ids.
+        columns: Their further columns.
+    """
+
+    number: int
+    first_row: int
+    examples: Examples
+    ids: list[str]
+    columns: dict[str, list[Any]]
+
+
+class Source:
+    """Examples to be embedded, and what is known of them.
+
+    Args:
+        examples: N examples, at least one.
+        columns: Further columns by name, N values each. Sets of files bring
+            "path", and "box" where they have such.
+        whole: Whether the fingerprint has the contents of all arrays.
+
+    Attributes:
+        ids: What messages and shards call the examples: the set's ids; or
+            of files their paths below the folder that all share; or row
+            numbers.
+        columns: The further columns.
+
+    Raises:
+        ValueError: If there are no examples, or a column has the name of
+            one that shards have anyway, or another length.
+    """
+
+    def __init__(
+        self,
+        examples: Examples,
+        columns: Mapping[str, Sequence[Any]] | None,
+        whole: bool = False,
+    ) -> None:
+        if not len(examples):
+            raise ValueError(
+                "`examples` of embed_shards must be at least one. Received: "
+                f"{examples!r}."
+            )
+        self.examples = examples
+        self._whole = whole or isinstance(examples, ImageSet)
+        self.columns = {**_own_columns(examples), **(columns or {})}
+        _check_columns(self.columns, len(examples))
+        self.ids = _ids(examples)
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    @property
+    def labels(self) -> LabelKind:
+        """How many labels each example has."""
+        if self.examples.labels is None:
+            return "none"
+        return "several" if self.examples.has_label_sets else "one"
+
+    @property
+    def num_labels(self) -> int:
+        """How many labels there are, where examples have several; else 0."""
+        labels = self.examples.labels
+        return 0 if labels is None or labels.ndim == 1 else labels.shape[1]
+
+    @cached_property
+    def repeated_ids(self) -> list[str]:
+        """Ids of rows that another row before them has."""
+        if len(set(self.ids)) == len(self.ids):
+            return []
+        seen: set[str] = set()
+        # `add` returns None.
+        return [x for x in self.ids if x in seen or seen.add(x)]  # type: ignore[func-returns-value]
+
+    @cached_property
+    def schema(self) -> "pa.Schema":
+        """Types of the further columns; ValueError if one has several."""
+        import pyarrow as pa
+
+        fields = []
+        for name, values in self.columns.items():
+            try:
+                found = pa.array(values).type
+            except pa.ArrowException as error:
+                raise ValueError(
+                    f"`columns` of embed_shards must have one type each. "
+                    f"Received: {name!r}, which cannot be written: {error}."
+                ) from None
+            fields.append(pa.field(name, found))
+        return pa.schema(fields)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Checksum of what tells the examples from others.
+
+        It is that of ids, labels, names and columns but paths, which a
+        folder that is moved has others of. Of arrays it has the contents,
+        too; of those that are not in memory, some.
+        """
+        hashed = xxh3_128()
+        for part in self._told_apart():
+            hashed.update(part)
+        return hashed.hexdigest()
+
+    def part(self, number: int, size: int) -> Part:
+        """The examples of a shard, of which each has `size` or fewer."""
+        rows = slice(number * size, min((number + 1) * size, len(self)))
+        return Part(
+            number,
+            rows.start,
+            self.examples.select(np.arange(rows.start, rows.stop)),
+            list(self.ids[rows]),
+            {name: list(x[rows]) for name, x in self.columns.items()},
+        )
+
+    def _told_apart(self) -> Iterator[bytes]:
+        examples = self.examples
+        if examples.labels is not None:
+            yield f"{examples.labels.shape}{examples.labels.dtype}".encode()
+            yield examples.labels.tobytes()
+        yield repr(sorted(examples.names.items())).encode()
+        yield from _as_bytes(self.ids)
+        for name, values in self.columns.items():
+            if name != "path":
+                yield from _as_bytes(chain([name], values))
+        if "path" not in self.columns:
+            yield from contents(examples if self._whole else self._some())
+
+    def _some(self) -> Examples:
+        count = min(_SAMPLED, len(self))
+        rows = np.linspace(0, len(self) - 1, count)
+        return self.examples.select(rows.astype(np.int64))
+
+
+def _as_bytes(values: Any) -> Iterator[bytes]:
+    return (f"{value}\0".encode(errors="surrogateescape") for value in values)
+
+
+def _own_columns(examples: Examples) -> dict[str, Sequence[Any]]:
+    """Where the images of files are."""
+    if not isinstance(examples, ImageSet) or examples.paths is None:
+        return {}
+    columns: dict[str, Sequence[Any]] = {
+        "path": [os.path.abspath(path) for path in examples.paths]
+    }
+    if examples.boxes is not None:
+        columns["box"] = examples.boxes.tolist()
+    return columns
+
+
+def _check_columns(columns: Mapping[str, Sequence[Any]], count: int) -> None:
+    taken = sorted(set(columns) & set(RESERVED))
+    if taken:
+        raise ValueError(
+            f"`columns` of embed_shards must not be called {RESERVED}, which "
+            f"shards have of their own. Received: {taken[0]!r}. Rename it."
+        )
+    for name, values in columns.items():
+        if len(values) != count:
+            raise ValueError(
+                "`columns` of embed_shards must have one value for each "
+                f"example. Received: {len(values)} of {name!r} for {count} "
+                "examples."
+            )
+
+
+def _ids(examples: Examples) -> Sequence[str]:
+    if examples.ids is not None:
+        return examples.ids
+    if isinstance(examples, ImageSet) and examples.paths is not None:
+        return _below_common_folder(examples.paths)
+    return list(map(str, range(len(examples))))
+
+
+def _below_common_folder(paths: Sequence[str]) -> list[str]:
+    """Paths below the folder that all share, with slashes."""
+    full = [os.path.abspath(path) for path in paths]
+    try:
+        root = os.path.commonpath({os.path.dirname(path) for path in full})
+    except ValueError:  # On several drives.
+        return full
+    start = len(root.rstrip(os.sep)) + 1
+    return [path[start:].replace(os.sep, "/") for path in full]

@@ -1,0 +1,171 @@
+"""Storage: a folder of files, on a disk or in an object store."""
+
+import abc
+import contextlib
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from keras_dml.embedding.lease import leased
+from keras_dml.utils.arguments import import_extra
+from keras_dml.utils.files import (
+    check_regular,
+    one_at_a_time,
+    write_atomically,
+)
+
+Folder: TypeAlias = str | os.PathLike[str]
+"""A path, or a URL that fsspec knows: s3://bucket/gallery."""
+
+EXTRA = "parquet"
+
+
+class Storage(abc.ABC):
+    """A folder whose files are written whole or not at all.
+
+    Attributes:
+        name: What the user calls it.
+    """
+
+    name: str
+
+    @abc.abstractmethod
+    def sizes(self) -> dict[str, int]:
+        """The files directly in it that are not hidden, and their bytes.
+
+        What is no file has -1. There may be no such folder.
+
+        Raises:
+            NotADirectoryError: If it is a file.
+        """
+
+    @abc.abstractmethod
+    def read(self, name: str) -> bytes:
+        """The content of a file; OSError if it cannot be read."""
+
+    @abc.abstractmethod
+    def open(self, name: str) -> Any:
+        """A file to read parts of, a context; OSError as `read`."""
+
+    @abc.abstractmethod
+    def write(self, name: str, content: bytes) -> None:
+        """Puts a file in its place, whole; OSError if there is no room."""
+
+    @abc.abstractmethod
+    def remove(self, name: str) -> None:
+        """Removes a file, if it is there."""
+
+    @abc.abstractmethod
+    def lock(self, what: str) -> AbstractContextManager[None]:
+        """Keeps other writers out; BlockingIOError if there is one."""
+
+
+def storage_of(folder: Folder) -> Storage:
+    """The storage at a path or a URL.
+
+    Raises:
+        ImportError: If fsspec, or what it needs for such URLs, is missing.
+        ValueError: If it knows no such URLs.
+    """
+    name = os.fspath(folder)
+    if isinstance(folder, str) and is_url(name):
+        return _Objects(name)
+    return _Local(Path(name))
+
+
+def is_url(name: str) -> bool:
+    """Whether a text is a URL, and no path."""
+    return "://" in name
+
+
+def file_system(url: str) -> tuple[Any, str]:
+    """What fsspec reads a URL with, and the URL's path there.
+
+    Raises:
+        ImportError: If fsspec, or what it needs for such URLs, is missing.
+        ValueError: If it knows no such URLs.
+    """
+    fsspec = import_extra(f"To read and write {url!r}", "fsspec", EXTRA)
+    found: tuple[Any, str] = fsspec.url_to_fs(url)
+    return found
+
+
+class _Local(Storage):
+    """A folder on a disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = str(path)
+        self._path = path.expanduser()
+
+    def sizes(self) -> dict[str, int]:
+        if not self._path.exists():
+            return {}
+        return {
+            x.name: x.stat().st_size if x.is_file() else -1
+            for x in sorted(self._path.iterdir())
+            if not x.name.startswith(".")
+        }
+
+    def read(self, name: str) -> bytes:
+        check_regular(self._path / name)
+        return (self._path / name).read_bytes()
+
+    def open(self, name: str) -> Any:
+        check_regular(self._path / name)
+        return (self._path / name).open("rb")
+
+    def write(self, name: str, content: bytes) -> None:
+        write_atomically(self._path / name, content)
+
+    def remove(self, name: str) -> None:
+        (self._path / name).unlink(missing_ok=True)
+
+    def lock(self, what: str) -> AbstractContextManager[None]:
+        return one_at_a_time(self._path, what)
+
+
+class _Objects(Storage):
+    """A prefix of an object store, which puts objects whole by itself."""
+
+    def __init__(self, url: str) -> None:
+        self.name = url
+        self._files, self._root = file_system(url)
+
+    def sizes(self) -> dict[str, int]:
+        self._files.invalidate_cache()  # Listings of others' objects.
+        if self._files.isfile(self._root):
+            raise NotADirectoryError(f"{self.name!r} is a file, not a folder.")
+        try:
+            found = self._files.ls(self._root, detail=True)
+        except FileNotFoundError:
+            return {}
+        named = {x["name"].rstrip("/").rpartition("/")[2]: x for x in found}
+        return {
+            name: x["size"] if x["type"] == "file" else -1
+            for name, x in sorted(named.items())
+            if name and not name.startswith(".")
+        }
+
+    def read(self, name: str) -> bytes:
+        content: bytes = self._files.cat_file(self._at(name))
+        return content
+
+    def open(self, name: str) -> Any:
+        return self._files.open(self._at(name), "rb")
+
+    def write(self, name: str, content: bytes) -> None:
+        self._files.pipe_file(self._at(name), content)
+
+    def remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._files.rm_file(self._at(name))
+
+    @contextlib.contextmanager
+    def lock(self, what: str) -> Iterator[None]:
+        with leased(self, what):
+            yield
+
+    def _at(self, name: str) -> str:
+        return f"{self._root.rstrip('/')}/{name}"

@@ -1,0 +1,272 @@
+"""Folders of shards, as they are read."""
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from keras_dml.embedding import EmbeddingShards, MappedEmbeddings, write_shards
+
+COUNT, DIM = 25, 6
+
+
+def embeddings(count: int = COUNT) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(count, DIM)).astype("float32")
+
+
+def gallery(folder: Path, **kwargs) -> EmbeddingShards:
+    """Three shards of ten rows and fewer."""
+    options = {
+        "labels": np.arange(COUNT) % 4,
+        "names": {0: "a", 1: "b", 2: "c", 3: "d"},
+        "ids": [f"x/{row}" for row in range(COUNT)],
+        "columns": {"price": np.arange(COUNT) / 2, "shop": ["é"] * COUNT},
+        "rows_per_shard": 10,
+    }
+    return write_shards(embeddings(), folder, **(options | kwargs))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_everything_comes_back(tmp_path, dtype):
+    shards = gallery(tmp_path / "out", dtype=dtype)
+    expected = embeddings().astype(dtype).astype("float32")
+    assert (len(shards), shards.shape, shards.dim) == (25, (25, 6), 6)
+    assert (shards.dtype, shards.num_shards, shards.bad) == (dtype, 3, ())
+    assert shards.model is None
+    parts = list(shards)
+    assert [x.rows for x in parts] == [
+        slice(0, 10), slice(10, 20), slice(20, 25),
+    ]  # fmt: skip
+    found = np.concatenate([x.embeddings for x in parts])
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(shards.array(), expected)
+    assert shards.ids == [name for x in parts for name in x.ids]
+    assert shards.ids[24] == "x/24"
+    np.testing.assert_array_equal(shards.labels, np.arange(25) % 4)
+    np.testing.assert_array_equal(
+        np.concatenate([x.labels for x in parts]), shards.labels
+    )
+    assert shards.names == {0: "a", 1: "b", 2: "c", 3: "d"}
+    assert shards.columns["row"] == list(range(25))
+    assert shards.columns["name"][:5] == list("abcda")
+    assert shards.columns["price"][3] == 1.5
+    assert set(shards.columns) == {"row", "name", "price", "shop"}
+    assert parts[2].columns["shop"] == ["é"] * 5
+
+
+def test_examples_without_anything(tmp_path):
+    shards = write_shards(embeddings(), tmp_path / "out")
+    assert shards.labels is None and shards.names == {}
+    assert shards.ids[:2] == ["0", "1"]
+    assert set(shards.columns) == {"row"}
+    (shard,) = shards
+    assert shard.labels is None
+
+
+def test_several_labels_each(tmp_path):
+    labels = np.zeros((COUNT, 5), bool)
+    labels[::2, 1] = labels[1::3, 4] = True
+    names = ["a", "b", "c", "d", "e"]
+    shards = gallery(tmp_path, labels=labels, names=names)
+    np.testing.assert_array_equal(shards.labels, labels)
+    assert shards.columns["name"][4] == "b, e"
+    table = parquet.read_table(tmp_path / "shard-00000.parquet")
+    assert table["label"].to_pylist()[:5] == [[1], [4], [1], [], [1, 4]]
+
+
+def test_other_readers_see_a_table(tmp_path):
+    gallery(tmp_path)
+    table = parquet.read_table(
+        sorted(str(x) for x in tmp_path.glob("*.parquet"))
+    )
+    assert table.num_rows == COUNT
+    assert table.schema.field("embedding").type == pa.list_(
+        pa.field("element", pa.float32(), nullable=False), DIM
+    )
+    np.testing.assert_array_equal(
+        np.stack(table["embedding"].to_numpy()), embeddings()
+    )
+
+
+def test_a_folder_can_be_anywhere_that_fsspec_knows():
+    url = "memory://test_shards/out"
+    shards = gallery(url)
+    again = EmbeddingShards(url, verify=True)
+    np.testing.assert_array_equal(again.array(), embeddings())
+    assert again.ids == shards.ids
+
+
+def test_the_map_is_made_once(tmp_path, monkeypatch):
+    shards = gallery(tmp_path / "out")
+    first = shards.array(tmp_path / "cache")
+    monkeypatch.setattr(EmbeddingShards, "embeddings", None)
+    again = EmbeddingShards(tmp_path / "out").array(tmp_path / "cache")
+    np.testing.assert_array_equal(first, again)
+    assert [x.name for x in (tmp_path / "cache").iterdir()] == [
+        f"embeddings-{shards.digest}.float32"
+    ]
+    with pytest.raises(ValueError, match="read-only"):
+        first[0] = 0
+
+
+def test_the_map_is_whole_or_not_there(tmp_path, monkeypatch):
+    shards = gallery(tmp_path / "out")
+
+    def some():
+        yield embeddings(10)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(shards, "embeddings", some)
+    with pytest.raises(OSError, match="600 bytes.*No space left.*`cache`"):
+        shards.array(tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_a_pickle_of_the_map_has_no_embeddings(tmp_path):
+    array = gallery(tmp_path / "out").array()
+    pickled = pickle.dumps(array)
+    assert len(pickled) < 500
+    again = pickle.loads(pickled)
+    assert isinstance(again, MappedEmbeddings)
+    assert again.filename == array.filename
+    np.testing.assert_array_equal(again, array)
+    part = pickle.loads(pickle.dumps(array[3:5]))
+    np.testing.assert_array_equal(part, embeddings()[3:5])
+    transposed = pickle.loads(pickle.dumps(array.T))
+    np.testing.assert_array_equal(transposed, embeddings().T)
+
+
+def test_what_is_computed_from_the_map_is_a_plain_array(tmp_path):
+    array = gallery(tmp_path / "out").array()
+    for found in (array[3:5], array[[1, 2]], array + 1, array.sum(axis=1)):
+        assert type(found) is np.ndarray
+    assert type(array.sum()) is np.float32
+    assert np.shares_memory(array[3:5], array)
+    assert float(array[1, 2]) == embeddings()[1, 2]
+
+
+def test_a_pickle_is_read_where_the_file_is_not(tmp_path):
+    array = gallery(tmp_path / "out").array(tmp_path / "cache")
+    pickled = pickle.dumps(array)
+    expected = np.array(array)
+    Path(array.filename).unlink()
+    np.testing.assert_array_equal(pickle.loads(pickled), expected)
+
+
+@pytest.mark.slow
+def test_the_temporary_folder_goes_with_the_process(tmp_path):
+    gallery(tmp_path / "out")
+    code = (
+        "import sys; from keras_dml.embedding import EmbeddingShards\n"
+        "array = EmbeddingShards(sys.argv[1]).array()\n"
+        "print(array.shape, array.filename)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "out"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    shape, _, path = ran.stdout.strip().rpartition(" ")
+    assert shape == "(25, 6)"
+    assert not Path(path).parent.exists()
+
+
+def edit(path: Path, column: str) -> None:
+    """Changes one value of a shard, as someone with pyarrow would."""
+    table = parquet.read_table(path)
+    values = table[column].to_pylist()
+    values[3] = values[4]
+    place = table.column_names.index(column)
+    new = pa.array(values, table.schema.field(column).type)
+    table = table.set_column(place, table.schema.field(column), new)
+    size = path.stat().st_size
+    parquet.write_table(table, path, compression="none")
+    # Of the same size, so that it is not told by that.
+    manifest = path.parent / "manifest.json"
+    assert f'"bytes": {size}' in manifest.read_text()
+
+
+@pytest.mark.parametrize("column", ["embedding", "id", "label", "row"])
+def test_an_edited_shard(tmp_path, column, monkeypatch):
+    gallery(tmp_path)
+    edit(tmp_path / "shard-00001.parquet", column)
+    with pytest.raises(ValueError, match="shard-00001.*cut off or replaced"):
+        EmbeddingShards(tmp_path)
+    monkeypatch.setattr("keras_dml.embedding.shards._check_files", lambda *_: 0)
+    with pytest.raises(ValueError, match=f"column {column} was edited"):
+        EmbeddingShards(tmp_path, verify=True)
+    with pytest.raises(ValueError, match=f"column {column} was edited"):
+        list(EmbeddingShards(tmp_path))
+
+
+def test_a_bit_that_flipped(tmp_path):
+    gallery(tmp_path)
+    path = tmp_path / "shard-00000.parquet"
+    content = bytearray(path.read_bytes())
+    place = content.index(embeddings()[2].tobytes())
+    content[place + 5] ^= 4
+    path.write_bytes(content)
+    shards = EmbeddingShards(tmp_path)
+    with pytest.raises(ValueError, match="shard-00000.*as it was written"):
+        shards.array(tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == []
+    with pytest.raises(ValueError, match="shard-00000.*as it was written"):
+        EmbeddingShards(tmp_path, verify=True)
+
+
+def test_a_shard_that_was_cut_off(tmp_path):
+    gallery(tmp_path)
+    path = tmp_path / "shard-00002.parquet"
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(ValueError, match="shard-00002.*cut off"):
+        EmbeddingShards(tmp_path)
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match="shard-00002.*is missing"):
+        EmbeddingShards(tmp_path)
+
+
+def test_a_shard_of_another_run(tmp_path):
+    gallery(tmp_path / "a")
+    write_shards(
+        2 * embeddings(), tmp_path / "b", rows_per_shard=10,
+        labels=np.arange(COUNT) % 4, names=list("abcd"),
+        ids=[f"x/{row}" for row in range(COUNT)],
+        columns={"price": np.arange(COUNT) / 2, "shop": ["é"] * COUNT},
+    )  # fmt: skip
+    name = "shard-00001.parquet"
+    (tmp_path / "b" / name).replace(tmp_path / "a" / name)
+    with pytest.raises(ValueError, match=f"{name}.*of another run"):
+        EmbeddingShards(tmp_path / "a", verify=True)
+
+
+def test_folders_that_are_none(tmp_path):
+    with pytest.raises(FileNotFoundError, match="without manifest.json"):
+        EmbeddingShards(tmp_path)
+    with pytest.raises(FileNotFoundError, match="without manifest.json"):
+        EmbeddingShards("memory://test_shards/nothing")
+    gallery(tmp_path)
+    manifest = tmp_path / "manifest.json"
+    text = manifest.read_text()
+    for damaged, message in (
+        (text.replace('"format_version": 1', '"format_version": 2'), "=2"),
+        (text.replace('"dim": 6', '"dim": 7'), "was edited"),
+        (text[:-9], "no JSON"),
+        ('{"format": "other"}', "something else"),
+        ("[" * 10_000, "no JSON"),
+    ):
+        manifest.write_text(damaged)
+        with pytest.raises(ValueError, match=f"manifest.json.*{message}"):
+            EmbeddingShards(tmp_path)
+    manifest.rename(tmp_path / "run.json")
+    with pytest.raises(ValueError, match="not ended, of which 3 shards"):
+        EmbeddingShards(tmp_path)
+
+
+def test_unknown_urls():
+    with pytest.raises(ValueError, match="nowhere"):
+        EmbeddingShards("nowhere://bucket/x")
