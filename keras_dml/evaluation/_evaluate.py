@@ -36,6 +36,7 @@ from keras_dml.utils.arguments import (
     check_not_empty,
 )
 from keras_dml.utils.arrays import as_bytes
+from keras_dml.utils.stored import Stored, changed, joined
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks, unit_rows
 
@@ -126,6 +127,7 @@ def evaluate_embeddings(
     rerank: Kind | Sequence[Kind] | None = None,
     memory: int | str = "512MB",
     seeds: Sequence[int] = (0,),
+    cluster_sample: int | None = None,
     progress: bool | None = None,
 ) -> Results:
     """Measures how well embeddings retrieve and cluster their classes.
@@ -141,7 +143,9 @@ def evaluate_embeddings(
     duplicates tie exactly.
 
     Args:
-        embeddings: (N, D).
+        embeddings: (N, D). What is in a file, a `np.memmap`, is read by
+            blocks and never held as a whole, but for `rerank`, a distance
+            function and K-means without `cluster_sample`.
         labels: Class of every row, (N,) integers, or strings, which are
             numbered in alphabetical order; or, for several labels
             each, (N, C) zeros and ones, dense or sparse, or N sets; or a
@@ -188,6 +192,9 @@ def evaluate_embeddings(
             thread. Twice the size of the embeddings allows
             the fastest way.
         seeds: Seeds of K-means; results are averaged over them.
+        cluster_sample: How many random rows the centroids of K-means are
+            found from, see `kmeans`; by default all. Needed where the
+            embeddings are in files and do not fit into `memory`.
         progress: Whether to show progress, after two seconds; None shows
             it in a terminal.
 
@@ -207,7 +214,7 @@ def evaluate_embeddings(
     how = memory, seeds, progress
     given = embeddings, labels, gallery, gallery_labels
     relation = Relation(exclude, relevance, levels)
-    return _Evaluation("evaluate_embeddings", *asked, *how).of(
+    return _Evaluation("evaluate_embeddings", *asked, *how, cluster_sample).of(
         inputs.from_embeddings(*given, relation)
     )
 
@@ -264,6 +271,7 @@ class _Evaluation:
     memory: int | str = "512MB"
     seeds: Sequence[int] = (0,)
     progress: bool | None = None
+    cluster_sample: int | None = None
 
     def __post_init__(self) -> None:
         self._wanted = expanded(self.metrics, self.ks, self.owner)
@@ -313,6 +321,7 @@ class _Evaluation:
     def of(self, given: Inputs) -> Results:
         """Measures."""
         self._check_classes(given)
+        self._check_sample(given)
         if self.prefixes is None:
             return self._measured(given)
         size = given[0].embeddings.shape[1]
@@ -351,6 +360,7 @@ class _Evaluation:
             query_labels=labels[found],
             memberships=_memberships(given, found),
             class_names=given[0].class_names,
+            cluster_sample=self.cluster_sample if per_seed else None,
         )
         for name, measured in per_seed.items():
             values[name] = float(measured.mean())
@@ -425,11 +435,12 @@ class _Evaluation:
         self, queries: Images, gallery: Images
     ) -> tuple[Images, Images, Distances | None]:
         """Queries and gallery, and their distances unless they are plain."""
-        x, y = queries.embeddings, gallery.embeddings
+        if not callable(self.distance) and not self._steps:
+            return queries, gallery, None
+        # Both need all of them in memory.
+        x, y = np.asarray(queries.embeddings), np.asarray(gallery.embeddings)
         if callable(self.distance):
             return queries, gallery, by_function(self.distance, x, y)
-        if not self._steps:
-            return queries, gallery, None
         itself = _places(queries.rows, gallery.rows)
         distances = None
         for step in self._steps:
@@ -477,6 +488,22 @@ class _Evaluation:
                     f" at the level {level!r}" if level else "",
                 )
 
+    def _check_sample(self, given: Inputs) -> None:
+        """Refuses to read what lies in files into too little memory."""
+        if not self._wanted_of("clusters") or self.cluster_sample is not None:
+            return
+        stored = [x.embeddings for x in given]
+        needed = sum(4 * len(x) * x.shape[1] for x in stored)
+        is_stored = any(isinstance(x, Stored) for x in stored)
+        if is_stored and needed > self._memory:
+            raise ValueError(
+                f"`cluster_sample` of {self.owner} must say how many rows "
+                "K-means is to use where the embeddings are in files and do "
+                f"not fit into `memory`. Received: {needed / 2**20:,.0f} MB of "
+                f"embeddings and memory={self.memory!r}. Use a sample of "
+                "1,000 rows or more for each class, or more memory."
+            )
+
     def _whole_set(
         self, given: Inputs
     ) -> tuple[dict[str, FloatArray], dict[str, float]]:
@@ -487,8 +514,8 @@ class _Evaluation:
             return {}, {}
         parts = [images.embeddings for images in given]
         if self.distance == "cosine":
-            parts = [unit_rows(x) for x in parts]
-        points = np.concatenate(parts) if len(parts) > 1 else parts[0]
+            parts = [changed(x, unit_rows) for x in parts]
+        points = joined(parts)
         per_seed: dict[str, FloatArray] = {}
         values: dict[str, float] = {}
         for level in given[0].targets:
@@ -499,8 +526,16 @@ class _Evaluation:
             if labels is None or not clusterings:
                 continue
             classes = len(np.unique(labels))
+            # Once for all seeds.
+            points = points if self.cluster_sample else np.asarray(points)
             clusters = [
-                kmeans(points, classes, seed=int(seed)) for seed in self.seeds
+                kmeans(
+                    points,
+                    classes,
+                    seed=int(seed),
+                    sample=self.cluster_sample,
+                )
+                for seed in self.seeds
             ]
             for metric in clusterings:
                 per_seed[_named(level, metric.name)] = np.array(
@@ -597,13 +632,15 @@ def _memberships(given: Inputs, found: Rows) -> dict[str, tuple[Rows, Rows]]:
 
 def _cut(given: Inputs, size: int) -> Inputs:
     """The first dimensions of all embeddings."""
+    first = functools.partial(_first_dimensions, size=size)
     return [
-        replace(
-            images,
-            embeddings=np.ascontiguousarray(images.embeddings[:, :size]),
-        )
+        replace(images, embeddings=changed(images.embeddings, first))
         for images in given
     ]
+
+
+def _first_dimensions(x: FloatArray, size: int) -> FloatArray:
+    return np.ascontiguousarray(x[:, :size])
 
 
 def _with_prefixes(whole: Results, parts: dict[int, Results]) -> Results:

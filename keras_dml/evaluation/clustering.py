@@ -1,23 +1,41 @@
 """Clusters of K-means, and metrics of their agreement with the classes."""
 
+from collections.abc import Iterable
+from typing import Any
+
 import numpy as np
 
 from keras_dml.evaluation.metrics import METRICS
 from keras_dml.evaluation.ranking import INFORMATION_RETRIEVAL
-from keras_dml.utils.arrays import as_embeddings
-from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.arguments import check_count
+from keras_dml.utils.arrays import as_rows
+from keras_dml.utils.types import Rows
+from keras_dml.utils.vectors import blocks
+
+_ROWS = 2**16
+"""Points that are given to their centroids together."""
 
 
 def kmeans(
-    points: FloatArray, clusters: int, *, iterations: int = 20, seed: int = 0
+    points: Any,
+    clusters: int,
+    *,
+    iterations: int = 20,
+    seed: int = 0,
+    sample: int | None = None,
 ) -> Rows:
-    """Clusters points by K-means, using all of them.
+    """Clusters points by K-means, using all of them or a sample.
 
     Args:
-        points: (N, D).
+        points: (N, D). Without `sample` they are read into memory.
         clusters: Number of clusters, at most N.
         iterations: Rounds of Lloyd's algorithm.
-        seed: Seed of the first centroids, which are random points.
+        seed: Seed of the first centroids, which are random points, and of
+            the sample.
+        sample: How many random points the centroids are found from; the
+            others are only given to the nearest one, read block by block.
+            What that costs is measured in docs/evaluation.md: little from
+            1,000 points a cluster on. None for all points.
 
     Returns:
         Cluster of every point, (N,), from 0.
@@ -28,13 +46,16 @@ def kmeans(
     """
     import faiss
 
-    points = as_embeddings(points, "points", "kmeans")
-    points = points.astype(np.float32, copy=False)
-    if not 1 <= clusters <= len(points):
-        raise ValueError(
-            "`clusters` of kmeans must be from 1 to the number of points. "
-            f"Received: clusters={clusters}, {len(points)} points."
-        )
+    points = as_rows(points, "points", "kmeans")
+    _check_clusters(len(points), clusters, sample)
+    if sample is None or sample >= len(points):
+        used = np.asarray(points).astype(np.float32, copy=False)
+        rest: Iterable[Any] = [used]
+    else:
+        rng = np.random.default_rng(seed)
+        drawn = rng.choice(len(points), sample, replace=False, shuffle=False)
+        used = points[np.sort(drawn)].astype(np.float32, copy=False)
+        rest = (points[rows] for rows in blocks(len(points), _ROWS))
     # By default faiss trains on 256 points a centroid and warns below 39.
     algorithm = faiss.Kmeans(
         points.shape[1],
@@ -42,12 +63,24 @@ def kmeans(
         niter=int(iterations),
         seed=int(seed),
         min_points_per_centroid=1,
-        max_points_per_centroid=len(points),
+        max_points_per_centroid=len(used),
     )
-    algorithm.train(points)
-    _, nearest = algorithm.index.search(points, 1)
-    assignments: Rows = nearest[:, 0].astype(np.int64)
-    return assignments
+    algorithm.train(used)
+    nearest = [
+        algorithm.index.search(x.astype(np.float32, copy=False), 1)[1][:, 0]
+        for x in rest
+    ]
+    return np.concatenate(nearest).astype(np.int64, copy=False)
+
+
+def _check_clusters(count: int, clusters: int, sample: int | None) -> None:
+    if not 1 <= clusters <= count:
+        raise ValueError(
+            "`clusters` of kmeans must be from 1 to the number of points. "
+            f"Received: clusters={clusters}, {count} points."
+        )
+    if sample is not None:
+        check_count("kmeans", "sample", sample, least=clusters)
 
 
 @METRICS.register(

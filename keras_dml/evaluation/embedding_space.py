@@ -4,8 +4,12 @@ import numpy as np
 
 from keras_dml.evaluation.metrics import METRICS
 from keras_dml.utils.registry import Paper
+from keras_dml.utils.stored import EmbeddingRows
 from keras_dml.utils.types import FloatArray, Rows
-from keras_dml.utils.vectors import blocks
+from keras_dml.utils.vectors import Vectors, blocks
+
+_ROWS = 4096
+"""Rows that are looked at together."""
 
 ROTH = Paper(
     "Revisiting Training Strategies and Generalization Performance in Deep "
@@ -22,7 +26,9 @@ ROTH = Paper(
     ROTH,
     of="embeddings",
 )
-def spectral_decay(embeddings: FloatArray, labels: Rows | None = None) -> float:
+def spectral_decay(
+    embeddings: EmbeddingRows, labels: Rows | None = None
+) -> float:
     """ρ = KL(U ‖ S), with S the singular values, divided by their sum.
 
     0 where all directions are used alike; large where few are. Infinite
@@ -32,12 +38,16 @@ def spectral_decay(embeddings: FloatArray, labels: Rows | None = None) -> float:
         embeddings: (N, D), not centred.
         labels: Not needed.
     """
-    # The factor R of QR has the same singular values, and is small.
-    wide = embeddings.astype(np.float64)
-    factor = np.linalg.qr(wide, mode="r")
+    # The factor R of QR has the same singular values, and is small. That of
+    # some rows stands for them where more rows follow.
+    count, size = embeddings.shape
+    factor: FloatArray = np.empty((0, size))
+    for rows in blocks(count, _ROWS):
+        wide = np.concatenate([factor, embeddings[rows]])
+        factor = np.asarray(np.linalg.qr(wide, mode="r"))
     values = np.linalg.svd(factor, compute_uv=False)
-    rounding = max(wide.shape) * np.finfo(np.float64).eps * values[0]
-    if len(values) < wide.shape[1] or values[-1] <= rounding:
+    rounding = max(count, size) * np.finfo(np.float64).eps * values[0]
+    if len(values) < size or values[-1] <= rounding:
         return float("inf")
     shares = values / values.sum()
     return float(-np.log(shares * len(shares)).mean())
@@ -49,7 +59,7 @@ def spectral_decay(embeddings: FloatArray, labels: Rows | None = None) -> float:
     ROTH,
     of="embeddings",
 )
-def density(embeddings: FloatArray, labels: Rows | None) -> float:
+def density(embeddings: EmbeddingRows, labels: Rows | None) -> float:
     """π = mean distance within classes / mean distance between classes.
 
     Within: Euclidean distance over all pairs of images that share a
@@ -73,10 +83,13 @@ def density(embeddings: FloatArray, labels: Rows | None) -> float:
         )
     order = np.argsort(labels, kind="stable")
     _, starts = np.unique(labels[order], return_index=True)
-    classes = np.split(embeddings[order].astype(np.float64), starts[1:])
-    within = [_pair_distances(rows) for rows in classes]
-    total, pairs = np.sum(within, axis=0)
-    centers = np.stack([rows.mean(axis=0) for rows in classes])
+    centers = np.empty((len(starts), embeddings.shape[1]))
+    total, pairs = 0.0, 0
+    for number, rows in enumerate(np.split(order, starts[1:])):
+        points = embeddings[rows].astype(np.float64)
+        centers[number] = points.mean(axis=0)
+        distances, count = _pair_distances(points)
+        total, pairs = total + distances, pairs + count
     total_between, pairs_between = _pair_distances(centers)
     if not pairs or not total_between:
         return float("nan")
@@ -90,7 +103,7 @@ def density(embeddings: FloatArray, labels: Rows | None) -> float:
     of="embeddings",
 )
 def pcf(
-    embeddings: FloatArray, labels: Rows | None = None, x: float = 0.9
+    embeddings: EmbeddingRows, labels: Rows | None = None, x: float = 0.9
 ) -> float:
     """Principal components fraction: n / D, n the fewest that explain x.
 
@@ -108,9 +121,9 @@ def pcf(
         The fraction; NaN if all embeddings are equal.
     """
     size = embeddings.shape[1]
-    mean = embeddings.mean(axis=0, dtype=np.float64)
+    mean = Vectors(embeddings, 1.0).mean()
     covariance = np.zeros((size, size))
-    for rows in blocks(len(embeddings), 4096):
+    for rows in blocks(len(embeddings), _ROWS):
         centred = embeddings[rows] - mean
         covariance += centred.T @ centred
     variances = np.linalg.eigvalsh(covariance)[::-1].clip(0)

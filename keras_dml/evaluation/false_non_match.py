@@ -3,18 +3,20 @@
 import numpy as np
 
 from keras_dml.evaluation.metrics import METRICS
-from keras_dml.evaluation.ranks.relevance import Images, Relevance
+from keras_dml.evaluation.ranks.relevance import Images, Positives, Relevance
 from keras_dml.evaluation.verification.pair_counts import (
     CELLS,
-    STEP,
     Factors,
     PairCounts,
+    cells_of,
 )
 from keras_dml.utils.registry import Paper
+from keras_dml.utils.stored import changed
+from keras_dml.utils.types import Rows
 from keras_dml.utils.vectors import blocks, unit_rows
 
-_PAIRS = 2**20
-"""Pairs looked at together."""
+_SIDE = 1024
+"""Queries, and images of the gallery, that are looked at together."""
 
 
 @METRICS.register(
@@ -67,22 +69,28 @@ def count_pairs_searched(
     """
     x, y = queries.embeddings, gallery.embeddings
     if distance == "cosine":
-        x, y = unit_rows(x).astype(np.float64), unit_rows(y).astype(np.float64)
+        x, y = changed(x, unit_rows), changed(y, unit_rows)
     factors = Factors.of(x, y, distance)
     positive = np.zeros(CELLS + 1, np.int64)
     negative = np.zeros(CELLS + 1, np.int64)
-    for rows in blocks(len(queries), max(1, _PAIRS // len(gallery))):
-        cells = (
-            (factors.left[rows] @ factors.right.T + 1) * (1 / STEP)
-        ).astype(np.int64)
-        np.clip(cells, 0, CELLS - 1, cells)
+    for rows in blocks(len(queries), _SIDE):
+        left = factors.left[rows].astype(np.float64, copy=False)
         positives, ignored, _ = relevance.of(rows)
-        is_other = queries.rows[rows, None] != gallery.rows
-        is_other[ignored.owners, ignored.items] = False
-        is_other[positives.owners, positives.items] = False
-        same = cells[positives.owners, positives.items]
-        positive += np.bincount(same, minlength=CELLS + 1)
-        negative += np.bincount(cells[is_other], minlength=CELLS + 1)
+        for items in blocks(len(gallery), _SIDE):
+            right = factors.right[items].astype(np.float64, copy=False)
+            cells = cells_of(left, right)
+            same = _within(positives, items)
+            is_other = queries.rows[rows, None] != gallery.rows[items]
+            is_other[_within(ignored, items)] = False
+            is_other[same] = False
+            positive += np.bincount(cells[same], minlength=CELLS + 1)
+            negative += np.bincount(cells[is_other], minlength=CELLS + 1)
     return PairCounts(
         np.cumsum(positive[::-1])[::-1], np.cumsum(negative[::-1])[::-1]
     )
+
+
+def _within(lists: Positives, items: slice) -> tuple[Rows, Rows]:
+    """Queries and images of lists, of a block of the gallery."""
+    there = (lists.items >= items.start) & (lists.items < items.stop)
+    return lists.owners[there], lists.items[there] - items.start

@@ -16,8 +16,9 @@ from keras_dml.evaluation.label_sets import (
 )
 from keras_dml.evaluation.ranks.relevance import Images
 from keras_dml.utils.arguments import check_count
-from keras_dml.utils.arrays import as_embeddings, as_ids
-from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.arrays import as_embeddings, as_ids, as_rows
+from keras_dml.utils.stored import EmbeddingRows
+from keras_dml.utils.types import Rows
 
 ProtocolName = Literal["all_vs_all", "official"]
 
@@ -161,10 +162,10 @@ def from_embeddings(
             "`embeddings` of evaluate_embeddings must be an array. Received: "
             f"a model, {embeddings.name!r}. Use `evaluate(model, examples)`."
         )
-    x = [as_embeddings(embeddings, "embeddings", owner)]
+    x = [as_rows(embeddings, "embeddings", owner)]
     y = {"labels": labels}
     if gallery is not None:
-        x.append(as_embeddings(gallery, "gallery", owner))
+        x.append(as_rows(gallery, "gallery", owner))
         if x[1].shape[1] != x[0].shape[1]:
             raise ValueError(
                 "`gallery` of evaluate_embeddings must have as many "
@@ -192,7 +193,7 @@ def _needs_gallery(owner: str) -> str:
 
 
 def _related(
-    embeddings: Sequence[FloatArray],
+    embeddings: Sequence[EmbeddingRows],
     labels: dict[str, Any],
     relation: Relation,
     owner: str,

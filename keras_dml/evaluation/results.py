@@ -38,6 +38,8 @@ class Results(Mapping[str, float]):
             places among the queries and a class of each, (M,) each.
         class_names: For each level, or "": names by class, of those that
             have any.
+        cluster_sample: How many rows the centroids of K-means are from;
+            None for all.
     """
 
     _values: dict[str, float]
@@ -54,6 +56,7 @@ class Results(Mapping[str, float]):
     query_labels: Rows
     memberships: dict[str, tuple[Rows, Rows]] = field(default_factory=dict)
     class_names: Mapping[str, ClassNames] = field(default_factory=dict)
+    cluster_sample: int | None = None
 
     def __getitem__(self, name: str) -> float:
         if name not in self._values:
@@ -130,6 +133,9 @@ class Results(Mapping[str, float]):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the values of single queries, ready for JSON."""
+        sampled = {}
+        if self.cluster_sample is not None:
+            sampled = {"cluster_sample": self.cluster_sample}
         return {
             "metrics": dict(self._values),
             "num_queries": self.num_queries,
@@ -139,6 +145,7 @@ class Results(Mapping[str, float]):
             "distance": self.distance,
             "num_draws": self.num_draws,
             "per_seed": {k: v.tolist() for k, v in self.per_seed.items()},
+            **sampled,
         }
 
     def __repr__(self) -> str:
@@ -152,13 +159,16 @@ class Results(Mapping[str, float]):
             for name, value in self.items()
         ]
         draws = f", {self.num_draws} draws" if self.num_draws > 1 else ""
+        sampled = ""
+        if self.cluster_sample is not None:
+            sampled = f", centroids of {self.cluster_sample} rows"
         excluded = ""
         if self.num_excluded:
             excluded = f" ({self.num_excluded} more without a relevant image)"
         about = (
             f"{self.num_queries} queries{excluded}, "
             f"gallery of {self.gallery_size}, "
-            f"{self.num_classes} classes, {self.distance}{draws}"
+            f"{self.num_classes} classes, {self.distance}{draws}{sampled}"
         )
         return "\n".join([*lines, about])
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_dml.utils.stored import EmbeddingRows, Mapped, Stored
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks, in_threads, row_norms, squares
 
@@ -20,33 +21,66 @@ def as_embeddings(x: Any, name: str, owner: str) -> FloatArray:
             non-empty matrix of finite real numbers.
     """
     x = np.asarray(x)
-    if x.ndim != 2 or not x.size:
+    _check_kind(x, name, owner)
+    if x.dtype != np.float64:
+        x = x.astype(np.float32, copy=False)
+    x = np.ascontiguousarray(x)
+    _check_finite(x, name, owner)
+    return x
+
+
+def as_rows(x: Any, name: str, owner: str) -> EmbeddingRows:
+    """Embeddings, as by `as_embeddings`; those in files are left there.
+
+    Args:
+        x: (N, D), of which a `np.memmap` or `Stored` is read by blocks.
+        name: What messages call it.
+        owner: The function whose argument it is.
+
+    Raises:
+        ValueError: As by `as_embeddings`.
+    """
+    if not isinstance(x, np.memmap | Stored):
+        return as_embeddings(x, name, owner)
+    _check_kind(x, name, owner)
+    if not isinstance(x, Stored):
+        kept = x.dtype == np.float64
+        x = Mapped(x, np.float64 if kept else np.float32)
+    _check_finite(x, name, owner)
+    return x
+
+
+def _check_kind(x: Any, name: str, owner: str) -> None:
+    """Raises `ValueError` unless it is a non-empty matrix of numbers."""
+    if len(x.shape) != 2 or not x.shape[0] * x.shape[1]:
         raise ValueError(
             f"`{name}` of {owner} must be a non-empty (N, D) array of "
             f"embeddings. Received: {name}.shape={x.shape}."
         )
-    if x.dtype != np.float64:
-        # bfloat16 is no NumPy kind; whatever casts to float32 by value is
-        # a real number, and complex numbers, objects and texts are not.
-        if x.dtype.kind in "cOSUMm" or x.dtype == bool:
-            raise ValueError(
-                f"`{name}` of {owner} must be real numbers. Received: "
-                f"{name}.dtype={x.dtype}."
-            )
-        x = x.astype(np.float32, copy=False)
-    x = np.ascontiguousarray(x)
-    bad: list[int] = []
-    for rows in blocks(len(x), max(1, 2**22 // x.shape[1])):
-        finite = np.isfinite(x[rows]).all(axis=1)
-        bad.extend((rows.start + np.flatnonzero(~finite)).tolist())
-    if bad:
+    # bfloat16 is no NumPy kind; whatever casts to float32 by value is
+    # a real number, and complex numbers, objects and texts are not.
+    if x.dtype.kind in "cOSUMm" or x.dtype == bool:
         raise ValueError(
-            f"`{name}` of {owner} must be finite. Received: {len(bad)} of "
+            f"`{name}` of {owner} must be real numbers. Received: "
+            f"{name}.dtype={x.dtype}."
+        )
+
+
+def _check_finite(x: EmbeddingRows, name: str, owner: str) -> None:
+    """Raises `ValueError` if a row has NaN or infinity."""
+    count, first = 0, -1
+    for rows in blocks(len(x), max(1, 2**22 // x.shape[1])):
+        bad = np.flatnonzero(~np.isfinite(x[rows]).all(axis=1))
+        if len(bad) and not count:
+            first = rows.start + int(bad[0])
+        count += len(bad)
+    if count:
+        raise ValueError(
+            f"`{name}` of {owner} must be finite. Received: {count} of "
             f"{len(x)} rows with NaN or infinity, the first is row "
-            f"{bad[0]}. Such embeddings usually mean that training "
+            f"{first}. Such embeddings usually mean that training "
             "diverged: lower the learning rate or clip gradients."
         )
-    return x
 
 
 def as_ids(ids: Any, count: int, name: str, owner: str) -> Rows:
@@ -173,21 +207,16 @@ class UnitEmbeddings(Embeddings):
         """Writes the unit vectors, (N, D) float32; no row may be zero."""
         if not len(self):
             return
-        given = narrow = self._given
+        given = self._given
         if given.dtype != np.float32:
             given = as_embeddings(given, self._name, self._owner)
-            with np.errstate(over="ignore"):
-                narrow = given.astype(np.float32)
 
         def normalize(rows: slice) -> None:
-            # Squares of float32 stay within the range of float64.
-            wide = narrow[rows].astype(np.float64)
-            norms = np.sqrt(squares(wide))
+            wide, norms = _unit(given[rows])
             # A minimum of NaN is NaN.
             if not (norms.min() > 0 and norms.max() < np.inf):
                 bad = np.argmin((norms > 0) & (norms < np.inf))
                 raise self._refusal(given, rows.start + int(bad))
-            wide /= norms[:, None]
             out[rows] = wide
 
         count, dim = self.shape
@@ -196,9 +225,45 @@ class UnitEmbeddings(Embeddings):
     def _refusal(self, given: FloatArray, row: int) -> ValueError:
         # Says what is not finite.
         as_embeddings(given, self._name, self._owner)
-        return ValueError(
-            f"`{self._name}` of {self._owner} must have a length that float32 "
-            "can hold and that is not zero. Received: "
-            f"{self._name}[{row}] with numbers up to "
-            f"{np.abs(given[row]).max():.3g}."
-        )
+        return _no_unit(given[row], row, self._name, self._owner)
+
+
+def as_unit_rows(x: Any, name: str, owner: str) -> EmbeddingRows:
+    """`UnitEmbeddings`, (N, D) float32; those in files are left there.
+
+    Raises:
+        ValueError: If they are no embeddings, or a row has no unit length.
+    """
+    if not isinstance(x, np.memmap | Stored):
+        return UnitEmbeddings(x, None, name, owner).array
+    x = as_rows(x, name, owner)
+    for rows in blocks(len(x), max(1, _ELEMENTS // x.shape[1])):
+        given = x[rows]
+        norms = _unit(given)[1]
+        bad = np.flatnonzero(~((norms > 0) & (norms < np.inf)))
+        if len(bad):
+            row = int(bad[0])
+            raise _no_unit(given[row], rows.start + row, name, owner)
+    return x.changed(_unit_rows)
+
+
+def _unit_rows(x: FloatArray) -> FloatArray:
+    return _unit(x)[0].astype(np.float32)
+
+
+def _unit(x: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Rows as float32 has them, in unit length, (n, D), and norms, (n,)."""
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        # Squares of float32 stay within the range of float64.
+        wide = x.astype(np.float32, copy=False).astype(np.float64)
+        norms = np.sqrt(squares(wide))
+        wide /= norms[:, None]
+    return wide, norms
+
+
+def _no_unit(given: FloatArray, row: int, name: str, owner: str) -> ValueError:
+    return ValueError(
+        f"`{name}` of {owner} must have a length that float32 can hold and "
+        f"that is not zero. Received: {name}[{row}] with numbers up to "
+        f"{np.abs(given).max():.3g}."
+    )

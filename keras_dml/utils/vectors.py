@@ -6,9 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from keras_dml.utils.types import FloatArray, Rows
-
-Selection = Rows | slice
+from keras_dml.utils.stored import EmbeddingRows, Selection
+from keras_dml.utils.types import FloatArray
 
 CHUNK = 4096
 """Rows that are made float64 at a time."""
@@ -22,14 +21,14 @@ class Vectors:
         factors: (N,), or one for all.
     """
 
-    def __init__(self, x: FloatArray, factors: FloatArray | float) -> None:
+    def __init__(self, x: EmbeddingRows, factors: FloatArray | float) -> None:
         self._x = x
         self._factors = np.broadcast_to(factors, len(x))
         self.is_zero = np.zeros(len(x), bool)
         """Rows without a direction, (N,); known for unit vectors only."""
 
     @classmethod
-    def unit(cls, x: FloatArray, norms: FloatArray) -> "Vectors":
+    def unit(cls, x: EmbeddingRows, norms: FloatArray) -> "Vectors":
         """Rows divided by their norms; zero rows stay zero."""
         vectors = cls(x, 1.0 / np.where(norms > 0, norms, 1.0))
         vectors.is_zero = norms == 0
@@ -62,7 +61,7 @@ def unit_rows(x: FloatArray) -> FloatArray:
     return result
 
 
-def row_norms(x: FloatArray) -> FloatArray:
+def row_norms(x: EmbeddingRows) -> FloatArray:
     """Euclidean norm of every row, (N,) float64."""
     norms = np.empty(len(x), np.float64)
     for rows in blocks(len(x), CHUNK):

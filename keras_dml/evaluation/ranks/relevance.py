@@ -13,6 +13,7 @@ from keras_dml.evaluation.label_sets import (
     Targets,
     ids_of,
 )
+from keras_dml.utils.stored import EmbeddingRows, selected
 from keras_dml.utils.types import FloatArray, Rows
 
 
@@ -29,7 +30,7 @@ class Images:
         class_names: Of the classes or labels that have some, by level.
     """
 
-    embeddings: FloatArray
+    embeddings: EmbeddingRows
     targets: Mapping[str, Targets]
     rows: Rows
     groups: Rows | None = None
@@ -43,7 +44,7 @@ class Images:
         if np.array_equal(places, np.arange(len(self))):
             return self
         return Images(
-            self.embeddings[places],
+            selected(self.embeddings, places),
             {level: _selected(x, places) for level, x in self.targets.items()},
             self.rows[places],
             None if self.groups is None else self.groups[places],

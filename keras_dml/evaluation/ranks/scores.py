@@ -10,9 +10,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from keras_dml.evaluation.ranks.exact import product_error, products
+from keras_dml.utils.stored import EmbeddingRows, Selection
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import (
-    Selection,
     Vectors,
     blocks,
     row_norms,
@@ -50,7 +50,7 @@ class Scores:
     """
 
     def __init__(
-        self, queries: FloatArray, gallery: FloatArray, distance: str
+        self, queries: EmbeddingRows, gallery: EmbeddingRows, distance: str
     ) -> None:
         norms = row_norms(queries)
         same = gallery is queries

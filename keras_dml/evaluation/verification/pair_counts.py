@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from keras_dml.evaluation.confidence import times_drawn
+from keras_dml.utils.stored import EmbeddingRows, changed, selected
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks, row_norms, squares
 
@@ -40,39 +42,37 @@ class Factors:
             of a Euclidean distance.
     """
 
-    left: FloatArray
-    right: FloatArray
+    left: EmbeddingRows
+    right: EmbeddingRows
     distance: str = "cosine"
     unit: float = 1.0
 
     @classmethod
-    def of(cls, x: FloatArray, y: FloatArray, distance: str) -> "Factors":
+    def of(cls, x: EmbeddingRows, y: EmbeddingRows, distance: str) -> "Factors":
         """Those of embeddings, (N, D) and (M, D); of unit ones for cosine."""
         if distance == "cosine":
             return cls(x, y)
-        x, y = (z.astype(np.float64, copy=False) for z in (x, y))
         tiny = np.finfo(np.float64).tiny
         largest = [max(float(row_norms(z).max()), tiny) for z in (x, y)]
         if distance == "dot":
+            changes = [partial(_divided, by=z) for z in largest]
             unit = largest[0] * largest[1]
-            return cls(x / largest[0], y / largest[1], distance, unit)
-        # 1 − c|x − y|² = 2c x·y − c|x|² + (1 − c|y|²), with c|x − y|² ≤ 2.
-        unit = sum(largest) / 2**0.5
-        x, y = x / unit, y / unit
-        ones = np.ones((1, 1))
-        return cls(
-            np.hstack([2 * x, -squares(x)[:, None], ones.repeat(len(x), 0)]),
-            np.hstack([y, ones.repeat(len(y), 0), 1 - squares(y)[:, None]]),
-            distance,
-            unit,
-        )
+        else:
+            # 1 − c|x − y|² = 2c x·y − c|x|² + (1 − c|y|²), with
+            # c|x − y|² ≤ 2.
+            unit = sum(largest) / 2**0.5
+            changes = [partial(f, unit=unit) for f in (_left, _right)]
+        left, right = map(changed, (x, y), changes)
+        return cls(left, right, distance, unit)
 
     def select(self, rows: Rows) -> "Factors":
-        """Those of some images, the same on both sides, in float64."""
-        left = self.left[rows].astype(np.float64)
+        """Those of some images, the same on both sides."""
+        left = selected(self.left, rows)
         is_one = self.right is self.left
         return replace(
-            self, left=left, right=left if is_one else self.right[rows]
+            self,
+            left=left,
+            right=left if is_one else selected(self.right, rows),
         )
 
     def outer(self, scores: Any) -> Any:
@@ -81,6 +81,20 @@ class Factors:
             return scores * self.unit
         squared = 1.0 - scores
         return -np.sign(squared) * self.unit * np.sqrt(np.abs(squared))
+
+
+def _divided(x: FloatArray, by: float) -> FloatArray:
+    return x.astype(np.float64) / by
+
+
+def _left(x: FloatArray, unit: float) -> FloatArray:
+    x = _divided(x, unit)
+    return np.hstack([2 * x, -squares(x)[:, None], np.ones((len(x), 1))])
+
+
+def _right(x: FloatArray, unit: float) -> FloatArray:
+    x = _divided(x, unit)
+    return np.hstack([x, np.ones((len(x), 1)), 1 - squares(x)[:, None]])
 
 
 @dataclass(frozen=True)
@@ -149,12 +163,17 @@ def pair_blocks(
                 np.arange(columns.start, columns.stop)
                 > np.arange(rows.start, rows.stop)[:, None]
             )
-            scores = left @ right.T
-            scores += 1.0
-            scores *= 1 / STEP
-            # Towards zero, which is down: rounding may only just leave [-1, 1].
-            cells = scores.astype(np.int64)
-            yield rows, columns, np.clip(cells, 0, CELLS - 1, cells), later
+            yield rows, columns, cells_of(left, right), later
+
+
+def cells_of(left: FloatArray, right: FloatArray) -> Rows:
+    """Cells of the scores of factors of two blocks, (n, m)."""
+    scores = left @ right.T
+    scores += 1.0
+    scores *= 1 / STEP
+    # Towards zero, which is down: rounding may only just leave [-1, 1].
+    cells = scores.astype(np.int64)
+    return np.clip(cells, 0, CELLS - 1, cells)
 
 
 def threshold_at(position: Any) -> Any:

@@ -17,7 +17,7 @@ from keras_dml.evaluation.verification.pair_counts import (
     threshold_at,
 )
 from keras_dml.utils.arguments import check_choice, check_count, check_fraction
-from keras_dml.utils.arrays import UnitEmbeddings, as_embeddings
+from keras_dml.utils.arrays import as_rows, as_unit_rows
 from keras_dml.utils.types import Config, FloatArray, Rows
 
 
@@ -211,9 +211,9 @@ def calibrate(
     check_count("calibrate", "num_resamples", num_resamples, least=0)
     check_choice("calibrate", "distance", distance, DISTANCES)
     if distance == "cosine":
-        x = UnitEmbeddings(embeddings, None, "embeddings", "calibrate").array
+        x = as_unit_rows(embeddings, "embeddings", "calibrate")
     else:
-        x = as_embeddings(embeddings, "embeddings", "calibrate")
+        x = as_rows(embeddings, "embeddings", "calibrate")
     if np.ndim(labels) == 2:
         raise ValueError(
             "`labels` of calibrate must be one class for each image, as "
