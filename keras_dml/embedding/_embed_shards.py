@@ -27,6 +27,7 @@ from keras_dml.model.identity import ModelIdentity
 from keras_dml.pools import Done, InProcess, Pool
 from keras_dml.utils.arguments import check_choice, check_count, import_extra
 from keras_dml.utils.model_files import read_model
+from keras_dml.utils.progress import throughput
 
 _OWNER = "embed_shards"
 
@@ -95,7 +96,7 @@ def embed_shards(
     import_extra(_OWNER, "pyarrow", EXTRA)
     source = Source(as_examples(examples, "examples", _OWNER), columns)
     identity = ModelIdentity.of(model)
-    dim = len(identity.test_embeddings[0])
+    dim = len(_finite(identity)[0])
     run = _run(source, identity, dim, rows_per_shard, dtype)
     check_count(_OWNER, "batch_size", batch_size)
     work = _work(model, source, run, folder, batch_size)
@@ -169,6 +170,18 @@ def _run(
     )
 
 
+def _finite(identity: ModelIdentity) -> tuple[tuple[float, ...], ...]:
+    """Embeddings of generated examples, as a model makes them."""
+    found = identity.test_embeddings
+    if not np.isfinite(found).all():
+        raise ValueError(
+            f"`model` of {_OWNER} must make finite embeddings. Received: NaN "
+            "or infinity for generated examples, which usually means that "
+            "training diverged: lower the learning rate or clip gradients."
+        )
+    return found
+
+
 def _work(
     model: keras.Model | None,
     source: Source,
@@ -238,13 +251,22 @@ def _make(
     missing = [x for x in range(run.num_shards) if x not in written]
     if not missing:
         return
-    check_bad(_bad(written), most, str(work.folder))
+    folder = str(work.folder)
+    check_bad(_bad(written), most, folder)
+    done = sum(x.entry.examples for x in written.values())
     parts = (source.part(number, run.rows_per_shard) for number in missing)
     results = cast(_Results, pool.run(work, parts))
-    with contextlib.closing(results):
-        for done in results:
-            written[done.task.number] = done.result
-            check_bad(_bad(written), most, str(work.folder))
+    with (
+        contextlib.closing(results),
+        throughput(
+            len(source), done, "examples", "Embedding", progress
+        ) as count,
+    ):
+        for shard in results:
+            entry = shard.result.entry
+            written[entry.number] = shard.result
+            count(entry.examples)
+            check_bad(_bad(written), most, folder)
 
 
 def _bad(written: dict[int, Written]) -> tuple[BadExample, ...]:

@@ -143,6 +143,11 @@ class EmbeddingShards:
         return self._manifest.repeated_ids
 
     @property
+    def images_per_second(self) -> float:
+        """How fast they were made, with start-up, by the call that ended."""
+        return self._manifest.images_per_second
+
+    @property
     def num_shards(self) -> int:
         """Number of shards."""
         return len(self._manifest.shards)

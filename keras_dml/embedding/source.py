@@ -154,13 +154,18 @@ class Source:
         for name, values in self.columns.items():
             if name != "path":
                 yield from _as_bytes(chain([name], values))
-        if "path" not in self.columns:
-            yield from contents(examples if self._whole else self._some())
+        if "path" not in self.columns and self._whole:
+            yield from contents(examples)
+        elif "path" not in self.columns:
+            count = min(_SAMPLED, len(self))
+            rows = np.linspace(0, len(self) - 1, count).astype(np.int64)
+            yield from chain.from_iterable(map(self._contents, rows))
 
-    def _some(self) -> Examples:
-        count = min(_SAMPLED, len(self))
-        rows = np.linspace(0, len(self) - 1, count)
-        return self.examples.select(rows.astype(np.int64))
+    def _contents(self, row: int) -> Iterator[bytes]:
+        try:
+            yield from contents(self.examples.select([row]))
+        except (ValueError, OSError):  # A bad example; it is named later.
+            yield b"bad"
 
 
 def _as_bytes(values: Any) -> Iterator[bytes]:

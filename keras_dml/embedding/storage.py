@@ -102,6 +102,8 @@ class _Local(Storage):
     def sizes(self) -> dict[str, int]:
         if not self._path.exists():
             return {}
+        if not self._path.is_dir():
+            raise _is_file(self.name)
         return {
             x.name: x.stat().st_size if x.is_file() else -1
             for x in sorted(self._path.iterdir())
@@ -136,7 +138,7 @@ class _Objects(Storage):
     def sizes(self) -> dict[str, int]:
         self._files.invalidate_cache()  # Listings of others' objects.
         if self._files.isfile(self._root):
-            raise NotADirectoryError(f"{self.name!r} is a file, not a folder.")
+            raise _is_file(self.name)
         try:
             found = self._files.ls(self._root, detail=True)
         except FileNotFoundError:
@@ -169,3 +171,9 @@ class _Objects(Storage):
 
     def _at(self, name: str) -> str:
         return f"{self._root.rstrip('/')}/{name}"
+
+
+def _is_file(name: str) -> NotADirectoryError:
+    return NotADirectoryError(
+        f"{name!r} is a file, and has to be a folder. Use another one."
+    )

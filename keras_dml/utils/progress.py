@@ -1,8 +1,9 @@
 """Progress of what takes long."""
 
+import contextlib
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -45,3 +46,47 @@ def tracked(
     if progress is None:
         progress = sys.stderr.isatty()
     return track(items, total, description) if progress else items
+
+
+@contextlib.contextmanager
+def throughput(
+    total: int, done: int, unit: str, description: str, progress: bool | None
+) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error that counts, and says how many a second.
+
+    Args:
+        total: How many there are.
+        done: How many of them were done before.
+        unit: What they are, as "images".
+        description: What is done to them.
+        progress: Whether it is wanted; None shows it in a terminal.
+
+    Yields:
+        What is told how many more were done.
+    """
+    wanted = sys.stderr.isatty() if progress is None else progress
+    if not wanted:
+        yield lambda more: None
+        return
+    from rich import progress as bars
+    from rich.console import Console
+
+    start, before = time.monotonic(), done
+    with bars.Progress(
+        bars.TextColumn("{task.description}"),
+        bars.BarColumn(),
+        bars.MofNCompleteColumn(),
+        bars.TextColumn("{task.fields[rate]}"),
+        bars.TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as bar:
+        task = bar.add_task(description, total=total, completed=done, rate="")
+
+        def count(more: int) -> None:
+            nonlocal done
+            done += more
+            rate = (done - before) / max(time.monotonic() - start, 1e-3)
+            bar.update(task, completed=done, rate=f"{rate:,.0f} {unit}/s")
+
+        yield count

@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_dml.utils.progress import track
+from keras_dml.utils.progress import throughput, track
 
 
 def test_nothing_is_shown_for_what_is_quick(
@@ -20,3 +20,17 @@ def test_every_item_comes_once_when_the_bar_appears(
     assert list(items) == list(range(5))
     assert "Counting" in capsys.readouterr().err
     assert list(track(iter([]), 0, "Counting")) == []
+
+
+def test_throughput_counts_from_where_it_was(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "200")
+    with throughput(50, 10, "images", "Embedding", True) as count:
+        count(15)
+    shown = capsys.readouterr().err
+    assert "25/50" in shown and "images/s" in shown
+    with throughput(50, 10, "images", "Embedding", False) as count:
+        count(40)
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,395 @@
+"""Embedding into a folder of shards: what is embedded, kept, gone on with."""
+
+import errno
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from keras_dml.data import ArraySet, ImageSet
+from keras_dml.embedding import (
+    EmbeddingShards,
+    embed,
+    embed_shards,
+    shard_work,
+    storage,
+)
+
+COUNT = 23
+
+
+def model(seed: int = 0, dim: int = 3, **kwargs) -> keras.Model:
+    keras.utils.set_random_seed(seed)
+    inputs = keras.Input((6, 6, 1))
+    flat = keras.layers.Flatten()(inputs / 255.0)
+    return keras.Model(inputs, keras.layers.Dense(dim, **kwargs)(flat))
+
+
+def pixels(seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, 256, (COUNT, 6, 6), dtype=np.uint8)
+
+
+def examples() -> ImageSet:
+    return ImageSet(pixels(), np.arange(COUNT) % 4, names=list("abcd"))
+
+
+def files(folder: Path, bad: tuple[int, ...] = ()) -> ImageSet:
+    """Images in files, of which some are none."""
+    from PIL import Image
+
+    folder.mkdir(exist_ok=True)
+    for row, image in enumerate(pixels()):
+        path = folder / f"{row:02d}.png"
+        Image.fromarray(image).save(path)
+        if row in bad:
+            path.write_bytes(b"not an image")
+    return ImageSet(sorted(folder.iterdir()), np.arange(COUNT) % 4)
+
+
+def shards(folder: Path) -> dict[str, int]:
+    """When each shard was written."""
+    return {x.name: x.stat().st_mtime_ns for x in folder.glob("*.parquet")}
+
+
+def embedded(folder, network=None, given=None, **kwargs) -> EmbeddingShards:
+    network = model() if network is None else network
+    given = examples() if given is None else given
+    options = {"rows_per_shard": 5} | kwargs
+    return embed_shards(network, given, folder, **options)
+
+
+@pytest.mark.parametrize("rows_per_shard", [1, 5, 23, 100])
+def test_it_is_what_embed_makes(tmp_path, rows_per_shard):
+    network = model()
+    found = embedded(
+        tmp_path / "out", network, rows_per_shard=rows_per_shard, batch_size=4
+    )
+    np.testing.assert_allclose(
+        found.array(), embed(network, examples()), atol=1e-6
+    )
+    assert found.num_shards == -(-COUNT // rows_per_shard)
+    np.testing.assert_array_equal(found.labels, examples().labels)
+    assert found.names == {0: "a", 1: "b", 2: "c", 3: "d"}
+    assert found.model is not None and found.model.difference(
+        EmbeddingShards(tmp_path / "out", verify=True).model
+    ) == ""  # fmt: skip
+    assert found.images_per_second > 0
+    names = {x.name for x in (tmp_path / "out").iterdir()}
+    assert names - set(shards(tmp_path / "out")) == {"manifest.json", ".lock"}
+
+
+def test_sets_of_all_kinds(tmp_path):
+    network = model()
+    x = pixels()[..., None].astype("float32")
+    arrays = ArraySet(x, ids=[f"n{row}" for row in range(COUNT)])
+    expected = embed(network, arrays)
+    for number, given in enumerate(
+        (arrays, x, (x, np.arange(COUNT)), files(tmp_path / "images"))
+    ):
+        found = embedded(tmp_path / str(number), network, given)
+        np.testing.assert_allclose(found.array(), expected, atol=1e-6)
+    assert EmbeddingShards(tmp_path / "0").ids[3] == "n3"
+    assert EmbeddingShards(tmp_path / "2").labels[3] == 3
+    by_path = EmbeddingShards(tmp_path / "3")
+    assert by_path.ids[3] == "03.png"
+    assert by_path.columns["path"][3] == str(tmp_path / "images" / "03.png")
+
+
+def test_a_model_file_will_do(tmp_path):
+    network = model()
+    network.save(tmp_path / "model.keras")
+    found = embedded(tmp_path / "out", str(tmp_path / "model.keras"))
+    np.testing.assert_array_equal(found.array(), embed(network, examples()))
+
+
+def test_half_precision(tmp_path):
+    network = model()
+    found = embedded(tmp_path / "out", network, dtype="float16")
+    expected = embed(network, examples()).astype("float16")
+    np.testing.assert_array_equal(found.array(), expected.astype("float32"))
+
+
+def test_an_object_store():
+    network = model()
+    found = embedded("memory://embed_shards/a/b", network)
+    np.testing.assert_allclose(
+        found.array(), embed(network, examples()), atol=1e-6
+    )
+    again = embedded("memory://embed_shards/a/b", network)
+    assert again.digest == found.digest
+    with pytest.raises(FileExistsError, match="with other weights"):
+        embedded("memory://embed_shards/a/b", model(seed=1))
+    with pytest.raises(NotADirectoryError, match="manifest.json' is a file"):
+        embedded("memory://embed_shards/a/b/manifest.json")
+
+
+def stopping(monkeypatch, number: int, error: BaseException) -> None:
+    """Lets a run fail where the shard of a number is written."""
+    write = storage._Local.write
+
+    def failing(self, name, content):
+        if name == f"shard-{number:05d}.parquet":
+            raise error
+        write(self, name, content)
+
+    monkeypatch.setattr(storage._Local, "write", failing)
+
+
+def test_it_goes_on_where_it_was(tmp_path, monkeypatch):
+    network, out = model(), tmp_path / "out"
+    with monkeypatch.context() as patched:
+        stopping(patched, 3, KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            embedded(out, network)
+    before = shards(out)
+    assert len(before) == 3 and (out / "run.json").exists()
+    with pytest.raises(ValueError, match="not ended, of which 3 shards"):
+        EmbeddingShards(out)
+    found = embedded(out, network, batch_size=7)
+    after = shards(out)
+    assert {name: after[name] for name in before} == before
+    assert found.columns["row"] == list(range(COUNT))
+    np.testing.assert_allclose(
+        found.array(), embed(network, examples()), atol=1e-6
+    )
+    assert not (out / "run.json").exists()
+
+
+def test_the_same_call_again_does_nothing(tmp_path, monkeypatch):
+    network, out = model(), tmp_path / "out"
+    embedded(out, network)
+    before = {x.name: x.stat().st_mtime_ns for x in out.glob("[!.]*")}
+    monkeypatch.setattr(network, "predict_on_batch", network.predict_on_batch)
+    embedded(out, network, progress=True)
+    assert {x.name: x.stat().st_mtime_ns for x in out.glob("[!.]*")} == before
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_what_is_missing_or_cut_off_is_made_again(tmp_path, ended):
+    network, out = model(), tmp_path / "out"
+    digest = embedded(out, network).digest
+    before = shards(out)
+    if not ended:
+        with_manifest = (out / "manifest.json").read_text()
+        plain = json.loads(with_manifest)
+        assert plain["shards"]
+        from keras_dml.embedding.manifest import Manifest
+
+        run = Manifest.from_json(with_manifest.encode(), "it").run
+        (out / "run.json").write_text(Manifest(run).to_json())
+        (out / "manifest.json").unlink()
+    (out / "shard-00001.parquet").unlink()
+    cut = out / "shard-00002.parquet"
+    cut.write_bytes(cut.read_bytes()[:200])
+    (out / "shard-00004.parquet").write_bytes(b"")
+    assert embedded(out, network).digest == digest
+    after = shards(out)
+    kept = {f"shard-{i:05d}.parquet" for i in (0, 3)}
+    assert {x for x in after if after[x] == before[x]} == kept
+
+
+OTHERS = {
+    "a model with other weights": lambda: {"network": model(seed=1)},
+    "another dtype: 'float16', not 'float32'": lambda: {"dtype": "float16"},
+    "other rows_per_shard: 6, not 5": lambda: {"rows_per_shard": 6},
+    "other columns": lambda: {"columns": {"a": range(COUNT)}},
+    "another number of exam": lambda: {"given": examples().select(range(20))},
+    "other labels": lambda: {"given": examples().with_labels(None)},
+    "other examples, ids or labels, by their fingerprint": lambda: {
+        "given": ImageSet(pixels(1), examples().labels, examples().names)
+    },
+}
+
+
+@pytest.mark.parametrize("message", OTHERS)
+def test_another_run_is_refused(tmp_path, message):
+    change = OTHERS[message]()
+    embedded(tmp_path)
+    before = shards(tmp_path)
+    with pytest.raises(FileExistsError, match=f"now {message}.*--overwrite"):
+        embedded(tmp_path, **change)
+    assert shards(tmp_path) == before
+    assert len(embedded(tmp_path, **change, overwrite=True)) >= 20
+
+
+def test_a_shard_of_another_run_is_refused(tmp_path):
+    embedded(tmp_path / "a")
+    embedded(tmp_path / "b", model(seed=1))
+    (tmp_path / "a" / "manifest.json").unlink()
+    name = "shard-00001.parquet"
+    with pytest.raises(FileExistsError, match="nothing|without anything"):
+        embedded(tmp_path / "a")
+    (tmp_path / "b" / name).unlink()
+    (tmp_path / "a" / name).rename(tmp_path / "b" / name)
+    with pytest.raises(FileExistsError, match=f"{name} of another run"):
+        embedded(tmp_path / "b", model(seed=1))
+
+
+def test_folders_of_something_else(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError, match="file' is a file"):
+        embedded(tmp_path / "file")
+    with pytest.raises(FileExistsError, match="in which there is 'file'"):
+        embedded(tmp_path)
+    with pytest.raises(FileExistsError, match="in which there is 'file'"):
+        embedded(tmp_path, overwrite=True)
+    out = tmp_path / "out"
+    embedded(out)
+    manifest = out / "manifest.json"
+    later = '"format_version": 2'
+    manifest.write_text(
+        manifest.read_text().replace('"format_version": 1', later)
+    )
+    with pytest.raises(ValueError, match="format_version=2.*that wrote it"):
+        embedded(out)
+    assert later in manifest.read_text()
+
+
+def test_bad_arguments(tmp_path):
+    for options, message in (
+        ({"dtype": "int8"}, "`dtype` of embed_shards must be one of"),
+        ({"rows_per_shard": 0}, "`rows_per_shard` of embed_shards must be an"),
+        ({"batch_size": 0}, "`batch_size` of embed_shards must be an integer"),
+        ({"workers": 0}, "`workers` of embed_shards must be an integer"),
+        ({"max_bad": -1}, "`max_bad` of embed_shards must be a number"),
+        ({"max_bad": 1.5}, "`max_bad` of embed_shards must be a number"),
+        ({"columns": {"row": [1]}}, "must not be called .*'row'. Rename it"),
+        ({"columns": {"a": [1]}}, "Received: 1 of 'a' for 23"),
+        ({"columns": {"a": [1, "x"] * 11 + [2]}}, "one type each.*'a'"),
+        ({"given": examples().select([])}, "at least one"),
+        ({"given": "images/"}, "`examples` of embed_shards must be an Image"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            embedded(tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_full_disk(tmp_path, monkeypatch):
+    network, out = model(), tmp_path / "out"
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with monkeypatch.context() as patched:
+        stopping(patched, 2, full)
+        with pytest.raises(OSError, match="shard-00002.*No space.*goes on"):
+            embedded(out, network)
+    assert len(shards(out)) == 2
+    assert len(embedded(out, network)) == COUNT
+
+
+def test_two_writers(tmp_path):
+    with storage.storage_of(tmp_path).lock("embedding"):
+        with pytest.raises(BlockingIOError, match="Another embedding.*process"):
+            embedded(tmp_path)
+    assert len(embedded(tmp_path)) == COUNT
+    url = "memory://embed_shards/locked"
+    with storage.storage_of(url).lock("embedding"):
+        with pytest.raises(BlockingIOError, match="Another embedding.*process"):
+            embedded(url)
+    assert len(embedded(url)) == COUNT
+
+
+def test_bad_files_are_named_and_passed_over(tmp_path):
+    network = model()
+    images = files(tmp_path / "images", bad=(0, 4, 5, 6, 7, 8, 9, 22))
+    (tmp_path / "images" / "13.png").unlink()
+    found = embedded(tmp_path / "out", network, images, max_bad=9)
+    gone = [0, 4, 5, 6, 7, 8, 9, 13, 22]
+    assert [x.row for x in found.bad] == gone
+    assert [x.id for x in found.bad] == [f"{row:02d}.png" for row in gone]
+    assert "cannot be decoded" in found.bad[0].error
+    assert "No such file" in found.bad[7].error
+    kept = [row for row in range(COUNT) if row not in gone]
+    assert found.columns["row"] == kept
+    assert [x.rows for x in found][:3] == [
+        slice(0, 3), slice(3, 3), slice(3, 7),
+    ]  # fmt: skip
+    np.testing.assert_array_equal(found.labels, images.labels[kept])
+    np.testing.assert_allclose(
+        found.array(), embed(network, images.select(kept)), atol=1e-6
+    )
+
+
+def test_too_many_bad_files(tmp_path):
+    network, out = model(), tmp_path / "out"
+    images = files(tmp_path / "images", bad=(1, 3, 8))
+    with pytest.raises(
+        ValueError, match=r"`max_bad`.*Received: 2, and 3 .*Row 1: .*01.png.*"
+    ):
+        embedded(out, network, images, max_bad=0.1)
+    assert len(shards(out)) == 2
+    with pytest.raises(ValueError, match="`max_bad`.*Received: 0, and 3"):
+        embedded(out, network, images, max_bad=0)
+    assert len(embedded(out, network, images)) == 20
+
+
+def test_all_files_are_bad(tmp_path):
+    images = files(tmp_path / "images", bad=tuple(range(COUNT)))
+    with pytest.raises(ValueError, match="Received: 10, and 15 up to now"):
+        embedded(tmp_path / "out", given=images)
+    found = embedded(tmp_path / "out", given=images, max_bad=1.0)
+    assert (found.shape, len(found.bad)) == ((0, 3), COUNT)
+    assert found.ids == [] and found.labels.shape == (0,)
+    assert [x.embeddings.shape for x in found] == [(0, 3)] * 5
+    with pytest.raises(ValueError, match="at least one.*23 examples were bad"):
+        found.array()
+
+
+def test_rows_of_arrays_that_are_bad(tmp_path):
+    x = pixels()[..., None].astype("float32")
+    x[[3, 12]] = np.nan
+    np.save(tmp_path / "x.npy", x)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    found = embedded(tmp_path / "out", given=mapped)
+    assert [x.row for x in found.bad] == [3, 12]
+    assert len(found) == COUNT - 2
+
+
+def test_a_model_that_fails_is_no_bad_example(tmp_path, monkeypatch):
+    network = model()
+    images = files(tmp_path / "images")
+
+    def failing(batch):
+        raise ValueError("the model is to blame")
+
+    for given in (images, examples()):
+        with monkeypatch.context() as patched:
+            out = tmp_path / f"out{len(given)}{given.channels}"
+            patched.setattr(shard_work, "embed", lambda *_, **__: failing(None))
+            with pytest.raises(ValueError, match="the model is to blame"):
+                embedded(out, network, given)
+
+
+def test_embeddings_that_are_not_finite(tmp_path):
+    inputs = keras.Input((2,))
+    network = keras.Model(inputs, 1 / (inputs - 7))
+    x = np.ones((COUNT, 2), "float32")
+    x[17, 1] = 7
+    with pytest.raises(ValueError, match=r"finite.*row 17, 'n17', has inf"):
+        embedded(
+            tmp_path / "a",
+            network,
+            ArraySet(x, ids=[f"n{row}" for row in range(COUNT)]),
+        )
+    diverged = model()
+    diverged.set_weights([np.full_like(w, np.nan) for w in model().weights])
+    with pytest.raises(ValueError, match="`model` of embed_shards must.*finit"):
+        embedded(tmp_path / "b", diverged)
+
+
+def test_embeddings_that_float16_cannot_hold(tmp_path):
+    network = keras.Sequential([keras.Input((2,)), keras.layers.Identity()])
+    x = np.ones((COUNT, 2), "float32")
+    x[8, 0] = 65520
+    with pytest.raises(ValueError, match="65504.*row 8, '8', has 65520.*fl"):
+        embedded(tmp_path / "a", network, x, dtype="float16")
+    assert embedded(tmp_path / "b", network, x).array()[8, 0] == 65520
+
+
+def test_ids_that_repeat(tmp_path):
+    given = ImageSet(pixels(), ids=["a", "b", "b", "c", "a"] + ["d"] * 18)
+    with pytest.warns(UserWarning, match="19 of 23 examples.*such as 'b'"):
+        found = embedded(tmp_path, given=given)
+    assert found.repeated_ids == 19
+    assert found.ids == list(given.ids)
