@@ -2,5 +2,6 @@
 
 from keras_dml.pools.base import Done, Pool, Work
 from keras_dml.pools.in_process import InProcess
+from keras_dml.pools.local import LocalWorkers
 
-__all__ = ["Done", "InProcess", "Pool", "Work"]
+__all__ = ["Done", "InProcess", "LocalWorkers", "Pool", "Work"]

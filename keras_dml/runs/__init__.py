@@ -9,9 +9,9 @@ from keras_dml.runs.folder import (
     load_recipe,
 )
 from keras_dml.runs.outcome import Outcome
-from keras_dml.runs.provenance import versions
 from keras_dml.runs.remeasuring import Changes, Measurement, remeasure
 from keras_dml.runs.training import measure, train
+from keras_dml.utils.provenance import versions
 
 __all__ = [
     "Changes",

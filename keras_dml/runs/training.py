@@ -35,9 +35,9 @@ from keras_dml.runs.folder import (
 )
 from keras_dml.runs.log import RunLog
 from keras_dml.runs.outcome import Outcome
-from keras_dml.runs.provenance import environment
 from keras_dml.utils.arguments import import_extra
 from keras_dml.utils.files import one_at_a_time
+from keras_dml.utils.provenance import environment
 from keras_dml.utils.types import Rows
 
 

@@ -17,8 +17,8 @@ from keras_dml.runs.outcome import (
     markdown,
     p_value,
 )
-from keras_dml.runs.provenance import CODE
 from keras_dml.utils.files import write_atomically
+from keras_dml.utils.provenance import CODE
 
 REPORT = "results.md"
 VALUES = "results.csv"

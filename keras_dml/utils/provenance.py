@@ -45,13 +45,17 @@ def _code() -> str:
     return hashed.hexdigest()[:12]
 
 
-def _hardware() -> str:
+def usable_cores() -> int:
+    """CPU cores that this process may use."""
     try:
-        cores = len(os.sched_getaffinity(0))
-    except AttributeError:  # Only Linux says what this process may use.
-        cores = os.cpu_count() or 1
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # Only Linux says what a process may use.
+        return os.cpu_count() or 1
+
+
+def _hardware() -> str:
     counts = {
-        "CPU core": cores,
+        "CPU core": usable_cores(),
         "GPU": len(keras.distribution.list_devices("gpu")),
     }
     return ", ".join(

@@ -1,0 +1,232 @@
+"""Processes of this machine, which die, hang and are given up."""
+
+import errno
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import pytest
+
+from keras_dml.pools import LocalWorkers, local, schedule, serving
+from tests.pools.processes import driver, wait_for, workers_of
+from tests.pools.works import Dies, Raises, Slow, Squares, StartRaises
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def no_worker_stays() -> Iterator[None]:
+    yield
+    assert workers_of(os.getpid()) == []
+
+
+def results(pool: LocalWorkers, work: Any, tasks: Any) -> list[Any]:
+    return sorted(x.result for x in pool.run(work, tasks))
+
+
+def test_each_task_is_done_once_by_one_of_the_workers(tmp_path) -> None:
+    run = LocalWorkers(2).run(Slow(tmp_path), range(60))
+    done = [next(run)]
+    began = psutil.Process().num_fds()
+    done += run
+    assert sorted((x.task, x.result) for x in done) == [
+        (i, i**2) for i in range(60)
+    ]
+    assert {x.worker for x in done} == {0, 1}
+    assert all(0.05 <= x.seconds < 5 for x in done)
+    begun = [x.read_text().split() for x in tmp_path.iterdir()]
+    assert len(begun) == 2
+    assert sorted(map(int, sum(begun, []))) == list(range(60))
+    assert psutil.Process().num_fds() < began
+
+
+@pytest.mark.parametrize(
+    ("task", "error", "message"),
+    [
+        (FileNotFoundError(errno.ENOENT, "gone", "x"), FileNotFoundError, "x"),
+        ("unpicklable OSError", OSError, "^the disk is full"),
+        ("unpicklable", RuntimeError, r"(?s)at task .*cannot be pickled"),
+        ("unpicklable result", RuntimeError, "Can't pickle local object"),
+        (MemoryError("all"), RuntimeError, "MemoryError: all"),
+    ],
+)
+def test_errors_of_a_task_are_raised_here(task, error, message) -> None:
+    with pytest.raises(error, match=message):
+        results(LocalWorkers(1), Raises(), [task])
+
+
+def test_errors_of_the_start_are_raised_here() -> None:
+    with pytest.raises(ImportError, match="no module that squares"):
+        results(LocalWorkers(2), StartRaises(), range(3))
+
+
+def test_another_version_is_refused(monkeypatch) -> None:
+    ours = {**serving.versions(), "keras": "3.0.0", "code": "abc"}
+    monkeypatch.setattr(serving, "versions", lambda: ours)
+    with pytest.raises(
+        ValueError, match=r"keras: 3\.0\.0, 3\.[\d.]+; code of keras-dml: abc,"
+    ):
+        results(LocalWorkers(1), Squares(), range(3))
+
+
+def test_what_workers_print_disturbs_nobody(tmp_path, capfd) -> None:
+    pool = LocalWorkers(1, logs=tmp_path / "logs")
+    assert results(pool, Raises(), ["prints"] * 3) == ["prints"] * 3
+    printed = (tmp_path / "logs" / "worker-0.log").read_text()
+    assert printed.count("printed\n") == 3
+    assert printed.count("written\n") == 3000
+    assert capfd.readouterr().out == ""
+
+
+def test_workers_share_the_cores(monkeypatch) -> None:
+    monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)
+    monkeypatch.setattr(local, "usable_cores", lambda: 7)
+    assert results(LocalWorkers(2), Raises(), ["threads"]) == ["3"]
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "5")
+    assert results(LocalWorkers(2), Raises(), ["threads"]) == ["5"]
+
+
+def test_workers_have_a_gpu_each(monkeypatch) -> None:
+    import tensorflow as tf
+
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: [0] * 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    assert local._gpus() == ["3", "5"]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert local._gpus() == ["0", "1"]
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: [0])
+    assert local._gpus() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, 0])
+def test_a_worker_that_dies_is_replaced(tmp_path, number) -> None:
+    work = Dies(tmp_path, times=2, number=number)
+    assert results(LocalWorkers(2), work, range(6)) == [0, 1, 4, 9, 16, 25]
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("number", "how"),
+    [
+        (signal.SIGKILL, "was killed by SIGKILL, as a system does that runs"),
+        (0, "ended with status 3"),
+    ],
+)
+def test_a_task_that_ends_every_worker_is_named(tmp_path, number, how) -> None:
+    work = Dies(tmp_path, times=9, number=number)
+    with pytest.raises(
+        RuntimeError,
+        match=f"(?s)3 workers were lost at number 3; .*{how}.*its last words",
+    ):
+        results(LocalWorkers(2), work, range(6))
+
+
+def test_workers_that_die_at_their_start(tmp_path) -> None:
+    work = Dies(tmp_path, times=9, at_start=True)
+    with pytest.raises(RuntimeError, match="(?s)lost at the start.*last words"):
+        results(LocalWorkers(2), work, range(6))
+
+
+def test_a_start_that_hangs_ends_in_time(monkeypatch) -> None:
+    monkeypatch.setattr(schedule, "PATIENCE", 0.5)
+    with pytest.raises(RuntimeError, match="at the start; .* no answer in 0 s"):
+        results(LocalWorkers(1), Squares(), range(6))
+
+
+def test_a_worker_that_hangs_is_replaced(tmp_path) -> None:
+    work = Dies(tmp_path, times=1, number=signal.SIGSTOP)
+    pool = LocalWorkers(2, timeout=2)
+    assert results(pool, work, range(6)) == [0, 1, 4, 9, 16, 25]
+
+
+def test_workers_that_are_killed_at_random(tmp_path) -> None:
+    """In tasks and at starts; stopped ones, too."""
+    draw = random.Random(0)
+    ended = threading.Event()
+    killed = []
+
+    def kill() -> None:
+        while len(killed) < 5 and not ended.wait(draw.uniform(1, 4)):
+            workers = workers_of(os.getpid())
+            if workers:
+                killed.append(draw.choice(workers))
+                killed[-1].send_signal(
+                    draw.choice([signal.SIGKILL, signal.SIGSTOP])
+                )
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        pool = LocalWorkers(2, timeout=3)
+        done = results(pool, Slow(tmp_path, seconds=0.2), range(200))
+    finally:
+        ended.set()
+        thread.join()
+    assert done == [i**2 for i in range(200)]
+    assert len(killed) == 5
+
+
+def test_two_pools_at_once(tmp_path) -> None:
+    first = LocalWorkers(1).run(Squares(), range(20))
+    second = LocalWorkers(1).run(Squares(), range(20, 40))
+    pairs = list(zip(first, second, strict=True))
+    assert sorted(x.task for x, _ in pairs) == list(range(20))
+    assert sorted(y.result for _, y in pairs) == [i**2 for i in range(20, 40)]
+
+
+def test_who_closes_the_iterator_ends_the_workers(tmp_path) -> None:
+    run = LocalWorkers(2).run(Slow(tmp_path, seconds=1), range(9))
+    next(run)
+    assert len(workers_of(os.getpid())) == 2
+    began = time.monotonic()
+    run.close()
+    assert time.monotonic() - began < 2
+    assert workers_of(os.getpid()) == []
+
+
+DRIVER = """
+from pathlib import Path
+from keras_dml.pools import LocalWorkers
+from tests.pools.works import Slow
+for done in LocalWorkers(2).run(Slow(Path({folder!r}), seconds=60), range(9)):
+    print(done)
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "stopped"), [(signal.SIGKILL, True), (signal.SIGTERM, False)]
+)
+def test_workers_end_with_their_driver(tmp_path, number, stopped) -> None:
+    with driver(DRIVER.format(folder=str(tmp_path))) as process:
+        wait_for(lambda: len(list(tmp_path.iterdir())) == 2)
+        workers = workers_of(process.pid)
+        if stopped:
+            workers[0].suspend()
+        process.send_signal(number)
+        assert process.wait(30) == -number
+        psutil.wait_procs(workers, timeout=10)
+        assert not [x for x in workers if x.is_running()]
+
+
+def test_workers_end_with_a_driver_that_is_killed_early(tmp_path) -> None:
+    with driver(DRIVER.format(folder=str(tmp_path))) as process:
+        wait_for(lambda: len(workers_of(process.pid)) == 2)
+        workers = workers_of(process.pid)
+        process.kill()
+        psutil.wait_procs(workers, timeout=10)
+        assert not [x for x in workers if x.is_running()]
+
+
+def test_ctrl_c_ends_all(tmp_path) -> None:
+    with driver(DRIVER.format(folder=str(tmp_path))) as process:
+        wait_for(lambda: len(list(tmp_path.iterdir())) == 2)
+        workers = workers_of(process.pid)
+        os.killpg(process.pid, signal.SIGINT)  # As a terminal does.
+        printed = process.communicate(timeout=30)[0]
+        assert printed.count("KeyboardInterrupt") == 1
+        assert not [x for x in workers if x.is_running()]
