@@ -63,7 +63,7 @@ def thumbnails(images: LoadedImages) -> dict[str, list[str]]:
 
 def _read(name: str, recipe: Recipe | None) -> LoadedImages:
     if name in SPLITS:
-        return _split(name, recipe)
+        return read_split(name, recipe)
     folder = Path(name)
     if folder.is_dir():
         visible = [x for x in folder.iterdir() if not x.name.startswith(".")]
@@ -74,7 +74,8 @@ def _read(name: str, recipe: Recipe | None) -> LoadedImages:
     return image_folder(name)
 
 
-def _split(name: str, recipe: Recipe | None) -> Examples:
+def read_split(name: str, recipe: Recipe | None) -> Examples:
+    """A split of a run's data; ValueError if there is no run."""
     from keras_dml.recipes import building
 
     if recipe is None:

@@ -109,7 +109,7 @@ def table(
         fields["cameras"] = cameras[is_test].astype(np.int64)
     if levels:
         fields["levels"] = {
-            level: _as_classes(columns[level])[0][is_test] for level in levels
+            level: as_classes(columns[level])[0][is_test] for level in levels
         }
     train = images.select(split == "train")
     held_out = images.select(split == "validation")
@@ -160,12 +160,12 @@ def _check_columns(
 def _as_labels(texts: Sequence[str], separator: str | None) -> tuple[Any, Any]:
     """Classes, or sets of labels, and names of classes."""
     if separator is None:
-        return _as_classes(texts)
+        return as_classes(texts)
     parts = [[x.strip() for x in text.split(separator)] for text in texts]
     return [frozenset(x for x in found if x) for found in parts], None
 
 
-def _as_classes(texts: Sequence[str]) -> tuple[Rows, list[str] | None]:
+def as_classes(texts: Sequence[str]) -> tuple[Rows, list[str] | None]:
     """Labels, and class names where the labels are not the texts."""
     if all(_is_integer(text) for text in set(texts)):
         return np.array([int(text) for text in texts], np.int64), None
@@ -195,6 +195,49 @@ def read_columns(
         ValueError: If the format is another, a required column is missing,
             there are no rows, or a cell is empty.
     """
+    found = read_cells(file)
+    missing = [name for name in required if name not in found]
+    if missing:
+        raise ValueError(
+            f"The table {file} must have the columns {', '.join(required)}. "
+            f"Received: {', '.join(found) or 'none'}; "
+            f"{', '.join(missing)} missing. Rename the columns, or give table "
+            "the one with the classes as `label`; between them are ',' in "
+            ".csv and a tab in .tsv."
+        )
+    wanted = [x for x in (*required, *optional) if x in found]
+    return {x: as_texts(found[x], x, file, x in may_be_empty) for x in wanted}
+
+
+def as_texts(
+    cells: Sequence[Any], name: str, file: Path, may_be_empty: bool = False
+) -> list[str]:
+    """The cells of a column as texts, without spaces around.
+
+    Raises:
+        ValueError: If there are no rows, or a cell is empty.
+    """
+    texts = [_as_text(cell) for cell in cells]
+    if not texts:
+        raise ValueError(
+            f"The table {file} must list images. Received: no rows."
+        )
+    if "" in texts and not may_be_empty:
+        raise ValueError(
+            f"The column `{name}` of {file} must not have empty cells. "
+            f"Received: an empty cell in row {texts.index('') + 1}."
+        )
+    return texts
+
+
+def read_cells(file: Path) -> dict[str, list[Any]]:
+    """The cells of a table, all of its columns, by their names.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ImportError: If there is no library to read Parquet with.
+        ValueError: If the format is another, or the file is damaged.
+    """
     if file.suffix.lower() not in FORMATS:
         raise ValueError(
             f"`path` of table must end in one of {FORMATS}. Received: "
@@ -206,29 +249,7 @@ def read_columns(
             f"which is {'not one' if file.exists() else 'not there'}."
         )
     is_text = file.suffix.lower() in _DELIMITERS
-    found = _read_text(file) if is_text else _read_parquet(file)
-    missing = [name for name in required if name not in found]
-    if missing:
-        raise ValueError(
-            f"The table {file} must have the columns {', '.join(required)}. "
-            f"Received: {', '.join(found) or 'none'}; "
-            f"{', '.join(missing)} missing. Rename the columns, or give table "
-            "the one with the classes as `label`; between them are ',' in "
-            ".csv and a tab in .tsv."
-        )
-    wanted = [x for x in (*required, *optional) if x in found]
-    columns = {x: [_as_text(cell) for cell in found[x]] for x in wanted}
-    for name, cells in columns.items():
-        if not cells:
-            raise ValueError(
-                f"The table {file} must list images. Received: no rows."
-            )
-        if "" in cells and name not in may_be_empty:
-            raise ValueError(
-                f"The column `{name}` of {file} must not have empty cells. "
-                f"Received: an empty cell in row {cells.index('') + 1}."
-            )
-    return columns
+    return _read_text(file) if is_text else _read_parquet(file)
 
 
 def _as_text(cell: Any) -> str:

@@ -71,8 +71,13 @@ def embedded(
     owner: str,
     batch_size: int,
     progress: bool | None,
+    padded: bool = False,
 ) -> Embedded:
-    """Embeds what the argument `name` of `owner` is given; see `embed`."""
+    """Embeds what the argument `name` of `owner` is given; see `embed`.
+
+    With `padded`, the model is given batches of one size only, as to compile
+    for another takes it as long as many of them; not those of datasets.
+    """
     if isinstance(given, tf.data.Dataset):
         reader = DatasetReader(given, name, owner, batch_size, model=model)
         embeddings = _embedded(model, reader, reader.count, owner, progress)
@@ -86,7 +91,8 @@ def embedded(
     batches = eval_batches(examples, examples.view_for(model), batch_size)
     _check_text(model, batches.element_spec, name, owner)
     count = -(-len(examples) // batch_size)
-    embeddings = _embedded(model, batches, count, owner, progress)
+    least = batch_size if padded else 0
+    embeddings = _embedded(model, batches, count, owner, progress, least)
     return Embedded(embeddings, examples.labels, examples.names)
 
 
@@ -96,25 +102,40 @@ def _embedded(
     count: int | None,
     owner: str,
     progress: bool | None,
+    least: int = 0,
 ) -> FloatArray:
+    """Embeddings of all batches, each filled up to some size at least."""
     parts = []
     predict = _predict_function(model)
     for batch in tracked(batches, count, "Embedding", progress):
         if keras.backend.backend() != "tensorflow":
             batch = tf.nest.map_structure(np.asarray, batch)
-        output = predict(batch)
         size = len(tf.nest.flatten(batch)[0])
+        given = max(size, least)
+        output = predict(_filled(batch, given - size))
         shape = getattr(output, "shape", None)
-        if shape is None or len(shape) != 2 or shape[0] != size:
+        if shape is None or len(shape) != 2 or shape[0] != given:
             received = type(output).__name__ if shape is None else shape
             raise ValueError(
                 f"`model` of {owner} must return one embedding for each "
                 f"example, (B, D). Received: {received} for a batch of "
-                f"{size}. Use a model whose only output is the embedding, "
+                f"{given}. Use a model whose only output is the embedding, "
                 "such as `keras.Model(model.input, embedding)`."
             )
-        parts.append(np.asarray(output, np.float32))
+        parts.append(np.asarray(output, np.float32)[:size])
     return np.concatenate(parts)
+
+
+def _filled(batch: Any, count: int) -> Any:
+    """A batch with its first example so many times more."""
+    if not count:
+        return batch
+
+    def fill(x: Any) -> Any:
+        join = np.concatenate if isinstance(x, np.ndarray) else tf.concat
+        return join([x, *[x[:1]] * count], 0)
+
+    return tf.nest.map_structure(fill, batch)
 
 
 def _predict_function(model: keras.Model) -> Callable[[Any], Any]:

@@ -1,13 +1,8 @@
 """`embed_shards`: embeddings of millions, as a folder that can be gone on."""
 
-import contextlib
 import os
-import platform
-import time
-import warnings
-from collections.abc import Generator, Mapping, Sequence
-from importlib.metadata import version
-from typing import Any, TypeAlias, cast, get_args
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
 
 import keras
 import numpy as np
@@ -15,23 +10,20 @@ import numpy as np
 from keras_dml.data import ArraySet
 from keras_dml.data.fields import Names
 from keras_dml.data.given import as_examples
-from keras_dml.embedding.bad_limit import check_bad, most_bad
-from keras_dml.embedding.manifest import BadExample, Manifest, Precision, Run
+from keras_dml.embedding.bad_limit import most_bad
+from keras_dml.embedding.making import made
+from keras_dml.embedding.manifest import Precision, Run
 from keras_dml.embedding.shard_file import schema_of
-from keras_dml.embedding.shard_work import EmbedShards, Written
+from keras_dml.embedding.shard_work import EmbedShards
 from keras_dml.embedding.shards import EmbeddingShards
 from keras_dml.embedding.source import Source
-from keras_dml.embedding.storage import EXTRA, Folder, storage_of
-from keras_dml.embedding.target import Target, in_order
+from keras_dml.embedding.storage import EXTRA, Folder
 from keras_dml.model.identity import ModelIdentity
-from keras_dml.pools import Done, InProcess, Pool
+from keras_dml.pools import InProcess, LocalWorkers, Pool
 from keras_dml.utils.arguments import check_choice, check_count, import_extra
 from keras_dml.utils.model_files import read_model
-from keras_dml.utils.progress import throughput
 
 _OWNER = "embed_shards"
-
-_Results: TypeAlias = Generator[Done[Any, Written], None, None]
 
 ROWS_PER_SHARD = 8192
 
@@ -102,7 +94,7 @@ def embed_shards(
     work = _work(model, source, run, folder, batch_size)
     pool = _pool(workers, ray, timeout)
     most = most_bad(max_bad, len(source))
-    return _made(work, source, pool, most, overwrite, progress)
+    return made(work, source, pool, most, overwrite, progress)
 
 
 def write_shards(
@@ -146,7 +138,7 @@ def write_shards(
     source = Source(given, columns, whole=True)
     run = _run(source, None, embeddings.shape[1], rows_per_shard, dtype)
     work = _work(None, source, run, folder, 0)
-    return _made(work, source, InProcess(), 0, overwrite, progress)
+    return made(work, source, InProcess(), 0, overwrite, progress)
 
 
 def _run(
@@ -191,93 +183,12 @@ def _work(
 ) -> EmbedShards:
     has_names = bool(source.examples.names) and run.labels != "none"
     schema = schema_of(run, has_names, source.schema)
-    return EmbedShards(model, run, schema, folder, batch_size)
+    size = min(batch_size, run.rows_per_shard)
+    return EmbedShards(model, run, schema, folder, size)
 
 
 def _pool(workers: int, ray: str | bool | None, timeout: float | None) -> Pool:
     check_count(_OWNER, "workers", workers)
+    if workers > 1:
+        return LocalWorkers(workers, timeout)
     return InProcess()
-
-
-def _made(
-    work: EmbedShards,
-    source: Source,
-    pool: Pool,
-    most: int,
-    overwrite: bool,
-    progress: bool | None,
-) -> EmbeddingShards:
-    """Makes the shards that are not there."""
-    if source.repeated_ids:
-        warnings.warn(
-            f"{len(source.repeated_ids):,} of {len(source):,} examples have "
-            f"the id of another, such as {source.repeated_ids[0]!r}. Where "
-            "they are to be keys, as in an Index, each must be there once.",
-            stacklevel=3,
-        )
-    run = work.run
-    target = Target(storage_of(work.folder), run)
-    with target.lock():
-        written = target.begin(overwrite)
-        if not target.is_ended():
-            began = time.perf_counter()
-            before = sum(x.entry.rows for x in written.values())
-            _make(work, source, pool, most, written, progress)
-            rows = sum(x.entry.rows for x in written.values()) - before
-            manifest = Manifest(
-                run=run,
-                shards=in_order(written),
-                names=dict(source.examples.names),
-                bad=_bad(written),
-                repeated_ids=len(source.repeated_ids),
-                batch_size=work.batch_size,
-                images_per_second=rows / (time.perf_counter() - began),
-                versions=_versions(),
-            )
-            target.end(manifest)
-    return EmbeddingShards(work.folder)
-
-
-def _make(
-    work: EmbedShards,
-    source: Source,
-    pool: Pool,
-    most: int,
-    written: dict[int, Written],
-    progress: bool | None,
-) -> None:
-    """Adds all shards that are missing to those that are written."""
-    run = work.run
-    missing = [x for x in range(run.num_shards) if x not in written]
-    if not missing:
-        return
-    folder = str(work.folder)
-    check_bad(_bad(written), most, folder)
-    done = sum(x.entry.examples for x in written.values())
-    parts = (source.part(number, run.rows_per_shard) for number in missing)
-    results = cast(_Results, pool.run(work, parts))
-    with (
-        contextlib.closing(results),
-        throughput(
-            len(source), done, "examples", "Embedding", progress
-        ) as count,
-    ):
-        for shard in results:
-            entry = shard.result.entry
-            written[entry.number] = shard.result
-            count(entry.examples)
-            check_bad(_bad(written), most, folder)
-
-
-def _bad(written: dict[int, Written]) -> tuple[BadExample, ...]:
-    return tuple(x for key in sorted(written) for x in written[key].bad)
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "Python": platform.python_version(),
-        "keras-dml": version("keras-dml"),
-        "keras": keras.__version__,
-        keras.config.backend(): version(keras.config.backend()),
-        "numpy": np.__version__,
-    }

@@ -11,8 +11,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_dml.embedding._embed import embed
+from keras_dml.data import Examples
+from keras_dml.embedding._embed import embedded
 from keras_dml.embedding.manifest import BadExample, Run, ShardEntry, shard_name
+from keras_dml.embedding.remote import on_this_machine, original
 from keras_dml.embedding.shard_file import (
     ID,
     LABEL,
@@ -134,26 +136,52 @@ class _Writer:
 
     def _embed(self, part: Part) -> tuple[FloatArray, tuple[BadExample, ...]]:
         """Embeddings of what can be read, (n, D), and what cannot be."""
-        try:
-            return self._all(part.examples), ()
-        # TensorFlow's are those of its graphs, in which files are read.
-        except (ValueError, OSError, tf.errors.OpError):
-            found = unreadable(part.examples, self._model)
-            if not found:
-                raise
-        bad = tuple(
-            BadExample(part.first_row + row, part.ids[row], error)
-            for row, error in sorted(found.items())
+        with on_this_machine(part.examples) as (examples, missing):
+            embeddings, bad = self._readable(examples, missing)
+            said = {
+                row: original(examples, part.examples, row, why)
+                for row, why in sorted(bad.items())
+            }
+        return embeddings, tuple(
+            BadExample(part.first_row + row, part.ids[row], why)
+            for row, why in said.items()
         )
-        kept = [row for row in range(len(part.ids)) if row not in found]
+
+    def _readable(
+        self, examples: Examples, bad: dict[int, str]
+    ) -> tuple[FloatArray, dict[int, str]]:
+        """Embeddings of what can be read, and why the others cannot be.
+
+        Args:
+            examples: The examples of a part.
+            bad: Those of which that is known, by row.
+        """
+        kept = [row for row in range(len(examples)) if row not in bad]
         if not kept:
             return np.empty((0, self._run.dim), np.float32), bad
-        return self._all(part.examples.select(kept)), bad
+        given = examples.select(kept) if bad else examples
+        try:
+            return self._all(given), bad
+        # TensorFlow's are those of its graphs, in which files are read.
+        except (ValueError, OSError, tf.errors.OpError):
+            found = unreadable(given, self._model)
+            if not found:
+                raise
+        more = {kept[row]: why for row, why in found.items()}
+        return self._readable(examples, {**bad, **more})
 
     def _all(self, examples: Any) -> FloatArray:
         if self._model is None:
             return np.asarray(examples.inputs(...), np.float32)
-        return embed(self._model, examples, self._batch_size, progress=False)
+        return embedded(
+            self._model,
+            examples,
+            "examples",
+            "embed_shards",
+            self._batch_size,
+            progress=False,
+            padded=True,
+        ).embeddings
 
     def _columns(self, part: Part, kept: list[int]) -> dict[str, Any]:
         """All columns but the embeddings."""

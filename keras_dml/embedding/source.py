@@ -13,7 +13,9 @@ from xxhash import xxh3_128
 from keras_dml.data import Examples, ImageSet
 from keras_dml.data.contents import contents
 from keras_dml.embedding.manifest import LabelKind
+from keras_dml.embedding.remote import check_protocols
 from keras_dml.embedding.shard_file import RESERVED
+from keras_dml.embedding.storage import is_url
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,6 +61,7 @@ class Source:
     Raises:
         ValueError: If there are no examples, or a column has the name of
             one that shards have anyway, or another length.
+        ImportError: If URLs of examples cannot be read here.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class Source:
                 "`examples` of embed_shards must be at least one. Received: "
                 f"{examples!r}."
             )
+        check_protocols(examples)
         self.examples = examples
         self._whole = whole or isinstance(examples, ImageSet)
         self.columns = {**_own_columns(examples), **(columns or {})}
@@ -177,7 +181,7 @@ def _own_columns(examples: Examples) -> dict[str, Sequence[Any]]:
     if not isinstance(examples, ImageSet) or examples.paths is None:
         return {}
     columns: dict[str, Sequence[Any]] = {
-        "path": [os.path.abspath(path) for path in examples.paths]
+        "path": list(map(_absolute, examples.paths))
     }
     if examples.boxes is not None:
         columns["box"] = examples.boxes.tolist()
@@ -209,11 +213,17 @@ def _ids(examples: Examples) -> Sequence[str]:
 
 
 def _below_common_folder(paths: Sequence[str]) -> list[str]:
-    """Paths below the folder that all share, with slashes."""
-    full = [os.path.abspath(path) for path in paths]
+    """Paths below the folder that all share, with slashes; URLs whole."""
+    full = list(map(_absolute, paths))
+    if any(is_url(path) for path in full):
+        return full
     try:
         root = os.path.commonpath({os.path.dirname(path) for path in full})
     except ValueError:  # On several drives.
         return full
     start = len(root.rstrip(os.sep)) + 1
     return [path[start:].replace(os.sep, "/") for path in full]
+
+
+def _absolute(path: str) -> str:
+    return path if is_url(path) else os.path.abspath(path)

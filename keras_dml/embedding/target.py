@@ -48,7 +48,7 @@ class Target:
         """Keeps other writers out; BlockingIOError if there is one."""
         return self._storage.lock("embedding")
 
-    def begin(self, overwrite: bool) -> dict[int, Written]:
+    def found(self, overwrite: bool) -> dict[int, Written]:
         """The shards of the run that are there, by their numbers.
 
         Those that were cut off are not among them.
@@ -71,12 +71,12 @@ class Target:
         if before is not None and before.shards:
             listed = set(before.shards)
             whole = {k: x for k, x in whole.items() if x.entry in listed}
-            if len(whole) == len(listed):
-                return whole
-        begun = Manifest(self._run).to_json()
-        self._storage.write(RUN, begun.encode())
-        self._storage.remove(MANIFEST)
         return whole
+
+    def open(self) -> None:
+        """Writes which run it is that has not ended."""
+        self._storage.write(RUN, Manifest(self._run).to_json().encode())
+        self._storage.remove(MANIFEST)
 
     def end(self, manifest: Manifest) -> None:
         """Writes what says that all shards are there."""

@@ -319,9 +319,18 @@ def test_too_many_bad_files(tmp_path):
     ):
         embedded(out, network, images, max_bad=0.1)
     assert len(shards(out)) == 2
-    with pytest.raises(ValueError, match="`max_bad`.*Received: 0, and 3"):
+    with pytest.raises(ValueError, match="`max_bad`.*Received: 0, and 2"):
         embedded(out, network, images, max_bad=0)
+    before = shards(out)
     assert len(embedded(out, network, images)) == 20
+    after = shards(out)
+    assert {name: after[name] for name in before} == before
+    files(tmp_path / "images")  # They are mended.
+    assert len(embedded(out, network, images, max_bad=0)) == COUNT
+    mended = shards(out)
+    assert {x for x in after if mended[x] == after[x]} == {
+        f"shard-{i:05d}.parquet" for i in (2, 3, 4)
+    }
 
 
 def test_all_files_are_bad(tmp_path):
@@ -350,13 +359,15 @@ def test_a_model_that_fails_is_no_bad_example(tmp_path, monkeypatch):
     network = model()
     images = files(tmp_path / "images")
 
-    def failing(batch):
+    def failing(*_, **__):
         raise ValueError("the model is to blame")
 
     for given in (images, examples()):
         with monkeypatch.context() as patched:
             out = tmp_path / f"out{len(given)}{given.channels}"
-            patched.setattr(shard_work, "embed", lambda *_, **__: failing(None))
+            patched.setattr(
+                shard_work, "embedded", lambda *_, **__: failing(None)
+            )
             with pytest.raises(ValueError, match="the model is to blame"):
                 embedded(out, network, given)
 

@@ -1,0 +1,155 @@
+"""`keras-dml embed`."""
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from keras_dml.cli.common import command_body, model_option, print_table, say
+
+if TYPE_CHECKING:
+    from keras_dml.embedding import EmbeddingShards
+
+_NAMED = 3
+
+
+@click.command()
+@click.argument("model", metavar="RUN_OR_MODEL", type=click.Path(exists=True))
+@click.argument("source")
+@click.argument("out")
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    default=1,
+    help="Processes that embed, each with the model.",
+)
+@click.option(
+    "--ray",
+    is_flag=False,
+    flag_value="auto",
+    metavar="[ADDRESS]",
+    help="Embed by actors of a Ray cluster: at an address, or where one is "
+    "found; else Ray starts on this machine.",
+)
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "float16"]),
+    default="float32",
+    help="In which numbers embeddings are stored.",
+)
+@click.option(
+    "--rows-per-shard",
+    type=click.IntRange(min=1),
+    default=8192,
+    help="Images in a shard: what a worker that is killed loses at the most.",
+)
+@click.option(
+    "--batch-size",
+    type=click.IntRange(min=1),
+    default=256,
+    help="Images embedded at a time.",
+)
+@click.option(
+    "--max-bad",
+    metavar="COUNT|SHARE",
+    help="How many images that cannot be read to pass over: a number as 100, "
+    "or a share as 0.01. [default: 0.01, and 10 at least]",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="After how long at one shard a worker counts as hung.",
+)
+@click.option(
+    "--overwrite",
+    is_flag=True,
+    help="Replace embeddings of other images, or of another model.",
+)
+@model_option
+@command_body
+def embed(
+    model: str,
+    source: str,
+    out: str,
+    which: str,
+    max_bad: str | None,
+    **options: Any,
+) -> None:
+    """Embed the images of SOURCE into the folder OUT of Parquet files.
+
+    RUN_OR_MODEL is the folder of a run or a .keras file. SOURCE is a folder
+    of images, with a folder for every class or none; a table with a column
+    of paths or URLs, that ends in .csv, .tsv or .parquet; a list of them
+    that ends in .txt; tfds:NAME:SPLIT; or a split of the run's data: train,
+    validation or test. OUT is a folder or a URL, such as
+    s3://bucket/gallery. The same command goes on where it was ended.
+    """
+    from keras_dml.cli.listed import read_listed
+    from keras_dml.cli.sources import read_model
+    from keras_dml.embedding import embed_shards
+
+    limit = _limit(max_bad)
+    network, recipe = read_model(model, which)
+    listed = read_listed(source, recipe)
+    with _ending_well():
+        shards = embed_shards(
+            network,
+            listed.examples,
+            out,
+            columns=listed.columns,
+            max_bad=limit,
+            **options,
+        )
+    print_table([["", ""], *_rows(shards)], f"Embeddings in {out}")
+    for bad in shards.bad[:_NAMED]:
+        say(f"Left out: row {bad.row}. {bad.error}", err=True)
+    if len(shards.bad) > _NAMED:
+        say(f"and {len(shards.bad) - _NAMED} more: see manifest.json", err=True)
+
+
+def _limit(text: str | None) -> int | float | None:
+    """A number of images, or a share of them."""
+    if text is None:
+        return None
+    try:
+        return int(text) if text.isdigit() else float(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is neither a number, as 100, nor a share, as 0.01.",
+            param_hint="--max-bad",
+        ) from None
+
+
+@contextmanager
+def _ending_well() -> Iterator[None]:
+    """After Ctrl-C and SIGTERM workers end, and it is said how to go on."""
+
+    def end(*_: Any) -> None:
+        raise KeyboardInterrupt("SIGTERM")
+
+    previous = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    except RuntimeError as error:  # Of workers, which die again and again.
+        raise ChildProcessError(
+            f"{error} Shards are kept, and the same command goes on."
+        ) from error
+    except KeyboardInterrupt as error:
+        say("Ended: shards are kept, and the same command goes on.", err=True)
+        sys.exit(75 if error.args else 130)
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _rows(shards: "EmbeddingShards") -> list[list[str]]:
+    return [
+        ["images", f"{len(shards):,}"],
+        ["bad", f"{len(shards.bad):,}"],
+        ["dimensions", f"{shards.dim} ({shards.dtype})"],
+        ["shards", str(shards.num_shards)],
+        ["images a second", f"{shards.images_per_second:,.0f}"],
+    ]

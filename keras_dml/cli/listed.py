@@ -1,0 +1,158 @@
+"""What `keras-dml embed` embeds: folders, lists and splits, as one set."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from keras_dml.cli.sources import SPLITS, read_split
+from keras_dml.data import Examples, ImageSet, image_folder, tfds_splits
+from keras_dml.data._table import FORMATS, as_classes, as_texts, read_cells
+from keras_dml.data.folder import images_in
+from keras_dml.embedding.storage import is_url
+from keras_dml.recipes import Recipe
+
+_TFDS = "tfds:"
+_PATHS = ("path", "url", "uri")
+_TAKEN = ("row", "name", "embedding", "box")
+"""Columns of shards that no table brings."""
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Examples, and further columns of the list that they are in."""
+
+    examples: Examples
+    columns: dict[str, Sequence[Any]] = field(default_factory=dict)
+
+
+def read_listed(source: str, recipe: Recipe | None) -> Listed:
+    """The images of a source. None is opened: bad ones are found later.
+
+    Args:
+        source: A folder of images, with a folder for every class or none;
+            a table that ends in .csv, .tsv or .parquet; a list that ends in
+            .txt; "tfds:NAME:SPLIT"; or a split of the recipe.
+        recipe: The recipe of the run, if it is one.
+
+    Raises:
+        ValueError: If it is none of these, or holds no images.
+        FileNotFoundError: If it is not there.
+    """
+    if source.startswith(_TFDS):
+        return Listed(_of_tfds(source))
+    if source in SPLITS:
+        return Listed(read_split(source, recipe))
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return Listed(_in_folder(path))
+    if path.suffix.lower() in FORMATS:
+        return _of_table(path)
+    if path.suffix.lower() == ".txt":
+        return Listed(_of_lines(path))
+    raise _unknown(source, path)
+
+
+def _unknown(source: str, path: Path) -> Exception:
+    is_there = path.exists() or is_url(source)
+    kind = ValueError if is_there else FileNotFoundError
+    received = "which is none" if is_there else "which is not there"
+    return kind(
+        "SOURCE must be a folder of images; a table of them that ends in "
+        f"{', '.join(FORMATS)}; a list of paths or URLs that ends in .txt; "
+        f"tfds:NAME:SPLIT; or {', '.join(SPLITS)} of a run. Received: "
+        f"{source!r}, {received}."
+    )
+
+
+def _in_folder(folder: Path) -> Examples:
+    visible = [x for x in folder.iterdir() if not x.name.startswith(".")]
+    if not any(x.is_dir() for x in visible):
+        files = images_in(folder)
+        if files:
+            return ImageSet(files)
+    return image_folder(folder, verify=False)
+
+
+def _of_tfds(source: str) -> Examples:
+    name, _, split = source.removeprefix(_TFDS).partition(":")
+    if split not in SPLITS:
+        raise ValueError(
+            f"SOURCE must be tfds:NAME:SPLIT, with a split of {SPLITS}. "
+            f"Received: {source!r}. Use for instance "
+            "tfds:caltech_birds2011:test."
+        )
+    found: Examples = getattr(tfds_splits(name), split)
+    return found
+
+
+def _of_lines(file: Path) -> Examples:
+    """A list of paths or URLs, one a line."""
+    if not file.is_file():
+        raise _unknown(str(file), file)
+    try:
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"The list {file} must be text in UTF-8. Received: {error}."
+        ) from None
+    named = [line.strip() for line in lines if line.strip()]
+    if not named:
+        raise ValueError(
+            f"The list {file} must have a path or a URL in each line. "
+            "Received: no lines."
+        )
+    return ImageSet(_located(named, file.parent))
+
+
+def _of_table(file: Path) -> Listed:
+    """All rows of a table, and all of its columns."""
+    cells = read_cells(file)
+    column = next((x for x in _PATHS if x in cells), None)
+    if column is None:
+        raise ValueError(
+            f"The table {file} must have a column of paths or URLs, called "
+            f"{', '.join(_PATHS)}. Received: {', '.join(cells) or 'none'}. "
+            "Rename it."
+        )
+    paths = as_texts(cells.pop(column), column, file)
+    labels: Any = None
+    names: Any = None
+    if "label" in cells:
+        texts = as_texts(cells.pop("label"), "label", file)
+        labels, names = as_classes(texts)
+        if names is None and "name" in cells:
+            names = _names(labels.tolist(), cells.pop("name"), file)
+    ids = as_texts(cells.pop("id"), "id", file) if "id" in cells else paths
+    for taken in _TAKEN:
+        if taken in cells:
+            warnings.warn(
+                f"The column `{taken}` of {file} is left out, as shards "
+                "have one of their own of that name. Rename it to keep it.",
+                stacklevel=2,
+            )
+            del cells[taken]
+    located = _located(paths, file.parent)
+    return Listed(ImageSet(located, labels, names, ids), dict(cells))
+
+
+def _names(
+    labels: list[int], cells: Sequence[Any], file: Path
+) -> dict[int, str]:
+    """Names of classes, which a table has beside their numbers."""
+    names: dict[int, str] = {}
+    for label, cell in zip(labels, cells, strict=True):
+        name = str(cell)
+        if names.setdefault(label, name) != name:
+            raise ValueError(
+                f"The column `name` of {file} must name each label alike. "
+                f"Received: {names[label]!r} and {name!r} for the label "
+                f"{label}. Rename the column, if it is something else."
+            )
+    return names
+
+
+def _located(named: Sequence[str], folder: Path) -> list[str]:
+    """Paths in a folder; URLs as they are."""
+    return [x if is_url(x) else str(folder / x) for x in named]

@@ -1,0 +1,120 @@
+"""Making of shards: those that are missing, and what lists them at the end."""
+
+import contextlib
+import time
+import warnings
+from collections.abc import Generator
+from typing import Any, TypeAlias, cast
+
+from keras_dml.embedding.bad_limit import check_bad
+from keras_dml.embedding.manifest import BadExample, Manifest
+from keras_dml.embedding.shard_work import EmbedShards, Written
+from keras_dml.embedding.shards import EmbeddingShards
+from keras_dml.embedding.source import Source
+from keras_dml.embedding.storage import storage_of
+from keras_dml.embedding.target import Target, in_order
+from keras_dml.pools import Done, Pool
+from keras_dml.utils.progress import throughput
+from keras_dml.utils.provenance import versions
+
+_Results: TypeAlias = Generator[Done[Any, Written], None, None]
+
+
+def made(
+    work: EmbedShards,
+    source: Source,
+    pool: Pool,
+    most: int,
+    overwrite: bool,
+    progress: bool | None,
+) -> EmbeddingShards:
+    """The shards of a run, of which those that are not there are made.
+
+    Args:
+        work: What makes a shard.
+        source: The examples.
+        pool: Where that is done.
+        most: How many examples may be bad.
+        overwrite: Whether to remove what is in the folder.
+        progress: As for `embed_shards`.
+
+    Raises:
+        ValueError: If more examples are bad.
+        FileExistsError: If the folder holds something else.
+        BlockingIOError: If another process writes there.
+        OSError: If a shard cannot be written.
+    """
+    if source.repeated_ids:
+        warnings.warn(
+            f"{len(source.repeated_ids):,} of {len(source):,} examples have "
+            f"the id of another, such as {source.repeated_ids[0]!r}. Where "
+            "they are to be keys, as in an Index, each must be there once.",
+            stacklevel=3,
+        )
+    target = Target(storage_of(work.folder), work.run)
+    with target.lock():
+        written = target.found(overwrite)
+        if len(_bad(written)) > most:  # They may have been mended.
+            written = {k: x for k, x in written.items() if not x.bad}
+        if len(written) < work.run.num_shards or not target.is_ended():
+            target.open()
+            speed = _make(work, source, pool, most, written, progress)
+            target.end(_manifest(work, source, written, speed))
+    return EmbeddingShards(work.folder)
+
+
+def _make(
+    work: EmbedShards,
+    source: Source,
+    pool: Pool,
+    most: int,
+    written: dict[int, Written],
+    progress: bool | None,
+) -> float:
+    """Adds the shards that are missing to those that are written.
+
+    Returns:
+        How many examples a second were embedded.
+    """
+    run, folder = work.run, str(work.folder)
+    done = sum(x.entry.examples for x in written.values())
+    began, left = time.perf_counter(), len(source) - done
+    missing = [x for x in range(run.num_shards) if x not in written]
+    if not missing:
+        return 0.0
+    parts = (source.part(number, run.rows_per_shard) for number in missing)
+    results = cast(_Results, pool.run(work, parts))
+    with (
+        contextlib.closing(results),
+        throughput(
+            len(source), done, "examples", "Embedding", progress
+        ) as count,
+    ):
+        for shard in results:
+            entry = shard.result.entry
+            written[entry.number] = shard.result
+            count(entry.examples)
+            check_bad(_bad(written), most, folder)
+    return left / (time.perf_counter() - began)
+
+
+def _manifest(
+    work: EmbedShards,
+    source: Source,
+    written: dict[int, Written],
+    speed: float,
+) -> Manifest:
+    return Manifest(
+        run=work.run,
+        shards=in_order(written),
+        names=dict(source.examples.names),
+        bad=_bad(written),
+        repeated_ids=len(source.repeated_ids),
+        batch_size=work.batch_size,
+        images_per_second=speed,
+        versions=versions(),
+    )
+
+
+def _bad(written: dict[int, Written]) -> tuple[BadExample, ...]:
+    return tuple(x for key in sorted(written) for x in written[key].bad)

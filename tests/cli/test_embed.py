@@ -1,0 +1,223 @@
+"""`keras-dml embed`: models, sources and what is printed."""
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from keras_dml.data import ImageSet, image_folder
+from keras_dml.embedding import EmbeddingShards, embed
+from tests.cli.test_commands import run
+from tests.embedding.test_embed_shards import COUNT, files, model
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """A folder with `model.keras`, `flat/` and `classes/`."""
+    folder = tmp_path_factory.mktemp("embed")
+    model().save(folder / "model.keras")
+    images = files(folder / "flat")
+    for path, label in zip(images.paths, images.labels, strict=True):
+        target = folder / "classes" / "abcd"[label] / Path(path).name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(Path(path).read_bytes())
+    return folder
+
+
+def embedded(made: Path, source: str, out: Path, *more: str):
+    """What is made of a source, and what is printed."""
+    options = ("--rows-per-shard", "9", *more)
+    printed = run("embed", str(made / "model.keras"), source, str(out),
+                  *options)  # fmt: skip
+    return EmbeddingShards(out, verify=True), printed
+
+
+def expected(made: Path) -> np.ndarray:
+    """Embeddings of the flat folder's images, in byte order."""
+    return embed(model(), ImageSet(sorted((made / "flat").iterdir())))
+
+
+def test_a_folder(made, tmp_path):
+    found, printed = embedded(made, str(made / "flat"), tmp_path / "out")
+    np.testing.assert_allclose(found.array(), expected(made), atol=1e-6)
+    assert found.labels is None
+    for text in (f"│ {COUNT} ", "3 (float32)", "images a second"):
+        assert text in printed
+
+
+def test_a_folder_of_classes(made, tmp_path):
+    found, _ = embedded(made, str(made / "classes"), tmp_path / "out")
+    images = image_folder(made / "classes")
+    np.testing.assert_allclose(found.array(), embed(model(), images), atol=1e-6)
+    np.testing.assert_array_equal(found.labels, images.labels)
+    assert found.names == dict(enumerate("abcd"))
+    assert found.ids[0] == "a/00.png"
+
+
+def test_a_run_and_its_split(run_of, tmp_path):
+    folder = str(run_of("baseline"))
+    printed = run("embed", folder, "test", str(tmp_path / "out"), "--model",
+                  "last", "--dtype", "float16")  # fmt: skip
+    assert "(float16)" in printed
+    found = EmbeddingShards(tmp_path / "out")
+    assert len(found) == 36 and found.labels is not None
+    printed = run("embed", folder, "test", str(tmp_path / "out"), code=1)
+    assert "another dtype" in printed and "--overwrite" in printed
+
+
+def write_table(made: Path, name: str, urls: bool = False) -> str:
+    """A table with ids, labels, names and two columns more."""
+    path = made / name
+    start = f"file://{made}/flat/" if urls else "flat/"
+    columns = {
+        ("url" if urls else "path"): [
+            f"{start}{row:02d}.png" for row in range(COUNT)
+        ],
+        "id": [f"n{row}" for row in range(COUNT)],
+        "label": [row % 2 for row in range(COUNT)],
+        "name": ["even", "odd"] * (COUNT // 2) + ["even"],
+        "price": [row / 4 for row in range(COUNT)],
+        "colour": ["bläulich"] * COUNT,
+    }
+    if path.suffix == ".parquet":
+        parquet.write_table(pa.table(columns), path)
+        return str(path)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, delimiter="\t" if "tsv" in name else ",")
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
+    return str(path)
+
+
+@pytest.mark.parametrize("name", ["list.csv", "list.tsv", "list.parquet"])
+def test_a_table(made, tmp_path, name):
+    found, _ = embedded(made, write_table(made, name), tmp_path / "out")
+    np.testing.assert_allclose(found.array(), expected(made), atol=1e-6)
+    assert found.ids == [f"n{row}" for row in range(COUNT)]
+    np.testing.assert_array_equal(found.labels, np.arange(COUNT) % 2)
+    assert found.names == {0: "even", 1: "odd"}
+    typed = name.endswith("parquet")
+    assert found.columns["price"][3] == (0.75 if typed else "0.75")
+    assert found.columns["colour"] == ["bläulich"] * COUNT
+    assert found.columns["path"][2] == str(made / "flat" / "02.png")
+
+
+def test_a_table_of_urls(made, tmp_path):
+    table = write_table(made, "urls.parquet", urls=True)
+    found, _ = embedded(made, table, tmp_path / "out")
+    np.testing.assert_allclose(found.array(), expected(made), atol=1e-6)
+
+
+def test_a_list(made, tmp_path):
+    lines = [f"flat/{row:02d}.png" for row in range(COUNT)]
+    lines[3] = f"file://{made}/flat/03.png"
+    (made / "list.txt").write_text("\n".join(["", *lines, ""]))
+    found, _ = embedded(made, str(made / "list.txt"), tmp_path / "out")
+    np.testing.assert_allclose(found.array(), expected(made), atol=1e-6)
+    assert found.columns["path"][4] == str(made / "flat" / "04.png")
+
+
+def test_bad_images_are_printed(made, tmp_path):
+    (tmp_path / "flat").mkdir()
+    files(tmp_path / "flat", bad=(1, 2, 3, 5, 8))
+    found, printed = embedded(made, str(tmp_path / "flat"), tmp_path / "out")
+    assert len(found.bad) == 5 and len(found) == COUNT - 5
+    assert "Left out: row 1." in printed and "01.png" in printed
+    assert "and 2 more: see manifest.json" in printed
+    for limit in ("4", "0.2"):
+        printed = run("embed", str(made / "model.keras"),
+                      str(tmp_path / "flat"), str(tmp_path / limit),
+                      "--max-bad", limit, code=1)  # fmt: skip
+        assert "Received: 4, and 5 up to now" in printed
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "label\n1\n", "must have a column of paths or URLs"),
+        ("a.csv", "path,label\nx.png,\n", "empty cell in row 1"),
+        ("a.csv", "path\n", "Received: no rows"),
+        ("a.csv", "path,label,name\nx,1,a\ny,1,b\n", "name each label alike"),
+        ("a.txt", "\n", "Received: no lines"),
+        ("a.txt", "\udcff", "must be text in UTF-8"),
+        ("a.zip", "", "SOURCE must be.*which is none"),
+    ],
+)
+def test_sources_that_are_none(made, tmp_path, name, content, message):
+    source = tmp_path / name
+    source.write_bytes(content.encode(errors="surrogateescape"))
+    printed = run("embed", str(made / "model.keras"), str(source),
+                  str(tmp_path / "out"), code=1)  # fmt: skip
+    assert all(part in printed for part in message.split(".*"))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("nowhere", "which is not there"),
+        ("s3://bucket/images", "which is none"),
+        ("test", "one of a run's data. Received: a model without a run"),
+        ("tfds:cars196", "with a split of"),
+        ("tfds:mnist:test", "must be one of"),
+    ],
+)
+def test_no_sources(made, tmp_path, source, message):
+    printed = run("embed", str(made / "model.keras"), source,
+                  str(tmp_path / "out"), code=1)  # fmt: skip
+    assert message in printed
+
+
+def test_a_column_that_shards_have_is_left_out(made, tmp_path):
+    table = tmp_path / "list.csv"
+    table.write_text(f"path,row,shop\n{made}/flat/00.png,7,x\n")
+    with pytest.warns(UserWarning, match="`row`.*is left out.*Rename"):
+        found, _ = embedded(made, str(table), tmp_path / "out")
+    assert found.columns["row"] == [0]
+    assert found.columns["shop"] == ["x"]
+
+
+def test_a_limit_that_is_none(made, tmp_path):
+    printed = run("embed", str(made / "model.keras"), str(made / "flat"),
+                  str(tmp_path / "out"), "--max-bad", "few",
+                  code=2)  # fmt: skip
+    assert "'few' is neither a number" in printed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)]
+)
+def test_signals_end_it_and_it_goes_on(made, tmp_path, number, status):
+    out = tmp_path / "out"
+    many = tmp_path / "many.txt"
+    many.write_text("\n".join([f"{made}/flat/00.png"] * 30_000))
+    command = [
+        sys.executable, "-W", "ignore", "-c",
+        "from keras_dml.cli import main; main()", "embed",
+        str(made / "model.keras"), str(many), str(out),
+        "--rows-per-shard", "100",
+    ]  # fmt: skip
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 120
+        while len(list(out.glob("*.parquet"))) < 2:
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        os.kill(process.pid, number)
+        _, printed = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == status
+    assert "the same command goes on" in printed
+    assert "Traceback" not in printed
+    assert not (out / "manifest.json").exists()
+    assert not list(out.glob(".shard*"))

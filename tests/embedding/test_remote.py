@@ -1,0 +1,122 @@
+"""Images at URLs, embedded into shards."""
+
+import io
+
+import fsspec
+import numpy as np
+import pytest
+from PIL import Image
+
+from keras_dml.data import ImageSet
+from keras_dml.embedding import embed, embed_shards, remote
+from tests.embedding.test_embed_shards import COUNT, model, pixels
+
+ROOT = "memory://remote_images"
+
+
+@pytest.fixture
+def urls(monkeypatch) -> list[str]:
+    monkeypatch.setattr(remote, "_WAITS", (0.0, 0.0))
+    files = fsspec.filesystem("memory")
+    named = []
+    for row, image in enumerate(pixels()):
+        content = io.BytesIO()
+        Image.fromarray(image).save(content, "PNG")
+        named.append(f"{ROOT}/{row:02d}.png")
+        files.pipe_file(named[-1].removeprefix("memory:/"), content.getvalue())
+    return named
+
+
+def test_they_are_fetched(tmp_path, urls):
+    network, labels = model(), np.arange(COUNT) % 4
+    found = embed_shards(
+        network, ImageSet(urls, labels), tmp_path / "out", rows_per_shard=5
+    )
+    np.testing.assert_allclose(
+        found.array(), embed(network, ImageSet(pixels())), atol=1e-6
+    )
+    assert found.ids == found.columns["path"] == urls
+    np.testing.assert_array_equal(found.labels, labels)
+
+
+def test_files_of_this_machine_may_be_among_them(tmp_path, urls):
+    Image.fromarray(pixels()[3]).save(tmp_path / "3.png")
+    urls[3] = str(tmp_path / "3.png")
+    network = model()
+    found = embed_shards(
+        network, ImageSet(urls), tmp_path / "out", rows_per_shard=5
+    )
+    np.testing.assert_allclose(
+        found.array(), embed(network, ImageSet(pixels())), atol=1e-6
+    )
+
+
+def test_those_that_are_bad_are_named(tmp_path, urls):
+    files = fsspec.filesystem("memory")
+    files.rm_file("/remote_images/07.png")
+    files.pipe_file("/remote_images/08.png", b"not an image")
+    network = model()
+    found = embed_shards(
+        network, ImageSet(urls), tmp_path / "out", rows_per_shard=5
+    )
+    assert [(x.row, x.id) for x in found.bad] == [(7, urls[7]), (8, urls[8])]
+    assert f"{urls[7]!r} cannot be fetched: FileNotF" in found.bad[0].error
+    assert f"{urls[8]!r} cannot be decoded" in found.bad[1].error
+    kept = np.delete(np.arange(COUNT), [7, 8])
+    np.testing.assert_allclose(
+        found.array(), embed(network, ImageSet(pixels()[kept])), atol=1e-6
+    )
+
+
+def test_a_network_that_fails_now_and_then(tmp_path, urls, monkeypatch):
+    files = fsspec.filesystem("memory")
+    failed = set()
+    fetch = type(files).cat_file
+
+    def failing(self, path, *arguments, **options):
+        if path not in failed:
+            failed.add(path)
+            raise ConnectionError("reset by peer")
+        return fetch(self, path, *arguments, **options)
+
+    monkeypatch.setattr(type(files), "cat_file", failing)
+    found = embed_shards(model(), ImageSet(urls), tmp_path / "out", max_bad=0)
+    assert len(found) == COUNT == len(failed)
+
+
+def test_a_network_that_is_away(tmp_path, urls, monkeypatch):
+    """What was bad is tried again when there was too much of it."""
+    files = fsspec.filesystem("memory")
+
+    def failing(self, path, *arguments, **options):
+        raise ConnectionError("no route")
+
+    network = model()
+    with monkeypatch.context() as patched:
+        patched.setattr(type(files), "cat_file", failing)
+        with pytest.raises(ValueError, match="Received: 10, and 15.*no route"):
+            embed_shards(
+                network, ImageSet(urls), tmp_path / "out", rows_per_shard=5
+            )
+    found = embed_shards(
+        network, ImageSet(urls), tmp_path / "out", rows_per_shard=5
+    )
+    assert len(found) == COUNT
+
+
+def test_no_room_for_what_is_fetched_is_no_bad_image(
+    tmp_path, urls, monkeypatch
+):
+    def failing(self, content):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(remote.Path, "write_bytes", failing)
+    with pytest.raises(OSError, match="No space left"):
+        embed_shards(model(), ImageSet(urls), tmp_path / "out")
+
+
+def test_urls_that_cannot_be_read_here(tmp_path):
+    images = ImageSet(["nowhere://bucket/1.png"])
+    with pytest.raises(ValueError, match="nowhere"):
+        embed_shards(model(), images, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
