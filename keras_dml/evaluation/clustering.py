@@ -12,8 +12,8 @@ from keras_dml.utils.arrays import as_rows
 from keras_dml.utils.types import Rows
 from keras_dml.utils.vectors import blocks
 
-_ROWS = 2**16
-"""Points that are given to their centroids together."""
+_ELEMENTS = 2**21
+"""Numbers of the points that are given to their centroids together."""
 
 
 def kmeans(
@@ -55,7 +55,8 @@ def kmeans(
         rng = np.random.default_rng(seed)
         drawn = rng.choice(len(points), sample, replace=False, shuffle=False)
         used = points[np.sort(drawn)].astype(np.float32, copy=False)
-        rest = (points[rows] for rows in blocks(len(points), _ROWS))
+        size = max(1, _ELEMENTS // points.shape[1])
+        rest = (points[rows] for rows in blocks(len(points), size))
     # By default faiss trains on 256 points a centroid and warns below 39.
     algorithm = faiss.Kmeans(
         points.shape[1],

@@ -79,8 +79,8 @@ def joined(parts: Sequence[EmbeddingRows]) -> EmbeddingRows:
 class Mapped(Stored):
     """The rows of an array in files.
 
-    It is pickled without its content, if the array is: what is unpickled
-    opens the files again. So is a `np.memmap`, unless it is "copy on write".
+    It is pickled as the array is, and a `np.memmap` without its content: what
+    is unpickled opens the file again.
 
     Args:
         source: (N, D), read by `source[rows]`; a `np.memmap` for instance.
@@ -96,7 +96,7 @@ class Mapped(Stored):
 
     def __getstate__(self) -> dict[str, Any]:
         state = vars(self).copy()
-        if isinstance(self._source, np.memmap):
+        if type(self._source) is np.memmap:
             state["_source"] = _place(self._source)
         return state
 
