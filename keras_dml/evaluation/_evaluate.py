@@ -4,9 +4,11 @@ In one file that is longer than others: the reference of two functions, whose
 arguments are those of one class.
 """
 
+import contextlib
 import functools
 import logging
 import operator
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,10 +27,12 @@ from keras_dml.evaluation.ranks.dense import (
     by_function,
     dense_search,
 )
+from keras_dml.evaluation.ranks.ranks import Ranks
 from keras_dml.evaluation.ranks.relevance import Images, relevance_of
 from keras_dml.evaluation.ranks.scores import DISTANCES
-from keras_dml.evaluation.ranks.search import Ranks, search
-from keras_dml.evaluation.reranking.base import Kind, rerankings
+from keras_dml.evaluation.ranks.search import search
+from keras_dml.evaluation.ranks.spread import Spread, in_files, spreading
+from keras_dml.evaluation.reranking.base import Kind, Reranking, rerankings
 from keras_dml.evaluation.results import Results
 from keras_dml.utils.arguments import (
     check_choice,
@@ -112,7 +116,7 @@ def evaluate(
 
 def evaluate_embeddings(
     embeddings: Any,
-    labels: Any,
+    labels: Any = None,
     *,
     metrics: Wanted | Sequence[Wanted] = DEFAULT_METRICS,
     ks: Sequence[int] = (1, 2, 4, 8),
@@ -128,6 +132,9 @@ def evaluate_embeddings(
     memory: int | str = "512MB",
     seeds: Sequence[int] = (0,),
     cluster_sample: int | None = None,
+    workers: int = 1,
+    ray: str | bool | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
 ) -> Results:
     """Measures how well embeddings retrieve and cluster their classes.
@@ -143,13 +150,16 @@ def evaluate_embeddings(
     duplicates tie exactly.
 
     Args:
-        embeddings: (N, D). What is in a file, a `np.memmap`, is read by
-            blocks and never held as a whole, but for `rerank`, a distance
-            function and K-means without `cluster_sample`.
+        embeddings: (N, D), or `EmbeddingShards`. These and what is in a
+            file, a `np.memmap`, are read by blocks and never held as a
+            whole, but for `rerank`, a distance function and K-means without
+            `cluster_sample`. Shards are first written to one temporary file;
+            `shards.array(cache)` keeps it.
         labels: Class of every row, (N,) integers, or strings, which are
             numbered in alphabetical order; or, for several labels
             each, (N, C) zeros and ones, dense or sparse, or N sets; or a
-            hierarchy: classes by level, or (N, L) with `levels`.
+            hierarchy: classes by level, or (N, L) with `levels`. By default
+            those that shards have.
         metrics: Names of `evaluation.METRICS`, which lists them with their
             definitions: "recall@k", "map@r", "nmi", … k is a number, or
             the letter for each of `ks`; "macro/" before a name is the mean
@@ -195,6 +205,13 @@ def evaluate_embeddings(
         cluster_sample: How many random rows the centroids of K-means are
             found from, see `kmeans`; by default all. Needed where the
             embeddings are in files and do not fit into `memory`.
+        workers: How many processes search, each for panels of queries and
+            with `memory` of its own. Results are the same to the last digit.
+        ray: Whether these are actors of Ray on this machine, True, or where
+            the cluster is, see `pools`. Embeddings that are in memory are
+            sent to each of them.
+        checkpoint: A folder that keeps the ranks of panels that are done:
+            the same call goes on where one was killed.
         progress: Whether to show progress, after two seconds; None shows
             it in a terminal.
 
@@ -214,7 +231,9 @@ def evaluate_embeddings(
     how = memory, seeds, progress
     given = embeddings, labels, gallery, gallery_labels
     relation = Relation(exclude, relevance, levels)
-    return _Evaluation("evaluate_embeddings", *asked, *how, cluster_sample).of(
+    spread = workers, ray, checkpoint
+    owner = "evaluate_embeddings"
+    return _Evaluation(owner, *asked, *how, cluster_sample, *spread).of(
         inputs.from_embeddings(*given, relation)
     )
 
@@ -272,6 +291,9 @@ class _Evaluation:
     seeds: Sequence[int] = (0,)
     progress: bool | None = None
     cluster_sample: int | None = None
+    workers: int = 1
+    ray: str | bool | None = None
+    checkpoint: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         self._wanted = expanded(self.metrics, self.ks, self.owner)
@@ -290,6 +312,7 @@ class _Evaluation:
                 f"`seeds` of {self.owner} must not be empty. Received: "
                 f"seeds={self.seeds!r}. Use seeds=(0,)."
             )
+        self._check_spread()
         if self.prefixes is not None:
             check_not_empty(self.owner, "prefixes", self.prefixes)
             for size in self.prefixes:
@@ -322,8 +345,17 @@ class _Evaluation:
         """Measures."""
         self._check_classes(given)
         self._check_sample(given)
+        where = self.workers, self.ray, self.checkpoint, self.owner
+        with contextlib.ExitStack() as stack:
+            spread = stack.enter_context(spreading(*where))
+            if self.workers > 1 and not self.ray:
+                given = stack.enter_context(in_files(given))
+            return self._of_all(given, spread)
+
+    def _of_all(self, given: Inputs, spread: Spread | None) -> Results:
+        """Measures embeddings and their prefixes."""
         if self.prefixes is None:
-            return self._measured(given)
+            return self._measured(given, spread and spread.part("all"))
         size = given[0].embeddings.shape[1]
         if max(self.prefixes) > size:
             raise ValueError(
@@ -333,13 +365,16 @@ class _Evaluation:
             )
         parts = {int(size): _cut(given, size) for size in self.prefixes}
         return _with_prefixes(
-            self._measured(given),
-            {size: self._measured(images) for size, images in parts.items()},
+            self._measured(given, spread and spread.part("all")),
+            {
+                size: self._measured(images, spread and spread.part(str(size)))
+                for size, images in parts.items()
+            },
         )
 
-    def _measured(self, given: Inputs) -> Results:
+    def _measured(self, given: Inputs, spread: Spread | None) -> Results:
         searches = inputs.searches(given, self.protocol, self.owner)
-        found, per_query = self._search(searches)
+        found, per_query = self._search(searches, spread)
         per_seed, values = self._whole_set(given)
         values |= self._pairs(searches)
         asked = sum(len(queries) for queries, _ in searches) if per_query else 0
@@ -385,7 +420,7 @@ class _Evaluation:
         ]
 
     def _search(
-        self, searches: list[tuple[Images, Images]]
+        self, searches: list[tuple[Images, Images]], spread: Spread | None
     ) -> tuple[Rows, dict[str, FloatArray]]:
         """Rows of the queries that count, and their metrics."""
         metrics = self._wanted_of("ranks")
@@ -398,8 +433,9 @@ class _Evaluation:
             for level in levels
             for metric in metrics
         }
-        for queries, gallery in searches:
-            for panel in self._ranks(queries, gallery, levels):
+        for draw, (queries, gallery) in enumerate(searches):
+            own = spread and spread.part(f"draw-{draw}")
+            for panel in self._ranks(queries, gallery, levels, own):
                 found = functools.reduce(
                     np.union1d, (ranks.queries for ranks in panel)
                 )
@@ -416,7 +452,11 @@ class _Evaluation:
         return np.concatenate(rows), joined
 
     def _ranks(
-        self, queries: Images, gallery: Images, levels: list[str]
+        self,
+        queries: Images,
+        gallery: Images,
+        levels: list[str],
+        spread: Spread | None,
     ) -> Iterator[tuple[Ranks, ...]]:
         """Ranks at each level, panel of queries by panel."""
         limits = functools.reduce(
@@ -429,7 +469,7 @@ class _Evaluation:
         if distances is not None:
             return dense_search(*given, distances, **options)
         assert not callable(self.distance)  # noqa: S101
-        return search(*given, self.distance, limits, **options)
+        return search(*given, self.distance, limits, spread=spread, **options)
 
     def _reranked(
         self, queries: Images, gallery: Images
@@ -487,6 +527,22 @@ class _Evaluation:
                     self.owner,
                     f" at the level {level!r}" if level else "",
                 )
+
+    def _check_spread(self) -> None:
+        """Refuses to spread what is not searched by panels."""
+        check_count(self.owner, "workers", self.workers)
+        wanted = self.workers > 1 or self.ray or self.checkpoint is not None
+        whole = [
+            x
+            for x in self._steps
+            if type(x).distances is not Reranking.distances
+        ]
+        if wanted and (callable(self.distance) or whole):
+            raise ValueError(
+                f"`workers`, `ray` and `checkpoint` of {self.owner} are for "
+                f"searches by {', '.join(DISTANCES)}. Received: distance="
+                f"{self.distance!r}, rerank={self.rerank!r}. Leave them out."
+            )
 
     def _check_sample(self, given: Inputs) -> None:
         """Refuses to read what lies in files into too little memory."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_dml.embedding import EmbeddingShards
 from keras_dml.evaluation.metrics import METRICS
 from keras_dml.evaluation.ranking import INFORMATION_RETRIEVAL
 from keras_dml.utils.arguments import check_count
@@ -27,7 +28,8 @@ def kmeans(
     """Clusters points by K-means, using all of them or a sample.
 
     Args:
-        points: (N, D). Without `sample` they are read into memory.
+        points: (N, D), or `EmbeddingShards`. Without `sample` they are read
+            into memory.
         clusters: Number of clusters, at most N.
         iterations: Rounds of Lloyd's algorithm.
         seed: Seed of the first centroids, which are random points, and of
@@ -46,6 +48,8 @@ def kmeans(
     """
     import faiss
 
+    if isinstance(points, EmbeddingShards):
+        points = points.array()
     points = as_rows(points, "points", "kmeans")
     _check_clusters(len(points), clusters, sample)
     if sample is None or sample >= len(points):

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 from keras_dml.data.examples import Examples, any_labels_of, check_names
+from keras_dml.embedding import EmbeddingShards
 from keras_dml.embedding._embed import embedded, source_of
 from keras_dml.evaluation.label_sets import (
     ClassNames,
@@ -162,19 +163,17 @@ def from_embeddings(
             "`embeddings` of evaluate_embeddings must be an array. Received: "
             f"a model, {embeddings.name!r}. Use `evaluate(model, examples)`."
         )
-    x = [as_rows(embeddings, "embeddings", owner)]
-    y = {"labels": labels}
+    given = {"embeddings": embeddings}
     if gallery is not None:
-        x.append(as_rows(gallery, "gallery", owner))
-        if x[1].shape[1] != x[0].shape[1]:
-            raise ValueError(
-                "`gallery` of evaluate_embeddings must have as many "
-                "dimensions as `embeddings`. Received: embeddings.shape="
-                f"{x[0].shape}, gallery.shape={x[1].shape}."
-            )
-        y["gallery_labels"] = gallery_labels
+        given["gallery"] = gallery
     elif gallery_labels is not None:
         raise ValueError(_needs_gallery(owner))
+    own = [labels, gallery_labels]
+    shards = [
+        each if isinstance(each, EmbeddingShards) else None
+        for each in given.values()
+    ]
+    y = _labels(shards, own)
     for name, value in y.items():
         if value is None or isinstance(value, Examples):
             raise ValueError(
@@ -183,7 +182,45 @@ def from_embeddings(
                 f"{type(value).__name__}. Use `images.labels` of a set, or "
                 "`evaluate(model, images)`."
             )
-    return _related(x, y, relation, owner)
+    _check_models(shards, owner)
+    names = _names([x.names if x else {} for x in shards], own, owner)
+    x = [
+        as_rows(
+            each.array() if isinstance(each, EmbeddingShards) else each,
+            name,
+            owner,
+        )
+        for name, each in given.items()
+    ]
+    if x[-1].shape[1] != x[0].shape[1]:
+        raise ValueError(
+            "`gallery` of evaluate_embeddings must have as many dimensions "
+            f"as `embeddings`. Received: embeddings.shape={x[0].shape}, "
+            f"gallery.shape={x[-1].shape}."
+        )
+    return _related(x, y, relation, owner, names)
+
+
+def _labels(
+    shards: Sequence[EmbeddingShards | None], own: Sequence[Any]
+) -> dict[str, Any]:
+    """Labels by argument: those given, or those that shards have."""
+    return {
+        argument: x.labels if mine is None and x is not None else mine
+        for x, mine, argument in zip(shards, own, _LABELS, strict=False)
+    }
+
+
+def _check_models(shards: Sequence[EmbeddingShards | None], owner: str) -> None:
+    """Refuses embeddings of two models, which do not compare."""
+    known = [x.model for x in shards if x is not None and x.model is not None]
+    difference = known[0].difference(known[-1]) if known else ""
+    if difference:
+        raise ValueError(
+            f"`gallery` of {owner} must be made by the model of `embeddings`, "
+            "as embeddings of two models do not compare. Received: a gallery "
+            f"of a model {difference}. Embed one of them again."
+        )
 
 
 def _needs_gallery(owner: str) -> str:

@@ -12,7 +12,7 @@ from keras_dml.evaluation import (
     compare,
     evaluate_embeddings,
 )
-from keras_dml.evaluation.ranks import search
+from keras_dml.evaluation.ranks import panels, search
 from tests.evaluation import naive
 
 METRICS = ("recall@1", "r_precision", "map@r", "map", "ndcg@4", "mrr", "minp")
@@ -117,14 +117,14 @@ def test_panels_and_blocks_do_not_matter(monkeypatch, memory):
     x, table = data(3, count=400, width=4)
     options = {"metrics": METRICS, "distance": "dot", "relevance": "shared"}
     results = evaluate_embeddings(x, table, **options)
-    panels = []
+    cut = []
     original = search._panels
-    monkeypatch.setattr(search, "LARGEST_SIDE", 100)
+    monkeypatch.setattr(panels, "LARGEST_SIDE", 100)
     monkeypatch.setattr(
-        search, "_panels", lambda *a: panels.extend(original(*a)) or panels
+        search, "_panels", lambda *a: cut.extend(original(*a)) or cut
     )
     again = evaluate_embeddings(x, table, memory=memory, **options)
-    assert (len(panels) > 3) is (memory == "1MB")
+    assert (len(cut) > 3) is (memory == "1MB")
     for name in METRICS:
         np.testing.assert_array_equal(
             again.per_query[name], results.per_query[name]
@@ -314,9 +314,9 @@ def test_strings_are_classes(kind):
 
 def test_levels_share_the_products(monkeypatch):
     calls = []
-    original = search._count
+    original = panels._count
     monkeypatch.setattr(
-        search, "_count", lambda *a: calls.append(a) or original(*a)
+        panels, "_count", lambda *a: calls.append(a) or original(*a)
     )
     x, species, family = hierarchy()
     evaluate_embeddings(x, species, metrics="map")

@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from keras_dml.evaluation.ranks.ranks import Ranks
 from keras_dml.evaluation.ranks.relevance import Images, Relevance
-from keras_dml.evaluation.ranks.search import BYTES_OF_POSITIVE, Ranks
+from keras_dml.evaluation.ranks.search import BYTES_OF_POSITIVE
 from keras_dml.utils.progress import tracked
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_dml.embedding import EmbeddingShards
 from keras_dml.evaluation.label_sets import as_class_ids
 from keras_dml.evaluation.ranks.scores import DISTANCES, DistanceName
 from keras_dml.evaluation.verification.pair_counts import (
@@ -154,7 +155,7 @@ class Criterion:
 
 def calibrate(
     embeddings: Any,
-    labels: Any,
+    labels: Any = None,
     criterion: str = "eer",
     *,
     distance: DistanceName = "cosine",
@@ -181,8 +182,10 @@ def calibrate(
 
     Args:
         embeddings: (N, D), of classes that the model was not trained on;
-            for "cosine" they are brought to unit length.
-        labels: Classes, (N,) integers or strings.
+            for "cosine" they are brought to unit length. `EmbeddingShards`
+            and a `np.memmap` are read by blocks.
+        labels: Classes, (N,) integers or strings; by default those that
+            shards have.
         criterion: "eer", where as large a share of pairs of one class is
             missed as of pairs of two classes is accepted (the equal error
             rate); "fpr=0.01", the lowest at which no more than that share
@@ -210,6 +213,14 @@ def calibrate(
     check_fraction("calibrate", "confidence", confidence)
     check_count("calibrate", "num_resamples", num_resamples, least=0)
     check_choice("calibrate", "distance", distance, DISTANCES)
+    if isinstance(embeddings, EmbeddingShards):
+        labels = embeddings.labels if labels is None else labels
+        embeddings = embeddings.array()
+    if labels is None:
+        raise ValueError(
+            "`labels` of calibrate must be a class for each image. Received: "
+            "none. Only embeddings in shards may have their own."
+        )
     if distance == "cosine":
         x = as_unit_rows(embeddings, "embeddings", "calibrate")
     else:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keras_dml.evaluation import evaluate_embeddings
-from keras_dml.evaluation.ranks import counting, search
+from keras_dml.evaluation.ranks import counting, panels
 from keras_dml.evaluation.ranks.ranked_positives import RankedPositives
 from tests.evaluation import naive
 
@@ -45,8 +45,8 @@ def ways(
     counted, shared = request.param
     monkeypatch.setattr(counting, "COUNTED_SHARE", counted)
     # Above 1 nothing is computed for both sides at once.
-    monkeypatch.setattr(search, "SHARED_PRODUCT", shared)
-    monkeypatch.setattr(search, "LARGEST_SIDE", 128)
+    monkeypatch.setattr(panels, "SHARED_PRODUCT", shared)
+    monkeypatch.setattr(panels, "LARGEST_SIDE", 128)
     monkeypatch.setattr(counting, "BAND", 5000)
     gone: set[str] = set()
     note_best, tile_of = RankedPositives.note_best, counting.Tile

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_dml.evaluation import Protocol, evaluate_embeddings
-from keras_dml.evaluation.ranks import counting, search
+from keras_dml.evaluation.ranks import counting, panels, search
 from tests.evaluation import naive
 
 METRICS = (
@@ -212,7 +212,7 @@ def test_independent_of_blocks(monkeypatch, distance, side, band):
     expected = evaluate_embeddings(
         x, labels, metrics=METRICS, distance=distance
     )
-    monkeypatch.setattr(search, "LARGEST_SIDE", side)
+    monkeypatch.setattr(panels, "LARGEST_SIDE", side)
     monkeypatch.setattr(counting, "BAND", band)
     results = evaluate_embeddings(x, labels, metrics=METRICS, distance=distance)
     for name in METRICS:
@@ -223,12 +223,12 @@ def test_independent_of_blocks(monkeypatch, distance, side, band):
 
 @pytest.mark.parametrize("memory", ["1MB", 2**21, "2.5 mb"])
 def test_independent_of_memory(monkeypatch, memory):
-    panels = []
+    cut = []
     original = search._panels
 
     def counted(*args):
-        panels.append(original(*args))
-        return panels[-1]
+        cut.append(original(*args))
+        return cut[-1]
 
     x, labels = lattice(1000, 4, 30, width=3)
     expected = evaluate_embeddings(x, labels, metrics=METRICS, distance="dot")
@@ -236,7 +236,7 @@ def test_independent_of_memory(monkeypatch, memory):
     results = evaluate_embeddings(
         x, labels, metrics=METRICS, distance="dot", memory=memory
     )
-    assert len(panels[0]) > 2
+    assert len(cut[0]) > 2
     for name in METRICS:
         np.testing.assert_array_equal(
             results.per_query[name], expected.per_query[name]
@@ -247,8 +247,8 @@ def test_independent_of_memory(monkeypatch, memory):
 def test_independent_of_threads(monkeypatch, threads):
     x, labels = lattice(1500, 5, 100, width=3)
     expected = evaluate_embeddings(x, labels, metrics=METRICS, distance="dot")
-    monkeypatch.setattr(search, "_threads", lambda: threads)
-    monkeypatch.setattr(search, "LARGEST_SIDE", 100)
+    monkeypatch.setattr(panels, "_threads", lambda: threads)
+    monkeypatch.setattr(panels, "LARGEST_SIDE", 100)
     results = evaluate_embeddings(x, labels, metrics=METRICS, distance="dot")
     for name in METRICS:
         np.testing.assert_array_equal(

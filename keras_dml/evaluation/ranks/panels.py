@@ -1,0 +1,199 @@
+"""A panel of queries: what finds their ranks, here or elsewhere."""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from keras_dml.evaluation.ranks.counting import Counter, Panel
+from keras_dml.evaluation.ranks.packed import PackedRanks
+from keras_dml.evaluation.ranks.ranked_positives import Limits
+from keras_dml.evaluation.ranks.ranks import Ranks
+from keras_dml.evaluation.ranks.relevance import Relevance
+from keras_dml.evaluation.ranks.scores import Scores
+from keras_dml.pools import Work
+from keras_dml.utils.progress import tracked
+from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.vectors import blocks
+
+SMALLEST_SIDE, LARGEST_SIDE = 64, 2048
+
+MOST_THREADS = 16
+
+SHARED_PRODUCT = 0.9
+"""Share of a block's product from which all of it is computed at once."""
+
+Job = tuple[slice, slice, FloatArray, bool]
+"""Queries, gallery images, their right factor, and whether it serves both."""
+
+
+@dataclass(frozen=True)
+class PanelSearch(Work[slice, tuple[PackedRanks, ...]]):
+    """Finds the ranks of consecutive queries, one panel at a time.
+
+    As the work of a pool, its tasks are panels.
+
+    Attributes:
+        scores: Scores of all queries against the gallery.
+        relevances: Who is relevant to whom, for one level or several; the
+            products serve all.
+        limits: Ranks up to which they must be exact.
+        memory: Bytes that blocks of the gallery may take.
+    """
+
+    scores: Scores
+    relevances: Sequence[Relevance]
+    limits: Limits
+    memory: int
+
+    def start(self) -> Callable[[slice], tuple[PackedRanks, ...]]:
+        def found(rows: slice) -> tuple[PackedRanks, ...]:
+            return tuple(map(PackedRanks.of, self.of(rows, progress=False)))
+
+        return found
+
+    def called(self, task: slice) -> str:
+        return f"queries {task.start} to {task.stop - 1}"
+
+    def of(
+        self,
+        rows: slice,
+        symmetric: bool = False,
+        progress: bool | None = None,
+    ) -> tuple[Ranks, ...]:
+        """Ranks of some queries, for each relevance.
+
+        Args:
+            rows: The queries.
+            symmetric: Whether they are all queries, and these the gallery:
+                half the products suffice then.
+            progress: Whether to show progress; None shows it in a terminal.
+        """
+        from threadpoolctl import threadpool_limits
+
+        threads = _threads()
+        size = len(self.scores.gallery)
+        side = _side(self.scores, self.memory, threads)
+        columns = _growing_blocks(size, side)
+        panel = Panel.of(self.scores, rows)
+        counters = [
+            Counter(self.scores, x, panel, self.limits) for x in self.relevances
+        ]
+        about = f"Searching for {rows.stop} of {len(self.scores.queries)}"
+        gallery = tracked(columns, len(columns), about, progress)
+        waiting: deque[Future[None]] = deque()
+        # One thread a product, and products side by side: threads that share
+        # a product wait for each other, long if the machine has other work.
+        with threadpool_limits(1, "blas"), ThreadPoolExecutor(threads) as pool:
+            for job in _jobs(panel, self.scores, gallery, side, symmetric):
+                waiting.append(pool.submit(_count, panel, counters, *job))
+                if len(waiting) == 2 * threads:
+                    waiting.popleft().result()
+            for future in waiting:
+                future.result()
+        return tuple(
+            _ranks(counter, relevance, rows.start)
+            for counter, relevance in zip(
+                counters, self.relevances, strict=True
+            )
+        )
+
+
+def _ranks(counter: Counter, relevance: Relevance, start: int) -> Ranks:
+    positives = counter.positives
+    counts = np.diff(positives.starts)
+    found = np.flatnonzero(counts)
+    queries = found + start
+    return Ranks(
+        queries,
+        counts[found],
+        positives.ranks(),
+        relevance.ids[queries],
+        positives.gains(),
+    )
+
+
+def _jobs(
+    panel: Panel,
+    scores: Scores,
+    gallery: Iterable[slice],
+    side: int,
+    symmetric: bool,
+) -> Iterator[Job]:
+    """What `_count` takes, so that every pair is counted once."""
+    queries = [] if symmetric else blocks(len(panel), side)
+    for items in gallery:
+        if symmetric:
+            queries.append(items)
+        right = scores.right(items)
+        for rows in queries:
+            mirrored = symmetric and rows != items
+            yield rows, items, right, mirrored
+
+
+def _count(
+    panel: Panel,
+    counters: Sequence[Counter],
+    queries: slice,
+    items: slice,
+    right: FloatArray,
+    mirrored: bool,
+) -> None:
+    """Counts a block, and if `mirrored` also its items as queries."""
+    rows = _active(counters, queries)
+    others = _active(counters, items) if mirrored else rows[:0]
+    height, width = queries.stop - queries.start, items.stop - items.start
+    needed = len(rows) * width + len(others) * height
+    if needed > SHARED_PRODUCT * height * width:
+        values = panel.left[queries] @ right.T
+        rows = np.arange(queries.start, queries.stop)
+        for counter in counters:
+            counter.count(values, rows, items)
+            if mirrored:
+                others = np.arange(items.start, items.stop)
+                counter.count(values, others, queries, mirrored=True)
+        return
+    if len(rows):
+        values = panel.left[rows] @ right.T
+        for counter in counters:
+            counter.count(values, rows, items)
+    if len(others):
+        values = panel.left[queries] @ right[others - items.start].T
+        for counter in counters:
+            counter.count(values, others, queries, mirrored=True)
+
+
+def _active(counters: Sequence[Counter], queries: slice) -> Rows:
+    """Those of some queries that any counter needs to count more of."""
+    active = [counter.active(queries) for counter in counters]
+    return active[0] if len(active) == 1 else np.unique(np.concatenate(active))
+
+
+def _threads() -> int:
+    return min(os.cpu_count() or 1, MOST_THREADS)
+
+
+def _side(scores: Scores, memory: int, threads: int) -> int:
+    """Side of tiles of which each thread has one."""
+    # Factors are float64 before they are rounded: three arrays of them.
+    factor = 28 * scores.factor_size
+    scale = 8 * threads
+    side = int((np.sqrt(factor**2 + 2 * scale * memory) - factor) / scale)
+    return min(max(side, SMALLEST_SIDE), LARGEST_SIDE)
+
+
+def _growing_blocks(count: int, side: int) -> list[slice]:
+    """Blocks of 64, 64, 128, 256, … up to `side` gallery images.
+
+    At first, all relevant images matter; a look at a few gallery images
+    tells which of them are certainly beyond their limit.
+    """
+    edges = [0]
+    size = SMALLEST_SIDE
+    while edges[-1] < count:
+        edges.append(min(edges[-1] + min(size, side), count))
+        size = max(size, edges[-1])
+    return [slice(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
