@@ -92,6 +92,8 @@ def _spool(shards: "EmbeddingShards", path: Path, size: int) -> None:
         with atomic_file(path) as partial, partial.open("wb") as file:
             for embeddings in shards.embeddings():
                 file.write(embeddings.data)
+    except FileNotFoundError:  # A shard is gone, which it names.
+        raise
     except OSError as error:
         raise OSError(
             error.errno,

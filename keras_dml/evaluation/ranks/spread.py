@@ -13,7 +13,7 @@ from keras_dml.evaluation.ranks.kept import KeptPanels, digest_of
 from keras_dml.evaluation.ranks.panels import PanelSearch
 from keras_dml.evaluation.ranks.ranks import Ranks
 from keras_dml.evaluation.ranks.relevance import Images
-from keras_dml.pools import Pool
+from keras_dml.pools import InProcess, LocalWorkers, Pool
 from keras_dml.utils.files import one_at_a_time
 from keras_dml.utils.progress import throughput
 from keras_dml.utils.stored import Mapped, Stored
@@ -117,9 +117,7 @@ def spreading(
     if workers == 1 and not ray and checkpoint is None:
         yield None
         return
-    from keras_dml.pools import pool_of
-
-    pool = pool_of(workers, ray)
+    pool = LocalWorkers(workers) if workers > 1 else InProcess()
     if checkpoint is not None:
         folder = Path(checkpoint).expanduser()
         with one_at_a_time(folder, "evaluation"):
