@@ -218,8 +218,8 @@ def calibrate(
         embeddings = embeddings.array()
     if labels is None:
         raise ValueError(
-            "`labels` of calibrate must be a class for each image. Received: "
-            "none. Only embeddings in shards may have their own."
+            "`labels` of calibrate must be integers, one for each embedding, "
+            "unless shards have their own. Received: none."
         )
     if distance == "cosine":
         x = as_unit_rows(embeddings, "embeddings", "calibrate")
