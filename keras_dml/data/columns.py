@@ -98,6 +98,11 @@ class _Selected(Column):
     def at(self, rows: Rows) -> Column:
         return _Selected(self._column, self._rows[self.checked(rows)])
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The rows alone: the others are none of another process's business,
+        # which may not reach their file either.
+        return _InMemory, (self.take(np.arange(len(self))), self.name)
+
 
 class _Joined(Column):
     def __init__(self, columns: Sequence[Column]) -> None:

@@ -3,7 +3,7 @@
 import abc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import EllipsisType
+from types import EllipsisType, MappingProxyType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -251,6 +251,20 @@ class Examples(abc.ABC):
 
     def __repr__(self) -> str:
         return described(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A view of a mapping cannot be pickled.
+        return {
+            name: dict(value) if isinstance(value, MappingProxyType) else value
+            for name, value in vars(self).items()
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False
+            is_mapping = isinstance(value, dict)
+            vars(self)[name] = MappingProxyType(value) if is_mapping else value
 
 
 def described(examples: Examples, what: str = "examples", *more: str) -> str:

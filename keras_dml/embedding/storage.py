@@ -3,6 +3,7 @@
 import abc
 import contextlib
 import os
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -20,6 +21,9 @@ Folder: TypeAlias = str | os.PathLike[str]
 """A path, or a URL that fsspec knows: s3://bucket/gallery."""
 
 EXTRA = "parquet"
+
+_PARTIAL = re.compile(r"\.(shard-\d+|run|manifest)\.\w+\.[0-9a-f]{16}\.\w+")
+"""What `atomic_file` calls a file before it is whole."""
 
 
 class Storage(abc.ABC):
@@ -56,6 +60,10 @@ class Storage(abc.ABC):
     @abc.abstractmethod
     def remove(self, name: str) -> None:
         """Removes a file, if it is there."""
+
+    @abc.abstractmethod
+    def sweep(self) -> None:
+        """Removes what writers that were killed have left behind."""
 
     @abc.abstractmethod
     def lock(self, what: str) -> AbstractContextManager[None]:
@@ -124,6 +132,11 @@ class _Local(Storage):
     def remove(self, name: str) -> None:
         (self._path / name).unlink(missing_ok=True)
 
+    def sweep(self) -> None:
+        for path in self._path.iterdir():
+            if _PARTIAL.fullmatch(path.name):
+                path.unlink(missing_ok=True)
+
     def lock(self, what: str) -> AbstractContextManager[None]:
         return one_at_a_time(self._path, what)
 
@@ -163,6 +176,9 @@ class _Objects(Storage):
     def remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             self._files.rm_file(self._at(name))
+
+    def sweep(self) -> None:
+        """There is nothing: objects are whole or not there."""
 
     @contextlib.contextmanager
     def lock(self, what: str) -> Iterator[None]:

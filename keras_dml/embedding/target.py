@@ -60,6 +60,7 @@ class Target:
             FileExistsError: If there are shards of another run.
             ValueError: If what says of which run they are cannot be read.
         """
+        self._storage.sweep()
         if overwrite:
             self._clear()
         sizes = self._storage.sizes()

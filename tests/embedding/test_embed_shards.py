@@ -16,6 +16,7 @@ from keras_dml.embedding import (
     shard_work,
     storage,
 )
+from keras_dml.utils.files import atomic_file
 
 COUNT = 23
 
@@ -156,6 +157,17 @@ def test_it_goes_on_where_it_was(tmp_path, monkeypatch):
         found.array(), embed(network, examples()), atol=1e-6
     )
     assert not (out / "run.json").exists()
+
+
+def test_what_killed_writers_left_is_removed(tmp_path):
+    for name in ("shard-00001.parquet", "run.json"):
+        with atomic_file(tmp_path / name) as partial:
+            partial.write_bytes(b"half")
+        (tmp_path / name).rename(partial)
+    (tmp_path / ".own.json").write_text("of the user")
+    embedded(tmp_path)
+    hidden = {x.name for x in tmp_path.glob(".*")}
+    assert hidden == {".lock", ".own.json"}
 
 
 def test_the_same_call_again_does_nothing(tmp_path, monkeypatch):

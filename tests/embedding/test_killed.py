@@ -1,0 +1,124 @@
+"""Embedding whose processes are killed, and which goes on."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keras_dml.embedding import EmbeddingShards, embed
+from tests.embedding import long_run
+
+KILLS = 4
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def expected() -> np.ndarray:
+    return embed(long_run.network(), long_run.images())
+
+
+def check(found: EmbeddingShards, expected: np.ndarray) -> None:
+    """Every image is there once, and as one process embeds it."""
+    again = EmbeddingShards(found.folder, verify=True)
+    assert again.columns["row"] == list(range(long_run.COUNT))
+    assert again.ids == [str(row) for row in range(long_run.COUNT)]
+    np.testing.assert_array_equal(again.labels, np.arange(long_run.COUNT) % 7)
+    np.testing.assert_allclose(again.array(), expected, atol=1e-6)
+
+
+def shards(out: Path) -> set[str]:
+    return {x.name for x in out.glob("shard-*.parquet")}
+
+
+def wait_for(out: Path, count: int, process: subprocess.Popen) -> None:
+    """Until so many shards are there, or the process has ended."""
+    deadline = time.monotonic() + 180
+    while len(shards(out)) < count and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def descendants(process: int) -> Iterator[int]:
+    """The processes that a process has started, and theirs."""
+    for file in Path(f"/proc/{process}/task").glob("*/children"):
+        for child in map(int, file.read_text().split()):
+            yield child
+            yield from descendants(child)
+
+
+def is_alive(process: int) -> bool:
+    try:
+        status = Path(f"/proc/{process}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_driver_that_is_killed_again_and_again(tmp_path, workers, expected):
+    out, rng = tmp_path / "out", random.Random(workers)
+    command = [sys.executable, long_run.__file__, out, str(workers)]
+    before: set[str] = set()
+    kept: dict[str, int] = {}
+    for number in range(KILLS):
+        process = subprocess.Popen(command)
+        started: list[int] = []
+        try:
+            wait_for(out, len(before) + 1, process)
+            time.sleep(rng.uniform(0, 0.3))
+            started = list(descendants(process.pid))
+        finally:
+            process.kill()
+        status = process.wait()
+        if status == 0:
+            break
+        assert status == -signal.SIGKILL
+        assert len(started) >= (workers if workers > 1 else 0)
+        deadline = time.monotonic() + 20
+        while any(map(is_alive, started)):  # Workers end with the driver.
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert before < shards(out), number
+        before = shards(out)
+        written = {x: (out / x).stat().st_mtime_ns for x in before}
+        assert {x: written[x] for x in kept} == kept
+        kept = written
+    subprocess.run(command, check=True)
+    assert {x: (out / x).stat().st_mtime_ns for x in kept} == kept
+    check(EmbeddingShards(out), expected)
+    assert not [x for x in out.iterdir() if x.name.startswith(".shard")]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_a_worker_that_is_killed(tmp_path, expected, caplog):
+    out = tmp_path / "out"
+    killed: list[int] = []
+
+    def kill() -> None:
+        while len(shards(out)) < 3:
+            time.sleep(0.005)
+        killed.extend(list(descendants(os.getpid()))[:1])
+        os.kill(killed[0], signal.SIGKILL)
+
+    thread = threading.Thread(target=kill, daemon=True)
+    thread.start()
+    found = long_run.embedded(str(out), workers=2)
+    thread.join()
+    assert killed
+    check(found, expected)
+    assert "was killed by SIGKILL" in caplog.text
+
+
+def test_two_workers_make_what_one_makes(tmp_path, expected):
+    found = long_run.embedded(str(tmp_path / "out"), workers=2)
+    check(found, expected)
