@@ -1,7 +1,17 @@
 """Pools: where the tasks of a long piece of work are done."""
 
+from keras_dml.pools._pool_of import pool_of
 from keras_dml.pools.base import Done, Pool, Work
 from keras_dml.pools.in_process import InProcess
 from keras_dml.pools.local import LocalWorkers
+from keras_dml.pools.on_ray import RayActors
 
-__all__ = ["Done", "InProcess", "LocalWorkers", "Pool", "Work"]
+__all__ = [
+    "Done",
+    "InProcess",
+    "LocalWorkers",
+    "Pool",
+    "RayActors",
+    "Work",
+    "pool_of",
+]

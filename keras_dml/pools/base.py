@@ -66,5 +66,7 @@ class Pool(abc.ABC):
 
         Raises:
             ValueError: Or OSError, ImportError: as the work raised it.
-            RuntimeError: If workers die or hang again and again.
+            RuntimeError: If workers die or hang again and again. What else a
+                task raises in another process is one too, with the traceback
+                of that process; in this one it is raised as it is.
         """

@@ -18,14 +18,14 @@ from keras_dml.pools.schedule import Crew, CrewPool, Lost
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.provenance import usable_cores
 
-_THREADS = (
+THREADS = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
     "TF_NUM_INTEROP_THREADS",
     "TF_NUM_INTRAOP_THREADS",
 )
 
-_GOODBYE = 10.0
+GOODBYE = 10.0
 """Seconds that workers have to end by themselves."""
 
 _SHOWN = 2000
@@ -90,7 +90,7 @@ class _Processes(Crew):
             if self._logs is None
             else (self._logs / f"worker-{number}.log").open("ab+")
         )
-        defaults = dict.fromkeys(_THREADS, self._threads)
+        defaults = dict.fromkeys(THREADS, self._threads)
         # Else the first of several takes all memory of a GPU.
         defaults["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
         environment = {**defaults, **os.environ}
@@ -120,7 +120,7 @@ class _Processes(Crew):
     def end(self) -> None:
         for process in self._all:
             process.tasks.put(None)
-        deadline = time.monotonic() + _GOODBYE
+        deadline = time.monotonic() + GOODBYE
         for process in self._all:
             process.wait(deadline - time.monotonic())
 
@@ -178,7 +178,7 @@ class _Process:
                 self._answers.put((self, self._received()))
         except (EOFError, OSError):
             # It is about to end, or of no use: nothing reaches it any more.
-            self.wait(_GOODBYE)
+            self.wait(GOODBYE)
             self._process.kill()
             self._answers.put((self, Lost(self._how())))
         finally:
@@ -219,7 +219,7 @@ class _Process:
         self._process.kill()
         self._process.wait()
         self.tasks.put(None)
-        self._thread.join(_GOODBYE)
+        self._thread.join(GOODBYE)
         if self._process.stdin:
             self._process.stdin.close()
         self._log.close()

@@ -1,22 +1,9 @@
 """Tasks done in this process."""
 
-from collections.abc import Callable
-
 import pytest
 
-from keras_dml.pools import InProcess, Work
-
-
-class Squares(Work[int, int]):
-    """Squares numbers; refuses negative ones."""
-
-    def start(self) -> Callable[[int], int]:
-        return self._square
-
-    def _square(self, number: int) -> int:
-        if number < 0:
-            raise ValueError(f"{number} is negative")
-        return number**2
+from keras_dml.pools import InProcess
+from tests.pools.works import Squares
 
 
 def test_tasks_are_done_in_order() -> None:

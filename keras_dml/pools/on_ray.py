@@ -1,0 +1,183 @@
+"""A pool of actors of a Ray cluster."""
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from keras_dml.pools.local import GOODBYE, THREADS
+from keras_dml.pools.ray_clusters import cluster_at
+from keras_dml.pools.schedule import Crew, CrewPool, Lost
+from keras_dml.pools.serving import Server
+from keras_dml.utils.arguments import check_count, import_extra
+from keras_dml.utils.provenance import usable_cores
+
+
+class RayActors(CrewPool):
+    """Tasks are done by actors of a Ray cluster; it needs the extra `ray`.
+
+    An actor, or a machine of the cluster, that dies or hangs costs the tasks
+    in its hands: they are given to others, up to three times. Where this
+    process dies, its actors do. All machines need the same versions of this
+    package and of what it uses; they import what the work is pickled by.
+
+    Args:
+        count: How many actors. None is one for each GPU that the cluster
+            has, and without GPUs one for each CPU.
+        address: Of the cluster, as `ray.init` takes it. "auto" is what `ray
+            start` began on this machine, "local" starts Ray on it for the
+            time of a run. None is the cluster that this process is connected
+            to, or RAY_ADDRESS names, or "auto", and where none of these is,
+            "local".
+        timeout: As of `LocalWorkers`. An actor that gets no place in the
+            cluster within ten minutes is given up like one that hangs.
+        cpus: CPUs of each actor, which also has so many threads. None is its
+            share of this machine if Ray starts here, 1 otherwise.
+        gpus: GPUs of each actor. None is 1 if the cluster has any.
+
+    Raises:
+        ValueError: If an argument is out of range.
+        ImportError: If Ray is not installed.
+        OSError: From `run`, if the cluster does not answer or is of another
+            version of Ray or Python.
+    """
+
+    def __init__(
+        self,
+        count: int | None = None,
+        address: str | None = None,
+        timeout: float | None = None,
+        cpus: int | None = None,
+        gpus: float | None = None,
+    ) -> None:
+        super().__init__(timeout)
+        self._ray = import_extra("RayActors", "ray", "ray")
+        if count is not None:
+            count = check_count("RayActors", "count", count)
+        if cpus is not None:
+            cpus = check_count("RayActors", "cpus", cpus)
+        if gpus is not None and not gpus >= 0:
+            raise ValueError(
+                "`gpus` of RayActors must not be negative. Received: "
+                f"gpus={gpus!r}."
+            )
+        self.count = count
+        self.cpus = cpus
+        self.address = address
+        self.gpus = gpus
+
+    def _crew(self, order: bytes) -> tuple[Crew, int]:
+        with contextlib.ExitStack() as undo:
+            cpus = self._connect(undo)
+            there = self._ray.cluster_resources()
+            gpus = self.gpus
+            if gpus is None:
+                gpus = 1.0 if there.get("GPU") else 0.0
+            kind, each = ("GPU", gpus) if gpus else ("CPU", cpus)
+            places = int(there.get(kind, 0) / each)
+            options = {
+                "num_cpus": cpus,
+                "num_gpus": gpus,
+                "scheduling_strategy": "SPREAD",
+                "runtime_env": {"env_vars": _environment(cpus)},
+            }
+            crew = _Actors(self._ray, order, options, undo.pop_all().close)
+            return crew, self.count or max(1, places)
+
+    def _connect(self, undo: contextlib.ExitStack) -> int:
+        """Connects to a cluster; returns the CPUs of each actor."""
+        if self._ray.is_initialized():
+            return self.cpus or 1
+        quiet = {"log_to_driver": False, "logging_level": "error"}
+        undo.callback(_keep_sigterm())
+        undo.callback(self._ray.shutdown)
+        address = cluster_at(self.address)
+        if address is None:
+            cores = usable_cores()
+            cpus = self.cpus or max(1, cores // (self.count or cores))
+            self._ray.init(
+                "local",
+                num_cpus=max(cores, cpus * (self.count or 1)),
+                include_dashboard=False,
+                **quiet,
+            )
+            return cpus
+        try:
+            self._ray.init(address, **quiet)
+        except Exception as error:  # Of several kinds, RuntimeError one.
+            raise OSError(
+                f"The Ray cluster at {address} cannot be joined: {error}"
+            ) from error
+        return self.cpus or 1
+
+
+class _Actors(Crew):
+    def __init__(
+        self,
+        ray: Any,
+        order: bytes,
+        options: dict[str, Any],
+        leave: Callable[[], None],
+    ) -> None:
+        self._ray = ray
+        self._kind = ray.remote(Server).options(**options)
+        self._order = ray.put(order)
+        self._leave = leave
+        self._all: set[Any] = set()
+        self._open: dict[Any, Any] = {}  # The actors, by what they are at.
+
+    def start(self, number: int) -> Any:
+        actor = self._kind.remote(self._order)
+        self._all.add(actor)
+        self._open[actor.start.remote()] = actor
+        return actor
+
+    def give(self, worker: Any, task: bytes) -> None:
+        self._open[worker.do.remote(task)] = worker
+
+    def kill(self, worker: Any) -> None:
+        self._all.discard(worker)
+        self._open = {x: y for x, y in self._open.items() if y != worker}
+        with contextlib.suppress(self._ray.exceptions.RayError):
+            self._ray.kill(worker)
+
+    def answer(self, timeout: float) -> tuple[Any, bytes | Lost] | None:
+        ready, _ = self._ray.wait(list(self._open), timeout=timeout)
+        if not ready:
+            return None
+        worker = self._open.pop(ready[0])
+        try:
+            return worker, self._ray.get(ready[0])
+        except self._ray.exceptions.RayError as error:
+            self.kill(worker)
+            return worker, Lost(f"was lost by Ray: {error}")
+
+    def end(self) -> None:
+        ends = [x.__ray_terminate__.remote() for x in self._all]
+        if ends:
+            self._ray.wait(ends, num_returns=len(ends), timeout=GOODBYE)
+
+    def close(self) -> None:
+        for worker in list(self._all):
+            self.kill(worker)
+        self._leave()
+
+
+def _environment(cpus: int) -> dict[str, str]:
+    """What actors have in their environment, on whatever machine."""
+    defaults = dict.fromkeys(THREADS, str(cpus))
+    defaults["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
+    ours = {x: os.environ.get(x, y) for x, y in defaults.items()}
+    return {**ours, "KERAS_BACKEND": keras.config.backend()}
+
+
+def _keep_sigterm() -> Callable[[], object]:
+    """Sets the handler back that Ray replaces by its own."""
+    if threading.current_thread() is not threading.main_thread():
+        return lambda: None
+    before = signal.getsignal(signal.SIGTERM)
+    return lambda: signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,69 @@
+"""Where a Ray cluster is, and whether it answers.
+
+Ray itself waits for a quarter of an hour where none answers.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+
+_CONNECTS = 5.0
+"""Seconds in which the port of a cluster has to be open."""
+
+_ANSWERS = 20.0
+"""Seconds in which a cluster has to answer."""
+
+
+def cluster_at(given: str | None) -> str | None:
+    """The address of the cluster to join; None if Ray is to start here.
+
+    Args:
+        given: As `address` of `RayActors`.
+
+    Raises:
+        OSError: If none answers where one is wanted, within half a minute.
+    """
+    if given == "local":
+        return None
+    wanted = os.environ.get("RAY_ADDRESS") if given in (None, "auto") else given
+    if not wanted or wanted == "auto":
+        from ray._private.services import find_bootstrap_address
+
+        wanted = find_bootstrap_address(None)
+        if wanted is None or not _is_open(wanted):
+            if given is None:
+                return None
+            raise OSError(
+                "No Ray cluster was found on this machine. Start one with "
+                "`ray start --head`, or name the address of another."
+            )
+    if not _is_open(wanted) or not _answers(wanted):
+        raise OSError(
+            f"No Ray cluster answers at {wanted}. It is HOST:PORT, as `ray "
+            'start --head` shows it; "local" starts Ray on this machine.'
+        )
+    return wanted
+
+
+def _is_open(address: str) -> bool:
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), _CONNECTS):
+            return True
+    except (OSError, ValueError):
+        return False
+
+
+def _answers(address: str) -> bool:
+    """Whether what has opened a port is a Ray cluster."""
+    if address.startswith("ray://"):
+        return True  # Its client waits for half a minute only.
+    command = ["-m", "ray.scripts.scripts", "status", "--address", address]
+    try:
+        asked = subprocess.run(
+            [sys.executable, *command], capture_output=True, timeout=_ANSWERS
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return asked.returncode == 0

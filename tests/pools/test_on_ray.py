@@ -1,0 +1,241 @@
+"""Actors of Ray: clusters, actors, machines and drivers that go away."""
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import pytest
+
+from keras_dml.pools import serving
+from keras_dml.pools.on_ray import RayActors
+from tests.pools.processes import driver, wait_for
+from tests.pools.works import Dies, Raises, Slow, Squares, StartRaises
+
+ray = pytest.importorskip("ray")
+pytestmark = [pytest.mark.engines, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A cluster of two machines of a CPU each, which no process is in."""
+    from ray.cluster_utils import Cluster
+
+    started = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    started.add_node(num_cpus=1)
+    yield started
+    started.shutdown()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def sigterm() -> Iterator[None]:
+    """Clusters that are made here handle it."""
+    handler = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, handler)
+
+
+@pytest.fixture(autouse=True)
+def no_ray_stays() -> Iterator[None]:
+    yield
+    assert not ray.is_initialized()
+    wait_for(lambda: not actors())
+
+
+def actors() -> list[psutil.Process]:
+    """Actors of any cluster on this machine that live."""
+    return [
+        x
+        for x in psutil.process_iter(["cmdline", "status"])
+        if "ray::Server" in " ".join(x.info["cmdline"] or ())
+        and x.info["status"] != psutil.STATUS_ZOMBIE
+    ]
+
+
+def results(pool: RayActors, work: Any, tasks: Any) -> list[Any]:
+    return sorted(x.result for x in pool.run(work, tasks))
+
+
+SQUARES = [0, 1, 4, 9, 16, 25]
+
+
+def test_ray_starts_here_where_it_is_not(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(
+        "keras_dml.pools.ray_clusters._is_open", lambda address: False
+    )
+    run = RayActors(2).run(Slow(tmp_path), range(30))
+    done = [next(run)]
+    assert ray.is_initialized()
+    done += run
+    assert sorted(x.result for x in done) == [i**2 for i in range(30)]
+    assert {x.worker for x in done} == {0, 1}
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_cluster_that_is_there_is_joined(cluster, monkeypatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+    handler = signal.getsignal(signal.SIGTERM)
+    run = RayActors().run(Squares(), range(6))
+    first = next(run)
+    assert ray.get_runtime_context().gcs_address == cluster.address
+    assert sorted(x.result for x in [first, *run]) == SQUARES
+    assert signal.getsignal(signal.SIGTERM) is handler
+
+
+def test_ray_of_this_process_is_used_and_left_alone(cluster) -> None:
+    ray.init(cluster.address, log_to_driver=False)
+    try:
+        assert results(RayActors(1), Squares(), range(6)) == SQUARES
+        assert ray.is_initialized()
+    finally:
+        ray.shutdown()
+
+
+def test_errors_are_raised_here(cluster) -> None:
+    pool = RayActors(1, cluster.address)
+    with pytest.raises(OSError, match="the disk is full"):
+        results(pool, Raises(), ["unpicklable OSError"])
+    with pytest.raises(RuntimeError, match="(?s)at task .*cannot be pickled"):
+        results(pool, Raises(), ["unpicklable"])
+    with pytest.raises(ImportError, match="no module that squares"):
+        results(pool, StartRaises(), range(3))
+
+
+def test_another_version_is_refused(cluster, monkeypatch) -> None:
+    ours = {**serving.versions(), "keras": "3.0.0"}
+    monkeypatch.setattr(serving, "versions", lambda: ours)
+    with pytest.raises(ValueError, match=r"keras: 3\.0\.0, 3\."):
+        results(RayActors(1, cluster.address), Squares(), range(3))
+
+
+def test_actors_have_the_threads_of_their_cpus(cluster, monkeypatch) -> None:
+    monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)
+    pool = RayActors(1, cluster.address)
+    assert results(pool, Raises(), ["threads"]) == ["1"]
+
+
+def test_an_actor_that_is_killed_is_replaced(cluster, tmp_path) -> None:
+    pool = RayActors(2, cluster.address)
+    assert results(pool, Dies(tmp_path, times=2), range(6)) == SQUARES
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_task_that_kills_every_actor_is_named(cluster, tmp_path) -> None:
+    pool = RayActors(2, cluster.address)
+    with pytest.raises(
+        RuntimeError, match="(?s)3 workers were lost at number 3; .*by Ray:"
+    ):
+        results(pool, Dies(tmp_path, times=9), range(6))
+
+
+def test_actors_that_die_at_their_start(cluster, tmp_path) -> None:
+    pool = RayActors(2, cluster.address)
+    with pytest.raises(RuntimeError, match="3 workers were lost at the start"):
+        results(pool, Dies(tmp_path, times=9, at_start=True), range(6))
+
+
+def test_an_actor_that_hangs_is_replaced(cluster, tmp_path) -> None:
+    pool = RayActors(2, cluster.address, timeout=3)
+    work = Dies(tmp_path, times=1, number=signal.SIGSTOP)
+    assert results(pool, work, range(6)) == SQUARES
+
+
+def test_a_machine_that_is_killed(tmp_path) -> None:
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    try:
+        lost = cluster.add_node(num_cpus=1)
+        pool = RayActors(2, cluster.address)
+        run = pool.run(Slow(tmp_path, seconds=0.5), range(60))
+        done = [next(run) for _ in range(10)]
+        assert {x.worker for x in done} == {0, 1}
+        cluster.remove_node(lost, allow_graceful=False)
+        done += run
+        assert sorted(x.result for x in done) == [i**2 for i in range(60)]
+        begun = sum((x.read_text().split() for x in tmp_path.iterdir()), [])
+        assert len(begun) <= 61
+    finally:
+        cluster.shutdown()
+
+
+DRIVER = """
+from pathlib import Path
+from keras_dml.pools.on_ray import RayActors
+from tests.pools.works import Slow
+for done in RayActors(2, {address!r}).run(Slow(Path({folder!r}), 60), range(9)):
+    print(done)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("own", [False, True])
+def test_actors_end_with_their_driver(cluster, tmp_path, number, own) -> None:
+    """And the Ray that it started; a cluster that was there goes on."""
+    address = "local" if own else cluster.address
+    code = DRIVER.format(folder=str(tmp_path), address=address)
+    with driver(code) as process:
+        wait_for(lambda: len(list(tmp_path.iterdir())) == 2)
+        servers = psutil.Process(process.pid).children(recursive=True)
+        assert bool(servers) == own
+        process.send_signal(number)
+        process.wait(30)
+    psutil.wait_procs(servers, timeout=20)
+    assert not [x for x in servers if x.is_running()]
+    wait_for(lambda: not actors())
+    if not own:
+        pool = RayActors(2, cluster.address)
+        assert results(pool, Squares(), range(6)) == SQUARES
+
+
+def test_a_cluster_that_does_not_answer() -> None:
+    began = time.monotonic()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(
+            OSError, match=f"No Ray cluster answers at {address}"
+        ):
+            results(RayActors(1, address), Squares(), range(6))
+    assert 15 < time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:9", "nowhere", "a:b", "[::"])
+def test_a_cluster_that_is_not_there(address) -> None:
+    began = time.monotonic()
+    with pytest.raises(OSError, match="No Ray cluster answers at"):
+        results(RayActors(1, address), Squares(), range(6))
+    assert time.monotonic() - began < 10
+
+
+def test_no_cluster_on_this_machine(monkeypatch) -> None:
+    monkeypatch.setattr(
+        "ray._private.services.find_bootstrap_address", lambda folder: None
+    )
+    with pytest.raises(OSError, match="was found on this machine. Start one"):
+        results(RayActors(1, "auto"), Squares(), range(6))
+
+
+def test_actors_that_are_killed_at_random(cluster, tmp_path) -> None:
+    ended = threading.Event()
+    killed = []
+
+    def kill() -> None:
+        while len(killed) < 3 and not ended.wait(5):
+            for process in actors()[:1]:
+                os.kill(process.pid, signal.SIGKILL)
+                killed.append(process)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        pool = RayActors(2, cluster.address)
+        done = results(pool, Slow(tmp_path, seconds=0.2), range(200))
+    finally:
+        ended.set()
+        thread.join()
+    assert done == [i**2 for i in range(200)]
+    assert len(killed) == 3
