@@ -1,6 +1,8 @@
 """A searchable gallery: the index, and what counts as a match."""
 
 from keras_dml.evaluation.verification import Threshold, calibrate
+from keras_dml.search._push import open_index, push
+from keras_dml.search.copying import Pushed
 from keras_dml.search.hits import Hit, Hits
 from keras_dml.search.index import Index
 from keras_dml.search.manifest import IndexFileError
@@ -12,8 +14,11 @@ __all__ = [
     "Hits",
     "Index",
     "IndexFileError",
+    "Pushed",
     "Recall",
     "Threshold",
     "calibrate",
     "is_index",
+    "open_index",
+    "push",
 ]

@@ -66,6 +66,18 @@ class Encoder:
             return None
         return self.identity.difference(other.identity)
 
+    def expect(self, identity: ModelIdentity | None) -> None:
+        """Notes which model it must be; ValueError if it is another."""
+        if identity is None:
+            return
+        if self.identity is None:
+            self.identity = identity
+        elif difference := identity.difference(self.identity):
+            raise ValueError(
+                "`model` of an Index must be the one that made its "
+                f"embeddings. Received: one {difference}."
+            )
+
     def use(self, model: keras.Model) -> None:
         """Takes a model; ValueError if it did not make the index."""
         if self.identity is None:

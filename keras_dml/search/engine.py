@@ -121,6 +121,13 @@ class Engine:
             ) from None
         self.ids = np.concatenate([self.ids, ids])
 
+    def reserve(self, count: int) -> None:
+        """Makes room for so many vectors in all, where faiss lets one."""
+        if self.is_exact and not len(self):
+            # It keeps the memory, and need not move vectors as they grow.
+            self.index.codes.resize(4 * count * self.dim)
+            self.index.codes.resize(0)
+
     def removes(self) -> bool:
         """Whether vectors can be removed; ValueError if not even hidden."""
         if faiss_kinds.removes(self.index):

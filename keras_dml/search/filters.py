@@ -1,7 +1,7 @@
 """Filters: the rows whose columns fulfil conditions."""
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,14 +14,14 @@ Mask: TypeAlias = NDArray[np.bool_]
 Where: TypeAlias = Mapping[str, Any] | Callable[[Mapping[str, Any]], Any] | Mask
 """Conditions by column; or from columns to a mask, (N,); or a mask."""
 
-_ORDERS: dict[str, Callable[[Any, Any], Any]] = {
+ORDERS: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
     ">=": operator.ge,
 }
 
-OPERATORS = ("==", "!=", *_ORDERS)
+OPERATORS = ("==", "!=", *ORDERS)
 
 _EXACT = 2**53
 """From here on, float64 merges integers."""
@@ -52,8 +52,13 @@ class Filters:
         """
         if isinstance(where, Mapping):
             kept = np.ones(self._count, bool)
-            for name, condition in where.items():
-                kept &= self._column_mask(name, condition)
+            for name, sign, wanted in conditions(where, self.kinds):
+                column = self.column(name)
+                if sign in ORDERS:
+                    kept &= column.ordered(ORDERS[sign], wanted)
+                else:
+                    same = column.equal(wanted)
+                    kept &= same if sign == "==" else ~same
             return kept
         found = where(_Arrays(self)) if callable(where) else where
         array = np.asarray(found)
@@ -69,40 +74,65 @@ class Filters:
 
     def column(self, name: Any) -> "_Numbers | _Values":
         """A column, to compare."""
-        if name not in self._columns:
-            raise ValueError(
-                "`where` of an Index must name its columns. Received: "
-                f"{name!r}.{did_you_mean(name, self._columns)} There are: "
-                f"{', '.join(self._columns) or 'none'}."
-            )
+        check_column(name, self._columns)
         if name not in self._made:
             values = self._columns[name]
             self._made[name] = _Numbers.of(values) or _Values(values)
         return self._made[name]
+
+    def kinds(self, name: Any) -> frozenset[str]:
+        """Kinds of the values in a column: "number", "text", "list"."""
+        return self.column(name).kinds
 
     @property
     def names(self) -> list[str]:
         """Names of the columns."""
         return list(self._columns)
 
-    def _column_mask(self, name: str, condition: Any) -> Mask:
-        column = self.column(name)
+
+def conditions(
+    where: Mapping[str, Any], kinds: Callable[[Any], frozenset[str]]
+) -> Iterator[tuple[str, str, Any]]:
+    """The conditions of a filter, checked, one by one.
+
+    Args:
+        where: Conditions by column.
+        kinds: From the name of a column to the kinds of its values; an error
+            if there is no such column.
+
+    Yields:
+        Column; "==" or "!=", and the values that are meant; or another
+        operator, and a value.
+
+    Raises:
+        ValueError: If `where` is not as described in `Index.search`.
+    """
+    for name, condition in where.items():
+        held = kinds(name)
         if not isinstance(condition, Mapping):
-            return column.equal(_alternatives(name, condition, column))
-        kept = np.ones(self._count, bool)
+            yield name, "==", _alternatives(name, condition, held)
+            continue
         for sign, value in condition.items():
             if sign not in OPERATORS:
                 raise ValueError(
                     f"`where` of an Index must compare by one of {OPERATORS}. "
                     f"Received: {sign!r} for the column {name!r}."
                 )
-            if sign in _ORDERS:
-                _check_ordered(name, value, column)
-                kept &= column.ordered(_ORDERS[sign], value)
+            if sign in ORDERS:
+                _check_ordered(name, value, held)
+                yield name, sign, value
             else:
-                same = column.equal(_alternatives(name, value, column))
-                kept &= same if sign == "==" else ~same
-        return kept
+                yield name, sign, _alternatives(name, value, held)
+
+
+def check_column(name: Any, names: Iterable[str]) -> None:
+    """ValueError if there is no column of a name."""
+    if name not in names:
+        raise ValueError(
+            "`where` of an Index must name its columns. Received: "
+            f"{name!r}.{did_you_mean(name, names)} There are: "
+            f"{', '.join(names) or 'none'}."
+        )
 
 
 class _Numbers:
@@ -192,7 +222,7 @@ class _Values:
             ],
             np.int64,
         )
-        self.kinds = frozenset(map(_kind, self._codes)) - {"none"}
+        self.kinds = frozenset(map(kind_of, self._codes)) - {"none"}
 
     @property
     def array(self) -> NDArray[Any]:
@@ -212,8 +242,8 @@ class _Values:
 
     def ordered(self, order: Callable[[Any, Any], Any], value: Any) -> Mask:
         """Where the value is less, or so; those of other kinds are not."""
-        kind, value = _kind(value), _hashable(value)
-        passes = [_kind(x) == kind and order(x, value) for x in self._codes]
+        kind, value = kind_of(value), _hashable(value)
+        passes = [kind_of(x) == kind and order(x, value) for x in self._codes]
         return np.array(passes, bool)[self._code_of_row]
 
 
@@ -235,9 +265,7 @@ class _Arrays(Mapping[str, NDArray[Any]]):
         return len(self._filters.names)
 
 
-def _alternatives(
-    name: str, condition: Any, column: _Numbers | _Values
-) -> list[Any]:
+def _alternatives(name: str, condition: Any, held: frozenset[str]) -> list[Any]:
     """The values of which a column must have one."""
     several = isinstance(
         condition, list | tuple | set | frozenset | range | np.ndarray
@@ -246,30 +274,30 @@ def _alternatives(
     values = [x.item() if isinstance(x, np.generic) else x for x in values]
     for value in values:
         if value is not None:
-            _check_kind(name, value, column)
+            _check_kind(name, value, held)
     return values
 
 
-def _check_ordered(name: str, value: Any, column: _Numbers | _Values) -> None:
-    if _kind(value) not in ("text", "number"):
+def _check_ordered(name: str, value: Any, held: frozenset[str]) -> None:
+    if kind_of(value) not in ("text", "number"):
         raise ValueError(
             "`where` of an Index must compare by order with text or a "
             f"number. Received: {value!r} for the column {name!r}."
         )
-    _check_kind(name, value, column)
+    _check_kind(name, value, held)
 
 
-def _check_kind(name: str, value: Any, column: _Numbers | _Values) -> None:
+def _check_kind(name: str, value: Any, held: frozenset[str]) -> None:
     """ValueError if a value cannot be in a column: a text among numbers."""
-    kind = _kind(value)
+    kind = kind_of(value)
     # NaN is unequal to itself.
     if kind == "other" or value != value:
         raise ValueError(
             "`where` of an Index must compare with text, numbers, booleans "
             f"or None. Received: {value!r} for the column {name!r}."
         )
-    if column.kinds and kind not in column.kinds:
-        holds = " and ".join(sorted(column.kinds))
+    if held and kind not in held:
+        holds = " and ".join(sorted(held))
         raise ValueError(
             "`where` of an Index must compare a column with what it holds. "
             f"Received: {value!r}, a {kind}, for the column {name!r} of "
@@ -277,7 +305,8 @@ def _check_kind(name: str, value: Any, column: _Numbers | _Values) -> None:
         )
 
 
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
+    """What a filter may compare a value with: others of its kind."""
     if value is None:
         return "none"
     if isinstance(value, str):

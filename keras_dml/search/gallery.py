@@ -5,9 +5,11 @@ database (`DatabaseGallery`).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+import numpy as np
 
 from keras_dml.evaluation.verification import Threshold
 from keras_dml.search.filters import Where
@@ -169,3 +171,35 @@ class Gallery(ABC):
 
     def close(self) -> None:  # noqa: B027
         """Gives back what holds connections or files."""
+
+
+def joined_types(
+    known: Mapping[str, Sequence[str]], columns: Values
+) -> dict[str, tuple[str, ...]]:
+    """Names of types by column, with those of further values."""
+    types = {name: set(names) for name, names in known.items()}
+    for name, values in columns.items():
+        found = {x.__name__ for x in set(map(type, values)) - {type(None)}}
+        types[name] = types.get(name, set()) | found
+    return {name: tuple(sorted(found)) for name, found in types.items()}
+
+
+def joined(
+    parts: Sequence[Block], names: Sequence[str], has_keys: bool
+) -> Block:
+    """Blocks as one, by ascending ids."""
+    parts = [x for x in parts if len(x)]
+    ids = np.concatenate([np.empty(0, np.int64), *(x.ids for x in parts)])
+    order = np.argsort(ids)
+    vectors = [x.vectors for x in parts] or [np.empty((0, 0), np.float32)]
+
+    def ordered(lists: list[list[Any]]) -> list[Any]:
+        values = [value for some in lists for value in some]
+        return [values[i] for i in order.tolist()]
+
+    return Block(
+        ids[order],
+        np.concatenate(vectors)[order],
+        {name: ordered([x.columns[name] for x in parts]) for name in names},
+        ordered([x.keys or [] for x in parts]) if has_keys else None,
+    )

@@ -7,14 +7,20 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_dml.search import faiss_kinds, recall, store
+from keras_dml.evaluation.verification import Threshold
+from keras_dml.search import building, faiss_kinds, store
 from keras_dml.search.changes import Changes, columns_of
+from keras_dml.search.copying import BATCH, Pushed
 from keras_dml.search.encoder import Encoder
-from keras_dml.search.engine import EXACT, Engine
+from keras_dml.search.engine import EXACT
+from keras_dml.search.gallery import Gallery
 from keras_dml.search.local import LocalGallery
 from keras_dml.search.metrics import COSINE, Metric, MetricName
-from keras_dml.search.rows import Columns, RowTable, checked_columns
+from keras_dml.search.recall import Recall
+from keras_dml.search.rows import Columns
 from keras_dml.search.searches import Searches
+from keras_dml.search.sources import Source
+from keras_dml.search.uris import table_at
 
 
 class Index(Changes, Searches):
@@ -27,7 +33,8 @@ class Index(Changes, Searches):
     on neither threads nor batches, unless `factory` says otherwise.
 
     Args:
-        embeddings: (N, D). N may be 0.
+        embeddings: (N, D); N may be 0. Or `EmbeddingShards`, which are read
+            a shard at a time and bring columns, and keys: their ids.
         columns: Values of the rows by column, N each: text, finite numbers,
             booleans, None or lists of these.
         keys: Own keys, N text or N integers, each once; or the name of the
@@ -44,13 +51,20 @@ class Index(Changes, Searches):
             square root of the number of lists, and 64.
         model: The model that made the embeddings; without it, there is
             no searching by image.
+        store: Where rows are kept: in memory by default, or in a database,
+            by its address, such as "lancedb://FOLDER/TABLE". It must be new,
+            or begun by the same call.
 
     Attributes:
         threshold: From which score on two images are of one class; None
             before it is calibrated.
-        recall: What it missed when it was built; None for exact ones.
+        recall: What it missed when it was built; None for exact ones, and
+            in databases.
 
     Raises:
+        FileExistsError: If `store` holds something else.
+        ImportError: If the extra of a database is not installed.
+        OSError: If a database cannot be reached.
         ValueError: If embeddings are not finite or zero, if lengths
             differ, or if faiss cannot make such an index.
     """
@@ -65,20 +79,30 @@ class Index(Changes, Searches):
         factory: str = EXACT,
         parameters: str | None = None,
         model: keras.Model | None = None,
+        store: str | None = None,
     ) -> None:
-        by = Metric(metric)
-        x = by.given(embeddings, None, "embeddings", "Index")
-        # Before time is spent on training.
-        rows = RowTable()
-        values = checked_columns(columns, len(x))
-        own = rows.check_keys(_key_column(keys, values), len(x), "Index")
         encoder = Encoder(model)
-        engine = Engine.trained(x, by, factory, parameters)
-        super().__init__(LocalGallery(engine, rows), encoder)
-        ids = self._gallery.insert(x, values, own)
-        self.recall: recall.Recall | None = None
-        if not engine.is_exact:
-            self.recall = recall.measure(engine, x.array, ids)
+        self._over(
+            *building.built(
+                (embeddings, columns, keys),
+                Metric(metric),
+                factory,
+                parameters,
+                encoder,
+                store,
+            ),
+            encoder,
+        )
+
+    def _over(
+        self,
+        gallery: Gallery,
+        missed: Recall | None,
+        encoder: Encoder,
+        threshold: Threshold | None = None,
+    ) -> None:
+        super().__init__(gallery, encoder)
+        self.recall, self.threshold = missed, threshold
         # The folder that it was read from or saved in, and as what version.
         self._origin: tuple[Path | None, str | None] = None, None
 
@@ -94,6 +118,7 @@ class Index(Changes, Searches):
         factory: str = EXACT,
         parameters: str | None = None,
         batch_size: int = 256,
+        store: str | None = None,
     ) -> "Index":
         """Embeds a gallery and makes its index.
 
@@ -106,8 +131,8 @@ class Index(Changes, Searches):
                 or without; or images as queries of `search`, which have no
                 label.
             columns: Further columns, or those to replace.
-            keys, metric, factory, parameters: As for `Index`; for instance
-                `keys="source"`.
+            keys, metric, factory, parameters, store: As for `Index`; for
+                instance `keys="source"`.
             batch_size: Images embedded at a time.
 
         Raises:
@@ -122,15 +147,18 @@ class Index(Changes, Searches):
                 "an index by Index(embeddings), and a tf.data.Dataset makes "
                 "examples by keras_dml.data.from_dataset."
             )
-        index = cls(
-            x,
-            columns_of(images, columns),
-            keys=keys,
-            metric=metric,
-            factory=factory,
-            parameters=parameters,
+        index = cls.__new__(cls)
+        index._over(
+            *building.built(
+                (x, columns_of(images, columns), keys),
+                Metric(metric),
+                factory,
+                parameters,
+                encoder,
+                store,
+            ),
+            encoder,
         )
-        index._encoder = encoder
         return index
 
     def save(
@@ -205,14 +233,60 @@ class Index(Changes, Searches):
         """
         folder = store.folder_at(path)
         version, content, engine, rows, file = store.load(folder, verify)
-        index = cls(np.empty((0, engine.dim)))
-        index._gallery = LocalGallery(engine, rows)
-        index._encoder = Encoder(identity=content.model, file=file)
-        index.recall, index.threshold = content.recall, content.threshold
+        encoder = Encoder(identity=content.model, file=file)
+        index = cls.__new__(cls)
+        index._over(
+            LocalGallery(engine, rows),
+            content.recall,
+            encoder,
+            content.threshold,
+        )
         index._origin = (folder, version)
         if model is not None:
-            index._encoder.use(model)
+            encoder.use(model)
         return index
+
+    @classmethod
+    def open(cls, uri: str, model: keras.Model | None = None) -> "Index":
+        """The index in a database; see `open_index`."""
+        gallery = building.opened(table_at(uri, "open_index"))
+        state = gallery.state
+        encoder = Encoder(identity=state.model)
+        if model is not None:
+            encoder.use(model)
+        index = cls.__new__(cls)
+        index._over(gallery, None, encoder, state.threshold)
+        return index
+
+    def push(
+        self,
+        uri: str,
+        *,
+        factory: str = EXACT,
+        parameters: str | None = None,
+        overwrite: bool = False,
+        batch_size: int = BATCH,
+    ) -> Pushed:
+        """Copies the index into a database; see `push`."""
+        from keras_dml.search._push import push
+
+        return push(
+            self,
+            uri,
+            factory=factory,
+            parameters=parameters,
+            overwrite=overwrite,
+            batch_size=batch_size,
+        )
+
+    def _as_source(self) -> Source:
+        """The rows, to be copied."""
+        model = self._encoder.identity
+        return Source.of_gallery(self._gallery, model, self.threshold)
+
+    def close(self) -> None:
+        """Gives back what a database holds: connections, a server, files."""
+        self._gallery.close()
 
     def __repr__(self) -> str:
         parts = [f"{len(self):,} × {self.dim}", self.factory, self.metric]
@@ -223,16 +297,3 @@ class Index(Changes, Searches):
         if self.threshold is not None:
             parts.append(f"threshold {self.threshold.value:.4f}")
         return f"Index({'; '.join(parts)})"
-
-
-def _key_column(keys: Any, columns: dict[str, list[Any]]) -> Any:
-    """Keys, or those in the column of that name."""
-    if not isinstance(keys, str):
-        return keys
-    if keys not in columns:
-        raise ValueError(
-            "`keys` of Index must be one for each row, or the name of a "
-            f"column. Received: {keys!r}. There are: "
-            f"{', '.join(columns) or 'none'}."
-        )
-    return columns[keys]

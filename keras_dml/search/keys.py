@@ -54,20 +54,62 @@ class Keys:
         self._ids = {k: i for k, i in self._ids.items() if i not in removed}
         self._listed = None
 
-    def check_kind(
-        self, keys: list[Key], owner: str, name: str = "keys"
-    ) -> None:
-        """ValueError if keys are text and those here integers, or so."""
-        if not (keys and self._ids):
-            return
-        mine, theirs = type(self.listed[0]), type(keys[0])
-        if mine is not theirs:
-            names = {str: "text", int: "integers"}
-            raise ValueError(
-                f"`{name}` of {owner} must be {names[mine]}, as those of the "
-                f"index are. Received: {keys[0]!r}. Use "
-                f"{mine.__name__}(key) if it is the same key."
-            )
+    @property
+    def kind(self) -> type | None:
+        """Type of the keys; None if there are none."""
+        return type(self.listed[0]) if self._ids else None
+
+
+def check_kind(
+    kind: type | None, keys: list[Key], owner: str, name: str = "keys"
+) -> None:
+    """ValueError if keys are not of the type of those of an index."""
+    if keys and kind and kind is not type(keys[0]):
+        names = {str: "text", int: "integers"}
+        raise ValueError(
+            f"`{name}` of {owner} must be {names[kind]}, as those of the "
+            f"index are. Received: {keys[0]!r}. Use "
+            f"{kind.__name__}(key) if it is the same key."
+        )
+
+
+def check_given(keys: Any, owner: str, has_own: bool, is_empty: bool) -> bool:
+    """Whether keys are given; ValueError if that does not fit the rows."""
+    if keys is None and has_own:
+        raise ValueError(
+            f"`keys` of {owner} must be given, as the rows of the index "
+            "have own keys. Received: none."
+        )
+    if keys is not None and not has_own and not is_empty:
+        raise ValueError(
+            f"`keys` of {owner} go with an index whose rows have own "
+            "keys. Received: keys for one whose rows go by their ids. "
+            "Build it with Index(…, keys=…)."
+        )
+    return keys is not None
+
+
+def new_keys(keys: Any, count: int, owner: str, kind: type | None) -> list[Key]:
+    """The own keys of rows to be written: one each, and of the right kind."""
+    listed = as_keys(keys, owner)
+    if len(listed) != count:
+        raise ValueError(
+            f"`keys` of {owner} must be one for each row. Received: "
+            f"{len(listed)} keys and {count} rows."
+        )
+    check_unique(listed, owner)
+    check_kind(kind, listed, owner)
+    return listed
+
+
+def check_ids(keys: list[Key], owner: str, name: str) -> None:
+    """ValueError if some of the keys of rows without own keys are text."""
+    if any(isinstance(key, str) for key in keys):
+        raise ValueError(
+            f"`{name}` of {owner} must be ids, as the rows of the index "
+            f"have no own keys. Received: {keys[0]!r}. Build the index "
+            "with Index(…, keys=…)."
+        )
 
 
 def as_keys(keys: Any, owner: str, name: str = "keys") -> list[Key]:

@@ -1,11 +1,14 @@
 """Recall: what an approximate index misses, beside an exact search."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from keras_dml.search.engine import Engine
 from keras_dml.utils.types import FloatArray, Rows
+
+Read = Callable[[], Iterable[FloatArray]]
 
 QUERIES, NEIGHBORS = 500, 10
 
@@ -30,17 +33,25 @@ class Recall:
     rows: int
 
 
-def measure(engine: Engine, x: FloatArray, ids: Rows) -> Recall | None:
-    """Recall of an index of vectors x, (N, D), by ids; None if N < 2."""
-    import faiss
+def measure(engine: Engine, read: Read, ids: Rows) -> Recall | None:
+    """Recall of an index.
 
-    if len(x) < 2:
+    Args:
+        engine: It.
+        read: What reads its vectors, (N, D) float32, a part at a time.
+        ids: Their ids, (N,).
+
+    Returns:
+        The recall; None if N < 2.
+    """
+    count = len(ids)
+    if count < 2:
         return None
-    k = min(NEIGHBORS, len(x) - 1)
+    k = min(NEIGHBORS, count - 1)
     generator = np.random.default_rng(0)
-    drawn = generator.choice(len(x), min(QUERIES, len(x)), replace=False)
-    queries = x[drawn]
-    _, exact = faiss.knn(queries, x, k + 1, engine.metric.faiss_type)
+    drawn = generator.choice(count, min(QUERIES, count), replace=False)
+    queries = taken(read(), drawn, engine.dim)
+    exact = _exact(engine, queries, read(), k + 1)
     scores, found = engine.search(queries, k + 1)
     # Lists of ids, without the query itself.
     pairs = [
@@ -52,8 +63,44 @@ def measure(engine: Engine, x: FloatArray, ids: Rows) -> Recall | None:
         for n in sorted({1, k})
     }
     row, column = np.nonzero(found >= 0)
-    hits = x[np.searchsorted(ids, found[row, column])]
+    rows = np.searchsorted(ids, found[row, column])
+    hits = taken(read(), rows, engine.dim)
     true = engine.metric.pairs(queries[row], hits)
     errors = np.abs(true - scores[row, column])
     error = float(np.quantile(errors, 0.95)) if len(errors) else 0.0
-    return Recall(at, error, len(queries), len(x))
+    return Recall(at, error, len(queries), count)
+
+
+def taken(parts: Iterable[FloatArray], rows: Rows, dim: int) -> FloatArray:
+    """Some rows of vectors that are read a part at a time, (n, D)."""
+    result = np.empty((len(rows), dim), np.float32)
+    first = 0
+    for part in parts:
+        inside = (rows >= first) & (rows < first + len(part))
+        result[inside] = part[rows[inside] - first]
+        first += len(part)
+    return result
+
+
+def _exact(
+    engine: Engine, queries: FloatArray, parts: Iterable[FloatArray], k: int
+) -> Rows:
+    """The k nearest rows of each query, by comparing all, (Q, k)."""
+    import faiss
+
+    metric = engine.metric
+    best = np.empty((len(queries), 0)), np.empty((len(queries), 0), np.int64)
+    first = 0
+    for part in parts:
+        found, rows = faiss.knn(
+            queries, part, min(k, len(part)), metric.faiss_type
+        )
+        scores = np.hstack([best[0], metric.inner(found)])
+        rows = np.hstack([best[1], rows + first])
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        best = (
+            np.take_along_axis(scores, order, axis=1),
+            np.take_along_axis(rows, order, axis=1),
+        )
+        first += len(part)
+    return best[1]

@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 
 from keras_dml.search.filters import Filters, Where
-from keras_dml.search.keys import Key, Keys, as_keys, check_unique
+from keras_dml.search.keys import (
+    Key,
+    Keys,
+    as_keys,
+    check_given,
+    check_ids,
+    check_kind,
+    check_unique,
+    new_keys,
+)
 from keras_dml.utils.types import Rows
 
 Columns = Mapping[str, Sequence[Any]]
@@ -46,29 +55,10 @@ class RowTable:
             ValueError: If they are not; also if there are none and the other
                 rows have own keys, or the other way round.
         """
-        if keys is None and self.keys is None:
+        if not check_given(keys, owner, self.keys is not None, not len(self)):
             return None
-        if keys is None:
-            raise ValueError(
-                f"`keys` of {owner} must be given, as the rows of the index "
-                "have own keys. Received: none."
-            )
-        if self.keys is None and len(self):
-            raise ValueError(
-                f"`keys` of {owner} go with an index whose rows have own "
-                "keys. Received: keys for one whose rows go by their ids. "
-                "Build it with Index(…, keys=…)."
-            )
-        listed = as_keys(keys, owner)
-        if len(listed) != count:
-            raise ValueError(
-                f"`keys` of {owner} must be one for each row. Received: "
-                f"{len(listed)} keys and {count} rows."
-            )
-        check_unique(listed, owner)
-        if self.keys is not None:
-            self.keys.check_kind(listed, owner)
-        return listed
+        kind = None if self.keys is None else self.keys.kind
+        return new_keys(keys, count, owner, kind)
 
     def find(
         self, keys: Any, owner: str, name: str = "keys"
@@ -76,14 +66,9 @@ class RowTable:
         """Ids of the rows with some keys; None where there is no such row."""
         listed = as_keys(keys, owner, name)
         if self.keys is not None:
-            self.keys.check_kind(listed, owner, name)
+            check_kind(self.keys.kind, listed, owner, name)
             return [self.keys.id_of(key) for key in listed]
-        if any(isinstance(key, str) for key in listed):
-            raise ValueError(
-                f"`{name}` of {owner} must be ids, as the rows of the index "
-                f"have no own keys. Received: {listed[0]!r}. Build the index "
-                "with Index(…, keys=…)."
-            )
+        check_ids(listed, owner, name)
         ids = np.array(listed, np.int64)
         known = np.isin(ids, self.ids).tolist()
         found = zip(ids.tolist(), known, strict=True)

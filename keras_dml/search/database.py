@@ -1,0 +1,158 @@
+"""DatabaseGallery: searches of rows in a database."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from keras_dml.evaluation.ranks import exact
+from keras_dml.search.database_rows import DatabaseRows
+from keras_dml.search.filters import Where, check_column, conditions
+from keras_dml.search.hits import NONE
+from keras_dml.search.metrics import COSINE
+from keras_dml.search.table import Found
+from keras_dml.utils.types import FloatArray, Rows
+
+_KINDS: dict[type, str] = {str: "text", list: "list"}
+
+
+class DatabaseGallery(DatabaseRows):
+    """Rows in a database, where searches of kind "Flat" are exact.
+
+    The database finds candidates; scores are computed from their vectors, in
+    float64, and candidates are fetched until none can be missing.
+    """
+
+    def where(self, where: Where) -> Rows:
+        """Ids of the rows that pass a filter, ascending."""
+        passing = self._expression(where)
+        found = self._read(self._ranges(passing), {})
+        ids = [np.empty(0, np.int64), *(block.ids for block in found)]
+        return np.sort(np.concatenate(ids))
+
+    def nearest(
+        self, queries: FloatArray, k: int, where: Where | None = None
+    ) -> tuple[FloatArray, Rows]:
+        """The k nearest rows of each query; see `Gallery.nearest`.
+
+        Scores are computed from the vectors, in float64. Where "Flat" finds
+        more equal ones than the database returns, which of them are found is
+        its choice.
+        """
+        if k > self.place.most:
+            raise ValueError(
+                f"`k` of Index.search must be at most {self.place.most:,} in "
+                f"{self.place.engine}. Received: k={k}. Indexes in a folder, "
+                "by faiss, and in LanceDB find more."
+            )
+        passing = self._expression(where)
+        limit = self.place.count(passing)
+        scores = np.full((len(queries), k), -np.inf)
+        ids = np.full((len(queries), k), NONE)
+        if limit and len(queries):
+            share = limit / max(limit, self.place.count()) if passing else 1.0
+            found = self._nearest(queries, min(k, limit), passing, limit, share)
+            scores[:, : found[0].shape[1]], ids[:, : found[1].shape[1]] = found
+        return self.metric.outer(scores), ids
+
+    def above(
+        self, queries: FloatArray, threshold: float, where: Where | None = None
+    ) -> tuple[Rows, FloatArray, Rows]:
+        """All rows whose scores reach a threshold, by query."""
+        none = np.empty(0, np.int64)
+        parts = [(none, np.empty(0, np.float32), none)]
+        passing = self._expression(where)
+        bound = self.metric.bound(threshold)
+        bound -= 2.0**-22 * abs(bound) + self._tolerance(queries).max(initial=0)
+        found = self.place.within(queries, float(bound), passing, self.kind)
+        for row, (ids, _, vectors) in enumerate(found):
+            scores = self._exact(queries[row], vectors)
+            outer = self.metric.outer(scores)
+            kept = outer.astype(np.float64) >= threshold
+            order = np.lexsort((ids[kept], -scores[kept]))
+            which = np.full(int(kept.sum()), row)
+            parts.append((which, outer[kept][order], ids[kept][order]))
+        which, outer, ids = (
+            np.concatenate(x) for x in zip(*parts, strict=True)
+        )
+        return which, outer, ids
+
+    def _expression(self, where: Where | None) -> str:
+        """A filter in the language of the database; empty for none."""
+        if where is None:
+            return ""
+        if not isinstance(where, Mapping):
+            raise ValueError(
+                f"`where` of an Index in {self.place.engine} must be "
+                f"conditions by column. Received: a {type(where).__name__}. "
+                "Indexes in a folder, by faiss, take functions and masks."
+            )
+        types = self.state.types
+
+        def kinds(name: Any) -> frozenset[str]:
+            check_column(name, types)
+            return frozenset(_KINDS.get(x, "number") for x in types[name])
+
+        parts = [
+            self.place.expression(name, sign, wanted, types[name])
+            for name, sign, wanted in conditions(where, kinds)
+        ]
+        return " and ".join(parts)
+
+    def _nearest(
+        self,
+        queries: FloatArray,
+        k: int,
+        passing: str,
+        limit: int,
+        share: float,
+    ) -> tuple[FloatArray, Rows]:
+        """Scores in float64 and ids, as of `exact.nearest`."""
+        seen: dict[int, Found] = {}
+
+        def candidates(rows: Rows, count: int) -> tuple[FloatArray, Rows]:
+            found = self.place.nearest(
+                queries[rows], count, passing, self.kind, share
+            )
+            for row, one in zip(rows.tolist(), found, strict=True):
+                seen[row] = one
+            return _padded(found, count)
+
+        def score(rows: Rows, ids: Rows) -> FloatArray:
+            scores = np.full(ids.shape, -np.inf)
+            for place, row in enumerate(rows.tolist()):
+                vectors = seen[row][2]
+                exactly = self._exact(queries[row], vectors)
+                scores[place, : len(vectors)] = exactly
+            return scores
+
+        rows = np.arange(len(queries))
+        if not self.is_exact:
+            _, ids = candidates(rows, k)
+            return exact.ranked(score(rows, ids), ids)
+        tolerance = self._tolerance(queries)
+        limit = min(limit, self.place.most)
+        return exact.nearest(candidates, score, tolerance, k, limit)
+
+    def _exact(self, query: FloatArray, vectors: FloatArray) -> FloatArray:
+        """Inner scores of a query with vectors, (n,) float64."""
+        if not len(vectors):
+            return np.empty(0)
+        labels = np.arange(len(vectors))[None]
+        return self.metric.exact(query[None], vectors, labels)[0]
+
+    def _tolerance(self, queries: FloatArray) -> FloatArray:
+        """By how much rough scores may be off, (Q,)."""
+        is_unit = self.metric.name == COSINE
+        longest = 1.0 if is_unit else self.state.longest
+        # Some databases return 1 − x·y, rounded.
+        return self.metric.tolerance(queries, longest) + 2.0**-22
+
+
+def _padded(found: list[Found], count: int) -> tuple[FloatArray, Rows]:
+    """What was found for each query, (Q, count) each."""
+    scores = np.full((len(found), count), -np.inf)
+    ids = np.full((len(found), count), NONE)
+    for row, (some, rough, _) in enumerate(found):
+        scores[row, : len(some)], ids[row, : len(some)] = rough, some
+    return scores, ids

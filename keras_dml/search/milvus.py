@@ -1,0 +1,241 @@
+"""MilvusTable: an index in Milvus, a cluster or embedded in a file."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from keras_dml.search import milvus_format
+from keras_dml.search.expressions import Language, widest
+from keras_dml.search.gallery import Block
+from keras_dml.search.kinds import Kind
+from keras_dml.search.milvus_format import column as column_of
+from keras_dml.search.milvus_format import literal
+from keras_dml.search.milvus_server import MilvusServer
+from keras_dml.search.state import State
+from keras_dml.search.table import Found, Table, Types
+from keras_dml.utils.types import FloatArray
+from keras_dml.utils.vectors import blocks
+
+_SENT = 2**24
+"""Bytes of vectors that are sent at a time."""
+
+_KEPT: dict[str, set[type]] = {
+    "VARCHAR": {str}, "DOUBLE": {float}, "INT64": {int}, "BOOL": {bool},
+}  # fmt: skip
+
+_EF = 2**15
+"""Candidates of HNSW at the most."""
+
+
+class MilvusTable(Language, Table):
+    """A collection of rows, and one for its state.
+
+    A row has an "id", own keys as the "key", the "vector", and columns:
+    one that was there at first as a field, others as JSON in "columns".
+    Methods are as of `Table`.
+
+    Args:
+        uri: What messages call it.
+        address: Of the server, or the path of a file.
+        name: The name of the collection.
+    """
+
+    engine = "Milvus"
+    most = 16384
+    nothing = "id < 0"
+
+    def __init__(self, uri: str, address: str, name: str) -> None:
+        super().__init__(uri)
+        self._server = MilvusServer(uri, address)
+        self._fields: dict[str, str] = {}
+        self._name, self._notes = name, f"{name}__keras_dml"
+
+    def exists(self) -> bool:
+        if not self._server.may_exist():
+            return False
+        return any(map(self._has, (self._name, self._notes)))
+
+    def create(self, state: State) -> None:
+        notes = milvus_format.notes_schema(self._server.library)
+        self._make(self._notes, notes, "FLAT", "L2", {})
+        rows = milvus_format.rows_schema(self._server.library, state)
+        metric = "L2" if state.metric == "euclidean" else "IP"
+        kind = Kind.of(state.factory, state.parameters, self.engine)
+        self._make(self._name, rows, *milvus_format.index_of(kind, metric))
+        self._look()
+        self.write_state(state)
+
+    def drop(self) -> None:
+        # From here on it is one that was begun, which may be made anew.
+        self._write_text("")
+        for name in (self._name, self._notes):
+            if self._has(name):
+                self._server.call("drop_collection", name)
+
+    def read_state(self) -> str | None:
+        if not self._has(self._notes):
+            return None
+        self._server.load(self._notes)
+        found = self._query(self._notes, "part >= 0", ["part", "text"])
+        texts = [x["text"] for x in sorted(found, key=lambda x: x["part"])]
+        count, _, first = (texts or ["1 "])[0].partition(" ")
+        if not self._fields and self._has(self._name):
+            self._look()
+        return "".join([first, *texts[1 : int(count)]])
+
+    def write_state(self, state: State) -> None:
+        for name, types in state.types.items():
+            kind = self._fields.get(name)
+            if kind and milvus_format.field_type(types | _KEPT[kind]) != kind:
+                raise milvus_format.refusal(name, types, kind)
+        self._write_text(state.to_json())
+
+    def one_of(self, field: str, values: Sequence[Any]) -> str:
+        if field in ("id", "key"):
+            return f"{field} in [{', '.join(map(literal, values))}]"
+        if field in self._fields:
+            listed = ", ".join(map(literal, values))
+            return f"(c_{field} is not null and c_{field} in [{listed}])"
+        column = column_of(field)
+        same = [f"{column} == {literal(x)}" for x in values]
+        return f"(exists {column} and ({' or '.join(same)}))"
+
+    def unknown(self, name: str) -> str:
+        if name in self._fields:
+            return f"c_{name} is null"
+        return f"not exists {column_of(name)}"
+
+    def compared(self, name: str, sign: str, value: Any) -> str:
+        place = f"c_{name}" if name in self._fields else column_of(name)
+        return f"{place} {sign} {literal(value)}"
+
+    def expression(
+        self, name: str, sign: str, wanted: Any, types: set[type]
+    ) -> str:
+        kept = {widest(types)} if name in self._fields else types
+        return super().expression(name, sign, wanted, kept)
+
+    def count(self, where: str = "") -> int:
+        found = self._query(self._name, where, ["count(*)"], limit=None)
+        return int(found[0]["count(*)"])
+
+    def append(self, block: Block) -> None:
+        self._write("insert", block)
+
+    def put(self, block: Block) -> None:
+        self._write("upsert", block)
+
+    def delete(self, where: str) -> None:
+        self._server.call("delete", self._name, filter=where)
+
+    def read(self, where: str, columns: Types, vectors: bool = False) -> Block:
+        fields = ["id", *(["key"] if self.has_keys else [])]
+        if columns:
+            fields += ["columns", *(f"c_{x}" for x in self._fields)]
+        fields += ["vector"] if vectors else []
+        found = self._query(self._name, where, fields)
+        return milvus_format.block(found, columns, self._fields, self.has_keys)
+
+    def nearest(
+        self, queries: FloatArray, k: int, where: str, kind: Kind, share: float
+    ) -> list[Found]:
+        how: dict[str, int] = {}
+        if kind.lists:
+            how = {"nprobe": kind.effort_for(share, kind.lists)}
+        elif kind.links:
+            how = {"ef": max(k, kind.effort_for(share, _EF))}
+        return self._search(queries, k, where, how)
+
+    def within(
+        self, queries: FloatArray, bound: float, where: str, kind: Kind
+    ) -> list[Found]:
+        if not kind.is_exact:
+            raise ValueError(
+                "`factory` of an Index in Milvus must be 'Flat' to find all "
+                f"that reach a threshold. Received: {kind.factory!r}. LanceDB, "
+                "and indexes in a folder, do so with any."
+            )
+        radius = -bound if self.is_distance else bound
+        found = self._search(queries, self.most, where, {"radius": radius})
+        if any(len(ids) == self.most for ids, _, _ in found):
+            raise ValueError(
+                f"`threshold` of an Index in Milvus must be reached by fewer "
+                f"than {self.most:,} rows. Received: one that more reach. "
+                "Raise it; LanceDB, and indexes in a folder, return more."
+            )
+        return found
+
+    def build(self, kind: Kind) -> None:
+        self._server.call("flush", self._name)
+
+    def close(self) -> None:
+        self._server.close()
+
+    def _has(self, name: str) -> bool:
+        return bool(self._server.call("has_collection", name))
+
+    def _look(self) -> None:
+        """Loads the rows, and notes which columns have fields."""
+        self._server.load(self._name)
+        found = self._server.call("describe_collection", self._name)
+        self._fields = {
+            field["name"][2:]: field["type"].name
+            for field in found["fields"]
+            if field["name"].startswith("c_")
+        }
+
+    def _make(
+        self, name: str, schema: Any, kind: str, metric: str, built: Any
+    ) -> None:
+        index = self._server.library.MilvusClient.prepare_index_params()
+        # Servers take them one by one, Milvus Lite as one that is "params".
+        both = {**built, "params": built}
+        index.add_index(
+            "vector", index_type=kind, metric_type=metric, params=both
+        )
+        # A reader sees what was written before it reads.
+        options = {"index_params": index, "consistency_level": "Strong"}
+        self._server.call("create_collection", name, schema=schema, **options)
+
+    def _write_text(self, text: str) -> None:
+        size = milvus_format.CHUNK
+        parts = [text[part] for part in blocks(len(text), size)] or [""]
+        parts[0] = f"{len(parts)} {parts[0]}"
+        rows = [
+            {"part": i, "vector": [0.0, 0.0], "text": part}
+            for i, part in enumerate(parts)
+        ]
+        self._server.call("upsert", self._notes, rows)
+
+    def _query(
+        self,
+        name: str,
+        where: str,
+        fields: list[str],
+        limit: int | None = most,
+    ) -> list[dict[str, Any]]:
+        options = {} if limit is None else {"limit": limit}
+        found = self._server.call(
+            "query", name, filter=where, output_fields=fields, **options
+        )
+        return list(found)
+
+    def _search(
+        self, queries: FloatArray, k: int, where: str, how: dict[str, Any]
+    ) -> list[Found]:
+        found = self._server.call(
+            "search",
+            self._name,
+            data=queries,
+            limit=int(k),
+            filter=where,
+            output_fields=["id", "vector"],
+            search_params={"params": how},
+        )
+        sign = -1.0 if self.is_distance else 1.0
+        return [milvus_format.found(x, sign, queries.shape[1]) for x in found]
+
+    def _write(self, how: str, block: Block) -> None:
+        rows = list(milvus_format.rows(block, self._fields))
+        size = max(1, _SENT // (4 * block.vectors.shape[1]))
+        for part in blocks(len(rows), size):
+            self._server.call(how, self._name, rows[part])
