@@ -33,8 +33,7 @@ def pool_of(
     if workers is not None:
         workers = check_count("pool_of", "workers", workers)
     if ray:
-        address = None if ray is True else ray
-        return RayActors(workers, address, timeout)
+        return RayActors(workers, "auto" if ray is True else ray, timeout)
     if workers in (None, 1):
         return InProcess()
     return LocalWorkers(workers or 1, timeout, logs)

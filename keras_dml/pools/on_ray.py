@@ -4,7 +4,6 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -28,11 +27,10 @@ class RayActors(CrewPool):
     Args:
         count: How many actors. None is one for each GPU that the cluster
             has, and without GPUs one for each CPU.
-        address: Of the cluster, as `ray.init` takes it. "auto" is what `ray
-            start` began on this machine, "local" starts Ray on it for the
-            time of a run. None is the cluster that this process is connected
-            to, or RAY_ADDRESS names, or "auto", and where none of these is,
-            "local".
+        address: Of the cluster, as `ray.init` takes it. "local" starts Ray on
+            this machine for the time of a run. "auto" is the cluster that
+            this process is connected to, or RAY_ADDRESS names, or that `ray
+            start` began on this machine, and where none is, "local".
         timeout: As of `LocalWorkers`. An actor that gets no place in the
             cluster within ten minutes is given up like one that hangs.
         cpus: CPUs of each actor, which also has so many threads. None is its
@@ -49,7 +47,7 @@ class RayActors(CrewPool):
     def __init__(
         self,
         count: int | None = None,
-        address: str | None = None,
+        address: str = "auto",
         timeout: float | None = None,
         cpus: int | None = None,
         gpus: float | None = None,
@@ -85,48 +83,53 @@ class RayActors(CrewPool):
                 "scheduling_strategy": "SPREAD",
                 "runtime_env": {"env_vars": _environment(cpus)},
             }
-            crew = _Actors(self._ray, order, options, undo.pop_all().close)
+            crew = _Actors(self._ray, order, options)
+            crew.leave = undo.pop_all()
             return crew, self.count or max(1, places)
 
     def _connect(self, undo: contextlib.ExitStack) -> int:
         """Connects to a cluster; returns the CPUs of each actor."""
         if self._ray.is_initialized():
             return self.cpus or 1
-        quiet = {"log_to_driver": False, "logging_level": "error"}
-        undo.callback(_keep_sigterm())
-        undo.callback(self._ray.shutdown)
         address = cluster_at(self.address)
         if address is None:
+            undo.callback(self._ray.shutdown)
             cores = usable_cores()
             cpus = self.cpus or max(1, cores // (self.count or cores))
-            self._ray.init(
+            self._init(
                 "local",
                 num_cpus=max(cores, cpus * (self.count or 1)),
                 include_dashboard=False,
-                **quiet,
             )
             return cpus
+        undo.callback(self._ray.shutdown)
         try:
-            self._ray.init(address, **quiet)
+            self._init(address)
         except Exception as error:  # Of several kinds, RuntimeError one.
             raise OSError(
                 f"The Ray cluster at {address} cannot be joined: {error}"
             ) from error
         return self.cpus or 1
 
+    def _init(self, address: str, **options: Any) -> None:
+        quiet = {"log_to_driver": False, "logging_level": "error"}
+        in_main = threading.current_thread() is threading.main_thread()
+        before = signal.getsignal(signal.SIGTERM)
+        try:
+            self._ray.init(address, **quiet, **options)
+        finally:
+            if in_main:  # Ray sets a handler of its own.
+                signal.signal(signal.SIGTERM, before)
+
 
 class _Actors(Crew):
-    def __init__(
-        self,
-        ray: Any,
-        order: bytes,
-        options: dict[str, Any],
-        leave: Callable[[], None],
-    ) -> None:
+    """Actors; `leave` is what is left to do when they have ended."""
+
+    def __init__(self, ray: Any, order: bytes, options: dict[str, Any]) -> None:
+        self.leave = contextlib.ExitStack()
         self._ray = ray
         self._kind = ray.remote(Server).options(**options)
         self._order = ray.put(order)
-        self._leave = leave
         self._all: set[Any] = set()
         self._open: dict[Any, Any] = {}  # The actors, by what they are at.
 
@@ -164,7 +167,7 @@ class _Actors(Crew):
     def close(self) -> None:
         for worker in list(self._all):
             self.kill(worker)
-        self._leave()
+        self.leave.close()
 
 
 def _environment(cpus: int) -> dict[str, str]:
@@ -173,11 +176,3 @@ def _environment(cpus: int) -> dict[str, str]:
     defaults["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
     ours = {x: os.environ.get(x, y) for x, y in defaults.items()}
     return {**ours, "KERAS_BACKEND": keras.config.backend()}
-
-
-def _keep_sigterm() -> Callable[[], object]:
-    """Sets the handler back that Ray replaces by its own."""
-    if threading.current_thread() is not threading.main_thread():
-        return lambda: None
-    before = signal.getsignal(signal.SIGTERM)
-    return lambda: signal.signal(signal.SIGTERM, before)

@@ -15,35 +15,30 @@ _ANSWERS = 20.0
 """Seconds in which a cluster has to answer."""
 
 
-def cluster_at(given: str | None) -> str | None:
+def cluster_at(given: str) -> str | None:
     """The address of the cluster to join; None if Ray is to start here.
 
     Args:
         given: As `address` of `RayActors`.
 
     Raises:
-        OSError: If none answers where one is wanted, within half a minute.
+        OSError: If none answers where one is named, within half a minute.
     """
     if given == "local":
         return None
-    wanted = os.environ.get("RAY_ADDRESS") if given in (None, "auto") else given
-    if not wanted or wanted == "auto":
+    named = os.environ.get("RAY_ADDRESS", "auto") if given == "auto" else given
+    if named == "auto":
         from ray._private.services import find_bootstrap_address
 
-        wanted = find_bootstrap_address(None)
-        if wanted is None or not _is_open(wanted):
-            if given is None:
-                return None
-            raise OSError(
-                "No Ray cluster was found on this machine. Start one with "
-                "`ray start --head`, or name the address of another."
-            )
-    if not _is_open(wanted) or not _answers(wanted):
+        # What a cluster that was killed has left behind is no mistake.
+        latest = find_bootstrap_address(None)
+        return latest if latest and _is_open(latest) else None
+    if not _is_open(named) or not _answers(named):
         raise OSError(
-            f"No Ray cluster answers at {wanted}. It is HOST:PORT, as `ray "
-            'start --head` shows it; "local" starts Ray on this machine.'
+            f"No Ray cluster answers at {named}. An address is HOST:PORT, as "
+            '`ray start --head` shows it; "local" starts Ray on this machine.'
         )
-    return wanted
+    return named
 
 
 def _is_open(address: str) -> bool:

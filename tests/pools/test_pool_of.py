@@ -32,7 +32,7 @@ def test_ray_is_chosen() -> None:
     pytest.importorskip("ray")
     pool = pool_of(ray=True)
     assert isinstance(pool, RayActors)
-    assert (pool.count, pool.address) == (None, None)
+    assert (pool.count, pool.address) == (None, "auto")
     there = pool_of(2, ray="host:6379", timeout=7)
     assert isinstance(there, RayActors)
     assert (there.count, there.address, there.timeout) == (2, "host:6379", 7)
