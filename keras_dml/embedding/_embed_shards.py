@@ -19,7 +19,7 @@ from keras_dml.embedding.shards import EmbeddingShards
 from keras_dml.embedding.source import Source
 from keras_dml.embedding.storage import EXTRA, Folder
 from keras_dml.model.identity import ModelIdentity
-from keras_dml.pools import InProcess, LocalWorkers, Pool
+from keras_dml.pools import InProcess, pool_of
 from keras_dml.utils.arguments import check_choice, check_count, import_extra
 from keras_dml.utils.model_files import read_model
 
@@ -33,7 +33,7 @@ def embed_shards(
     examples: Any,
     folder: Folder,
     *,
-    workers: int = 1,
+    workers: int | None = None,
     ray: str | bool | None = None,
     rows_per_shard: int = ROWS_PER_SHARD,
     dtype: Precision = "float32",
@@ -56,8 +56,10 @@ def embed_shards(
         examples: As for `embed`, but no `tf.data.Dataset`, of which parts
             cannot be had.
         folder: A path, or a URL that fsspec knows, as s3://bucket/gallery.
-        workers: Processes that embed, each with the model. 1: this one.
-        ray: The address of a Ray cluster whose actors embed, or "auto".
+        workers: How many processes embed, each with the model. None is
+            this one; with Ray, as many as the cluster has GPUs or CPUs.
+        ray: Whether they are actors of a Ray cluster, or its address; see
+            `keras_dml.pools.RayActors`.
         rows_per_shard: Examples in a shard; the last one may have fewer.
             A worker that is killed loses at the most this much.
         dtype: In which numbers embeddings are stored: "float32", or
@@ -92,7 +94,9 @@ def embed_shards(
     run = _run(source, identity, dim, rows_per_shard, dtype)
     check_count(_OWNER, "batch_size", batch_size)
     work = _work(model, source, run, folder, batch_size)
-    pool = _pool(workers, ray, timeout)
+    if workers is not None:
+        check_count(_OWNER, "workers", workers)
+    pool = pool_of(workers, ray, timeout)
     most = most_bad(max_bad, len(source))
     return made(work, source, pool, most, overwrite, progress)
 
@@ -185,10 +189,3 @@ def _work(
     schema = schema_of(run, has_names, source.schema)
     size = min(batch_size, run.rows_per_shard)
     return EmbedShards(model, run, schema, folder, size)
-
-
-def _pool(workers: int, ray: str | bool | None, timeout: float | None) -> Pool:
-    check_count(_OWNER, "workers", workers)
-    if workers > 1:
-        return LocalWorkers(workers, timeout)
-    return InProcess()

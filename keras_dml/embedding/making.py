@@ -2,7 +2,6 @@
 
 import contextlib
 import time
-import warnings
 from collections.abc import Generator
 from typing import Any, TypeAlias, cast
 
@@ -44,13 +43,6 @@ def made(
         BlockingIOError: If another process writes there.
         OSError: If a shard cannot be written.
     """
-    if source.repeated_ids:
-        warnings.warn(
-            f"{len(source.repeated_ids):,} of {len(source):,} examples have "
-            f"the id of another, such as {source.repeated_ids[0]!r}. Where "
-            "they are to be keys, as in an Index, each must be there once.",
-            stacklevel=3,
-        )
     target = Target(storage_of(work.folder), work.run)
     with target.lock():
         written = target.found(overwrite)
@@ -109,7 +101,6 @@ def _manifest(
         shards=in_order(written),
         names=dict(source.examples.names),
         bad=_bad(written),
-        repeated_ids=len(source.repeated_ids),
         batch_size=work.batch_size,
         images_per_second=speed,
         versions=versions(),

@@ -13,7 +13,7 @@ from keras_dml.model.identity import ModelIdentity
 
 FORMAT, FORMAT_VERSION = "keras_dml.embedding", 1
 
-RUN, MANIFEST = "run.json", "manifest.json"
+RUN, MANIFEST = "_run.json", "_manifest.json"
 
 Precision: TypeAlias = Literal["float32", "float16"]
 """In which numbers embeddings are stored."""
@@ -140,7 +140,6 @@ class Manifest:
         shards: Its files, in the order of the source.
         names: Names of classes by label.
         bad: Examples that could not be read.
-        repeated_ids: How many rows have the id of a row before them.
         batch_size: Examples embedded at a time.
         images_per_second: How fast that was, with start-up, in the call
             that wrote this.
@@ -151,7 +150,6 @@ class Manifest:
     shards: tuple[ShardEntry, ...] = ()
     names: Mapping[int, str] = field(default_factory=dict)
     bad: tuple[BadExample, ...] = ()
-    repeated_ids: _Count = 0
     batch_size: _Count = 0
     images_per_second: float = 0.0
     versions: Mapping[str, str] = field(default_factory=dict)

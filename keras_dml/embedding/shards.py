@@ -138,11 +138,6 @@ class EmbeddingShards:
         return self._manifest.bad
 
     @property
-    def repeated_ids(self) -> int:
-        """How many rows have the id of a row before them."""
-        return self._manifest.repeated_ids
-
-    @property
     def images_per_second(self) -> float:
         """How fast they were made, with start-up, by the call that ended."""
         return self._manifest.images_per_second

@@ -1,5 +1,6 @@
 """Source: examples with ids and columns, cut into parts of a shard each."""
 
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,11 @@ from keras_dml.embedding.storage import is_url
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+logger = logging.getLogger(__name__)
+
+_SOURCE = "source"
+"""The column of ids that repeat, as an Index calls it."""
 
 _SAMPLED = 64
 """Examples of an array whose contents tell it from others."""
@@ -53,10 +59,10 @@ class Source:
         whole: Whether the fingerprint has the contents of all arrays.
 
     Attributes:
-        ids: What messages and shards call the examples: the set's ids; or
-            of files their paths below the folder that all share; or row
-            numbers.
-        columns: The further columns.
+        ids: What messages and shards call the examples, each once: the set's
+            ids; or of files their paths below the folder that all share;
+            or, without such and where they repeat, row numbers.
+        columns: The further columns; where ids repeat, they are "source".
 
     Raises:
         ValueError: If there are no examples, or a column has the name of
@@ -78,9 +84,21 @@ class Source:
         check_protocols(examples)
         self.examples = examples
         self._whole = whole or isinstance(examples, ImageSet)
-        self.columns = {**_own_columns(examples), **(columns or {})}
-        _check_columns(self.columns, len(examples))
+        own = _own_columns(examples)
         self.ids = _ids(examples)
+        repeated = len(self.ids) - len(set(self.ids))
+        if repeated:
+            logger.info(
+                "%d of %d ids are those of rows before them, and cannot tell "
+                "rows apart: their numbers do, and the column %s has the ids.",
+                repeated,
+                len(examples),
+                _SOURCE,
+            )
+            own[_SOURCE] = self.ids
+            self.ids = list(map(str, range(len(examples))))
+        _check_columns(own, columns or {}, len(examples))
+        self.columns = {**own, **(columns or {})}
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -97,15 +115,6 @@ class Source:
         """How many labels there are, where examples have several; else 0."""
         labels = self.examples.labels
         return 0 if labels is None or labels.ndim == 1 else labels.shape[1]
-
-    @cached_property
-    def repeated_ids(self) -> list[str]:
-        """Ids of rows that another row before them has."""
-        if len(set(self.ids)) == len(self.ids):
-            return []
-        seen: set[str] = set()
-        # `add` returns None.
-        return [x for x in self.ids if x in seen or seen.add(x)]  # type: ignore[func-returns-value]
 
     @cached_property
     def schema(self) -> "pa.Schema":
@@ -188,14 +197,17 @@ def _own_columns(examples: Examples) -> dict[str, Sequence[Any]]:
     return columns
 
 
-def _check_columns(columns: Mapping[str, Sequence[Any]], count: int) -> None:
-    taken = sorted(set(columns) & set(RESERVED))
+def _check_columns(
+    own: Mapping[str, Any], given: Mapping[str, Sequence[Any]], count: int
+) -> None:
+    taken = sorted(set(given) & {*RESERVED, *own})
     if taken:
         raise ValueError(
-            f"`columns` of embed_shards must not be called {RESERVED}, which "
-            f"shards have of their own. Received: {taken[0]!r}. Rename it."
+            "`columns` of embed_shards must not be called "
+            f"{', '.join((*RESERVED, *own))}, which shards have of their own. "
+            f"Received: {taken[0]!r}. Rename it."
         )
-    for name, values in columns.items():
+    for name, values in given.items():
         if len(values) != count:
             raise ValueError(
                 "`columns` of embed_shards must have one value for each "

@@ -22,7 +22,7 @@ Folder: TypeAlias = str | os.PathLike[str]
 
 EXTRA = "parquet"
 
-_PARTIAL = re.compile(r"\.(shard-\d+|run|manifest)\.\w+\.[0-9a-f]{16}\.\w+")
+_PARTIAL = re.compile(r"\.(shard-\d+|_run|_manifest)\.\w+\.[0-9a-f]{16}\.\w+")
 """What `atomic_file` calls a file before it is whole."""
 
 

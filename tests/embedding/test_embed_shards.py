@@ -79,7 +79,7 @@ def test_it_is_what_embed_makes(tmp_path, rows_per_shard):
     ) == ""  # fmt: skip
     assert found.images_per_second > 0
     names = {x.name for x in (tmp_path / "out").iterdir()}
-    assert names - set(shards(tmp_path / "out")) == {"manifest.json", ".lock"}
+    assert names - set(shards(tmp_path / "out")) == {"_manifest.json", ".lock"}
 
 
 def test_sets_of_all_kinds(tmp_path):
@@ -123,8 +123,8 @@ def test_an_object_store():
     assert again.digest == found.digest
     with pytest.raises(FileExistsError, match="with other weights"):
         embedded("memory://embed_shards/a/b", model(seed=1))
-    with pytest.raises(NotADirectoryError, match="manifest.json' is a file"):
-        embedded("memory://embed_shards/a/b/manifest.json")
+    with pytest.raises(NotADirectoryError, match="_manifest.json' is a file"):
+        embedded("memory://embed_shards/a/b/_manifest.json")
 
 
 def stopping(monkeypatch, number: int, error: BaseException) -> None:
@@ -146,7 +146,7 @@ def test_it_goes_on_where_it_was(tmp_path, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             embedded(out, network)
     before = shards(out)
-    assert len(before) == 3 and (out / "run.json").exists()
+    assert len(before) == 3 and (out / "_run.json").exists()
     with pytest.raises(ValueError, match="not ended, of which 3 shards"):
         EmbeddingShards(out)
     found = embedded(out, network, batch_size=7)
@@ -156,11 +156,11 @@ def test_it_goes_on_where_it_was(tmp_path, monkeypatch):
     np.testing.assert_allclose(
         found.array(), embed(network, examples()), atol=1e-6
     )
-    assert not (out / "run.json").exists()
+    assert not (out / "_run.json").exists()
 
 
 def test_what_killed_writers_left_is_removed(tmp_path):
-    for name in ("shard-00001.parquet", "run.json"):
+    for name in ("shard-00001.parquet", "_run.json"):
         with atomic_file(tmp_path / name) as partial:
             partial.write_bytes(b"half")
         (tmp_path / name).rename(partial)
@@ -185,14 +185,14 @@ def test_what_is_missing_or_cut_off_is_made_again(tmp_path, ended):
     digest = embedded(out, network).digest
     before = shards(out)
     if not ended:
-        with_manifest = (out / "manifest.json").read_text()
+        with_manifest = (out / "_manifest.json").read_text()
         plain = json.loads(with_manifest)
         assert plain["shards"]
         from keras_dml.embedding.manifest import Manifest
 
         run = Manifest.from_json(with_manifest.encode(), "it").run
-        (out / "run.json").write_text(Manifest(run).to_json())
-        (out / "manifest.json").unlink()
+        (out / "_run.json").write_text(Manifest(run).to_json())
+        (out / "_manifest.json").unlink()
     (out / "shard-00001.parquet").unlink()
     cut = out / "shard-00002.parquet"
     cut.write_bytes(cut.read_bytes()[:200])
@@ -230,7 +230,7 @@ def test_another_run_is_refused(tmp_path, message):
 def test_a_shard_of_another_run_is_refused(tmp_path):
     embedded(tmp_path / "a")
     embedded(tmp_path / "b", model(seed=1))
-    (tmp_path / "a" / "manifest.json").unlink()
+    (tmp_path / "a" / "_manifest.json").unlink()
     name = "shard-00001.parquet"
     with pytest.raises(FileExistsError, match="nothing|without anything"):
         embedded(tmp_path / "a")
@@ -250,7 +250,7 @@ def test_folders_of_something_else(tmp_path):
         embedded(tmp_path, overwrite=True)
     out = tmp_path / "out"
     embedded(out)
-    manifest = out / "manifest.json"
+    manifest = out / "_manifest.json"
     later = '"format_version": 2'
     manifest.write_text(
         manifest.read_text().replace('"format_version": 1', later)
@@ -268,7 +268,10 @@ def test_bad_arguments(tmp_path):
         ({"workers": 0}, "`workers` of embed_shards must be an integer"),
         ({"max_bad": -1}, "`max_bad` of embed_shards must be a number"),
         ({"max_bad": 1.5}, "`max_bad` of embed_shards must be a number"),
-        ({"columns": {"row": [1]}}, "must not be called .*'row'. Rename it"),
+        (
+            {"columns": {"row": [1]}},
+            "not be called id, .*'row'. Rename it",
+        ),
         ({"columns": {"a": [1]}}, "Received: 1 of 'a' for 23"),
         ({"columns": {"a": [1, "x"] * 11 + [2]}}, "one type each.*'a'"),
         ({"given": examples().select([])}, "at least one"),
@@ -410,9 +413,10 @@ def test_embeddings_that_float16_cannot_hold(tmp_path):
     assert embedded(tmp_path / "b", network, x).array()[8, 0] == 65520
 
 
-def test_ids_that_repeat(tmp_path):
+def test_ids_that_repeat_are_a_column(tmp_path, caplog):
     given = ImageSet(pixels(), ids=["a", "b", "b", "c", "a"] + ["d"] * 18)
-    with pytest.warns(UserWarning, match="19 of 23 examples.*such as 'b'"):
+    with caplog.at_level("INFO", "keras_dml"):
         found = embedded(tmp_path, given=given)
-    assert found.repeated_ids == 19
-    assert found.ids == list(given.ids)
+    assert "19 of 23 ids" in caplog.text
+    assert found.ids == [str(row) for row in range(COUNT)]
+    assert found.columns["source"] == list(given.ids)

@@ -187,7 +187,7 @@ def edit(path: Path, column: str) -> None:
     size = path.stat().st_size
     parquet.write_table(table, path, compression="none")
     # Of the same size, so that it is not told by that.
-    manifest = path.parent / "manifest.json"
+    manifest = path.parent / "_manifest.json"
     assert f'"bytes": {size}' in manifest.read_text()
 
 
@@ -245,12 +245,12 @@ def test_a_shard_of_another_run(tmp_path):
 
 
 def test_folders_that_are_none(tmp_path):
-    with pytest.raises(FileNotFoundError, match="without manifest.json"):
+    with pytest.raises(FileNotFoundError, match="without _manifest.json"):
         EmbeddingShards(tmp_path)
-    with pytest.raises(FileNotFoundError, match="without manifest.json"):
+    with pytest.raises(FileNotFoundError, match="without _manifest.json"):
         EmbeddingShards("memory://test_shards/nothing")
     gallery(tmp_path)
-    manifest = tmp_path / "manifest.json"
+    manifest = tmp_path / "_manifest.json"
     text = manifest.read_text()
     for damaged, message in (
         (text.replace('"format_version": 1', '"format_version": 2'), "=2"),
@@ -260,9 +260,9 @@ def test_folders_that_are_none(tmp_path):
         ("[" * 10_000, "no JSON"),
     ):
         manifest.write_text(damaged)
-        with pytest.raises(ValueError, match=f"manifest.json.*{message}"):
+        with pytest.raises(ValueError, match=f"_manifest.json.*{message}"):
             EmbeddingShards(tmp_path)
-    manifest.rename(tmp_path / "run.json")
+    manifest.rename(tmp_path / "_run.json")
     with pytest.raises(ValueError, match="not ended, of which 3 shards"):
         EmbeddingShards(tmp_path)
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 _NAMED = 3
 
+_ANY = "any"
+"""What stands for --ray without an address."""
+
 
 @click.command()
 @click.argument("model", metavar="RUN_OR_MODEL", type=click.Path(exists=True))
@@ -23,16 +26,16 @@ _NAMED = 3
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
-    default=1,
-    help="Processes that embed, each with the model.",
+    help="Processes that embed, each with the model. [default: 1; with --ray "
+    "as many as the cluster has GPUs or CPUs]",
 )
 @click.option(
     "--ray",
     is_flag=False,
-    flag_value="auto",
+    flag_value=_ANY,
     metavar="[ADDRESS]",
-    help="Embed by actors of a Ray cluster: at an address, or where one is "
-    "found; else Ray starts on this machine.",
+    help="Embed by actors of a Ray cluster: at an address, or that of this "
+    "machine; without one, Ray starts here.",
 )
 @click.option(
     "--dtype",
@@ -77,6 +80,7 @@ def embed(
     out: str,
     which: str,
     max_bad: str | None,
+    ray: str | None,
     **options: Any,
 ) -> None:
     """Embed the images of SOURCE into the folder OUT of Parquet files.
@@ -102,13 +106,16 @@ def embed(
             out,
             columns=listed.columns,
             max_bad=limit,
+            ray=True if ray == _ANY else ray,
             **options,
         )
     print_table([["", ""], *_rows(shards)], f"Embeddings in {out}")
     for bad in shards.bad[:_NAMED]:
         say(f"Left out: row {bad.row}. {bad.error}", err=True)
     if len(shards.bad) > _NAMED:
-        say(f"and {len(shards.bad) - _NAMED} more: see manifest.json", err=True)
+        say(
+            f"and {len(shards.bad) - _NAMED} more: see _manifest.json", err=True
+        )
 
 
 def _limit(text: str | None) -> int | float | None:
