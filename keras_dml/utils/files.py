@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import logging
-import mmap
 import os
 import platform
 import secrets
@@ -11,7 +10,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from xxhash import xxh3_128_hexdigest
+from xxhash import xxh3_128
 
 logger = logging.getLogger(__name__)
 
@@ -98,6 +97,8 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+_BUFFER = 2**20
+
 LOCK = ".lock"
 """The file in a folder that stands for its lock."""
 
@@ -170,10 +171,9 @@ def locked(path: str | os.PathLike[str], wait: bool = True) -> Iterator[None]:
 
 def digest(path: Path) -> str:
     """Checksum of a file: XXH3, 128 bits."""
-    if not path.stat().st_size:  # which cannot be mapped
-        return xxh3_128_hexdigest(b"")
-    with (
-        path.open("rb") as file,
-        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
-    ):
-        return xxh3_128_hexdigest(content)
+    # Pages of a mapped file would count as memory of the process.
+    found, buffer = xxh3_128(), memoryview(bytearray(_BUFFER))
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            found.update(buffer[:count])
+    return found.hexdigest()
