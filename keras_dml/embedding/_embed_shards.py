@@ -17,7 +17,7 @@ from keras_dml.embedding.shard_file import schema_of
 from keras_dml.embedding.shard_work import EmbedShards
 from keras_dml.embedding.shards import EmbeddingShards
 from keras_dml.embedding.source import Source
-from keras_dml.embedding.storage import EXTRA, Folder
+from keras_dml.embedding.storage import EXTRA, Folder, from_anywhere
 from keras_dml.model.identity import ModelIdentity
 from keras_dml.pools import InProcess, pool_of
 from keras_dml.utils.arguments import check_choice, check_count, import_extra
@@ -188,4 +188,4 @@ def _work(
     has_names = bool(source.examples.names) and run.labels != "none"
     schema = schema_of(run, has_names, source.schema)
     size = min(batch_size, run.rows_per_shard)
-    return EmbedShards(model, run, schema, folder, size)
+    return EmbedShards(model, run, schema, from_anywhere(folder), size)

@@ -24,7 +24,7 @@ from keras_dml.embedding.shard_file import (
     to_parquet,
 )
 from keras_dml.embedding.source import Part
-from keras_dml.embedding.storage import Folder, Storage, storage_of
+from keras_dml.embedding.storage import Storage, storage_of
 from keras_dml.embedding.unreadable import unreadable
 from keras_dml.model.identity import ModelIdentity
 from keras_dml.pools import Work
@@ -75,7 +75,7 @@ class EmbedShards(Work[Part, Written]):
     model: keras.Model | bytes | None
     run: Run
     schema: "pa.Schema"
-    folder: Folder
+    folder: str
     batch_size: int
 
     def start(self) -> Callable[[Part], Written]:
@@ -256,7 +256,15 @@ def _from_bytes(content: bytes, identity: ModelIdentity | None) -> keras.Model:
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.keras")
         Path(path).write_bytes(content)
-        model = read_model(path)
+        try:
+            model = read_model(path)
+        except ValueError as error:
+            raise ValueError(
+                "`model` of embed_shards must be one that workers can load: "
+                "without Lambda layers, and of classes that are registered "
+                "by modules which are imported where workers are. Received: "
+                f"{error} Use workers=1, or register the class in a package."
+            ) from error
     difference = identity and identity.difference(ModelIdentity.of(model))
     if difference:
         raise ValueError(

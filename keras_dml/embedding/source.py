@@ -82,7 +82,7 @@ class Source:
                 f"{examples!r}."
             )
         check_protocols(examples)
-        self.examples = examples
+        self.examples = examples = _from_anywhere(examples)
         self._whole = whole or isinstance(examples, ImageSet)
         own = _own_columns(examples)
         self.ids = _ids(examples)
@@ -97,8 +97,9 @@ class Source:
             )
             own[_SOURCE] = self.ids
             self.ids = list(map(str, range(len(examples))))
-        _check_columns(own, columns or {}, len(examples))
-        self.columns = {**own, **(columns or {})}
+        _check_columns(own, columns or {}, len(self))
+        given = {name: _as_list(x) for name, x in (columns or {}).items()}
+        self.columns = {**own, **given}
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -153,8 +154,8 @@ class Source:
             number,
             rows.start,
             self.examples.select(np.arange(rows.start, rows.stop)),
-            list(self.ids[rows]),
-            {name: list(x[rows]) for name, x in self.columns.items()},
+            self.ids[rows],
+            {name: x[rows] for name, x in self.columns.items()},
         )
 
     def _told_apart(self) -> Iterator[bytes]:
@@ -185,16 +186,36 @@ def _as_bytes(values: Any) -> Iterator[bytes]:
     return (f"{value}\0".encode(errors="surrogateescape") for value in values)
 
 
-def _own_columns(examples: Examples) -> dict[str, Sequence[Any]]:
+def _from_anywhere(examples: Examples) -> Examples:
+    """Files with paths that a process in another folder finds."""
+    if not isinstance(examples, ImageSet) or examples.paths is None:
+        return examples
+    return ImageSet(
+        list(map(_absolute, examples.paths)),
+        examples.labels,
+        examples.names,
+        examples.ids,
+        examples.boxes,
+    )
+
+
+def _absolute(path: str) -> str:
+    return path if is_url(path) else os.path.abspath(path)
+
+
+def _own_columns(examples: Examples) -> dict[str, list[Any]]:
     """Where the images of files are."""
     if not isinstance(examples, ImageSet) or examples.paths is None:
         return {}
-    columns: dict[str, Sequence[Any]] = {
-        "path": list(map(_absolute, examples.paths))
-    }
+    columns: dict[str, list[Any]] = {"path": list(examples.paths)}
     if examples.boxes is not None:
         columns["box"] = examples.boxes.tolist()
     return columns
+
+
+def _as_list(values: Any) -> list[Any]:
+    """Values of a column, whatever holds them."""
+    return list(values.tolist() if hasattr(values, "tolist") else values)
 
 
 def _check_columns(
@@ -216,9 +237,9 @@ def _check_columns(
             )
 
 
-def _ids(examples: Examples) -> Sequence[str]:
+def _ids(examples: Examples) -> list[str]:
     if examples.ids is not None:
-        return examples.ids
+        return list(examples.ids)
     if isinstance(examples, ImageSet) and examples.paths is not None:
         return _below_common_folder(examples.paths)
     return list(map(str, range(len(examples))))
@@ -226,16 +247,11 @@ def _ids(examples: Examples) -> Sequence[str]:
 
 def _below_common_folder(paths: Sequence[str]) -> list[str]:
     """Paths below the folder that all share, with slashes; URLs whole."""
-    full = list(map(_absolute, paths))
-    if any(is_url(path) for path in full):
-        return full
+    if any(is_url(path) for path in paths):
+        return list(paths)
     try:
-        root = os.path.commonpath({os.path.dirname(path) for path in full})
+        root = os.path.commonpath({os.path.dirname(path) for path in paths})
     except ValueError:  # On several drives.
-        return full
+        return list(paths)
     start = len(root.rstrip(os.sep)) + 1
-    return [path[start:].replace(os.sep, "/") for path in full]
-
-
-def _absolute(path: str) -> str:
-    return path if is_url(path) else os.path.abspath(path)
+    return [path[start:].replace(os.sep, "/") for path in paths]

@@ -78,9 +78,18 @@ def storage_of(folder: Folder) -> Storage:
         ValueError: If it knows no such URLs.
     """
     name = os.fspath(folder)
-    if isinstance(folder, str) and is_url(name):
-        return _Objects(name)
-    return _Local(Path(name))
+    if not is_url(name):
+        return _Local(Path(name))
+    files, path = file_system(name)
+    # Which does not write files whole, as object stores do.
+    is_local = "file" in (files.protocol, *files.protocol)
+    return _Local(Path(path)) if is_local else _Objects(name, files, path)
+
+
+def from_anywhere(folder: Folder) -> str:
+    """A path or URL that a process in another folder finds."""
+    name = os.fspath(folder)
+    return name if is_url(name) else os.path.abspath(os.path.expanduser(name))
 
 
 def is_url(name: str) -> bool:
@@ -105,7 +114,7 @@ class _Local(Storage):
 
     def __init__(self, path: Path) -> None:
         self.name = str(path)
-        self._path = path.expanduser()
+        self._path = Path(os.path.abspath(path.expanduser()))
 
     def sizes(self) -> dict[str, int]:
         if not self._path.exists():
@@ -144,9 +153,9 @@ class _Local(Storage):
 class _Objects(Storage):
     """A prefix of an object store, which puts objects whole by itself."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, files: Any, root: str) -> None:
         self.name = url
-        self._files, self._root = file_system(url)
+        self._files, self._root = files, root
 
     def sizes(self) -> dict[str, int]:
         self._files.invalidate_cache()  # Listings of others' objects.

@@ -61,7 +61,7 @@ def push(
     check_count("push", "batch_size", batch_size)
     table = table_at(uri, "push")
     if isinstance(source, EmbeddingShards):
-        column = building.check_shards(source, None, keys)
+        column = building.check_shards(None, keys)
         rows = Source.of_shards(source, Metric(metric), column)
     else:
         rows = source._as_source()

@@ -52,7 +52,7 @@ def built(
     kind = by, factory, parameters
     if isinstance(embeddings, EmbeddingShards):
         encoder.expect(embeddings.model)
-        column = check_shards(embeddings, columns, keys)
+        column = check_shards(columns, keys)
         if place is None:
             return of_shards(embeddings, column, *kind)
         source = Source.of_shards(embeddings, by, column)
@@ -166,7 +166,7 @@ def given_rows(
     )
 
 
-def check_shards(shards: EmbeddingShards, columns: Any, keys: Any) -> str:
+def check_shards(columns: Any, keys: Any) -> str:
     """The column with the keys of shards; ValueError if that cannot be."""
     if columns is not None:
         raise ValueError(
@@ -177,12 +177,6 @@ def check_shards(shards: EmbeddingShards, columns: Any, keys: Any) -> str:
         raise ValueError(
             "`keys` of an Index of EmbeddingShards must be the name of a "
             f"column, by default the ids. Received: a {type(keys).__name__}."
-        )
-    if keys in (None, "id") and shards.repeated_ids:
-        raise ValueError(
-            "`keys` of an Index must each occur once. Received: "
-            f"{shards!r}, of which {shards.repeated_ids} rows have the id of "
-            'a row before them. Use keys="row".'
         )
     return keys or "id"
 

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import pickle
 from pathlib import Path
 
 import keras
@@ -16,6 +17,7 @@ from keras_dml.embedding import (
     shard_work,
     storage,
 )
+from keras_dml.pools import InProcess
 from keras_dml.utils.files import atomic_file
 
 COUNT = 23
@@ -420,3 +422,42 @@ def test_ids_that_repeat_are_a_column(tmp_path, caplog):
     assert "19 of 23 ids" in caplog.text
     assert found.ids == [str(row) for row in range(COUNT)]
     assert found.columns["source"] == list(given.ids)
+
+
+def test_a_file_url_is_a_folder_of_this_machine(tmp_path):
+    found = embedded(f"file://{tmp_path}/out")
+    assert isinstance(storage.storage_of(found.folder), storage._Local)
+    assert len(EmbeddingShards(tmp_path / "out")) == COUNT
+
+
+def test_relative_paths_are_found_from_anywhere(tmp_path, monkeypatch):
+    files(tmp_path / "images")
+    monkeypatch.chdir(tmp_path)
+    images = ImageSet(sorted(map(str, Path("images").iterdir())))
+    work = []
+    run = InProcess.run
+
+    def elsewhere(self, given, tasks):
+        work.append(pickle.dumps((given, list(tasks))))
+        (tmp_path / "other").mkdir()
+        monkeypatch.chdir(tmp_path / "other")
+        return run(self, *pickle.loads(work[0]))
+
+    monkeypatch.setattr(InProcess, "run", elsewhere)
+    network = model()
+    found = embedded("out", network, images)
+    monkeypatch.chdir(tmp_path)
+    assert [str(x) for x in tmp_path.glob("*/*.parquet")]
+    assert len(found) == COUNT and not found.bad
+
+
+def test_models_of_workers_are_the_one_of_the_run(tmp_path):
+    run = embedded(tmp_path)._manifest.run
+    doubled = keras.layers.Lambda(lambda x: 2 * x)
+    for network, message in (
+        (keras.Sequential([keras.Input((2,)), doubled]), "workers can load"),
+        (model(seed=1), "with other weights.*same versions"),
+    ):
+        work = shard_work.EmbedShards(network, run, None, "memory://x", 5)
+        with pytest.raises(ValueError, match=message):
+            pickle.loads(pickle.dumps(work)).start()
