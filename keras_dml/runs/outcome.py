@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from keras_dml.evaluation import Interval, Results
+from keras_dml.evaluation import Interval, Results, bootstrap
 from keras_dml.evaluation.metrics import metric
 from keras_dml.recipes import Recipe, dump
 
@@ -176,6 +176,18 @@ def p_value(value: float) -> str:
     if math.isnan(value):
         return NOTHING
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def metric_rows(results: Results, title: str, units: str | None) -> Table:
+    """Metrics with their values, and with intervals over `units` if given."""
+    table = [["metric", title]]
+    table += [[name, f"{value:.4f}"] for name, value in results.items()]
+    if units:
+        found = bootstrap(results, units=units)
+        table[0].append(f"95 % interval over {units}")
+        for row in table[1:]:
+            row.append(ends(found.get(row[0])))
+    return table
 
 
 def definitions(metrics: Iterable[str]) -> list[str]:

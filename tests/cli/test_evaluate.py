@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from keras_dml import evaluation, recipes, runs
 from keras_dml.cli import main
+from keras_dml.embedding import EmbeddingShards, write_shards
 from keras_dml.recipes import building
 from tests.runs.small_run import write_images, write_recipe
 
@@ -119,3 +120,73 @@ def test_options_that_do_not_fit(two) -> None:
     assert "give OTHER" in run(two[0], "--by", "map@r", code=2)
     assert "give OTHER" in run(two[0], "--csv", "x.csv", code=2)
     assert "recall@1, map@r" in run(*two, "--by", "nmi", code=2)
+
+
+@pytest.fixture
+def embedded(tmp_path) -> EmbeddingShards:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((90, 4)).astype(np.float32)
+    labels = rng.integers(0, 9, 90)
+    return write_shards(x, tmp_path / "shards", labels, rows_per_shard=40)
+
+
+def values(output: str) -> dict[str, str]:
+    return dict(re.findall(r"│ (\S+) +│ (\d\.\d+) +│", output))
+
+
+def shown(results) -> dict[str, str]:
+    return {name: f"{value:.4f}" for name, value in results.items()}
+
+
+def test_embeddings_without_a_model(embedded, tmp_path) -> None:
+    measured = evaluation.evaluate_embeddings(embedded)
+    assert values(run(embedded.folder)) == shown(measured)
+    panels = tmp_path / "panels"
+    output = run(
+        embedded.folder, "--metric", "map@r", "--metric", "nmi", "--distance",
+        "dot", "--cluster-sample", "50", "--checkpoint", panels, "--memory",
+        "2MB", "--intervals",
+    )  # fmt: skip
+    expected = evaluation.evaluate_embeddings(
+        embedded, metrics=("map@r", "nmi"), distance="dot", cluster_sample=50
+    )
+    assert values(output.replace(" │  –", "")) == shown(expected) | {
+        "map@r": values(output)["map@r"]
+    }
+    assert str(evaluation.bootstrap(expected)["map@r"].low)[:5] in output
+    assert "dot, centroids of 50 rows" in output
+    assert list(panels.rglob("panel-*"))
+
+
+def test_some_queries_and_a_gallery(embedded) -> None:
+    rows = np.sort(np.random.default_rng(0).choice(90, 20, replace=False))
+    protocol = evaluation.Protocol(queries=rows)
+    expected = evaluation.evaluate_embeddings(embedded, protocol=protocol)
+    assert values(run(embedded.folder, "--queries", "20")) == shown(expected)
+    expected = evaluation.evaluate_embeddings(embedded, gallery=embedded)
+    output = run(embedded.folder, "--gallery", embedded.folder)
+    assert values(output) == shown(expected)
+    output = run(embedded.folder, "--queries", "91", code=2)
+    assert "--queries must be at most the 90" in output
+    asked = "--queries", "9", "--gallery", embedded.folder
+    assert "Leave out --gallery" in run(embedded.folder, *asked, code=2)
+
+
+@pytest.mark.parametrize(
+    "option", [("--model", "last"), ("--split", "test"), ("--by", "map@r")]
+)
+def test_embeddings_have_no_options_of_runs(embedded, option) -> None:
+    output = run(embedded.folder, *option, code=2)
+    assert f"'{option[0]}' is for a run" in output
+    assert "'[OTHER]' is for a run" in run(embedded.folder, "other", code=2)
+
+
+def test_runs_have_no_options_of_embeddings(two) -> None:
+    output = run(two[0], "--metric", "map@r", code=2)
+    assert "'--metric' is for a folder of embeddings" in output
+
+
+def test_embeddings_that_are_not_complete(embedded, tmp_path) -> None:
+    manifest = tmp_path / "shards" / "manifest.json"
+    manifest.rename(manifest.with_name("run.json"))
+    assert "must be complete" in run(embedded.folder, code=1)

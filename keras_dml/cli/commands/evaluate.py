@@ -2,18 +2,28 @@
 
 import csv
 import io
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from keras_dml.cli.common import command_body, model_option, print_table, say
+from keras_dml.cli.measured_shards import (
+    embedding_options,
+    is_embeddings,
+    measure,
+)
 
 if TYPE_CHECKING:
     from keras_dml.runs import Changes, Measurement
 
+_OF_RUNS = "other", "split", "which", "by", "top", "file"
+
 
 @click.command()
-@click.argument("run", type=click.Path(file_okay=False))
+@click.argument(
+    "run", metavar="RUN_OR_EMBEDDINGS", type=click.Path(file_okay=False)
+)
 @click.argument("other", required=False, type=click.Path(file_okay=False))
 @click.option(
     "--split",
@@ -50,8 +60,11 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Two runs: write the values of every query.",
 )
+@embedding_options
+@click.pass_context
 @command_body
 def evaluate(
+    context: click.Context,
     run: str,
     other: str | None,
     split: str,
@@ -61,14 +74,22 @@ def evaluate(
     by: str | None,
     top: int,
     file: str | None,
+    **options: Any,
 ) -> None:
     """Measure the model in the folder RUN again, to the same digits.
 
     With OTHER, the folder of another run, compare the two query by query.
+    EMBEDDINGS is a folder that `keras-dml embed` wrote, or its URL: these are
+    measured by their labels, without a model, and are not all in memory.
     """
     from keras_dml import runs
     from keras_dml.utils.files import write_atomically
 
+    if is_embeddings(run):
+        _refuse(context, _OF_RUNS, "a run")
+        measure(run, units if intervals else None, **options)
+        return
+    _refuse(context, options, "a folder of embeddings")
     if other is None and (by or file):
         raise click.UsageError("--by and --csv compare two runs: give OTHER.")
     first = runs.remeasure(run, split, which)
@@ -102,21 +123,27 @@ def evaluate(
         say(f"Wrote {file}")
 
 
+def _refuse(context: click.Context, names: Iterable[str], of: str) -> None:
+    """Refuses options that are for something else."""
+    from click.core import ParameterSource
+
+    for option in context.command.params:
+        name = option.name or ""
+        source = context.get_parameter_source(name)
+        if name in names and source != ParameterSource.DEFAULT:
+            raise click.UsageError(
+                f"{option.get_error_hint(context)} is for {of}. Received: "
+                f"{context.params['run']}. Leave it out."
+            )
+
+
 def _show(
     measured: "Measurement", split: str, which: str, units: str | None
 ) -> None:
-    from keras_dml.evaluation import bootstrap
-    from keras_dml.runs.outcome import definitions, ends
+    from keras_dml.runs.outcome import definitions, metric_rows
 
-    table = [["metric", which]]
-    table += [[name, f"{x:.4f}"] for name, x in measured.results.items()]
-    if units:
-        found = bootstrap(measured.results, units=units)
-        table[0].append(f"95 % interval over {units}")
-        for row in table[1:]:
-            row.append(ends(found.get(row[0])))
     print_table(
-        table,
+        metric_rows(measured.results, which, units),
         f"{measured.recipe.name}: {len(measured.images)} {split} images",
     )
     say("\n".join(definitions(measured.results)))
