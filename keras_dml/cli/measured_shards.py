@@ -50,7 +50,8 @@ _OPTIONS = (
     click.option(
         "--workers",
         type=click.IntRange(min=1),
-        help="Embeddings: processes that search. [default: 1]",
+        help="Embeddings: processes that search. [default: 1; with --ray one "
+        "for each CPU]",
     ),
     click.option(
         "--ray",

@@ -132,7 +132,7 @@ def evaluate_embeddings(
     memory: int | str = "512MB",
     seeds: Sequence[int] = (0,),
     cluster_sample: int | None = None,
-    workers: int = 1,
+    workers: int | None = None,
     ray: str | bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
@@ -207,9 +207,10 @@ def evaluate_embeddings(
             embeddings are in files and do not fit into `memory`.
         workers: How many processes search, each for panels of queries and
             with `memory` of its own. Results are the same to the last digit.
-        ray: Whether these are actors of Ray on this machine, True, or where
-            the cluster is, see `pools`. Embeddings that are in memory are
-            sent to each of them.
+            None is one, this process, and with Ray one for each CPU.
+        ray: Whether these are actors of Ray, or the address of its cluster;
+            see `pools.RayActors`. Embeddings in memory are sent to each; on
+            another machine, shards and files must be found by their names.
         checkpoint: A folder that keeps the ranks of panels that are done:
             the same call goes on where one was killed.
         progress: Whether to show progress, after two seconds; None shows
@@ -291,7 +292,7 @@ class _Evaluation:
     seeds: Sequence[int] = (0,)
     progress: bool | None = None
     cluster_sample: int | None = None
-    workers: int = 1
+    workers: int | None = None
     ray: str | bool | None = None
     checkpoint: str | os.PathLike[str] | None = None
 
@@ -348,7 +349,7 @@ class _Evaluation:
         where = self.workers, self.ray, self.checkpoint, self.owner
         with contextlib.ExitStack() as stack:
             spread = stack.enter_context(spreading(*where))
-            if self.workers > 1 and not self.ray:
+            if (self.workers or 1) > 1 and not self.ray:
                 given = stack.enter_context(in_files(given))
             return self._of_all(given, spread)
 
@@ -530,14 +531,16 @@ class _Evaluation:
 
     def _check_spread(self) -> None:
         """Refuses to spread what is not searched by panels."""
-        check_count(self.owner, "workers", self.workers)
-        wanted = self.workers > 1 or self.ray or self.checkpoint is not None
+        workers = self.workers
+        if workers is not None:
+            check_count(self.owner, "workers", workers)
+        spread = (workers or 1) > 1 or self.ray or self.checkpoint is not None
         whole = [
             x
             for x in self._steps
             if type(x).distances is not Reranking.distances
         ]
-        if wanted and (callable(self.distance) or whole):
+        if spread and (callable(self.distance) or whole):
             raise ValueError(
                 f"`workers`, `ray` and `checkpoint` of {self.owner} are for "
                 f"searches by {', '.join(DISTANCES)}. Received: distance="

@@ -16,6 +16,7 @@ from keras_dml.evaluation.ranks.relevance import Relevance
 from keras_dml.evaluation.ranks.scores import Scores
 from keras_dml.pools import Work
 from keras_dml.utils.progress import tracked
+from keras_dml.utils.provenance import usable_cores
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks
 
@@ -173,7 +174,11 @@ def _active(counters: Sequence[Counter], queries: slice) -> Rows:
 
 
 def _threads() -> int:
-    return min(os.cpu_count() or 1, MOST_THREADS)
+    # Workers of a pool are told their share of the cores by this.
+    share = os.environ.get("OMP_NUM_THREADS", "")
+    cores = usable_cores()
+    most = int(share) if share.isdigit() else cores
+    return max(1, min(most, cores, MOST_THREADS))
 
 
 def _side(scores: Scores, memory: int, threads: int) -> int:

@@ -13,7 +13,7 @@ from keras_dml.evaluation.ranks.kept import KeptPanels, digest_of
 from keras_dml.evaluation.ranks.panels import PanelSearch
 from keras_dml.evaluation.ranks.ranks import Ranks
 from keras_dml.evaluation.ranks.relevance import Images
-from keras_dml.pools import InProcess, LocalWorkers, Pool
+from keras_dml.pools import Pool, RayActors, pool_of
 from keras_dml.utils.files import one_at_a_time
 from keras_dml.utils.progress import throughput
 from keras_dml.utils.stored import Mapped, Stored
@@ -27,20 +27,24 @@ _FEWEST, _MANY = 512, 2048
 into what panels have in common."""
 
 
+_WORKERS = 16
+"""How many workers there may be, if it is not known."""
+
+
 @dataclass(frozen=True)
 class Spread:
     """Where the panels of searches are done, and kept.
 
     Attributes:
         pool: Where panels are done.
-        workers: How many it has.
+        workers: How many it has, if that was asked for.
         folder: The folder of a search.
         is_resumed: Whether what is there may be of an earlier call.
         owner: The function that is called.
     """
 
     pool: Pool
-    workers: int
+    workers: int | None
     folder: Path
     is_resumed: bool
     owner: str
@@ -87,7 +91,8 @@ class Spread:
         self, panels: Sequence[slice], queries: int, gallery: int
     ) -> list[slice]:
         """Panels that are a part of the work, and take some minutes."""
-        even = max(_MANY, -(-queries // (4 * self.workers)))
+        parts = 4 * (self.workers or _WORKERS)
+        even = max(_MANY, -(-queries // parts))
         most = min(even, max(_FEWEST, _MOST_PAIRS // gallery))
         return [
             slice(panel.start + part.start, panel.start + part.stop)
@@ -98,7 +103,7 @@ class Spread:
 
 @contextlib.contextmanager
 def spreading(
-    workers: int,
+    workers: int | None,
     ray: str | bool | None,
     checkpoint: str | os.PathLike[str] | None,
     owner: str,
@@ -106,7 +111,8 @@ def spreading(
     """The spread that arguments ask for; None if they ask for none.
 
     Args:
-        workers: How many processes search.
+        workers: How many processes search; None for one, or for as many as
+            the cluster has CPUs.
         ray: Whether these are actors of Ray, or where that is.
         checkpoint: A folder that keeps what is done, or None.
         owner: The function whose arguments they are.
@@ -114,10 +120,10 @@ def spreading(
     Raises:
         BlockingIOError: If another process is at work in the folder.
     """
-    if workers == 1 and not ray and checkpoint is None:
+    if workers in (None, 1) and not ray and checkpoint is None:
         yield None
         return
-    pool = LocalWorkers(workers) if workers > 1 else InProcess()
+    pool = _pool(workers, ray)
     if checkpoint is not None:
         folder = Path(checkpoint).expanduser()
         with one_at_a_time(folder, "evaluation"):
@@ -125,6 +131,13 @@ def spreading(
         return
     with tempfile.TemporaryDirectory(prefix="keras_dml-") as name:
         yield Spread(pool, workers, Path(name), False, owner)
+
+
+def _pool(workers: int | None, ray: str | bool | None) -> Pool:
+    if not ray:
+        return pool_of(workers)
+    # GPUs of the cluster have nothing to do here.
+    return RayActors(workers, None if ray is True else ray, gpus=0)
 
 
 @contextlib.contextmanager
