@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from keras_dml import evaluation, recipes, runs
 from keras_dml.cli import main
 from keras_dml.embedding import EmbeddingShards, write_shards
+from keras_dml.embedding.manifest import MANIFEST, RUN
 from keras_dml.recipes import building
 from tests.runs.small_run import write_images, write_recipe
 
@@ -187,6 +188,5 @@ def test_runs_have_no_options_of_embeddings(two) -> None:
 
 
 def test_embeddings_that_are_not_complete(embedded, tmp_path) -> None:
-    manifest = tmp_path / "shards" / "manifest.json"
-    manifest.rename(manifest.with_name("run.json"))
+    (tmp_path / "shards" / MANIFEST).rename(tmp_path / "shards" / RUN)
     assert "must be complete" in run(embedded.folder, code=1)
