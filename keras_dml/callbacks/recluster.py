@@ -10,17 +10,21 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import keras
 import numpy as np
 
+from keras_dml.callbacks.initial_embeddings import Initial, initial_embeddings
 from keras_dml.data import ClusterSampler, Examples, View, usable_clusters
 from keras_dml.data.feature_set import FEATURES, MASK, FeatureSet, symbolic
 from keras_dml.data.given import as_examples
 from keras_dml.data.samplers.cluster import LOSSES, SOURCES
 from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import done_by_chief
+from keras_dml.embedding import EmbeddingShards
 from keras_dml.embedding.shares import embed_shares
 from keras_dml.evaluation import kmeans
 from keras_dml.model.generated import input_specs
 from keras_dml.utils.arguments import check_choice, check_count
+from keras_dml.utils.stored import EmbeddingRows, Mapped
 from keras_dml.utils.types import Count, FloatArray, Rows
+from keras_dml.utils.vectors import CHUNK, blocks
 
 logger = logging.getLogger(__name__)
 
@@ -95,11 +99,12 @@ def label_partition(labels: Rows, num_learners: int) -> Rows:
 
 
 def centroids_of(
-    points: FloatArray, assignments: Rows, num_learners: int
+    points: EmbeddingRows, assignments: Rows, num_learners: int
 ) -> FloatArray:
     """Mean point of every cluster, (K, D); zeros for an empty one."""
     sums = np.zeros((num_learners, points.shape[1]), np.float64)
-    np.add.at(sums, assignments, points)
+    for rows in blocks(len(points), CHUNK):
+        np.add.at(sums, assignments[rows], points[rows])
     counts = np.bincount(assignments, minlength=num_learners)
     return sums / np.maximum(counts, 1)[:, None]
 
@@ -227,12 +232,20 @@ class Recluster(keras.callbacks.Callback):
             two phases, with the last fifth of the epochs for the merged
             embedding.
         iterations: K-means iterations.
+        sample: How many random images the centroids of K-means are found
+            from, see `evaluation.kmeans`; by default all.
+        initial: Embeddings of the training set, `EmbeddingShards` or their
+            folder, which the first division is made from, instead of
+            embedding all images once more. They may be another model's, such
+            as that of the pretrained one; the next divisions are made from
+            what the model in training embeds. With `sample` they are read
+            block by block.
         batch_size: Images embedded at a time.
         seed: Seed of K-means and of the random partition.
 
     Raises:
-        ValueError: If an argument is not as described, or there are fewer
-            images than learners.
+        ValueError: If an argument is not as described, there are fewer
+            images than learners, or `initial` is of other images.
 
     Reference:
         Sanakoyeu et al., "Divide and Conquer the Embedding Space for
@@ -251,6 +264,8 @@ class Recluster(keras.callbacks.Callback):
         cluster_space: Space = "embedding",
         phases: Sequence[tuple[Count | None, str, str]] | None = None,
         iterations: int = 20,
+        sample: Count | None = None,
+        initial: Initial | None = None,
         batch_size: int = 256,
         seed: int = 0,
     ) -> None:
@@ -285,6 +300,13 @@ class Recluster(keras.callbacks.Callback):
         self.cluster_space = cluster_space
         self.phases = None if phases is None else check_phases(phases)
         self.iterations = iterations
+        if sample is not None:
+            least = sampler.num_learners
+            check_count("Recluster", "sample", sample, least)
+        self.sample = sample
+        self.initial: EmbeddingShards | None = None
+        if initial is not None:
+            self.initial = initial_embeddings(initial, images, "Recluster")
         self.batch_size = batch_size
         self.seed = seed
         self.divisions: list[Division] = []
@@ -350,7 +372,9 @@ class Recluster(keras.callbacks.Callback):
         self.divisions.append(division)
         logger.info("%s", division)
 
-    def _points(self) -> FloatArray:
+    def _points(self) -> EmbeddingRows:
+        if self.initial is not None and self._assignments is None:
+            return Mapped(self.initial.array())
         model = self.model
         if self.cluster_space == "features":
             model = _feature_model(model, self.images)
@@ -358,7 +382,9 @@ class Recluster(keras.callbacks.Callback):
             model, self.images, self.batch_size, strategy_of(self.model)
         )
 
-    def _assign_once(self, points: FloatArray) -> tuple[Rows, tuple[int, ...]]:
+    def _assign_once(
+        self, points: EmbeddingRows
+    ) -> tuple[Rows, tuple[int, ...]]:
         """What the chief assigns: on other machines digits may differ."""
 
         def assigned() -> list[list[int]]:
@@ -368,7 +394,7 @@ class Recluster(keras.callbacks.Callback):
         assignments, merged = done_by_chief(assigned, strategy_of(self.model))
         return np.array(assignments, np.int64), tuple(merged)
 
-    def _assign(self, points: FloatArray) -> tuple[Rows, tuple[int, ...]]:
+    def _assign(self, points: EmbeddingRows) -> tuple[Rows, tuple[int, ...]]:
         num_learners = self.sampler.num_learners
         assignments = self._cluster(points)
         usable = usable_clusters(
@@ -390,14 +416,18 @@ class Recluster(keras.callbacks.Callback):
             )
         return assignments, merged
 
-    def _cluster(self, points: FloatArray) -> Rows:
+    def _cluster(self, points: EmbeddingRows) -> Rows:
         num_learners = self.sampler.num_learners
         if self.partition == "random":
             return random_partition(len(points), num_learners, self.seed)
         if self.partition == "labels":
             return label_partition(self.images.known_labels, num_learners)
         return kmeans(
-            points, num_learners, iterations=self.iterations, seed=self.seed
+            points,
+            num_learners,
+            iterations=self.iterations,
+            seed=self.seed,
+            sample=self.sample,
         )
 
 

@@ -7,8 +7,17 @@ import pytest
 
 from keras_dml import methods
 from keras_dml.callbacks import Recluster
+from keras_dml.callbacks import recluster as recluster_module
 from keras_dml.callbacks.recluster import Division, _feature_model
-from keras_dml.data import ClusterSampler, ImageSet, View, pipeline
+from keras_dml.data import (
+    ClusterSampler,
+    ImageSet,
+    View,
+    pipeline,
+    usable_clusters,
+)
+from keras_dml.embedding import write_shards
+from keras_dml.evaluation import kmeans
 from tests.conftest import blobs
 
 LEARNERS = 3
@@ -241,3 +250,62 @@ def test_a_division_reads_as_a_sentence() -> None:
         "Division before epoch 1: clusters of 7, 5 images (1.2 s)."
     )
     assert "; 75% stay (" in str(replace(first, epoch=2, kept=0.75))
+
+
+def written(folder, images: ImageSet, **changes):
+    points = np.random.default_rng(0).standard_normal((len(images), 5))
+    given = {"labels": images.labels, "names": images.names} | changes
+    return write_shards(points, folder, rows_per_shard=7, **given)
+
+
+def test_the_first_division_is_of_embeddings_that_are_there(
+    tiny_backbone, images, tmp_path, monkeypatch
+) -> None:
+    embedded = []
+    original = recluster_module.embed_shares
+    monkeypatch.setattr(
+        recluster_module,
+        "embed_shares",
+        lambda *a: embedded.append(1) or original(*a),
+    )
+    shards = written(tmp_path, images)
+    sampler = sampler_of(images)
+    watch = Watch(sampler)
+    divided = Recluster(images, sampler, every=2, initial=tmp_path)
+    fit(tiny_backbone, images, sampler, divided, watch, epochs=4)
+    assert [d.epoch for d in divided.divisions] == [0, 2]
+    assert len(embedded) == 1  # The second division.
+    clusters = kmeans(shards, LEARNERS)
+    usable = usable_clusters(clusters, images.known_labels, LEARNERS)
+    assert usable.all()
+    np.testing.assert_array_equal(watch.assignments[0], clusters)
+
+
+def test_clusters_of_a_sample(tiny_backbone, images, tmp_path) -> None:
+    shards = written(tmp_path, images)
+    sampler = sampler_of(images)
+    watch = Watch(sampler)
+    size = len(images) // 2
+    divided = Recluster(images, sampler, sample=size, initial=shards, every=9)
+    fit(tiny_backbone, images, sampler, divided, watch, epochs=1)
+    clusters = kmeans(shards, LEARNERS, sample=size)
+    np.testing.assert_array_equal(watch.assignments[0], clusters)
+    with pytest.raises(ValueError, match="`sample` of Recluster"):
+        Recluster(images, sampler, sample=LEARNERS - 1)
+
+
+def test_embeddings_of_other_images_are_refused(images, tmp_path) -> None:
+    sampler = sampler_of(images)
+    fewer = written(tmp_path / "a", images.select(np.arange(10)))
+    ids = [f"other/{row}" for row in range(len(images))]
+    others = written(tmp_path / "b", images, ids=ids)
+    classes = written(tmp_path / "c", images, labels=images.labels[::-1])
+    for shards, why in (
+        (fewer, f"of 10 examples, and not {len(images)}"),
+        (others, "whose row 0 is 'other/0'"),
+        (classes, "whose labels are others"),
+    ):
+        with pytest.raises(ValueError, match=f"`initial` of .* {why}"):
+            Recluster(images, sampler, initial=shards)
+    with pytest.raises(FileNotFoundError, match="nothing"):
+        Recluster(images, sampler, initial=tmp_path / "nothing")

@@ -137,7 +137,7 @@ def _pool(workers: int | None, ray: str | bool | None) -> Pool:
     if not ray:
         return pool_of(workers)
     # GPUs of the cluster have nothing to do here.
-    return RayActors(workers, None if ray is True else ray, gpus=0)
+    return RayActors(workers, "auto" if ray is True else ray, gpus=0)
 
 
 @contextlib.contextmanager
