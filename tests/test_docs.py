@@ -47,6 +47,9 @@ REGISTRIES = (
     keras_dml.evaluation.METRICS,
     keras_dml.methods.METHODS,
 )
+ENGINES = ["docs/databases.md"]
+"""The pages whose blocks need databases; `.ci/engines` runs them."""
+
 QUICK = ["docs/concepts.md", "docs/losses.md"]
 """The pages whose blocks run with the tests that are not slow."""
 
@@ -56,6 +59,12 @@ FILE = re.compile(r"# (\w+\.(?:py|yaml))\n")
 
 def name(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
+
+
+def marks(page: Path) -> list[pytest.MarkDecorator]:
+    if name(page) in ENGINES:
+        return [pytest.mark.engines]
+    return [] if name(page) in QUICK else [pytest.mark.slow]
 
 
 def blocks(page: Path, *languages: str) -> list[tuple[str, str]]:
@@ -151,9 +160,7 @@ def server(tmp_path) -> Iterator[str]:
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(
-            page, marks=() if name(page) in QUICK else pytest.mark.slow
-        )
+        pytest.param(page, marks=marks(page))
         for page in PAGES
         if blocks(page, "python", "sh")
     ],
@@ -161,6 +168,8 @@ def server(tmp_path) -> Iterator[str]:
 )
 @pytest.mark.usefixtures("little_data", "own_registries")
 def test_blocks_run(page: Path, server: str, finished: Path) -> None:
+    for package in ("lancedb", "milvus_lite") if name(page) in ENGINES else ():
+        pytest.importorskip(package)
     names: dict[str, object] = {"__name__": "docs"}
     for language, block in blocks(page, "python", "sh", "yaml"):
         if language == "sh":

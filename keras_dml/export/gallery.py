@@ -106,6 +106,12 @@ def as_gallery(
                 "`embeddings` and `labels`. Received: gallery of type "
                 f"{type(value).__name__}. Use Gallery(embeddings, labels)."
             )
+        if store := getattr(value, "store", None):
+            raise ValueError(
+                "`gallery` of export must be in memory, as it becomes part of "
+                f"the model. Received: an index in {store}. Export an index in "
+                "a folder, or the model alone, and search in the database."
+            )
         metric = getattr(value, "metric", "cosine")
         if metric != "cosine":
             raise ValueError(

@@ -20,7 +20,7 @@ def push(
     uri: str,
     *,
     keys: str | None = None,
-    metric: MetricName = COSINE,
+    metric: MetricName | None = None,
     factory: str = EXACT,
     parameters: str | None = None,
     overwrite: bool = False,
@@ -40,7 +40,7 @@ def push(
             token in the environment variable MILVUS_TOKEN, or
             "milvus://FOLDER/FILE.db/COLLECTION".
         keys: Of shards, the column with the keys; by default their ids.
-        metric: Of shards, what scores are; see `Index`.
+        metric: Of shards, what scores are, by default "cosine"; see `Index`.
         factory, parameters: The kind of index that the database builds:
             "Flat", "IVF1024,Flat", "IVF1024,SQ8", "IVF1024,PQ16" or "HNSW32".
         overwrite: Whether to replace another index of keras_dml that is
@@ -61,9 +61,15 @@ def push(
     check_count("push", "batch_size", batch_size)
     table = table_at(uri, "push")
     if isinstance(source, EmbeddingShards):
-        column = building.check_shards(None, keys)
-        rows = Source.of_shards(source, Metric(metric), column)
+        column = building.check_shards(source, None, keys)
+        by = Metric(COSINE if metric is None else metric)
+        rows = Source.of_shards(source, by, column)
     else:
+        if (keys, metric) != (None, None):
+            raise ValueError(
+                "`keys` and `metric` of push are for EmbeddingShards; an index "
+                f"has its own. Received: keys={keys!r}, metric={metric!r}."
+            )
         rows = source._as_source()
     gallery, pushed = copy(
         rows, table, factory, parameters, overwrite, batch_size

@@ -18,7 +18,7 @@ from keras_dml.search.manifest import IndexFileError
 from keras_dml.search.metrics import Metric
 from keras_dml.search.recall import Recall
 from keras_dml.search.rows import Columns, RowTable, checked_columns
-from keras_dml.search.sources import Source, block_of
+from keras_dml.search.sources import Source, block_of, label_values
 from keras_dml.search.state import State
 from keras_dml.search.table import Table
 from keras_dml.search.uris import table_at
@@ -52,7 +52,7 @@ def built(
     kind = by, factory, parameters
     if isinstance(embeddings, EmbeddingShards):
         encoder.expect(embeddings.model)
-        column = check_shards(columns, keys)
+        column = check_shards(embeddings, columns, keys)
         if place is None:
             return of_shards(embeddings, column, *kind)
         source = Source.of_shards(embeddings, by, column)
@@ -113,7 +113,7 @@ def in_memory(
 
 def of_shards(
     shards: EmbeddingShards,
-    keys: str | None,
+    keys: str,
     by: Metric,
     factory: str,
     parameters: str | None,
@@ -127,7 +127,7 @@ def of_shards(
     engine.reserve(len(shards))
     for shard in shards:
         block = block_of(shard, by, keys)
-        x = by.given(block.vectors, None, "embeddings", "Index")
+        x = Embeddings(block.vectors, None, "embeddings", "Index")
         gallery.insert(x, block.columns, block.keys)
     if engine.is_exact:
         return gallery, None
@@ -166,7 +166,7 @@ def given_rows(
     )
 
 
-def check_shards(columns: Any, keys: Any) -> str:
+def check_shards(shards: EmbeddingShards, columns: Any, keys: Any) -> str:
     """The column with the keys of shards; ValueError if that cannot be."""
     if columns is not None:
         raise ValueError(
@@ -178,6 +178,11 @@ def check_shards(columns: Any, keys: Any) -> str:
             "`keys` of an Index of EmbeddingShards must be the name of a "
             f"column, by default the ids. Received: a {type(keys).__name__}."
         )
+    if keys not in (None, "id"):
+        labels = shards.labels
+        known = {} if labels is None else {"label": label_values(labels)}
+        column = key_column(keys, {**known, **shards.columns})
+        new_keys(column, len(shards), "Index", None)
     return keys or "id"
 
 

@@ -65,6 +65,16 @@ class Contents:
         return self._gallery.parameters
 
     @property
+    def store(self) -> str | None:
+        """The address of the database that keeps it; None for memory."""
+        return self._gallery.store
+
+    @property
+    def types(self) -> dict[str, set[type]]:
+        """Types of the values by column, without that of None."""
+        return dict(self._gallery.types)
+
+    @property
     def ids(self) -> Rows:
         """Ids of the rows, ascending, (N,)."""
         return self._gallery.table().ids.copy()

@@ -54,6 +54,7 @@ class DatabaseRows(Gallery):
 
     def __init__(self, table: Table, state: State) -> None:
         self.place = table
+        self.store = table.uri
         self.state = state
         self.metric = Metric(state.metric)
         table.is_distance = self.metric.is_distance

@@ -50,8 +50,10 @@ class Gallery(ABC):
         metric: How vectors are compared.
         factory: The kind of index.
         parameters: How thoroughly it searches.
+        store: The address of a database; None for memory.
     """
 
+    store: str | None = None
     metric: Metric
     factory: str
     parameters: str

@@ -119,10 +119,14 @@ class MilvusTable(Language, Table):
         return int(found[0]["count(*)"])
 
     def append(self, block: Block) -> None:
-        self._write("insert", block)
+        # The client repeats calls: an insert could come twice.
+        self.put(block)
 
     def put(self, block: Block) -> None:
-        self._write("upsert", block)
+        rows = list(milvus_format.rows(block, self._fields))
+        size = max(1, _SENT // (4 * block.vectors.shape[1]))
+        for part in blocks(len(rows), size):
+            self._server.call("upsert", self._name, rows[part])
 
     def delete(self, where: str) -> None:
         self._server.call("delete", self._name, filter=where)
@@ -233,9 +237,3 @@ class MilvusTable(Language, Table):
         )
         sign = -1.0 if self.is_distance else 1.0
         return [milvus_format.found(x, sign, queries.shape[1]) for x in found]
-
-    def _write(self, how: str, block: Block) -> None:
-        rows = list(milvus_format.rows(block, self._fields))
-        size = max(1, _SENT // (4 * block.vectors.shape[1]))
-        for part in blocks(len(rows), size):
-            self._server.call(how, self._name, rows[part])

@@ -9,8 +9,11 @@ from typing import Any
 from keras_dml.search.table import first_line
 from keras_dml.utils.arguments import import_extra
 
-_CONNECT, _CALL = 10, 120
+CONNECT, CALL = 10, 30
 """Seconds after which a server counts as lost."""
+
+_LONG = {"flush": 600, "load_collection": 600}
+"""Seconds of calls that take long where there are many rows."""
 
 _opened: Counter[str] = Counter()
 """How many connections there are to each file."""
@@ -49,7 +52,7 @@ class MilvusServer:
         log.setLevel(logging.CRITICAL + 1)
         try:
             method = getattr(self._client, what)
-            return method(*arguments, timeout=_CALL, **options)
+            return method(*arguments, timeout=_LONG.get(what, CALL), **options)
         except Exception as error:
             said = first_line(getattr(error, "message", error))
             hint = " A file is open to one process at a time."
@@ -86,7 +89,7 @@ class MilvusServer:
         client = self.library.MilvusClient(
             self._address,
             token=os.environ.get("MILVUS_TOKEN", ""),
-            timeout=_CONNECT,
+            timeout=CONNECT,
         )
         _opened[self._address] += 1
         return client

@@ -66,7 +66,7 @@ class Source:
 
     @classmethod
     def of_shards(
-        cls, shards: EmbeddingShards, by: Metric, keys: str | None
+        cls, shards: EmbeddingShards, by: Metric, keys: str
     ) -> "Source":
         """The rows of a folder of embeddings, by their numbers."""
 
@@ -127,26 +127,25 @@ def longest_of(block: Block) -> float:
     return float(row_norms(block.vectors).max(initial=0))
 
 
-def block_of(shard: Shard, by: Metric, keys: str | None) -> Block:
+def block_of(shard: Shard, by: Metric, keys: str) -> Block:
     """The rows of a shard.
 
     Args:
         shard: The shard.
         by: How its embeddings are compared.
-        keys: Name of the column that has the keys, "id" by default; None for
-            none.
+        keys: Name of the column that has the keys; "id" for the ids.
     """
     x = by.given(shard.embeddings, None, "embeddings", "a shard")
     ids = np.arange(shard.rows.start, shard.rows.stop)
     columns: Columns = dict(shard.columns)
     if shard.labels is not None:
-        columns = {"label": _label_values(shard.labels), **columns}
+        columns = {"label": label_values(shard.labels), **columns}
     values = checked_columns(columns, len(ids))
-    own: Any = shard.ids if keys == "id" else values.get(keys or "")
+    own: Any = shard.ids if keys == "id" else values[keys]
     return Block(ids, x.array, values, own)
 
 
-def _label_values(labels: Any) -> list[Any]:
+def label_values(labels: Any) -> list[Any]:
     """A class each, or a list of classes."""
     if labels.ndim == 1:
         return list(labels.tolist())

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from keras_dml.cli.common import command_body, model_option, print_table
+from keras_dml.cli.common import command_body, model_option, print_table, say
 
 if TYPE_CHECKING:
     from keras_dml.search import Index
@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     "--output",
     type=click.Path(file_okay=False),
     help="Folder of the index. [default: indexes/NAME-OF-RUN-OR-MODEL]",
+)
+@click.option(
+    "--store",
+    metavar="URI",
+    help="Keep it in a database instead, such as lancedb://FOLDER/TABLE or "
+    "milvus://HOST:PORT/COLLECTION.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace an index.")
 @click.option(
@@ -62,6 +68,7 @@ def index(
     source: str,
     data: tuple[str, ...],
     output: str | None,
+    store: str | None,
     overwrite: bool,
     calibration: str | None,
     criterion: str,
@@ -78,8 +85,15 @@ def index(
     from keras_dml.cli import sources
     from keras_dml.search import Index
 
+    if store is not None and output is not None:
+        raise click.UsageError("--store and --output exclude each other.")
     target = Path(output or Path("indexes") / Path(source).resolve().stem)
-    if not overwrite and (target / "index.json").exists():
+    in_database = kind
+    if store is not None:
+        # In memory it is exact, until it is pushed.
+        names = ("factory", "parameters")
+        in_database = {name: kind.pop(name) for name in names}
+    elif not overwrite and (target / "index.json").exists():
         raise FileExistsError(
             f"There is an index in {target} already. Use --overwrite to "
             "replace it, or another --output."
@@ -90,8 +104,12 @@ def index(
     if calibration is not None:
         pairs = sources.read_images([calibration], recipe)
         built.calibrate(pairs, criterion=criterion)
-    built.save(target, overwrite=overwrite)
-    print_table([["", ""], *_rows(built)], f"Index in {target}")
+    if store is None:
+        built.save(target, overwrite=overwrite)
+        print_table([["", ""], *_rows(built)], f"Index in {target}")
+    else:
+        pushed = built.push(store, overwrite=overwrite, **in_database)
+        say(str(pushed))
 
 
 def _rows(built: "Index") -> list[list[str]]:

@@ -1,13 +1,15 @@
 """`keras-dml search`."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from keras_dml.cli.common import command_body, print_table, say
 
 if TYPE_CHECKING:
-    from keras_dml.search import Hit
+    from collections.abc import Mapping, Sequence
+
+    from keras_dml.search import Hit, Index
 
 
 @click.command()
@@ -20,10 +22,18 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--index",
-    "folder",
+    "place",
     required=True,
-    type=click.Path(file_okay=False),
-    help="The folder of the index.",
+    metavar="FOLDER|URI",
+    help="The folder of the index, or its address in a database.",
+)
+@click.option(
+    "--model-of",
+    "source",
+    metavar="RUN_OR_MODEL",
+    type=click.Path(exists=True),
+    help="The run, or .keras file, whose model made the index. A database "
+    "does not hold it; a folder does.",
 )
 @click.option(
     "-k",
@@ -60,7 +70,8 @@ if TYPE_CHECKING:
 @command_body
 def search(
     images: tuple[str, ...],
-    folder: str,
+    place: str,
+    source: str | None,
     k: int,
     threshold: float | None,
     conditions: tuple[str, ...],
@@ -70,11 +81,21 @@ def search(
     """Find the images of an index that are most like each IMAGE."""
     from keras_dml.cli.conditions import read_conditions
     from keras_dml.reports.search_page import results_page
-    from keras_dml.search import Index
+    from keras_dml.search import open_index
     from keras_dml.utils.files import write_atomically
 
-    index = Index.load(folder)
-    where = read_conditions(conditions, index.columns) or None
+    model = None
+    if source is not None:
+        from keras_dml.cli import sources
+
+        model, _ = sources.read_model(source, "best")
+    index = open_index(place, model)
+    if index.store is not None and model is None:
+        raise ValueError(
+            "--model-of must be given to search in a database by images, as "
+            f"it does not hold the model. Received: --index {place} alone."
+        )
+    where = read_conditions(conditions, _values(index)) or None
     if finds_all:
         hits = index.range_search(list(images), threshold, where=where)
     else:
@@ -86,6 +107,13 @@ def search(
     if page is not None:
         write_atomically(page, results_page(images, hits))
         say(f"Page written to {page}")
+
+
+def _values(index: "Index") -> "Mapping[str, Sequence[Any]]":
+    """Values by column, or one of each type where a database has them."""
+    if index.store is None:
+        return index.columns
+    return {name: [x() for x in types] for name, types in index.types.items()}
 
 
 def _title(path: str, found: "list[Hit]", threshold: float | None) -> str:

@@ -1,0 +1,81 @@
+"""`keras-dml push`."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from keras_dml.cli.common import command_body, say
+
+if TYPE_CHECKING:
+    from keras_dml.embedding import EmbeddingShards
+    from keras_dml.search import Index
+
+
+@click.command()
+@click.argument(
+    "source", metavar="INDEX_OR_SHARDS", type=click.Path(file_okay=False)
+)
+@click.argument("uri")
+@click.option(
+    "--key",
+    "keys",
+    metavar="COLUMN",
+    help="Of shards, the column with the rows' own keys. [default: the ids]",
+)
+@click.option(
+    "--metric",
+    type=click.Choice(["cosine", "dot", "euclidean"]),
+    help="Of shards, what scores are. [default: cosine]",
+)
+@click.option(
+    "--factory",
+    default="Flat",
+    help="Kind of index that the database builds: Flat is exact; "
+    "IVF1024,Flat, IVF1024,PQ16 and HNSW32 are faster.",
+)
+@click.option(
+    "--parameters",
+    help="How thoroughly it searches: nprobe=32 of IVF, efSearch=64 of HNSW.",
+)
+@click.option(
+    "--batch-size",
+    type=click.IntRange(min=1),
+    default=5000,
+    help="Rows that are written at a time.",
+)
+@click.option(
+    "--overwrite",
+    is_flag=True,
+    help="Replace another index that is there; what is somebody else's is "
+    "never touched.",
+)
+@command_body
+def push(
+    source: str,
+    uri: str,
+    keys: str | None,
+    metric: Any,
+    **options: Any,
+) -> None:
+    """Copy an index, or embeddings in shards, into a database.
+
+    INDEX_OR_SHARDS is the folder of an index or of embeddings. URI is
+    lancedb://FOLDER/TABLE, lancedb+s3://BUCKET/PATH/TABLE,
+    milvus://HOST:PORT/COLLECTION, milvus+https://HOST:PORT/COLLECTION with
+    the token in MILVUS_TOKEN, or milvus://FOLDER/FILE.db/COLLECTION.
+
+    Where it was interrupted, the same command goes on. It ends by comparing
+    the number of rows, and 100 of them.
+    """
+    from keras_dml import search
+
+    given = {"keys": keys, "metric": metric}
+    named = {name: x for name, x in given.items() if x is not None}
+    say(str(search.push(_read(source), uri, **named, **options)))
+
+
+def _read(source: str) -> "Index | EmbeddingShards":
+    from keras_dml.embedding import EmbeddingShards
+    from keras_dml.search import Index, is_index
+
+    return Index.load(source) if is_index(source) else EmbeddingShards(source)

@@ -1,0 +1,344 @@
+"""Rows pushed into databases: interrupted, repeated, refused, compared."""
+
+import dataclasses
+import json
+import socket
+import threading
+import time
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from keras_dml.cli import main
+from keras_dml.search import Index, IndexFileError, open_index, push
+from keras_dml.search.uris import table_at
+from tests.cli.test_commands import run
+from tests.search.places import DATABASES, place, release
+
+COUNT, DIM = 230, 8
+X = np.random.default_rng(0).normal(size=(COUNT, DIM)).astype(np.float32)
+KEYS = [f"k{i}" for i in range(COUNT)]
+COLUMNS = {"n": list(range(COUNT)), "name": ["a", None] * 115}
+
+
+@pytest.fixture
+def at(request, tmp_path):
+    """From a name to an address, of the engine that is the parameter."""
+    yield place(request.param, tmp_path)
+    release(tmp_path)
+
+
+databases = pytest.mark.parametrize("at", DATABASES, indirect=True)
+
+
+def gallery(**options) -> Index:
+    return Index(X, COLUMNS, **{"keys": KEYS, **options})
+
+
+def fails_after(monkeypatch, uri: str, count: int) -> None:
+    """Has the database go away after so many writes."""
+    kind, calls = type(table_at(uri, "a test")), []
+    put = kind.put
+
+    def lost(self, block):
+        calls.append(block)
+        if len(calls) > count:
+            raise OSError(f"{self} cannot be reached")
+        put(self, block)
+
+    monkeypatch.setattr(kind, "put", lost)
+
+
+def written(uri: str):
+    index = open_index(uri)
+    found = index.keys, index.columns, index.embeddings.tolist()
+    index.close()
+    return found
+
+
+@databases
+def test_a_push_that_was_interrupted_goes_on(at, monkeypatch) -> None:
+    index = gallery()
+    index.remove(["k3", "k100"])
+    with monkeypatch.context() as patch:
+        fails_after(patch, at("a"), 2)
+        with pytest.raises(OSError, match="the same call goes on"):
+            index.push(at("a"), batch_size=50)
+    with pytest.raises(IndexFileError, match="Push it again, which goes on"):
+        open_index(at("a"))
+    other = Index(X, keys=KEYS)
+    with pytest.raises(FileExistsError, match="other rows"):
+        other.push(at("a"))
+    pushed = index.push(at("a"), batch_size=50)
+    assert (pushed.rows, pushed.written, pushed.compared) == (228, 128, 100)
+    assert written(at("a")) == (
+        index.keys, index.columns, index.embeddings.tolist()
+    )  # fmt: skip
+    # Once more, there is nothing to do.
+    assert index.push(at("a")).written == 0
+    # Changes go on by the ids of the index.
+    opened = open_index(at("a"))
+    assert opened.add(X[:1], keys=["new"]).tolist() == [COUNT]
+    with pytest.raises(FileExistsError, match="other rows"):
+        index.push(at("a"))
+    opened.close()
+    assert index.push(at("a"), overwrite=True).written == 228
+
+
+@databases
+def test_what_is_there_is_refused_or_replaced(at) -> None:
+    gallery().push(at("a"))
+    before = written(at("a"))
+    others = {
+        "another dim: 8, not 5": Index(X[:, :5], keys=KEYS),
+        "another metric: 'cosine', not 'dot'": gallery(metric="dot"),
+        "another keys: 'str', not 'int'": gallery(keys="n"),
+        "another keys: 'str', not None": gallery(keys=None),
+        "other rows": Index(X, keys=KEYS),
+    }
+    for how, index in others.items():
+        with pytest.raises(FileExistsError, match=how):
+            index.push(at("a"))
+    with pytest.raises(FileExistsError, match="another factory"):
+        gallery().push(at("a"), factory="IVF4,Flat")
+    assert written(at("a")) == before
+    (*_, last) = others.values()
+    last.push(at("a"), overwrite=True)
+    assert written(at("a"))[1] == {}
+
+
+@databases
+def test_a_row_that_is_not_what_was_pushed_is_noticed(at) -> None:
+    index = gallery()
+    index.push(at("a"))
+    for change in ("delete", "put"):
+        table = table_at(at("a"), "a test")
+        table.has_keys = True
+        table.read_state()
+        if change == "delete":
+            table.delete("id >= 100 and id < 105")
+            assert table.count() == COUNT - 5
+            assert index.push(at("a")).written == 5
+        else:
+            block = table.read("id >= 0", index.types, vectors=True)
+            wrong = dataclasses.replace(block, vectors=block.vectors + 1e-4)
+            table.put(wrong)
+            with pytest.raises(OSError, match="vectors that differ by"):
+                index.push(at("a"))
+        table.close()
+
+
+@databases
+def test_the_second_writer_is_told(at) -> None:
+    gallery().push(at("a"))
+    first, second = open_index(at("a")), open_index(at("a"))
+    first.add(X[:1], keys=["first"])
+    with pytest.raises(OSError, match="Nothing was written"):
+        second.add(X[:1], keys=["second"])
+    assert ("first" in second, "second" in second) == (True, False)
+    assert second.search(X[0], 2).keys in ([["k0", "first"]],)
+    third = open_index(at("a"))
+    third.add(X[:1], keys=["third"])
+    assert len(third) == COUNT + 2
+    for index in (first, second, third):
+        index.close()
+
+
+@databases
+def test_states_that_are_damaged_or_of_the_future(at) -> None:
+    gallery().push(at("a"))
+    table = table_at(at("a"), "a test")
+    state = table.read_state()
+    future = {**json.loads(state), "format_version": 9}
+    for text, match in (
+        (json.dumps(future), "format_version=9"),
+        (state[:-20], "not JSON"),
+        (state.replace('"dim": 8', '"dim": "8"'), "damaged"),
+    ):
+        table.write_state(_Text(text))
+        with pytest.raises(IndexFileError, match=match):
+            open_index(at("a"))
+        with pytest.raises(IndexFileError, match=match):
+            gallery().push(at("a"))
+    gallery().push(at("a"), overwrite=True)
+    assert written(at("a"))[0] == KEYS
+    table.close()
+
+
+class _Text:
+    """A state whose text is given."""
+
+    def __init__(self, text: str) -> None:
+        self._text, self.types = text, {}
+
+    def to_json(self) -> str:
+        return self._text
+
+
+@pytest.mark.parametrize("at", DATABASES[:1], indirect=True)
+def test_a_table_of_somebody_else_in_lancedb(at, tmp_path) -> None:
+    import lancedb
+
+    base = lancedb.connect(tmp_path / "tables")
+    base.create_table("a", [{"id": 1, "vector": [0.0] * 8}])
+    refused(at("a"))
+    assert base.open_table("a").count_rows() == 1
+
+
+@pytest.mark.parametrize("at", DATABASES[1:], indirect=True)
+def test_a_collection_of_somebody_else_in_milvus(at, tmp_path) -> None:
+    from pymilvus import MilvusClient
+
+    client = MilvusClient(str(tmp_path / "index.db"))
+    client.create_collection("a", dimension=8)
+    client.insert("a", [{"id": 1, "vector": [0.5] * 8}])
+    refused(at("a"))
+    assert client.query("a", filter="id > 0", output_fields=["id"])
+    client.close()
+
+
+def refused(uri: str) -> None:
+    for overwrite in (False, True):
+        with pytest.raises(FileExistsError, match="Nothing was touched"):
+            gallery().push(uri, overwrite=overwrite)
+    with pytest.raises(IndexFileError, match="something else"):
+        open_index(uri)
+
+
+@databases
+def test_what_is_not_there(at, tmp_path) -> None:
+    with pytest.raises(FileNotFoundError, match="There is no index in"):
+        open_index(at("a"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def silent_port():
+    """A port that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.mark.engines
+def test_a_server_that_is_not_there_or_does_not_answer(silent_port) -> None:
+    pytest.importorskip("pymilvus")
+    for port in (1, silent_port):
+        began = time.monotonic()
+        with pytest.raises(OSError, match="cannot be reached"):
+            gallery().push(f"milvus://127.0.0.1:{port}/a")
+        assert time.monotonic() - began < 20
+
+
+@pytest.mark.engines
+def test_a_server_that_is_lost_on_the_way(tmp_path, monkeypatch) -> None:
+    """Through a relay that is cut, and then without it."""
+    pytest.importorskip("milvus_lite")
+    monkeypatch.setattr("keras_dml.search.milvus_server.CALL", 3)
+    from milvus_lite.server_manager import server_manager_instance
+
+    address = server_manager_instance.start_and_get_uri(
+        str(tmp_path / "index.db")
+    )
+    index, limit = gallery(), 16_000
+    with Relay(int(address.rpartition(":")[2]), limit) as port:
+        with pytest.raises(OSError, match="the same call goes on"):
+            index.push(f"milvus://127.0.0.1:{port}/a", batch_size=10)
+    uri = f"milvus://{address.removeprefix('http://')}/a"
+    pushed = index.push(uri)
+    assert 0 < pushed.written < COUNT
+    assert written(uri)[0] == KEYS
+    release(tmp_path)
+
+
+class Relay:
+    """Hands on what a client sends, until it is too much."""
+
+    def __init__(self, port: int, limit: int) -> None:
+        self._target, self._left = port, limit
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self._open: list[socket.socket] = [self._server]
+
+    def __enter__(self) -> int:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self._server.getsockname()[1]
+
+    def __exit__(self, *_: object) -> None:
+        self._cut()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._server.accept()
+            except OSError:
+                return
+            target = socket.create_connection(("127.0.0.1", self._target))
+            self._open += [client, target]
+            for pair, counts in (((client, target), 1), ((target, client), 0)):
+                work = threading.Thread(
+                    target=self._hand_on, args=(*pair, counts), daemon=True
+                )
+                work.start()
+
+    def _hand_on(self, source, target, counts: int) -> None:
+        try:
+            while data := source.recv(4096):
+                self._left -= counts * len(data)
+                if self._left < 0:
+                    return self._cut()
+                target.sendall(data)
+        except OSError:
+            pass
+
+    def _cut(self) -> None:
+        for one in self._open:
+            try:
+                one.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            one.close()
+
+
+@databases
+def test_shards_are_streamed(at, tmp_path) -> None:
+    from keras_dml.embedding import write_shards
+
+    count = 2000 if "milvus" in at("a") else 20_000
+    x = np.random.default_rng(1).normal(size=(count, 64)).astype("float32")
+    labels = np.arange(count) % 50
+    shards = write_shards(x, tmp_path / "shards", labels, progress=False,
+                          rows_per_shard=count // 20)  # fmt: skip
+    push(shards, at("warm"), batch_size=1000)
+    tracemalloc.start()
+    assert push(shards, at("a"), batch_size=1000).written == count
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # Milvus Lite has its memory in this process.
+    assert peak < x.nbytes or "milvus" in at("a")
+    index, local = open_index(at("a")), Index(shards)
+    where = {"label": [3, 4]}
+    found = index.search(x[:3], 5, where=where)
+    expected = local.search(x[:3], 5, where=where)
+    assert found[0] == expected[0]
+    assert found.keys == expected.keys
+    assert index[found.keys[0][0]]["label"] in (3, 4)
+    with pytest.raises(ValueError, match="are for EmbeddingShards"):
+        push(local, at("b"), keys="row")
+    index.close()
+
+
+@databases
+def test_the_command(at, tmp_path) -> None:
+    gallery().save(tmp_path / "index")
+    output = run("push", str(tmp_path / "index"), at("a"), "--batch-size", "99")
+    assert "230 of them written now" in output.replace("\n", " ")
+    assert written(at("a"))[0] == KEYS
+
+
+def test_the_command_names_what_is_wrong(tmp_path) -> None:
+    gallery().save(tmp_path / "index")
+    from click.testing import CliRunner
+
+    result = CliRunner().invoke(main, ["push", str(tmp_path / "index"), "x"])
+    assert result.exit_code == 1
+    assert "`uri` of push must be a folder, lancedb://" in result.output
