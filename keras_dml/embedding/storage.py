@@ -2,6 +2,7 @@
 
 import abc
 import contextlib
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -180,7 +181,12 @@ class _Objects(Storage):
         return self._files.open(self._at(name), "rb")
 
     def write(self, name: str, content: bytes) -> None:
-        self._files.pipe_file(self._at(name), content)
+        try:
+            self._files.pipe_file(self._at(name), content)
+        except NotImplementedError:
+            raise OSError(
+                errno.EROFS, f"{self.name!r} cannot be written to, only read"
+            ) from None
 
     def remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):

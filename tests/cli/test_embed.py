@@ -200,23 +200,25 @@ def test_signals_end_it_and_it_goes_on(made, tmp_path, number, status):
     out = tmp_path / "out"
     many = tmp_path / "many.txt"
     many.write_text("\n".join([f"{made}/flat/00.png"] * 30_000))
+    # What starts the tests may have it ignored, as a shell does after "&".
+    heard = "import signal; signal.signal(2, signal.default_int_handler); "
     command = [
         sys.executable, "-W", "ignore", "-c",
-        "from keras_dml.cli import main; main()", "embed",
+        f"{heard}from keras_dml.cli import main; main()", "embed",
         str(made / "model.keras"), str(many), str(out),
         "--rows-per-shard", "100",
     ]  # fmt: skip
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    try:
-        deadline = time.monotonic() + 120
-        while len(list(out.glob("*.parquet"))) < 2:
-            assert process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.05)
-        os.kill(process.pid, number)
-        _, printed = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert process.returncode == status
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as ran:
+        try:
+            deadline = time.monotonic() + 120
+            while len(list(out.glob("*.parquet"))) < 2:
+                assert ran.poll() is None and time.monotonic() < deadline
+                time.sleep(0.05)
+            os.kill(ran.pid, number)
+            _, printed = ran.communicate(timeout=60)
+        finally:
+            ran.kill()
+    assert ran.returncode == status
     assert "the same command goes on" in printed
     assert "Traceback" not in printed
     assert not (out / "_manifest.json").exists()

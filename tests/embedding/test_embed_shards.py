@@ -430,6 +430,17 @@ def test_a_file_url_is_a_folder_of_this_machine(tmp_path):
     assert len(EmbeddingShards(tmp_path / "out")) == COUNT
 
 
+def test_urls_that_are_only_read(monkeypatch):
+    memory = type(storage.storage_of("memory://x")._files)
+
+    def refused(*_, **__):
+        raise NotImplementedError
+
+    monkeypatch.setattr(memory, "pipe_file", refused)
+    with pytest.raises(OSError, match="only_read' cannot be written to"):
+        embedded("memory://embed_shards/only_read")
+
+
 def test_relative_paths_are_found_from_anywhere(tmp_path, monkeypatch):
     files(tmp_path / "images")
     monkeypatch.chdir(tmp_path)
