@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from keras_dml.evaluation.ranks.exact import product_error, products
-from keras_dml.utils.stored import EmbeddingRows, Selection
+from keras_dml.utils.stored import EmbeddingRows, Selection, Stored
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import (
     Vectors,
@@ -63,6 +63,7 @@ class Scores:
             self.queries = Vectors(queries, scale)
             self.gallery = Vectors(gallery, scale)
         self.distance = distance
+        self._is_stored = isinstance(gallery, Stored)
         self.factor_size = gallery.shape[1] + 2
         self._mean = self.gallery.mean()
         self._largest = self._largest_sizes(self.gallery)
@@ -114,6 +115,15 @@ class Scores:
         A score depends on nothing but the two vectors: pairs of equal
         vectors have equal scores, wherever they stand. (n,) rows each.
         """
+        if self._is_stored:
+            # Files are read several times faster in their order.
+            order = np.argsort(gallery_rows)
+            result = np.empty(len(order), np.float64)
+            result[order] = self._exact(query_rows[order], gallery_rows[order])
+            return result
+        return self._exact(query_rows, gallery_rows)
+
+    def _exact(self, query_rows: Rows, gallery_rows: Rows) -> FloatArray:
         result = np.empty(len(query_rows), np.float64)
         # Small enough for the cache.
         chunk = max(1, 2**16 // self.factor_size)
