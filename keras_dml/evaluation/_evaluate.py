@@ -9,7 +9,7 @@ import functools
 import logging
 import operator
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from keras_dml.evaluation.false_non_match import count_pairs_searched
 from keras_dml.evaluation.inputs import Inputs, Protocols, Relation
 from keras_dml.evaluation.label_sets import LabelSets, ids_of
 from keras_dml.evaluation.metrics import MACRO, Metric, Wanted, expanded
+from keras_dml.evaluation.prefixes import cut, with_prefixes
 from keras_dml.evaluation.ranks.dense import (
     DistanceFunction,
     Distances,
@@ -222,7 +223,11 @@ def evaluate_embeddings(
 
     Raises:
         ValueError: If an argument is not as described, embeddings are not
-            finite, or no query has a relevant image.
+            finite, no query has a relevant image, a shard is damaged, or
+            `checkpoint` is of another evaluation.
+        OSError: If a shard is missing, there is no room for files, or
+            another evaluation is at work in `checkpoint`.
+        RuntimeError: If workers die again and again.
 
     Example:
         >>> results = evaluate_embeddings(embeddings, labels, metrics="map@r")
@@ -364,8 +369,8 @@ class _Evaluation:
                 f"of the embeddings, {size}. Received: prefixes="
                 f"{tuple(self.prefixes)}."
             )
-        parts = {int(size): _cut(given, size) for size in self.prefixes}
-        return _with_prefixes(
+        parts = {int(size): cut(given, size) for size in self.prefixes}
+        return with_prefixes(
             self._measured(given, spread and spread.part("all")),
             {
                 size: self._measured(images, spread and spread.part(str(size)))
@@ -548,8 +553,19 @@ class _Evaluation:
             )
 
     def _check_sample(self, given: Inputs) -> None:
-        """Refuses to read what lies in files into too little memory."""
-        if not self._wanted_of("clusters") or self.cluster_sample is not None:
+        """Refuses samples without a row for each cluster.
+
+        And to read what lies in files into too little memory.
+        """
+        if not self._wanted_of("clusters"):
+            return
+        if self.cluster_sample is not None:
+            labels = [_joined(given, level) for level in given[0].targets]
+            classes = [len(np.unique(x)) for x in labels if x is not None]
+            least = max(classes, default=1)
+            check_count(
+                self.owner, "cluster_sample", self.cluster_sample, least
+            )
             return
         stored = [x.embeddings for x in given]
         needed = sum(4 * len(x) * x.shape[1] for x in stored)
@@ -687,37 +703,3 @@ def _memberships(given: Inputs, found: Rows) -> dict[str, tuple[Rows, Rows]]:
         place, label = sets.matrix[found].nonzero()
         members[level] = place.astype(np.int64), label.astype(np.int64)
     return members
-
-
-def _cut(given: Inputs, size: int) -> Inputs:
-    """The first dimensions of all embeddings."""
-    first = functools.partial(_first_dimensions, size=size)
-    return [
-        replace(images, embeddings=changed(images.embeddings, first))
-        for images in given
-    ]
-
-
-def _first_dimensions(x: FloatArray, size: int) -> FloatArray:
-    return np.ascontiguousarray(x[:, :size])
-
-
-def _with_prefixes(whole: Results, parts: dict[int, Results]) -> Results:
-    """Results, with those of prefixes, whose names start with their sizes."""
-
-    def merged(kind: Callable[[Results], Mapping[str, Any]]) -> dict[str, Any]:
-        return {
-            **kind(whole),
-            **{
-                f"{size}/{name}": value
-                for size, results in parts.items()
-                for name, value in kind(results).items()
-            },
-        }
-
-    return replace(
-        whole,
-        _values=merged(dict),
-        per_query=merged(lambda results: results.per_query),
-        per_seed=merged(lambda results: results.per_seed),
-    )

@@ -174,6 +174,12 @@ def test_clusters_of_what_does_not_fit_are_asked_for(data, in_file):
     assert "centroids" not in str(results)
 
 
+@pytest.mark.parametrize("sample", [29, 0, True, 10.0])
+def test_samples_are_checked_before_anything_is_searched(data, sample):
+    with pytest.raises(ValueError, match="`cluster_sample` .* at least 30"):
+        evaluate_embeddings(*data, metrics="nmi", cluster_sample=sample)
+
+
 OUT_OF_MEMORY = """
     import resource, sys
     import numpy as np
