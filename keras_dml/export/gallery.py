@@ -100,17 +100,17 @@ def as_gallery(
     if isinstance(value, Examples):
         return Gallery.of(model, value, threshold)
     if not isinstance(value, Gallery):
-        if not (hasattr(value, "embeddings") and hasattr(value, "labels")):
-            raise ValueError(
-                "`gallery` of export must be a set of examples or have "
-                "`embeddings` and `labels`. Received: gallery of type "
-                f"{type(value).__name__}. Use Gallery(embeddings, labels)."
-            )
         if store := getattr(value, "store", None):
             raise ValueError(
                 "`gallery` of export must be in memory, as it becomes part of "
                 f"the model. Received: an index in {store}. Export an index in "
                 "a folder, or the model alone, and search in the database."
+            )
+        if not (hasattr(value, "embeddings") and hasattr(value, "labels")):
+            raise ValueError(
+                "`gallery` of export must be a set of examples or have "
+                "`embeddings` and `labels`. Received: gallery of type "
+                f"{type(value).__name__}. Use Gallery(embeddings, labels)."
             )
         metric = getattr(value, "metric", "cosine")
         if metric != "cosine":

@@ -13,6 +13,9 @@ from keras_dml.search.metrics import COSINE
 from keras_dml.search.table import Found
 from keras_dml.utils.types import FloatArray, Rows
 
+_LAST = -1e300
+"""The score of what was not found: more than that of what was not fetched."""
+
 _KINDS: dict[type, str] = {str: "text", list: "list"}
 
 
@@ -45,14 +48,17 @@ class DatabaseGallery(DatabaseRows):
                 f"{self.place.engine}. Received: k={k}. Indexes in a folder, "
                 "by faiss, and in LanceDB find more."
             )
-        passing = self._expression(where)
-        limit = self.place.count(passing)
         scores = np.full((len(queries), k), -np.inf)
         ids = np.full((len(queries), k), NONE)
+        # There may be fewer rows, which a search shows.
+        limit = min(self.state.next_id, self.place.most)
         if limit and len(queries):
-            share = limit / max(limit, self.place.count()) if passing else 1.0
-            found = self._nearest(queries, min(k, limit), passing, limit, share)
-            scores[:, : found[0].shape[1]], ids[:, : found[1].shape[1]] = found
+            passing = self._expression(where)
+            found = self._nearest(queries, min(k, limit), passing, limit)
+            is_hit = found[1] != NONE
+            width = slice(found[1].shape[1])
+            scores[:, width] = np.where(is_hit, found[0], -np.inf)
+            ids[:, width] = found[1]
         return self.metric.outer(scores), ids
 
     def above(
@@ -100,15 +106,14 @@ class DatabaseGallery(DatabaseRows):
         return " and ".join(parts)
 
     def _nearest(
-        self,
-        queries: FloatArray,
-        k: int,
-        passing: str,
-        limit: int,
-        share: float,
+        self, queries: FloatArray, k: int, passing: str, limit: int
     ) -> tuple[FloatArray, Rows]:
-        """Scores in float64 and ids, as of `exact.nearest`."""
+        """Scores in float64 and ids, as of `exact.nearest`.
+
+        Where there are fewer than k, ids are -1.
+        """
         seen: dict[int, Found] = {}
+        share = self._share(passing)
 
         def candidates(rows: Rows, count: int) -> tuple[FloatArray, Rows]:
             found = self.place.nearest(
@@ -119,20 +124,25 @@ class DatabaseGallery(DatabaseRows):
             return _padded(found, count)
 
         def score(rows: Rows, ids: Rows) -> FloatArray:
-            scores = np.full(ids.shape, -np.inf)
+            scores = np.full(ids.shape, _LAST)
             for place, row in enumerate(rows.tolist()):
                 vectors = seen[row][2]
                 exactly = self._exact(queries[row], vectors)
                 scores[place, : len(vectors)] = exactly
             return scores
 
-        rows = np.arange(len(queries))
         if not self.is_exact:
+            rows = np.arange(len(queries))
             _, ids = candidates(rows, k)
             return exact.ranked(score(rows, ids), ids)
         tolerance = self._tolerance(queries)
-        limit = min(limit, self.place.most)
         return exact.nearest(candidates, score, tolerance, k, limit)
+
+    def _share(self, passing: str) -> float:
+        """Share of the rows that pass, where the effort depends on it."""
+        if self.is_exact or not passing:
+            return 1.0
+        return max(1, self.place.count(passing)) / max(1, len(self))
 
     def _exact(self, query: FloatArray, vectors: FloatArray) -> FloatArray:
         """Inner scores of a query with vectors, (n,) float64."""

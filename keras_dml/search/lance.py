@@ -2,16 +2,16 @@
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
 from keras_dml.search import lance_format
-from keras_dml.search.expressions import Language, widest
 from keras_dml.search.gallery import Block
 from keras_dml.search.kinds import Kind
-from keras_dml.search.lance_format import OWN, STATE, literal, physical
+from keras_dml.search.lance_format import STATE
+from keras_dml.search.lance_language import LanceLanguage
 from keras_dml.search.state import State
 from keras_dml.search.table import Found, Table, Types, first_line
 from keras_dml.utils.arguments import import_extra
@@ -23,7 +23,7 @@ _REFINED = 10
 _STORE = {"connect_timeout": "5s", "timeout": "60s", "client_max_retries": "2"}
 
 
-class LanceTable(Language, Table):
+class LanceTable(LanceLanguage, Table):
     """A table of LanceDB, of which a column each is the id, key and vector.
 
     Methods are as of `Table`.
@@ -36,7 +36,6 @@ class LanceTable(Language, Table):
 
     engine = "LanceDB"
     most = 2**31 - 1
-    nothing = "false"
 
     def __init__(self, uri: str, folder: str, name: str) -> None:
         super().__init__(uri)
@@ -92,26 +91,6 @@ class LanceTable(Language, Table):
             table.update_field_metadata(
                 {"path": "id", "metadata": {STATE: state.to_json()}}
             )
-
-    def one_of(self, field: str, values: Sequence[Any]) -> str:
-        column = field if field in OWN else f"`{physical(field)}`"
-        listed = ", ".join(map(literal, values))
-        return f"({column} is not null and {column} in ({listed}))"
-
-    def unknown(self, name: str) -> str:
-        return f"`{physical(name)}` is null"
-
-    def compared(self, name: str, sign: str, value: Any) -> str:
-        return f"`{physical(name)}` {sign} {literal(value)}"
-
-    def expression(
-        self, name: str, sign: str, wanted: Any, types: set[type]
-    ) -> str:
-        if not types:  # It has no place in the table.
-            passes = sign in ("==", "!=") and (None in wanted) == (sign == "==")
-            return "true" if passes else "false"
-        kept = {widest(types)}
-        return super().expression(name, sign, wanted, kept)
 
     def count(self, where: str = "") -> int:
         with self._calling():

@@ -1,7 +1,6 @@
-"""What LanceDB has: Arrow tables of rows, names, literals, indexes."""
+"""What LanceDB has: Arrow tables of rows, and indexes."""
 
 import json
-import re
 from typing import Any
 
 import numpy as np
@@ -9,13 +8,12 @@ import numpy as np
 from keras_dml.search.expressions import widest
 from keras_dml.search.gallery import Block
 from keras_dml.search.kinds import Kind
+from keras_dml.search.lance_language import OWN, physical
 from keras_dml.search.state import State
 from keras_dml.search.table import Found, Types
 from keras_dml.utils.types import FloatArray
 
 STATE = "keras_dml"
-
-OWN = ("id", "key", "vector")
 
 _PARTITION = 2**20
 """Vectors of one HNSW graph, at the most."""
@@ -135,25 +133,6 @@ def _vectors(found: Any) -> FloatArray:
     column = found["vector"].combine_chunks()
     flat: FloatArray = column.flatten().to_numpy(zero_copy_only=False)
     return flat.reshape(-1, width)
-
-
-def physical(name: str) -> str:
-    """The name that a column has in the table."""
-    if re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,99}", name):
-        if name.lower() not in OWN and not name.startswith("column_"):
-            return name
-    return f"column_{name.encode().hex()}"
-
-
-def literal(value: Any) -> str:
-    """A value in SQL."""
-    if isinstance(value, str):
-        return "'" + value.replace("'", "''") + "'"
-    if type(value) is int and value == -(
-        2**63
-    ):  # Without its sign it is no number of 64 bits.
-        return f"cast('{value}' as bigint)"
-    return repr(value).lower()
 
 
 def vector_index(kind: Kind, count: int, distance: str) -> Any:

@@ -1,32 +1,19 @@
 """MilvusTable: an index in Milvus, a cluster or embedded in a file."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from keras_dml.search import milvus_format
-from keras_dml.search.expressions import Language, widest
 from keras_dml.search.gallery import Block
 from keras_dml.search.kinds import Kind
-from keras_dml.search.milvus_format import column as column_of
-from keras_dml.search.milvus_format import literal
+from keras_dml.search.milvus_language import MilvusLanguage
 from keras_dml.search.milvus_server import MilvusServer
 from keras_dml.search.state import State
 from keras_dml.search.table import Found, Table, Types
 from keras_dml.utils.types import FloatArray
 from keras_dml.utils.vectors import blocks
 
-_SENT = 2**24
-"""Bytes of vectors that are sent at a time."""
 
-_KEPT: dict[str, set[type]] = {
-    "VARCHAR": {str}, "DOUBLE": {float}, "INT64": {int}, "BOOL": {bool},
-}  # fmt: skip
-
-_EF = 2**15
-"""Candidates of HNSW at the most."""
-
-
-class MilvusTable(Language, Table):
+class MilvusTable(MilvusLanguage, Table):
     """A collection of rows, and one for its state.
 
     A row has an "id", own keys as the "key", the "vector", and columns:
@@ -41,12 +28,11 @@ class MilvusTable(Language, Table):
 
     engine = "Milvus"
     most = 16384
-    nothing = "id < 0"
 
     def __init__(self, uri: str, address: str, name: str) -> None:
-        super().__init__(uri)
+        MilvusLanguage.__init__(self)
+        Table.__init__(self, uri)
         self._server = MilvusServer(uri, address)
-        self._fields: dict[str, str] = {}
         self._name, self._notes = name, f"{name}__keras_dml"
 
     def exists(self) -> bool:
@@ -78,41 +64,13 @@ class MilvusTable(Language, Table):
         found = self._query(self._notes, "part >= 0", ["part", "text"])
         texts = [x["text"] for x in sorted(found, key=lambda x: x["part"])]
         count, _, first = (texts or ["1 "])[0].partition(" ")
-        if not self._fields and self._has(self._name):
+        if not self.fields and self._has(self._name):
             self._look()
         return "".join([first, *texts[1 : int(count)]])
 
     def write_state(self, state: State) -> None:
-        for name, types in state.types.items():
-            kind = self._fields.get(name)
-            if kind and milvus_format.field_type(types | _KEPT[kind]) != kind:
-                raise milvus_format.refusal(name, types, kind)
+        milvus_format.check_types(self.fields, state.types)
         self._write_text(state.to_json())
-
-    def one_of(self, field: str, values: Sequence[Any]) -> str:
-        if field in ("id", "key"):
-            return f"{field} in [{', '.join(map(literal, values))}]"
-        if field in self._fields:
-            listed = ", ".join(map(literal, values))
-            return f"(c_{field} is not null and c_{field} in [{listed}])"
-        column = column_of(field)
-        same = [f"{column} == {literal(x)}" for x in values]
-        return f"(exists {column} and ({' or '.join(same)}))"
-
-    def unknown(self, name: str) -> str:
-        if name in self._fields:
-            return f"c_{name} is null"
-        return f"not exists {column_of(name)}"
-
-    def compared(self, name: str, sign: str, value: Any) -> str:
-        place = f"c_{name}" if name in self._fields else column_of(name)
-        return f"{place} {sign} {literal(value)}"
-
-    def expression(
-        self, name: str, sign: str, wanted: Any, types: set[type]
-    ) -> str:
-        kept = {widest(types)} if name in self._fields else types
-        return super().expression(name, sign, wanted, kept)
 
     def count(self, where: str = "") -> int:
         found = self._query(self._name, where, ["count(*)"], limit=None)
@@ -123,8 +81,8 @@ class MilvusTable(Language, Table):
         self.put(block)
 
     def put(self, block: Block) -> None:
-        rows = list(milvus_format.rows(block, self._fields))
-        size = max(1, _SENT // (4 * block.vectors.shape[1]))
+        rows = list(milvus_format.rows(block, self.fields))
+        size = max(1, milvus_format.SENT // (4 * block.vectors.shape[1]))
         for part in blocks(len(rows), size):
             self._server.call("upsert", self._name, rows[part])
 
@@ -134,10 +92,10 @@ class MilvusTable(Language, Table):
     def read(self, where: str, columns: Types, vectors: bool = False) -> Block:
         fields = ["id", *(["key"] if self.has_keys else [])]
         if columns:
-            fields += ["columns", *(f"c_{x}" for x in self._fields)]
+            fields += ["columns", *(f"c_{x}" for x in self.fields)]
         fields += ["vector"] if vectors else []
         found = self._query(self._name, where, fields)
-        return milvus_format.block(found, columns, self._fields, self.has_keys)
+        return milvus_format.block(found, columns, self.fields, self.has_keys)
 
     def nearest(
         self, queries: FloatArray, k: int, where: str, kind: Kind, share: float
@@ -146,7 +104,7 @@ class MilvusTable(Language, Table):
         if kind.lists:
             how = {"nprobe": kind.effort_for(share, kind.lists)}
         elif kind.links:
-            how = {"ef": max(k, kind.effort_for(share, _EF))}
+            how = {"ef": max(k, kind.effort_for(share, milvus_format.EF))}
         return self._search(queries, k, where, how)
 
     def within(
@@ -181,7 +139,7 @@ class MilvusTable(Language, Table):
         """Loads the rows, and notes which columns have fields."""
         self._server.load(self._name)
         found = self._server.call("describe_collection", self._name)
-        self._fields = {
+        self.fields = {
             field["name"][2:]: field["type"].name
             for field in found["fields"]
             if field["name"].startswith("c_")
@@ -196,6 +154,9 @@ class MilvusTable(Language, Table):
         index.add_index(
             "vector", index_type=kind, metric_type=metric, params=both
         )
+        if name == self._name and "key" in {x.name for x in schema.fields}:
+            # Rows are read by their ids; keys are primary.
+            index.add_index("id", index_type="INVERTED")
         # A reader sees what was written before it reads.
         options = {"index_params": index, "consistency_level": "Strong"}
         self._server.call("create_collection", name, schema=schema, **options)

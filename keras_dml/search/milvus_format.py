@@ -18,6 +18,16 @@ Fields = Mapping[str, str]
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
 
+_KEPT: dict[str, set[type]] = {
+    "VARCHAR": {str}, "DOUBLE": {float}, "INT64": {int}, "BOOL": {bool},
+}  # fmt: skip
+
+SENT = 2**24
+"""Bytes of vectors that are sent at a time."""
+
+EF = 2**15
+"""Candidates of HNSW at the most."""
+
 CHUNK = 60_000
 """Characters of a text; Milvus takes 65,535 bytes."""
 
@@ -108,14 +118,17 @@ def block(
     return Block(ids, vectors.reshape(len(ids), width), values, keys)
 
 
-def refusal(name: str, types: set[type], kind: str) -> ValueError:
-    """The error where a field cannot hold values."""
-    names = " and ".join(sorted(x.__name__ for x in types))
-    return ValueError(
-        "`columns` of an Index in Milvus keep the type that they were pushed "
-        f"with. Received: {names} in the column {name!r} of {kind}. Indexes "
-        "in a folder, by faiss, take any."
-    )
+def check_types(fields: Fields, columns: Types) -> None:
+    """ValueError if a field cannot hold the values of its column."""
+    for name, types in columns.items():
+        kind = fields.get(name)
+        if kind and field_type(types | _KEPT[kind]) != kind:
+            names = " and ".join(sorted(x.__name__ for x in types))
+            raise ValueError(
+                "`columns` of an Index in Milvus keep the type that they were "
+                f"pushed with. Received: {names} in the column {name!r} of "
+                f"{kind}. Indexes in a folder, by faiss, take any."
+            )
 
 
 def found(hits: Any, sign: float, dim: int) -> Found:
@@ -124,16 +137,3 @@ def found(hits: Any, sign: float, dim: int) -> Found:
     ids = np.array([x["id"] for x in entities], np.int64)
     vectors = np.array([x["vector"] for x in entities], np.float32)
     return ids, scores, vectors.reshape(-1, dim)
-
-
-def column(name: str) -> str:
-    return f"columns[{literal(name)}]"
-
-
-def literal(value: Any) -> str:
-    if not isinstance(value, str):
-        return repr(value).lower()
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-    for plain, letter in ("\n", "n"), ("\r", "r"), ("\t", "t"):
-        escaped = escaped.replace(plain, f"\\{letter}")
-    return f'"{escaped}"'

@@ -308,13 +308,13 @@ def test_shards_are_streamed(at, tmp_path) -> None:
     labels = np.arange(count) % 50
     shards = write_shards(x, tmp_path / "shards", labels, progress=False,
                           rows_per_shard=count // 20)  # fmt: skip
-    push(shards, at("warm"), batch_size=1000)
-    tracemalloc.start()
     assert push(shards, at("a"), batch_size=1000).written == count
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    # Milvus Lite has its memory in this process.
-    assert peak < x.nbytes or "milvus" in at("a")
+    if "milvus" not in at("a"):  # Its server is in this process.
+        tracemalloc.start()
+        push(shards, at("again"), batch_size=1000)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < x.nbytes
     index, local = open_index(at("a")), Index(shards)
     where = {"label": [3, 4]}
     found = index.search(x[:3], 5, where=where)
