@@ -196,11 +196,34 @@ def _opened(file: Any) -> tuple[Any, ShardHead]:
         head = ShardHead(**plain, bad=bad)
     except (KeyError, TypeError, ValueError):
         raise ValueError("it is Parquet of something else") from None
+    _check_types(opened.schema_arrow)
     if opened.metadata.num_rows != head.rows:
         raise ValueError(
             f"it has {opened.metadata.num_rows} rows, and was of {head.rows}"
         )
     return opened, head
+
+
+def _check_types(schema: "pa.Schema") -> None:
+    """Raises ValueError unless columns are of the types that they have."""
+    import pyarrow as pa
+
+    numbers = (pa.float32(), pa.float16())
+    types = {
+        ID: (pa.string(),),
+        ROW: (pa.int64(),),
+        LABEL: (pa.int64(), pa.list_(pa.int64())),
+    }
+    for name, allowed in types.items():
+        if name not in schema.names or schema.field(name).type not in allowed:
+            raise ValueError(f"its column {name} is missing or of another type")
+    found = EMBEDDING in schema.names and schema.field(EMBEDDING).type
+    if not (
+        found
+        and pa.types.is_fixed_size_list(found)
+        and found.value_type in numbers
+    ):
+        raise ValueError("its embeddings are missing or of another type")
 
 
 class ShardTable:
