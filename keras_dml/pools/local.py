@@ -49,8 +49,8 @@ class LocalWorkers(CrewPool):
     Args:
         count: How many processes.
         timeout: Seconds that a task may take before its worker counts as
-            hanging. None is 20 times the median of the tasks so far, and at
-            least ten minutes.
+            hanging. None is 20 times the median of the last hundred tasks,
+            and at least ten minutes.
         logs: A folder for what workers print, a file each, which is appended
             to. None keeps it until the worker ends, and errors show the end.
 

@@ -30,6 +30,9 @@ PATIENCE = 600.0
 
 _TIMES_MEDIAN = 20
 
+_RECENT = 100
+"""Tasks that the median is of."""
+
 _TICK = 1.0
 
 
@@ -121,7 +124,7 @@ class _Run(Generic[Task, Result]):
     timeout: float | None
     workers: dict[Any, _Worker[Task]] = field(default_factory=dict)
     pending: deque[_Trial[Task]] = field(default_factory=deque)
-    seconds: list[float] = field(default_factory=list)
+    seconds: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
     starts_lost: int = 0
 
     def done(self) -> Iterator[Done[Task, Result]]:
@@ -199,7 +202,7 @@ class _Run(Generic[Task, Result]):
 
     def _lost(self, worker: _Worker[Task], how: str) -> None:
         if worker.trial is None:
-            self.starts_lost += worker.starts
+            self.starts_lost += 1
             lost, at = self.starts_lost, "the start"
         else:
             worker.trial.lost += 1
