@@ -215,7 +215,7 @@ class DatabaseRows(Gallery):
         longest = max(longest, self.state.longest)
         if (types, longest) != (self.state.columns, self.state.longest):
             self._change(columns=types, longest=longest)
-        self._write(block, self.place.put)
+        self.place.put(block)
 
     def finish(self) -> None:
         """Says that the rows of a push are all there."""

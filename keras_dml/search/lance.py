@@ -20,6 +20,9 @@ from keras_dml.utils.types import FloatArray
 _REFINED = 10
 """So many times k candidates of compressed vectors are compared whole."""
 
+_MANY = 100
+"""Files of rows, one of each write, from which on they are joined."""
+
 _STORE = {"connect_timeout": "5s", "timeout": "60s", "client_max_retries": "2"}
 
 
@@ -149,6 +152,8 @@ class LanceTable(LanceLanguage, Table):
     def build(self, kind: Kind) -> None:
         count, table = self.count(), self._opened()
         with self._calling():
+            if table.stats()["fragment_stats"]["num_fragments"] > _MANY:
+                table.optimize()
             there = {x.columns[0] for x in table.list_indices()}
             lance_format.build_scalars(table, there)
         if kind.is_exact or "vector" in there:

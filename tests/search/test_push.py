@@ -12,6 +12,7 @@ import pytest
 
 from keras_dml.cli import main
 from keras_dml.search import Index, IndexFileError, open_index, push
+from keras_dml.search.state import State
 from keras_dml.search.uris import table_at
 from tests.cli.test_commands import run
 from tests.search.places import DATABASES, place, release
@@ -146,6 +147,36 @@ def test_the_second_writer_is_told(at) -> None:
 
 
 @databases
+def test_two_that_write_at_the_same_moment_are_told(at, monkeypatch) -> None:
+    gallery().push(at("a"))
+    first, second = open_index(at("a")), open_index(at("a"))
+    append = type(first._gallery.place).append
+
+    def meanwhile(table, block):
+        monkeypatch.undo()
+        # As if it had looked before the first one said that it writes.
+        text = table.read_state()
+        second._gallery.state = State.from_json(text, "it")
+        second.update("k0", {"n": [-1]})
+        append(table, block)
+
+    monkeypatch.setattr(type(first._gallery.place), "append", meanwhile)
+    with pytest.raises(OSError, match="Both wrote at the same time"):
+        first.add(X[:1], keys=["first"])
+    first.close(), second.close()
+
+
+@pytest.mark.parametrize("at", DATABASES[:1], indirect=True)
+def test_files_of_many_small_writes_are_joined(at, tmp_path) -> None:
+    import lancedb
+
+    gallery().push(at("a"), batch_size=2)
+    table = lancedb.connect(tmp_path / "tables").open_table("a")
+    assert table.stats()["fragment_stats"]["num_fragments"] == 1
+    assert written(at("a"))[0] == KEYS
+
+
+@databases
 def test_states_that_are_damaged_or_of_the_future(at) -> None:
     gallery().push(at("a"))
     table = table_at(at("a"), "a test")
@@ -228,6 +259,23 @@ def test_a_server_that_is_not_there_or_does_not_answer(silent_port) -> None:
         with pytest.raises(OSError, match="cannot be reached"):
             gallery().push(f"milvus://127.0.0.1:{port}/a")
         assert time.monotonic() - began < 20
+
+
+@pytest.mark.engines
+def test_an_object_store_that_is_not_there(monkeypatch) -> None:
+    pytest.importorskip("lancedb")
+    for name, value in {
+        "AWS_ENDPOINT": "http://127.0.0.1:1",
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_ACCESS_KEY_ID": "a",
+        "AWS_SECRET_ACCESS_KEY": "b",
+        "AWS_REGION": "c",
+    }.items():
+        monkeypatch.setenv(name, value)
+    began = time.monotonic()
+    with pytest.raises(OSError, match="cannot be reached"):
+        gallery().push("lancedb+s3://bucket/path/a")
+    assert time.monotonic() - began < 60
 
 
 @pytest.mark.engines
