@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 
 _NAMED = 3
 
-_ANY = "any"
-"""What stands for --ray without an address."""
-
 
 @click.command()
 @click.argument("model", metavar="RUN_OR_MODEL", type=click.Path(exists=True))
@@ -32,7 +29,7 @@ _ANY = "any"
 @click.option(
     "--ray",
     is_flag=False,
-    flag_value=_ANY,
+    flag_value="auto",
     metavar="[ADDRESS]",
     help="Embed by actors of a Ray cluster: at an address, or that of this "
     "machine; without one, Ray starts here.",
@@ -80,7 +77,6 @@ def embed(
     out: str,
     which: str,
     max_bad: str | None,
-    ray: str | None,
     **options: Any,
 ) -> None:
     """Embed the images of SOURCE into the folder OUT of Parquet files.
@@ -106,7 +102,6 @@ def embed(
             out,
             columns=listed.columns,
             max_bad=limit,
-            ray=True if ray == _ANY else ray,
             **options,
         )
     print_table([["", ""], *_rows(shards)], f"Embeddings in {out}")
