@@ -12,9 +12,13 @@ from keras_dml.search.hits import NONE
 from keras_dml.search.metrics import COSINE
 from keras_dml.search.table import Found
 from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.vectors import blocks
 
 _LAST = -1e300
 """The score of what was not found: more than that of what was not fetched."""
+
+_AT_A_TIME = 100
+"""Queries of one search."""
 
 _KINDS: dict[type, str] = {str: "text", list: "list"}
 
@@ -70,9 +74,11 @@ class DatabaseGallery(DatabaseRows):
         passing = self._expression(where)
         bound = self.metric.bound(threshold)
         bound -= 2.0**-22 * abs(bound) + self._tolerance(queries).max(initial=0)
-        found = self.place.within(queries, float(bound), passing, self.kind)
-        for row, (ids, _, vectors) in enumerate(found):
-            scores = self._exact(queries[row], vectors)
+        for row, query in enumerate(queries):
+            ids, _, vectors = self.place.within(
+                query, float(bound), passing, self.kind
+            )
+            scores = self._exact(query, vectors)
             outer = self.metric.outer(scores)
             kept = outer.astype(np.float64) >= threshold
             order = np.lexsort((ids[kept], -scores[kept]))
@@ -116,9 +122,12 @@ class DatabaseGallery(DatabaseRows):
         share = self._share(passing)
 
         def candidates(rows: Rows, count: int) -> tuple[FloatArray, Rows]:
-            found = self.place.nearest(
-                queries[rows], count, passing, self.kind, share
-            )
+            found: list[Found] = []
+            for part in blocks(len(rows), _AT_A_TIME):
+                some = queries[rows[part]]
+                found += self.place.nearest(
+                    some, count, passing, self.kind, share
+                )
             for row, one in zip(rows.tolist(), found, strict=True):
                 seen[row] = one
             return _padded(found, count)

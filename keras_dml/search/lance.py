@@ -138,16 +138,14 @@ class LanceTable(LanceLanguage, Table):
         return lance_format.by_query(found, len(queries), self._shift)
 
     def within(
-        self, queries: FloatArray, bound: float, where: str, kind: Kind
-    ) -> list[Found]:
-        result = []
-        for query in queries:
-            with self._calling():
-                near = self._search(query[None], where).bypass_vector_index()
-                near = near.distance_range(None, self._shift - bound)
-                found = near.limit(max(1, self.count(where))).to_arrow()
-            result += lance_format.by_query(found, 1, self._shift)
-        return result
+        self, query: FloatArray, bound: float, where: str, kind: Kind
+    ) -> Found:
+        most = max(1, self.count(where))
+        with self._calling():
+            near = self._search(query[None], where).bypass_vector_index()
+            near = near.distance_range(None, self._shift - bound)
+            found = near.limit(most).to_arrow()
+        return lance_format.by_query(found, 1, self._shift)[0]
 
     def build(self, kind: Kind) -> None:
         count, table = self.count(), self._opened()

@@ -108,17 +108,17 @@ class MilvusTable(MilvusLanguage, Table):
         return self._search(queries, k, where, how)
 
     def within(
-        self, queries: FloatArray, bound: float, where: str, kind: Kind
-    ) -> list[Found]:
+        self, query: FloatArray, bound: float, where: str, kind: Kind
+    ) -> Found:
         if not kind.is_exact:
             raise ValueError(
                 "`factory` of an Index in Milvus must be 'Flat' to find all "
                 f"that reach a threshold. Received: {kind.factory!r}. LanceDB, "
                 "and indexes in a folder, do so with any."
             )
-        radius = -bound if self.is_distance else bound
-        found = self._search(queries, self.most, where, {"radius": radius})
-        if any(len(ids) == self.most for ids, _, _ in found):
+        how = {"radius": -bound if self.is_distance else bound}
+        (found,) = self._search(query[None], self.most, where, how)
+        if len(found[0]) == self.most:
             raise ValueError(
                 f"`threshold` of an Index in Milvus must be reached by fewer "
                 f"than {self.most:,} rows. Received: one that more reach. "

@@ -122,9 +122,9 @@ class Table(ABC):
 
     @abstractmethod
     def within(
-        self, queries: FloatArray, bound: float, where: str, kind: Kind
-    ) -> list[Found]:
-        """All rows whose rough scores exceed a bound, for each query.
+        self, query: FloatArray, bound: float, where: str, kind: Kind
+    ) -> Found:
+        """All rows whose rough scores with a query, (D,), exceed a bound.
 
         Raises:
             ValueError: If the database cannot find all.

@@ -56,6 +56,7 @@ def test_searches_are_those_of_faiss(at, metric) -> None:
     index = Index(X, COLUMNS, keys=KEYS, metric=metric, store=at("gallery"))
     for k in (1, 7, 90, COUNT + 5):
         same(index.search(QUERIES, k), local.search(QUERIES, k))
+    same(index.search(X[:130], 3), local.search(X[:130], 3))
     where = {"n": {">": 0}}
     found = index.search(QUERIES, 5, where=where, exclude=KEYS[:6])
     expected = local.search(QUERIES, 5, where=where, exclude=KEYS[:6])
