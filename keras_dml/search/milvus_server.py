@@ -86,6 +86,7 @@ class MilvusServer:
     def _client(self) -> Any:
         if self._is_file:
             os.makedirs(os.path.dirname(self._address), exist_ok=True)
+            logging.getLogger("grpc._server").addFilter(_is_of_users)
         client = self.library.MilvusClient(
             self._address,
             token=os.environ.get("MILVUS_TOKEN", ""),
@@ -93,3 +94,13 @@ class MilvusServer:
         )
         _opened[self._address] += 1
         return client
+
+
+def _is_of_users(record: logging.LogRecord) -> bool:
+    """Whether a log line of a server says what a user can do something about.
+
+    The server of a file has not all methods of a cluster. Clients know, and
+    it prints a traceback for each.
+    """
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, NotImplementedError)

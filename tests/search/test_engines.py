@@ -237,3 +237,11 @@ def test_limits_of_milvus(at) -> None:
     with pytest.raises(ValueError, match="LanceDB, and indexes in a folder"):
         fast.range_search(X[0], 0.5)
     index.close(), fast.close()
+
+
+@pytest.mark.parametrize("at", DATABASES[1:], indirect=True)
+def test_a_file_of_milvus_prints_no_tracebacks(at, caplog) -> None:
+    index = Index(X[:50], store=at("gallery"))
+    index.search(X[0])
+    index.close()
+    assert caplog.text == ""
