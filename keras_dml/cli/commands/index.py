@@ -84,15 +84,17 @@ def index(
     """
     from keras_dml.cli import sources
     from keras_dml.search import Index
+    from keras_dml.search.uris import table_at
 
     if store is not None and output is not None:
         raise click.UsageError("--store and --output exclude each other.")
     target = Path(output or Path("indexes") / Path(source).resolve().stem)
-    in_database = kind
+    pushed_as: dict[str, Any] = {}
     if store is not None:
+        table_at(store, "--store")  # Before images are embedded.
         # In memory it is exact, until it is pushed.
         names = ("factory", "parameters")
-        in_database = {name: kind.pop(name) for name in names}
+        pushed_as = {name: kind.pop(name) for name in names}
     elif not overwrite and (target / "index.json").exists():
         raise FileExistsError(
             f"There is an index in {target} already. Use --overwrite to "
@@ -108,8 +110,7 @@ def index(
         built.save(target, overwrite=overwrite)
         print_table([["", ""], *_rows(built)], f"Index in {target}")
     else:
-        pushed = built.push(store, overwrite=overwrite, **in_database)
-        say(str(pushed))
+        say(str(built.push(store, overwrite=overwrite, **pushed_as)))
 
 
 def _rows(built: "Index") -> list[list[str]]:
