@@ -186,7 +186,8 @@ class Index(Changes, Searches):
         if not isinstance(gallery, LocalGallery):
             raise ValueError(
                 "Index.save writes an index that is in memory. Received: "
-                f"{self!r}, which its database keeps. Use push(index, path)."
+                f"{self!r}, which its database keeps. open_index(uri) "
+                "opens it there."
             )
         folder = store.folder_at(path)
         engine, rows = gallery.engine, gallery.rows

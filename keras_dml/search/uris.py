@@ -1,4 +1,4 @@
-"""Addresses of indexes: folders, and tables of databases."""
+"""Addresses of indexes in databases."""
 
 import os
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 from keras_dml.search.table import Table
 
 FORMS = (
-    "a folder, lancedb://FOLDER/TABLE, lancedb+s3://BUCKET/PATH/TABLE, "
+    "lancedb://FOLDER/TABLE, lancedb+s3://BUCKET/PATH/TABLE, "
     "milvus://HOST:PORT/COLLECTION, milvus+https://HOST:PORT/COLLECTION or "
     "milvus://FOLDER/FILE.db/COLLECTION"
 )

@@ -214,7 +214,7 @@ def test_what_a_database_cannot_do_says_which_can(at) -> None:
         index.search(X[0], where={"n": "x"})
     with pytest.raises(ValueError, match="faiss, take any"):
         index.add(X[:1], {"n": [2.5]})
-    with pytest.raises(ValueError, match=r"Use push\(index, path\)"):
+    with pytest.raises(ValueError, match=r"open_index\(uri\) opens it"):
         index.save("somewhere")
     with pytest.raises(ValueError, match="must be in memory"):
         as_gallery(None, index, None, DIM)

@@ -389,9 +389,9 @@ def test_the_command_names_what_is_wrong(tmp_path) -> None:
 
     result = CliRunner().invoke(main, ["push", str(tmp_path / "index"), "x"])
     assert result.exit_code == 1
-    assert "`uri` of push must be a folder, lancedb://" in result.output
+    assert "`uri` of push must be lancedb://" in result.output
     arguments = ["index", str(tmp_path), "test", "--store", "x"]
     result = CliRunner().invoke(main, arguments)
-    assert "`uri` of --store must be a folder, lancedb://" in result.output
+    assert "`uri` of --store must be lancedb://" in result.output
     result = CliRunner().invoke(main, [*arguments, "--output", "y"])
     assert "exclude each other" in result.output

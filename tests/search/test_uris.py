@@ -9,13 +9,13 @@ from keras_dml.search import Index, open_index
 from keras_dml.search.uris import table_at
 
 BAD = {
-    "sqlite://a/b": "must be a folder, lancedb://FOLDER/TABLE",
-    "lancedb://table": "must be a folder, lancedb://FOLDER/TABLE",
+    "sqlite://a/b": "must be lancedb://FOLDER/TABLE",
+    "lancedb://table": "must be lancedb://FOLDER/TABLE",
     "lancedb://a/b.c": "must end with the name of a table",
     "lancedb://a/": "must end with the name of a table",
     "milvus://root:secret@host:19530/a": "must not hold a password",
-    "://": "must be a folder",
-    "a folder": "must be a folder",
+    "://": "must be lancedb",
+    "a folder": "must be lancedb",
 }
 
 
