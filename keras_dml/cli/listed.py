@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_dml.cli.sources import SPLITS, read_split
-from keras_dml.data import Examples, ImageSet, image_folder, tfds_splits
+from keras_dml.data import Examples, ImageSet, image_folder, tfds_images
 from keras_dml.data._table import FORMATS, as_classes, as_texts, read_cells
 from keras_dml.data.folder import images_in
 from keras_dml.embedding.storage import is_url
@@ -77,14 +77,12 @@ def _in_folder(folder: Path) -> Examples:
 
 def _of_tfds(source: str) -> Examples:
     name, _, split = source.removeprefix(_TFDS).partition(":")
-    if split not in SPLITS:
+    if not (name and split):
         raise ValueError(
-            f"SOURCE must be tfds:NAME:SPLIT, with a split of {SPLITS}. "
-            f"Received: {source!r}. Use for instance "
-            "tfds:caltech_birds2011:test."
+            f"SOURCE must be tfds:NAME:SPLIT. Received: {source!r}. Use for "
+            "instance tfds:food101:train."
         )
-    found: Examples = getattr(tfds_splits(name), split)
-    return found
+    return tfds_images(name, split)
 
 
 def _of_lines(file: Path) -> Examples:

@@ -13,6 +13,7 @@ from keras_dml.data._glyphs import glyphs
 from keras_dml.data._pipeline import eval_batches, pipeline
 from keras_dml.data._symbol_names import symbol_names
 from keras_dml.data._table import table
+from keras_dml.data._tfds_images import tfds_images
 from keras_dml.data.archives import cars196, cub200, inshop, sop, vehicleid
 from keras_dml.data.arrayset import ArraySet
 from keras_dml.data.caching import cache_folder
@@ -94,6 +95,7 @@ __all__ = [
     "split_classes",
     "symbol_names",
     "table",
+    "tfds_images",
     "tfds_splits",
     "usable_clusters",
     "vehicleid",

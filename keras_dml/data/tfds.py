@@ -14,12 +14,11 @@ from keras_dml.data.caching import cache_folder
 from keras_dml.data.examples import concatenate
 from keras_dml.data.imageset import ImageSet, listed_images
 from keras_dml.data.splits import DATASETS, DataSplits
+from keras_dml.data.unpacking import INDEX, file_name, unpacked
 from keras_dml.utils.files import write_atomically
-from keras_dml.utils.progress import track
 from keras_dml.utils.types import FloatArray
 
 _PARTS = ("train", "test")
-_INDEX = "images.json"
 
 
 @dataclass(frozen=True)
@@ -89,8 +88,8 @@ def tfds_splits(
     if name not in _SOURCES:
         raise ValueError(
             f"`name` of tfds_splits must be one of {tuple(_SOURCES)}. "
-            f"Received: name={name!r}. Other images are read by "
-            "keras_dml.data.image_folder or keras_dml.data.table."
+            f"Received: name={name!r}. A split of any other, as it is, is "
+            "read by keras_dml.data.tfds_images."
         )
     source = _SOURCES[name]
     if cropped and source.first is None:
@@ -101,7 +100,7 @@ def tfds_splits(
     folder = Path(cache or cache_folder() / "tfds") / name
     parts = []
     for part in _PARTS:
-        index = folder / part / _INDEX
+        index = folder / part / INDEX
         if not index.exists():
             _unpack(name, source, data_dir, index.parent, part)
         parts.append(_read(index, cropped))
@@ -123,15 +122,11 @@ def _read(index: Path, cropped: bool) -> ImageSet:
     return listed_images(
         index,
         index.parent,
-        [_file_name(number) for number in range(len(labels))],
+        [file_name(number) for number in range(len(labels))],
         labels,
         ids=None,
         boxes=content["boxes"] if cropped else None,
     )
-
-
-def _file_name(number: int) -> str:
-    return f"{number:06d}.jpg"
 
 
 def _unpack(
@@ -155,18 +150,14 @@ def _unpack(
             decoders={"image": tfds.decode.SkipDecoding()},
         ),
     )
-    folder.mkdir(parents=True, exist_ok=True)
     labels: list[int] = []
     boxes: list[list[int]] = []
-    total = int(dataset.cardinality())
-    examples = track(dataset.as_numpy_iterator(), total, f"Unpacking {part}")
-    for number, example in enumerate(examples):
-        (folder / _file_name(number)).write_bytes(example["image"])
+    for example in unpacked(dataset, "image", folder, part):
         labels.append(int(example[source.label]) + 1)
         if source.first is not None:
             boxes.append(_box(example["bbox"], example["image"], source.first))
     content = json.dumps({"labels": labels, "boxes": boxes or None})
-    write_atomically(folder / _INDEX, content)
+    write_atomically(folder / INDEX, content)
 
 
 def _box(bounds: FloatArray, encoded: bytes, first: int) -> list[int]:

@@ -166,8 +166,8 @@ def test_sources_that_are_none(made, tmp_path, name, content, message):
         ("nowhere", "which is not there"),
         ("s3://bucket/images", "which is none"),
         ("test", "one of a run's data. Received: a model without a run"),
-        ("tfds:cars196", "with a split of"),
-        ("tfds:mnist:test", "must be one of"),
+        ("tfds:cars196", "must be tfds:NAME:SPLIT"),
+        ("tfds:food102:test", "Received: 'food102'. Did you mean 'food101'?"),
     ],
 )
 def test_no_sources(made, tmp_path, source, message):

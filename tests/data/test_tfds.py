@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_dml.data import tfds_splits
+from keras_dml.data import tfds_images, tfds_splits
 from tests.data.archives.writing import HEIGHT, PIXELS, WIDTH
 
 COUNTS = {
@@ -33,11 +33,12 @@ def numbers(images: Any) -> list[int]:
     return [int(images.read(row)[0, 0, 2]) for row in range(len(images))]
 
 
-def builder(folder: Path, by_class: bool) -> Any:
+def builder(folder: Path, by_class: bool, images: int = 2) -> Any:
     """A data set of two parts of six images, prepared by the library.
 
     Both parts have every class, as those for classification; with
-    `by_class` the second part has others.
+    `by_class` the second part has others. A record has two images, of which
+    one cannot be decoded, or only the other.
     """
     import tensorflow_datasets as tfds
 
@@ -47,6 +48,8 @@ def builder(folder: Path, by_class: bool) -> Any:
         label: tfds.features.ClassLabel(num_classes=6),
         "unwanted": tfds.features.Image(shape=(None, None, 3)),
     }
+    if images == 1:
+        del features["unwanted"]
     if not by_class:
         features["bbox"] = tfds.features.BBoxFeature()
 
@@ -160,3 +163,30 @@ def test_an_unpacking_that_was_cut_short_is_made_again(
     (tmp_path / "cache" / "cars196" / "test" / "000000.jpg").unlink()
     with pytest.raises(FileNotFoundError, match=r"000000\.jpg"):
         load("cars196")
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data set "small", with one feature that is an image; a cache."""
+    tfds = pytest.importorskip("tensorflow_datasets")
+    made = builder(tmp_path / "small", by_class=True, images=1)
+    known = {"small": made, "two": builder(tmp_path / "two", by_class=False)}
+    monkeypatch.setattr(tfds, "builder", lambda name, **_: known[name])
+    return tmp_path / "cache"
+
+
+def test_images_of_any_set(small: Path) -> None:
+    images = tfds_images("small", "test", cache=small)
+    shown = numbers(images)
+    assert sorted(shown) == list(range(10, 16))
+    assert images.labels.tolist() == [x % 10 // 2 + 3 for x in shown]
+    assert images.names[5] == "5"
+    part = tfds_images("small", "test[:2]", cache=small)
+    assert numbers(part) == shown[:2]
+    # The second time, the files are there.
+    assert tfds_images("small", "test", cache=small).paths == images.paths
+
+
+def test_images_of_a_set_with_several_a_record(small: Path) -> None:
+    with pytest.raises(ValueError, match="one image a record.*'unwanted'"):
+        tfds_images("two", "test", cache=small)
