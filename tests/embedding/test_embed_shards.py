@@ -3,6 +3,7 @@
 import errno
 import json
 import pickle
+import resource
 from pathlib import Path
 
 import keras
@@ -16,6 +17,7 @@ from keras_dml.embedding import (
     embed_shards,
     shard_work,
     storage,
+    write_shards,
 )
 from keras_dml.pools import InProcess
 from keras_dml.utils.files import atomic_file
@@ -293,6 +295,20 @@ def test_a_full_disk(tmp_path, monkeypatch):
             embedded(out, network)
     assert len(shards(out)) == 2
     assert len(embedded(out, network)) == COUNT
+
+
+def test_a_limit_of_the_system(tmp_path):
+    """Here a write of the system itself fails."""
+    x, out = np.ones((100, 64), np.float32), tmp_path / "out"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, before[1]))
+    try:
+        with pytest.raises(OSError, match="shard-00000.*File too large"):
+            write_shards(x, out, rows_per_shard=50)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not shards(out)
+    assert len(write_shards(x, out, rows_per_shard=50)) == 100
 
 
 def test_two_writers(tmp_path):
