@@ -76,7 +76,7 @@ def test_rows_of_an_index(tmp_path: Path, monkeypatch) -> None:
     boxes: list[object] = ["abc", [1, 2], None, [0.5] * 4, [10**30] * 4]
     index = Index(x, {"path": paths, "name": names, "box": boxes})
     found = index.search(x[:1], 5)
-    monkeypatch.setattr(Index, "load", lambda folder: index)
+    monkeypatch.setattr(Index, "load", lambda *_: index)
     monkeypatch.setattr(index, "search", lambda *_, **__: found)
     query = tmp_path / "query.png"
     Image.fromarray(np.zeros((9, 9), np.uint8)).save(query)
