@@ -1,17 +1,16 @@
 """Manifest: what a folder of embeddings holds, and which run made it."""
 
 import functools
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from annotated_types import Ge, Le
-from xxhash import xxh3_128_hexdigest
 
 from keras_dml.model.identity import ModelIdentity
+from keras_dml.utils.documents import Document, checksum
 
-FORMAT, FORMAT_VERSION = "keras_dml.embedding", 1
+FORMAT = "keras_dml.embedding"
 
 RUN, MANIFEST = "_run.json", "_manifest.json"
 
@@ -67,7 +66,7 @@ class Run:
         # The same model differs a little between machines.
         if self.model is not None:
             del plain["model"]["test_embeddings"]
-        return _checksum(plain)
+        return checksum(plain)
 
     @property
     def num_shards(self) -> int:
@@ -156,15 +155,7 @@ class Manifest:
 
     def to_json(self) -> str:
         """As the text of a file, with a checksum."""
-        head = {
-            "format": FORMAT,
-            "format_version": FORMAT_VERSION,
-            "run_id": self.run.id,
-        }
-        # Keys as they are read: all of JSON's are text.
-        plain = json.loads(json.dumps({**head, **asdict(self)}))
-        plain["checksum"] = _checksum(plain)
-        return json.dumps(plain, indent=1, allow_nan=False)
+        return _DOCUMENT.write(self, run_id=self.run.id)
 
     @classmethod
     def from_json(cls, text: bytes, where: str) -> "Manifest":
@@ -179,12 +170,18 @@ class Manifest:
                 version.
         """
         try:
-            return _read(text)
+            manifest = _DOCUMENT.read(text)
+            if manifest.shards:
+                manifest.check_whole()
         except ValueError as error:
+            way = ""
+            if getattr(error, "version", None) is not None:
+                way = " Read it with the keras_dml that wrote it."
             raise ValueError(
                 f"{where} must be what keras_dml wrote of embeddings. "
-                f"Received: {error}."
+                f"Received: {error}.{way}"
             ) from None
+        return manifest
 
     def check_whole(self) -> None:
         """Raises ValueError unless its shards are those of the run."""
@@ -202,38 +199,4 @@ class Manifest:
             )
 
 
-def _read(text: bytes) -> Manifest:
-    try:
-        plain = json.loads(text)
-    except (ValueError, RecursionError):
-        raise ValueError("what is no JSON") from None
-    if not isinstance(plain, dict) or plain.get("format") != FORMAT:
-        raise ValueError("JSON of something else")
-    version = plain.get("format_version")
-    if version != FORMAT_VERSION:
-        raise ValueError(
-            f"format_version={version!r}, and this keras_dml reads "
-            f"{FORMAT_VERSION}; read it with the keras_dml that wrote it"
-        )
-    if plain.pop("checksum", None) != _checksum(plain):
-        raise ValueError("a file whose checksum does not fit: it was edited")
-    try:
-        manifest: Manifest = _adapter().validate_json(text, strict=True)
-    except ValueError as error:
-        # Of pydantic's lines the first error is the second and third.
-        raise ValueError(" ".join(str(error).split("\n")[1:3])) from None
-    if manifest.shards:
-        manifest.check_whole()
-    return manifest
-
-
-@functools.cache
-def _adapter() -> Any:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(Manifest)
-
-
-def _checksum(plain: Mapping[str, Any]) -> str:
-    text = json.dumps(plain, sort_keys=True, allow_nan=False)
-    return xxh3_128_hexdigest(text.encode())
+_DOCUMENT = Document(Manifest, FORMAT)

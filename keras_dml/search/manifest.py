@@ -1,24 +1,20 @@
 """Manifest: what an index is and which files it has, checked when read."""
 
-import functools
-import json
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any
+from dataclasses import dataclass, field
+from typing import Annotated
 
 from annotated_types import Ge, Le
-from xxhash import xxh3_128_hexdigest
 
 from keras_dml.evaluation.verification import Threshold
 from keras_dml.model.identity import ModelIdentity
 from keras_dml.search.metrics import COSINE, MetricName
 from keras_dml.search.recall import Recall
+from keras_dml.utils.documents import Document, OtherDocument
 
-FORMAT, FORMAT_VERSION = "keras_dml.search", 4
-
-READABLE = (3, FORMAT_VERSION)
+FORMAT, VERSIONS = "keras_dml.search", (3, 4)
 """Version 3 had neither keys nor another metric than cosine."""
 
 VECTORS, ROWS, MODEL = PARTS = ("vectors.faiss", "rows.json", "model.keras")
@@ -106,35 +102,24 @@ class Manifest:
 
     def to_json(self) -> str:
         """As the text of a file, with a checksum."""
-        head = {"format": FORMAT, "format_version": FORMAT_VERSION}
-        # Keys as they are read: all of JSON's are text.
-        plain = json.loads(json.dumps({**head, **asdict(self)}))
-        plain["checksum"] = _checksum(plain)
-        return json.dumps(plain, indent=1, allow_nan=False)
+        return _DOCUMENT.write(self)
 
     @classmethod
     def from_json(cls, text: str) -> "Manifest":
         """What `to_json` wrote; ValueError if it is not, or is damaged."""
         try:
-            plain = json.loads(text)
-        except (ValueError, RecursionError):
-            raise ValueError("it is not JSON") from None
-        if not isinstance(plain, dict) or plain.get("format") != FORMAT:
-            raise IndexFileError("is not of an index of keras_dml")
-        if plain.get("format_version") not in READABLE:
+            manifest = _DOCUMENT.read(text)
+        except OtherDocument as error:
+            if error.version is None:
+                raise IndexFileError(
+                    "is not of an index of keras_dml"
+                ) from None
             raise IndexFileError(
-                f"must be of format version {READABLE[0]} or {READABLE[1]}. "
-                f"Received: format_version={plain.get('format_version')!r}. "
+                f"must be of format version {VERSIONS[0]} or {VERSIONS[1]}. "
+                f"Received: {error}. "
                 "Read it with the keras_dml that wrote it, or build the index "
                 "again"
-            )
-        if plain.pop("checksum", None) != _checksum(plain):
-            raise ValueError("its checksum does not fit")
-        try:
-            manifest: Manifest = _adapter().validate_json(text, strict=True)
-        except ValueError as error:
-            # Of pydantic's lines the first error is the second and third.
-            raise ValueError(" ".join(str(error).split("\n")[1:3])) from None
+            ) from None
         manifest._check()
         return manifest
 
@@ -155,13 +140,4 @@ class Manifest:
             self.content.check(MODEL in self.files)
 
 
-@functools.cache
-def _adapter() -> Any:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(Manifest)
-
-
-def _checksum(plain: Mapping[str, Any]) -> str:
-    text = json.dumps(plain, sort_keys=True, allow_nan=False)
-    return xxh3_128_hexdigest(text.encode())
+_DOCUMENT = Document(Manifest, FORMAT, VERSIONS)

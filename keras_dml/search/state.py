@@ -1,9 +1,7 @@
 """State: what a database says of an index beside its rows."""
 
-import functools
-import json
 import secrets
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Le
@@ -12,8 +10,7 @@ from keras_dml.evaluation.verification import Threshold
 from keras_dml.model.identity import ModelIdentity
 from keras_dml.search.manifest import IndexFileError
 from keras_dml.search.metrics import MetricName
-
-FORMAT, FORMAT_VERSION = "keras_dml.search.database", 1
+from keras_dml.utils.documents import Document, OtherDocument
 
 TypeName = Literal["str", "int", "float", "bool", "list"]
 
@@ -73,42 +70,25 @@ class State:
 
     def to_json(self) -> str:
         """As text."""
-        head = {"format": FORMAT, "format_version": FORMAT_VERSION}
-        return json.dumps({**head, **asdict(self)}, allow_nan=False)
+        return _DOCUMENT.write(self)
 
     @classmethod
     def from_json(cls, text: str, where: str) -> "State":
         """What `to_json` wrote; IndexFileError if it is not."""
         try:
-            plain = json.loads(text)
-            version = plain.get("format_version")
-        except (ValueError, AttributeError, RecursionError):
-            raise _damaged(where, "it is not JSON") from None
-        if plain.get("format") != FORMAT or version != FORMAT_VERSION:
+            return _DOCUMENT.read(text)
+        except OtherDocument as error:
             raise IndexFileError(
                 f"{where} must hold an index of format version "
-                f"{FORMAT_VERSION}. Received: format="
-                f"{plain.get('format')!r}, format_version={version!r}. Use "
-                "the keras_dml that wrote it, or push it again with "
+                f"{_DOCUMENT.versions[0]}. Received: {error}. Use the "
+                "keras_dml that wrote it, or push it again with "
                 "overwrite=True."
-            )
-        try:
-            state: State = _adapter().validate_json(text, strict=True)
+            ) from None
         except ValueError as error:
-            reason = " ".join(str(error).split("\n")[1:3])
-            raise _damaged(where, reason) from None
-        return state
+            raise IndexFileError(
+                f"What {where} says of its index is damaged: {error}. Push "
+                "it again with overwrite=True."
+            ) from None
 
 
-@functools.cache
-def _adapter() -> Any:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(State)
-
-
-def _damaged(where: str, how: str) -> IndexFileError:
-    return IndexFileError(
-        f"What {where} says of its index is damaged: {how}. Push it again "
-        "with overwrite=True."
-    )
+_DOCUMENT = Document(State, "keras_dml.search.database")

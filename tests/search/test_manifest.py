@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from xxhash import xxh3_128_hexdigest
 
-from keras_dml.search import Index, IndexFileError, faiss_kinds, manifest
+from keras_dml.search import Index, IndexFileError, faiss_kinds
+from keras_dml.utils.documents import checksum
 
 COUNT, DIM = 50, 8
 
@@ -32,7 +33,7 @@ def forge(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
     plain = json.loads(path.read_text())
     plain.pop("checksum")
     change(plain)
-    plain["checksum"] = manifest._checksum(plain)
+    plain["checksum"] = checksum(plain)
     path.write_text(json.dumps(plain))
 
 
