@@ -16,7 +16,7 @@ import numpy.typing as npt
 import tensorflow as tf
 from annotated_types import Ge
 
-from keras_dml.data import cache_folder
+from keras_dml.data import cache_folder, eval_batches
 from keras_dml.data.caching import MEMORY_SHARE, available_memory
 from keras_dml.data.contents import contents
 from keras_dml.data.decoded import megabytes
@@ -122,7 +122,7 @@ def features(
     steps = -(-len(examples) // batch_size)
     test = _kept(
         compute,
-        lambda: examples.batches_in_order(view, batch_size),
+        lambda: eval_batches(examples, view, batch_size),
         len(examples),
         _folder(key),
         cache,

@@ -181,7 +181,12 @@ def eval_batches(
         channels), 0..255; of arrays their rows, (B, ...), or a dict of these.
     """
     check_count("eval_batches", "batch_size", batch_size)
-    return examples.batches_in_order(view, batch_size)
+    batches = examples.batches_in_order(view, batch_size)
+    # The thread that tunes a pipeline sleeps, and its iterator's end waits
+    # for it, up to half a second: much for one pass over a few thousand.
+    fixed = tf.data.Options()
+    fixed.autotune.enabled = False
+    return batches.with_options(fixed)
 
 
 def _plan(sampler: Sampler) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
