@@ -1,0 +1,38 @@
+"""What the site needs beyond its plugins."""
+
+import html
+import re
+from typing import Any
+
+from latex2mathml.converter import convert
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files, InclusionLevel
+
+EQUATION = re.compile(
+    r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL
+)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """The overview of the commands, whose address `index` would take."""
+    files.append(
+        File(
+            "commands/README.md",
+            config.docs_dir,
+            config.site_dir,
+            config.use_directory_urls,
+            dest_uri="commands/overview.html",
+            inclusion=InclusionLevel.INCLUDED,
+        )
+    )
+    return files
+
+
+def mathml(match: re.Match[str]) -> str:
+    display = "block" if match[1] == "div" else "inline"
+    return convert(html.unescape(match[2]).strip(), display=display)
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    """Equations as MathML, which browsers draw by themselves."""
+    return EQUATION.sub(mathml, content)

@@ -1,0 +1,30 @@
+"""The site has every page and every public name; `.ci/site` builds it."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+DOCS = Path(__file__).parents[1] / "docs"
+CONFIG = yaml.safe_load((DOCS / "site" / "mkdocs.yml").read_text())
+
+
+def pages(entry: object) -> list[str]:
+    """The pages of an entry of the menu."""
+    if isinstance(entry, str):
+        return [entry]
+    parts = entry.values() if isinstance(entry, dict) else entry
+    return [page for part in parts for page in pages(part)]
+
+
+MENU = pages(CONFIG["nav"])
+
+
+def test_every_page_is_once_in_the_menu() -> None:
+    written = [x.relative_to(DOCS).as_posix() for x in DOCS.rglob("*.md")]
+    assert sorted(MENU) == sorted(written)
+
+
+@pytest.mark.parametrize("name", sorted(DOCS.glob("images/*")), ids=str)
+def test_images_are_small(name: Path) -> None:
+    assert name.stat().st_size < 200_000
