@@ -23,6 +23,7 @@ LAYERS = (
     ("recipes",),
     ("runs",),
     ("reports",),
+    ("serve",),
     ("__init__",),  # Of the package itself.
     ("cli",),
 )

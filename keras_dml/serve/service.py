@@ -1,0 +1,194 @@
+"""Service: what is served now, and batches of concurrent requests."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from keras_dml.serve.current import Current
+from keras_dml.serve.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+Work: TypeAlias = Callable[[Current, Sequence[Any]], Sequence[Any]]
+"""From what is served and items to the result of each item."""
+
+WORKERS = 2
+"""Batches that run at a time: one computes while another is put together."""
+
+
+class Busy(RuntimeError):
+    """The queue is full.
+
+    Attributes:
+        retry_after: Whole seconds after which to try again.
+    """
+
+    def __init__(self, retry_after: int = 1) -> None:
+        super().__init__("The server is busy: its queue is full. Try again.")
+        self.retry_after = retry_after
+
+
+@dataclass(eq=False)
+class _Item:
+    """One request's part of a batch."""
+
+    group: tuple[Any, ...]
+    current: Current
+    work: Work
+    value: Any
+    size: int
+    future: "asyncio.Future[Any]"
+
+
+class Service:
+    """Runs work on what is served now, joined into batches.
+
+    Concurrent items of one key wait while the workers are busy and then run
+    together. Methods are to be called in one event loop, but for `current`,
+    which any thread may replace.
+
+    Args:
+        current: What is served; an attribute.
+        settings: The limits; an attribute.
+
+    Attributes:
+        on_batch: Is called with the key and the examples of every batch.
+    """
+
+    def __init__(self, current: Current, settings: Settings) -> None:
+        self.current = current
+        self.settings = settings
+        self.on_batch: Callable[[str, int], object] = lambda key, size: None
+        self._queue: deque[_Item] = deque()
+        self._running = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._pool = ThreadPoolExecutor(WORKERS, "keras-dml-serve")
+
+    @property
+    def waiting(self) -> int:
+        """Examples in the queue."""
+        return sum(item.size for item in self._queue)
+
+    async def submit(
+        self,
+        key: str,
+        function: Work,
+        item: Any,
+        timeout: float | None = None,
+        *,
+        size: int = 1,
+        current: Current | None = None,
+    ) -> Any:
+        """The result of one item, which may run in a batch with others.
+
+        Args:
+            key: Items of one key, function and version may be joined.
+            function: Work on a worker thread. Where it fails on a batch,
+                each item of it runs alone, so that it fails on what it fails
+                on.
+            item: What it works on.
+            timeout: Seconds; by default those of the settings.
+            size: Examples in the item, which count for the largest batch and
+                the length of the queue.
+            current: The version that the request began with; by default
+                what is served now.
+
+        Raises:
+            Busy: If the queue is full.
+            TimeoutError: If there is no result in time. Work that has begun
+                goes on and is thrown away.
+        """
+        if self._queue and self.waiting + size > self.settings.queue:
+            raise Busy()
+        current = self.current if current is None else current
+        group = (key, function, id(current))
+        future = asyncio.get_running_loop().create_future()
+        self._queue.append(_Item(group, current, function, item, size, future))
+        self._start()
+        seconds = self.settings.request_timeout if timeout is None else timeout
+        async with asyncio.timeout(seconds):
+            return await future
+
+    async def close(self) -> None:
+        """Waits for what runs; what waits is refused."""
+        while self._queue:
+            self._queue.popleft().future.cancel()
+        await asyncio.to_thread(self._pool.shutdown)
+
+    def _start(self) -> None:
+        """Starts batches while there are idle workers and items."""
+        while self._queue and self._running < WORKERS:
+            if self._should_wait():
+                return
+            batch = self._next_batch()
+            if batch:
+                self._running += 1
+                task = asyncio.ensure_future(self._run(batch))
+                task.add_done_callback(self._ended)
+
+    def _should_wait(self) -> bool:
+        """Whether the oldest item is to wait for company a while longer."""
+        wait = self.settings.batch_timeout
+        if not wait or self.waiting >= self.settings.max_batch:
+            return False
+        loop = asyncio.get_running_loop()
+        if self._timer is None:
+            self._timer = loop.call_later(wait, self._start)
+            return True
+        if loop.time() < self._timer.when():
+            return True
+        self._timer = None
+        return False
+
+    def _next_batch(self) -> list[_Item]:
+        """The oldest item and those that may run with it, in their order."""
+        batch: list[_Item] = []
+        left: deque[_Item] = deque()
+        size = 0
+        for item in self._queue:
+            if item.future.done():  # Its time is over.
+                continue
+            fits = not batch or (
+                item.group == batch[0].group
+                and size + item.size <= self.settings.max_batch
+            )
+            if fits:
+                batch.append(item)
+                size += item.size
+            else:
+                left.append(item)
+        self._queue = left
+        return batch
+
+    async def _run(self, batch: list[_Item]) -> None:
+        self.on_batch(batch[0].group[0], sum(item.size for item in batch))
+        loop = asyncio.get_running_loop()
+        outcomes = await loop.run_in_executor(self._pool, _outcomes, batch)
+        for item, (result, error) in zip(batch, outcomes, strict=True):
+            if item.future.done():
+                continue
+            if error is None:
+                item.future.set_result(result)
+            else:
+                item.future.set_exception(error)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._running -= 1
+        self._start()
+
+
+def _outcomes(batch: list[_Item]) -> list[tuple[Any, Exception | None]]:
+    """The result or the error of each item."""
+    first = batch[0]
+    try:
+        values = [item.value for item in batch]
+        results = first.work(first.current, values)
+        return [(result, None) for result in results]
+    except Exception as error:
+        if len(batch) == 1:
+            return [(None, error)]
+    return [_outcomes([item])[0] for item in batch]

@@ -1,0 +1,72 @@
+"""Pictures are refused by their headers."""
+
+import io
+import struct
+import tracemalloc
+import zlib
+
+import PIL.Image
+import pytest
+
+from keras_dml.serve.limits import (
+    NotAPicture,
+    TooManyPixels,
+    check_any_pictures,
+    check_picture,
+)
+
+
+def png_of(width: int, height: int) -> bytes:
+    """A file whose header claims a size, with hardly anything behind it."""
+
+    def chunk(name: bytes, content: bytes) -> bytes:
+        crc = struct.pack(">I", zlib.crc32(name + content))
+        return struct.pack(">I", len(content)) + name + content + crc
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(bytes(1000)))
+        + chunk(b"IEND", b"")
+    )
+
+
+def picture(file_format: str) -> bytes:
+    file = io.BytesIO()
+    PIL.Image.new("RGB", (20, 10)).save(file, file_format)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("file_format", ["PNG", "JPEG", "WEBP", "BMP", "GIF"])
+def test_a_picture_passes_up_to_its_pixels(file_format: str) -> None:
+    check_picture(picture(file_format), 200)
+    with pytest.raises(TooManyPixels, match="199 pixels. Received: 200"):
+        check_picture(picture(file_format), 199)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"text", b"\x89PNG\r\n", b"BM" + bytes(50), b"RIFF"]
+)
+def test_what_is_no_picture_says_so(data: bytes) -> None:
+    with pytest.raises(NotAPicture, match="must be an image file"):
+        check_picture(data, 100)
+    check_any_pictures([data], 100)
+
+
+@pytest.mark.parametrize("side", [10_000, 60_000])
+def test_a_bomb_is_not_decoded(side: int) -> None:
+    bomb = png_of(side, side)
+    assert len(bomb) < 200
+    tracemalloc.start()
+    for check in (check_picture, lambda x, n: check_any_pictures([x], n)):
+        with pytest.raises(TooManyPixels):
+            check(bomb, 2**26)
+    assert tracemalloc.get_traced_memory()[1] < 2**20
+    tracemalloc.stop()
+
+
+def test_many_pictures_have_a_limit_together() -> None:
+    check_any_pictures([picture("PNG")] * 8, 200)
+    with pytest.raises(TooManyPixels, match="1,600 pixels together"):
+        check_any_pictures([picture("PNG")] * 9, 200)

@@ -1,0 +1,157 @@
+"""Batches of concurrent requests: what is joined, refused and timed out."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from keras_dml.serve.current import Current
+from keras_dml.serve.service import Busy, Service
+from keras_dml.serve.settings import Settings
+
+FIRST = Current("glyphs", 1, None, None, None, {})
+SECOND = Current("glyphs", 2, None, None, None, {})
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(work)
+
+
+class Recorded:
+    """Doubles its items, and notes the batches that it got."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[int, list[int]]] = []
+        self.gate = threading.Event()
+
+    def __call__(self, current: Current, items: Any) -> list[int]:
+        self.gate.wait(5)
+        self.batches.append((current.version, list(items)))
+        if 13 in items:
+            raise ArithmeticError("13")
+        return [2 * x for x in items]
+
+
+async def released(work: Recorded, *waiting: Any) -> list[Any]:
+    tasks = [asyncio.ensure_future(x) for x in waiting]
+    await asyncio.sleep(0.05)
+    work.gate.set()
+    return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_what_waits_is_joined_by_key_and_version_up_to_the_limit() -> None:
+    work = Recorded()
+
+    async def requests() -> list[Any]:
+        service = Service(FIRST, Settings(max_batch=4))
+        blockers = [service.submit(f"block {i}", work, i) for i in range(2)]
+        tasks = [asyncio.ensure_future(x) for x in blockers]
+        await asyncio.sleep(0)
+        same = [service.submit("a", work, x) for x in range(10, 13)]
+        other = [service.submit("b", work, x) for x in range(20, 23)]
+        large = [service.submit("a", work, 30, size=3)]
+        tasks += [asyncio.ensure_future(x) for x in same]
+        await asyncio.sleep(0)
+        service.current = SECOND
+        newer = [service.submit("a", work, 40)]
+        results = await released(work, *other, *large, *newer)
+        results = await asyncio.gather(*tasks) + results
+        await service.close()
+        return results
+
+    results = run(requests())
+    assert results == [0, 2, 20, 22, 24, 40, 42, 44, 60, 80]
+    joined = sorted((v, x) for v, x in work.batches if x[0] >= 10)
+    assert joined == [(1, [10, 11, 12]), (2, [20, 21, 22]), (2, [30, 40])]
+
+
+def test_an_item_that_fails_harms_no_other() -> None:
+    work = Recorded()
+
+    async def requests() -> list[Any]:
+        service = Service(FIRST, Settings())
+        return await released(
+            work, *(service.submit("a", work, x) for x in (1, 2, 3, 13, 4))
+        )
+
+    results = run(requests())
+    assert [x for x in results if isinstance(x, int)] == [2, 4, 6, 8]
+    assert isinstance(results[3], ArithmeticError)
+
+
+def test_a_full_queue_is_busy_and_a_late_answer_a_timeout() -> None:
+    work = Recorded()
+
+    async def requests() -> list[Any]:
+        service = Service(FIRST, Settings(queue=3, request_timeout=0.02))
+        results = await released(
+            work, *(service.submit(f"{x}", work, x) for x in range(7))
+        )
+        # What timed out is not run, and leaves its place.
+        await asyncio.sleep(0.05)
+        assert await service.submit("after", work, 50) == 100
+        return results
+
+    results = run(requests())
+    kinds = [type(x).__name__ for x in results]
+    assert kinds == ["TimeoutError"] * 5 + ["Busy"] * 2
+    assert [x for _, batch in work.batches for x in batch] == [0, 1, 50]
+
+
+def test_an_item_larger_than_the_queue_runs_when_nothing_waits() -> None:
+    work = Recorded()
+    work.gate.set()
+
+    async def request() -> Any:
+        service = Service(FIRST, Settings(queue=3, max_batch=2))
+        return await service.submit("a", work, 1, size=100)
+
+    assert run(request()) == 2
+
+
+def test_a_batch_can_wait_for_more() -> None:
+    work = Recorded()
+    work.gate.set()
+
+    async def requests() -> list[Any]:
+        service = Service(FIRST, Settings(batch_timeout=0.2, max_batch=2))
+        began = time.monotonic()
+        first = asyncio.ensure_future(service.submit("a", work, 1))
+        await asyncio.sleep(0.01)
+        await asyncio.gather(first, service.submit("a", work, 2))
+        assert time.monotonic() - began < 0.15  # It was full.
+        began = time.monotonic()
+        await service.submit("a", work, 3)
+        assert time.monotonic() - began >= 0.2
+        return work.batches
+
+    assert run(requests()) == [(1, [1, 2]), (1, [3])]
+
+
+def test_busy_says_when_to_try_again() -> None:
+    assert Busy().retry_after == 1
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("max_body", 0),
+        ("max_pixels", 0),
+        ("max_batch", 1.5),
+        ("queue", -1),
+        ("port", 65536),
+        ("port", -1),
+        ("request_timeout", 0),
+        ("stop_timeout", float("nan")),
+        ("poll", -1),
+        ("batch_timeout", float("inf")),
+        ("token", ""),
+        ("token", "two words"),
+    ],
+)
+def test_settings_are_checked(setting: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"`{setting}` of Settings"):
+        Settings(**{setting: value})
