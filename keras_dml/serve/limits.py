@@ -53,8 +53,8 @@ def check_any_pictures(values: list[bytes], most_pixels: int) -> None:
     if total > 8 * most_pixels:
         raise TooManyPixels(
             "The pictures of a request must not have more than "
-            f"{8 * most_pixels:,} pixels together. Received: {total:,.0f}. Send "
-            "them in several requests."
+            f"{8 * most_pixels:,} pixels together. Received: {total:,.0f}. "
+            "Send them in several requests."
         )
 
 

@@ -41,6 +41,7 @@ class _Item:
     work: Work
     value: Any
     size: int
+    arrived: float
     future: "asyncio.Future[Any]"
 
 
@@ -65,7 +66,6 @@ class Service:
         self.on_batch: Callable[[str, int], object] = lambda key, size: None
         self._queue: deque[_Item] = deque()
         self._running = 0
-        self._timer: asyncio.TimerHandle | None = None
         self._pool = ThreadPoolExecutor(WORKERS, "keras-dml-serve")
 
     @property
@@ -106,8 +106,11 @@ class Service:
             raise Busy()
         current = self.current if current is None else current
         group = (key, function, id(current))
-        future = asyncio.get_running_loop().create_future()
-        self._queue.append(_Item(group, current, function, item, size, future))
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        self._queue.append(
+            _Item(group, current, function, item, size, loop.time(), future)
+        )
         self._start()
         seconds = self.settings.request_timeout if timeout is None else timeout
         async with asyncio.timeout(seconds):
@@ -136,13 +139,11 @@ class Service:
         if not wait or self.waiting >= self.settings.max_batch:
             return False
         loop = asyncio.get_running_loop()
-        if self._timer is None:
-            self._timer = loop.call_later(wait, self._start)
-            return True
-        if loop.time() < self._timer.when():
-            return True
-        self._timer = None
-        return False
+        until = self._queue[0].arrived + wait
+        if loop.time() >= until:
+            return False
+        loop.call_at(until, self._start)
+        return True
 
     def _next_batch(self) -> list[_Item]:
         """The oldest item and those that may run with it, in their order."""
