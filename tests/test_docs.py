@@ -210,7 +210,7 @@ def run_command(arguments: list[str], finished: Path) -> None:
         arguments += ["--set", "epochs=1"]
     output = ["--output", given.output] if given.output else []
     recipe = arguments[1]
-    if not recipe.startswith("recipes/"):  # It is the page's own.
+    if recipe not in recipes.names():  # It is the page's own.
         return invoke([*arguments, *output])
     folder = given.output or f"runs/{recipes.load(recipe).name}"
     kept = finished / shlex.join(arguments).replace("/", "|")

@@ -11,6 +11,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
     from keras_dml.runs.outcome import Table
@@ -48,16 +49,44 @@ model_option = click.option(
 )
 
 
-def command_body(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates what a command does.
+def recipe_names(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """What a shell may complete to recipes: names, and files."""
+    from keras_dml.recipes import included
 
-    The package is imported first: TensorFlow only when a command runs. An
-    error that a user can fix is printed as one message, without a traceback.
+    names = [x for x in included.names() if x.startswith(incomplete)]
+    files = CompletionItem(incomplete, type="file")
+    return [*map(CompletionItem, names), files]
+
+
+recipe_argument = click.argument("recipe", shell_complete=recipe_names)
+
+
+def command_body(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorates what a command does, as `user_errors`.
+
+    The package is imported first: TensorFlow only when a command runs.
+    """
+
+    @user_errors
+    @wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        import_package()
+        return command(*args, **kwargs)
+
+    return wrapped
+
+
+def user_errors(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorates what a command does without TensorFlow.
+
+    An error that a user can fix is printed as one message, without a
+    traceback.
     """
 
     @wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        import_package()
         try:
             return command(*args, **kwargs)
         except Exception as error:

@@ -1,6 +1,46 @@
-"""Recipes: YAML in, checked settings and the objects they describe out."""
+"""Recipes: YAML in, checked settings and the objects they describe out.
 
-from keras_dml.recipes.files import RecipeError, dump, load, validate
-from keras_dml.recipes.schema import Recipe
+What checks recipes imports all methods, and waits until it is used: their
+names and files need none of them.
+"""
 
-__all__ = ["Recipe", "RecipeError", "dump", "load", "validate"]
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from keras_dml.recipes.copying import copy
+    from keras_dml.recipes.files import dump, load, validate
+    from keras_dml.recipes.included import names
+    from keras_dml.recipes.inheritance import RecipeError
+    from keras_dml.recipes.schema import Recipe
+
+__all__ = [
+    "Recipe",
+    "RecipeError",
+    "copy",
+    "dump",
+    "load",
+    "names",
+    "validate",
+]
+
+_MODULES = {
+    "Recipe": "schema",
+    "RecipeError": "inheritance",
+    "copy": "copying",
+    "names": "included",
+}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(
+                f"module {__name__!r} has no attribute {name!r}"
+            )
+        module = f"{__name__}.{_MODULES.get(name, 'files')}"
+        return getattr(importlib.import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,24 +1,19 @@
-"""Files of recipes, read: inheritance, settings, clear errors."""
+"""Recipes, read and checked: settings, clear errors."""
 
 import os
-from pathlib import Path
 from typing import Any, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from keras_dml.recipes.reading import MOST_DEPTH, parse_yaml, read_yaml
+from keras_dml.recipes.included import locate
+from keras_dml.recipes.inheritance import RecipeError, RecipeFiles, merge
+from keras_dml.recipes.reading import MOST_DEPTH, parse_yaml
 from keras_dml.recipes.schema import Recipe, recipe_type
 from keras_dml.utils.arguments import did_you_mean
 
-_MOST_BASES = 16
-
 # Characters of a value that an error shows.
 _SHOWN = 300
-
-
-class RecipeError(ValueError):
-    """A recipe that cannot be used, and what to do about it."""
 
 
 def load(
@@ -27,11 +22,12 @@ def load(
     """Reads a recipe.
 
     A recipe may name another as its `base:`, a path relative to its own
-    folder, and then says only what differs, see `merge`. Of a list of bases
-    each goes on top of those before it.
+    folder or the name of an included recipe, and then says only what differs,
+    see `merge`. Of a list of bases each goes on top of those before it.
 
     Args:
-        path: A YAML file.
+        path: A YAML file, or the name of an included recipe, such as
+            "glyphs/diva" (see `names`). A file that is there goes first.
         settings: Changes on top of the file, as "key.key=value", where
             the value is YAML.
 
@@ -44,7 +40,7 @@ def load(
             other's, if a key is unknown (the nearest known one is named), or
             if a value does not fit.
     """
-    content = _Files().read(Path(path))
+    content = RecipeFiles().read(locate(path))
     for setting in settings:
         content = merge(content, parse_setting(setting))
     return validate(content, os.fspath(path))
@@ -71,24 +67,6 @@ def dump(recipe: Recipe) -> str:
     )
 
 
-def merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    """`base` with `change` on top; neither is altered.
-
-    Mappings are merged, unless they say that they are about something of
-    another `name`: another method has other keys. A backbone has the same
-    keys by any name. Anything else is replaced.
-    """
-    merged = dict(base)
-    for key, value in change.items():
-        old = merged.get(key)
-        if isinstance(old, dict) and isinstance(value, dict):
-            is_other = value.get("name", old.get("name")) != old.get("name")
-            replaces = is_other and key != "backbone"
-            value = value if replaces else merge(old, value)
-        merged[key] = value
-    return merged
-
-
 def parse_setting(setting: str) -> dict[str, Any]:
     """ "a.b=c" → {"a": {"b": c}}.
 
@@ -113,63 +91,6 @@ def parse_setting(setting: str) -> dict[str, Any]:
     for key in reversed(below):
         value = {key: value}
     return dict(value)
-
-
-class _Files:
-    """Files of one recipe, each of which is read once."""
-
-    def __init__(self) -> None:
-        self._complete: dict[str, dict[str, Any]] = {}
-
-    def read(self, path: Path, above: tuple[str, ...] = ()) -> dict[str, Any]:
-        """A file on top of its bases; `above` are those that it is one of."""
-        place = os.path.realpath(path)
-        chain = (*above, place)
-        if place in above:
-            raise RecipeError(
-                f"Recipes are each other's base: {' → '.join(chain)}."
-            )
-        if len(chain) > _MOST_BASES:
-            raise RecipeError(
-                f"A recipe must have bases at most {_MOST_BASES} deep. "
-                f"Received: {' → '.join(chain)}. Put some of them into one."
-            )
-        if place not in self._complete:
-            self._complete[place] = self._based(path, chain)
-        return self._complete[place]
-
-    def _based(self, path: Path, chain: tuple[str, ...]) -> dict[str, Any]:
-        content = _content(path)
-        bases = content.pop("base", None) or []
-        inherited: dict[str, Any] = {}
-        for base in bases if isinstance(bases, list) else [bases]:
-            if not isinstance(base, str) or "\0" in base:
-                raise RecipeError(
-                    f"`base` of the recipe {path} must be a path, or a list of "
-                    f"them. Received: {base!r}."
-                )
-            inherited = merge(inherited, self.read(path.parent / base, chain))
-        return merge(inherited, content)
-
-
-def _content(path: Path) -> dict[str, Any]:
-    try:
-        content = read_yaml(path)
-    except OSError as error:
-        raise RecipeError(
-            f"The recipe {path} cannot be read: {error.strerror}. "
-            "`keras-dml recipes` lists those that there are."
-        ) from None
-    except ValueError as error:
-        raise RecipeError(
-            f"The recipe {path} cannot be read: {error}."
-        ) from None
-    if not isinstance(content, dict):
-        raise RecipeError(
-            f"The recipe {path} must be a mapping of keys to values. "
-            f"Received: {type(content).__name__}."
-        )
-    return content
 
 
 _SECTION = "a section, with keys and values"

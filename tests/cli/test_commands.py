@@ -89,7 +89,7 @@ def test_settings_reach_the_run(tmp_path) -> None:
     folder = tmp_path / "run"
     run("train", str(recipe), "--output", str(folder), "--set", "epochs=1",
         "--set", "method={name: baseline, loss: contrastive}")  # fmt: skip
-    printed = run("recipes", str(folder / "recipe.yaml"))
+    printed = run("recipes", "show", str(folder / "recipe.yaml"))
     assert "epochs: 1" in printed
 
 
@@ -127,9 +127,10 @@ def test_train_refuses_an_output_that_exists(trained, tmp_path) -> None:
 
 def test_recipes_are_listed(tmp_path) -> None:
     output = run("recipes")
-    assert "quickstart.yaml" in output
+    assert " quickstart " in output
+    assert " glyphs/diva " in output
     assert "_base" not in output
-    empty = run("recipes", "--folder", str(tmp_path), code=1)
+    empty = run("recipes", "list", "--folder", str(tmp_path), code=1)
     assert "no recipes" in empty
 
 

@@ -49,7 +49,7 @@ def test_log_lines() -> None:
 
 def test_errors_and_warnings(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
-    ended = CliRunner().invoke(main, ["recipes", str(tmp_path / EVIL)])
+    ended = CliRunner().invoke(main, ["recipes", "show", str(tmp_path / EVIL)])
     assert ended.exit_code == 1
     assert is_safe(ended.output)
     assert SAFE in ended.output
@@ -60,7 +60,8 @@ def test_errors_and_warnings(tmp_path: Path, monkeypatch) -> None:
 def test_comments_of_recipes(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(f"# [red]{EVIL}\nname: a")
     os.mkfifo(tmp_path / "b.yaml")
-    ended = CliRunner().invoke(main, ["recipes", "--folder", str(tmp_path)])
+    arguments = ["recipes", "list", "--folder", str(tmp_path)]
+    ended = CliRunner().invoke(main, arguments)
     assert ended.exit_code == 0
     assert is_safe(ended.output)
     assert "[red]a" in ended.output
@@ -95,7 +96,7 @@ def test_values_of_recipes(tmp_path: Path) -> None:
         'name: a\ndata: {name: image_folder, path: "x\\u202ey\\e]0;z"}\n'
         "method: {name: baseline, loss: margin}"
     )
-    ended = CliRunner().invoke(main, ["recipes", str(path)])
+    ended = CliRunner().invoke(main, ["recipes", "show", str(path)])
     assert ended.exit_code == 0, ended.output
     assert is_safe(ended.output)
     assert r"\u202e" in ended.output

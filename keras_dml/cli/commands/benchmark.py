@@ -9,6 +9,7 @@ import click
 from keras_dml.cli.common import (
     command_body,
     print_table,
+    recipe_names,
     save_every_option,
     say,
     setting_option,
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("recipes", nargs=-1, required=True)
+@click.argument("recipes", nargs=-1, required=True, shell_complete=recipe_names)
 @click.option(
     "--seeds",
     type=click.IntRange(min=1),

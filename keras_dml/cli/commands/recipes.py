@@ -1,37 +1,93 @@
-"""`keras-dml recipes`."""
+"""`keras-dml recipes`: list, show, copy."""
 
 from pathlib import Path
 
 import click
 
-from keras_dml.cli.common import command_body, print_table, say, setting_option
+from keras_dml.cli.common import (
+    command_body,
+    print_table,
+    recipe_argument,
+    recipe_names,
+    say,
+    setting_option,
+    user_errors,
+)
 
 
-@click.command()
-@click.argument("recipe", required=False, type=click.Path(dir_okay=False))
-@setting_option
+class _Recipes(click.Group):
+    """A group that says which of its commands prints a recipe."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
+        command = super().get_command(ctx, cmd_name)
+        if command is None:
+            ctx.fail(
+                f"There is no command {cmd_name!r} of recipes. Did you mean "
+                f"`keras-dml recipes show {cmd_name}`?"
+            )
+        return command
+
+
+@click.group(cls=_Recipes, invoke_without_command=True)
+@click.pass_context
+def recipes(context: click.Context) -> None:
+    """List, show and copy recipes; without a command, list them."""
+    if context.invoked_subcommand is None:
+        context.invoke(list_)
+
+
+@recipes.command("list")
 @click.option(
     "--folder",
     type=click.Path(file_okay=False),
-    default="recipes",
-    help="Where to look for recipes.",
+    help="List the recipes in this folder instead.",
 )
+@user_errors
+def list_(folder: str | None) -> None:
+    """List the recipes that come with the package."""
+    from keras_dml.recipes import included
+
+    if folder is None:
+        paths = included.paths()
+        found = {name: paths[name] for name in included.names()}
+    else:
+        files = sorted(Path(folder).rglob("[!_]*.yaml"))
+        found = {str(path): path for path in files}
+    if not found:
+        raise click.ClickException(
+            f"There are no recipes in {folder or included.folder()}. Use "
+            "--folder to list those of another folder."
+        )
+    rows = [[name, _first_comment(path)] for name, path in found.items()]
+    print_table([["recipe", "what it is"], *rows], "Recipes")
+
+
+@recipes.command()
+@recipe_argument
+@setting_option
 @command_body
-def recipes(recipe: str | None, settings: tuple[str, ...], folder: str) -> None:
-    """List the recipes, or print RECIPE with everything filled in."""
+def show(recipe: str, settings: tuple[str, ...]) -> None:
+    """Print RECIPE with everything filled in."""
     from keras_dml.recipes import dump, load
 
-    if recipe:
-        say(dump(load(recipe, settings)).rstrip("\n"))
-        return
-    # A leading underscore marks what only other recipes are based on.
-    files = sorted(Path(folder).rglob("[!_]*.yaml"))
-    if not files:
-        raise click.ClickException(
-            f"There are no recipes in {folder!r}. Use --folder."
-        )
-    rows = [[str(path), _first_comment(path)] for path in files]
-    print_table([["recipe", "what it is"], *rows], "Recipes")
+    say(dump(load(recipe, settings)).rstrip("\n"))
+
+
+@recipes.command()
+@click.argument("name", shell_complete=recipe_names)
+@click.argument(
+    "destination", default="recipes", type=click.Path(file_okay=False)
+)
+@click.option("--force", is_flag=True, help="Replace files that are there.")
+@user_errors
+def copy(name: str, destination: str, force: bool) -> None:
+    """Copy the recipe NAME, and those it is based on, to a folder."""
+    from keras_dml import recipes
+
+    files = recipes.copy(name, destination, overwrite=force)
+    for path in files:
+        say(f"Wrote {path}")
+    say(f"Train it: keras-dml train {files[0]}")
 
 
 def _first_comment(path: Path) -> str:

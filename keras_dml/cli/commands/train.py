@@ -7,6 +7,7 @@ import click
 from keras_dml.cli.common import (
     command_body,
     print_table,
+    recipe_argument,
     save_every_option,
     say,
     setting_option,
@@ -14,7 +15,7 @@ from keras_dml.cli.common import (
 
 
 @click.command()
-@click.argument("recipe", type=click.Path(dir_okay=False))
+@recipe_argument
 @setting_option
 @click.option(
     "--output",

@@ -1,0 +1,51 @@
+"""The recipes that come with the package, which go by name.
+
+`glyphs/diva` is the file `glyphs/diva.yaml` of their folder. That is
+`library` of this package where it was installed from a wheel, and `recipes`
+beside the package in a checkout.
+"""
+
+import os
+from importlib import resources
+from pathlib import Path
+
+
+def folder() -> Path:
+    """Where the included recipes are."""
+    package = Path(str(resources.files(__package__)))
+    library = package / "library"
+    return library if library.is_dir() else package.parents[1] / "recipes"
+
+
+def names() -> list[str]:
+    """The names of the included recipes, as `load` takes them, sorted."""
+    # A leading underscore marks what only other recipes are based on.
+    return sorted(x for x in paths() if x.rpartition("/")[2][0] != "_")
+
+
+def paths() -> dict[str, Path]:
+    """The files of included recipes and their bases, by name."""
+    root = folder()
+    return {
+        path.relative_to(root).with_suffix("").as_posix(): path
+        for path in root.rglob("*.yaml")
+    }
+
+
+def locate(
+    source: str | os.PathLike[str], beside: str | os.PathLike[str] = ""
+) -> Path:
+    """The file of a recipe that is given by path or by name.
+
+    Args:
+        source: A path, relative to `beside`, or the name of an included
+            recipe. A file that is there goes before a name.
+        beside: A folder; by default the working directory.
+
+    Returns:
+        A path. There is no such file if `source` is neither.
+    """
+    path = Path(beside, source)
+    if path.exists() and not path.is_dir():
+        return path
+    return paths().get(os.fspath(source), path)

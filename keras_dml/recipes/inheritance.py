@@ -1,0 +1,98 @@
+"""Files of recipes, each on top of those that it is based on."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from keras_dml.recipes.included import locate, names
+from keras_dml.recipes.reading import read_yaml
+from keras_dml.utils.arguments import did_you_mean
+
+_MOST_BASES = 16
+
+
+class RecipeError(ValueError):
+    """A recipe that cannot be used, and what to do about it."""
+
+
+def merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """`base` with `change` on top; neither is altered.
+
+    Mappings are merged, unless they say that they are about something of
+    another `name`: another method has other keys. A backbone has the same
+    keys by any name. Anything else is replaced.
+    """
+    merged = dict(base)
+    for key, value in change.items():
+        old = merged.get(key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            is_other = value.get("name", old.get("name")) != old.get("name")
+            replaces = is_other and key != "backbone"
+            value = value if replaces else merge(old, value)
+        merged[key] = value
+    return merged
+
+
+class RecipeFiles:
+    """Files of one recipe, each of which is read once."""
+
+    def __init__(self) -> None:
+        self._complete: dict[str, dict[str, Any]] = {}
+
+    def parts(self, path: Path) -> list[str]:
+        """The files that a recipe is made of: its own, then its bases'."""
+        self.read(path)
+        # A recipe is complete after its bases.
+        return list(reversed(self._complete))
+
+    def read(self, path: Path, above: tuple[str, ...] = ()) -> dict[str, Any]:
+        """A file on top of its bases; `above` are those that it is one of."""
+        place = os.path.realpath(path)
+        chain = (*above, place)
+        if place in above:
+            raise RecipeError(
+                f"Recipes are each other's base: {' → '.join(chain)}."
+            )
+        if len(chain) > _MOST_BASES:
+            raise RecipeError(
+                f"A recipe must have bases at most {_MOST_BASES} deep. "
+                f"Received: {' → '.join(chain)}. Put some of them into one."
+            )
+        if place not in self._complete:
+            self._complete[place] = self._based(path, chain)
+        return self._complete[place]
+
+    def _based(self, path: Path, chain: tuple[str, ...]) -> dict[str, Any]:
+        content = _content(path)
+        bases = content.pop("base", None) or []
+        inherited: dict[str, Any] = {}
+        for base in bases if isinstance(bases, list) else [bases]:
+            if not isinstance(base, str) or "\0" in base:
+                raise RecipeError(
+                    f"`base` of the recipe {path} must be a path or name, or a "
+                    f"list of them. Received: {base!r}."
+                )
+            below = locate(base, path.parent)
+            inherited = merge(inherited, self.read(below, chain))
+        return merge(inherited, content)
+
+
+def _content(path: Path) -> dict[str, Any]:
+    try:
+        content = read_yaml(path)
+    except OSError as error:
+        near = did_you_mean("/".join(path.with_suffix("").parts[-2:]), names())
+        raise RecipeError(
+            f"The recipe {path} cannot be read: {error.strerror}.{near} "
+            "`keras-dml recipes` lists those that there are."
+        ) from None
+    except ValueError as error:
+        raise RecipeError(
+            f"The recipe {path} cannot be read: {error}."
+        ) from None
+    if not isinstance(content, dict):
+        raise RecipeError(
+            f"The recipe {path} must be a mapping of keys to values. "
+            f"Received: {type(content).__name__}."
+        )
+    return content

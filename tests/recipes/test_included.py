@@ -1,0 +1,101 @@
+"""Tests of the recipes that come with the package: names, bases, copies."""
+
+from pathlib import Path
+
+import pytest
+
+from keras_dml import recipes
+from keras_dml.recipes import RecipeError, included, inheritance
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch) -> None:
+    """Away from the checkout."""
+    monkeypatch.chdir(tmp_path)
+
+
+def test_names_are_all_recipes_and_no_bases() -> None:
+    files = {
+        path.relative_to(RECIPES).with_suffix("").as_posix()
+        for path in RECIPES.rglob("*.yaml")
+        if not path.name.startswith("_")
+    }
+    assert set(recipes.names()) == files
+    assert {"quickstart", "glyphs/attentive_grouping"} <= files
+
+
+def test_a_name_is_the_file() -> None:
+    by_name = recipes.load("glyphs/diva", ("epochs=3",))
+    by_path = recipes.load(RECIPES / "glyphs" / "diva.yaml", ("epochs=3",))
+    assert by_name == by_path
+
+
+def test_a_file_goes_before_a_name_and_a_folder_does_not() -> None:
+    Path("quickstart").mkdir()
+    assert recipes.load("quickstart").name == "quickstart"
+    Path("glyphs").mkdir()
+    Path("glyphs/diva").write_text("base: glyphs/baseline\nname: own")
+    assert recipes.load("glyphs/diva").name == "own"
+
+
+def test_an_installed_wheel_has_them_in_the_package(monkeypatch) -> None:
+    package = Path("site-packages", "keras_dml", "recipes").absolute()
+    (package / "library").mkdir(parents=True)
+    text = (RECIPES / "symbol_names.yaml").read_text()
+    (package / "library" / "only.yaml").write_text(text)
+    monkeypatch.setattr(included.resources, "files", lambda _: package)
+    assert recipes.names() == ["only"]
+    assert recipes.load("only").data.name == "symbol_names"
+
+
+@pytest.mark.parametrize("base", ["glyphs/diva", "glyphs/_base"])
+def test_a_name_is_a_base(base) -> None:
+    Path("mine.yaml").write_text(f"base: {base}\nname: mine\nmethod: baseline")
+    with pytest.raises(RecipeError, match="`method`"):
+        recipes.load("mine.yaml")
+    Path("mine.yaml").write_text(
+        f"base: {base}\nname: mine\nmethod: {{name: baseline, loss: margin}}"
+    )
+    assert recipes.load("mine.yaml").data.name == "glyphs"
+
+
+@pytest.mark.parametrize(
+    ("given", "near"),
+    [
+        ("quikstart", "quickstart"),
+        ("recipes/quickstart.yaml", "quickstart"),
+        ("/nowhere/glyphs/attentiv.yaml", "glyphs/attentive_grouping"),
+        ("glyphs/../../README", None),
+    ],
+)
+def test_the_nearest_name_is_named(given, near) -> None:
+    with pytest.raises(RecipeError, match="cannot be read: No such") as error:
+        recipes.load(given)
+    assert near is None or f"Did you mean {near!r}?" in str(error.value)
+    with pytest.raises(RecipeError, match="no included recipe"):
+        recipes.copy(given)
+
+
+@pytest.mark.parametrize("name", recipes.names())
+def test_every_copy_has_its_bases(name, monkeypatch) -> None:
+    first, *bases = recipes.copy(name, "copies/of")
+    assert first == Path("copies/of", f"{name}.yaml")
+    monkeypatch.setattr(included, "paths", dict)
+    assert len(bases) + 1 == len(list(Path("copies").rglob("*.yaml")))
+    complete = inheritance.RecipeFiles().read(first)
+    assert {"data", "method", "backbone"} <= set(complete)
+
+
+def test_copies_replace_nothing_unasked() -> None:
+    written = recipes.copy("glyphs/diva")
+    assert written[0].is_relative_to("recipes")
+    recipes.copy("glyphs/abe")  # Its base is the same.
+    written[-1].write_text("name: changed")
+    with pytest.raises(FileExistsError, match="_base.yaml.*--force") as error:
+        recipes.copy("glyphs/bier")
+    assert str(written[0]) not in str(error.value)
+    assert not Path("recipes/glyphs/bier.yaml").exists()
+    recipes.copy("glyphs/bier", overwrite=True)
+    assert "changed" not in written[-1].read_text()
