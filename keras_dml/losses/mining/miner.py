@@ -13,7 +13,7 @@ from keras_dml.utils.serialization import Serializable, SerializableRegistry
 from keras_dml.utils.types import Tensor
 
 Seed: TypeAlias = int | keras.random.SeedGenerator | None
-"""Of a draw: a number, a generator of Keras, or `None` for a new one each time."""
+"""Of a draw: a number, a generator of Keras, or `None` for a new one a time."""
 
 Body: TypeAlias = Callable[[State, Tensor, Tensor], State]
 """`(state, positive, negatives) -> state`; see `Miner.for_each_positive`."""
