@@ -15,15 +15,16 @@ PEERS = (
     "jax", "keras_cv", "openvino", "pydot", "pytorch_metric_learning",
     "tensorflow_serving", "torch",
 )  # fmt: skip
+TRACKING = ("mlflow", "wandb")
 ENGINES = ("lancedb", "milvus_lite", "pymilvus", "ray")
 
 
 @pytest.mark.parametrize(
     ("mark", "packages", "least"),
-    [("peers", PEERS, 11), ("engines", ENGINES, 0)],
+    [("peers", PEERS, 11), ("engines", ENGINES, 0), ("tracking", TRACKING, 2)],
 )
 def test_what_needs_a_package_is_marked(mark, packages, least) -> None:
-    """Else no step of CI would run it: `.ci/peers`, `.ci/engines`."""
+    """Else no step of CI would run it: `.ci/` has a script for each mark."""
     named = "|".join(packages)
     backend = r"|backend\)" if mark == "peers" else ""
     needs = rf'(importorskip|find_spec)\(("({named})[".]{backend})'

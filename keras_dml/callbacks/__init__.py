@@ -1,10 +1,13 @@
-"""Keras callbacks: re-clustering, measuring while training, resuming."""
+"""Keras callbacks: re-clustering, measuring, logging, resuming."""
 
 from keras_dml.callbacks.checkpoint import Checkpoint
 from keras_dml.callbacks.hard_classes import HardClasses
 from keras_dml.callbacks.logs import LearningRateMonitor, RetrievalEvaluation
+from keras_dml.callbacks.mlflow import MLflowTracker
 from keras_dml.callbacks.recluster import Recluster
 from keras_dml.callbacks.tensorboard import EmbeddingTensorBoard
+from keras_dml.callbacks.tracker import Tracker
+from keras_dml.callbacks.wandb import WandbTracker
 from keras_dml.resuming import Resume
 
 __all__ = [
@@ -12,7 +15,10 @@ __all__ = [
     "EmbeddingTensorBoard",
     "HardClasses",
     "LearningRateMonitor",
+    "MLflowTracker",
     "Recluster",
     "Resume",
     "RetrievalEvaluation",
+    "Tracker",
+    "WandbTracker",
 ]

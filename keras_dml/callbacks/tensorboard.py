@@ -1,8 +1,11 @@
 """The callback for TensorBoard: metrics, retrievals, pairs, the projector."""
 
 import csv
+import logging
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from keras_dml.callbacks.retrieval_picture import retrieval_picture
 from keras_dml.data import Examples
 from keras_dml.data.examples import any_labels_of
 from keras_dml.data.fields import Pixels
@@ -21,7 +25,8 @@ from keras_dml.evaluation.pairs import negative_pairs, positive_pairs
 from keras_dml.utils.arguments import check_count, import_extra
 from keras_dml.utils.files import atomic_file, write_atomically
 from keras_dml.utils.types import FloatArray, Tensor
-from keras_dml.visualization import retrieval_grid
+
+logger = logging.getLogger(__name__)
 
 
 def active_pairs(
@@ -228,7 +233,8 @@ class EmbeddingTensorBoard(keras.callbacks.Callback):
     pairs that still have a gradient ("active pairs/…", see
     `active_pairs`).
 
-    The training is the same with and without it. It needs the package
+    The training is the same with and without it, and goes on where the log
+    cannot be written, which a warning says. It needs the package
     `tensorboard`; `tensorboard --logdir FOLDER` shows what is logged.
 
     Args:
@@ -281,31 +287,31 @@ class EmbeddingTensorBoard(keras.callbacks.Callback):
         self.seconds = 0.0
         self._writer: Any = None
 
-    def on_train_begin(self, logs: Any = None) -> None:
-        self._writer = tf.summary.create_file_writer(str(self.folder))
-
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        start = time.perf_counter()
         is_last = epoch + 1 == self.params["epochs"]
-        with self._writer.as_default(step=epoch + 1):
-            self._log_scalars(logs or {})
-            if is_last or epoch % self.every == self.every - 1:
-                self._log_embeddings()
-        self._writer.flush()
-        self.seconds += time.perf_counter() - start
+        with self._goes_on(f"log epoch {epoch + 1}"):
+            if self._writer is None:
+                writer = tf.summary.create_file_writer(str(self.folder))
+                self._writer = writer
+            with self._writer.as_default(step=epoch + 1):
+                self._log_scalars(logs or {})
+                if is_last or epoch % self.every == self.every - 1:
+                    self._log_embeddings()
+            self._writer.flush()
 
     def on_train_end(self, logs: Any = None) -> None:
-        start = time.perf_counter()
-        if self.projector:
-            export_projector(
-                self.folder,
-                self.model,
-                self.images,
-                most=self.projector,
-                seed=self.seed,
-            )
-        self._writer.close()
-        self.seconds += time.perf_counter() - start
+        with self._goes_on("export to the projector"):
+            if self.projector:
+                export_projector(
+                    self.folder,
+                    self.model,
+                    self.images,
+                    most=self.projector,
+                    seed=self.seed,
+                )
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
 
     def get_state(self) -> dict[str, Any]:
         """What it has seen of a training; see `Resume`."""
@@ -314,6 +320,20 @@ class EmbeddingTensorBoard(keras.callbacks.Callback):
     def set_state(self, state: dict[str, Any]) -> None:
         """Restores what `get_state` gave."""
         self.seconds = state["seconds"]
+
+    @contextmanager
+    def _goes_on(self, what: str) -> Iterator[None]:
+        """Training goes on where a log cannot be written: a full disk."""
+        start = time.perf_counter()
+        try:
+            yield
+        except (OSError, tf.errors.OpError) as error:
+            logger.warning(
+                "EmbeddingTensorBoard could not %s: %s. Training goes on.",
+                what,
+                error,
+            )
+        self.seconds += time.perf_counter() - start
 
     def _log_scalars(self, logs: dict[str, float]) -> None:
         terms = self.model.objective.terms
@@ -359,11 +379,9 @@ class EmbeddingTensorBoard(keras.callbacks.Callback):
     def _grid(self, embeddings: FloatArray) -> Any:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-        rng = np.random.default_rng(self.seed)
-        count = min(self.num_queries, len(embeddings))
-        queries = np.sort(rng.choice(len(embeddings), count, replace=False))
-        view = self.images.view_for(self.model)
-        figure = retrieval_grid(self.images, embeddings, queries, view)
+        figure = retrieval_picture(
+            self.model, self.images, embeddings, self.num_queries, self.seed
+        )
         canvas = FigureCanvasAgg(figure)
         canvas.draw()
         return np.asarray(canvas.buffer_rgba())[..., :3]

@@ -32,7 +32,7 @@ class Outcome:
         monitored: The best value of the recipe's monitor.
         divisions: Reports of the data divisions, if the method divides.
         seconds: Durations by name: "training" in all, and of it
-            "evaluation", "division" and "tensorboard".
+            "evaluation", "division" and "trackers".
         images_per_second: Training images a second, without these three;
             None if no epoch was completed.
         interrupted: Whether Ctrl-C ended the training.
@@ -79,8 +79,8 @@ class Outcome:
         lines += [
             f"{name} {self.seconds[name]:.1f} s "
             f"({self.seconds[name] / total:.0%})"
-            for name in ("division", "evaluation", "tensorboard")
-            if self.seconds[name]
+            for name in ("division", "evaluation", "trackers")
+            if self.seconds.get(name)
         ]
         if self.images_per_second is not None:
             lines.append(f"{self.images_per_second:.0f} images a second")

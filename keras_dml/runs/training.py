@@ -4,6 +4,7 @@ import os
 import shutil
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from keras_dml.recipes import Recipe, building
 from keras_dml.runs.folder import (
     METRICS,
     STATE,
-    TENSORBOARD,
     check_output,
     check_same_recipe,
     create_folder,
@@ -35,7 +35,13 @@ from keras_dml.runs.folder import (
 )
 from keras_dml.runs.log import RunLog
 from keras_dml.runs.outcome import Outcome
-from keras_dml.utils.arguments import import_extra
+from keras_dml.runs.tracking import (
+    Training,
+    check_trackers,
+    ended,
+    log_outcome,
+    trackers_of,
+)
 from keras_dml.utils.files import one_at_a_time
 from keras_dml.utils.provenance import environment
 from keras_dml.utils.types import Rows
@@ -46,7 +52,7 @@ def train(
     folder: str | os.PathLike[str],
     verbose: int | str = "auto",
     overwrite: bool = False,
-    tensorboard: bool = False,
+    log: Sequence[str] = (),
     strategy: tf.distribute.Strategy | None = None,
     resume: bool = False,
     save_every: str | int | None = None,
@@ -69,8 +75,10 @@ def train(
             and a one-page summary.
         verbose: As for `keras.Model.fit`.
         overwrite: Whether a run that is in the folder is replaced.
-        tensorboard: Whether to log the training into `tensorboard` in the
-            folder, see `EmbeddingTensorBoard`; it is the same training.
+        log: Where else the training is logged: "mlflow", "wandb",
+            "tensorboard"; see `MLflowTracker`, `WandbTracker` and
+            `EmbeddingTensorBoard`, which writes to `tensorboard` in the
+            folder. It is the same training with and without.
         strategy: What to train on, as `connect` returns it. All workers call
             this function alike; the first one measures and writes.
         resume: Whether to go on with a run that is in the folder, from its
@@ -86,14 +94,15 @@ def train(
         FileExistsError: If there is something in the folder already.
         BlockingIOError: If another run is at work in the folder.
         ConnectionError: If another worker has gone.
-        ImportError: If `tensorboard` is set and it is not installed.
+        ImportError: If the package of one of `log` is not installed.
         RecipeError: If the run that is to go on is of another recipe.
         RuntimeError: If the first worker failed.
         SystemExit: On SIGTERM, with status 75, after the state was written.
         ValueError: If the data cannot be measured, see `check_splits`, or
             workers have different data; if a run cannot go on from its state,
-            see `callbacks.Resume`.
+            see `callbacks.Resume`; if `log` has an unknown name.
     """
+    check_trackers(log)
     strategy = strategy or tf.distribute.get_strategy()
     folder = Path(folder)
     identity = {"recipe": recipe.model_dump(mode="json")}
@@ -115,7 +124,7 @@ def train(
             is_chief = this_worker(strategy).is_chief
             return load_outcome(folder) if is_chief else None
         return _train(
-            recipe, folder, goes_on, verbose, overwrite or resume, tensorboard,
+            recipe, folder, goes_on, verbose, overwrite or resume, log,
             strategy, states,
         )  # fmt: skip
 
@@ -126,13 +135,11 @@ def _train(
     goes_on: bool,
     verbose: int | str,
     overwrite: bool,
-    tensorboard: bool,
+    log: Sequence[str],
     strategy: tf.distribute.Strategy,
     states: callbacks.Resume,
 ) -> Outcome | None:
     is_chief = this_worker(strategy).is_chief
-    if tensorboard:
-        import_extra("tensorboard=True", "tensorboard", "tensorboard")
     keras.utils.set_random_seed(recipe.seed)
     keras.config.set_dtype_policy(recipe.precision)
     splits = building.splits(recipe)
@@ -153,17 +160,18 @@ def _train(
         done_by_chief(lambda: None, strategy)  # Workers end together.
         return None
     progress = _Progress({} if goes_on else measure(recipe, model, splits))
-    with one_at_a_time(folder, "run"):
+    with one_at_a_time(folder, "run"), ExitStack() as exits:
         if not goes_on:
             create_folder(folder, recipe, overwrite)
-        log = RunLog(folder / METRICS)
-        boards = [_board(recipe, folder, model, splits)] if tensorboard else []
+        rows = RunLog(folder / METRICS)
+        training = Training(recipe, folder, model, splits)
+        trackers = exits.enter_context(ended(trackers_of(log, training)))
         checkpoint, fitted = _fit(
             recipe, folder, model, seen, batches, views, verbose, progress,
-            states, [log, *boards],
+            states, [rows, *trackers],
         )  # fmt: skip
-        if log.error is not None:
-            fitted["unsaved"][METRICS] = f"the end: {log.error}"
+        if rows.error is not None:
+            fitted["unsaved"][METRICS] = f"the end: {rows.error}"
         if seen is not splits:
             fitted["seconds"]["features"] = seconds
         measured, chosen = _chosen(checkpoint, model)
@@ -181,6 +189,7 @@ def _train(
             **fitted,
         )
         write_outcome(folder, outcome)
+        log_outcome(trackers, outcome, folder)
         if is_finished(folder):
             shutil.rmtree(states.folder, ignore_errors=True)
     if not outcome.interrupted:
@@ -382,7 +391,7 @@ def _fit(
         "evaluation": validation.seconds,
         "division": sum(x.seconds for x in divisions)
         + sum(x.seconds for x in own if isinstance(x, callbacks.HardClasses)),
-        "tensorboard": sum(getattr(x, "seconds", 0) for x in writers),
+        "trackers": sum(getattr(x, "seconds", 0) for x in writers),
     }
     images = len(model.history.epoch) * batches.steps * batches.batch_size
     other = sum(seconds.values()) - seconds["training"]
@@ -396,23 +405,3 @@ def _fit(
         "interrupted": interrupted,
         "unsaved": dict(checkpoint.unsaved),
     }
-
-
-def _board(
-    recipe: Recipe, folder: Path, model: keras.Model, splits: data.DataSplits
-) -> callbacks.EmbeddingTensorBoard:
-    """The log for TensorBoard, with a batch of its own of all classes."""
-    batches = building.sampler(recipe, splits.train)
-    if isinstance(batches, data.ClusterSampler):
-        batches.set_phase("full", "all")
-    if isinstance(batches, data.HardClassBalanced):
-        batches.set_neighbors(None)
-    shape = model.input_shape
-    pipeline = building.pipeline(recipe, splits.train, batches, shape)
-    return callbacks.EmbeddingTensorBoard(
-        folder / TENSORBOARD,
-        splits.validation,
-        batch=next(iter(pipeline)),
-        every=recipe.evaluation.every,
-        seed=recipe.seed,
-    )

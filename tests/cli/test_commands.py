@@ -40,11 +40,11 @@ def test_train_prints_before_after_and_divisions(trained) -> None:
 def test_train_logs_for_tensorboard(tmp_path, monkeypatch) -> None:
     recipe, folder = str(write_recipe(tmp_path)), tmp_path / "run"
     command = ("train", recipe, "--output", str(folder), "--set", "epochs=1",
-               "--tensorboard")  # fmt: skip
+               "--log", "tensorboard")  # fmt: skip
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "tensorboard", None)
         output = run(*command, code=1)
-    assert "Error: --tensorboard needs the module tensorboard" in output
+    assert "Error: log='tensorboard' needs the module tensorboard" in output
     assert 'pip install "keras-dml[tensorboard]"' in output
     assert not folder.exists()
 
@@ -53,9 +53,10 @@ def test_train_logs_for_tensorboard(tmp_path, monkeypatch) -> None:
 @pytest.mark.skipif(not find_spec("tensorboard"), reason="needs tensorboard")
 def test_train_with_tensorboard_says_how_to_open_it(tmp_path) -> None:
     recipe, folder = str(write_recipe(tmp_path)), tmp_path / "run"
-    output = run("train", recipe, "--output", str(folder), "--tensorboard",
-                 "--set", "epochs=1", "--set", "method={name: baseline, "
-                 "loss: contrastive, embedding_dim: 8}")  # fmt: skip
+    output = run("train", recipe, "--output", str(folder),
+                 "--log", "tensorboard", "--set", "epochs=1",
+                 "--set", "method={name: baseline, loss: contrastive, "
+                 "embedding_dim: 8}")  # fmt: skip
     assert f"tensorboard --logdir {folder}" in output
     assert list((folder / "tensorboard").glob("events.*"))
 

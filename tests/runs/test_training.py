@@ -207,15 +207,15 @@ def test_one_recipe_gives_one_result(finished, tmp_path) -> None:
 def test_tensorboard_logs_the_same_training(finished, tmp_path) -> None:
     outcome, unlogged = finished
     recipe, folder = start(tmp_path)
-    logged = runs.train(recipe, folder, verbose=0, tensorboard=True)
+    logged = runs.train(recipe, folder, verbose=0, log=["tensorboard"])
     rows, expected = metrics_of(folder), metrics_of(unlogged)
     for row in (*rows, *expected):
         assert float(row.pop("recluster_seconds")) >= 0
     assert rows == expected
     assert logged.after == outcome.after
-    assert outcome.seconds["tensorboard"] == 0
-    assert 0 < logged.seconds["tensorboard"] < logged.seconds["training"]
-    assert "tensorboard" in (folder / "summary.md").read_text()
+    assert outcome.seconds["trackers"] == 0
+    assert 0 < logged.seconds["trackers"] < logged.seconds["training"]
+    assert "trackers" in (folder / "summary.md").read_text()
     found = read_events(folder / "tensorboard")
     for tag in ("terms/metric", "validation/map@r", "distances/positive",
                 "retrieval", "active pairs/metric, negative"):  # fmt: skip
@@ -233,7 +233,7 @@ def test_a_missing_tensorboard_is_told_before_data_are_read(
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     monkeypatch.setattr("keras_dml.recipes.building.splits", None)
     with pytest.raises(ImportError, match=r"keras-dml\[tensorboard\]"):
-        runs.train(recipe, folder, verbose=0, tensorboard=True)
+        runs.train(recipe, folder, verbose=0, log=["tensorboard"])
     assert not folder.exists()
 
 
@@ -246,7 +246,7 @@ def test_ctrl_c_leaves_a_whole_log(tmp_path, monkeypatch) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(RetrievalEvaluation, "on_epoch_end", interrupted)
-    assert runs.train(recipe, folder, 0, tensorboard=True).interrupted
+    assert runs.train(recipe, folder, 0, log=["tensorboard"]).interrupted
     assert (folder / "tensorboard" / "projector_config.pbtxt").exists()
 
 

@@ -25,9 +25,10 @@ from keras_dml.cli.common import (
 )
 @click.option("--overwrite", is_flag=True, help="Replace a run in --output.")
 @click.option(
-    "--tensorboard",
-    is_flag=True,
-    help="Log the training for TensorBoard, in tensorboard/ of the run.",
+    "--log",
+    type=click.Choice(["mlflow", "tensorboard", "wandb"]),
+    multiple=True,
+    help="Log the training to an experiment tracker, too; may be repeated.",
 )
 @click.option(
     "--devices",
@@ -66,7 +67,7 @@ def train(
     settings: tuple[str, ...],
     output: str | None,
     overwrite: bool,
-    tensorboard: bool,
+    log: tuple[str, ...],
     devices: int | None,
     workers: str | None,
     index: int | None,
@@ -77,10 +78,9 @@ def train(
     """Train what RECIPE describes, and measure it before and after."""
     from keras_dml import distribution, recipes, runs
     from keras_dml.runs.outcome import definitions, divisions_table
-    from keras_dml.utils.arguments import import_extra
+    from keras_dml.runs.tracking import check_trackers
 
-    if tensorboard:
-        import_extra("--tensorboard", "tensorboard", "tensorboard")
+    check_trackers(log)
     checked = recipes.load(recipe, settings)
     if resume and overwrite:
         raise click.UsageError("--resume and --overwrite exclude each other.")
@@ -96,7 +96,7 @@ def train(
     )
     try:
         outcome = runs.train(
-            checked, folder, verbose, overwrite, tensorboard, strategy,
+            checked, folder, verbose, overwrite, log, strategy,
             resume, save_every,
         )  # fmt: skip
     except SystemExit:
@@ -115,7 +115,7 @@ def train(
     say(outcome.choice_line())
     say("\n  ".join(outcome.cost_lines()))
     say(f"Run: {folder} (summary.md, best.keras, last.keras)")
-    if tensorboard:
+    if "tensorboard" in log:
         say(f"Log: tensorboard --logdir {folder}")
     for line in outcome.unsaved_lines():
         say(line, err=True)

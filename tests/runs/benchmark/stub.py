@@ -33,7 +33,7 @@ def finish(run: Run, test_set: str = "same", classes: int = 20) -> None:
         monitored=0.5,
         divisions=[],
         seconds={"training": 10.0 + run.recipe.seed, "evaluation": 1.0,
-                 "division": 0.0, "tensorboard": 0.0},
+                 "division": 0.0, "trackers": 0.0},
         images_per_second=100.0,
         interrupted=False,
         test_set=test_set,

@@ -1,0 +1,245 @@
+"""Tracker: what the callbacks of all experiment trackers have in common."""
+
+import logging
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import keras
+import numpy as np
+
+from keras_dml.callbacks.retrieval_picture import retrieval_picture
+from keras_dml.data.given import as_examples
+from keras_dml.distribution.strategies import strategy_of
+from keras_dml.distribution.workers import this_worker
+from keras_dml.evaluation import Results, bootstrap, embed
+from keras_dml.utils.arguments import check_count
+
+if TYPE_CHECKING:
+    from keras_dml.visualization.data_figure import DataFigure
+
+logger = logging.getLogger(__name__)
+
+Status = Literal["finished", "failed", "interrupted"]
+
+MOST_FAILURES = 3
+"""Failures in a row after which a tracker is left alone until the end."""
+
+
+class Tracker(keras.callbacks.Callback, ABC):
+    """Logs a training to an experiment tracker; a base class.
+
+    The tracked run has the configuration as its parameters, the logs of
+    every epoch as metrics, and a retrieval grid of `images` as a figure.
+    `log_results` adds final metrics with their 95 % intervals, and
+    `log_files` the files of the run.
+
+    A tracker never ends a training. If its server is away or its disk is
+    full, a warning says so, and training goes on; metrics that could not be
+    sent are sent with the next ones. After three failures in a row the
+    tracker is tried again only when the training is over.
+
+    With `callbacks.Resume` a training that goes on continues the tracked
+    run that it began. Of several workers the first one logs.
+
+    Args:
+        config: The parameters: numbers, strings, lists and dicts of them.
+        name: What the tracked run is called; None leaves it to the tracker.
+        images: Examples for the retrieval grid, for instance those of
+            validation classes: a set with labels, or arrays `(x, y)`. None
+            for no grid.
+        every: Epochs between two grids; the last epoch always has one.
+        num_queries: Queries in the grid.
+        seed: Seed of the choice of queries.
+        finish: Whether the tracked run ends with `fit`. With False it stays
+            open for `log_results` and `log_files`, until `finish()`.
+
+    Attributes:
+        run_id: The tracker's own name for the run; None before it has begun.
+        seconds: Time spent on it so far.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any] | None = None,
+        *,
+        name: str | None = None,
+        images: Any = None,
+        every: int = 1,
+        num_queries: int = 6,
+        seed: int = 0,
+        finish: bool = True,
+    ) -> None:
+        super().__init__()
+        owner = type(self).__name__
+        self.config = dict(config or {})
+        self.name = name
+        self.images = (
+            None if images is None else as_examples(images, "images", owner)
+        )
+        self.every = check_count(owner, "every", every)
+        self.num_queries = check_count(owner, "num_queries", num_queries)
+        self.seed = seed
+        self.finishes = finish
+        self.run_id: str | None = None
+        self.seconds = 0.0
+        self._is_open = False
+        self._failures = 0
+        self._unsent: list[dict[str, Any]] = []
+
+    # What each tracker does in its own way. Any of these may raise.
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Begins a run and sets `run_id`; continues `run_id` if it is set."""
+
+    @abstractmethod
+    def _write_metrics(self, metrics: dict[str, float], epoch: int) -> None:
+        """Metrics after an epoch, which is counted from 1."""
+
+    @abstractmethod
+    def _write_results(self, metrics: dict[str, float]) -> None:
+        """Metrics of the whole run."""
+
+    @abstractmethod
+    def _write_figure(
+        self, name: str, figure: "DataFigure", epoch: int
+    ) -> None:
+        """A figure after an epoch."""
+
+    @abstractmethod
+    def _write_files(self, paths: list[Path]) -> None:
+        """Files; those that end in `.keras` are models."""
+
+    @abstractmethod
+    def _close(self, status: Status) -> None:
+        """Ends the run."""
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._try("begin the run", lambda: None)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if not self._is_chief:
+            return
+        metrics = {name: float(value) for name, value in (logs or {}).items()}
+        self._unsent.append({"epoch": epoch + 1, "metrics": metrics})
+        self._try("log metrics", self._send)
+        is_last = epoch + 1 == self.params["epochs"]
+        if is_last or epoch % self.every == self.every - 1:
+            self._log_grid(epoch + 1)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        if self.finishes:
+            self.finish()
+
+    def log_results(self, results: Results, prefix: str = "test/") -> None:
+        """Logs final metrics, with their 95 % intervals over the queries.
+
+        `test/map@r` is the value, `test/map@r/low` and `test/map@r/high` are
+        the ends of its interval.
+
+        Args:
+            results: Of `evaluate`.
+            prefix: What the names start with.
+        """
+        found = {f"{prefix}{name}": x for name, x in results.items()}
+        intervals = bootstrap(results) if results.per_query else {}
+        for name, interval in intervals.items():
+            found[f"{prefix}{name}/low"] = interval.low
+            found[f"{prefix}{name}/high"] = interval.high
+        known = {k: float(v) for k, v in found.items() if np.isfinite(v)}
+        self._failures = 0
+        self._try("log results", partial(self._write_results, known))
+
+    def log_files(self, paths: Iterable[str | os.PathLike[str]]) -> None:
+        """Logs files as artifacts, `.keras` files as models.
+
+        Args:
+            paths: The files; of those that are not there nothing is logged.
+        """
+        files = [x for x in map(Path, paths) if x.is_file()]
+        self._failures = 0
+        self._try("log files", partial(self._write_files, files))
+
+    def finish(self, status: Status = "finished") -> None:
+        """Sends what is left and ends the tracked run.
+
+        Args:
+            status: How the training ended: "finished", "failed" or
+                "interrupted".
+        """
+        self._failures = 0
+        if self._unsent:
+            self._try("log metrics", self._send)
+        if self._is_open:
+            self._try("end the run", partial(self._close, status))
+            self._is_open = False
+
+    def get_state(self) -> dict[str, Any]:
+        """What it has seen of a training; see `Resume`."""
+        return {
+            "run_id": self.run_id,
+            "unsent": self._unsent,
+            "seconds": self.seconds,
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Restores what `get_state` gave."""
+        self.run_id = state["run_id"]
+        self._unsent = state["unsent"]
+        self.seconds = state["seconds"]
+
+    @property
+    def _is_chief(self) -> bool:
+        return this_worker(strategy_of(self.model)).is_chief
+
+    def _send(self) -> None:
+        while self._unsent:
+            row = self._unsent[0]
+            self._write_metrics(row["metrics"], row["epoch"])
+            self._unsent.pop(0)
+
+    def _log_grid(self, epoch: int) -> None:
+        if self.images is None or self._failures >= MOST_FAILURES:
+            return
+        start = time.perf_counter()
+        figure = retrieval_picture(
+            self.model,
+            self.images,
+            embed(self.model, self.images),
+            self.num_queries,
+            self.seed,
+        )
+        self.seconds += time.perf_counter() - start
+        write = partial(self._write_figure, "retrieval", figure, epoch)
+        self._try("log a figure", write)
+
+    def _try(self, what: str, write: Callable[[], None]) -> None:
+        """Does what may fail for any reason, and must not end a training."""
+        if self._failures >= MOST_FAILURES or not self._is_chief:
+            return
+        start = time.perf_counter()
+        try:
+            if not self._is_open:
+                self._open()
+                self._is_open = True
+            write()
+        except Exception as error:
+            self._failures += 1
+            logger.warning(
+                "%s could not %s: %s: %s. Training goes on%s.",
+                type(self).__name__,
+                what,
+                type(error).__name__,
+                error,
+                ", and the tracker is tried again at its end"
+                if self._failures == MOST_FAILURES
+                else "",
+            )
+        else:
+            self._failures = 0
+        self.seconds += time.perf_counter() - start
