@@ -131,7 +131,7 @@ def _allowed(name: str) -> str:
 
 def _flat(value: Any, *keys: str) -> Iterator[tuple[str, str]]:
     """Settings as "key.key" and text."""
-    if isinstance(value, Mapping) and value:
+    if isinstance(value, Mapping) and (value or not keys):
         for key, below in value.items():
             yield from _flat(below, *keys, str(key))
     else:

@@ -1,5 +1,6 @@
 """WandbTracker: a training as a run of Weights & Biases."""
 
+import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,8 +88,12 @@ class WandbTracker(Tracker):
         self, name: str, figure: "DataFigure", epoch: int
     ) -> None:
         import wandb
+        from PIL import Image
 
-        self._run.log({name: wandb.Image(figure)}, step=epoch)
+        file = io.BytesIO()
+        figure.savefig(file, format="png")
+        picture = wandb.Image(Image.open(file))
+        self._run.log({name: picture}, step=epoch)
 
     def _write_files(self, paths: list[Path]) -> None:
         import wandb

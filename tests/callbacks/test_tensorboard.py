@@ -199,3 +199,18 @@ def test_projector_has_embeddings_labels_and_sprite(
 def test_numbers_are_checked(name, images, tmp_path) -> None:
     with pytest.raises(ValueError, match=f"`{name}` of EmbeddingTensorBoard"):
         EmbeddingTensorBoard(tmp_path, images, **{name: -1})
+
+
+@needs_tensorboard
+def test_a_log_that_cannot_be_written_ends_no_training(
+    tiny_backbone, images, tmp_path, caplog
+) -> None:
+    folder = tmp_path / "board"
+    folder.write_text("a file, where a folder should be made")
+    board = EmbeddingTensorBoard(folder, images)
+    history = model_of(tiny_backbone).fit(
+        train_on(images), epochs=2, verbose=0, callbacks=[board]
+    )
+    assert len(history.history["loss"]) == 2
+    assert "could not log epoch 1" in caplog.text
+    assert "could not export to the projector" in caplog.text
