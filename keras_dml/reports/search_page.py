@@ -12,11 +12,12 @@ from keras_dml.data.decode import read_image
 from keras_dml.reports.html import document, thumbnail
 from keras_dml.search.hits import Hit, Hits
 
-_SCORES = {
+SCORES = {
     "cosine": "Scores are cosine similarities: 1 is the same direction.",
     "dot": "Scores are dot products.",
     "euclidean": "Scores are negative distances: 0 is the same.",
 }
+"""What scores are, by metric, in a sentence."""
 
 
 def results_page(queries: Sequence[str | os.PathLike[str]], hits: Hits) -> str:
@@ -27,7 +28,7 @@ def results_page(queries: Sequence[str | os.PathLike[str]], hits: Hits) -> str:
         hits: What was found, Q lists.
     """
     title = "Search results"
-    about = _SCORES[hits.metric]
+    about = SCORES[hits.metric]
     if hits.threshold is not None:
         about += f" Those of {hits.threshold:.4f} and more are matches."
     parts = [

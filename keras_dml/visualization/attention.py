@@ -1,6 +1,6 @@
 """Attention: what groups and learners look at, as arrays and as figures."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +67,19 @@ def attention_maps(
         Xu et al., "Towards Improved and Interpretable Deep Metric Learning
         via Attentive Grouping", 2020, Sec. 3.3.
     """
+    return predict(model, images, maps_of(model), batch_size, progress)["maps"]
+
+
+def maps_of(
+    model: keras.Model,
+) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
+    """A function from the outputs of a model's head to `{"maps": maps}`.
+
+    The maps are (B, h, w, P) tensors, as of `attention_maps`.
+
+    Raises:
+        ValueError: As for `attention_maps`.
+    """
     outputs = output_shapes(model)
     if "attention" not in outputs:
         raise ValueError(
@@ -77,8 +90,7 @@ def attention_maps(
         )
     shape = model.backbone.output_shape
     places = _patches(model) if len(shape) == 3 else None
-    chosen = partial(_maps, rank=len(shape), places=places)
-    return predict(model, images, chosen, batch_size, progress)["maps"]
+    return partial(_maps, rank=len(shape), places=places)
 
 
 def _maps(

@@ -1,11 +1,5 @@
-"""The page for people."""
+"""The page for people, and the endpoints that it asks."""
 
-from starlette.routing import BaseRoute
+from keras_dml.serve.page.routes import routes
 
-from keras_dml.serve.service import Service
-from keras_dml.serve.settings import Settings
-
-
-def routes(service: Service, settings: Settings) -> list[BaseRoute]:
-    """The routes of the page and its endpoints."""
-    return []
+__all__ = ["routes"]

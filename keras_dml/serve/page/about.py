@@ -1,0 +1,73 @@
+"""About: what the page needs to know of what is served."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from keras_dml.reports.search_page import SCORES
+from keras_dml.search import Index
+from keras_dml.serve.current import Current
+from keras_dml.serve.page.outputs import Outputs
+from keras_dml.serve.page.requests import DEFAULT_K, MOST_K
+from keras_dml.serve.settings import Settings
+
+MOST_VALUES = 500
+"""Distinct texts of a column that the page suggests, at most."""
+
+_KINDS = {str: "text", int: "number", float: "number", bool: "boolean"}
+
+_HIDDEN = ("thumbnail", "box")
+"""Columns that are of no use in a filter."""
+
+
+def about(
+    current: Current, outputs: Outputs | None, settings: Settings
+) -> dict[str, Any]:
+    """What is served, ready for JSON."""
+    return {
+        "model": {"name": current.name, "version": current.version},
+        "takes_pictures": current.view is not None,
+        "parts": [part.name for part in outputs.parts] if outputs else [],
+        # Slices of one length, by which scores are cosines.
+        "parts_are_cosines": outputs is not None
+        and all(part.length for part in outputs.parts),
+        "has_attention": outputs is not None and outputs.has_attention,
+        "gallery": None if current.index is None else _gallery(current.index),
+        "signatures": sorted(current.signatures),
+        "k": {"default": DEFAULT_K, "most": MOST_K},
+        "max_body": settings.max_body,
+    }
+
+
+def _gallery(index: Index) -> dict[str, Any]:
+    threshold = index.threshold
+    # A database has too many, and would have to read them all.
+    columns = index.columns if index.store is None else {}
+    return {
+        "rows": len(index),
+        "scores": SCORES[index.metric],
+        "threshold": None if threshold is None else float(threshold.value),
+        "columns": [
+            {
+                "name": name,
+                "kind": kind,
+                "values": _texts(columns.get(name, ()), kind),
+            }
+            for name, kind in _columns(index)
+        ],
+    }
+
+
+def _columns(index: Index) -> list[tuple[str, str]]:
+    """Columns that a filter can compare, with the kind of their values."""
+    found = []
+    for name, types in index.types.items():
+        kinds = {_KINDS.get(x, "") for x in types}
+        if name not in _HIDDEN and len(kinds) == 1 and "" not in kinds:
+            found.append((name, kinds.pop()))
+    return found
+
+
+def _texts(column: Sequence[Any], kind: str) -> list[str]:
+    """The distinct texts of a column, if they are few."""
+    distinct = set(column) - {None} if kind == "text" else set()
+    return sorted(distinct) if len(distinct) <= MOST_VALUES else []

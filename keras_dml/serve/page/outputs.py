@@ -1,0 +1,112 @@
+"""Outputs: what a model says of pictures, beside their embeddings."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_dml.data import View
+from keras_dml.utils.types import FloatArray, Tensor, Tensors
+from keras_dml.visualization.attention import maps_of
+from keras_dml.visualization.outputs import output_shapes
+
+_SAME = 1e-4
+"""By how much float32 lets lengths and cosines differ from the exact ones."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one learner, or group, contributes to the embedding.
+
+    Attributes:
+        name: What it is called.
+        columns: Those of the embedding that are its own.
+        length: The length of its slice in every unit embedding; None where
+            that is not the same for all images.
+    """
+
+    name: str
+    columns: slice
+    length: float | None
+
+
+class Outputs:
+    """Embeddings of one model's views, with parts and attention maps.
+
+    Args:
+        model: A model of images. Only one with a head has parts and maps.
+        view: What it sees of an image.
+
+    Attributes:
+        model: The model.
+        parts: Its learners, if their slices make up the embedding.
+        has_attention: Whether there are maps.
+    """
+
+    def __init__(self, model: keras.Model, view: View) -> None:
+        self.model = model
+        self._named = bool(output_shapes(model))
+        try:
+            self._maps = maps_of(model)
+        except ValueError:  # No attention, or to tokens that are on no grid.
+            self._maps = lambda outputs: {}
+        shape = (None, *view.size, view.channels)
+        self._computed = tf.function(
+            self._compute,
+            input_signature=[tf.TensorSpec(shape, "float32")],
+            autograph=False,
+        )
+        rng = np.random.default_rng(0)
+        tried = self(rng.uniform(0, 255, (2, *shape[1:])).astype("float32"))
+        self.has_attention = "maps" in tried
+        names = getattr(getattr(model, "head", None), "tasks", ())
+        self.parts = _parts(tried["embedding"], tried.get("parts"), names)
+
+    def __call__(self, seen: FloatArray) -> dict[str, FloatArray]:
+        """What is computed of views, (B, H, W, C).
+
+        Returns:
+            "embedding", (B, D); "parts", (B, K, d), and "maps", (B, h, w, P),
+            of models that have them; all float32.
+        """
+        return {x: y.numpy() for x, y in self._computed(seen).items()}
+
+    def _compute(self, seen: Tensor) -> Tensors:
+        if not self._named:
+            found = {"embedding": self.model(seen, training=False)}
+        else:
+            outputs = self.model.outputs_of(seen)
+            wanted = {"embedding", "parts"} & set(outputs)
+            found = {x: outputs[x] for x in wanted} | self._maps(outputs)
+        return {name: tf.cast(x, "float32") for name, x in found.items()}
+
+
+def _parts(
+    embeddings: FloatArray, parts: FloatArray | None, names: Any
+) -> tuple[Part, ...]:
+    """The parts of a model, by two embeddings, (2, D), and (2, K, d).
+
+    Parts that are smaller than others end with zeros.
+    """
+    if parts is None or parts.shape[1] < 2:
+        return ()
+    is_used = (parts != 0).any(axis=0)  # (K, d)
+    sizes = [int(row.nonzero()[0][-1]) + 1 if row.any() else 0 for row in is_used]
+    if sum(sizes) != embeddings.shape[1]:
+        return ()
+    ends = np.cumsum(sizes).tolist()
+    found = []
+    for number, (end, size) in enumerate(zip(ends, sizes, strict=True)):
+        columns = slice(end - size, end)
+        slices, own = embeddings[:, columns], parts[:, number, :size]
+        lengths = np.linalg.norm(slices, axis=1)
+        cosines = (slices * own).sum(axis=1)
+        if not np.allclose(cosines, lengths, rtol=_SAME, atol=_SAME):
+            return ()
+        is_same = abs(lengths[0] - lengths[1]) < _SAME
+        name = names[number] if len(names) == len(sizes) else number + 1
+        length = float(lengths.mean()) if is_same else None
+        found.append(Part(f"learner {name}", columns, length))
+    return tuple(found)

@@ -1,0 +1,129 @@
+"""Routes of the page: its files, and the endpoints that they ask."""
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from keras_dml.serve.limits import TooManyPixels
+from keras_dml.serve.page import requests
+from keras_dml.serve.page.about import about
+from keras_dml.serve.page.assets import HOME, read_assets
+from keras_dml.serve.page.finder import Finder
+from keras_dml.serve.page.plain import plain_page
+from keras_dml.serve.page.thumbnails import NoPicture, picture_of
+from keras_dml.serve.service import Service
+from keras_dml.serve.settings import Settings
+
+Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
+
+HEADERS = {
+    # Nothing from elsewhere, nothing that stands in the page itself.
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; "
+    "style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Permissions-Policy": "camera=(self), microphone=(), geolocation=()",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+def routes(service: Service, settings: Settings) -> list[BaseRoute]:
+    """The routes of the page.
+
+    "/" and "/page/assets/…" are the same for everyone and tell nothing of
+    what is served. The others do: "/page/about", "/page/search",
+    "/page/thumbnail", and "/page/plain", the search for browsers that run
+    no JavaScript.
+    """
+    finder = Finder(service, settings)
+    assets = read_assets()
+
+    async def home(request: Request) -> Response:
+        return _file(*assets[HOME])
+
+    async def asset(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in assets:
+            return failed(404, f"The page has no file {name!r}.")
+        return _file(*assets[name])
+
+    async def describe(request: Request) -> Response:
+        current = service.current
+        outputs = await finder.outputs(current)
+        told = await run_in_threadpool(about, current, outputs, settings)
+        return _json(told)
+
+    async def search(request: Request) -> Response:
+        wanted = requests.wanted(request.query_params)
+        found = await finder.find(await request.body(), wanted)
+        return _json(found)
+
+    async def thumbnail(request: Request) -> Response:
+        key = requests.key_of(request.query_params.get("key"), "key")
+        index = service.current.index
+        content, kind = await run_in_threadpool(picture_of, index, key)
+        # Another version may have another picture by this key.
+        return _response(content, kind, {"Cache-Control": "private, no-cache"})
+
+    async def plain(request: Request) -> Response:
+        async with request.form(max_files=1, max_fields=10) as form:
+            data, wanted = await requests.of_form(form)
+        found = await finder.find(data, wanted)
+        content = plain_page(found, service.current.index)
+        return _response(content, "text/html; charset=utf-8")
+
+    return [
+        Route("/", home),
+        Route("/page/assets/{name}", asset),
+        Route("/page/about", _answering(describe)),
+        Route("/page/search", _answering(search), methods=["POST"]),
+        Route("/page/thumbnail", _answering(thumbnail)),
+        Route("/page/plain", _answering(plain), methods=["POST"]),
+    ]
+
+
+def failed(status: int, error: str) -> Response:
+    """An error, in the form that REST has."""
+    return _json({"error": error}, status)
+
+
+def _answering(endpoint: Endpoint) -> Endpoint:
+    """An endpoint that answers what was wrong with a request."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except NoPicture as error:
+            return failed(404, str(error))
+        except TooManyPixels as error:
+            return failed(413, str(error))
+        except ValueError as error:
+            return failed(400, str(error))
+
+    return answer
+
+
+def _json(content: Any, status: int = 200) -> Response:
+    # Names of files may hold surrogates, which only ASCII carries.
+    text = json.dumps(content, allow_nan=False)
+    return _response(text, "application/json", status=status)
+
+
+def _file(content: bytes, kind: str) -> Response:
+    return _response(content, kind, {"Cache-Control": "no-cache"})
+
+
+def _response(
+    content: str | bytes,
+    kind: str,
+    headers: dict[str, str] | None = None,
+    status: int = 200,
+) -> Response:
+    headers = {"Cache-Control": "no-store", **HEADERS, **(headers or {})}
+    return Response(content, status, headers, kind)

@@ -1,0 +1,220 @@
+// The page: from a picture, however it comes, to what is found for it.
+
+import { setUpCamera, stopCamera } from "./camera.js";
+import { byId, plural } from "./elements.js";
+import { conditions, setColumns, setUpFilters } from "./filters.js";
+import { setUpCopying, showProgram } from "./program.js";
+import { hideResults, showResults } from "./results.js";
+import { NeedsToken, ask, forgetToken, keepToken } from "./server.js";
+
+let about = null;
+let picture = null; // The file that is searched for.
+let shown = null; // The address of its preview.
+let running = null; // The request that has not been answered.
+let leftOut = null; // The key of a row that is not to be found.
+
+const say = (text) => {
+  byId("status").textContent = text;
+};
+
+const complain = (text) => {
+  byId("error").textContent = text;
+  byId("error").hidden = !text;
+  if (text) say("");
+};
+
+const askForToken = (isWrong) => {
+  forgetToken();
+  byId("layout").hidden = true;
+  byId("token-form").hidden = false;
+  byId("token").focus();
+  byId("token").setCustomValidity("");
+  if (isWrong) {
+    byId("token").setCustomValidity("The server does not know this token.");
+    byId("token").reportValidity();
+  }
+};
+
+const showAbout = () => {
+  const { model, gallery, k } = about;
+  byId("served").textContent = [
+    model.name,
+    `version ${model.version}`,
+    gallery ? `gallery of ${plural(gallery.rows, "image")}` : "no gallery",
+  ].join(" · ");
+  byId("options").hidden = !gallery;
+  byId("k").max = k.most;
+  byId("k").value ||= k.default;
+  setColumns(gallery?.columns ?? []);
+};
+
+const load = async (isRetry = false) => {
+  try {
+    about = await (await ask("page/about")).json();
+  } catch (error) {
+    if (error instanceof NeedsToken) {
+      askForToken(isRetry);
+      return;
+    }
+    byId("layout").hidden = false;
+    complain(error.message);
+    return;
+  }
+  byId("token-form").hidden = true;
+  byId("layout").hidden = false;
+  showAbout();
+  if (!about.takes_pictures) {
+    byId("layout").classList.add("without-pictures");
+    complain("This model takes no pictures. Use the REST API.");
+  }
+  if (isRetry) byId("file").focus();
+};
+
+const preview = (file) => {
+  if (shown) URL.revokeObjectURL(shown);
+  shown = URL.createObjectURL(file);
+  const image = byId("chosen");
+  image.alt = `Your picture: ${file.name}`;
+  image.src = shown;
+  image.hidden = false;
+  byId("drop-hint").hidden = true;
+};
+
+// Formats that the browser does not show, the server may read.
+const hidePreview = () => {
+  byId("chosen").hidden = true;
+  byId("drop-hint").hidden = false;
+};
+
+const asked = () => {
+  const query = new URLSearchParams({ k: byId("k").value });
+  const where = conditions();
+  if (where) query.set("where", JSON.stringify(where));
+  if (leftOut !== null) query.set("exclude", JSON.stringify(leftOut));
+  return query;
+};
+
+const fetchAnswer = async (query, signal) => {
+  const answer = await ask(`page/search?${query}`, {
+    method: "POST",
+    body: picture,
+    headers: { "Content-Type": "application/octet-stream" },
+    signal,
+  }, (seconds) => say(`The server is busy. Trying again in ${
+    plural(seconds, "second")}.`));
+  const found = await answer.json();
+  // Another version may have come, with another gallery.
+  if (found.model.version !== about.model.version) {
+    about = await (await ask("page/about", { signal })).json();
+    showAbout();
+  }
+  return found;
+};
+
+const search = async () => {
+  if (!picture || !about?.takes_pictures) return;
+  running?.abort();
+  const own = new AbortController();
+  running = own;
+  complain("");
+  say("Searching…");
+  byId("results").setAttribute("aria-busy", "true");
+  try {
+    const query = asked();
+    const answer = await fetchAnswer(query, own.signal);
+    if (running !== own) return;
+    say(showResults(about, answer, leaveOut));
+    showProgram(about, query, picture.name);
+    if (byId("chosen").hidden) byId("chosen").src = answer.seen;
+    byId("chosen").hidden = false;
+    byId("drop-hint").hidden = true;
+  } catch (error) {
+    if (running !== own || error.name === "AbortError") return;
+    hideResults();
+    if (error instanceof NeedsToken) askForToken(true);
+    else complain(error.message);
+  } finally {
+    if (running === own) {
+      running = null;
+      byId("results").removeAttribute("aria-busy");
+    }
+  }
+};
+
+const leaveOut = (key) => {
+  leftOut = key;
+  byId("left-out").hidden = key === null;
+  byId("left-out-key").textContent = `Left out: key ${key}`;
+  byId(key === null ? "again" : "take-back").focus();
+  search();
+};
+
+const choose = (file) => {
+  if (!about?.takes_pictures) return;
+  if (file.size > about.max_body) {
+    complain(`${file.name} has ${plural(file.size, "byte")}; the server takes `
+      + `at most ${plural(about.max_body, "byte")}.`);
+    return;
+  }
+  stopCamera();
+  picture = file;
+  preview(file);
+  search();
+};
+
+const chooseFirst = (files, source) => {
+  if (files.length) choose(files[0]);
+  else complain(`There is no picture in what was ${source}. Use the file `
+    + "itself.");
+};
+
+const setUpFiles = () => {
+  byId("file").addEventListener("change", ({ target }) => {
+    if (target.files.length) choose(target.files[0]);
+    target.value = ""; // So that the same file can be chosen again.
+  });
+  byId("chosen").addEventListener("error", hidePreview);
+  document.addEventListener("paste", (event) => {
+    if (event.clipboardData.files.length) event.preventDefault();
+    else if (event.target.closest("input")) return;
+    chooseFirst(event.clipboardData.files, "pasted");
+  });
+  const drop = byId("drop");
+  document.addEventListener("dragover", (event) => {
+    event.preventDefault();
+    drop.classList.add("over");
+  });
+  document.addEventListener("dragleave", (event) => {
+    if (!event.relatedTarget) drop.classList.remove("over");
+  });
+  document.addEventListener("drop", (event) => {
+    event.preventDefault();
+    drop.classList.remove("over");
+    chooseFirst(event.dataTransfer.files, "dropped");
+  });
+};
+
+const setUpForms = () => {
+  byId("search-form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    if (picture) search();
+    else complain("Choose a picture first.");
+  });
+  byId("take-back").addEventListener("click", () => leaveOut(null));
+  byId("token").addEventListener("input", ({ target }) =>
+    target.setCustomValidity(""));
+  byId("token-form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    keepToken(byId("token").value);
+    byId("token").value = "";
+    load(true);
+  });
+};
+
+byId("app").hidden = false;
+setUpFiles();
+setUpForms();
+setUpFilters();
+setUpCamera(choose, complain);
+setUpCopying(say);
+load();
