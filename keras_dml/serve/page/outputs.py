@@ -58,8 +58,7 @@ class Outputs:
             input_signature=[tf.TensorSpec(shape, "float32")],
             autograph=False,
         )
-        rng = np.random.default_rng(0)
-        tried = self(rng.uniform(0, 255, (2, *shape[1:])).astype("float32"))
+        tried = self(_unlike_views(shape[1:]))
         self.has_attention = "maps" in tried
         names = getattr(getattr(model, "head", None), "tasks", ())
         self.parts = _parts(tried["embedding"], tried.get("parts"), names)
@@ -83,17 +82,26 @@ class Outputs:
         return {name: tf.cast(x, "float32") for name, x in found.items()}
 
 
+def _unlike_views(shape: tuple[int, ...]) -> FloatArray:
+    """Noise, a light edge at the left, and one at the top, (3, H, W, C)."""
+    views = np.zeros((3, *shape), np.float32)
+    views[0] = np.random.default_rng(0).uniform(0, 255, shape)
+    views[1, :, : shape[1] // 3] = 255
+    views[2, : shape[0] // 3] = 128
+    return views
+
+
 def _parts(
     embeddings: FloatArray, parts: FloatArray | None, names: Any
 ) -> tuple[Part, ...]:
-    """The parts of a model, by two embeddings, (2, D), and (2, K, d).
+    """The parts of a model, by some embeddings, (n, D), and (n, K, d).
 
     Parts that are smaller than others end with zeros.
     """
     if parts is None or parts.shape[1] < 2:
         return ()
     is_used = (parts != 0).any(axis=0)  # (K, d)
-    sizes = [int(row.nonzero()[0][-1]) + 1 if row.any() else 0 for row in is_used]
+    sizes = [int(x.nonzero()[0].max(initial=-1)) + 1 for x in is_used]
     if sum(sizes) != embeddings.shape[1]:
         return ()
     ends = np.cumsum(sizes).tolist()
@@ -105,7 +113,7 @@ def _parts(
         cosines = (slices * own).sum(axis=1)
         if not np.allclose(cosines, lengths, rtol=_SAME, atol=_SAME):
             return ()
-        is_same = abs(lengths[0] - lengths[1]) < _SAME
+        is_same = np.ptp(lengths) < _SAME
         name = names[number] if len(names) == len(sizes) else number + 1
         length = float(lengths.mean()) if is_same else None
         found.append(Part(f"learner {name}", columns, length))
