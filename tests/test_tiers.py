@@ -13,7 +13,7 @@ from tests.cli.test_pages import COMMANDS
 TESTS = Path(__file__).parent
 PEERS = (
     "jax", "keras_cv", "openvino", "pydot", "pytorch_metric_learning",
-    "tensorflow_serving", "torch",
+    "sentence_transformers", "tensorflow_serving", "torch",
 )  # fmt: skip
 TRACKING = ("mlflow", "wandb")
 ENGINES = ("lancedb", "milvus_lite", "pymilvus", "ray")
@@ -21,7 +21,7 @@ ENGINES = ("lancedb", "milvus_lite", "pymilvus", "ray")
 
 @pytest.mark.parametrize(
     ("mark", "packages", "least"),
-    [("peers", PEERS, 11), ("engines", ENGINES, 0), ("tracking", TRACKING, 2)],
+    [("peers", PEERS, 13), ("engines", ENGINES, 0), ("tracking", TRACKING, 2)],
 )
 def test_what_needs_a_package_is_marked(mark, packages, least) -> None:
     """Else no step of CI would run it: `.ci/` has a script for each mark."""
