@@ -7,7 +7,9 @@ from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.types import Tensor
 
 
-def divergence(parts: Tensor, margin: float = 1.0) -> Tensor:
+def divergence(
+    parts: Tensor, margin: float = 1.0, reduction: str = "mean"
+) -> Tensor:
     """Divergence loss of ABE: an image's learners stay apart (Eq. 9).
 
     Σ_{p<q} [m − ‖B_p(x) − B_q(x)‖²]₊.
@@ -15,13 +17,19 @@ def divergence(parts: Tensor, margin: float = 1.0) -> Tensor:
     Args:
         parts: (B, K, d) unit embeddings of K learners.
         margin: m, a squared distance.
+        reduction: "mean" over the batch, of unordered pairs, or "sum", of
+            ordered ones, as Eq. 9 prints it, without the 1/N of Eq. 10:
+            2B times the mean.
 
     Returns:
-        (B,) float32; 0 for a single learner.
+        (B,) float32, whose mean is the loss; 0 for a single learner.
+
+    Raises:
+        ValueError: If `reduction` is unknown.
 
     Deviations:
-        - The paper's Σ_{p,q} does not say which pairs; these are the
-          unordered ones.
+        - The default divides by the batch, as the metric loss does, and
+          takes each pair once.
 
     Reference:
         Kim et al., "Attention-based Ensemble for Deep Metric Learning",
@@ -29,7 +37,11 @@ def divergence(parts: Tensor, margin: float = 1.0) -> Tensor:
     """
     similarity, upper = _pairs_of_parts(parts)
     squared = 2.0 - 2.0 * similarity
-    return ops.sum(ops.relu(margin - squared) * upper, axis=(1, 2))
+    values = ops.sum(ops.relu(margin - squared) * upper, axis=(1, 2))
+    check_choice("divergence", "reduction", reduction, ("mean", "sum"))
+    if reduction == "mean":
+        return values
+    return values * 2.0 * ops.cast(ops.shape(parts)[0], "float32")
 
 
 def diversity(

@@ -23,6 +23,7 @@ from keras_dml.utils.types import (
     NonNegative,
     Pooling,
     Positive,
+    Reduction,
     Shape,
     Shapes,
     Tensor,
@@ -97,6 +98,7 @@ class DivergentObjective(LossObjective):
             learner has its own.
         diverge: Whether there is a divergence term.
         divergence_margin: As for `abe`.
+        divergence_reduction: As for `abe`.
         pairs: As for `abe`. With "constructed" the batch is `[anchors,
             partners]`, and only an anchor and its own partner are a pair.
         **kwargs: As for `Objective`.
@@ -119,6 +121,7 @@ class DivergentObjective(LossObjective):
         loss: losses.MetricLoss,
         diverge: bool = True,
         divergence_margin: float = 1.0,
+        divergence_reduction: str = "mean",
         pairs: str = "all",
         **kwargs: Any,
     ) -> None:
@@ -126,6 +129,10 @@ class DivergentObjective(LossObjective):
         self.pairs = check_choice("abe", "pairs", pairs, get_args(Pairs))
         self.diverge = diverge
         self.divergence_margin = divergence_margin
+        self.divergence_reduction = check_choice(
+            "abe", "divergence_reduction", divergence_reduction,
+            get_args(Reduction),
+        )  # fmt: skip
         self.terms = ("metric", "divergence") if diverge else ("metric",)
         self.split_terms()
 
@@ -140,7 +147,9 @@ class DivergentObjective(LossObjective):
         by_term = self.part_terms(labels, parts)
         values = {term: sum(each) for term, each in by_term.items()}
         if self.diverge:
-            values["divergence"] = divergence(parts, self.divergence_margin)
+            values["divergence"] = divergence(
+                parts, self.divergence_margin, self.divergence_reduction
+            )
         return values
 
 
@@ -219,6 +228,7 @@ def abe(
     variant: Variant = "abe",
     divergence: bool | None = None,
     divergence_margin: Positive = 1.0,
+    divergence_reduction: Reduction = "mean",
     pairs: Pairs = "all",
     tail_noise: NonNegative = 0.1,
     pooling: Pooling = "avg",
@@ -260,6 +270,9 @@ def abe(
             λ_div is `loss_weights["divergence"]`, 1 by default. None: as in
             the paper, for "abe" and "tails" with two or more learners.
         divergence_margin: m_div, a squared distance.
+        divergence_reduction: "mean", or "sum" as Eq. 9 prints it, which is
+            2B times as much, B the images of a batch: see
+            `losses.regularizers.divergence`.
         pairs: "all" pairs of a batch, or those "constructed" by
             `data.PairSampler`, an anchor and its own partner.
         tail_noise: Gaussian noise on the kernels of all tails but the
@@ -275,9 +288,10 @@ def abe(
             cannot be cut as asked, or if M does not divide D.
 
     Deviations:
-        - The paper leaves the reductions open. The metric loss runs over
-          all ordered pairs i ≠ j, divided by the batch size; divergence
-          over the unordered pairs of learners, averaged over the batch.
+        - The metric loss runs over all ordered pairs i ≠ j, divided by the
+          batch size; divergence over the unordered pairs of learners,
+          averaged over the batch, where Eq. 9 prints ordered pairs and no
+          1/N: `divergence_reduction="sum"`.
         - Masks "from 0 to 1" are made by a sigmoid.
         - "We remove all the pooling layers in our attention module": those
           that halve the map, so that masks fit it. Those within an
@@ -325,6 +339,7 @@ def abe(
             losses.get(loss),
             diverge=divergence,
             divergence_margin=divergence_margin,
+            divergence_reduction=divergence_reduction,
             pairs=pairs,
             name="objective",
         ),

@@ -38,11 +38,12 @@ def paper_weights(limit):
     return np.minimum(limit, inverse_density(distances))
 
 
-def released_weights():
+def weights_along(axis):
     distances = np.linalg.norm(QUERIES[:, None] - QUEUE, axis=2)
     weights = inverse_density(np.maximum(distances, 0.5))
     weights = np.where((distances <= 1.4) & FILLED, weights, 0.0)
-    return weights / weights.sum(axis=1, keepdims=True)
+    total = weights.sum(axis=axis, keepdims=True)
+    return np.where(total > 0, weights / np.maximum(total, 1e-30), 0.0)
 
 
 CASES = {
@@ -53,7 +54,8 @@ CASES = {
         False,
     ),
     "paper": ({"weighting": "paper", "limit": 2.0}, paper_weights(2.0), False),
-    "released": ({"weighting": "released"}, released_weights(), True),
+    "queue": ({"weighting": "queue_axis"}, weights_along(1), True),
+    "batch": ({"weighting": "batch_axis"}, weights_along(0), True),
 }
 
 
@@ -80,10 +82,13 @@ def test_value_and_gradient(arguments, weights, positive):
 def test_the_cases_bite():
     assert (paper_weights(2.0) == 2.0).any()
     assert (paper_weights(2.0) < 2.0).any()
-    assert (released_weights()[:, FILLED] == 0).any()
+    assert (weights_along(1)[:, FILLED] == 0).any()
+    assert abs(weights_along(0) - weights_along(1)).max() > 0.1
 
 
-@pytest.mark.parametrize("weighting", [None, "released", "paper"])
+@pytest.mark.parametrize(
+    "weighting", [None, "queue_axis", "batch_axis", "paper"]
+)
 def test_empty_queue_costs_nothing(weighting):
     queries = tf.constant(QUERIES, "float32")
     empty = np.zeros(7, bool)
@@ -103,10 +108,11 @@ def test_empty_queue_costs_nothing(weighting):
     np.testing.assert_array_equal(gradient, np.zeros((4, 6)))
 
 
-def test_released_weights_without_a_near_negative_are_zero():
+@pytest.mark.parametrize("weighting", ["queue_axis", "batch_axis"])
+def test_weights_without_a_near_negative_are_zero(weighting):
     queries = np.eye(6, dtype="float32")[:1]
     queue = -queries
-    value = nce(queries, queries, queue, weighting="released")
+    value = nce(queries, queries, queue, weighting=weighting)
     # Logits: 1/τ for the positive, 0 for the one weightless negative.
     assert float(value[0]) == pytest.approx(math.log1p(math.exp(-10)), rel=1e-5)
 
@@ -114,7 +120,7 @@ def test_released_weights_without_a_near_negative_are_zero():
 def test_high_dimensions_do_not_overflow():
     queries = unit(batch([0] * 3, dim=512)).astype("float32")
     for arguments in (
-        {"weighting": "released"},
+        {"weighting": "queue_axis"},
         {"weighting": "paper", "limit": 1e6},
     ):
         values = nce(queries, queries, queries, **arguments)

@@ -26,6 +26,21 @@ def test_divergence_is_abe_eq_9_over_unordered_pairs():
     assert expected[0] >= 1.7  # the equal learners alone
 
 
+def test_divergence_as_printed_has_ordered_pairs_and_no_mean():
+    printed = sum(
+        max(0.0, 1.7 - sum((image[p] - image[q]) ** 2))
+        for image in PARTS
+        for p in range(4)
+        for q in range(4)
+        if p != q
+    )
+    parts = PARTS.astype("float32")
+    values = regularizers.divergence(parts, margin=1.7, reduction="sum")
+    assert np.mean(values) == pytest.approx(printed, rel=1e-5)
+    with pytest.raises(ValueError, match="`reduction` of divergence"):
+        regularizers.divergence(parts, reduction="max")
+
+
 @pytest.mark.parametrize(("reduction", "divisor"), [("mean", 6), ("sum", 3)])
 @pytest.mark.parametrize("scale", [25.0, 1.0])
 def test_diversity_is_attentive_grouping_eq_4(reduction, divisor, scale):

@@ -66,14 +66,30 @@ def test_losses_match_loops(pairs, margin, tiny_backbone) -> None:
     labels = np.array([0, 1, 2, 3, 0, 1, 0, 1, 1, 0, 2, 2])
     targets["label"] = labels
     outputs = model.outputs_of(x)
-    parts = np.random.default_rng(0).normal(size=(12, 3, 4))
-    parts /= np.linalg.norm(parts, axis=2, keepdims=True)
+    parts = parts_of(12)
     terms = model.objective({**outputs, "parts": parts}, targets)
     metric, apart = loops(parts, labels, pairs == "constructed", margin)
     # The model takes the mean over the batch.
     assert np.mean(terms["metric"]) == pytest.approx(metric, rel=1e-5)
     assert np.mean(terms["divergence"]) == pytest.approx(apart, rel=1e-5)
     assert apart > 0
+
+
+def test_divergence_as_printed(tiny_backbone) -> None:
+    """Eq. 9 has ordered pairs and no 1/N: 2B times the default."""
+    x, targets = batch()
+    mean, total = (
+        model_of(tiny_backbone, divergence_reduction=how).objective(
+            {"parts": parts_of(12)}, targets
+        )["divergence"]
+        for how in ("mean", "sum")
+    )
+    np.testing.assert_allclose(total, 24 * np.asarray(mean), rtol=1e-5)
+
+
+def parts_of(size: int) -> np.ndarray:
+    parts = np.random.default_rng(0).normal(size=(size, 3, 4))
+    return parts / np.linalg.norm(parts, axis=2, keepdims=True)
 
 
 def loops(parts, labels, constructed, margin) -> tuple[float, float]:

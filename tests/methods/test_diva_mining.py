@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_dml import losses
+from keras_dml import losses, methods
 from keras_dml.losses.pairs import compare
 from keras_dml.methods._diva.mining import (
     IntraClass,
     PermutedLabels,
     SharedClasses,
 )
+from keras_dml.methods._diva.tasks import distinct_images
 from tests.losses.oracle import (
     batch,
     numeric_gradient,
@@ -55,6 +56,40 @@ def test_intra_triplets_are_three_images_of_one_class() -> None:
         for triplet in triplets:
             assert len(set(triplet)) == 3
             assert len({LABELS[i] for i in triplet}) == 1
+
+
+def test_images_that_a_batch_repeats_are_one_to_the_intra_class_task() -> None:
+    """Rows 0 and 3 are one image, and so are 5 and 6."""
+    images = np.array([10, 11, 12, 10, 20, 21, 21, 30, 31, 40])
+    mask = distinct_images(tf.constant(images))
+    pairs = compare(np.array(LABELS), tf.constant(X, "float32"), mask=mask)
+    seen = set()
+    for seed in range(60):
+        positive, negative = (
+            m.numpy() for m in IntraClass().pair_weights(pairs, seed)
+        )
+        anchors = np.flatnonzero(positive.sum(1))
+        # The second class has two images, in three rows.
+        assert anchors.tolist() == [0, 1, 2, 3]
+        for a in anchors:
+            triplet = a, positive[a].argmax(), negative[a].argmax()
+            assert len({images[i] for i in triplet}) == 3
+            seen.add(triplet)
+    assert len(seen) == 8  # Each anchor has two orders of two images.
+
+
+def test_the_objective_tells_images_apart_by_their_index(tiny_backbone) -> None:
+    model = methods.diva(
+        tiny_backbone, embedding_dim=4, tasks=["intra"], loss="triplet"
+    )
+    x = np.random.default_rng(0).uniform(0, 255, (4, *model.input_shape[1:]))
+    targets = {"label": np.zeros(4, int)}
+    outputs = model.outputs_of(x.astype("float32"))
+    distinct = model.objective(outputs, {**targets, "index": np.arange(4)})
+    assert np.any(distinct["intra"])
+    # Two images, and no triplet of three.
+    twice = {**targets, "index": np.array([3, 5, 3, 5])}
+    assert not np.any(model.objective(outputs, twice)["intra"])
 
 
 def test_two_classes_share_nothing_with_a_third() -> None:

@@ -48,7 +48,7 @@ def test_every_task_has_a_loss_and_weights_of_its_own() -> None:
 @pytest.mark.parametrize(
     "task",
     [
-        LossTask(losses.TripletLoss(margin=0.4), name="one"),
+        LossTask(losses.TripletLoss(margin=0.4), True, name="one"),
         DaNCETask(9, temperature=0.3, weighting="paper", limit=3.0),
         DaNCETask(weighting=None),
     ],

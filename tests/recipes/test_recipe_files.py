@@ -148,7 +148,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "loss_weights.reinforcement": 0.05, "optimizer.learning_rate": 1e-6,
         "augmentation.crop": "random_resized", "view.resize_mode": "squash",
         "augmentation.resize": 256, "augmentation.resize_mode": "squash",
-        "batches.classes_per_batch": 28, "batches.images_per_class": 4,
+        "batches.classes_per_batch": 56, "batches.images_per_class": 2,
+        "optimizer.schedule.epochs": (55,), "optimizer.schedule.factor": 0.2,
+        "epochs": 300,
     },
     "sop/bier": {
         "method.embedding_dim": 512, "method.group_sizes": (96, 160, 256),
@@ -177,6 +179,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "method.loss.num_classes": "auto", "loss_weights.diversity": 0.02,
         "optimizer.learning_rate": 1e-5, "optimizer.weight_decay": 3e-3,
         "optimizer.decay": "coupled", "optimizer.schedule.epochs": (55,),
+        "optimizer.schedule.factor": 0.3,
         "rate_multipliers./loss/beta": 5.0, "epochs": 100,
         "batches.classes_per_batch": 56, "batches.images_per_class": 2,
         "augmentation.resize": None,
@@ -197,41 +200,59 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     "cars196/attentive_grouping_inception": {
         "backbone.name": "torchvision_googlenet", "method.num_groups": 3,
-        "backbone.freeze_batch_norm": True, "optimizer.learning_rate": 2e-5,
-        "optimizer.weight_decay": 3e-3, "loss_weights.diversity": 0.02,
+        "backbone.freeze_batch_norm": False, "optimizer.learning_rate": 2e-5,
+        "backbone.input_shape": (227, 227, 3),
+        "optimizer.weight_decay": 6e-3, "loss_weights.diversity": 0.02,
         "rate_multipliers./loss/beta": 2.5, "epochs": 200,
     },
     "sop/attentive_grouping_inception": {
-        "optimizer.learning_rate": 2e-5, "optimizer.weight_decay": 3e-3,
+        "optimizer.learning_rate": 2e-5, "optimizer.weight_decay": 6e-3,
         "loss_weights.diversity": 0.02, "epochs": 150,
         "rate_multipliers./loss/beta": 0.5,
     },
     "cub200/attentive_grouping_4": {
         "method.num_groups": 4, "loss_weights.diversity": 0.01,
-        "optimizer.weight_decay": 1e-3,
+        "optimizer.weight_decay": 2e-3,
+    },
+    "sop/attentive_grouping_4": {
+        "optimizer.learning_rate": 1e-5, "rate_multipliers./loss/beta": 1.0,
+        "optimizer.weight_decay": 2e-3,
     },
     "cub200/diva": {
         "method.alpha": 0.3, "method.rho": 1500.0, "method.embedding_dim": 512,
         "method.test_weights": (0.5, 1, 1, 1), "method.queue_size": 3360,
         "method.temperature": 0.1, "optimizer.weight_decay": 5e-4,
         "optimizer.decay": "coupled", "optimizer.learning_rate": 1e-5,
-        "epochs": 150, "augmentation.num_views": 2, "method.loss.alpha": 0.2,
+        "epochs": 350, "augmentation.num_views": 2, "method.loss.alpha": 0.2,
+        "optimizer.schedule.epochs": (55,), "optimizer.schedule.factor": 0.2,
         "method.loss.beta": 1.2,
     },
     "cars196/diva": {
         "method.alpha": 0.1, "method.rho": 100.0,
-        "method.test_weights": (0.5, 2, 2, 2),
+        "method.test_weights": (0.5, 2, 2, 2), "epochs": 350,
+        "optimizer.schedule.epochs": (70,), "optimizer.schedule.factor": 0.2,
     },
     "sop/diva": {
         "method.alpha": 0.2, "method.rho": 150.0, "method.queue_size": 7840,
-        "method.test_weights": (1, 1, 1, 1),
+        "method.test_weights": (1, 1, 1, 1), "epochs": 150,
+        "optimizer.schedule.epochs": (70,), "optimizer.schedule.factor": 0.3,
     },
     "cub200/diva_ibn": {
         "method.alpha": 0.15, "method.rho": 300.0,
-        "backbone.name": "bn_inception",
+        "backbone.name": "bn_inception", "epochs": 350,
+        "backbone.freeze_batch_norm": False,
+        "backbone.input_shape": (227, 227, 3),
+        "optimizer.schedule.epochs": (70,), "optimizer.schedule.factor": 0.3,
     },
-    "cars196/diva_ibn": {"method.alpha": 0.15, "method.rho": 100.0},
-    "sop/diva_ibn": {"method.alpha": 0.2, "method.rho": 150.0},
+    "cub200/diva_ibn_224": {"backbone.input_shape": (224, 224, 3)},
+    "cars196/diva_ibn": {
+        "method.alpha": 0.15, "method.rho": 100.0,
+        "optimizer.schedule.epochs": (160,), "optimizer.schedule.factor": 0.3,
+    },
+    "sop/diva_ibn": {
+        "method.alpha": 0.2, "method.rho": 150.0, "epochs": 150,
+        "optimizer.schedule.epochs": (80,), "optimizer.schedule.factor": 0.3,
+    },
 }  # fmt: skip
 
 

@@ -150,7 +150,9 @@ def diva(
     shared: Shared = "strict",
     queue_size: Annotated[int, Ge(1), Le(2**24)] = 3360,
     temperature: Positive = 0.1,
-    weighting: Literal["released", "paper"] | None = "released",
+    weighting: Literal["queue_axis", "batch_axis", "paper"] | None = (
+        "queue_axis"
+    ),
     limit: Positive | None = None,
     ema_momentum: Share = 0.9,
     copy_statistics: bool = False,
@@ -195,8 +197,8 @@ def diva(
             "permuted" (released code).
         queue_size: Number of keys that "dance" contrasts with.
         temperature: τ of "dance".
-        weighting: As for `losses.nce`: "released", "paper", or None, plain
-            NCE.
+        weighting: As for `losses.nce`: "queue_axis", with which negatives
+            hardly count, "batch_axis", "paper", or None, plain NCE.
         limit: λ of `weighting="paper"`.
         ema_momentum: μ of the momentum network.
         copy_statistics: Whether it takes over the moving statistics of
@@ -218,10 +220,15 @@ def diva(
         ValueError: If an argument is not as described.
 
     Deviations:
-        - `weighting="released"` is the default, with the positive in the
+        - `weighting="queue_axis"` is the default, with the positive in the
           denominator: the paper gives no λ for its own form, which is
           `weighting="paper"`. Weights sum to 1 over the queue for each
-          query; an older form in the release sums over the batch.
+          query; in the released runs, over the batch for each key, which
+          is `weighting="batch_axis"`.
+        - The positive of "dance" is the momentum network's, without
+          gradient, as in the released code; Eq. 5 and 6 print φ(Ĩ_a).
+        - ψ's output is made unit, as in the released code; Eq. 7 does not
+          print it.
         - τ is the paper's; the released runs use 0.01.
         - c is a mean over dimensions, as in the released code and for its
           ρ; Eq. 7 prints a sum, which is `reduction="sum"`.

@@ -100,6 +100,9 @@ class IntraClass(TripletDraw):
     What DiVA's intra-class task learns from (Eq. 4). Both are drawn
     uniformly.
 
+    Rows are distinct; where a batch has an image twice, `DivaObjective`
+    leaves the second out, by `targets["index"]`.
+
     Requirements:
         At least three images of a class in a batch; a class with fewer
         contributes nothing.

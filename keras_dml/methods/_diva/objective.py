@@ -102,7 +102,9 @@ class DivaObjective(Objective):
     Call arguments:
         outputs: Dict with `"parts"`, (B, K, d), and, where a task needs
             keys, `"momentum_parts"` of the second view, (B, K, d).
-        targets: Dict with `"label"`, (B,).
+        targets: Dict with `"label"`, (B,), and optionally `"index"`, (B,):
+            which image each row is, by which "intra" tells images apart
+            that a batch has twice.
 
     Returns:
         A dict with a (B,) tensor for each term.
@@ -172,7 +174,9 @@ class DivaObjective(Objective):
         terms: Tensors = {}
         for i, task in enumerate(self.tasks):
             seconds = keys[:, i] if task.needs_keys else None
-            values = task(parts[:, i], targets["label"], seconds)
+            values = task(
+                parts[:, i], targets["label"], seconds, targets.get("index")
+            )
             is_dict = isinstance(values, dict)
             terms |= values if is_dict else {task.name: values}
         # The embedding of the main task against that of each other one.

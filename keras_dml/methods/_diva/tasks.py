@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
+from keras import ops
 
 from keras_dml import losses
 from keras_dml.layers import EmbeddingQueue
@@ -63,7 +64,11 @@ class Task(SerializableLayer):
         super().__init__(**kwargs)
 
     def call(
-        self, embeddings: Tensor, labels: Tensor, keys: Tensor | None = None
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        keys: Tensor | None = None,
+        images: Tensor | None = None,
     ) -> Tensor:
         raise NotImplementedError
 
@@ -90,12 +95,17 @@ class LossTask(Task):
 
     Args:
         loss: As for `baseline`.
+        distinct: Whether it compares different images only. A batch has an
+            image twice where its class has fewer than a batch takes.
         **kwargs: Passed to `keras.layers.Layer`.
     """
 
-    def __init__(self, loss: Any, **kwargs: Any) -> None:
+    def __init__(
+        self, loss: Any, distinct: bool = False, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.loss = losses.get(loss)
+        self.distinct = distinct
 
     @property
     def term_weights(self) -> dict[str, Any]:
@@ -117,13 +127,38 @@ class LossTask(Task):
         self.loss.build(self, embeddings_shape[-1])
 
     def call(
-        self, embeddings: Tensor, labels: Tensor, keys: Tensor | None = None
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        keys: Tensor | None = None,
+        images: Tensor | None = None,
     ) -> Tensor:
-        values = joined(self.name, self.loss.term_values(labels, embeddings))
+        mask = None
+        if self.distinct and images is not None:
+            mask = distinct_images(images)
+        terms = self.loss.term_values(labels, embeddings, mask=mask)
+        values = joined(self.name, terms)
         return values if len(values) > 1 else values[self.name]
 
     def remember(self, embeddings: Tensor, labels: Tensor) -> None:
         self.loss.remember(labels, embeddings)
+
+
+def distinct_images(images: Tensor) -> Tensor:
+    """Which pairs of a batch are two images, each other one once.
+
+    Args:
+        images: (B,) integers: which image each row is.
+
+    Returns:
+        (B, B) boolean: true where row j is the first of its image, and not
+        the image of row i. Any two of a row's pairs are of three images.
+    """
+    same = ops.equal(images[:, None], images[None, :])
+    is_first = ops.equal(
+        ops.argmax(same, axis=0), ops.arange(ops.shape(images)[0])
+    )
+    return ops.logical_and(ops.logical_not(same), is_first[None, :])
 
 
 @register
@@ -133,8 +168,8 @@ class DaNCETask(Task):
     Args:
         queue_size: Number of keys that serve as negatives, N.
         temperature: τ.
-        weighting: As for `losses.nce`: "released", "paper", or None for
-            plain NCE (Eq. 5).
+        weighting: As for `losses.nce`: "queue_axis", "batch_axis", "paper",
+            or None for plain NCE (Eq. 5).
         limit: λ of "paper".
         **kwargs: Passed to `keras.layers.Layer`.
     """
@@ -145,7 +180,7 @@ class DaNCETask(Task):
         self,
         queue_size: int = 3360,
         temperature: float = 0.1,
-        weighting: str | None = "released",
+        weighting: str | None = "queue_axis",
         limit: float | None = None,
         **kwargs: Any,
     ) -> None:
@@ -161,7 +196,11 @@ class DaNCETask(Task):
         )
 
     def call(
-        self, embeddings: Tensor, labels: Tensor, keys: Tensor | None = None
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        keys: Tensor | None = None,
+        images: Tensor | None = None,
     ) -> Tensor:
         return losses.nce(
             embeddings,
@@ -225,7 +264,7 @@ def diva_tasks(
             tasks.append(LossTask(losses.get(loss).copy(), name=name))
         else:
             base = _with_triplets(kind, shared, losses.get(auxiliary))
-            tasks.append(LossTask(base, name=name))
+            tasks.append(LossTask(base, kind == "intra", name=name))
     return tasks
 
 
