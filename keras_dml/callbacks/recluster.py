@@ -208,7 +208,9 @@ class Recluster(keras.callbacks.Callback):
     Before epoch 0 and then every `every` epochs (Algorithm 1): embed all
     training images in their test view, cluster them with K-means into as
     many clusters as the sampler has learners, and hand cluster k to
-    learner k. It also moves training from phase to phase.
+    learner k. It also moves training from phase to phase, and where the
+    merged embedding begins to train, its loss starts from what the learners
+    have learned: see `merged_start` of `methods.divide_and_conquer`.
 
     A cluster with fewer than two classes of two images cannot be trained
     on; it goes to the nearest cluster that can, with a warning, and its
@@ -311,12 +313,18 @@ class Recluster(keras.callbacks.Callback):
         self.seed = seed
         self.divisions: list[Division] = []
         self._assignments: Rows | None = None
+        self._merged_at: int | None = None
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         phases = self.phases or default_phases(self.params["epochs"])
         phase = phase_at(phases, epoch)
         self.sampler.set_phase(phase.loss, phase.source)
         self.sampler.epoch = epoch
+        before = phase_at(phases, epoch - 1) if epoch else phase
+        # A training that goes on within this epoch has done it.
+        if (before.loss, phase.loss) == LOSSES and self._merged_at != epoch:
+            self._merged_at = epoch
+            self.model.objective.start_merged(self._class_means)
         is_first = self._assignments is None
         is_due = self.partition == "kmeans" and epoch % self.every == 0
         if phase.source == "clusters" and (is_first or is_due):
@@ -332,12 +340,14 @@ class Recluster(keras.callbacks.Callback):
         """What it has seen of a training; see `Resume`."""
         return {
             "assignments": self._assignments,
+            "merged_at": self._merged_at,
             "divisions": [vars(x) for x in self.divisions],
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Restores what `get_state` gave."""
         self._assignments = state["assignments"]
+        self._merged_at = state["merged_at"]
         self.divisions = [
             Division(
                 **{
@@ -381,6 +391,12 @@ class Recluster(keras.callbacks.Callback):
         return embed_shares(
             model, self.images, self.batch_size, strategy_of(self.model)
         )
+
+    def _class_means(self, num_classes: int) -> FloatArray:
+        points = embed_shares(
+            self.model, self.images, self.batch_size, strategy_of(self.model)
+        )
+        return centroids_of(points, self.images.known_labels, num_classes)
 
     def _assign_once(
         self, points: EmbeddingRows

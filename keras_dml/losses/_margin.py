@@ -1,11 +1,12 @@
 """Margin loss."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
-from keras_dml.losses.base import LOSSES
+from keras_dml.losses.base import LOSSES, MetricLoss
 from keras_dml.losses.distances import DistanceLike
 from keras_dml.losses.mining.visits import State, value_at
 from keras_dml.losses.pair_loss import PairLoss
@@ -117,6 +118,16 @@ class MarginLoss(PairLoss):
                 shape=(self.num_classes or 1,),
                 initializer=keras.initializers.Constant(self.beta),
             )
+
+    def start_from(
+        self,
+        parts: Sequence[MetricLoss],
+        class_means: Tensor | None = None,
+    ) -> None:
+        """β is the mean of those of the slices."""
+        if self.beta_weight is not None:
+            betas = [ops.convert_to_tensor(part.beta_weight) for part in parts]
+            self.beta_weight.assign(sum(betas) / len(betas))
 
     def call(self, batch: Batch) -> Tensor:
         if self.num_classes is None:

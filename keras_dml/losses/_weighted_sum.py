@@ -169,6 +169,15 @@ class WeightedSum(CompositeLoss):
             values |= joined(name, terms)
         return values
 
+    def start_from(
+        self,
+        parts: Sequence[MetricLoss],
+        class_means: Tensor | None = None,
+    ) -> None:
+        for name, loss in self.losses.items():
+            of_parts = [part.losses[name] for part in parts]
+            loss.start_from(of_parts, class_means)
+
     def remember(
         self, labels: Tensor, embeddings: Tensor, when: Tensor | None = None
     ) -> None:

@@ -1,6 +1,6 @@
 """MetricLoss: base of all losses on embeddings, and their registry."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import keras
@@ -150,6 +150,23 @@ class MetricLoss(Serializable, keras.losses.Loss):
             labels: (B,) integer class ids.
             embeddings: (B, D).
             when: Scalar boolean: whether to. None: yes.
+        """
+
+    def start_from(
+        self,
+        parts: "Sequence[MetricLoss]",
+        class_means: Tensor | None = None,
+    ) -> None:
+        """Takes over what copies have learned on slices of its embedding.
+
+        Called once both are built. A loss leaves its variables as they are
+        unless it knows what theirs mean for the whole.
+
+        Args:
+            parts: A copy for each of K slices, which side by side and
+                divided by √K are the embedding.
+            class_means: (C, D): the mean embedding of each class, which
+                proxies start at instead. None: from the parts.
         """
 
     def per_example(

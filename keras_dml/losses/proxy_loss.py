@@ -1,11 +1,14 @@
 """ProxyLoss: base of the losses with a learned vector for each class."""
 
-from typing import Any
+import math
+from collections.abc import Sequence
+from typing import Any, cast
 
 import keras
 from keras import ops
 
 from keras_dml.losses.base import MetricLoss
+from keras_dml.losses.distances import l2_normalize
 from keras_dml.losses.pairs import Batch
 from keras_dml.losses.sampled_classes import (
     SampledClasses,
@@ -111,6 +114,27 @@ class ProxyLoss(MetricLoss):
             self.proxies.rows_a_step = self.sampled.count * self._rows_each
             name = f"{self.name}_seed_generator"
             setattr(owner, name, self.sampled.seed_generator)
+
+    def start_from(
+        self,
+        parts: Sequence[MetricLoss],
+        class_means: Tensor | None = None,
+    ) -> None:
+        """Proxies as embeddings are: unit slices side by side, over √K.
+
+        Means serve a loss with one proxy a class, and classes that have
+        examples: several that start at one point would never part.
+        """
+        proxies = cast(keras.Variable, self.proxies)
+        slices = [l2_normalize(part.proxies) for part in parts]
+        # The last slice is padded where K does not divide D.
+        start = ops.concatenate(slices, axis=1)[:, : proxies.shape[1]]
+        start = start / math.sqrt(len(slices))
+        if class_means is not None and self._rows_each == 1:
+            means = ops.cast(class_means, "float32")
+            has_examples = ops.any(means != 0.0, axis=1, keepdims=True)
+            start = ops.where(has_examples, means, start)
+        proxies.assign(start)
 
     def call(self, batch: Batch) -> Tensor:
         name = type(self).__name__

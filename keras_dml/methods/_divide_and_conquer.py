@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias, get_args
 
 import keras
 from keras import ops
@@ -21,6 +21,8 @@ from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Pooling, Shape, Shapes, Tensor, Tensors, Units
 
 logger = logging.getLogger(__name__)
+
+MergedStart: TypeAlias = Literal["learned", "class_means", "initial"]
 
 NUM_LEARNERS = 4
 """K where none is given, as for CUB-200-2011 and Cars196."""
@@ -83,6 +85,7 @@ class AlternatingObjective(LossObjective):
             representation and learner k, nothing else. "all": the
             released code, where the optimizer's momentum and weight decay
             move the idle learners too.
+        merged_start: As for `divide_and_conquer`.
         **kwargs: As for `Objective`.
 
     Call arguments:
@@ -94,15 +97,26 @@ class AlternatingObjective(LossObjective):
         `{"metric": (B,)}`; of several losses, each by its name.
 
     Raises:
-        ValueError: If `update` is unknown.
+        ValueError: If `update` or `merged_start` is unknown.
     """
 
     def __init__(
-        self, loss: losses.MetricLoss, update: str = "active", **kwargs: Any
+        self,
+        loss: losses.MetricLoss,
+        update: str = "active",
+        merged_start: str = "learned",
+        **kwargs: Any,
     ) -> None:
         super().__init__(loss, **kwargs)
         check_choice("divide_and_conquer", "update", update, ("active", "all"))
+        check_choice(
+            "divide_and_conquer",
+            "merged_start",
+            merged_start,
+            get_args(MergedStart),
+        )
         self.update = update
+        self.merged_start = merged_start
         self.split_terms()
 
     def build(self, outputs_shape: Shapes) -> None:
@@ -150,6 +164,14 @@ class AlternatingObjective(LossObjective):
             ],
         )
         return values
+
+    def start_merged(self, class_means: Callable[[int], Tensor]) -> None:
+        if self.merged_start == "initial" or not self.loss.owns_variables:
+            return
+        means, count = None, self.loss.num_classes
+        if self.merged_start == "class_means" and count is not None:
+            means = class_means(count)
+        self.loss.start_from(self.part_losses, means)
 
     def after_step(self, outputs: Tensors, targets: Tensors) -> None:
         if not self.loss.has_memory:
@@ -228,6 +250,7 @@ def divide_and_conquer(
     loss: LossLike = "margin",
     split_embedding: bool = True,
     update: Literal["active", "all"] | None = None,
+    merged_start: MergedStart | None = None,
     pooling: Pooling = "avg",
     **kwargs: Any,
 ) -> MetricModel:
@@ -256,6 +279,11 @@ def divide_and_conquer(
             that of the clusters, for the sampler alone.
         update: "active" (paper, by default) or "all" (released code), see
             `AlternatingObjective`.
+        merged_start: What the loss of the merged embedding starts from, if
+            it owns variables. "learned" (by default): what the learners have
+            learned, their unit proxies side by side and the mean of their
+            β. "class_means": proxies start at the mean embedding of each
+            class. "initial": at random, as the released code does.
         pooling: As for `Head`: "avg", "max", "gem", "cls" or "none".
         **kwargs: Passed to `MetricModel`.
 
@@ -263,8 +291,8 @@ def divide_and_conquer(
         As `baseline` does.
 
     Raises:
-        ValueError: If the embedding is not split, and `num_learners` or
-            `update` is given.
+        ValueError: If the embedding is not split, and `num_learners`,
+            `update` or `merged_start` is given.
 
     Deviations:
         - The paper does not say how long the fine-tuning lasts;
@@ -272,13 +300,17 @@ def divide_and_conquer(
         - New clusters are matched to old ones by maximum overlap, so that
           a learner keeps its data; the paper does not mention it, and the
           released code applies the inverse of that permutation.
+        - The paper does not say what the proxies of the merged embedding
+          start from; see `merged_start`.
 
     Reference:
         Sanakoyeu et al., "Divide and Conquer the Embedding Space for Metric
         Learning", CVPR 2019, https://arxiv.org/abs/1906.05990.
     """
     if not split_embedding:
-        _check_no_learners(num_learners=num_learners, update=update)
+        _check_no_learners(
+            num_learners=num_learners, update=update, merged_start=merged_start
+        )
         return baseline(
             backbone,
             embedding_dim=embedding_dim,
@@ -295,7 +327,10 @@ def divide_and_conquer(
             name="head",
         ),
         objective=AlternatingObjective(
-            losses.get(loss), update=update or "active", name="objective"
+            losses.get(loss),
+            update=update or "active",
+            merged_start=merged_start or "learned",
+            name="objective",
         ),
         **kwargs,
     )

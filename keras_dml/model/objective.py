@@ -1,5 +1,6 @@
 """Objective: the contract of objectives, from outputs to named losses."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -150,6 +151,15 @@ class Objective(SerializableLayer):
     def learner_variables(self) -> list[list[keras.Variable]]:
         """Variables of a loss that belong to one learner alone."""
         return []
+
+    def start_merged(self, class_means: Callable[[int], Tensor]) -> None:
+        """Called where training goes over from learners to all as one.
+
+        Args:
+            class_means: Given the number of classes, C, computes the mean
+                embedding of each in the training set, (C, D); 0 where it
+                has none.
+        """
 
     def after_step(self, outputs: Tensors, targets: Tensors) -> None:
         """Called after the update, with what the step saw: queues."""

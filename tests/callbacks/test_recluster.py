@@ -5,7 +5,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_dml import methods
+from keras_dml import losses, methods
 from keras_dml.callbacks import Recluster
 from keras_dml.callbacks import recluster as recluster_module
 from keras_dml.callbacks.recluster import Division, _feature_model
@@ -309,3 +309,47 @@ def test_embeddings_of_other_images_are_refused(images, tmp_path) -> None:
             Recluster(images, sampler, initial=shards)
     with pytest.raises(FileNotFoundError, match="nothing"):
         Recluster(images, sampler, initial=tmp_path / "nothing")
+
+
+def proxies_of(model: keras.Model) -> list[np.ndarray]:
+    """Of the merged embedding, and of each learner."""
+    parts = model.objective.part_losses
+    return [x.proxies.numpy() for x in (model.objective.loss, *parts)]
+
+
+@pytest.mark.parametrize("start", ["learned", "class_means"])
+def test_the_merged_loss_starts_once_where_its_phase_begins(
+    start, tiny_backbone, images
+) -> None:
+    from keras_dml.evaluation import embed
+
+    model = methods.divide_and_conquer(
+        tiny_backbone, embedding_dim=9, num_learners=LEARNERS,
+        loss=losses.ProxyNCALoss(6),
+        merged_start=start,
+    )  # fmt: skip
+    recluster = Recluster(images, sampler_of(images))
+    recluster.set_model(model)
+    recluster.set_params({"epochs": 5})
+    initial = proxies_of(model)[0]
+    recluster.on_epoch_begin(3)
+    np.testing.assert_array_equal(proxies_of(model)[0], initial)
+    recluster.on_epoch_begin(4)
+    merged, *parts = proxies_of(model)
+    if start == "learned":
+        unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in parts]
+        expected = np.concatenate(unit, axis=1) / np.sqrt(LEARNERS)
+    else:
+        points = embed(model, images)
+        expected = np.stack(
+            [points[images.labels == c].mean(axis=0) for c in range(6)]
+        )
+    np.testing.assert_allclose(merged, expected, atol=1e-5)
+    # A training that goes on within the epoch keeps what it has trained.
+    model.objective.loss.proxies.assign(initial)
+    again = Recluster(images, sampler_of(images))
+    again.set_model(model)
+    again.set_params({"epochs": 5})
+    again.set_state(recluster.get_state())
+    again.on_epoch_begin(4)
+    np.testing.assert_array_equal(proxies_of(model)[0], initial)

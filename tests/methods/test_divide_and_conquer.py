@@ -164,3 +164,105 @@ def test_mining_in_loops_trains_compiled(loss, jit, tiny_backbone) -> None:
         assert np.isfinite(model.train_on_batch(x, targets)).all()
         after = [w.numpy() for w in model.head.trainable_variables]
         assert not all(map(np.array_equal, before, after))
+
+
+LEARNED = {
+    "proxy_nca": losses.ProxyNCALoss(num_classes=5),
+    "margin": losses.MarginLoss(learn_beta=True, num_classes=5),
+    "both": losses.WeightedSum(
+        {
+            "proxy": losses.ProxyNCALoss(num_classes=5),
+            "margin": losses.MarginLoss(learn_beta=True),
+        }
+    ),
+}
+
+
+def learned(tiny_backbone, loss: str, **kwargs):
+    """A model whose learners' losses hold numbers of their own."""
+    model = model_of(tiny_backbone, loss=LEARNED[loss].copy(), **kwargs)
+    draw = np.random.default_rng(0).normal
+    for layer in model.objective.part_layers:
+        for variable in layer.trainable_variables:
+            variable.assign(draw(size=variable.shape))
+    return model
+
+
+def merged_variables(model) -> dict[str, np.ndarray]:
+    return {
+        v.path.rsplit("/", 1)[1]: v.numpy()
+        for v in model.objective.trainable_variables
+        if "learner_" not in v.path
+    }
+
+
+def no_means(num_classes: int):
+    raise AssertionError("There was nothing to embed for.")
+
+
+@pytest.mark.parametrize("loss", LEARNED)
+def test_the_merged_loss_starts_from_what_learners_learned(
+    loss, tiny_backbone
+) -> None:
+    model = learned(tiny_backbone, loss)
+    model.objective.start_merged(no_means)
+    found = merged_variables(model)
+    if loss != "margin":
+        # D = 10 and K = 3: slices of 4, 4 and 2, the last padded to 4.
+        slices = [
+            next(v.numpy() for v in x.trainable_variables if "prox" in v.path)
+            for x in model.objective.part_layers
+        ]
+        unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in slices]
+        expected = np.concatenate(unit, axis=1)[:, :10] / np.sqrt(3)
+        np.testing.assert_allclose(found["proxies"], expected, rtol=1e-5)
+    if loss != "proxy_nca":
+        betas = [
+            next(v.numpy() for v in x.trainable_variables if "beta" in v.path)
+            for x in model.objective.part_layers
+        ]
+        np.testing.assert_allclose(
+            found["beta"], np.mean(betas, axis=0), rtol=1e-5
+        )
+
+
+def test_a_merged_proxy_scores_as_its_slices_do_on_average(
+    tiny_backbone,
+) -> None:
+    model = learned(tiny_backbone, "proxy_nca", embedding_dim=12)
+    model.objective.start_merged(no_means)
+    outputs = model.outputs_of(batch(0)[0])
+    merged = outputs["embedding"] @ merged_variables(model)["proxies"].T
+    parts = [
+        outputs["parts"][:, k]
+        @ tf.transpose(tf.math.l2_normalize(x.proxies, 1))
+        for k, x in enumerate(model.objective.part_losses)
+    ]
+    np.testing.assert_allclose(merged, np.mean(parts, axis=0), atol=1e-5)
+
+
+def test_merged_proxies_may_start_at_class_means(tiny_backbone) -> None:
+    model = learned(tiny_backbone, "proxy_nca", merged_start="class_means")
+    means = np.random.default_rng(1).normal(size=(5, 10))
+    means[3] = 0  # A class without images keeps what the learners learned.
+    model.objective.start_merged(lambda num_classes: means[:num_classes])
+    found = merged_variables(model)["proxies"]
+    np.testing.assert_allclose(np.delete(found, 3, 0), np.delete(means, 3, 0))
+    assert np.linalg.norm(found[3]) > 0.5
+
+
+def test_the_merged_loss_may_stay_as_it_was_initialized(tiny_backbone) -> None:
+    model = learned(tiny_backbone, "both", merged_start="initial")
+    before = merged_variables(model)
+    model.objective.start_merged(no_means)
+    for name, value in merged_variables(model).items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+def test_how_the_merged_loss_starts_is_checked(tiny_backbone) -> None:
+    with pytest.raises(ValueError, match="`merged_start` of divide_and_conq"):
+        model_of(tiny_backbone, merged_start="mean")
+    with pytest.raises(ValueError, match="Leave out `merged_start`"):
+        methods.divide_and_conquer(
+            tiny_backbone, split_embedding=False, merged_start="learned"
+        )
