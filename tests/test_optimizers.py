@@ -205,3 +205,42 @@ def test_a_reloaded_model_goes_on_the_same(tiny_backbone, tmp_path) -> None:
         step(trained)
     for a, b in zip(model.get_weights(), again.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_decay_by_path() -> None:
+    """The first pattern that matches multiplies λ, and 0 takes it away."""
+    weights, gradients = weights_and_gradients()
+    multipliers = {"kernel": 0.25, "bias|kernel": 0.0}
+    trained = trained_by(
+        CoupledAdam(
+            0.1, epsilon=1e-8, weight_decay=DECAY, decay_multipliers=multipliers
+        )
+    )
+    for i, factor in enumerate((0.25, 0.0)):
+        expected = adam_loop(
+            weights[i], [step[i] for step in gradients], 0.1, factor * DECAY
+        )
+        np.testing.assert_allclose(trained[i], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_decay_by_path_is_saved_and_checked() -> None:
+    given = {"kernel": 0.5}
+    optimizer = CoupledSGD(0.1, weight_decay=DECAY, decay_multipliers=given)
+    again = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+    assert again.decay_multipliers == given
+    for arguments, message in (
+        ({"weight_decay": None}, "multiply a `weight_decay`"),
+        ({"decay_multipliers": {"kernel": -1}}, "at least 0"),
+        ({"decay_multipliers": {"(?=a)": 1}}, "RE2"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            CoupledSGD(
+                **{
+                    "weight_decay": DECAY,
+                    "decay_multipliers": given,
+                    **arguments,
+                }
+            )
+    wrong = CoupledSGD(weight_decay=DECAY, decay_multipliers={"kernle": 1})
+    with pytest.raises(ValueError, match="'kernle', which matches none of 2"):
+        trained_by(wrong)

@@ -6,8 +6,8 @@ paths which variables these are.
 
 import keras
 
-from keras_dml.model.patterns import matches
 from keras_dml.utils.arguments import did_you_mean
+from keras_dml.utils.patterns import matches
 
 
 def multiplier_of(model: keras.Model, variable: keras.Variable) -> float:

@@ -30,9 +30,9 @@ from keras_dml.losses._relations import Rule
 from keras_dml.methods.declaration import METHODS, Arguments, Uses, find
 from keras_dml.model import MetricModel
 from keras_dml.model.metric_model import Gather
-from keras_dml.model.patterns import matches
 from keras_dml.optimizers import COUPLED
 from keras_dml.recipes.signatures import Fields, fields_of, keys_of
+from keras_dml.utils.patterns import matches
 from keras_dml.utils.types import (
     Count,
     Fraction,
@@ -204,7 +204,8 @@ class Optimizer(Section):
 
     `decay` says how `weight_decay` acts: "decoupled", as Keras has it, or
     "coupled", as PyTorch's Adam and SGD have it; see
-    `keras_dml.optimizers.CoupledDecay`.
+    `keras_dml.optimizers.CoupledDecay`, and for `decay_multipliers`, which
+    are for the latter.
     """
 
     name: str = "adam"
@@ -213,9 +214,23 @@ class Optimizer(Section):
     weight_decay: NonNegative | None = None
     decay: Literal["coupled", "decoupled"] = "decoupled"
     epsilon: NonNegative | None = None
+    decay_multipliers: dict[str, NonNegative] | None = None
     momentum: Share | None = None
     clipnorm: Positive | None = None
     global_clipnorm: Positive | None = None
+
+    @field_validator("decay_multipliers")
+    @classmethod
+    def _are_coupled(
+        cls, multipliers: dict[str, float] | None, info: ValidationInfo
+    ) -> dict[str, float] | None:
+        if multipliers and info.data.get("decay") == "decoupled":
+            raise ValueError(
+                "are for `decay: coupled`; set it, or leave these out"
+            )
+        for pattern in multipliers or ():
+            matches(pattern, "", "`optimizer.decay_multipliers` of a recipe")
+        return multipliers
 
     @field_validator("decay")
     @classmethod

@@ -12,9 +12,9 @@ import annotated_types
 import pytest
 from pydantic import BaseModel
 
-from keras_dml.model.patterns import matches
 from keras_dml.recipes import RecipeError, dump, load, validate
 from keras_dml.recipes.schema import recipe_type
+from keras_dml.utils.patterns import matches
 
 GOOD = """
 name: good

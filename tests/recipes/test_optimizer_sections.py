@@ -106,6 +106,9 @@ def test_warmup_is_a_line_and_then_the_cosine() -> None:
         (("optimizer={name: lion, weight_decay: 1, decay: coupled}",),
          "no 'lion' with coupled decay, only adam"),
         (("optimizer.weight_decay=-1",), "weight_decay`.*greater"),
+        (("optimizer.decay_multipliers={head: 0.5}",), "are for `decay: coup"),
+        ((DECAY, "optimizer.decay_multipliers={head: -1}"), "greater"),
+        ((DECAY, "optimizer.decay_multipliers={'(?=a)': 1}"), "RE2"),
     ],
 )  # fmt: skip
 def test_mistakes_are_explained(settings, message) -> None:
@@ -133,6 +136,9 @@ def test_decay_is_decoupled_unless_coupled() -> None:
     plain = building.optimizer(load(RECIPE, (setting,)))
     assert type(plain) is keras.optimizers.Adam
     assert plain.weight_decay == 0.1
+    by_path = "optimizer.decay_multipliers={/queries: 0.5}"
+    coupled = building.optimizer(load(RECIPE, (DECAY, by_path)))
+    assert coupled.decay_multipliers == {"/queries": 0.5}
     sgd = "optimizer={name: SGD, weight_decay: 0.1, decay: coupled}"
     assert type(building.optimizer(load(RECIPE, (sgd,)))) is CoupledSGD
 

@@ -178,6 +178,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "method.num_groups": 3, "method.embedding_dim": 512,
         "method.loss.num_classes": "auto", "loss_weights.diversity": 0.02,
         "optimizer.learning_rate": 1e-5, "optimizer.weight_decay": 3e-3,
+        "optimizer.decay_multipliers": {"/queries": 0.3333},
         "optimizer.decay": "coupled", "optimizer.schedule.epochs": (55,),
         "optimizer.schedule.factor": 0.3,
         "rate_multipliers./loss/beta": 5.0, "epochs": 100,

@@ -3,11 +3,20 @@
 import tensorflow as tf
 
 
-def matches(pattern: str, text: str) -> bool:
+def matches(
+    pattern: str,
+    text: str,
+    argument: str = "`rate_multipliers` of MetricModel",
+) -> bool:
     """Whether a regular expression matches some part of a text.
 
     It is one of RE2, which takes time in proportion to the text. Python's
     may take longer than anyone waits.
+
+    Args:
+        pattern: The expression.
+        text: The text.
+        argument: What an error calls the pattern.
 
     Raises:
         ValueError: If it is none.
@@ -19,7 +28,7 @@ def matches(pattern: str, text: str) -> bool:
             )
         except tf.errors.InvalidArgumentError as error:
             raise ValueError(
-                "`rate_multipliers` of MetricModel must have regular "
+                f"{argument} must have regular "
                 "expressions of RE2, which has neither look-around nor "
                 f"references back. Received: {pattern!r}. "
                 f'{error.message}. Use "/loss/", for instance.'
