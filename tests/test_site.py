@@ -1,5 +1,6 @@
 """The site has every page and every public name; `.ci/site` builds it."""
 
+import runpy
 from pathlib import Path
 
 import pytest
@@ -28,3 +29,12 @@ def test_every_page_is_once_in_the_menu() -> None:
 @pytest.mark.parametrize("name", sorted(DOCS.glob("images/*")), ids=str)
 def test_images_are_small(name: Path) -> None:
     assert name.stat().st_size < 200_000
+
+
+def test_charts_show_the_tables_of_the_results() -> None:
+    charts = runpy.run_path(str(DOCS / "site" / "charts.py"))
+    drawn = charts["charts"]((DOCS / "results.md").read_text())
+    assert [len(chart.rows) for chart in drawn] == [6, 6, 11]
+    for chart in drawn:
+        kept = (DOCS / "images" / chart.file).read_text()
+        assert kept == charts["svg"](chart), "run docs/site/charts.py"
