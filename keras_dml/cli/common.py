@@ -16,6 +16,9 @@ from click.shell_completion import CompletionItem
 if TYPE_CHECKING:
     from keras_dml.runs.outcome import Table
 
+INTERRUPTED = 130
+"""The exit status after Ctrl-C, as shells have it."""
+
 # What users can fix; anything else is a bug and keeps its traceback.
 USER_ERRORS = (ValueError, OSError, ImportError)
 _EXHAUSTED = "ResourceExhausted"
@@ -82,13 +85,16 @@ def user_errors(command: Callable[..., Any]) -> Callable[..., Any]:
     """Decorates what a command does without TensorFlow.
 
     An error that a user can fix is printed as one message, without a
-    traceback.
+    traceback, and ends the command with status 1; Ctrl-C with 130.
     """
 
     @wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         try:
             return command(*args, **kwargs)
+        except KeyboardInterrupt:
+            say("Interrupted.", err=True)
+            sys.exit(INTERRUPTED)
         except Exception as error:
             said = _said_of(error)
             if said is None or os.environ.get("KERAS_DML_TRACEBACK"):

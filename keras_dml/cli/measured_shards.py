@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from keras_dml.cli.common import print_table, say
+from keras_dml.cli.json_output import answer
 
 if TYPE_CHECKING:
     from keras_dml.embedding import EmbeddingShards
-    from keras_dml.evaluation import Protocol
+    from keras_dml.evaluation import Protocol, Results
 
 _OPTIONS = (
     click.option(
@@ -122,9 +123,18 @@ def measure(
         )
     except RuntimeError as error:  # Of workers, which die again and again.
         raise ChildProcessError(str(error)) from error
+    answer_results(results, units, embeddings=folder)
     print_table(metric_rows(results, "value", units), f"{folder}: {shards!r}")
     say(str(results).splitlines()[-1])
     say("\n".join(definitions(results)))
+
+
+def answer_results(results: "Results", units: str | None, **about: Any) -> None:
+    """The document of --json: metrics, with intervals over `units` if given."""
+    from keras_dml.evaluation import bootstrap
+
+    found = bootstrap(results, units=units) if units else None
+    answer({**about, **results.to_dict(), "units": units, "intervals": found})
 
 
 def _some(shards: "EmbeddingShards", queries: int) -> "Protocol":

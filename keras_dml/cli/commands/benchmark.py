@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from keras_dml.cli.common import (
+    INTERRUPTED,
     command_body,
     print_table,
     recipe_names,
@@ -14,6 +15,7 @@ from keras_dml.cli.common import (
     say,
     setting_option,
 )
+from keras_dml.cli.json_output import answer, json_option
 
 if TYPE_CHECKING:
     from keras_dml.runs.benchmark import Plan
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 )
 @click.option("--retry", is_flag=True, help="Do runs again that have failed.")
 @save_every_option
+@json_option
 @command_body
 def benchmark(
     recipes: tuple[str, ...],
@@ -79,7 +82,24 @@ def benchmark(
             f"Interrupted. The same command goes on; so far: "
             f"{plan.output / REPORT}"
         )
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
+    answer(
+        {
+            "report": plan.output / REPORT,
+            "baseline": plan.baseline,
+            "runs": entries,
+            "recipes": [
+                {
+                    "recipe": line.recipe,
+                    "over_seeds": line.over_seeds,
+                    "over_queries": line.over_queries,
+                    "gains_by_seed": line.gains_by_seed,
+                    "gains_by_query": line.gains_by_query,
+                }
+                for line in found
+            ],
+        }
+    )
     table = overview(plan, found)
     print_table(
         # Without the costs, and with intervals below their means.

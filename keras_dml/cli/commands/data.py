@@ -1,13 +1,16 @@
 """`keras-dml data`: glyphs, folder, check."""
 
 import sys
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from keras_dml.cli.common import command_body, print_table, say
+from keras_dml.cli.json_output import answer, json_option
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from keras_dml.data import DataSplits
 
 
@@ -26,6 +29,7 @@ preview_option = click.option(
 
 @data.command()
 @preview_option
+@json_option
 @command_body
 def glyphs(preview: str | None) -> None:
     """The embedded data set of typeface drawings."""
@@ -43,6 +47,7 @@ def glyphs(preview: str | None) -> None:
     help="What to do about files that are not images.",
 )
 @preview_option
+@json_option
 @command_body
 def folder(
     path: str, unreadable: Literal["skip", "raise"], preview: str | None
@@ -56,6 +61,7 @@ def folder(
 @data.command()
 @click.argument("path", type=click.Path())
 @preview_option
+@json_option
 @command_body
 def check(path: str, preview: str | None) -> None:
     """Say which data set is at PATH, and what is missing."""
@@ -65,21 +71,34 @@ def check(path: str, preview: str | None) -> None:
     say(f"{path} is {found.kind}: keras_dml.data.{found.loader}")
     for problem in found.problems:
         say(f"! {problem}")
+    about = {
+        "kind": found.kind,
+        "loader": found.loader,
+        "problems": found.problems,
+    }
     if found.splits is None:
+        answer(about)
         sys.exit(1)
-    _show(found.splits, preview)
+    _show(found.splits, preview, about)
 
 
-def _show(splits: "DataSplits", preview: str | None) -> None:
-    rows = [
-        [name, str(images.num_classes), str(len(images))]
-        for name, images in (
-            ("train", splits.train),
-            ("validation", splits.validation),
-            ("test", splits.test),
-            *((f"test, {name}", x) for name, x in splits.tests.items()),
-        )
-    ]
+def _show(
+    splits: "DataSplits",
+    preview: str | None,
+    about: "Mapping[str, Any] | None" = None,
+) -> None:
+    sets = {
+        "train": splits.train,
+        "validation": splits.validation,
+        "test": splits.test,
+        **{f"test, {name}": x for name, x in splits.tests.items()},
+    }
+    counts = {
+        name: {"classes": images.num_classes, "images": len(images)}
+        for name, images in sets.items()
+    }
+    answer({"name": splits.name, **(about or {}), "splits": counts})
+    rows = [[name, *map(str, x.values())] for name, x in counts.items()]
     print_table([["classes for", "classes", "images"], *rows], splits.name)
     if preview:
         from keras_dml.data import preview as draw

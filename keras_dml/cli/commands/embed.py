@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from keras_dml.cli.common import command_body, model_option, print_table, say
+from keras_dml.cli.common import (
+    INTERRUPTED,
+    command_body,
+    model_option,
+    print_table,
+    say,
+)
+from keras_dml.cli.json_output import answer, json_option
 
 if TYPE_CHECKING:
     from keras_dml.embedding import EmbeddingShards
@@ -70,6 +77,7 @@ _NAMED = 3
     help="Replace embeddings of other images, or of another model.",
 )
 @model_option
+@json_option
 @command_body
 def embed(
     model: str,
@@ -104,6 +112,14 @@ def embed(
             max_bad=limit,
             **options,
         )
+    names = ("bad", "dim", "dtype", "num_shards", "images_per_second")
+    answer(
+        {
+            "embeddings": out,
+            "images": len(shards),
+            **{name: getattr(shards, name) for name in names},
+        }
+    )
     print_table([["", ""], *_rows(shards)], f"Embeddings in {out}")
     for bad in shards.bad[:_NAMED]:
         say(f"Left out: row {bad.row}. {bad.error}", err=True)
@@ -142,7 +158,7 @@ def _ending_well() -> Iterator[None]:
         ) from error
     except KeyboardInterrupt as error:
         say("Ended: shards are kept, and the same command goes on.", err=True)
-        sys.exit(75 if error.args else 130)
+        sys.exit(75 if error.args else INTERRUPTED)
     finally:
         signal.signal(signal.SIGTERM, previous)
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from keras_dml.cli.common import command_body, model_option, print_table, say
+from keras_dml.cli.json_output import answer, json_option
 from keras_dml.cli.measured_shards import (
+    answer_results,
     embedding_options,
     is_embeddings,
     measure,
@@ -61,6 +63,7 @@ _OF_RUNS = "other", "split", "which", "by", "top", "file"
     help="Two runs: write the values of every query.",
 )
 @embedding_options
+@json_option
 @click.pass_context
 @command_body
 def evaluate(
@@ -94,7 +97,7 @@ def evaluate(
         raise click.UsageError("--by and --csv compare two runs: give OTHER.")
     first = runs.remeasure(run, split, which)
     if other is None:
-        _show(first, split, which, units if intervals else None)
+        _show(run, first, split, which, units if intervals else None)
         return
     changes = runs.Changes(first, runs.remeasure(other, split, which), units)
     monitor = first.recipe.evaluation.monitor
@@ -105,6 +108,16 @@ def evaluate(
             f"--by must be a retrieval metric that both runs have measured. "
             f"Received: {by!r}. There are: {', '.join(known)}."
         )
+    answer(
+        {
+            "first": {"run": run, **changes.first.to_dict()},
+            "second": {"run": other, **changes.second.to_dict()},
+            "split": split,
+            "units": units,
+            "differences": changes.comparison,
+            "queries": {x: _counts(changes, x) for x in changes.comparison},
+        }
+    )
     say(f"first: {run}\nsecond: {other}")
     _show_differences(changes, f"{split}: {first.images!r}", units)
     for title, better in (("better", True), ("worse", False)):
@@ -138,15 +151,26 @@ def _refuse(context: click.Context, names: Iterable[str], of: str) -> None:
 
 
 def _show(
-    measured: "Measurement", split: str, which: str, units: str | None
+    run: str,
+    measured: "Measurement",
+    split: str,
+    which: str,
+    units: str | None,
 ) -> None:
     from keras_dml.runs.outcome import definitions, metric_rows
 
+    answer_results(measured.results, units, run=run, split=split, model=which)
     print_table(
         metric_rows(measured.results, which, units),
         f"{measured.recipe.name}: {len(measured.images)} {split} images",
     )
     say("\n".join(definitions(measured.results)))
+
+
+def _counts(changes: "Changes", metric: str) -> dict[str, int]:
+    """Where the second is better, worse and equal."""
+    names = ("better", "worse", "equal")
+    return dict(zip(names, changes.counts(metric), strict=True))
 
 
 def _show_differences(changes: "Changes", title: str, units: str) -> None:

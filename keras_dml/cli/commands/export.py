@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from keras_dml.cli.common import command_body, model_option, say
+from keras_dml.cli.json_output import answer, json_option
 
 if TYPE_CHECKING:
     import keras
@@ -63,6 +64,7 @@ SUFFIXES = {"saved_model": "", "onnx": ".onnx", "litert": ".tflite"}
     is_flag=True,
     help="Replace a file of --format onnx or litert.",
 )
+@json_option
 @command_body
 def export(
     run: str,
@@ -95,8 +97,11 @@ def export(
             **options,
         )
     say(f"Exported to {path}")
+    config = None
     if models_config:
-        say(f"Wrote {write_models_config(path.absolute().parents[1])}")
+        config = write_models_config(path.absolute().parents[1])
+        say(f"Wrote {config}")
+    answer({"model": path, "format": file_format, "models_config": config})
 
 
 def _gallery(

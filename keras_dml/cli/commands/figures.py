@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from keras_dml.cli.common import command_body, say
+from keras_dml.cli.json_output import answer, json_option
 
 
 @click.command()
@@ -27,6 +28,7 @@ from keras_dml.cli.common import command_body, say
     default="val_recall@1",
     help="With OTHERS: the column of metrics.csv to compare.",
 )
+@json_option
 @command_body
 def figures(
     run: str,
@@ -48,7 +50,10 @@ def figures(
     drawn = list(figures_of(first))
     if others:
         drawn += comparisons([first, *map(Run, others)], metric)
+    written = []
     for figure in drawn:
         path = folder / f"{figure.name}.{suffix}"
         figure.draw().save(path)
+        written.append({"file": path, "caption": figure.caption})
         say(f"{path}: {figure.caption}")
+    answer({"figures": written})

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from keras_dml.cli.common import command_body, model_option, print_table, say
+from keras_dml.cli.json_output import answer, json_option
 
 if TYPE_CHECKING:
     from keras_dml.search import Index
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     help="What the threshold is for: eer, f1, or fpr=0.01.",
 )
 @model_option
+@json_option
 @command_body
 def index(
     source: str,
@@ -106,11 +108,22 @@ def index(
     if calibration is not None:
         pairs = sources.read_images([calibration], recipe)
         built.calibrate(pairs, criterion=criterion)
-    if store is None:
-        built.save(target, overwrite=overwrite)
-        print_table([["", ""], *_rows(built)], f"Index in {target}")
-    else:
-        say(str(built.push(store, overwrite=overwrite, **pushed_as)))
+    if store is not None:
+        pushed = built.push(store, overwrite=overwrite, **pushed_as)
+        answer({"index": store, **_document(built), "pushed": pushed})
+        say(str(pushed))
+        return
+    built.save(target, overwrite=overwrite)
+    answer({"index": target, **_document(built)})
+    print_table([["", ""], *_rows(built)], f"Index in {target}")
+
+
+def _document(built: "Index") -> dict[str, Any]:
+    names = ("dim", "factory", "parameters", "metric", "recall", "threshold")
+    return {
+        "images": len(built),
+        **{name: getattr(built, name) for name in names},
+    }
 
 
 def _rows(built: "Index") -> list[list[str]]:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from keras_dml.cli.common import command_body, say
+from keras_dml.cli.json_output import answer, json_option
 
 if TYPE_CHECKING:
     from keras_dml.embedding import EmbeddingShards
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     help="Replace another index that is there; what is somebody else's is "
     "never touched.",
 )
+@json_option
 @command_body
 def push(
     source: str,
@@ -71,7 +73,9 @@ def push(
 
     given = {"keys": keys, "metric": metric}
     named = {name: x for name, x in given.items() if x is not None}
-    say(str(search.push(_read(source), uri, **named, **options)))
+    pushed = search.push(_read(source), uri, **named, **options)
+    answer(vars(pushed))
+    say(str(pushed))
 
 
 def _read(source: str) -> "Index | EmbeddingShards":

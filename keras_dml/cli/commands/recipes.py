@@ -13,6 +13,7 @@ from keras_dml.cli.common import (
     setting_option,
     user_errors,
 )
+from keras_dml.cli.json_output import answer, json_option
 
 
 class _Recipes(click.Group):
@@ -33,7 +34,7 @@ class _Recipes(click.Group):
 def recipes(context: click.Context) -> None:
     """List, show and copy recipes; without a command, list them."""
     if context.invoked_subcommand is None:
-        context.invoke(list_)
+        context.invoke(list_, folder=None, as_json=False)
 
 
 @recipes.command("list")
@@ -42,6 +43,7 @@ def recipes(context: click.Context) -> None:
     type=click.Path(file_okay=False),
     help="List the recipes in this folder instead.",
 )
+@json_option
 @user_errors
 def list_(folder: str | None) -> None:
     """List the recipes that come with the package."""
@@ -59,18 +61,22 @@ def list_(folder: str | None) -> None:
             "--folder to list those of another folder."
         )
     rows = [[name, _first_comment(path)] for name, path in found.items()]
+    answer({"recipes": dict(rows)})
     print_table([["recipe", "what it is"], *rows], "Recipes")
 
 
 @recipes.command()
 @recipe_argument
 @setting_option
+@json_option
 @command_body
 def show(recipe: str, settings: tuple[str, ...]) -> None:
     """Print RECIPE with everything filled in."""
     from keras_dml.recipes import dump, load
 
-    say(dump(load(recipe, settings)).rstrip("\n"))
+    complete = load(recipe, settings)
+    answer(complete.model_dump(mode="json"))
+    say(dump(complete).rstrip("\n"))
 
 
 @recipes.command()
@@ -79,12 +85,14 @@ def show(recipe: str, settings: tuple[str, ...]) -> None:
     "destination", default="recipes", type=click.Path(file_okay=False)
 )
 @click.option("--force", is_flag=True, help="Replace files that are there.")
+@json_option
 @user_errors
 def copy(name: str, destination: str, force: bool) -> None:
     """Copy the recipe NAME, and those it is based on, to a folder."""
     from keras_dml import recipes
 
     files = recipes.copy(name, destination, overwrite=force)
+    answer({"files": files})
     for path in files:
         say(f"Wrote {path}")
     say(f"Train it: keras-dml train {files[0]}")

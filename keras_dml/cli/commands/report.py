@@ -3,6 +3,7 @@
 import click
 
 from keras_dml.cli.common import command_body, say
+from keras_dml.cli.json_output import answer, json_option
 
 
 @click.command()
@@ -18,6 +19,7 @@ from keras_dml.cli.common import command_body, say
     default=60,
     help="Test images that can be explored, at most.",
 )
+@json_option
 @command_body
 def report(run: str, output: str | None, queries: int) -> None:
     """Write the report of the finished RUN: one page, to open in a browser."""
@@ -27,5 +29,6 @@ def report(run: str, output: str | None, queries: int) -> None:
 
     with Console(stderr=True).status("Writing the report"):
         path = write(run, output, queries)
-    size = path.stat().st_size / 1e6
-    say(f"Wrote {path} ({size:.1f} MB)")
+    size = path.stat().st_size
+    answer({"page": path, "bytes": size})
+    say(f"Wrote {path} ({size / 1e6:.1f} MB)")

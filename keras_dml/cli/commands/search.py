@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from keras_dml.cli.common import command_body, print_table, say
+from keras_dml.cli.json_output import answer, json_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     type=click.Path(dir_okay=False, writable=True),
     help="Also write a page with the images found.",
 )
+@json_option
 @command_body
 def search(
     images: tuple[str, ...],
@@ -100,6 +102,18 @@ def search(
         hits = index.range_search(list(images), threshold, where=where)
     else:
         hits = index.search(list(images), k, threshold=threshold, where=where)
+    queries = [
+        {"image": path, "hits": found}
+        for path, found in zip(images, hits, strict=True)
+    ]
+    answer(
+        {
+            "index": place,
+            "metric": hits.metric,
+            "threshold": hits.threshold,
+            "queries": queries,
+        }
+    )
     for path, found in zip(images, hits, strict=True):
         rows = [_row(rank, hit) for rank, hit in enumerate(found, 1)]
         header = ["", "score", "match", "class", "key", "file"]

@@ -5,6 +5,7 @@ import sys
 import click
 
 from keras_dml.cli.common import (
+    INTERRUPTED,
     command_body,
     print_table,
     recipe_argument,
@@ -12,6 +13,7 @@ from keras_dml.cli.common import (
     say,
     setting_option,
 )
+from keras_dml.cli.json_output import answer, json_option
 
 
 @click.command()
@@ -61,6 +63,7 @@ from keras_dml.cli.common import (
     "recipe's name, where it was killed; begin if there is none.",
 )
 @save_every_option
+@json_option
 @command_body
 def train(
     recipe: str,
@@ -104,7 +107,9 @@ def train(
         raise
     if outcome is None:
         say("Trained. The first worker measures and writes the run.")
+        answer({"run": None})
         return
+    answer({"run": folder, "recipe": checked.name, **outcome.to_dict()})
     print_table(
         outcome.metrics_table(),
         f"{checked.name}: {outcome.images['test']} test images",
@@ -126,4 +131,4 @@ def train(
             "Interrupted: last.keras is the model as it was then. "
             f"--resume --output {folder} goes on."
         )
-        sys.exit(130)
+        sys.exit(INTERRUPTED)

@@ -1,0 +1,66 @@
+"""Tests of the completion of shells: what is offered, and how soon."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from click.shell_completion import ShellComplete
+
+from keras_dml.cli import main
+
+HEAVY = {"tensorflow", "keras", "numpy", "pydantic", "yaml", "rich"}
+
+
+def offered(*words: str) -> set[str]:
+    """What completes the last word."""
+    *before, last = words
+    found = ShellComplete(main, {}, "keras-dml", "_KERAS_DML_COMPLETE")
+    return {x.value for x in found.get_completions(before, last)}
+
+
+def test_commands_and_options() -> None:
+    assert {"train", "evaluate", "search"} <= offered("")
+    assert offered("tr") == {"train"}
+    assert offered("recipes", "") == {"list", "show", "copy"}
+    assert "--json" in offered("evaluate", "--")
+    assert offered("evaluate", "--split", "te") == {"test"}
+
+
+@pytest.mark.parametrize(
+    "words", [("train",), ("recipes", "show"), ("benchmark", "glyphs/diva")]
+)
+def test_names_of_recipes_and_files(words) -> None:
+    found = offered(*words, "glyphs/d")
+    assert found == {
+        "glyphs/dcml",
+        "glyphs/dcml_clusters",
+        "glyphs/diva",
+        "glyphs/divide_and_conquer",
+        "glyphs/d",  # For the shell, which completes it to files.
+    }
+
+
+@pytest.mark.parametrize("words", ["keras-dml ", "keras-dml train gly"])
+def test_nothing_heavy_is_imported(words: str) -> None:
+    code = (
+        "import atexit, sys; sys.argv[0] = '/usr/bin/keras-dml'\n"
+        "atexit.register(lambda: print(*{x.partition('.')[0] "
+        "for x in sys.modules}, file=sys.stderr))\n"
+        "from keras_dml.cli import main\n"
+        "main(prog_name='keras-dml')"
+    )
+    asked = {
+        "_KERAS_DML_COMPLETE": "bash_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(words.count(" ")),
+    }
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | asked,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stdout.startswith("plain,")
+    assert not set(ended.stderr.split()) & HEAVY

@@ -1,0 +1,85 @@
+"""Tests of exit statuses, as docs/commands/README.md has them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from click.testing import CliRunner
+
+from keras_dml.cli import common, main
+from tests.runs.small_run import write_recipe
+
+COMMAND = (
+    "import sys; sys.argv[0] = '/usr/bin/keras-dml'\n"
+    "from keras_dml.cli import main\n"
+    "main()"
+)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["--version"], 0),
+        (["recipes", "list"], 0),
+        (["recipes", "copy", "nothing"], 1),
+        (["recipes", "show", "nothing"], 1),
+        (["evaluate", "nothing"], 1),
+        (["trian"], 2),
+        (["recipes", "glyphs/diva"], 2),
+        (["train"], 2),
+        (["train", "quickstart", "--fast"], 2),
+        (["train", "quickstart", "--resume", "--overwrite"], 2),
+    ],
+)
+def test_statuses(arguments: list[str], status: int) -> None:
+    ended = CliRunner().invoke(main, arguments)
+    assert ended.exit_code == status, ended.output
+    assert "Traceback" not in ended.output
+
+
+def test_ctrl_c_is_130_in_every_command(monkeypatch) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(common, "import_package", interrupted)
+    ended = CliRunner().invoke(main, ["evaluate", "run"])
+    assert (ended.exit_code, ended.stderr) == (130, "Interrupted.\n")
+
+
+def test_a_bug_is_1_with_its_traceback(monkeypatch) -> None:
+    def broken() -> None:
+        raise AssertionError("a bug")
+
+    monkeypatch.setattr(common, "import_package", broken)
+    ended = CliRunner().invoke(main, ["evaluate", "run"])
+    assert ended.exit_code == 1
+    assert isinstance(ended.exception, AssertionError)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)]
+)
+def test_signals_during_a_training(tmp_path, number, status) -> None:
+    """As a shell and a scheduler send them."""
+    recipe = write_recipe(tmp_path)
+    arguments = ["train", str(recipe), "--output", str(tmp_path / "run")]
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, *arguments, "--set", "epochs=10000"],
+        env=os.environ | {"KERAS_BACKEND": "tensorflow"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        log = tmp_path / "run" / "metrics.csv"
+        end = time.monotonic() + 120
+        while not log.exists() and time.monotonic() < end:
+            assert process.poll() is None
+            time.sleep(0.2)
+        process.send_signal(number)
+        assert process.wait(120) == status
+    finally:
+        process.kill()

@@ -1,0 +1,155 @@
+"""Tests of `--json`: one document on standard output, nothing else."""
+
+import json
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from keras_dml.cli import main
+from keras_dml.cli.json_output import plain
+from keras_dml.runs import remeasure
+from tests.cli.test_pages import COMMANDS, CONTEXT, leaves
+from tests.runs.small_run import QUICK, write_images, write_recipe
+
+WITHOUT = {"serve"}
+"""Commands that end with no result."""
+
+
+def document(*arguments: str, code: int = 0) -> Any:
+    """What is on standard output, which must be one document of strict JSON."""
+    ended = CliRunner().invoke(
+        main, [*arguments, "--json"], catch_exceptions=False
+    )
+    assert ended.exit_code == code, ended.output
+    return json.loads(ended.stdout, parse_constant=pytest.fail)
+
+
+@pytest.fixture(scope="module")
+def folder(run_of) -> str:
+    return str(run_of("baseline"))
+
+
+@pytest.mark.parametrize("name", sorted(set(COMMANDS) - WITHOUT))
+def test_every_command_has_it(name: str) -> None:
+    for command in leaves(main.get_command(CONTEXT, name)):
+        assert "--json" in sum((x.opts for x in command.params), [])
+
+
+def test_train(tmp_path) -> None:
+    recipe, run = write_recipe(tmp_path), tmp_path / "run"
+    settings = sum((["--set", x] for x in QUICK), [])
+    found = document("train", str(recipe), "--output", str(run), *settings)
+    assert found["run"] == str(run)
+    assert found["images"]["train"] == 30
+    assert 0 < found["after"]["map@r"] <= 1
+    assert found["seconds"]["training"] > 0
+
+
+def test_evaluate_a_run(folder) -> None:
+    expected = remeasure(folder).results
+    found = document("evaluate", folder, "--intervals")
+    assert found["metrics"] == dict(expected)
+    assert found["units"] == "queries"
+    interval = found["intervals"]["map@r"]
+    assert interval["low"] <= expected["map@r"] <= interval["high"]
+    assert document("evaluate", folder)["intervals"] is None
+
+
+def test_evaluate_two_runs(folder) -> None:
+    found = document("evaluate", folder, folder)
+    assert found["first"] == found["second"]
+    assert found["differences"]["map@r"]["estimate"] == 0
+    queries = found["queries"]["map@r"]
+    assert queries == {
+        "better": 0, "worse": 0, "equal": found["first"]["num_queries"],
+    }  # fmt: skip
+
+
+def test_index_and_search(folder, tmp_path) -> None:
+    images = write_images(tmp_path / "images", 3, 2)
+    place = str(tmp_path / "index")
+    made = document("index", folder, str(images), "--output", place)
+    assert (made["index"], made["images"], made["metric"]) == (
+        place, 6, "cosine",
+    )  # fmt: skip
+    query = next(images.rglob("*.png"))
+    found = document("search", str(query), "--index", place, "-k", "2")
+    (answer,) = found["queries"]
+    assert answer["image"] == str(query)
+    assert answer["hits"][0]["row"]["path"] == str(query)
+    assert answer["hits"][0]["score"] == pytest.approx(1, abs=1e-5)
+    assert len(answer["hits"]) == 2
+    assert answer["hits"][0]["is_match"] is None
+
+
+def test_embed_and_evaluate(folder, tmp_path) -> None:
+    pytest.importorskip("pyarrow")
+    images, out = write_images(tmp_path / "images", 3, 2), tmp_path / "out"
+    made = document("embed", folder, str(images), str(out))
+    assert (made["images"], made["bad"], made["num_shards"]) == (6, [], 1)
+    found = document("evaluate", str(out), "--metric", "recall@1")
+    assert set(found["metrics"]) == {"recall@1"}
+
+
+def test_data(tmp_path) -> None:
+    images = write_images(tmp_path / "images")
+    found = document("data", "check", str(images))
+    assert found["kind"] and found["problems"] == []
+    assert found["splits"]["train"]["classes"] > 0
+    counts = [x["images"] for x in found["splits"].values()]
+    assert sum(counts) == 72
+
+
+def test_recipes(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "glyphs/diva" in document("recipes", "list")["recipes"]
+    shown = document("recipes", "show", "glyphs/diva", "--set", "epochs=3")
+    assert shown["epochs"] == 3
+    files = document("recipes", "copy", "glyphs/diva")["files"]
+    assert all(Path(file).exists() for file in files)
+
+
+def test_nothing_is_on_standard_output_after_an_error() -> None:
+    ended = CliRunner().invoke(main, ["recipes", "copy", "x", "--json"])
+    assert ended.exit_code == 1
+    assert ended.stdout == ""
+    assert "no included recipe" in ended.stderr
+
+
+@pytest.mark.slow
+def test_export_figures_and_report(folder, tmp_path) -> None:
+    made = document("export", folder, "--output", str(tmp_path / "model"))
+    assert Path(made["model"], "saved_model.pb").exists()
+    drawn = document("figures", folder, "--output", str(tmp_path))["figures"]
+    assert drawn and all(Path(x["file"]).exists() for x in drawn)
+    page = document("report", folder, "--output", str(tmp_path / "r.html"))
+    assert Path(page["page"]).stat().st_size == page["bytes"]
+
+
+Pair = namedtuple("Pair", "a b")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (float("nan"), None),
+        (-np.inf, None),
+        (np.float32(0.5), 0.5),
+        (np.arange(3), [0, 1, 2]),
+        ({1: (True, None)}, {"1": [True, None]}),
+        (Pair(1, "x"), [1, "x"]),
+        (Path("a/b"), "a/b"),
+    ],
+)
+def test_plain_values(value, expected) -> None:
+    assert plain(value) == expected
+
+
+def test_commands_are_there() -> None:
+    assert {"train", "evaluate", "search"} <= set(COMMANDS)
+    assert isinstance(main.get_command(CONTEXT, "train"), click.Command)
