@@ -1,0 +1,241 @@
+"""Every message that docs/troubleshooting.md quotes is raised as quoted."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+import keras_dml as dml
+from keras_dml import recipes
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "troubleshooting.md").read_text()
+QUOTED = dict(re.findall(r"^### (.+)\n\n```text\n(.+?)\n```", PAGE, re.M))
+
+X = np.random.default_rng(0).normal(size=(32, 4)).astype("float32")
+Y = np.repeat(np.arange(8), 4)
+EXAMPLES = dml.data.ArraySet(X, Y)
+PROXIES = {"name": "proxy_anchor", "num_classes": 4}
+
+PROVOKED: dict[str, Callable[[], object]] = {}
+"""By the headings of the page: what raises, or logs, the quoted message."""
+
+
+def provokes(heading: str) -> Callable[[Callable[[], object]], None]:
+    def keep(provoke: Callable[[], object]) -> None:
+        PROVOKED[heading] = provoke
+
+    return keep
+
+
+def small_model(loss: object = "contrastive", **arguments) -> dml.MetricModel:
+    layers = [keras.Input((4,)), keras.layers.Dense(4)]
+    model = dml.methods.baseline(
+        keras.Sequential(layers), embedding_dim=4, loss=loss, **arguments
+    )
+    model.compile("adam")
+    return model
+
+
+def fit(x=X, y=Y, loss: object = "contrastive", **arguments) -> None:
+    small_model(loss).fit(x, y, verbose=0, **arguments)
+
+
+def in_batches(x, y) -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices((x, y)).batch(8)
+
+
+@provokes("One-hot labels")
+def _() -> None:
+    fit(y=np.eye(8, dtype=int)[Y])
+
+
+@provokes("Labels of floats")
+def _() -> None:
+    fit(y=Y.astype("float32"))
+
+
+@provokes("Labels of strings in a dataset")
+def _() -> None:
+    small_model().fit(in_batches(X, Y.astype(str)), verbose=0)
+
+
+@provokes("Labels out of range")
+def _() -> None:
+    fit(loss=PROXIES)
+
+
+@provokes("Validation with a proxy loss")
+def _() -> None:
+    small_model(PROXIES).evaluate(X, Y + 8, verbose=0)
+
+
+@provokes("No positives in a batch")
+def _() -> None:
+    fit(X[::4], Y[::4], balanced=False)
+
+
+@provokes("Pixels from 0 to 1")
+def _() -> None:
+    backbone = dml.backbones.get("small_convnet", input_shape=(8, 8, 1))
+    model = dml.methods.baseline(backbone, embedding_dim=4, loss="contrastive")
+    model.compile("adam")
+    images = np.random.default_rng(0).random((8, 8, 8, 1), "float32")
+    model.evaluate(images, Y[:8], verbose=0)
+
+
+@provokes("Examples that are not batched")
+def _() -> None:
+    small_model().fit(in_batches(X, Y).unbatch(), verbose=0)
+
+
+@provokes("Numbers that are not finite")
+def _() -> None:
+    fit(np.where(X > 2, np.nan, X))
+
+
+@provokes("Embeddings and labels in the wrong order")
+def _() -> None:
+    dml.losses.ContrastiveLoss()(X, Y)
+
+
+@provokes("A proxy loss in a plain Keras model")
+def _() -> None:
+    plain = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4)])
+    plain.compile("adam", loss=dml.losses.ProxyAnchorLoss(8))
+    plain.fit(X, Y, verbose=0)
+
+
+@provokes("A name that does not exist")
+def _() -> None:
+    dml.losses.get("tripplet")
+
+
+@provokes("A learning-rate pattern that matches nothing")
+def _() -> None:
+    small_model(rate_multipliers={"bakcbone/": 0.1})
+
+
+@provokes("Steps per epoch with a sampler")
+def _() -> None:
+    sampler = dml.data.ClassBalanced(Y, classes_per_batch=4)
+    batches = dml.data.pipeline(EXAMPLES, sampler)
+    small_model().fit(batches, steps_per_epoch=3, verbose=0)
+
+
+@provokes("Features of a backbone that trains")
+def _() -> None:
+    dml.backbones.features(small_model(), EXAMPLES)
+
+
+@provokes("A folder that is not there")
+def _() -> None:
+    dml.data.image_folder("nowhere")
+
+
+@provokes("Images without a class")
+def _() -> None:
+    Path("flat").mkdir()
+    Image.new("RGB", (8, 8)).save("flat/image.png")
+    dml.data.image_folder("flat")
+
+
+@provokes("More classes per batch than there are")
+def _() -> None:
+    dml.data.ClassBalanced(Y, classes_per_batch=32)
+
+
+@provokes("Nothing to find")
+def _() -> None:
+    dml.evaluation.evaluate_embeddings(X, np.arange(len(X)))
+
+
+@provokes("A monitor that is not logged")
+def _() -> None:
+    watch = dml.callbacks.Checkpoint("checkpoints", monitor="val_map@r")
+    fit(callbacks=[watch])
+
+
+@provokes("An unknown metric")
+def _() -> None:
+    dml.callbacks.RetrievalEvaluation(EXAMPLES, metrics=["map_r"])
+
+
+@provokes("Another model than the index's")
+def _() -> None:
+    dml.search.Index.build(small_model(), EXAMPLES).save("index")
+    dml.search.Index.load("index", small_model())
+
+
+@provokes("Queries of another size")
+def _() -> None:
+    dml.search.Index(X).search(X[:1, :3])
+
+
+@provokes("An index without a threshold")
+def _() -> None:
+    dml.search.Index(X).range_search(X[:1])
+
+
+@provokes("Embeddings of length zero")
+def _() -> None:
+    dml.search.Index(np.zeros((3, 4)))
+
+
+@provokes("A run that is already there")
+def _() -> None:
+    run = Path("run")
+    run.mkdir()
+    (run / "result.json").write_text("{}")
+    dml.runs.check_output(run)
+
+
+@provokes("An unknown key in a recipe")
+def _() -> None:
+    recipes.load("quickstart", ["epoch=3"])
+
+
+def test_every_quote_has_its_test() -> None:
+    assert set(QUOTED) == {*PROVOKED, "A model that Keras cannot load"}
+    assert PAGE.count("\n### ") == len(QUOTED)
+
+
+@pytest.mark.parametrize("heading", PROVOKED)
+def test_message_is_raised_as_quoted(
+    heading: str, tmp_path, monkeypatch, caplog
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    try:
+        PROVOKED[heading]()
+        said = caplog.messages
+    except (ValueError, OSError, RuntimeError) as error:
+        said = [str(error)]
+    assert any(is_quoted(QUOTED[heading], message) for message in said), said
+
+
+def is_quoted(quoted: str, message: str) -> bool:
+    parts = (re.escape(part.strip()) for part in quoted.split("…"))
+    return bool(
+        re.fullmatch(r"\s*.*\s*".join(parts), " ".join(message.split()))
+    )
+
+
+@pytest.mark.slow
+def test_keras_alone_cannot_load_a_model(tmp_path) -> None:
+    small_model().save(tmp_path / "model.keras")
+    program = "import keras, sys; keras.saving.load_model(sys.argv[1])"
+    ended = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "model.keras")],
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode
+    quoted = QUOTED["A model that Keras cannot load"]
+    assert quoted.removesuffix(" …") in ended.stderr
