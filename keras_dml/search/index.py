@@ -285,6 +285,16 @@ class Index(Changes, Searches):
         model = self._encoder.identity
         return Source.of_gallery(self._gallery, model, self.threshold)
 
+    @property
+    def model(self) -> keras.Model | None:
+        """The model that made the embeddings, which is read now; or None.
+
+        Raises:
+            FileNotFoundError: If the index was saved again since.
+            ValueError: If its file is damaged.
+        """
+        return self._encoder.model if self._encoder.exists else None
+
     def close(self) -> None:
         """Gives back what a database holds: connections, a server, files."""
         self._gallery.close()

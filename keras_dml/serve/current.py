@@ -8,6 +8,7 @@ import keras
 
 from keras_dml.data import View
 from keras_dml.search import Index
+from keras_dml.serve.definitions import Definition
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,8 @@ class Current:
         index: The gallery; None without one.
         signatures: Functions by name: from tensors by keyword to a dict of
             tensors.
-        definitions: What each signature takes and returns, as the JSON form
-            of a `SignatureDef`.
+        definitions: What signatures take and return, by name.
+        loaded: What the signatures belong to, and must not outlive.
     """
 
     name: str
@@ -36,4 +37,5 @@ class Current:
     view: View | None
     index: Index | None
     signatures: Mapping[str, Callable[..., Mapping[str, Any]]]
-    definitions: Mapping[str, Any] = field(default_factory=dict)
+    definitions: Mapping[str, Definition] = field(default_factory=dict)
+    loaded: Any = None

@@ -1,10 +1,193 @@
-"""REST as TensorFlow Serving speaks it."""
+"""REST as TensorFlow Serving speaks it: its addresses, answers and errors."""
 
-from starlette.routing import BaseRoute
+import asyncio
+import itertools
+import re
+from typing import Any
 
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from keras_dml.serve.current import Current
+from keras_dml.serve.definitions import Definition
+from keras_dml.serve.errors import RequestError
+from keras_dml.serve.json_arrays import parse
+from keras_dml.serve.limits import check_any_pictures
+from keras_dml.serve.requests import (
+    PredictRequest,
+    answer,
+    check_examples,
+    read,
+    signature_of,
+)
+from keras_dml.serve.running import Run, length
 from keras_dml.serve.service import Service
+
+_MODEL = r"(?i)/v1/models/([^/:]+)(?:/versions/(\d+)|/labels/([^/:]+))?"
+_VERB = re.compile(_MODEL + ":(classify|regress|predict)")
+_ABOUT = re.compile(_MODEL + "(/metadata)?")
+
+_SMALL = 2**16
+"""Bytes of a body that the event loop reads itself, in about a millisecond."""
 
 
 def routes(service: Service) -> list[BaseRoute]:
-    """The routes below /v1/models."""
-    return []
+    """The routes below /v1."""
+
+    async def v1(request: Request) -> Response:
+        path = request.scope["path"]
+        if request.method == "POST" and (found := _VERB.fullmatch(path)):
+            return await _post(service, request, *found.groups())
+        if request.method in ("GET", "HEAD"):
+            if found := _ABOUT.fullmatch(path):
+                return _about(service.current, *found.groups())
+            if path.rstrip("/").lower() == "/v1/models":
+                raise RequestError("Missing model name in request.")
+        raise RequestError(f"Malformed request: {request.method} {path}")
+
+    methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+    return [Route("/v1/{path:path}", v1, methods=methods)]
+
+
+async def _post(
+    service: Service,
+    request: Request,
+    name: str,
+    version: str | None,
+    label: str | None,
+    verb: str,
+) -> Response:
+    current = service.current
+    body = await request.body()
+    most_pixels = service.settings.max_pixels
+
+    def prepare() -> tuple[str, PredictRequest]:
+        document = parse(body)
+        signature = signature_of(document)
+        if verb.lower() != "predict":
+            check_examples(document)
+        _check_served(current, name, version, label)
+        definition = _definition(current, signature, verb.lower())
+        predict = read(document, definition.inputs)
+        for array in predict.inputs.values():
+            if array.dtype == object:
+                check_any_pictures(array.ravel().tolist(), most_pixels)
+        return signature, predict
+
+    if len(body) <= _SMALL:
+        signature, predict = prepare()
+    else:
+        signature, predict = await asyncio.to_thread(prepare)
+    outputs = await _run(service, current, signature, predict)
+    return _json(answer(outputs, predict.is_row))
+
+
+_alone = itertools.count()
+
+
+async def _run(
+    service: Service, current: Current, signature: str, request: PredictRequest
+) -> Any:
+    """Outputs of a request, which runs with others where it can."""
+    inputs = request.inputs
+    lengths = {len(x) for x in inputs.values() if x.ndim}
+    key, size = f"{signature} alone {next(_alone)}", 1
+    if current.definitions[signature].is_batched and len(lengths) == 1:
+        size = length(inputs)
+        if size:
+            shapes = [(name, x.shape[1:]) for name, x in inputs.items()]
+            key = f"{signature} {shapes}"
+    return await service.submit(
+        key, Run(signature), inputs, size=max(size, 1), current=current
+    )
+
+
+def _definition(current: Current, signature: str, verb: str) -> Definition:
+    """The signature that a request wants, if it is for this."""
+    if signature not in current.signatures:
+        if verb == "predict":
+            raise RequestError(
+                f'Serving signature name: "{signature}" not found in signature '
+                "def"
+            )
+        raise RequestError(f"No signature was found with the name: {signature}")
+    definition = current.definitions[signature]
+    if verb != "predict":
+        kind = {"classify": "classification", "regress": "regression"}[verb]
+        raise RequestError(
+            f"Expected {kind} signature method_name to be "
+            f"tensorflow/serving/{verb}. Was: {definition.method}"
+        )
+    return definition
+
+
+def _about(
+    current: Current,
+    name: str,
+    version: str | None,
+    label: str | None,
+    metadata: str | None,
+) -> Response:
+    """The status of a model, or its metadata."""
+    if metadata:
+        _check_served(current, name, version, label)
+        return _json(orjson.dumps(_metadata(current)))
+    _check_label(label)
+    if name != current.name:
+        raise RequestError(f"Could not find any versions of model {name}", 404)
+    if version is not None and _number(version) != current.version:
+        raise RequestError(
+            f"Could not find version {version} of model {name}", 404
+        )
+    status = {
+        "version": str(current.version),
+        "state": "AVAILABLE",
+        "status": {"error_code": "OK", "error_message": ""},
+    }
+    return _json(orjson.dumps({"model_version_status": [status]}))
+
+
+def _metadata(current: Current) -> dict[str, Any]:
+    definitions = {name: x.json for name, x in current.definitions.items()}
+    spec = {
+        "name": current.name,
+        "signature_name": "",
+        "version": str(current.version),
+    }
+    signatures = {"signature_def": definitions}
+    return {"model_spec": spec, "metadata": {"signature_def": signatures}}
+
+
+def _check_served(
+    current: Current, name: str, version: str | None, label: str | None
+) -> None:
+    """Raises `RequestError` unless a request is for what is served."""
+    _check_label(label)
+    if version is None and name == current.name:
+        return
+    if version is None:
+        raise RequestError(
+            f"Servable not found for request: Latest({name})", 404
+        )
+    if name != current.name or _number(version) != current.version:
+        raise RequestError(
+            f"Servable not found for request: Specific({name}, {version})", 404
+        )
+
+
+def _check_label(label: str | None) -> None:
+    # There are none: versions get theirs from a server's configuration.
+    if label is not None:
+        raise RequestError(f"Unrecognized servable version label: {label}")
+
+
+def _number(version: str) -> int:
+    if len(version) > 19 or int(version) >= 2**63:
+        raise RequestError(f"Failed to convert version: {version} to numeric.")
+    return int(version)
+
+
+def _json(body: bytes) -> Response:
+    return Response(body, media_type="application/json")

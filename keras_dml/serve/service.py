@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from keras_dml.serve.current import Current
+from keras_dml.serve.errors import Busy
 from keras_dml.serve.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -18,18 +19,6 @@ Work: TypeAlias = Callable[[Current, Sequence[Any]], Sequence[Any]]
 
 WORKERS = 2
 """Batches that run at a time: one computes while another is put together."""
-
-
-class Busy(RuntimeError):
-    """The queue is full.
-
-    Attributes:
-        retry_after: Whole seconds after which to try again.
-    """
-
-    def __init__(self, retry_after: int = 1) -> None:
-        super().__init__("The server is busy: its queue is full. Try again.")
-        self.retry_after = retry_after
 
 
 @dataclass(eq=False)
@@ -66,6 +55,7 @@ class Service:
         self.on_batch: Callable[[str, int], object] = lambda key, size: None
         self._queue: deque[_Item] = deque()
         self._running = 0
+        self._is_closed = False
         self._pool = ThreadPoolExecutor(WORKERS, "keras-dml-serve")
 
     @property
@@ -98,10 +88,12 @@ class Service:
                 what is served now.
 
         Raises:
-            Busy: If the queue is full.
+            Busy: If the queue is full, or the service was closed.
             TimeoutError: If there is no result in time. Work that has begun
                 goes on and is thrown away.
         """
+        if self._is_closed:
+            raise Busy()
         if self._queue and self.waiting + size > self.settings.queue:
             raise Busy()
         current = self.current if current is None else current
@@ -117,9 +109,12 @@ class Service:
             return await future
 
     async def close(self) -> None:
-        """Waits for what runs; what waits is refused."""
+        """Waits for what runs; what waits, or comes then, is refused."""
+        self._is_closed = True
         while self._queue:
-            self._queue.popleft().future.cancel()
+            future = self._queue.popleft().future
+            if not future.done():
+                future.set_exception(Busy())
         await asyncio.to_thread(self._pool.shutdown)
 
     def _start(self) -> None:

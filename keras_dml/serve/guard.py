@@ -1,0 +1,171 @@
+"""Guard: what holds for every request, whatever it asks for.
+
+The token, the size of the body, the time limit; errors as JSON; a line in
+the log and a count in the metrics.
+"""
+
+import asyncio
+import base64
+import binascii
+import hmac
+import logging
+import time
+
+import orjson
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from keras_dml.serve.errors import Busy, RequestError, code_of, message_of
+from keras_dml.serve.metrics import Metrics
+from keras_dml.serve.settings import Settings
+
+logger = logging.getLogger(__name__)
+request_log = logging.getLogger("keras_dml.serve.requests")
+"""Gets a line of JSON a request, as its message."""
+
+VERBS = ("predict", "classify", "regress")
+
+OPEN = ("/healthz",)
+"""Addresses that need no token: what watches a server has none."""
+
+
+class Guard:
+    """Wraps an application; see the module.
+
+    Args:
+        app: The application.
+        settings: The limits.
+        metrics: What is counted.
+    """
+
+    def __init__(
+        self, app: ASGIApp, settings: Settings, metrics: Metrics
+    ) -> None:
+        self._app, self._settings, self._metrics = app, settings, metrics
+
+    async def __call__(
+        self, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        exchange = _Exchange(receive, send, self._settings.max_body)
+        began = time.perf_counter()
+        try:
+            self._admit(scope)
+            async with asyncio.timeout(self._settings.request_timeout):
+                await self._app(scope, exchange.receive, exchange.send)
+        except Exception as error:
+            await self._refuse(error, scope, exchange)
+        finally:
+            self._record(scope, exchange, time.perf_counter() - began)
+
+    def _admit(self, scope: Scope) -> None:
+        """Refuses what can be refused by the head of the request."""
+        headers = dict(scope["headers"])
+        if self._settings.token is not None and scope["path"] not in OPEN:
+            _check_token(headers, self._settings.token.encode())
+        length = headers.get(b"content-length", b"0")
+        if length.isdigit() and int(length) > self._settings.max_body:
+            raise _too_large(self._settings.max_body)
+
+    async def _refuse(
+        self, error: Exception, scope: Scope, exchange: "_Exchange"
+    ) -> None:
+        code = code_of(error)
+        if code == 500:
+            logger.error("A request failed.", exc_info=error)
+        if exchange.code:  # The answer has begun; it cannot be another now.
+            raise error
+        headers = {}
+        if isinstance(error, Busy):
+            headers["retry-after"] = str(error.retry_after)
+        if code == 401:
+            # Browsers ask their users for a name and a password.
+            headers["www-authenticate"] = 'Bearer, Basic realm="keras-dml"'
+        if not exchange.has_body:  # Who still sends is not listened to.
+            headers["connection"] = "close"
+        body = orjson.dumps({"error": message_of(error)})
+        response = Response(body, code, headers, "application/json")
+        await response(scope, exchange.receive, exchange.send)
+
+    def _record(
+        self, scope: Scope, exchange: "_Exchange", seconds: float
+    ) -> None:
+        route = _route(scope)
+        code = exchange.code or 499  # The client went away.
+        self._metrics.requests.labels(route, code).inc()
+        self._metrics.seconds.labels(route).observe(seconds)
+        if request_log.isEnabledFor(logging.INFO):
+            client = scope.get("client")
+            line = {
+                "time": time.time(),
+                "method": scope["method"],
+                "path": scope["path"],
+                "code": code,
+                "ms": round(1000 * seconds, 3),
+                "bytes_in": exchange.received,
+                "bytes_out": exchange.sent,
+                "client": client[0] if client else None,
+            }
+            request_log.info(orjson.dumps(line).decode())
+
+
+class _Exchange:
+    """The messages of one request and its answer, counted."""
+
+    def __init__(self, receive: Receive, send: Send, most: int) -> None:
+        self._receive, self._send, self._most = receive, send, most
+        self.received = self.sent = self.code = 0
+        self.has_body = False
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self.received += len(message.get("body", b""))
+        self.has_body |= not message.get("more_body", False)
+        if self.received > self._most:
+            raise _too_large(self._most)
+        return message
+
+    async def send(self, message: Message) -> None:
+        self.code = message.get("status", self.code)
+        self.sent += len(message.get("body", b""))
+        await self._send(message)
+
+
+def _too_large(most: int) -> RequestError:
+    return RequestError(
+        f"The body of a request must not have more than {most:,} bytes. Send "
+        "fewer images at a time, or start the server with a larger --max-body.",
+        413,
+    )
+
+
+def _check_token(headers: dict[bytes, bytes], token: bytes) -> None:
+    """Raises `RequestError` unless the token is sent.
+
+    Browsers can send it as the password of a user of any name.
+    """
+    kind, _, given = headers.get(b"authorization", b"").partition(b" ")
+    if kind.lower() == b"basic":
+        try:
+            given = base64.b64decode(given).partition(b":")[2]
+        except binascii.Error:
+            given = b""
+    elif kind.lower() != b"bearer":
+        given = b""
+    # Takes as long whatever the first letters are.
+    if not hmac.compare_digest(given.strip(), token):
+        raise RequestError(
+            "The request must have the header `Authorization: Bearer TOKEN`, "
+            "with the token of the server.",
+            401,
+        )
+
+
+def _route(scope: Scope) -> str:
+    """A name for what was asked for, of which there are few."""
+    path: str = getattr(scope.get("route"), "path", "unknown")
+    if not path.startswith("/v1/"):
+        return path
+    verb = scope["path"].rpartition(":")[2].lower()
+    return f"/v1:{verb}" if verb in VERBS else "/v1"

@@ -1,0 +1,102 @@
+"""Reloading: a new version is served as soon as it has been loaded."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+
+from keras_dml.serve.loading import load
+from keras_dml.serve.service import Service
+from keras_dml.serve.sources import GallerySource, Source, Stamp
+
+logger = logging.getLogger(__name__)
+
+OK, FAILED = "ok", "failed"
+
+
+class Reloader:
+    """Looks at the sources now and then, and loads what is new.
+
+    A version that cannot be loaded is logged, and not tried again before it
+    changes; what was served before still is. So is what has gone.
+
+    Args:
+        service: Whose `current` is replaced.
+        source, gallery: Where to look.
+        stamps: What was there before `current` was loaded.
+
+    Attributes:
+        on_reload: Is called with "ok" or "failed" after each attempt.
+        problem: What is wrong with what is there now; None if it is served.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        source: Source,
+        gallery: GallerySource | None,
+        stamps: tuple[Stamp, Stamp],
+    ) -> None:
+        self._service = service
+        self._source, self._gallery = source, gallery
+        self._seen = stamps
+        self.on_reload: Callable[[str], object] = lambda outcome: None
+        self.problem: str | None = None
+
+    @contextlib.asynccontextmanager
+    async def looking(self) -> AsyncIterator[None]:
+        """Looks while the block runs."""
+        task = asyncio.ensure_future(self._look_on())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def _look_on(self) -> None:
+        while True:
+            await asyncio.sleep(self._service.settings.poll)
+            await asyncio.to_thread(self.look)
+
+    def look(self) -> None:
+        """Loads what has changed since the last look, if anything has."""
+        stamps = stamps_of(self._source, self._gallery)
+        if stamps == self._seen:
+            return
+        self._seen = stamps
+        if missing := self._missing(stamps):
+            self.problem = f"{missing} is gone; what was loaded is served on."
+            logger.warning(self.problem)
+            return
+        try:
+            current = load(
+                self._source, self._gallery, self._service.current.version
+            )
+        # A server outlives whatever is wrong with a file.
+        except Exception as error:
+            self.problem = (
+                "The new version cannot be loaded; the one before is served "
+                f"on. {type(error).__name__}: {error}"
+            )
+            logger.exception(self.problem)
+            self.on_reload(FAILED)
+            return
+        self.problem = None
+        self._service.current = current
+        logger.info("Serving version %d of %s.", current.version, current.name)
+        self.on_reload(OK)
+
+    def _missing(self, stamps: tuple[Stamp, Stamp]) -> str | None:
+        if stamps[0] is None:
+            return f"The model in {str(self._source.path)!r}"
+        if self._gallery is not None and stamps[1] is None:
+            return f"The gallery in {self._gallery.place!r}"
+        return None
+
+
+def stamps_of(
+    source: Source, gallery: GallerySource | None
+) -> tuple[Stamp, Stamp]:
+    """What is there now, of the model and of the gallery."""
+    return source.stamp(), None if gallery is None else gallery.stamp()

@@ -1,0 +1,191 @@
+"""Requests of :predict: from JSON to tensors, and from tensors to JSON."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from keras_dml.serve.definitions import TensorSpec
+from keras_dml.serve.errors import RequestError
+from keras_dml.serve.json_arrays import (
+    as_array,
+    as_rows,
+    dumps,
+    is_b64,
+    shown,
+    texts,
+)
+from keras_dml.serve.running import Arrays
+
+ROWS, COLUMNS, EXAMPLES = "instances", "inputs", "examples"
+
+
+@dataclass(frozen=True)
+class PredictRequest:
+    """What a request of :predict asks for.
+
+    Attributes:
+        is_row: Whether it is in row format, which the answer has, too.
+        inputs: Tensors by name.
+    """
+
+    is_row: bool
+    inputs: Arrays
+
+
+def signature_of(document: Any) -> str:
+    """The name of the signature that a request wants."""
+    if not isinstance(document, dict):
+        raise RequestError(f"JSON Value: {shown(document)} Is not object")
+    name = document.get("signature_name", "")
+    if not isinstance(name, str):
+        raise RequestError(
+            f"JSON Value: {shown(document)} not formatted correctly. "
+            "'signature_name' key must be a string value."
+        )
+    return name or "serving_default"
+
+
+def read(
+    document: dict[str, Any], specs: Mapping[str, TensorSpec]
+) -> PredictRequest:
+    """The tensors of a request, for the inputs of its signature.
+
+    Raises:
+        RequestError: In the words of TensorFlow Serving, if they are not
+            what the signature takes.
+    """
+    if ROWS in document and COLUMNS in document:
+        raise RequestError(
+            f"JSON Value: {shown(document)} Not formatted correctly expecting "
+            f"only one of '{COLUMNS}' or '{ROWS}' keys to exist "
+        )
+    if ROWS in document:
+        request = PredictRequest(True, _rows(document[ROWS], specs))
+    elif COLUMNS in document:
+        request = PredictRequest(False, _columns(document[COLUMNS], specs))
+    else:
+        raise RequestError("Missing 'inputs' or 'instances' key")
+    for name, array in request.inputs.items():
+        specs[name].check(name, array)
+    return request
+
+
+def check_examples(document: dict[str, Any]) -> None:
+    """Raises `RequestError` unless it has the form of :classify, :regress."""
+    examples = document.get(EXAMPLES)
+    if EXAMPLES not in document:
+        reason = (
+            f"When method is classify, key '{EXAMPLES}' is expected and was "
+            "not found"
+        )
+    elif not isinstance(examples, list):
+        reason = f"Expecting '{EXAMPLES}' value to be an list/array"
+    elif not examples:
+        reason = f"'{EXAMPLES}' value is an empty array"
+    else:
+        return
+    raise RequestError(f"JSON Value: {shown(document)} {reason}")
+
+
+def _rows(values: Any, specs: Mapping[str, TensorSpec]) -> Arrays:
+    if not isinstance(values, list):
+        raise RequestError(
+            f"JSON Value: {shown(values)} Excepting '{ROWS}' to be an "
+            "list/array"
+        )
+    if not values:
+        raise RequestError(
+            f"JSON Value: {shown(values)} No values in '{ROWS}' array"
+        )
+    if not _is_named(values[0]):
+        return _plain_rows(values, specs)
+    for i, row in enumerate(values):
+        if not _is_named(row):
+            raise RequestError(
+                f"Expecting object but got list at item {i} of input list"
+            )
+        if row.keys() != specs.keys():
+            raise RequestError(
+                f"Failed to process element: {i} of '{ROWS}' list. JSON "
+                f"object: {shown(row)} keys must be equal to: "
+                f"{','.join(sorted(specs))}"
+            )
+    return {
+        name: as_rows([row[name] for row in values], spec.dtype)
+        for name, spec in specs.items()
+    }
+
+
+def _plain_rows(values: list[Any], specs: Mapping[str, TensorSpec]) -> Arrays:
+    if len(specs) > 1:
+        raise RequestError(
+            "instances is a plain list, but expecting list of objects as "
+            "multiple input tensors required as per tensorinfo_map"
+        )
+    for i, row in enumerate(values):
+        if _is_named(row):
+            raise RequestError(
+                f"Expecting value/list but got object at item {i} of input list"
+            )
+    [(name, spec)] = specs.items()
+    return {name: as_rows(values, spec.dtype)}
+
+
+def _columns(value: Any, specs: Mapping[str, TensorSpec]) -> Arrays:
+    if not _is_named(value):
+        if len(specs) > 1:
+            raise RequestError(
+                "inputs is a plain value/list, but expecting an object as "
+                "multiple input tensors required as per tensorinfo_map"
+            )
+        [(name, spec)] = specs.items()
+        return {name: as_array(value, spec.dtype)}
+    for name in specs:
+        if name not in value:
+            raise RequestError(
+                f"Missing named input: {name} in '{COLUMNS}' object."
+            )
+    return {n: as_array(value[n], spec.dtype) for n, spec in specs.items()}
+
+
+def _is_named(value: Any) -> bool:
+    return isinstance(value, dict) and not is_b64(value)
+
+
+def answer(outputs: Arrays, is_row: bool) -> bytes:
+    """The body of the answer to a request, in its format.
+
+    Raises:
+        RequestError: If outputs of different lengths are to be in rows.
+    """
+    values = {name: _value(name, x) for name, x in outputs.items()}
+    only = next(iter(values.values())) if len(values) == 1 else None
+    if not is_row:
+        content = values if only is None else only
+        return dumps({"outputs": content}, outputs.values())
+    count = _common_length(outputs)
+    if only is None:
+        only = [
+            {name: x[i] for name, x in values.items()} for i in range(count)
+        ]
+    return dumps({"predictions": only}, outputs.values())
+
+
+def _common_length(outputs: Arrays) -> int:
+    count = -1
+    for name, array in outputs.items():
+        if not array.ndim:
+            raise RequestError(f"Tensor name: {name} has no shape information ")
+        if count not in (-1, len(array)):
+            raise RequestError(
+                f"Tensor name: {name} has inconsistent batch size: "
+                f"{len(array)} expecting: {count}"
+            )
+        count = len(array)
+    return count
+
+
+def _value(name: str, array: Any) -> Any:
+    if array.dtype != object:
+        return array
+    return texts(array.tolist(), name.endswith("_bytes"))

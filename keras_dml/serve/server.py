@@ -1,0 +1,104 @@
+"""The server: from what is to be served to a process that answers."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import warnings
+from collections.abc import Callable, Iterator
+
+import PIL.Image
+import uvicorn
+
+from keras_dml.serve import sockets
+from keras_dml.serve.app import application
+from keras_dml.serve.loading import load
+from keras_dml.serve.reloading import Reloader, stamps_of
+from keras_dml.serve.service import Service
+from keras_dml.serve.settings import Settings
+from keras_dml.serve.sources import GallerySource, find_source
+
+logger = logging.getLogger(__name__)
+
+
+def serve(
+    path: str,
+    gallery: str | None = None,
+    *,
+    name: str | None = None,
+    settings: Settings | None = None,
+    on_ready: Callable[[str, str], object] = lambda address, name: None,
+) -> None:
+    """Serves a model until the process gets SIGTERM or SIGINT.
+
+    What is being answered then is finished.
+
+    Args:
+        path: The folder of a run, a `.keras` file, or `saved_models/NAME`,
+            whose highest version is served.
+        gallery: The folder of an index or its address in a database;
+            without one, there is only predicting.
+        name: Of the model in addresses; by default that of the run, file or
+            folder.
+        settings: Where it listens, and its limits.
+        on_ready: Is called with the address and the name of the model when
+            the server answers.
+
+    Raises:
+        OSError: If the port is in use, or something is not there.
+        ValueError: If model or gallery cannot be served.
+    """
+    settings = settings or Settings()
+    source = find_source(path, name)
+    place = None if gallery is None else GallerySource(gallery)
+    with contextlib.closing(sockets.listen(settings)) as opened:
+        if settings.token is None and not sockets.is_local(settings.host):
+            logger.warning(
+                "Everyone who can reach %s can use this server, as it has no "
+                "--token.",
+                settings.host,
+            )
+        stamps = stamps_of(source, place)
+        service = Service(load(source, place), settings)
+        reloader = Reloader(service, source, place, stamps)
+        config = uvicorn.Config(
+            application(service, settings, reloader),
+            access_log=False,
+            log_level="warning",
+            log_config=None,
+            server_header=False,
+            timeout_graceful_shutdown=int(settings.stop_timeout) or 1,
+        )
+        server = _Server(
+            config, lambda: on_ready(sockets.address_of(opened), source.name)
+        )
+        # Pictures have a limit of their own; Pillow would warn at its.
+        warnings.simplefilter("ignore", PIL.Image.DecompressionBombWarning)
+        asyncio.run(server.serve([opened]))
+
+
+class _Server(uvicorn.Server):
+    """Says when it answers; ends with 0 when it was asked to stop."""
+
+    def __init__(
+        self, config: uvicorn.Config, on_ready: Callable[[], object]
+    ) -> None:
+        super().__init__(config)
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_ready()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """As uvicorn's, which then raises the signal once more."""
+        kinds = (signal.SIGINT, signal.SIGTERM)
+        before = {x: signal.signal(x, self.handle_exit) for x in kinds}
+        try:
+            yield
+        finally:
+            for kind, handler in before.items():
+                signal.signal(kind, handler)

@@ -1,0 +1,245 @@
+"""REST, as TensorFlow Serving answers it."""
+
+import base64
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from starlette.testclient import TestClient
+
+from keras_dml.serve.current import Current
+from tests.export.serving import file_of
+from tests.serve.test_limits import png_of
+
+MODEL = "/v1/models/glyphs"
+
+
+def b64(data: bytes) -> dict[str, str]:
+    return {"b64": base64.b64encode(data).decode()}
+
+
+def post(client: TestClient, body: Any, code: int = 200, at: str = "") -> Any:
+    answer = client.post(at or f"{MODEL}:predict", content=json.dumps(body))
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.status_code == code, answer.text
+    return answer.json()
+
+
+def expected(current: Current, signature: str, **inputs: Any) -> dict[str, Any]:
+    """What TensorFlow Serving runs, by itself."""
+    assert current.loaded is not None
+    tensors = {k: tf.constant(v) for k, v in inputs.items()}
+    outputs = current.loaded.signatures[signature](**tensors)
+    return {k: v.numpy() for k, v in outputs.items()}
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        lambda x: {"instances": x.tolist()},
+        lambda x: {"instances": [{"images": row.tolist()} for row in x]},
+        lambda x: {"inputs": x.tolist()},
+        lambda x: {"inputs": {"images": x.tolist()}},
+    ],
+    ids=["rows", "named rows", "columns", "named columns"],
+)
+def test_one_output_has_no_name(client, current, pixels, inputs) -> None:
+    body = inputs(pixels)
+    answer = post(client, body)
+    key = "predictions" if "instances" in body else "outputs"
+    wanted = expected(current, "serving_default", images=np.float32(pixels))
+    assert answer.keys() == {key}
+    np.testing.assert_array_equal(np.float32(answer[key]), wanted["embedding"])
+
+
+def test_floats_have_no_more_digits_than_they_are_exact_to(client, pixels):
+    rows = {"instances": pixels[:1].tolist()}
+    text = client.post(f"{MODEL}:predict", json=rows).text
+    numbers = text[text.index("[[") + 2 : text.index("]]")].split(",")
+    assert all(len(x.lstrip("-0.").partition("e")[0]) <= 10 for x in numbers)
+
+
+def test_files_get_statuses_each(client, current, pixels) -> None:
+    files = [file_of(pixels[0]), b"text", file_of(pixels[1], "JPEG")]
+    rows = {"signature_name": "encoded", "instances": [b64(x) for x in files]}
+    wanted = expected(current, "encoded", images=files)
+    found = post(client, rows)["predictions"]
+    assert [x["status"] for x in found] == ["ok", "unsupported", "ok"]
+    np.testing.assert_array_equal(
+        np.float32([x["embedding"] for x in found]), wanted["embedding"]
+    )
+    columns = rows | {"inputs": rows.pop("instances")}
+    found = post(client, columns)["outputs"]
+    assert found.keys() == {"embedding", "status"}
+    assert found["status"] == ["ok", "unsupported", "ok"]
+
+
+def test_a_lookup_finds_what_the_index_finds(client, current, pixels) -> None:
+    files = [file_of(x) for x in pixels]
+    rows = {"signature_name": "lookup", "instances": [b64(x) for x in files]}
+    found = post(client, rows)["predictions"]
+    hits = current.index.search(pixels, 10)
+    assert [x["ids"] for x in found] == [[h.key for h in x] for x in hits]
+    scores = [[h.score for h in x] for x in hits]
+    np.testing.assert_allclose([x["scores"] for x in found], scores, atol=1e-5)
+    assert {type(x) for x in found[0]["above_threshold"]} == {bool}
+    own_k = [{"images": b64(x), "k": 2} for x in files]
+    answer = post(client, {"signature_name": "lookup_k", "instances": own_k})
+    assert [x["ids"] for x in answer["predictions"]] == [
+        x["ids"][:2] for x in found
+    ]
+
+
+def test_the_status_of_a_model_has_the_published_form(client) -> None:
+    published = {
+        "model_version_status": [
+            {
+                "version": "1",
+                "state": "AVAILABLE",
+                "status": {"error_code": "OK", "error_message": ""},
+            }
+        ]
+    }
+    assert client.get(MODEL).json() == published
+    assert client.get(f"{MODEL}/versions/1").json() == published
+
+
+def test_the_metadata_has_the_published_form(client) -> None:
+    found = client.get(f"{MODEL}/metadata").json()
+    assert found["model_spec"] == {
+        "name": "glyphs",
+        "signature_name": "",
+        "version": "1",
+    }
+    signatures = found["metadata"]["signature_def"]["signature_def"]
+    assert {"serving_default", "encoded", "lookup"} < signatures.keys()
+    signature = signatures["encoded"]
+    assert signature["method_name"] == "tensorflow/serving/predict"
+    tensor = dict(signature["inputs"]["images"])
+    assert tensor.pop("name").endswith(":0")
+    assert tensor == {
+        "dtype": "DT_STRING",
+        "tensor_shape": {
+            "dim": [{"size": "-1", "name": ""}],
+            "unknown_rank": False,
+        },
+    }
+    assert client.get(f"{MODEL}/versions/1/metadata").json() == found
+
+
+@pytest.mark.parametrize(
+    ("method", "address", "code", "error"),
+    [
+        ("GET", "/v1/models/other", 404, "Could not find any versions of "
+         "model other"),
+        ("GET", f"{MODEL}/versions/7", 404, "Could not find version 7 of "
+         "model glyphs"),
+        ("GET", f"{MODEL}/versions/7/metadata", 404, "Servable not found for "
+         "request: Specific(glyphs, 7)"),
+        ("GET", "/v1/models/other/metadata", 404, "Servable not found for "
+         "request: Latest(other)"),
+        ("POST", "/v1/models/half:predict", 404, "Servable not found for "
+         "request: Latest(half)"),
+        ("POST", f"{MODEL}/versions/2:predict", 404, "Servable not found for "
+         "request: Specific(glyphs, 2)"),
+        ("POST", f"{MODEL}/versions/{10**30}:predict", 400, "Failed to "
+         f"convert version: {10**30} to numeric."),
+        ("POST", f"{MODEL}/labels/canary:predict", 400, "Unrecognized "
+         "servable version label: canary"),
+        ("GET", "/v1/models", 400, "Missing model name in request."),
+        ("GET", f"{MODEL}:predict", 400, f"Malformed request: GET {MODEL}:"
+         "predict"),
+        ("POST", MODEL, 400, f"Malformed request: POST {MODEL}"),
+        ("PUT", f"{MODEL}:predict", 400, f"Malformed request: PUT {MODEL}:"
+         "predict"),
+        ("POST", f"{MODEL}:explain", 400, f"Malformed request: POST {MODEL}:"
+         "explain"),
+        ("POST", f"{MODEL}:classify", 400, "Expected classification signature "
+         "method_name to be tensorflow/serving/classify. Was: "
+         "tensorflow/serving/predict"),
+        ("POST", f"{MODEL}:regress", 400, "Expected regression signature "
+         "method_name to be tensorflow/serving/regress. Was: "
+         "tensorflow/serving/predict"),
+    ],
+)  # fmt: skip
+def test_errors_are_those_of_tensorflow_serving(
+    client, method, address, code, error
+) -> None:
+    body = {"instances": [0], "examples": [{"x": 1}]}
+    given = {"json": body} if method == "POST" else {}
+    answer = client.request(method, address, **given)
+    assert (answer.json(), answer.status_code) == ({"error": error}, code)
+
+
+RAGGED = [[[[0]] * 16] * 16, [[[0]] * 15] * 16]
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (b"", "JSON Parse error"),
+        (b"{", "JSON Parse error"),
+        (b"\xff", "JSON Parse error"),
+        (b"[" * 100_000, "JSON Parse error: nested too deeply"),
+        (b'{"instances": ' + b"[" * 500 + b"]" * 500 + b"}", ""),
+        (b'{"instances": ' + b"9" * 5000 + b"}", "JSON Parse error"),
+        (b'{"instances": [[[[' + b"9" * 200 + b"]]]]}", "loss of precision"),
+        ([], "Is not object"),
+        ({}, "Missing 'inputs' or 'instances' key"),
+        ({"instances": 1, "inputs": 1}, "expecting only one of"),
+        ({"instances": {}}, "Excepting 'instances' to be an list/array"),
+        ({"instances": []}, "No values in 'instances' array"),
+        ({"instances": [1], "signature_name": 3}, "must be a string value"),
+        ({"instances": [1], "signature_name": "x"}, 'signature name: "x" not '
+         "found in signature def"),
+        ({"instances": [[[["a"]]]]}, 'JSON Value: "a" Type: String is not of '
+         "expected type: float"),
+        ({"instances": [[[[True]]]]}, "Type: True is not of expected type"),
+        ({"instances": [[[[None]]]]}, "Type: Null is not of expected type"),
+        ({"instances": [[[[{}]]]]}, "Type: Object is not of expected type"),
+        ({"instances": [[[[16777217]]]]}, "Cannot convert JSON value: "
+         "16777217 to float without loss of precision."),
+        ({"instances": [[[[1e39]]]]}, "without loss of precision"),
+        ({"instances": RAGGED}, "Failed to process element: 1 of 'instances'"),
+        ({"instances": [[1, [2]]]}, "unexpected level"),
+        ({"instances": [[[1], 2]]}, "found at incorrect level"),
+        ({"instances": [[1, 2], [3]]}, "Expecting tensor size: 2 but got: 1"),
+        ({"instances": [[[1, 2]], [[3], [4]]]}, "Expecting shape [1,2] but "
+         "got: [2,1]"),
+        ({"instances": [1.5]}, "must have the shape [-1, -1, -1, 1]"),
+        ({"inputs": {"pixels": [1]}}, "Missing named input: images"),
+        ({"instances": [{"x": 1}]}, "keys must be equal to: images"),
+        ({"instances": [{"images": 1}, 2]}, "Expecting object but got list"),
+        ({"instances": [2, {"images": 1}]}, "Expecting value/list but got"),
+        ({"signature_name": "lookup_k", "instances": ["x"]}, "instances is a "
+         "plain list, but expecting list of objects"),
+        ({"signature_name": "lookup_k", "inputs": ["x"]}, "inputs is a plain "
+         "value/list, but expecting an object"),
+        ({"signature_name": "encoded", "instances": [{"b64": "%%"}]}, "Unable "
+         "to base64 decode"),
+        ({"signature_name": "encoded", "instances": [3]}, "JSON Value: 3 Type: "
+         "Number is not of expected type: string"),
+        (b'{"signature_name": "encoded", "instances": ["\\ud800"]}', ""),
+    ],
+)  # fmt: skip
+def test_wrong_requests_say_what_is_wrong(client, body, error) -> None:
+    content = body if isinstance(body, bytes) else json.dumps(body)
+    answer = client.post(f"{MODEL}:predict", content=content)
+    assert answer.status_code == 400
+    assert answer.json().keys() == {"error"}
+    assert error in answer.json()["error"]
+    assert len(answer.json()["error"]) < 1000
+
+
+@pytest.mark.parametrize("side", [200, 60_000])
+def test_a_bomb_is_refused_before_it_is_decoded(client, side) -> None:
+    bomb = {"signature_name": "encoded", "instances": [b64(png_of(side, side))]}
+    error = post(client, bomb, 413)["error"]
+    assert "must not have more than 10,000 pixels" in error
+
+
+def test_no_examples_have_an_answer_of_no_rows(client) -> None:
+    answer = post(client, {"signature_name": "encoded", "inputs": []})
+    assert answer == {"outputs": {"embedding": [], "status": []}}
