@@ -16,13 +16,24 @@ from keras_dml.utils.types import Tensor
 
 @LOSSES.register("multi_similarity")
 class MultiSimilarityLoss(PairLoss):
-    """Multi-similarity loss: an anchor's hard pairs, weighted by similarity.
+    r"""Multi-similarity loss: an anchor's hard pairs, weighted by similarity.
 
-    (1/α) log(1 + Σ₊ exp(−α(s − λ))) + (1/β) log(1 + Σ₋ exp(β(s − λ))),
-    the sums over the positives and the negatives that mining keeps.
+    For an anchor $a$, with the positives $P$ and the negatives $N$ that mining
+    keeps,
+
+    $$
+    \ell_a = \frac{1}{\alpha} \log\left( 1 + \sum_{p \in P}
+    e^{-\alpha (s(a, p) - \lambda)} \right) + \frac{1}{\beta}
+    \log\left( 1 + \sum_{n \in N} e^{\beta (s(a, n) - \lambda)} \right) .
+    $$
 
     Terms are anchors, all B of them ("mean" is the paper's 1/m Σ);
     `pair_weights` multiply each pair's exponential.
+
+    Labels:
+        (B,) class ids, integers of any size or strings; (B, C) booleans,
+        where an example has several labels; or a (B, R) relation matrix of
+        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         alpha: Scale α of the positives.
@@ -40,6 +51,16 @@ class MultiSimilarityLoss(PairLoss):
     Deviations:
         - λ is 0.5, as in the authors' released code; the paper prints 1,
           a similarity that no pair can exceed.
+
+    Also known as:
+        - pytorch-metric-learning: `MultiSimilarityLoss()` with
+          `MultiSimilarityMiner()` is the default here; without a miner it is
+          `MultiSimilarityLoss(mining="all")`.
+        - TF Similarity: `MultiSimilarityLoss()` is
+          `MultiSimilarityLoss(beta=40.0)`.
+
+    Example:
+        `MultiSimilarityLoss()(labels, embeddings)`
 
     Reference:
         Wang et al., "Multi-Similarity Loss with General Pair Weighting for Deep
@@ -71,13 +92,28 @@ class MultiSimilarityLoss(PairLoss):
 
 @LOSSES.register("circle")
 class CircleLoss(PairLoss):
-    """Circle loss: each similarity paced by how far it has to go.
+    r"""Circle loss: each similarity paced by how far it has to go.
 
-    softplus(log Σ₊ exp(−γ α₊ (s − Δ₊)) + log Σ₋ exp(γ α₋ (s − Δ₋))) for
-    each anchor, α₊ = [1 + m − s]₊, α₋ = [s + m]₊, Δ₊ = 1 − m, Δ₋ = m, in
-    cosine similarities; no gradient passes α. Terms are the anchors that
-    have positives and negatives; `pair_weights` multiply each pair's
-    exponential.
+    For an anchor $a$ with positives $P$ and negatives $N$,
+
+    $$
+    \ell_a = \log\left( 1 + \sum_{n \in N} e^{\gamma \alpha_n (s(a, n) - m)}
+    \sum_{p \in P} e^{-\gamma \alpha_p (s(a, p) - 1 + m)} \right) ,
+    $$
+
+    $$
+    \alpha_p = \left[ 1 + m - s(a, p) \right]_+ , \qquad
+    \alpha_n = \left[ s(a, n) + m \right]_+ ,
+    $$
+
+    in cosine similarities; no gradient passes through $\alpha_p$ and
+    $\alpha_n$. Terms are the anchors that have positives and negatives;
+    `pair_weights` multiply each pair's exponential.
+
+    Labels:
+        (B,) class ids, integers of any size or strings; (B, C) booleans,
+        where an example has several labels; or a (B, R) relation matrix of
+        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         margin: m, the radius of the decision boundary; the default is the
@@ -89,6 +125,16 @@ class CircleLoss(PairLoss):
 
     Raises:
         ValueError: If `gamma` is not positive, or `distance` no similarity.
+
+    Also known as:
+        - pytorch-metric-learning: `CircleLoss()` is
+          `CircleLoss(reduction="mean_nonzero")`.
+        - TF Similarity: `CircleLoss` has the same arguments and another
+          formula: log(1 + Σ) of positives plus that of negatives, and a
+          gradient through the weights.
+
+    Example:
+        `CircleLoss(margin=0.25, gamma=64.0)(labels, embeddings)`
 
     Reference:
         Sun et al., "Circle Loss: A Unified Perspective of Pair Similarity
@@ -130,23 +176,48 @@ class CircleLoss(PairLoss):
 
 @LOSSES.register("lifted_structure")
 class LiftedStructureLoss(PairLoss):
-    """Lifted structure: positive pairs against all negatives of both ends.
+    r"""Lifted structure: positive pairs against all negatives of both ends.
 
-    - original (Song et al., Eq. 4): J = log(Σ_k exp(m − d(a, k)) +
-      Σ_l exp(m − d(p, l))) + d(a, p), k and l over the negatives of a and
-      of p; terms are positive pairs, ½ [J]₊².
-    - generalized (Hermans et al.): terms are anchors,
-      [log Σ_p exp d(a, p) + log Σ_n exp(m − d(a, n))]₊.
+    Terms of the original form (Song et al., Eq. 4) are positive pairs, with
+    negatives $N_a$ of $a$ and $N_p$ of $p$:
 
-    With references, the negatives of a positive p are the anchors of the
-    batch that are negative to p. `pair_weights` multiply the terms of
-    positive pairs (generalized: their exponentials) and the exponentials
-    of negative pairs, those of p as they stand in its column.
+    $$
+    J_{ap} = \log\left( \sum_{k \in N_a} e^{m - d(a, k)} +
+    \sum_{l \in N_p} e^{m - d(p, l)} \right) + d(a, p) , \qquad
+    \ell_{ap} = \frac{1}{2} \left[ J_{ap} \right]_+^2 .
+    $$
+
+    Terms of the generalized form (Hermans et al.) are anchors:
+
+    $$
+    \ell_a = \left[ \log \sum_{p \in P_a} e^{d(a, p)} +
+    \log \sum_{n \in N_a} e^{m - d(a, n)} \right]_+ .
+    $$
+
+    With references, the negatives of a positive p are the anchors of the batch
+    that are negative to p. `pair_weights` multiply the terms of positive pairs
+    (generalized: their exponentials) and the exponentials of negative pairs,
+    those of p as they stand in its column.
+
+    Labels:
+        (B,) class ids, integers of any size or strings; (B, C) booleans,
+        where an example has several labels; or a (B, R) relation matrix of
+        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         margin: m, in units of `distance`.
         generalized: Which of the two forms.
         distance, mining, reduction, **kwargs: As for `PairLoss`.
+
+    Also known as:
+        - pytorch-metric-learning: `LiftedStructureLoss()`;
+          `GeneralizedLiftedStructureLoss()` is
+          `LiftedStructureLoss(generalized=True)`.
+        - TensorFlow Addons: `LiftedStructLoss()` is
+          `LiftedStructureLoss(normalize=False)`; see `tfa.LiftedStructLoss`.
+
+    Example:
+        `LiftedStructureLoss(generalized=True)(labels, embeddings)`
 
     Reference:
         Song et al., "Deep Metric Learning via Lifted Structured Feature

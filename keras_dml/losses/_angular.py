@@ -27,12 +27,23 @@ from keras_dml.utils.types import Tensor
 
 @LOSSES.register("angular")
 class AngularLoss(MetricLoss):
-    """Angular loss: the angle at the negative of each triplet is bounded.
+    r"""Angular loss: the angle at the negative of each triplet is bounded.
 
-    log(1 + Σ_n exp(4 tan²α (x_a + x_p)ᵀ x_n − 2 (1 + tan²α) x_aᵀ x_p)) for
-    each positive pair, n over the negatives of the anchor. Terms are
-    positive pairs. `pair_weights` multiply a positive pair's term and a
-    negative pair's exponential.
+    For each positive pair, with the negatives $N_a$ of the anchor,
+
+    $$
+    \ell_{ap} = \log\left( 1 + \sum_{n \in N_a} \exp\left(
+    4 \tan^2 \alpha \, (x_a + x_p)^\top x_n -
+    2 (1 + \tan^2 \alpha) \, x_a^\top x_p \right) \right) .
+    $$
+
+    Terms are positive pairs. `pair_weights` multiply a positive pair's term
+    and a negative pair's exponential.
+
+    Labels:
+        (B,) class ids, integers of any size or strings; (B, C) booleans,
+        where an example has several labels; or a (B, R) relation matrix of
+        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         angle: α, in degrees, between 0 and 90.
@@ -40,6 +51,14 @@ class AngularLoss(MetricLoss):
 
     Raises:
         ValueError: If `angle` is out of range.
+
+    Also known as:
+        - pytorch-metric-learning: `AngularLoss(alpha)` is `AngularLoss(alpha)`;
+          its default is 40°. The gradients agree on the sphere only, because
+          theirs does not normalize negatives.
+
+    Example:
+        `AngularLoss(angle=40.0)(labels, embeddings)`
 
     Reference:
         Wang et al., "Deep Metric Learning with Angular Loss", ICCV 2017, Eq. 7,

@@ -54,12 +54,22 @@ class _SubCenters(CosineClassifier):
 
 @LOSSES.register("sub_center_arc_face")
 class SubCenterArcFaceLoss(_SubCenters):
-    """Sub-center ArcFace: ArcFace with several centers a class.
+    r"""Sub-center ArcFace: ArcFace with several centers a class.
 
-    The cosine of an example with a class is the largest of those with the
-    K centers of the class. Images that are wrongly labeled gather around
-    centers of their own, and no longer pull at the rest of the class.
-    Terms are examples.
+    For an example of class $y$, where class $c$ has $K$ centers, at the angles
+    $\theta_{ck}$ to the example,
+
+    $$
+    \ell = -\log \frac{e^{s \cos(\theta_y + m)}}
+    {e^{s \cos(\theta_y + m)} + \sum_{c \ne y} e^{s \cos \theta_c}} ,
+    \qquad \cos \theta_c = \max_k \cos \theta_{ck} .
+    $$
+
+    Images that are wrongly labeled gather around centers of their own, and no
+    longer pull at the rest of the class. Terms are examples.
+
+    Labels:
+        (B,) class ids, integers in [0, num_classes).
 
     Args:
         num_classes: As for `ProxyLoss`.
@@ -76,6 +86,14 @@ class SubCenterArcFaceLoss(_SubCenters):
           from these, is a second stage of training in the paper, and no
           part of the loss. Rows c·K to (c + 1)·K of the proxies are the
           centers of class c.
+
+    Also known as:
+        - pytorch-metric-learning: `SubCenterArcFaceLoss(num_classes=C,
+          embedding_size=D)` is `SubCenterArcFaceLoss(C,
+          margin=np.radians(28.6))`; its `sub_centers` is `num_centers`.
+
+    Example:
+        `SubCenterArcFaceLoss(num_classes=100, num_centers=3)`
 
     Reference:
         Deng et al., "Sub-center ArcFace: Boosting Face Recognition by
@@ -101,11 +119,22 @@ class SubCenterArcFaceLoss(_SubCenters):
 
 @LOSSES.register("dynamic_arc_face")
 class DynamicArcFaceLoss(_SubCenters):
-    """Dynamic-margin ArcFace: the rarer a class, the wider its margin.
+    r"""Dynamic-margin ArcFace: the rarer a class, the wider its margin.
 
-    Sub-center ArcFace with the margin a·n^(−λ) + b for a class of n
-    training images: rare classes are hard to learn, and are held farther
-    from the others. Terms are examples.
+    For an example of class $y$, which has $n_y$ training images,
+
+    $$
+    \ell = -\log \frac{e^{s \cos(\theta_y + m_y)}}
+    {e^{s \cos(\theta_y + m_y)} + \sum_{c \ne y} e^{s \cos \theta_c}} ,
+    \qquad m_y = a \, n_y^{-\lambda} + b ,
+    $$
+
+    with $\cos \theta_c$ the largest of the cosines with the centers of class
+    $c$, as in `SubCenterArcFaceLoss`. Rare classes are hard to learn, and are
+    held farther from the others. Terms are examples.
+
+    Labels:
+        (B,) class ids, integers in [0, num_classes).
 
     Args:
         num_classes: As for `ProxyLoss`.
@@ -124,6 +153,13 @@ class DynamicArcFaceLoss(_SubCenters):
 
     Deviations:
         - a, b and λ are the defaults of pytorch-metric-learning 3.
+
+    Also known as:
+        - pytorch-metric-learning: `DynamicArcFaceLoss`, from its version 3 on;
+          not compared.
+
+    Example:
+        `DynamicArcFaceLoss(num_classes=4, class_counts=[9, 3, 5, 1])`
 
     Reference:
         Ha et al., "Google Landmark Recognition 2020 Competition Third Place
@@ -170,11 +206,21 @@ class DynamicArcFaceLoss(_SubCenters):
 
 @LOSSES.register("sphere_face")
 class SphereFaceLoss(ProxyLoss):
-    """SphereFace: normalized softmax whose own angle is multiplied.
+    r"""SphereFace: normalized softmax whose own angle is multiplied.
 
-    The own class's cosine cos θ becomes ψ(θ) = (−1)^k cos(mθ) − 2k, where
-    θ is in [kπ/m, (k + 1)π/m], which falls from 1 to 1 − 2m. Logits are
-    s‖x‖ψ(θ) for the own and s‖x‖cos θ for other classes. Terms are examples.
+    For an example $x$ of class $y$, at the angles $\theta_c$ to the proxies of
+    the classes,
+
+    $$
+    \ell = -\log \frac{e^{s \|x\| \psi(\theta_y)}}
+    {e^{s \|x\| \psi(\theta_y)} + \sum_{c \ne y} e^{s \|x\| \cos \theta_c}} ,
+    \qquad \psi(\theta) = (-1)^k \cos(m \theta) - 2 k
+    $$
+
+    for θ in [kπ/m, (k + 1)π/m]: ψ falls from 1 to 1 − 2m. Terms are examples.
+
+    Labels:
+        (B,) class ids, integers in [0, num_classes).
 
     Args:
         num_classes: As for `ProxyLoss`.
@@ -192,6 +238,15 @@ class SphereFaceLoss(ProxyLoss):
           fits unit embeddings, as later work on SphereFace does.
         - The authors' code blends ψ(θ) with cos θ, less and less during
           training. Here it is ψ from the start.
+
+    Also known as:
+        - pytorch-metric-learning: `SphereFaceLoss(num_classes, D, scale=s)` is
+          `SphereFaceLoss(num_classes, scale=s, normalize=False)`; its default
+          is 1.
+        - Elsewhere: A-Softmax.
+
+    Example:
+        `SphereFaceLoss(num_classes=100, margin=4)`
 
     Reference:
         Liu et al., "SphereFace: Deep Hypersphere Embedding for Face
@@ -235,11 +290,22 @@ def _multiply_angle(cosines: Tensor, times: int) -> Tensor:
 
 @LOSSES.register("p2s_grad")
 class P2SGradLoss(CosineClassifier):
-    """P2SGrad: squared errors of the cosines with class vectors.
+    r"""P2SGrad: squared errors of the cosines with class vectors.
 
-    ½ Σ_c (cos θ_c − 1[c = y])². Its gradient is the paper's: that of a
-    softmax with cosines in place of probabilities. No scale and no margin
-    is left to choose. Terms are examples.
+    For an example of class $y$, at the angles $\theta_c$ to the proxies of the
+    classes,
+
+    $$
+    \ell = \frac{1}{2} \left( \cos \theta_y - 1 \right)^2 +
+    \frac{1}{2} \sum_{c \ne y} \cos^2 \theta_c .
+    $$
+
+    Its gradient is the paper's: that of a softmax with cosines in place of
+    probabilities. There is no scale and no margin to choose. Terms are
+    examples.
+
+    Labels:
+        (B,) class ids, integers in [0, num_classes).
 
     Args:
         num_classes, reduction, **kwargs: As for `ProxyLoss`.
@@ -248,6 +314,13 @@ class P2SGradLoss(CosineClassifier):
         - The paper defines the gradient and no loss; this is the loss with
           that gradient. pytorch-metric-learning averages the squares over
           the classes, 2/C times this.
+
+    Also known as:
+        - pytorch-metric-learning: `P2SGradLoss(D, num_classes)` is
+          2/num_classes times `P2SGradLoss(num_classes)`.
+
+    Example:
+        `P2SGradLoss(num_classes=100)`
 
     Reference:
         Zhang et al., "P2SGrad: Refined Gradients for Optimizing Deep Face

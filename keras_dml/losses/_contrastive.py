@@ -14,22 +14,33 @@ from keras_dml.utils.types import Tensor
 
 @LOSSES.register("contrastive")
 class ContrastiveLoss(PairLoss):
-    """Contrastive loss: positives close, negatives beyond a margin.
+    r"""Contrastive loss: positives close, negatives beyond a margin.
 
-    [d − m₊]₊ for positive and [m₋ − d]₊ for negative pairs. The forms in
-    use:
+    For a positive pair at distance $d$ and a negative pair at distance $d$,
 
-    - squared: the defaults, averaged over the pairs that still cost.
-    - ABE, Eq. 10: `reduction="sum_over_pairs"`. Sum over all ordered
+    $$
+    \ell_+ = \left[ d - m_+ \right]_+^q , \qquad
+    \ell_- = \left[ m_- - d \right]_+^q .
+    $$
+
+    Common forms:
+
+    - squared distance: the defaults, averaged over the pairs that still cost
+      something.
+    - ABE, Eq. 10: `reduction="sum_over_pairs"`, the sum over all ordered
       pairs, divided by B.
     - plain (attentive grouping, Eq. 1): `distance="euclidean"`,
       `reduction="mean"`.
-    - Hadsell et al., twice theirs: `distance="euclidean"`, `power=2`.
+    - Hadsell et al., times two: `distance="euclidean"`, `power=2`.
     - two margins: `positive_margin` > 0.
 
-    Terms are pairs, which `pair_weights` multiply; "mean" and
-    "mean_nonzero" average positive and negative pairs separately, and add
-    the two.
+    Terms are pairs, which `pair_weights` multiply; "mean" and "mean_nonzero"
+    average positive and negative pairs separately, and add the two.
+
+    Labels:
+        (B,) class ids, integers of any size or strings; (B, C) booleans,
+        where an example has several labels; or a (B, R) relation matrix of
+        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         positive_margin: m₊, in units of `distance`: positives closer than
@@ -44,6 +55,21 @@ class ContrastiveLoss(PairLoss):
 
     Raises:
         ValueError: If `power` is neither 1 nor 2.
+
+    Also known as:
+        - pytorch-metric-learning: `ContrastiveLoss()` is
+          `ContrastiveLoss(distance="euclidean")`;
+          `SignalToNoiseRatioContrastiveLoss` has `distance="snr"`;
+          `ThresholdConsistentMarginLoss()` is `ContrastiveLoss(0.9, 0.5,
+          distance="cosine")`.
+        - TensorFlow Addons: `ContrastiveLoss` takes pairs and their distances;
+          see `tfa.ContrastiveLoss`.
+        - sentence-transformers: `ContrastiveLoss`, on pairs with labels 0 or 1,
+          is `0.5 * ContrastiveLoss(1.0, 0.5, power=2, distance="cosine",
+          reduction="sum_over_pairs")`.
+
+    Example:
+        `ContrastiveLoss(distance="euclidean")(labels, embeddings)`
 
     Reference:
         Hadsell et al., "Dimensionality Reduction by Learning an Invariant
@@ -77,13 +103,22 @@ class ContrastiveLoss(PairLoss):
 
 @LOSSES.register("binomial_deviance")
 class BinomialDevianceLoss(PairLoss):
-    """Binomial deviance: a soft threshold between positives and negatives.
+    r"""Binomial deviance: a soft threshold between positives and negatives.
 
-    log(1 + exp(−α β₊ (s − m))) for positive pairs,
-    log(1 + exp(α β₋ (s − m))) for negative pairs.
+    For a positive and a negative pair with similarity $s$,
 
-    Terms are pairs, which `pair_weights` multiply; "mean" averages
-    positive and negative pairs separately, and adds the two.
+    $$
+    \ell_+ = \log\left( 1 + e^{-\alpha \beta_+ (s - m)} \right) , \qquad
+    \ell_- = \log\left( 1 + e^{\alpha \beta_- (s - m)} \right) .
+    $$
+
+    Terms are pairs, which `pair_weights` multiply; "mean" averages positive
+    and negative pairs separately, and adds the two.
+
+    Labels:
+        (B,) class ids, integers of any size or strings; (B, C) booleans,
+        where an example has several labels; or a (B, R) relation matrix of
+        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         alpha: α.
@@ -99,6 +134,12 @@ class BinomialDevianceLoss(PairLoss):
           positive side (`positive_scale=25, negative_scale=1`); its
           released code has it on the negative side, as here, which
           balances the many negatives.
+
+    Also known as:
+        No library that this one is compared with has it.
+
+    Example:
+        `BinomialDevianceLoss(negative_scale=40.0)(labels, embeddings)`
 
     Reference:
         Yi et al., "Deep Metric Learning for Person Re-Identification", ICPR

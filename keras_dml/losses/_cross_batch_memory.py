@@ -28,9 +28,13 @@ _OTHERS = ("ref_labels", "ref_embeddings", "pair_weights", "mask")
 
 @COMPOSITES.register("cross_batch_memory")
 class CrossBatchMemory(CompositeLoss):
-    """Cross-batch memory: a loss on pairs, against past batches as well.
+    r"""Cross-batch memory: a loss on pairs, against past batches as well.
 
-    Also known as XBM.
+    With $X$ the batch, $M$ the memory and $w$ the `memory_weight`,
+
+    $$
+    \mathcal{L} = \ell(X, X) + w \, \ell(X, M) .
+    $$
 
     A queue keeps the last `size` embeddings that training has seen, as
     they were then. The loss compares each example of the batch with all
@@ -44,6 +48,9 @@ class CrossBatchMemory(CompositeLoss):
     The memory belongs to the objective that builds the loss, and is saved
     with the model: `fit` goes on where it was. Evaluation does not change
     it. Each learner of an ensemble has its own.
+
+    Labels:
+        (B,) class ids, integers; with `num_labels` (B, C) booleans.
 
     Args:
         loss: A loss on pairs or triplets, as for `losses.get`. It may own
@@ -81,6 +88,14 @@ class CrossBatchMemory(CompositeLoss):
           0 unless it is given.
         - A model with a momentum network, `ema_momentum`, remembers that
           network's embeddings of the second view.
+
+    Also known as:
+        - pytorch-metric-learning: `CrossBatchMemory(loss, D, memory_size)` is
+          `CrossBatchMemory(loss, memory_size, batch=False)`.
+        - TF Similarity: `XBM(loss, memory_size, warmup_steps)` is
+          `CrossBatchMemory(loss, memory_size, batch=False,
+          warm_up=warmup_steps)`.
+        - Elsewhere: XBM.
 
     Reference:
         Wang et al., "Cross-Batch Memory for Embedding Learning", CVPR 2020,

@@ -27,19 +27,29 @@ _CLOSEST_NEGATIVES = Selection("all", "hard")
 
 @LOSSES.register("dynamic_soft_margin")
 class DynamicSoftMarginLoss(PairLoss):
-    """Dynamic soft margin: triplets weighted by how many are less hard.
+    r"""Dynamic soft margin: triplets weighted by how many are less hard.
 
-    w (d(a, p) − d(a, n)), w the share of the triplets seen of late whose
-    difference of distances is as small: a triplet loss without a margin to
-    choose. No gradient passes w.
+    For each triplet that mining picks,
 
-    The distribution is a histogram, a moving average of those of the
-    batches, the present one among them. It belongs to the objective that
-    builds the loss, is saved with the model, and is not changed by
-    evaluation.
+    $$
+    \ell_{apn} = F\left( d(a, p) - d(a, n) \right)
+    \left( d(a, p) - d(a, n) \right) ,
+    $$
+
+    where $F$ is the distribution of the difference among recent triplets: a
+    triplet loss without a margin to choose. No gradient passes through $F$.
+
+    The distribution is a histogram, a moving average of those of the batches,
+    the present one among them. It belongs to the objective that builds the
+    loss, is saved with the model, and is not changed by evaluation.
 
     Terms are triplets; each is multiplied by the product of the
     `pair_weights` of (a, p) and (a, n), which the histogram does not see.
+
+    Labels:
+        (B,) class ids, integers of any size or strings; (B, C) booleans,
+        where an example has several labels; or a (B, R) relation matrix of
+        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         num_bins: Number of intervals of the histogram.
@@ -65,6 +75,14 @@ class DynamicSoftMarginLoss(PairLoss):
         - pytorch-metric-learning uses all triplets, as `mining="all"` does,
           lets gradient pass the histogram, and counts each triplet of a
           batch, not the batch, as `momentum`.
+
+    Also known as:
+        - pytorch-metric-learning: `DynamicSoftMarginLoss(num_bins=b)` with
+          `mining="all"` and `num_bins=b`; another meaning of `momentum`, see
+          the deviations.
+
+    Example:
+        `DynamicSoftMarginLoss(momentum=0.05)`
 
     Reference:
         Zhang and Rusinkiewicz, "Learning Local Descriptors With a CDF-Based

@@ -16,11 +16,20 @@ _REDUCTIONS = ("sum_over_batch_size", "mean", "none", None, "sum")
 
 @COMPOSITES.register("function")
 class FunctionLoss(MetricLoss):
-    """Function: a loss that is a function, or a loss of Keras.
+    r"""Function: a loss that is a function, or a loss of Keras.
 
     `losses.get`, and with it every method, makes one of a function. It
     cannot be compared with references, nor weight pairs: derive a class
     from `PairLoss` for that.
+
+    $$
+    \ell_i = f(y, x)_i
+    $$
+
+    for a function $f$ of all labels and embeddings of the batch.
+
+    Labels:
+        Whatever the function takes.
 
     Args:
         function: `(labels, embeddings)` → the loss of the batch, a scalar,
@@ -36,6 +45,12 @@ class FunctionLoss(MetricLoss):
     Raises:
         ValueError: If `function` cannot be called, or is a loss of Keras
             with a reduction other than a mean, a sum, or none.
+
+    Also known as:
+        No library that this one is compared with has it.
+
+    Example:
+        `FunctionLoss(lambda y, x: keras.ops.mean(x**2))(labels, embeddings)`
 
     Requirements:
         A model with the loss can be saved if Keras knows the function:

@@ -15,18 +15,28 @@ from keras_dml.utils.types import Tensor
 
 @LOSSES.register("hist")
 class HISTLoss(ProxyLoss):
-    """HIST: Gaussian classes, and a hypergraph that classifies the batch.
+    r"""HIST: Gaussian classes, and a hypergraph that classifies the batch.
 
-    L_D + λ L_CE. L_D is the cross entropy of −τ d², with d² the squared
-    Mahalanobis distance of an example to each class, a Gaussian with a
-    learned mean and diagonal covariance. Each class of the batch is a
-    hyperedge, in which its examples have weight 1 and others exp(−α d²); a
-    network of two layers passes the embeddings along it, and L_CE is its
-    cross entropy. What is easily mistaken for a class is so told apart in
-    the context of the batch.
+    For an example $x$ of class $y$, where class $c$ is a Gaussian with a
+    learned mean $\mu_c$ and diagonal covariance $\Sigma_c$,
+
+    $$
+    \ell = -\log \frac{e^{-\tau d_y^2}}{\sum_c e^{-\tau d_c^2}} +
+    \lambda \, \ell_{CE} , \qquad
+    d_c^2 = (x - \mu_c)^\top \Sigma_c^{-1} (x - \mu_c) .
+    $$
+
+    Each class of the batch is a hyperedge, in which its own examples have
+    weight 1 and others $e^{-\alpha d_c^2}$. A network of two layers passes the
+    embeddings along the hyperedges, and $\ell_{CE}$ is its cross entropy. So
+    an example that is easily mistaken for another class is told apart in the
+    context of the batch.
 
     Terms are examples, each kind reduced on its own. The means are the
     proxies; the network is part of the loss, and of no use afterwards.
+
+    Labels:
+        (B,) class ids, integers in [0, num_classes).
 
     Args:
         num_classes: As for `ProxyLoss`.
@@ -53,6 +63,12 @@ class HISTLoss(ProxyLoss):
           normalization, and only distances take unit vectors.
         - Batch normalization uses the statistics of the batch, as in
           training; there is no other use of it.
+
+    Also known as:
+        No library that this one is compared with has it.
+
+    Example:
+        `HISTLoss(num_classes=100, tau=16.0)`
 
     Reference:
         Lim et al., "Hypergraph-Induced Semantic Tuplet Loss for Deep Metric

@@ -41,14 +41,24 @@ class _HistogramLoss(MetricLoss):
 
 @LOSSES.register("histogram")
 class HistogramLoss(_HistogramLoss):
-    """Histogram loss: how often a negative pair looks like a positive one.
+    r"""Histogram loss: how often a negative pair looks like a positive one.
 
-    Σ_r h₋(r) Σ_{q ≤ r} h₊(q), with h₊ and h₋ the soft histograms of the
-    cosine similarities of all positive and all negative pairs: the
-    probability that a random negative pair is more similar than a random
-    positive one. It belongs to the batch; an anchor's value is the share
-    of its negative pairs, and their mean is the loss. `pair_weights`
-    multiply each pair's count in its histogram.
+    With $h^+$ and $h^-$ the soft histograms of the cosine similarities of all
+    positive and of all negative pairs,
+
+    $$
+    \mathcal{L} = \sum_r h^-_r \sum_{q \le r} h^+_q ,
+    $$
+
+    the probability that a random negative pair is more similar than a random
+    positive one. It belongs to the batch; an anchor's value is the share of
+    its negative pairs, and their mean is the loss. `pair_weights` multiply
+    each pair's count in its histogram.
+
+    Labels:
+        (B,) class ids, integers of any size or strings; (B, C) booleans,
+        where an example has several labels; or a (B, R) relation matrix of
+        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         num_bins: Number of intervals of the histogram over [−1, 1].
@@ -58,6 +68,13 @@ class HistogramLoss(_HistogramLoss):
     Raises:
         ValueError: If `num_bins` is not a positive integer, or for another
             reduction.
+
+    Also known as:
+        - pytorch-metric-learning: `HistogramLoss(n_bins)` is
+          `HistogramLoss(n_bins)`.
+
+    Example:
+        `HistogramLoss(num_bins=50)(labels, embeddings)`
 
     Reference:
         Ustinova and Lempitsky, "Learning Deep Embeddings with Histogram Loss",
@@ -84,12 +101,25 @@ class HistogramLoss(_HistogramLoss):
 
 @LOSSES.register("fast_ap")
 class FastAPLoss(_HistogramLoss):
-    """FastAP: one minus the average precision of soft distance histograms.
+    r"""FastAP: one minus the average precision of soft distance histograms.
 
-    Squared distances of unit vectors lie in [0, 4]; histograms over that
-    range give precision and recall with a gradient. Terms are the anchors
-    that have positives and negatives; `pair_weights` multiply each pair's
-    counts in the histograms.
+    For an anchor with positives $P$, with $h^+_j$ and $h_j$ the soft counts of
+    its positives and of all examples in the bin $j$ of their squared
+    distances, and $H^+_j$ and $H_j$ the sums of these up to the bin,
+
+    $$
+    \ell_a = 1 - \frac{1}{|P|} \sum_{j} \frac{h^+_j H^+_j}{H_j} .
+    $$
+
+    Squared distances of unit vectors lie in [0, 4]; histograms over that range
+    give precision and recall with a gradient. Terms are the anchors that have
+    positives and negatives; `pair_weights` multiply each pair's counts in the
+    histograms.
+
+    Labels:
+        (B,) class ids, integers of any size or strings; (B, C) booleans,
+        where an example has several labels; or a (B, R) relation matrix of
+        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         num_bins: Number of intervals of the histogram, L.
@@ -97,6 +127,12 @@ class FastAPLoss(_HistogramLoss):
 
     Raises:
         ValueError: If `num_bins` is not a positive integer.
+
+    Also known as:
+        - pytorch-metric-learning: `FastAPLoss(num_bins)`.
+
+    Example:
+        `FastAPLoss(num_bins=10)(labels, embeddings)`
 
     Reference:
         Cakir et al., "Deep Metric Learning to Rank", CVPR 2019, Eq. 8.

@@ -18,18 +18,33 @@ _RIM = 1e-3
 
 @LOSSES.register("hyperbolic")
 class HyperbolicContrastiveLoss(MetricLoss):
-    """Hyperbolic contrastive: NT-Xent of distances in the Poincaré ball.
+    r"""Hyperbolic contrastive: NT-Xent of distances in the Poincaré ball.
 
-    −log(exp(−D(a, p)/τ) / (exp(−D(a, p)/τ) + Σ_n exp(−D(a, n)/τ))) for
-    each positive pair. Embeddings longer than r are clipped to the length
-    r, and the exponential map at the origin takes them into the ball of
-    curvature −c, where
+    For each positive pair, with the negatives $N_a$ of the anchor and the
+    hyperbolic distance $D$,
 
-        x = tanh(√c ‖v‖) v / (√c ‖v‖),
-        D(x, y) = 2/√c · arsinh √(c ‖x − y‖² / ((1 − c‖x‖²)(1 − c‖y‖²))).
+    $$
+    \ell_{ap} = -\log \frac{e^{-D(a, p) / \tau}}
+    {e^{-D(a, p) / \tau} + \sum_{n \in N_a} e^{-D(a, n) / \tau}} .
+    $$
+
+    Embeddings longer than r are clipped to the length r, and the exponential
+    map at the origin takes them into the ball of curvature −c, where
+
+    $$
+    x = \tanh\left( \sqrt{c} \, \|v\| \right) \frac{v}{\sqrt{c} \, \|v\|} ,
+    \qquad
+    D(x, y) = \frac{2}{\sqrt{c}} \operatorname{arsinh}
+    \sqrt{\frac{c \, \|x - y\|^2}{(1 - c \|x\|^2)(1 - c \|y\|^2)}} .
+    $$
 
     Terms are positive pairs; `pair_weights` multiply them, and the
     exponentials of negative pairs.
+
+    Labels:
+        (B,) class ids, integers of any size or strings; (B, C) booleans,
+        where an example has several labels; or a (B, R) relation matrix of
+        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         curvature: c. Towards 0 the space becomes Euclidean.
@@ -59,6 +74,12 @@ class HyperbolicContrastiveLoss(MetricLoss):
         - The gradient is that of the formula. The authors' code rescales it
           by the inverse of the ball's metric, (1 − c‖x‖²)²/4.
         - Points end 0.1 % before the rim, as in the authors' code.
+
+    Also known as:
+        No library that this one is compared with has it.
+
+    Example:
+        `HyperbolicContrastiveLoss(curvature=0.3)(labels, embeddings)`
 
     Reference:
         Ermolov et al., "Hyperbolic Vision Transformers: Combining Improvements

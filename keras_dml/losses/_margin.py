@@ -28,16 +28,28 @@ NORMALIZATIONS = ("pairs", "triplets")
 
 @LOSSES.register("margin")
 class MarginLoss(PairLoss):
-    """Margin loss: pairs on their side of a boundary, which may be learned.
+    r"""Margin loss: pairs on their side of a boundary, which may be learned.
 
-    [α + d − β]₊ for positive and [α + β − d]₊ for negative pairs: a hinge
-    of width α on either side of the boundary β.
+    For a positive and a negative pair at distance $d$,
 
-    Mining yields triplets (a, p, n), one drawn negative for each positive
-    by default; each counts as the pairs (a, p) and (a, n). Terms are
-    pairs, or triplets with `normalize_by="triplets"`. The default,
-    "mean_nonzero", divides by the number of active pairs. `pair_weights`
-    multiply the hinges of pairs, also within triplets.
+    $$
+    \ell_+ = \left[ \alpha + d - \beta \right]_+ , \qquad
+    \ell_- = \left[ \alpha + \beta - d \right]_+ ,
+    $$
+
+    a hinge of width α on either side of the boundary β.
+
+    Mining yields triplets (a, p, n), one drawn negative for each positive by
+    default; each counts as the pairs (a, p) and (a, n). Terms are pairs, or
+    triplets with `normalize_by="triplets"`. The default, "mean_nonzero",
+    divides by the number of active pairs. `pair_weights` multiply the hinges
+    of pairs, also within triplets.
+
+    Labels:
+        (B,) class ids, integers of any size or strings; (B, C) booleans,
+        where an example has several labels; or a (B, R) relation matrix of
+        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`. With
+        `num_classes`, only class ids, integers in [0, num_classes).
 
     Args:
         alpha: Half-width α of the hinge, in units of `distance`.
@@ -66,6 +78,15 @@ class MarginLoss(PairLoss):
 
     Deviations:
         - The paper's per-image β is left out.
+
+    Also known as:
+        - pytorch-metric-learning: `MarginLoss()` with `BatchHardMiner()` is
+          `MarginLoss(mining="hard")`; its `margin` is `alpha`. Without a miner
+          it counts a pair once for each triplet that the pair is in, and
+          `mining="all"` here once.
+
+    Example:
+        `MarginLoss(beta=1.2, mining="semihard")(labels, embeddings)`
 
     Reference:
         Wu et al., "Sampling Matters in Deep Embedding Learning", ICCV 2017, Eq.

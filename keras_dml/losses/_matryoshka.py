@@ -23,9 +23,15 @@ _OWNER = "MatryoshkaLoss"
 
 @COMPOSITES.register("matryoshka")
 class MatryoshkaLoss(CompositeLoss):
-    """Matryoshka: any loss on nested prefixes of the embedding.
+    r"""Matryoshka: any loss on nested prefixes of the embedding.
 
-    Σ_d w_d L(first d dimensions): one embedding that can be cut to its
+    With $x_{1:d}$ the first $d$ dimensions of each embedding, made unit,
+
+    $$
+    \mathcal{L} = \sum_d w_d \, \mathcal{L}_d(x_{1:d}) :
+    $$
+
+    one embedding that can be cut to its
     first d dimensions, each prefix made unit again, for a smaller index or
     a quick first search.
 
@@ -35,6 +41,9 @@ class MatryoshkaLoss(CompositeLoss):
 
     Measure the prefixes by `evaluate(..., prefixes=dims)`, in a recipe
     `evaluation: {prefixes: [...]}`.
+
+    Labels:
+        As for the loss.
 
     Args:
         loss: The loss, as for `losses.get`.
@@ -53,6 +62,10 @@ class MatryoshkaLoss(CompositeLoss):
     Deviations:
         - With proxies, each prefix has its own, as in the paper's MRL; the
           shared ones of MRL-E are not offered.
+
+    Also known as:
+        - sentence-transformers: `MatryoshkaLoss(model, loss, matryoshka_dims,
+          matryoshka_weights)`, whose dims fall, where these rise.
 
     Reference:
         Kusupati et al., "Matryoshka Representation Learning", NeurIPS 2022, Eq.

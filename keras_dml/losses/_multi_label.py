@@ -15,16 +15,27 @@ from keras_dml.utils.types import Tensor
 
 @LOSSES.register("multi_sup_con")
 class MultiSupConLoss(SupConLoss):
-    """Multi-label SupCon: examples attract as far as their labels overlap.
+    r"""Multi-label SupCon: examples attract as far as their labels overlap.
 
-    −1/|P(a)| Σ_p J(a, p) log(exp(s(a, p)/τ) / Σ_k exp(s(a, k)/τ)), with
-    J the Jaccard overlap |L_a ∩ L_p| / |L_a ∪ L_p| of two label sets, P(a)
-    the examples with J ≥ `threshold`, and k all other examples. Terms are
-    the anchors that have a positive. `pair_weights` multiply the part of
-    each p, and the exponentials of negative pairs.
+    For an anchor $a$,
 
-    Class ids and relation matrices are taken as well: J is 1 then, and the
-    loss SupCon.
+    $$
+    \ell_a = -\frac{1}{|P|} \sum_{p \in P} J(a, p) \log
+    \frac{e^{s(a, p) / \tau}}{\sum_{k \ne a} e^{s(a, k) / \tau}} ,
+    \qquad J(a, p) = \frac{|L_a \cap L_p|}{|L_a \cup L_p|} ,
+    $$
+
+    with $J$ the Jaccard overlap of two label sets, $P$ the examples with
+    $J$ ≥ `threshold`, and $k$ over all other examples. Terms are the anchors
+    that have a positive. `pair_weights` multiply the part of each p, and the
+    exponentials of negative pairs.
+
+    Class ids and relation matrices are accepted too: J is then 1, and the loss
+    is SupCon.
+
+    Labels:
+        (B, C) booleans: which example has which label. Also (B,) class ids
+        or a (B, R) relation matrix, as for `SupConLoss`.
 
     Args:
         threshold: Least overlap of a positive, between 0 and 1.
@@ -32,11 +43,6 @@ class MultiSupConLoss(SupConLoss):
             positives count alike.
         temperature: τ.
         distance, mining, reduction, **kwargs: As for `PairLoss`.
-
-    Call arguments:
-        labels: (B, C) booleans: which example has which label. Integers are
-            class ids, (B,), or relations, (B, R).
-        ref_labels: (R, C) booleans, if labels are.
 
     Raises:
         ValueError: If `threshold` is not between 0 and 1, or `temperature`
@@ -46,6 +52,13 @@ class MultiSupConLoss(SupConLoss):
         - The default of `temperature` is SupCon's, not the 0.07 of the code
           that it follows. pytorch-metric-learning 3 does not weight, and
           wants an overlap above the threshold, not at it.
+
+    Also known as:
+        - pytorch-metric-learning: `MultiSupConLoss`, from its version 3 on, has
+          `weighted=False` and wants an overlap above the threshold, not at it.
+
+    Example:
+        `MultiSupConLoss(threshold=0.5)(label_sets, embeddings)`
 
     Reference:
         Khosla et al., "Supervised Contrastive Learning", NeurIPS 2020, Eq. 2,

@@ -32,10 +32,15 @@ def nce(
     max_distance: float = 1.4,
     positive_in_denominator: bool | None = None,
 ) -> Tensor:
-    """Noise-contrastive loss of every query against a queue of keys.
+    r"""Noise-contrastive loss of every query against a queue of keys.
 
-    −log(exp(s(q, k)/τ) / Σ_n exp(w_n s(q, n)/τ)), s the inner product. No
-    gradient passes the keys, the queue and the weights.
+    For a query $q$ with the key $k$, and with the inner product $s$,
+
+    $$
+    \ell = -\log \frac{e^{s(q, k) / \tau}}{\sum_n e^{w_n s(q, n) / \tau}} .
+    $$
+
+    No gradient passes through the keys, the queue and the weights.
 
     Args:
         queries: (B, D) unit embeddings.

@@ -18,12 +18,23 @@ _EMPTY = -1e29
 
 @LOSSES.register("nca")
 class NCALoss(PairLoss):
-    """NCA: the probability that the nearest neighbor is of the same class.
+    r"""NCA: the probability that the nearest neighbor is of the same class.
 
-    −log(Σ_{p ∈ P(a)} exp(−d(a, p)/T) / Σ_{k ≠ a} exp(−d(a, k)/T)): an
-    anchor picks its neighbor by a softmax over negative squared distances.
-    Terms are the anchors that have a positive; `pair_weights` multiply
-    each pair's exponential.
+    For an anchor $a$ with positives $P$,
+
+    $$
+    \ell_a = -\log \frac{\sum_{p \in P} e^{-d(a, p) / T}}
+    {\sum_{k \ne a} e^{-d(a, k) / T}} :
+    $$
+
+    an anchor picks its neighbor by a softmax over negative squared distances.
+    Terms are the anchors that have a positive; `pair_weights` multiply each
+    pair's exponential.
+
+    Labels:
+        (B,) class ids, integers of any size or strings; (B, C) booleans,
+        where an example has several labels; or a (B, R) relation matrix of
+        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         temperature: T.
@@ -39,6 +50,15 @@ class NCALoss(PairLoss):
           neighbors.
         - The paper's embedding is linear and not normalized; distances of
           unit vectors, at most 4, ask for a lower temperature.
+
+    Also known as:
+        - pytorch-metric-learning: `NCALoss(softmax_scale)` is
+          `NCALoss(temperature=1 / softmax_scale)`.
+        - TF Similarity: `SoftNearestNeighborLoss(temperature=T)` is
+          `NCALoss(T)`.
+
+    Example:
+        `NCALoss(temperature=0.25)(labels, embeddings)`
 
     Reference:
         Goldberger et al., "Neighbourhood Components Analysis", NIPS 2004.
@@ -72,13 +92,25 @@ class NCALoss(PairLoss):
 
 @LOSSES.register("instance")
 class InstanceLoss(MetricLoss):
-    """Instance loss: each example is a class, told from all negatives.
+    r"""Instance loss: each example is a class, told from all negatives.
 
-    −log(exp(γ) / (exp(γ) + Σ_n exp(γ s(a, n)))), s cosine similarity, 1 of
-    an example with itself. It spreads the negatives out and pulls nothing
-    together, so that it also works where no class is known: number the
-    images. Terms are examples; `pair_weights` multiply the exponentials of
-    negative pairs.
+    For each example $a$ with negatives $N_a$,
+
+    $$
+    \ell_a = -\log \frac{e^{\gamma}}
+    {e^{\gamma} + \sum_{n \in N_a} e^{\gamma s(a, n)}} ,
+    $$
+
+    s cosine similarity, 1 of an example with itself. The loss spreads the
+    negatives out and pulls nothing together, so it also works where no class
+    is known: number the images. Terms are examples; `pair_weights` multiply
+    the exponentials of negative pairs.
+
+    Labels:
+        (B,) class ids, integers of any size or strings; (B, C) booleans,
+        where an example has several labels; or a (B, R) relation matrix of
+        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
+        Without classes, the numbers of the images.
 
     Args:
         gamma: Scale γ of the similarities.
@@ -96,6 +128,13 @@ class InstanceLoss(MetricLoss):
           targets. pytorch-metric-learning takes the column whose number is
           the anchor's class for the target, whatever example is there; both
           agree where every example has a class of its own.
+
+    Also known as:
+        - pytorch-metric-learning: `InstanceLoss(gamma)`, where every example
+          has a class of its own.
+
+    Example:
+        `InstanceLoss(gamma=64.0)(np.arange(16), embeddings)`
 
     Reference:
         Zheng et al., "Dual-Path Convolutional Image-Text Embeddings with
@@ -124,14 +163,33 @@ class InstanceLoss(MetricLoss):
 
 @LOSSES.register("decoupled_contrastive")
 class DecoupledContrastiveLoss(PairLoss):
-    """Decoupled contrastive: NT-Xent without the positive in its sum.
+    r"""Decoupled contrastive: NT-Xent without the positive in its sum.
 
-    −w s(a, p)/τ + log Σ_n exp(s(a, n)/τ) for each positive pair, n over the
-    anchor's negatives. With the positive out of the denominator, easy pairs
-    keep their gradient, and small batches train well. It may be negative.
+    For each positive pair, with the negatives $N_a$ of the anchor,
+
+    $$
+    \ell_{ap} = -w_{ap} \frac{s(a, p)}{\tau} +
+    \log \sum_{n \in N_a} e^{s(a, n) / \tau} ,
+    $$
+
+    with $w = 1$, or with `sigma`
+
+    $$
+    w_{ap} = 2 - \frac{e^{s(a, p) / \sigma}}
+    {\operatorname{mean}_{(b, q)} e^{s(b, q) / \sigma}} ,
+    $$
+
+    the mean over all positive pairs. With the positive out of the denominator,
+    easy pairs keep their gradient, and small batches train well. The loss may
+    be negative.
 
     Terms are the positive pairs of anchors that have a negative;
     `pair_weights` multiply them, and the exponentials of negative pairs.
+
+    Labels:
+        (B,) class ids, integers of any size or strings; (B, C) booleans,
+        where an example has several labels; or a (B, R) relation matrix of
+        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         temperature: τ.
@@ -149,6 +207,14 @@ class DecoupledContrastiveLoss(PairLoss):
         - E is a mean, as printed. A reimplementation in use divides by the
           sum, which leaves w close to 2 for every pair.
         - The gradient passes w.
+
+    Also known as:
+        - pytorch-metric-learning: `DecoupledContrastiveLoss`, from its version
+          3 on; not compared.
+        - Elsewhere: DCL, and with `sigma` DCLW.
+
+    Example:
+        `DecoupledContrastiveLoss(sigma=0.5)(labels, embeddings)`
 
     Reference:
         Yeh et al., "Decoupled Contrastive Learning", ECCV 2022,

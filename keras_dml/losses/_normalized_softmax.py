@@ -33,9 +33,20 @@ class CosineClassifier(ProxyLoss):
 
 @LOSSES.register("normalized_softmax")
 class NormalizedSoftmaxLoss(CosineClassifier):
-    """Normalized softmax: cross entropy of cosines with class vectors.
+    r"""Normalized softmax: cross entropy of cosines with class vectors.
+
+    For an example of class $y$, at the angles $\theta_c$ to the proxies of the
+    classes,
+
+    $$
+    \ell = -\log \frac{e^{\cos \theta_y / \tau}}
+    {\sum_c e^{\cos \theta_c / \tau}} .
+    $$
 
     Terms are examples.
+
+    Labels:
+        (B,) class ids, integers in [0, num_classes).
 
     Args:
         temperature: What the cosines are divided by.
@@ -43,6 +54,14 @@ class NormalizedSoftmaxLoss(CosineClassifier):
 
     Raises:
         ValueError: If `temperature` is not positive.
+
+    Also known as:
+        - pytorch-metric-learning: `NormalizedSoftmaxLoss(num_classes, D,
+          temperature)`.
+        - Elsewhere: NormFace, cosine softmax.
+
+    Example:
+        `NormalizedSoftmaxLoss(num_classes=100, temperature=0.05)`
 
     Reference:
         Zhai and Wu, "Classification is a Strong Baseline for Deep Metric
@@ -66,9 +85,20 @@ class NormalizedSoftmaxLoss(CosineClassifier):
 
 @LOSSES.register("cos_face")
 class CosFaceLoss(CosineClassifier):
-    """CosFace: normalized softmax with a margin on the own class's cosine.
+    r"""CosFace: normalized softmax with a margin on the own class's cosine.
+
+    For an example of class $y$, at the angles $\theta_c$ to the proxies of the
+    classes,
+
+    $$
+    \ell = -\log \frac{e^{s (\cos \theta_y - m)}}
+    {e^{s (\cos \theta_y - m)} + \sum_{c \ne y} e^{s \cos \theta_c}} .
+    $$
 
     Terms are examples.
+
+    Labels:
+        (B,) class ids, integers in [0, num_classes).
 
     Args:
         margin: m, subtracted from the cosine with the own class.
@@ -77,6 +107,14 @@ class CosFaceLoss(CosineClassifier):
 
     Raises:
         ValueError: If `scale` is not positive.
+
+    Also known as:
+        - pytorch-metric-learning: `CosFaceLoss(num_classes, D)`, with the same
+          defaults.
+        - Elsewhere: AM-Softmax, large margin cosine loss.
+
+    Example:
+        `CosFaceLoss(num_classes=100, margin=0.25)`
 
     Reference:
         Wang et al., "CosFace: Large Margin Cosine Loss for Deep Face
@@ -101,9 +139,20 @@ class CosFaceLoss(CosineClassifier):
 
 @LOSSES.register("arc_face")
 class ArcFaceLoss(CosineClassifier):
-    """ArcFace: normalized softmax with a margin on the own class's angle.
+    r"""ArcFace: normalized softmax with a margin on the own class's angle.
 
-    The own class's cosine cos θ becomes cos(θ + m). Terms are examples.
+    For an example of class $y$, at the angles $\theta_c$ to the proxies of the
+    classes,
+
+    $$
+    \ell = -\log \frac{e^{s \cos(\theta_y + m)}}
+    {e^{s \cos(\theta_y + m)} + \sum_{c \ne y} e^{s \cos \theta_c}} .
+    $$
+
+    Terms are examples.
+
+    Labels:
+        (B,) class ids, integers in [0, num_classes).
 
     Args:
         margin: m, in radians, between 0 and π.
@@ -116,6 +165,14 @@ class ArcFaceLoss(CosineClassifier):
     Deviations:
         - Where θ + m exceeds π, cos(θ + m) would rise again; there the
           logit is cos θ − m·sin m, as in the authors' code.
+
+    Also known as:
+        - pytorch-metric-learning: `ArcFaceLoss(num_classes, D, margin)`, with
+          the margin in degrees, is `ArcFaceLoss(num_classes,
+          margin=np.radians(margin))`.
+
+    Example:
+        `ArcFaceLoss(num_classes=100, margin=0.3)`
 
     Reference:
         Deng et al., "ArcFace: Additive Angular Margin Loss for Deep Face

@@ -15,14 +15,23 @@ from keras_dml.utils.types import Tensor
 
 @LOSSES.register("proxy_nca")
 class ProxyNCALoss(ProxyLoss):
-    """Proxy-NCA: neighborhood component analysis against class proxies.
+    r"""Proxy-NCA: neighborhood component analysis against class proxies.
 
-    −log(exp(−d(x, p_y)/T) / Σ_z exp(−d(x, p_z)/T)), d the squared distance
-    of unit vectors. As published, z runs over the *other* classes, and the
-    loss can be negative; Proxy-NCA++ sums over all of them, with a low
-    temperature: `exclude_positive=False, temperature=1/9`.
+    For an example $x$ of class $y$, with $d$ the squared distance of unit
+    vectors and proxies $p$,
+
+    $$
+    \ell = -\log \frac{e^{-d(x, p_y) / T}}{\sum_{z} e^{-d(x, p_z) / T}} .
+    $$
+
+    As published, $z$ runs over the *other* classes, and the loss can be
+    negative; Proxy-NCA++ sums over all of them, with a low temperature:
+    `exclude_positive=False, temperature=1/9`.
 
     Terms are examples.
+
+    Labels:
+        (B,) class ids, integers in [0, num_classes).
 
     Args:
         temperature: T.
@@ -32,6 +41,14 @@ class ProxyNCALoss(ProxyLoss):
 
     Raises:
         ValueError: If `temperature` is not positive.
+
+    Also known as:
+        - pytorch-metric-learning: `ProxyNCALoss(num_classes, D, softmax_scale)`
+          is `ProxyNCALoss(num_classes, 1 / softmax_scale,
+          exclude_positive=False)`.
+
+    Example:
+        `ProxyNCALoss(num_classes=100, exclude_positive=False)`
 
     Reference:
         Movshovitz-Attias et al., "No Fuss Distance Metric Learning using
@@ -70,16 +87,25 @@ class ProxyNCALoss(ProxyLoss):
 
 @LOSSES.register("proxy_anchor")
 class ProxyAnchorLoss(ProxyLoss):
-    """Proxy-Anchor: every proxy is an anchor for the whole batch.
+    r"""Proxy-Anchor: every proxy is an anchor for the whole batch.
 
-    1/|P₊| Σ_{p ∈ P₊} log(1 + Σ_{x ∈ X₊} exp(−α(s(x, p) − δ))) +
-    1/|P| Σ_p log(1 + Σ_{x ∈ X₋} exp(α(s(x, p) + δ))), P₊ the proxies whose
-    class is in the batch, X₊ and X₋ the examples of p's class and of
-    others, s cosine similarity.
+    With $P$ all proxies, $P_+$ those whose class is in the batch, $X_p$ the
+    examples of p's class and $\bar{X}_p$ those of others, and $s$ cosine
+    similarity,
+
+    $$
+    \mathcal{L} = \frac{1}{|P_+|} \sum_{p \in P_+} \log\left( 1 +
+    \sum_{x \in X_p} e^{-\alpha (s(x, p) - \delta)} \right) +
+    \frac{1}{|P|} \sum_{p \in P} \log\left( 1 +
+    \sum_{x \in \bar{X}_p} e^{\alpha (s(x, p) + \delta)} \right) .
+    $$
 
     The loss belongs to proxies, not examples: each proxy's two terms are
-    shared equally by the examples in them, and the mean of the shares is
-    the loss.
+    shared equally by the examples in them, and the mean of the shares is the
+    loss.
+
+    Labels:
+        (B,) class ids, integers in [0, num_classes).
 
     Args:
         num_classes: As for `ProxyLoss`.
@@ -90,6 +116,12 @@ class ProxyAnchorLoss(ProxyLoss):
 
     Raises:
         ValueError: If `alpha` is not positive, or for another reduction.
+
+    Also known as:
+        - pytorch-metric-learning: `ProxyAnchorLoss(num_classes, D)`.
+
+    Example:
+        `ProxyAnchorLoss(num_classes=100, margin=0.1)`
 
     Reference:
         Kim et al., "Proxy Anchor Loss for Deep Metric Learning", CVPR 2020, Eq.
@@ -136,14 +168,28 @@ def _shares(exponents: Tensor, mask: Tensor) -> Tensor:
 
 @LOSSES.register("soft_triple")
 class SoftTripleLoss(ProxyLoss):
-    """SoftTriple: softmax over classes that have several centers each.
+    r"""SoftTriple: softmax over classes that have several centers each.
 
-    Cross entropy of λ(S_c − δ·1[c = y]) over the classes, S_c the
-    similarity to the K centers of class c, weighted by their softmax with
-    temperature γ; plus τ times the mean distance of a class's centers,
-    which merges centers that are not needed.
+    For an example $x$ of class $y$, where class $c$ has the unit centers
+    $w_{c1}, \dots, w_{cK}$,
+
+    $$
+    \ell = -\log \frac{e^{\lambda (S_y - \delta)}}
+    {e^{\lambda (S_y - \delta)} + \sum_{c \ne y} e^{\lambda S_c}} , \qquad
+    S_c = \sum_k \frac{e^{x^\top w_{ck} / \gamma}}
+    {\sum_l e^{x^\top w_{cl} / \gamma}} \, x^\top w_{ck} .
+    $$
+
+    A term on the centers merges those that are not needed:
+
+    $$
+    \frac{\tau}{C K (K - 1)} \sum_c \sum_{t < s} \| w_{ct} - w_{cs} \| .
+    $$
 
     Terms are examples.
+
+    Labels:
+        (B,) class ids, integers in [0, num_classes).
 
     Args:
         num_classes: As for `ProxyLoss`.
@@ -157,6 +203,14 @@ class SoftTripleLoss(ProxyLoss):
 
     Raises:
         ValueError: If an argument is out of range.
+
+    Also known as:
+        - pytorch-metric-learning: `SoftTripleLoss(num_classes, D)` is
+          `SoftTripleLoss(num_classes, tau=0.0)`; its `la` is `scale`,
+          `centers_per_class` is `num_centers`.
+
+    Example:
+        `SoftTripleLoss(num_classes=100, num_centers=4)`
 
     Reference:
         Qian et al., "SoftTriple Loss: Deep Metric Learning Without Triplet

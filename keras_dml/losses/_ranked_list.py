@@ -14,14 +14,30 @@ from keras_dml.utils.types import Tensor
 
 @LOSSES.register("ranked_list")
 class RankedListLoss(PairLoss):
-    """Ranked list: positives within a sphere, negatives beyond a margin.
+    r"""Ranked list: positives within a sphere, negatives beyond a margin.
 
-    (1 − λ) Σ₊ w₊ (d − (α − m)) / Σ₊ w₊ + λ Σ₋ w₋ (α − d) / Σ₋ w₋ for each
-    anchor, the sums over its positives farther than α − m and its negatives
-    closer than α, w₊ = exp(T₊ (d − (α − m))), w₋ = exp(T₋ (α − d)).
+    For an anchor $a$, with $P$ its positives farther than $\alpha - m$ and $N$
+    its negatives closer than $\alpha$,
 
-    Terms are anchors, all B of them. `pair_weights` multiply a pair's w in
-    the numerators, and not what they are divided by.
+    $$
+    \ell_a = (1 - \lambda) \frac{\sum_{p \in P} w_p
+    \left( d(a, p) - (\alpha - m) \right)}{\sum_{p \in P} w_p} + \lambda
+    \frac{\sum_{n \in N} w_n \left( \alpha - d(a, n) \right)}
+    {\sum_{n \in N} w_n} ,
+    $$
+
+    $$
+    w_p = e^{T_+ (d(a, p) - (\alpha - m))} , \qquad
+    w_n = e^{T_- (\alpha - d(a, n))} .
+    $$
+
+    Terms are anchors, all B of them. `pair_weights` multiply a pair's w in the
+    numerators, but not what they are divided by.
+
+    Labels:
+        (B,) class ids, integers of any size or strings; (B, C) booleans,
+        where an example has several labels; or a (B, R) relation matrix of
+        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         alpha: α, the boundary of the negatives, in units of `distance`.
@@ -45,6 +61,15 @@ class RankedListLoss(PairLoss):
           batch in the denominators.
         - Its α is 1 + m/2 by default; 1.2 with m = 0.4 is that and the
           paper's.
+
+    Also known as:
+        - pytorch-metric-learning: `RankedListLoss(margin, Tn, imbalance, alpha,
+          Tp)` is `RankedListLoss(alpha, margin, imbalance, Tp, Tn,
+          differentiate_weights=True)`, but for the 1e−5 that it adds to each
+          weight.
+
+    Example:
+        `RankedListLoss(alpha=1.2, margin=0.4)(labels, embeddings)`
 
     Reference:
         Wang et al., "Ranked List Loss for Deep Metric Learning", CVPR 2019, Eq.

@@ -88,19 +88,28 @@ def _mean_over_positives(
 
 @LOSSES.register("smooth_ap")
 class SmoothAPLoss(_RankingLoss):
-    """Smooth-AP: one minus the average precision of soft ranks.
+    r"""Smooth-AP: one minus the average precision of soft ranks.
 
-    For an anchor with positives P and negatives N,
+    For an anchor with positives $P$ and negatives $N$, at cosine similarities
+    $s$ to it, and with the sigmoid $\sigma$,
 
-        1 − 1/|P| Σ_{i ∈ P} (1 + Σ_{j ∈ P, j ≠ i} σ((s_j − s_i)/τ)) /
-            (1 + Σ_{j ∈ P ∪ N, j ≠ i} σ((s_j − s_i)/τ)),
+    $$
+    \ell_a = 1 - \frac{1}{|P|} \sum_{i \in P} \frac{1 +
+    \sum_{j \in P, j \ne i} \sigma\left( \frac{s_j - s_i}{\tau} \right)}{1 +
+    \sum_{j \in P \cup N, j \ne i} \sigma\left( \frac{s_j - s_i}{\tau} \right)}
+    .
+    $$
 
-    σ the sigmoid and s cosine similarities to the anchor. Terms are the
-    anchors that have a positive. `pair_weights` multiply the part of each
-    positive i, and each pair's count in the ranks.
+    Terms are the anchors that have a positive. `pair_weights` multiply the
+    part of each positive i, and each pair's count in the ranks.
 
     Time is O(B·P·R) and memory O(B·R), with P the most positives that an
     anchor has.
+
+    Labels:
+        (B,) class ids, integers of any size or strings; (B, C) booleans,
+        where an example has several labels; or a (B, R) relation matrix of
+        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         temperature: τ of the sigmoid: smaller is closer to the true rank,
@@ -122,6 +131,14 @@ class SmoothAPLoss(_RankingLoss):
           the same number of every class. pytorch-metric-learning 2.9 takes
           that number for the number of classes, and so is right only for
           batches of n classes of n images.
+
+    Also known as:
+        - pytorch-metric-learning: `SmoothAPLoss(temperature)` is
+          `SmoothAPLoss(temperature, include_self=True)`, for batches of n
+          classes of n images.
+
+    Example:
+        `SmoothAPLoss(temperature=0.02)(labels, embeddings)`
 
     Reference:
         Brown et al., "Smooth-AP: Smoothing the Path Towards Large-Scale Image
@@ -157,21 +174,33 @@ def _lost_precision(positives: Tensor, negatives: Tensor) -> Tensor:
 
 @LOSSES.register("pnp")
 class PNPLoss(_RankingLoss):
-    """PNP: only negatives ranked above a positive are penalized.
+    r"""PNP: only negatives ranked above a positive are penalized.
 
-    The mean over an anchor's positives i of f(N_i), with
-    N_i = Σ_n σ((s_n − s_i)/τ) the soft number of negatives above i, σ the
-    sigmoid and s cosine similarities. f is chosen by `variant`:
+    For an anchor with positives $P$ and negatives $N$, at cosine similarities
+    $s$ to it, and with the sigmoid $\sigma$,
 
-    - "O": N.
-    - "I_u": (1 + N) log(1 + N), whose slope rises without bound.
-    - "I_b": (b·N − log(1 + b·N)) / b², whose slope rises to 1/b.
-    - "D_s": log(1 + N), whose slope falls slowly.
-    - "D_q": 1 − (1 + N)^(−α), whose slope falls fast.
+    $$
+    \ell_a = \frac{1}{|P|} \sum_{i \in P} f(N_i) , \qquad
+    N_i = \sum_{n \in N} \sigma\left( \frac{s_n - s_i}{\tau} \right) ,
+    $$
+
+    where $N_i$ is the soft number of negatives above i, and `variant` chooses
+    $f$:
+
+    - "O": $N$.
+    - "I_u": $(1 + N) \log(1 + N)$, whose slope rises without bound.
+    - "I_b": $(b N - \log(1 + b N)) / b^2$, whose slope rises to 1/b.
+    - "D_s": $\log(1 + N)$, whose slope falls slowly.
+    - "D_q": $1 - (1 + N)^{-\alpha}$, whose slope falls fast.
 
     Terms are the anchors that have a positive. `pair_weights` multiply the
     part of each positive i, and each negative's count in N_i. Time is
     O(B·P·R) and memory O(B·R).
+
+    Labels:
+        (B,) class ids, integers of any size or strings; (B, C) booleans,
+        where an example has several labels; or a (B, R) relation matrix of
+        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         variant: f. The paper's best are "D_q" and "D_s", which correct the
@@ -191,6 +220,14 @@ class PNPLoss(_RankingLoss):
     Deviations:
         - `variant` is "D_q" by default; the code of
           pytorch-metric-learning begins with "O".
+
+    Also known as:
+        - pytorch-metric-learning: `PNPLoss(b, alpha, anneal, variant)` is
+          `PNPLoss(variant, alpha, b, anneal, include_self=True)`; "Ds" there is
+          "D_s" here, and so on.
+
+    Example:
+        `PNPLoss("D_s")(labels, embeddings)`
 
     Reference:
         Li et al., "Rethinking the Optimization of Average Precision: Only
@@ -235,17 +272,28 @@ class PNPLoss(_RankingLoss):
 
 @LOSSES.register("recall_at_k")
 class RecallAtKLoss(_RankingLoss):
-    """Recall@k surrogate: one minus the recall of soft ranks, at several k.
+    r"""Recall@k surrogate: one minus the recall of soft ranks, at several k.
 
-    1 − 1/|K| Σ_{k ∈ K} 1/|P| Σ_{i ∈ P} σ((k − 1 − A_i)/τ₁) for an anchor
-    with positives P, where A_i = Σ_{j ≠ i} σ((s_j − s_i)/τ₂) is the soft
-    number of references above the positive i, σ the sigmoid and s cosine
-    similarities.
+    For an anchor with positives $P$, at cosine similarities $s$ to it, and
+    with the sigmoid $\sigma$,
+
+    $$
+    \ell_a = 1 - \frac{1}{|K|} \sum_{k \in K} \frac{1}{|P|} \sum_{i \in P}
+    \sigma\left( \frac{k - 1 - A_i}{\tau_1} \right) , \qquad
+    A_i = \sum_{j \ne i} \sigma\left( \frac{s_j - s_i}{\tau_2} \right) ,
+    $$
+
+    where $A_i$ is the soft number of references above the positive i.
 
     Terms are the anchors that have a positive. `pair_weights` multiply the
     part of each positive i, and each pair's count in the ranks; the recall
     that is lost is a share of the weights. Time is O(B·P·R) and memory
     O(B·R·|K|).
+
+    Labels:
+        (B,) class ids, integers of any size or strings; (B, C) booleans,
+        where an example has several labels; or a (B, R) relation matrix of
+        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         k: The values of k, K.
@@ -268,6 +316,12 @@ class RecallAtKLoss(_RankingLoss):
 
     Deviations:
         - Similarity mixup, the paper's other half, is not part of it.
+
+    Also known as:
+        No library that this one is compared with has it.
+
+    Example:
+        `RecallAtKLoss(k=(1, 2, 4))(labels, embeddings)`
 
     Reference:
         Patel et al., "Recall@k Surrogate Loss with Large Batches and Similarity

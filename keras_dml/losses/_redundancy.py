@@ -15,21 +15,35 @@ from keras_dml.utils.types import Tensor
 
 @LOSSES.register("vicreg")
 class VICRegLoss(MetricLoss):
-    """VICReg: views agree, dimensions vary and do not covary.
+    r"""VICReg: views agree, dimensions vary and do not covary.
 
-    λ s + μ (v(Z) + v(Z')) + ν (c(Z) + c(Z')):
+    For two views $Z$ and $Z'$ of a batch, with $D$ dimensions,
 
-    - invariance s: the mean of ‖z − z'‖²/D over the positive pairs;
-    - variance v: the mean over dimensions of [γ − √(Var + ε)]₊;
-    - covariance c: the sum of the squared off-diagonal entries of the
-      covariance matrix, divided by D.
+    $$
+    \mathcal{L} = \lambda \, s(Z, Z') + \mu \left( v(Z) + v(Z') \right) +
+    \nu \left( c(Z) + c(Z') \right) ,
+    $$
 
-    Z is the batch and Z' the references: second views, number the images of
-    both alike. Without references Z' = Z, and the positives of a batch are
+    $$
+    s = \operatorname{mean} \frac{\|z - z'\|^2}{D} , \qquad
+    v = \frac{1}{D} \sum_{i} \left[ \gamma -
+    \sqrt{C_{ii} + \epsilon} \right]_+ , \qquad
+    c = \frac{1}{D} \sum_{i \ne j} C_{ij}^2 ,
+    $$
+
+    where $C$ is the covariance matrix of a view, and $s$ the mean over the
+    positive pairs.
+
+    Z is the batch and Z' the references: second views, with the images of both
+    numbered alike. Without references Z' = Z, and the positives of a batch are
     each other's views. Examples that are ignored in all pairs are left out.
 
-    The invariance of an anchor is its own; variance and covariance belong
-    to the batch, and every example has them in full.
+    The invariance of an anchor is its own; variance and covariance belong to
+    the batch, and every example has them in full.
+
+    Labels:
+        (B,) integers that number the images: the views of one image have
+        the same number. Class ids make all images of a class its views.
 
     Args:
         invariance: λ.
@@ -52,6 +66,15 @@ class VICRegLoss(MetricLoss):
     Deviations:
         - The authors' code and pytorch-metric-learning halve the variances:
           `variance=12.5`.
+
+    Also known as:
+        - pytorch-metric-learning: `VICRegLoss()` is
+          `VICRegLoss(variance=12.5)`, its `ref_emb` being `ref_embeddings`.
+        - TF Similarity: `VicReg()` is near `VICRegLoss(variance=12.5)`; it
+          divides variances by N, not N − 1.
+
+    Example:
+        `VICRegLoss(target=None)(np.arange(16) // 2, embeddings)`
 
     Reference:
         Bardes et al., "VICReg: Variance-Invariance-Covariance Regularization
@@ -113,17 +136,26 @@ class VICRegLoss(MetricLoss):
 
 @LOSSES.register("barlow_twins")
 class BarlowTwinsLoss(MetricLoss):
-    """Barlow Twins: dimensions agree between views, and with no other.
+    r"""Barlow Twins: dimensions agree between views, and with no other.
 
-    Σ_i (1 − C_ii)² + λ Σ_{i ≠ j} C_ij², C the (D, D) correlation, over all
-    positive pairs, of the dimensions of one example with those of the
-    other. The positives of an anchor are its views: references (second
-    views, with the images of both numbered alike), or the others of its
-    class in the batch. `pair_weights` multiply each pair's part in the
-    correlation.
+    With $C$ the (D, D) correlation, over all positive pairs, of the dimensions
+    of one example with those of the other,
 
-    The loss belongs to the batch; the anchors that have a positive share
-    it equally.
+    $$
+    \mathcal{L} = \sum_i \left( 1 - C_{ii} \right)^2 +
+    \lambda \sum_{i \ne j} C_{ij}^2 .
+    $$
+
+    The positives of an anchor are its views: references (second views, with
+    the images of both numbered alike), or the others of its class in the
+    batch. `pair_weights` multiply each pair's part in the correlation.
+
+    The loss belongs to the batch; the anchors that have a positive share it
+    equally.
+
+    Labels:
+        (B,) integers that number the images: the views of one image have
+        the same number. Class ids make all images of a class its views.
 
     Args:
         redundancy: λ.
@@ -139,6 +171,13 @@ class BarlowTwinsLoss(MetricLoss):
         - λ is 0.0051, as in the authors' code; the paper says 0.005.
         - The paper's batches are two views an image; with more positives an
           example counts in means and variances once for each of its pairs.
+
+    Also known as:
+        - TF Similarity: `Barlow(lambda_)` is `BarlowTwinsLoss(lambda_,
+          epsilon=1e-12)`, its second argument being `ref_embeddings`.
+
+    Example:
+        `BarlowTwinsLoss()(np.arange(16) // 2, embeddings)`
 
     Reference:
         Zbontar et al., "Barlow Twins: Self-Supervised Learning via Redundancy

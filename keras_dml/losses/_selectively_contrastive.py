@@ -18,15 +18,28 @@ _EASY_POSITIVE_HARD_NEGATIVE = Selection("easy", "hard")
 
 @LOSSES.register("selectively_contrastive")
 class SelectivelyContrastiveLoss(PairLoss):
-    """Selectively contrastive triplets: hard negatives are only pushed away.
+    r"""Selectively contrastive triplets: hard negatives are only pushed away.
 
-    λ s(a, n) where the negative is more similar than the positive, and
-    −log(exp(s(a, p)/τ) / (exp(s(a, p)/τ) + exp(s(a, n)/τ))) elsewhere. A
-    triplet loss lets very hard triplets pull all three together; without
-    their positives they teach, and the hardest negatives can be mined.
+    For each triplet that mining picks,
+
+    $$
+    \ell_{apn} = \begin{cases}
+    \lambda \, s(a, n) & \text{if } s(a, n) > s(a, p) \\
+    \log\left( 1 + e^{(s(a, n) - s(a, p)) / \tau} \right) & \text{otherwise.}
+    \end{cases}
+    $$
+
+    A triplet loss lets very hard triplets pull all three examples together.
+    Without their positives these triplets teach something, and the hardest
+    negatives can be mined.
 
     Terms are triplets; each is multiplied by the product of the
     `pair_weights` of (a, p) and (a, n). They may be negative.
+
+    Labels:
+        (B,) class ids, integers of any size or strings; (B, C) booleans,
+        where an example has several labels; or a (B, R) relation matrix of
+        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         temperature: τ.
@@ -45,6 +58,13 @@ class SelectivelyContrastiveLoss(PairLoss):
     Deviations:
         - The released code has `cutoff=0.8`, and passes over positives
           more similar than 0.9999 as duplicates.
+
+    Also known as:
+        - pytorch-metric-learning: `SelectivelyContrastiveTripletLoss`, from its
+          version 3 on; not compared.
+
+    Example:
+        `SelectivelyContrastiveLoss(temperature=0.1)(labels, embeddings)`
 
     Reference:
         Xuan et al., "Hard Negative Examples are Hard, but Useful", ECCV 2020,

@@ -33,12 +33,23 @@ class _SoftmaxLoss(PairLoss):
 
 @LOSSES.register("nt_xent")
 class NTXentLoss(_SoftmaxLoss):
-    """NT-Xent (SimCLR, InfoNCE): each positive against all negatives.
+    r"""NT-Xent (SimCLR, InfoNCE): each positive against all negatives.
 
-    The normalized temperature-scaled cross entropy
-    −log(exp(s(a, p)/τ) / (exp(s(a, p)/τ) + Σ_n exp(s(a, n)/τ))) for each
-    positive pair. Terms are positive pairs; `pair_weights` multiply them,
-    and the exponentials of negative pairs.
+    The normalized temperature-scaled cross entropy: for each positive pair,
+    with the negatives $N_a$ of the anchor,
+
+    $$
+    \ell_{ap} = -\log \frac{e^{s(a, p) / \tau}}
+    {e^{s(a, p) / \tau} + \sum_{n \in N_a} e^{s(a, n) / \tau}} .
+    $$
+
+    Terms are positive pairs; `pair_weights` multiply them, and the
+    exponentials of negative pairs.
+
+    Labels:
+        (B,) class ids, integers of any size or strings; (B, C) booleans,
+        where an example has several labels; or a (B, R) relation matrix of
+        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         temperature: τ.
@@ -50,6 +61,18 @@ class NTXentLoss(_SoftmaxLoss):
     Deviations:
         - With more than one positive, an anchor's other positives are not
           in the denominator; SimCLR has one positive, where both agree.
+
+    Also known as:
+        - pytorch-metric-learning: `NTXentLoss(temperature)`, with another
+          default, 0.07.
+        - TF Similarity: `SimCLRLoss(temperature)` is `2.0 *
+          NTXentLoss(temperature)` of both views in one batch.
+        - sentence-transformers: `MultipleNegativesRankingLoss(scale=20)` is
+          `NTXentLoss(1 / 20)`, with the positives as references.
+        - Elsewhere: InfoNCE, SimCLR loss, in-batch softmax.
+
+    Example:
+        `NTXentLoss(temperature=0.07)(labels, embeddings)`
 
     Reference:
         Chen et al., "A Simple Framework for Contrastive Learning of Visual
@@ -69,11 +92,23 @@ class NTXentLoss(_SoftmaxLoss):
 
 @LOSSES.register("n_pair")
 class NPairLoss(NTXentLoss):
-    """N-pair loss: NT-Xent of raw inner products, without temperature.
+    r"""N-pair loss: NT-Xent of raw inner products, without temperature.
 
-    log(1 + Σ_n exp(x_a·x_n − x_a·x_p)) for each positive pair. The paper's
-    batch of N pairs is the anchors as `embeddings` and their positives as
-    `ref_embeddings`; a P×K batch uses all its pairs.
+    For each positive pair, with the negatives $N_a$ of the anchor,
+
+    $$
+    \ell_{ap} = \log\left( 1 + \sum_{n \in N_a}
+    e^{x_a^\top x_n - x_a^\top x_p} \right) ,
+    $$
+
+    where all exponents are divided by `temperature`, 1 by default. The
+    paper's batch of N pairs is the anchors as `embeddings` and their positives
+    as `ref_embeddings`; a P×K batch uses all its pairs.
+
+    Labels:
+        (B,) class ids, integers of any size or strings; (B, C) booleans,
+        where an example has several labels; or a (B, R) relation matrix of
+        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         temperature, distance, **kwargs: As for `NTXentLoss`.
@@ -83,6 +118,17 @@ class NPairLoss(NTXentLoss):
         Without normalization the norms must be held back, as the paper
         does by an L2 penalty on the embeddings: add it to the layer,
         `Dense(dim, activity_regularizer=keras.regularizers.L2(...))`.
+
+    Also known as:
+        - pytorch-metric-learning: `NPairsLoss()` is `NPairLoss(normalize=True)`
+          of one pair a class, positives as references.
+        - TensorFlow Addons: `NpairsLoss` takes the matrix of similarities; see
+          `tfa.NpairsLoss`.
+        - sentence-transformers: `MultipleNegativesRankingLoss(scale=1,
+          similarity_fct=dot_score)`, with the positives as references.
+
+    Example:
+        `NPairLoss()(labels, embeddings)`
 
     Reference:
         Sohn, "Improved Deep Metric Learning with Multi-class N-pair Loss
@@ -101,12 +147,23 @@ class NPairLoss(NTXentLoss):
 
 @LOSSES.register("sup_con")
 class SupConLoss(_SoftmaxLoss):
-    """Supervised contrastive loss: each positive against all, by a softmax.
+    r"""Supervised contrastive loss: each positive against all, by a softmax.
 
-    −1/|P(a)| Σ_p log(exp(s(a, p)/τ) / Σ_k exp(s(a, k)/τ)), k over all
-    other examples, positives included. Terms are the anchors that have a
-    positive. `pair_weights` multiply the part of each p, and the
+    For an anchor $a$ with positives $P$,
+
+    $$
+    \ell_a = -\frac{1}{|P|} \sum_{p \in P} \log
+    \frac{e^{s(a, p) / \tau}}{\sum_{k \ne a} e^{s(a, k) / \tau}} ,
+    $$
+
+    $k$ over all other examples, positives included. Terms are the anchors that
+    have a positive. `pair_weights` multiply the part of each p, and the
     exponential of each k.
+
+    Labels:
+        (B,) class ids, integers of any size or strings; (B, C) booleans,
+        where an example has several labels; or a (B, R) relation matrix of
+        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         temperature: τ.
@@ -114,6 +171,14 @@ class SupConLoss(_SoftmaxLoss):
 
     Raises:
         ValueError: If `temperature` is not positive.
+
+    Also known as:
+        - pytorch-metric-learning: `SupConLoss(temperature)` is
+          `SupConLoss(temperature, reduction="mean_nonzero")`, but for a batch
+          of one class, which it scores 0.
+
+    Example:
+        `SupConLoss(temperature=0.1)(labels, embeddings)`
 
     Reference:
         Khosla et al., "Supervised Contrastive Learning", NeurIPS 2020, Eq. 2,

@@ -14,18 +14,30 @@ from keras_dml.utils.types import Tensor
 
 @LOSSES.register("triplet")
 class TripletLoss(PairLoss):
-    """Triplet loss: the positive closer than the negative, by a margin.
+    r"""Triplet loss: the positive closer than the negative, by a margin.
 
-    [d(a, p) − d(a, n) + m]₊, or softplus of the same with `soft_margin`.
-    The forms in use:
+    For each triplet of an anchor $a$, a positive $p$ and a negative $n$ that
+    mining picks,
+
+    $$
+    \ell_{apn} = \left[ d(a, p) - d(a, n) + m \right]_+ ,
+    $$
+
+    or log(1 + exp(·)) of the same in place of the hinge, with `soft_margin`.
+    Common forms:
 
     - FaceNet: the defaults, squared distance and semi-hard negatives.
-    - batch-hard (Hermans et al.): `distance="euclidean"`,
-      `mining="hard"`, and with `soft_margin=True`, `margin=0`.
+    - batch-hard (Hermans et al.): `distance="euclidean"`, `mining="hard"`,
+      and with `soft_margin=True`, `margin=0`.
     - batch-all: `mining="all"`, `reduction="mean_nonzero"`.
 
     Terms are triplets; each is multiplied by the product of the
     `pair_weights` of (a, p) and (a, n).
+
+    Labels:
+        (B,) class ids, integers of any size or strings; (B, C) booleans,
+        where an example has several labels; or a (B, R) relation matrix of
+        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         margin: m, in units of `distance`.
@@ -37,6 +49,24 @@ class TripletLoss(PairLoss):
 
     Time is O(B·P·R) and memory O(B·R), with P the most positives that an
     anchor has: no list of triplets is ever made.
+
+    Also known as:
+        - pytorch-metric-learning: `TripletMarginLoss(margin)` is
+          `TripletLoss(margin, distance="euclidean", mining="all",
+          reduction="mean_nonzero")`; with `BatchHardMiner()` it has
+          `mining="hard"`.
+        - TF Similarity: `TripletLoss(margin)` is `TripletLoss(margin,
+          distance="cosine", mining=Selection("hard", "semihard"),
+          reduction="sum_over_pairs")`; its margin of None is
+          `soft_margin=True`.
+        - TensorFlow Addons: `TripletSemiHardLoss`, `TripletHardLoss`; see
+          `tfa`.
+        - sentence-transformers: `BatchAllTripletLoss`, `BatchHardTripletLoss`,
+          `BatchHardSoftMarginTripletLoss`, `BatchSemiHardTripletLoss`,
+          `TripletLoss`.
+
+    Example:
+        `TripletLoss(margin=0.1, mining="hard")(labels, embeddings)`
 
     Reference:
         Schroff et al., "FaceNet: A Unified Embedding for Face Recognition and

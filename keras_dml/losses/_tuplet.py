@@ -16,12 +16,24 @@ from keras_dml.utils.types import Tensor
 
 @LOSSES.register("tuplet_margin")
 class TupletMarginLoss(PairLoss):
-    """Tuplet margin: each positive against all negatives, eased by an angle.
+    r"""Tuplet margin: each positive against all negatives, eased by an angle.
 
-    log(1 + Σ_n exp(s (cos θ_an − cos(θ_ap − β)))) for each positive pair,
-    n over the anchor's negatives. The slack β takes the pressure off the
-    hardest positives. Terms are positive pairs; `pair_weights` multiply
-    them, and the exponentials of negative pairs.
+    For each positive pair, with the negatives $N_a$ of the anchor and the
+    angles $\theta$ between embeddings,
+
+    $$
+    \ell_{ap} = \log\left( 1 + \sum_{n \in N_a} e^{s \left(
+    \cos \theta_{an} - \cos(\theta_{ap} - \beta) \right)} \right) .
+    $$
+
+    The slack β takes the pressure off the hardest positives. Terms are
+    positive pairs; `pair_weights` multiply them, and the exponentials of
+    negative pairs.
+
+    Labels:
+        (B,) class ids, integers of any size or strings; (B, C) booleans,
+        where an example has several labels; or a (B, R) relation matrix of
+        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         margin: β, in radians, between 0 and π; 0.1 is the paper's 5.73°.
@@ -31,6 +43,13 @@ class TupletMarginLoss(PairLoss):
 
     Raises:
         ValueError: If `scale` is not positive, or `margin` out of range.
+
+    Also known as:
+        - pytorch-metric-learning: `TupletMarginLoss(margin, scale)` is
+          `TupletMarginLoss(np.radians(margin), scale)`.
+
+    Example:
+        `TupletMarginLoss(margin=0.1, scale=32.0)(labels, embeddings)`
 
     Reference:
         Yu and Tao, "Deep Metric Learning with Tuplet Margin Loss", ICCV 2019,
@@ -70,16 +89,27 @@ class TupletMarginLoss(PairLoss):
 
 @LOSSES.register("intra_pair_variance")
 class IntraPairVarianceLoss(PairLoss):
-    """Intra-pair variance: no pair much worse than the average of its kind.
+    r"""Intra-pair variance: no pair much worse than the average of its kind.
 
-    [(1 − ε₊) μ₊ − s]₊² for positive and [s − (1 + ε₋) μ₋]₊² for negative
-    pairs, s their cosine similarities and μ₊ and μ₋ the means of these over
-    all positive and over all negative pairs. The gradient passes the means.
+    For a positive and a negative pair with similarity $s$,
 
-    Terms are pairs, which `pair_weights` multiply; "mean" averages
-    positive and negative pairs separately, and adds the two. It is meant
-    beside another loss, as the paper adds half of it to the tuplet margin
-    loss: by itself a constant embedding is best.
+    $$
+    \ell_+ = \left[ (1 - \epsilon_+) \mu_+ - s \right]_+^2 , \qquad
+    \ell_- = \left[ s - (1 + \epsilon_-) \mu_- \right]_+^2 ,
+    $$
+
+    where $\mu_+$ and $\mu_-$ are the mean similarities of all positive and of
+    all negative pairs. The gradient passes through the means.
+
+    Terms are pairs, which `pair_weights` multiply; "mean" averages positive
+    and negative pairs separately, and adds the two. The loss is meant to go
+    beside another one, as the paper adds half of it to the tuplet margin loss:
+    by itself, a constant embedding is best.
+
+    Labels:
+        (B,) class ids, integers of any size or strings; (B, C) booleans,
+        where an example has several labels; or a (B, R) relation matrix of
+        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         positive_slack: ε₊.
@@ -87,6 +117,12 @@ class IntraPairVarianceLoss(PairLoss):
         distance: As for `PairLoss`; the paper's is cosine similarity. With
             a distance the inequalities turn round.
         mining, reduction, **kwargs: As for `PairLoss`.
+
+    Also known as:
+        - pytorch-metric-learning: `IntraPairVarianceLoss(pos_eps, neg_eps)`.
+
+    Example:
+        `IntraPairVarianceLoss(0.05, 0.05)(labels, embeddings)`
 
     Reference:
         Yu and Tao, "Deep Metric Learning with Tuplet Margin Loss", ICCV 2019,

@@ -24,33 +24,46 @@ _NOT_NAMES = ("loss", "name", "class_name")
 
 @COMPOSITES.register("weighted_sum")
 class WeightedSum(CompositeLoss):
-    """Weighted sum: several losses at once, each a term of its own.
+    r"""Weighted sum: several losses at once, each a term of its own.
 
-        Each keeps its own miner, reduction, distance and weights. In every
-        method each is logged under its name, and `loss_weights` may replace
-        its weight; in plain `compile` it is the sum.
+    $$
+    \mathcal{L} = \sum_i w_i \mathcal{L}_i .
+    $$
 
-        Methods, recipes and `losses.get` make one of a dict or a list, and
-        `+` and `*` of losses and numbers do too.
+    Each keeps its own miner, reduction, distance and weights. In every
+    method each is logged under its name, and `loss_weights` may replace
+    its weight; in plain `compile` it is the sum.
 
-        Args:
-            losses: A dict from names to losses, or a list of losses, which
-    XX
-            weights: Weight of each loss, by name, or in the order of the
-                list: a number, a `LearningRateSchedule`, or "learned", as
-                `MetricModel` takes them; the latter two need a `MetricModel`.
-                By default 1.
-            name: Name of the instance.
+    Methods, recipes and `losses.get` make one of a dict or a list, and
+    `+` and `*` of losses and numbers do too.
 
-        Raises:
-            ValueError: If there are no losses, a name or weight is not as
-                described, or two losses have one name.
+    Labels:
+        Those that all of its losses take.
 
-        Example:
-            ```python
-            WeightedSum({"contrastive": 1.0, "proxy_anchor": {...}})
-            TripletLoss(mining="hard") + 0.5 * MultiSimilarityLoss()
-            ```
+    Args:
+        losses: A dict from names to losses, or a list of losses, which take
+            the names they are registered by. Each is as for `losses.get`.
+            Under a name may also stand the weight of the loss that is
+            registered by it, or `{"loss": ..., "weight": ...}`.
+        weights: Weight of each loss, by name, or in the order of the
+            list: a number, a `LearningRateSchedule`, or "learned", as
+            `MetricModel` takes them; the latter two need a `MetricModel`.
+            By default 1.
+        name: Name of the instance.
+
+    Raises:
+        ValueError: If there are no losses, a name or weight is not as
+            described, or two losses have one name.
+
+    Also known as:
+        - pytorch-metric-learning: `MultipleLosses(losses, miners, weights)`;
+          the miner is an argument of each loss here.
+
+    Example:
+        ```python
+        WeightedSum({"contrastive": 1.0, "triplet": 0.5})
+        TripletLoss(mining="hard") + 0.5 * MultiSimilarityLoss()
+        ```
     """
 
     def __init__(

@@ -53,7 +53,16 @@ def _from_cosine(oriented: Tensor) -> Tensor:
     "dot", "inner product", larger_is_closer=True, unit_euclidean=_from_cosine
 )
 def inner_product(x: Tensor, refs: Tensor | None = None) -> Tensor:
-    """x · r for all rows x of `x` and r of `refs` (`x` if None): (B, R)."""
+    r"""x · r for all rows x of `x` and r of `refs` (`x` if None): (B, R).
+
+    $$
+    s(x, r) = \sum_i x_i r_i
+    $$
+
+    Also known as:
+        - pytorch-metric-learning: `DotProductSimilarity()`.
+        - TF Similarity: `"inner_product"`.
+    """
     return ops.matmul(x, ops.transpose(x if refs is None else refs))
 
 
@@ -64,7 +73,16 @@ def inner_product(x: Tensor, refs: Tensor | None = None) -> Tensor:
     unit_euclidean=_from_cosine,
 )
 def cosine_similarity(x: Tensor, refs: Tensor | None = None) -> Tensor:
-    """Cosine of the angle between all rows: (B, R), in [−1, 1]."""
+    r"""Cosine of the angle between all rows: (B, R), in [−1, 1].
+
+    $$
+    s(x, r) = \frac{x^\top r}{\|x\| \, \|r\|}
+    $$
+
+    Also known as:
+        - pytorch-metric-learning: `CosineSimilarity()`.
+        - TF Similarity: `"cosine"` is the distance 1 − s.
+    """
     refs = None if refs is None else l2_normalize(refs)
     return inner_product(l2_normalize(x), refs)
 
@@ -73,7 +91,17 @@ def cosine_similarity(x: Tensor, refs: Tensor | None = None) -> Tensor:
     "squared", "squared Euclidean distance", unit_euclidean=safe_sqrt
 )
 def squared_distance(x: Tensor, refs: Tensor | None = None) -> Tensor:
-    """‖x − r‖² for all rows: (B, R). Exactly 0 on the diagonal of (x, x)."""
+    r"""‖x − r‖² for all rows: (B, R). Exactly 0 on the diagonal of (x, x).
+
+    $$
+    d(x, r) = \sum_i (x_i - r_i)^2
+    $$
+
+    Also known as:
+        - pytorch-metric-learning: `LpDistance(power=2)`.
+        - TF Similarity: `"squared_euclidean"`.
+        - TensorFlow Addons: `"squared-L2"`.
+    """
 
     def gradient(upstream: Tensor, value: Tensor) -> Tensor:
         return upstream
@@ -85,7 +113,17 @@ def squared_distance(x: Tensor, refs: Tensor | None = None) -> Tensor:
     "euclidean", "Euclidean distance", unit_euclidean=lambda value: value
 )
 def euclidean_distance(x: Tensor, refs: Tensor | None = None) -> Tensor:
-    """‖x − r‖ for all rows: (B, R). The gradient at distance 0 is 0."""
+    r"""‖x − r‖ for all rows: (B, R). The gradient at distance 0 is 0.
+
+    $$
+    d(x, r) = \sqrt{\sum_i (x_i - r_i)^2}
+    $$
+
+    Also known as:
+        - pytorch-metric-learning: `LpDistance()`.
+        - TF Similarity: `"euclidean"`.
+        - TensorFlow Addons: `"L2"`.
+    """
 
     def gradient(upstream: Tensor, value: Tensor) -> Tensor:
         return ops.divide_no_nan(0.5 * upstream, value)
@@ -95,10 +133,18 @@ def euclidean_distance(x: Tensor, refs: Tensor | None = None) -> Tensor:
 
 @DISTANCES.register("snr", "variance of x − r over that of x (SNR distance)")
 def snr_distance(x: Tensor, refs: Tensor | None = None) -> Tensor:
-    """Var(x − r)/Var(x) for all rows, variances over dimensions: (B, R).
+    r"""Var(x − r)/Var(x) for all rows, variances over dimensions: (B, R).
+
+    $$
+    d(x, r) = \frac{\operatorname{Var}_i(x_i - r_i)}{\operatorname{Var}_i(x_i)}
+    $$
 
     The noise-to-signal ratio of r as a noisy copy of x. Not symmetric; 0 for
     a row without variance.
+
+    Also known as:
+        - pytorch-metric-learning: `SNRDistance()`.
+        - TF Similarity: `"snr"`.
 
     Reference:
         Yuan et al., "Signal-to-Noise Ratio: A Robust Distance Metric for Deep

@@ -10,9 +10,11 @@ from keras_dml.utils.types import Tensor
 def divergence(
     parts: Tensor, margin: float = 1.0, reduction: str = "mean"
 ) -> Tensor:
-    """Divergence loss of ABE: an image's learners stay apart (Eq. 9).
+    r"""Divergence loss of ABE: an image's learners stay apart (Eq. 9).
 
-    Σ_{p<q} [m − ‖B_p(x) − B_q(x)‖²]₊.
+    $$
+    \sum_{p < q} \left[ m - \| B_p(x) - B_q(x) \|^2 \right]_+
+    $$
 
     Args:
         parts: (B, K, d) unit embeddings of K learners.
@@ -51,10 +53,13 @@ def diversity(
     scale: float = 25.0,
     reduction: str = "mean",
 ) -> Tensor:
-    """Diversity loss of attentive grouping: groups differ (Eq. 4).
+    r"""Diversity loss of attentive grouping: groups differ (Eq. 4).
 
-    log(1 + exp(α β₀ (s − m))) for each pair of an image's groups, s their
-    cosine similarity.
+    $$
+    \log\left( 1 + e^{\alpha \beta_0 (s - m)} \right)
+    $$
+
+    for each pair of an image's groups, s their cosine similarity.
 
     Args:
         parts: (B, P, d) unit embeddings of P groups.
@@ -84,10 +89,13 @@ def diversity(
 
 
 def self_reinforcement(weights: Tensor) -> Tensor:
-    """Self-reinforcement of DCML's compositors (Eq. 7).
+    r"""Self-reinforcement of DCML's compositors (Eq. 7).
 
-    Σ_m −log max_k |c_m^k|: each compositor strengthens its strongest
-    weight.
+    $$
+    -\sum_m \log \max_k |c_{mk}| :
+    $$
+
+    each compositor strengthens its strongest weight.
 
     Args:
         weights: (B, M, K) weights c of M compositors over K learners.
@@ -107,9 +115,13 @@ def self_reinforcement(weights: Tensor) -> Tensor:
 
 
 def correlation(a: Tensor, b: Tensor, reduction: str = "mean") -> Tensor:
-    """Correlation of two embeddings of the same images (DiVA, Eq. 7).
+    r"""Correlation of two embeddings of the same images (DiVA, Eq. 7).
 
-    c = ‖a ∘ b‖². DiVA subtracts ρ·c from the loss, with a = R(φ_a) and
+    $$
+    c = \sum_i a_i^2 b_i^2
+    $$
+
+    DiVA subtracts ρ·c from the loss, with a = R(φ_a) and
     b = ψ(R(φ_b)), R a gradient reversal and ψ a small network: ψ learns to
     raise c, the embeddings to lower it.
 

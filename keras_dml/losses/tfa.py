@@ -49,7 +49,18 @@ class _AddonsLoss(MetricLoss):
 
 @_register
 class TripletSemiHardLoss(_AddonsLoss):
-    """`tfa.losses.TripletSemiHardLoss`.
+    r"""`tfa.losses.TripletSemiHardLoss`.
+
+    $$
+    \ell_{ap} = \left[ d(a, p) - d(a, n) + m \right]_+
+    $$
+
+    for every positive pair, n the closest negative beyond p, or else the
+    farthest.
+
+    Labels:
+        (B,) class ids, integers of any size. Embeddings are taken as they
+        are, not normalized.
 
     Args:
         margin: Margin, in units of the distance.
@@ -61,6 +72,14 @@ class TripletSemiHardLoss(_AddonsLoss):
 
     Deviations:
         - Anchors without a negative have no loss.
+
+    Also known as:
+        - Here: `TripletLoss(margin, distance="euclidean", normalize=False)`,
+          and for "squared-L2" `distance="squared"`.
+        - sentence-transformers: `BatchSemiHardTripletLoss(margin=margin)`.
+
+    Example:
+        `tfa.TripletSemiHardLoss(0.5)(labels, embeddings)`
     """
 
     def __init__(
@@ -87,7 +106,18 @@ class TripletSemiHardLoss(_AddonsLoss):
 
 @_register
 class TripletHardLoss(_AddonsLoss):
-    """`tfa.losses.TripletHardLoss`.
+    r"""`tfa.losses.TripletHardLoss`.
+
+    $$
+    \ell_a = \left[ \max_p d(a, p) - \min_n d(a, n) + m \right]_+
+    $$
+
+    for every anchor a, or with `soft` log(1 + exp(·)) of the difference of
+    both distances.
+
+    Labels:
+        (B,) class ids, integers of any size. Embeddings are taken as they
+        are, not normalized.
 
     Args:
         margin: As for `TripletSemiHardLoss`; not used if `soft`.
@@ -101,6 +131,15 @@ class TripletHardLoss(_AddonsLoss):
     Deviations:
         - Anchors without a positive or without a negative have no loss;
           they still count in the mean, as in the original.
+
+    Also known as:
+        - Here: `TripletLoss(margin, distance="euclidean", mining="hard",
+          reduction="sum_over_pairs", normalize=False)`.
+        - sentence-transformers: `BatchHardTripletLoss(margin=margin)`,
+          `BatchHardSoftMarginTripletLoss`.
+
+    Example:
+        `tfa.TripletHardLoss(soft=True)(labels, embeddings)`
     """
 
     def __init__(
@@ -131,11 +170,28 @@ class TripletHardLoss(_AddonsLoss):
 
 @_register
 class LiftedStructLoss(_AddonsLoss):
-    """`tfa.losses.LiftedStructLoss`.
+    r"""`tfa.losses.LiftedStructLoss`.
+
+    $$
+    \ell_{ap} = \frac{1}{2} \left[ \log\left( \sum_{k \in N_a} e^{m - d(a, k)}
+    + \sum_{l \in N_p} e^{m - d(p, l)} \right) + d(a, p) \right]_+^2
+    $$
+
+    for every positive pair.
+
+    Labels:
+        (B,) class ids, integers of any size. Embeddings are taken as they
+        are, not normalized.
 
     Args:
         margin: Margin, in units of Euclidean distance.
         name, **kwargs: As for `TripletSemiHardLoss`.
+
+    Also known as:
+        - Here: `LiftedStructureLoss(margin, normalize=False)`.
+
+    Example:
+        `tfa.LiftedStructLoss(1.0)(labels, embeddings)`
     """
 
     def __init__(
@@ -152,13 +208,29 @@ class LiftedStructLoss(_AddonsLoss):
 
 @_register
 class NpairsLoss(_AddonsLoss):
-    """`tfa.losses.NpairsLoss`: cross entropy of (B, B) similarities.
+    r"""`tfa.losses.NpairsLoss`: cross entropy of (B, B) similarities.
 
-    Called with class ids (B,) and logits (B, B), row i the similarities of
-    example i to all, itself included.
+    With $S_i$ the examples of the class of $i$, itself included, and the
+    logits $z$,
+
+    $$
+    \ell_i = -\frac{1}{|S_i|} \sum_{j \in S_i} \log
+    \frac{e^{z_{ij}}}{\sum_k e^{z_{ik}}} .
+    $$
+
+    Labels:
+        (B,) class ids, integers. In place of embeddings come logits, (B, B):
+        row i holds the similarities of example i to all, itself included.
 
     Args:
         name, **kwargs: As for `MetricLoss`.
+
+    Also known as:
+        No library that this one is compared with has it; `NPairLoss` is the
+        loss of embeddings.
+
+    Example:
+        `tfa.NpairsLoss()(labels, embeddings @ embeddings.T)`
     """
 
     weights_pairs = False
@@ -191,14 +263,28 @@ lifted_struct = functional("lifted_struct", LiftedStructLoss)
 
 @_register
 class ContrastiveLoss(Serializable, keras.losses.Loss):
-    """`tfa.losses.ContrastiveLoss`: of given pairs and their distances.
+    r"""`tfa.losses.ContrastiveLoss`: of given pairs and their distances.
 
-    y d² + (1 − y) [m − d]₊². Called with y, 1 for a positive pair and 0
-    for a negative one, and distances d, both (B,).
+    For a pair with the label $y$ at the distance $d$,
+
+    $$
+    \ell = y \, d^2 + (1 - y) \left[ m - d \right]_+^2 .
+    $$
+
+    Labels:
+        (B,) of 1 for a positive and 0 for a negative pair. In place of
+        embeddings come distances, (B,).
 
     Args:
         margin: m, a distance.
         reduction, name: As for `keras.losses.Loss`.
+
+    Also known as:
+        - sentence-transformers: `ContrastiveLoss`, which compares embeddings
+          and has half the value.
+
+    Example:
+        `tfa.ContrastiveLoss()(np.array([1.0, 0.0]), np.array([0.2, 0.7]))`
     """
 
     def __init__(

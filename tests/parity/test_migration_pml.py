@@ -281,3 +281,18 @@ def test_regularizers_are_keras_activity_regularizers():
     layer = keras.layers.ActivityRegularization(l2=1.0)
     layer(x)
     assert float(layer.losses[0]) == pytest.approx(penalty, rel=1e-5)
+
+
+def test_names_in_docstrings_exist():
+    """ "Also known as: - pytorch-metric-learning: `Name(...)`"."""
+    found = set()
+    for entry in dml.losses.LOSSES.values():
+        text = " ".join((entry.value.__doc__ or "").split())
+        for line in re.findall(
+            r"- pytorch-metric-learning: (.*?)(?: - |$)", text
+        ):
+            if "version 3" in line:
+                continue
+            found |= set(re.findall(r"^`(\w+Loss)\(", line))
+    assert len(found) > 25
+    assert not {name for name in found if not hasattr(losses, name)}

@@ -14,6 +14,7 @@ import tensorflow as tf
 import torch
 from sentence_transformers.sentence_transformer import losses
 from sentence_transformers.sentence_transformer.losses.matryoshka import shrink
+from sentence_transformers.util import dot_score
 
 from tests.parity.peer import SHAPES, compare, embeddings, ours
 
@@ -30,7 +31,7 @@ COUNT = 9
 def evaluated(cell: str):
     names = {
         "dml": dml, "mining": dml.losses.mining, "losses": losses,
-        "model": torch.nn.Identity(), "TDM": losses.TripletDistanceMetric,
+        "dot_score": dot_score, "model": torch.nn.Identity(), "TDM": losses.TripletDistanceMetric,
     }  # fmt: skip
     return eval(code(cell), names)  # noqa: S307
 

@@ -28,14 +28,21 @@ class _Blocks(NamedTuple):
 @MINING.register("distance_weighted")
 @dataclass(frozen=True)
 class DistanceWeighted(Miner):
-    """Every positive, with a negative drawn by distance.
+    r"""Every positive, with a negative drawn by distance.
 
-    The probability is ∝ 1/q(d), q the density of the distance between two
-    random points on the unit sphere (see `distances.log_inverse_density`),
-    which makes the distances of the drawn negatives uniform. Distances are
-    clamped to at least `cutoff` first; negatives beyond `max_distance` are
-    not drawn. Weights are formed in log space, relative to the largest of
-    the row.
+    The probability of a negative at the Euclidean distance $d$ is, in D
+    dimensions,
+
+    $$
+    \propto \frac{1}{q(d)} , \qquad
+    q(d) = d^{D - 2} \left( 1 - \frac{d^2}{4} \right)^{(D - 3) / 2} ,
+    $$
+
+    q the density of the distance between two random points on the unit sphere
+    (see `distances.log_inverse_density`), which makes the distances of the
+    drawn negatives uniform. Distances are clamped to at least `cutoff` first;
+    negatives beyond `max_distance` are not drawn. Weights are formed in log
+    space, relative to the largest of the row.
 
     An anchor that has no negative within `max_distance` draws uniformly
     from its negatives.
@@ -45,6 +52,13 @@ class DistanceWeighted(Miner):
         max_distance: Largest distance of a negative that may be drawn.
             2 or more draws at any distance, as DiVA, DCML and DGML do;
             beyond √2 the weight 1/q rises again.
+
+    Also known as:
+        - pytorch-metric-learning: `DistanceWeightedMiner(cutoff,
+          nonzero_loss_cutoff)`.
+
+    Example:
+        `MarginLoss(mining=DistanceWeighted(cutoff=0.3))`
 
     Deviations:
         - An anchor whose negatives are all too far draws from its

@@ -39,6 +39,16 @@ class Selection(Miner):
 
     Raises:
         ValueError: If a strategy is unknown.
+
+    Also known as:
+        - pytorch-metric-learning: `BatchEasyHardMiner(pos_strategy,
+          neg_strategy)`, whose "semihard" drops an anchor without a farther
+          negative; `BatchHardMiner()` is `mining="hard"`.
+        - TF Similarity: `positive_mining_strategy` and
+          `negative_mining_strategy` of its losses.
+
+    Example:
+        `TripletLoss(mining=Selection(positive="easy", negative="hard"))`
     """
 
     positive: str = "all"
@@ -134,14 +144,27 @@ MINING.register(
 @MINING.register("multi_similarity")
 @dataclass(frozen=True)
 class MultiSimilarity(Miner):
-    """The pairs that are hard relative to the anchor's other pairs.
+    r"""The pairs that are hard relative to the anchor's other pairs.
 
-    A negative is kept if it is closer than the farthest positive plus
-    `epsilon`, a positive if it is farther than the closest negative minus
-    `epsilon`. An anchor lacking positives or negatives keeps nothing.
+    For an anchor $a$ with positives $P$ and negatives $N$, it keeps
+
+    $$
+    \left\{ n \in N : d(a, n) < \max_{p \in P} d(a, p) + \epsilon \right\} ,
+    \qquad
+    \left\{ p \in P : d(a, p) > \min_{n \in N} d(a, n) - \epsilon \right\} .
+    $$
+
+    An anchor lacking positives or negatives keeps nothing.
 
     Args:
         epsilon: Slack ε, in units of the loss's distance.
+
+    Also known as:
+        - pytorch-metric-learning: `MultiSimilarityMiner(epsilon)`.
+        - TF Similarity: `epsilon` of `MultiSimilarityLoss`.
+
+    Example:
+        `MultiSimilarityLoss(mining=MultiSimilarity(epsilon=0.2))`
 
     Reference:
         Wang et al., "Multi-Similarity Loss with General Pair Weighting for Deep
