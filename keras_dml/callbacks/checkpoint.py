@@ -32,7 +32,8 @@ class Checkpoint(keras.callbacks.Callback):
 
     Args:
         folder: Where to write.
-        monitor: The entry of the logs whose maximum is best; a callback
+        monitor: The entry of the logs whose maximum is best; None keeps
+            `last.keras` alone, where nothing is held out. A callback
             that writes it, such as `RetrievalEvaluation`, comes before
             this one. `MetricModel.fit` refuses a name before training if
             it knows all that will be logged: if neither the model nor a
@@ -49,7 +50,9 @@ class Checkpoint(keras.callbacks.Callback):
     """
 
     def __init__(
-        self, folder: str | os.PathLike[str], monitor: str = "val_map@r"
+        self,
+        folder: str | os.PathLike[str],
+        monitor: str | None = "val_map@r",
     ) -> None:
         super().__init__()
         self.folder = Path(folder)
@@ -71,7 +74,7 @@ class Checkpoint(keras.callbacks.Callback):
         Args:
             names: All names in the logs, when this callback reads them.
         """
-        if self.monitor not in names:
+        if self.monitor is not None and self.monitor not in names:
             raise ValueError(
                 "`monitor` of Checkpoint must be in the logs. Received: "
                 f"monitor={self.monitor!r}, and the logs have {sorted(names)}."
@@ -82,11 +85,13 @@ class Checkpoint(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         logs = logs or {}
         self.check_logged(logs)
-        value = logs[self.monitor]
         if not this_worker(strategy_of(self.model)).is_chief:
             return
         reached = f"epoch {epoch + 1}"
         self.save_last(reached)
+        if self.monitor is None:
+            return
+        value = logs[self.monitor]
         if self.best is not None and value <= self.best:
             return
         error = self._save("best", epoch=epoch + 1, value=float(value))

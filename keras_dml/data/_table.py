@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from keras_dml.data.imageset import listed_images
 from keras_dml.data.splits import DataSplits, dataset, split_classes
-from keras_dml.utils.types import Count, Fraction, Rows
+from keras_dml.utils.types import Count, Fraction, HeldOut, Rows
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 FORMATS = (*_DELIMITERS, ".parquet")
@@ -24,7 +24,7 @@ def table(
     path: str | os.PathLike[str],
     root: str | os.PathLike[str] | None = None,
     train_classes: Count | Fraction = 0.5,
-    validation: Fraction = 0.2,
+    validation: HeldOut = 0.2,
     seed: int = 0,
     label: str = "label",
     separator: str | None = None,

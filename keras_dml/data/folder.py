@@ -16,7 +16,7 @@ from keras_dml.data.imageset import ImageSet
 from keras_dml.data.splits import DataSplits, dataset
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.progress import track
-from keras_dml.utils.types import Count, Fraction
+from keras_dml.utils.types import Count, Fraction, HeldOut
 
 EXTENSIONS = (
     ".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff",
@@ -127,7 +127,7 @@ def image_folder(
 def image_folder_splits(
     path: str | os.PathLike[str],
     train_classes: Count | Fraction = 0.5,
-    validation: Fraction = 0.2,
+    validation: HeldOut = 0.2,
     seed: int = 0,
     unreadable: Literal["skip", "raise"] = "skip",
     verify: bool = True,

@@ -37,7 +37,8 @@ class DataSplits:
 
     Attributes:
         train: What a model is trained on while it is being chosen.
-        validation: Held-out training classes, for choosing a model.
+        validation: Held-out training classes, for choosing a model; none
+            where all are trained on.
         test: The classes that results are reported on.
         name: Name of the data set.
         query_rows: Rows of `test` that are queries, where not all are.
@@ -217,20 +218,23 @@ def holdout_classes(
     Args:
         images: The training set.
         fraction: Fraction of the classes to hold out, rounded to a whole
-            number, at least one.
+            number, at least one; 0 holds out none, and leaves the validation
+            set empty.
         seed: Which classes are held out.
 
     Raises:
-        ValueError: If the fraction is not between 0 and 1, or if either
-            side would have no class.
+        ValueError: If the fraction is not at least 0 and below 1, or if no
+            class would be left to train on.
     """
+    if fraction == 0:
+        return images, images.select([])
     classes = images.classes
     count = max(1, int(fraction * len(classes) + 0.5))
     if not 0 < fraction < 1:
         raise ValueError(
             "`fraction` of holdout_classes, the share of training classes "
-            "held out for validation, must be between 0 and 1. Received: "
-            f"fraction={fraction}. Use for instance 0.2."
+            "held out for validation, must be at least 0 and below 1. "
+            f"Received: fraction={fraction}. Use for instance 0.2."
         )
     if count >= len(classes):
         raise ValueError(

@@ -26,7 +26,11 @@ def splits(recipe: Recipe) -> data.DataSplits:
     arguments = recipe.data.model_dump(exclude={"name"})
     if "seed" in inspect.signature(load).parameters:
         arguments["seed"] = recipe.seed
-    return load(**arguments)
+    found = load(**arguments)
+    if recipe.train_on == "all":
+        none = found.validation.select([])
+        return replace(found, train=found.trainval, validation=none)
+    return found
 
 
 def model(recipe: Recipe, batches: data.Sampler | None = None) -> MetricModel:
@@ -108,6 +112,8 @@ def features(
         seed=recipe.seed,
         **(views if section.feature_views else {}),
     )
+    if not len(splits.validation):
+        return replace(splits, train=train)
     validation = backbones.features(
         model, splits.validation, cache=section.feature_cache
     )

@@ -290,7 +290,16 @@ class Evaluation(Section):
 
 
 class Recipe(Section):
-    """A training run, complete: the same recipe gives the same run."""
+    """A training run, complete: the same recipe gives the same run.
+
+    With `train_on: all` no class is held out, as with a `validation` of 0 in
+    the `data`: the papers' training set. Then no epoch is chosen, and the
+    last one is measured, which is the last of `epochs`, or `stop_after`
+    where that is given: what depends on the length of a training, such as a
+    schedule, goes by `epochs`. `refit: true` does so by itself, after the
+    number of epochs that was chosen on held-out classes, in `refit` of the
+    run's folder.
+    """
 
     name: str
     seed: Seed = 0
@@ -307,6 +316,9 @@ class Recipe(Section):
     loss_weights: dict[str, float | Literal["learned"]] = {}
     rate_multipliers: dict[str, NonNegative] = {}
     epochs: int = Field(8, ge=1, le=_MOST_EPOCHS, validate_default=True)
+    stop_after: int | None = Field(None, ge=1, le=_MOST_EPOCHS)
+    train_on: Literal["train", "all"] = "train"
+    refit: bool = False
     precision: Literal["float32", "mixed_float16", "mixed_bfloat16"] = "float32"
     jit: bool | Literal["auto"] = "auto"
     evaluation: Evaluation = Evaluation()
@@ -327,6 +339,12 @@ class Recipe(Section):
         for pattern in multipliers:
             matches(pattern, "")
         return multipliers
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether training classes are held out, to choose an epoch by."""
+        share = getattr(self.data, "validation", None)
+        return self.train_on == "train" and share != 0
 
     @property
     def source(self) -> str:
@@ -418,6 +436,16 @@ class Recipe(Section):
                 "of views of each image, or leave them out"
             )
         return augmentation
+
+    @field_validator("stop_after")
+    @classmethod
+    def _stops_within(
+        cls, stop_after: int | None, info: ValidationInfo
+    ) -> int | None:
+        epochs = info.data.get("epochs")
+        if stop_after is not None and epochs and stop_after > epochs:
+            raise ValueError(f"must be at most the {epochs} `epochs`")
+        return stop_after
 
     @field_validator("epochs")
     @classmethod

@@ -248,7 +248,7 @@ def load_model(
     for name in (which, "last"):
         path = Path(folder) / f"{name}.keras"
         if path.exists():
-            if name != which:
+            if name != which and load_recipe(folder).holds_out:
                 logger.warning(
                     "The run %s has no %s.keras; this is %s.keras.",
                     folder,

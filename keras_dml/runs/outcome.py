@@ -39,6 +39,8 @@ class Outcome:
         test_set: Digest of the test images, see `data.contents.digest`.
         environment: Hardware and versions, see `provenance.environment`.
         measured: Of which model `after` is.
+        refit: Metrics of the model that was trained again on all training
+            classes, if the recipe has `refit`.
         unsaved: Files that are missing or not what they should be, as they
             could not be saved, and why; see `Checkpoint`.
     """
@@ -56,6 +58,7 @@ class Outcome:
     test_set: str
     environment: dict[str, str]
     measured: str = "best.keras"
+    refit: dict[str, float] | None = None
     unsaved: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -70,7 +73,14 @@ class Outcome:
             [name, f"{self.before[name]:.4f}", f"{value:.4f}"]
             for name, value in self.after.items()
         ]
-        return [["metric", "before", "after"], *rows]
+        table = [["metric", "before", "after"], *rows]
+        if self.refit is not None:
+            refit = [f"{self.refit[name]:.4f}" for name in self.after]
+            table = [
+                [*row, x]
+                for row, x in zip(table, ["refit", *refit], strict=True)
+            ]
+        return table
 
     def cost_lines(self) -> list[str]:
         """How long the run took, and where the time went."""
@@ -91,6 +101,11 @@ class Outcome:
         if self.best_epoch is None and self.unsaved:
             return (
                 f"There is no best.keras; these metrics are of {self.measured}."
+            )
+        if self.best_epoch is None and not self.images["validation"]:
+            return (
+                "Trained on all training classes: none was held out to choose "
+                f"an epoch by, and these metrics are of {self.measured}."
             )
         if self.best_epoch is None:
             return "No epoch was completed; this is the last model."

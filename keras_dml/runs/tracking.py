@@ -85,13 +85,18 @@ def log_outcome(
                 tracker.finish("interrupted")
 
 
+def _images(splits: data.DataSplits) -> data.Examples:
+    """What figures are drawn of: never of test classes."""
+    return splits.validation if len(splits.validation) else splits.train
+
+
 def _tracker(
     kind: Callable[..., callbacks.Tracker], training: Training
 ) -> callbacks.Tracker:
     return kind(
         training.recipe.model_dump(mode="json"),
         name=training.recipe.name,
-        images=training.splits.validation,
+        images=_images(training.splits),
         every=training.recipe.evaluation.every,
         seed=training.recipe.seed,
         finish=False,
@@ -110,7 +115,7 @@ def _tensorboard(training: Training) -> callbacks.EmbeddingTensorBoard:
     pipeline = building.pipeline(recipe, splits.train, batches, shape)
     return callbacks.EmbeddingTensorBoard(
         training.folder / TENSORBOARD,
-        splits.validation,
+        _images(splits),
         batch=next(iter(pipeline)),
         every=recipe.evaluation.every,
         seed=recipe.seed,

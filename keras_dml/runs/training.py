@@ -5,6 +5,7 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from keras_dml.runs.folder import (
 )
 from keras_dml.runs.log import RunLog
 from keras_dml.runs.outcome import Outcome
+from keras_dml.runs.refitting import REFIT, refit_recipe
 from keras_dml.runs.tracking import (
     Training,
     check_trackers,
@@ -64,6 +66,10 @@ def train(
     the model as it was saved. Ctrl-C ends the training, and what was
     learned until then is saved and measured. The state of the training is
     in `state` of the folder until it is finished; see `callbacks.Resume`.
+
+    With `refit` in the recipe, the model is then trained again on all
+    training classes, for the number of epochs that was chosen, by a run in
+    `refit` of the folder, whose metrics the outcome has beside its own.
 
     Args:
         recipe: A complete recipe.
@@ -122,11 +128,33 @@ def train(
         is_done, goes_on = done_by_chief(check, strategy)
         if is_done:
             is_chief = this_worker(strategy).is_chief
-            return load_outcome(folder) if is_chief else None
-        return _train(
-            recipe, folder, goes_on, verbose, overwrite or resume, log,
-            strategy, states,
-        )  # fmt: skip
+            outcome = load_outcome(folder) if is_chief else None
+        else:
+            outcome = _train(
+                recipe, folder, goes_on, verbose, overwrite or resume, log,
+                strategy, states,
+            )  # fmt: skip
+        epochs = recipe.refit and done_by_chief(
+            lambda: _epochs_to_refit(outcome), strategy
+        )
+    if not epochs:
+        return outcome
+    again = train(
+        refit_recipe(recipe, epochs), folder / REFIT, verbose, overwrite, log,
+        strategy, resume or (folder / REFIT).exists(), save_every,
+    )  # fmt: skip
+    if outcome is None or again is None:
+        return outcome
+    outcome = replace(outcome, refit=dict(again.after))
+    write_outcome(folder, outcome)
+    return outcome
+
+
+def _epochs_to_refit(outcome: Outcome | None) -> int:
+    """How many epochs were best; 0 if that is not known."""
+    if outcome is None or outcome.interrupted:
+        return 0
+    return outcome.best_epoch or 0
 
 
 def _train(
@@ -222,6 +250,36 @@ class _Progress(keras.callbacks.Callback):
         self._earlier = state["seconds"]
 
 
+class _StopAfter(keras.callbacks.Callback):
+    """Ends the training early, without changing the epochs before."""
+
+    def __init__(self, epochs: int) -> None:
+        super().__init__()
+        self.epochs = epochs
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if epoch + 1 >= self.epochs:
+            self.model.stop_training = True
+
+
+def _validation(
+    recipe: Recipe, splits: data.DataSplits
+) -> list[callbacks.RetrievalEvaluation]:
+    """What measures held-out classes, if there are any."""
+    if not len(splits.validation):
+        return []
+    monitor = recipe.evaluation.monitor
+    found = callbacks.RetrievalEvaluation(
+        splits.validation,
+        every=recipe.evaluation.every,
+        metrics=tuple(dict.fromkeys(("recall@1", "map@r", monitor))),
+        protocol=recipe.evaluation.protocol,
+        distance=recipe.evaluation.distance,
+        relevance=recipe.evaluation.relevance,
+    )
+    return [found]
+
+
 def _chosen(
     checkpoint: callbacks.Checkpoint, model: keras.Model
 ) -> tuple[str, keras.Model]:
@@ -301,13 +359,22 @@ def check_splits(recipe: Recipe, splits: data.DataSplits) -> None:
             f"has {', '.join(splits.levels) or 'none'}. Those of a table are "
             "the columns that `data.levels` names."
         )
+    measured = ("validation", "test") if len(splits.validation) else ("test",)
+    if recipe.refit and "validation" not in measured:
+        raise ValueError(
+            "`refit` of a recipe needs classes that are held out, by which "
+            "the number of epochs is chosen. Received: refit=True, and "
+            f"{recipe.source} with none. Leave out `train_on: all` and "
+            "`data.validation: 0`, or `refit`."
+        )
     if not splits.test.has_label_sets:
-        _check_pairs(recipe, splits.validation, "validation")
+        if "validation" in measured:
+            _check_pairs(recipe, splits.validation, "validation")
         _check_pairs(
             recipe, splits.test, "test", splits.query_rows, splits.gallery_rows
         )
     owner = f"the recipe {recipe.name!r}"
-    for split in ("validation", "test"):
+    for split in measured:
         asked = _asked(recipe, splits, split)
         check_evaluation(owner, getattr(splits, split), **asked)
 
@@ -349,16 +416,9 @@ def _fit(
 ) -> tuple[callbacks.Checkpoint, dict[str, Any]]:
     """Trains; what saved the model, and entries of the outcome."""
     own = building.callbacks(recipe, splits.train, batches)
-    monitor = recipe.evaluation.monitor
-    validation = callbacks.RetrievalEvaluation(
-        splits.validation,
-        every=recipe.evaluation.every,
-        metrics=tuple(dict.fromkeys(("recall@1", "map@r", monitor))),
-        protocol=recipe.evaluation.protocol,
-        distance=recipe.evaluation.distance,
-        relevance=recipe.evaluation.relevance,
-    )
-    checkpoint = callbacks.Checkpoint(folder, monitor=f"val_{monitor}")
+    validation = _validation(recipe, splits)
+    monitor = f"val_{recipe.evaluation.monitor}" if validation else None
+    checkpoint = callbacks.Checkpoint(folder, monitor)
     rates = callbacks.LearningRateMonitor()
     interrupted = False
     try:
@@ -367,12 +427,13 @@ def _fit(
             epochs=recipe.epochs,
             callbacks=[
                 *own,
-                validation,
+                *validation,
                 checkpoint,
                 rates,
                 *writers,
                 progress,
                 states,
+                *([_StopAfter(recipe.stop_after)] if recipe.stop_after else []),
             ],  # fmt: skip
             verbose=verbose,
         )
@@ -388,7 +449,7 @@ def _fit(
     divisions = [x for each in divided for x in each]
     seconds = {
         "training": progress.seconds,
-        "evaluation": validation.seconds,
+        "evaluation": sum(x.seconds for x in validation),
         "division": sum(x.seconds for x in divisions)
         + sum(x.seconds for x in own if isinstance(x, callbacks.HardClasses)),
         "trackers": sum(getattr(x, "seconds", 0) for x in writers),

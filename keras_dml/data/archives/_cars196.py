@@ -13,7 +13,7 @@ from keras_dml.data.archives import matlab, reading
 from keras_dml.data.imageset import listed_images
 from keras_dml.data.splits import DataSplits, dataset
 from keras_dml.utils.files import check_regular
-from keras_dml.utils.types import Fraction
+from keras_dml.utils.types import HeldOut
 
 _MERGED = reading.Layout("cars196", ("cars_annos.mat", "car_ims"))
 # The test set's labels came as a file of their own; it is kept in either
@@ -45,7 +45,7 @@ _Annotations: TypeAlias = tuple[list[str], dict[str, Any], list[str]]
 def cars196(
     path: str | os.PathLike[str],
     cropped: bool = False,
-    validation: Fraction = 0.2,
+    validation: HeldOut = 0.2,
     seed: int = 0,
     counts: reading.Counts | None = ARCHIVE.counts,
 ) -> DataSplits:

@@ -8,7 +8,7 @@ import numpy as np
 from keras_dml.data.archives import reading
 from keras_dml.data.imageset import listed_images
 from keras_dml.data.splits import DataSplits, dataset
-from keras_dml.utils.types import Fraction, Rows
+from keras_dml.utils.types import HeldOut, Rows
 
 _LISTS = (
     "images.txt",
@@ -32,7 +32,7 @@ ARCHIVE = reading.Archive(
 def cub200(
     path: str | os.PathLike[str],
     cropped: bool = False,
-    validation: Fraction = 0.2,
+    validation: HeldOut = 0.2,
     seed: int = 0,
     counts: reading.Counts | None = ARCHIVE.counts,
 ) -> DataSplits:

@@ -8,7 +8,7 @@ import numpy as np
 from keras_dml.data.archives import reading
 from keras_dml.data.imageset import listed_images
 from keras_dml.data.splits import DataSplits, dataset
-from keras_dml.utils.types import Fraction
+from keras_dml.utils.types import HeldOut
 
 _PARTITION = "Eval/list_eval_partition.txt"
 _FOLDER = "In-shop Clothes Retrieval Benchmark"
@@ -37,7 +37,7 @@ _STATUSES = ("train", "query", "gallery")
 )
 def inshop(
     path: str | os.PathLike[str],
-    validation: Fraction = 0.2,
+    validation: HeldOut = 0.2,
     seed: int = 0,
     counts: reading.Counts | None = ARCHIVE.counts,
 ) -> DataSplits:

@@ -6,7 +6,7 @@ from pathlib import Path
 from keras_dml.data.archives import reading
 from keras_dml.data.imageset import ImageSet, listed_images
 from keras_dml.data.splits import DataSplits, dataset
-from keras_dml.utils.types import Fraction
+from keras_dml.utils.types import HeldOut
 
 _LISTS = ("Ebay_train.txt", "Ebay_test.txt")
 ARCHIVE = reading.Archive(
@@ -28,7 +28,7 @@ ARCHIVE = reading.Archive(
 )
 def sop(
     path: str | os.PathLike[str],
-    validation: Fraction = 0.2,
+    validation: HeldOut = 0.2,
     seed: int = 0,
     counts: reading.Counts | None = ARCHIVE.counts,
 ) -> DataSplits:

@@ -9,7 +9,7 @@ from keras_dml.data.archives import reading
 from keras_dml.data.imageset import ImageSet, listed_images
 from keras_dml.data.splits import DataSplits, dataset
 from keras_dml.utils.arguments import check_choice
-from keras_dml.utils.types import Fraction
+from keras_dml.utils.types import HeldOut
 
 _TRAIN = "train_test_split/train_list.txt"
 _TESTS = {
@@ -38,7 +38,7 @@ ARCHIVE = reading.Archive(
 def vehicleid(
     path: str | os.PathLike[str],
     test: Literal["small", "medium", "large"] = "small",
-    validation: Fraction = 0.2,
+    validation: HeldOut = 0.2,
     seed: int = 0,
     counts: reading.Counts | None = ARCHIVE.counts,
 ) -> DataSplits:

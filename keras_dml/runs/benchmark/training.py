@@ -107,7 +107,10 @@ def _ended(run: Run, error: str | None) -> Entry:
     outcome = load_outcome(run.folder)
     return Entry(
         *head,
-        metrics=dict(outcome.after),
+        metrics={
+            **outcome.after,
+            **{f"{k}, refit": x for k, x in (outcome.refit or {}).items()},
+        },
         best_epoch=outcome.best_epoch,
         seconds=outcome.seconds["training"],
         images_per_second=outcome.images_per_second,

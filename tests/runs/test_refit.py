@@ -1,0 +1,90 @@
+"""Training on all training classes, and a refit on them."""
+
+import pytest
+
+from keras_dml import recipes, runs
+from keras_dml.recipes import RecipeError, building
+from keras_dml.runs.benchmark.plan import Run
+from keras_dml.runs.benchmark.training import _ended
+from keras_dml.runs.folder import load_outcome
+from tests.runs.small_run import write_recipe
+
+EPOCHS = ("epochs=3",)
+
+
+def recipe_of(tmp_path, *settings):
+    return recipes.load(write_recipe(tmp_path), (*EPOCHS, *settings))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", ["train_on=all", "data.validation=0"])
+def test_no_class_is_held_out(setting, tmp_path, caplog) -> None:
+    halves = building.splits(recipe_of(tmp_path))
+    recipe = recipe_of(tmp_path, setting, "stop_after=2")
+    whole = building.splits(recipe)
+    assert len(whole.validation) == 0
+    held_out = set(halves.validation.classes.tolist())
+    assert held_out and held_out < set(whole.train.classes.tolist())
+    assert len(whole.train) == len(halves.train) + len(halves.validation)
+    folder = tmp_path / "run"
+    outcome = runs.train(recipe, folder, verbose=0)
+    assert outcome.best_epoch is None
+    assert outcome.measured == "last.keras of epoch 2"
+    assert outcome.images["train"] == len(whole.train)
+    assert "none was held out" in outcome.choice_line()
+    assert not (folder / "best.keras").exists()
+    again = runs.measure(recipe, runs.load_model(folder), whole)
+    assert again == outcome.after
+    assert "best.keras" not in caplog.text
+    assert len((folder / "metrics.csv").read_text().splitlines()) == 3
+
+
+@pytest.mark.slow
+def test_refit_is_a_training_on_all_for_as_long_as_was_best(tmp_path) -> None:
+    recipe = recipe_of(tmp_path, "refit=true")
+    folder = tmp_path / "run"
+    outcome = runs.train(recipe, folder, verbose=0)
+    by_hand = runs.train(
+        recipe_of(tmp_path, "train_on=all", f"stop_after={outcome.best_epoch}"),
+        tmp_path / "by_hand",
+        verbose=0,
+    )
+    assert outcome.refit == dict(by_hand.after)
+    assert load_outcome(folder).refit == outcome.refit
+    assert load_outcome(folder / "refit").images["validation"] == 0
+    assert outcome.metrics_table()[0] == ["metric", "before", "after", "refit"]
+    # A column of its own in a benchmark.
+    entry = _ended(Run(recipe, folder), None)
+    assert entry.metrics["map@r, refit"] == outcome.refit["map@r"]
+    assert entry.metrics["map@r"] == outcome.after["map@r"]
+    # What was chosen on held-out classes is what the run measured itself.
+    plain = runs.train(recipe_of(tmp_path), tmp_path / "plain", verbose=0)
+    assert plain.after == outcome.after
+    assert plain.refit is None
+
+
+@pytest.mark.slow
+def test_a_refit_that_was_killed_goes_on(tmp_path) -> None:
+    recipe = recipe_of(tmp_path, "refit=true")
+    folder = tmp_path / "run"
+    whole = runs.train(recipe, folder, verbose=0)
+    result = folder / "refit" / "result.json"
+    result.unlink()  # As if it had ended before its measurement.
+    again = runs.train(recipe, folder, verbose=0, resume=True)
+    assert again.refit == whole.refit
+    assert result.exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (("refit=true", "train_on=all"), "`refit` of a recipe needs classes"),
+        (("refit=true", "data.validation=0"), "`refit` of a recipe needs"),
+        (("stop_after=4",), "`stop_after`: must be at most the 3 `epochs`"),
+        (("data.validation=1",), "`data.validation`.*less than 1"),
+    ],
+)
+def test_mistakes_are_explained(settings, message, tmp_path) -> None:
+    with pytest.raises((ValueError, RecipeError), match=message):
+        runs.train(recipe_of(tmp_path, *settings), tmp_path / "run", verbose=0)
+    assert not (tmp_path / "run").exists()
