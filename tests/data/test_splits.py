@@ -48,8 +48,8 @@ def test_holdout_is_seeded() -> None:
     assert other.classes.tolist() != held_out.classes.tolist()
 
 
-@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, 0.9])
-def test_holdout_of_nothing_or_all(fraction: float) -> None:
+@pytest.mark.parametrize("fraction", [1.0, -0.1, 0.9])
+def test_holdout_of_all(fraction: float) -> None:
     with pytest.raises(ValueError, match=r"`fraction` of holdout_classes"):
         holdout_classes(make(3), fraction)
 
