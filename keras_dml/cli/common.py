@@ -39,8 +39,8 @@ setting_option = click.option(
 save_every_option = click.option(
     "--save-every",
     metavar="STEPS|TIME",
-    help="Write the state of the training within epochs, too: after so many "
-    "steps, as 200, or after a time, as 90s, 5m or 1h.",
+    help="Also save the training state within epochs: after a number of "
+    "steps, such as 200, or after a time, such as 90s, 5m or 1h.",
 )
 
 model_option = click.option(
@@ -48,7 +48,7 @@ model_option = click.option(
     "which",
     type=click.Choice(["best", "last"]),
     default="best",
-    help="Which model of the run.",
+    help="Model of the run.",
 )
 
 
@@ -110,8 +110,8 @@ def _said_of(error: Exception) -> str | None:
     if isinstance(error, MemoryError) or _EXHAUSTED in type(error).__name__:
         why = str(error).partition("\n")[0][:300]
         return (
-            f"There is not enough memory ({why}). Use smaller batches, images, "
-            "queues or embeddings."
+            f"Not enough memory ({why}). Use smaller batches, images, queues "
+            "or embeddings."
         )
     return str(error) if isinstance(error, USER_ERRORS) else None
 

@@ -59,7 +59,7 @@ def _unknown(source: str, path: Path) -> Exception:
     kind = ValueError if is_there else FileNotFoundError
     received = "which is none" if is_there else "which is not there"
     return kind(
-        "SOURCE must be a folder of images; a table of them that ends in "
+        "SOURCE must be a folder of images; a table that ends in "
         f"{', '.join(FORMATS)}; a list of paths or URLs that ends in .txt; "
         f"tfds:NAME:SPLIT; or {', '.join(SPLITS)} of a run. Received: "
         f"{source!r}, {received}."
@@ -99,7 +99,7 @@ def _of_lines(file: Path) -> Examples:
     if not named:
         raise ValueError(
             f"The list {file} must have a path or a URL in each line. "
-            "Received: no lines."
+            "Received: an empty file."
         )
     return ImageSet(_located(named, file.parent))
 
@@ -126,8 +126,8 @@ def _of_table(file: Path) -> Listed:
     for taken in _TAKEN:
         if taken in cells:
             warnings.warn(
-                f"The column `{taken}` of {file} is left out, as shards "
-                "have one of their own of that name. Rename it to keep it.",
+                f"The column `{taken}` of {file} is left out, because shards "
+                "have their own column with that name. Rename it to keep it.",
                 stacklevel=2,
             )
             del cells[taken]
@@ -144,9 +144,9 @@ def _names(
         name = str(cell)
         if names.setdefault(label, name) != name:
             raise ValueError(
-                f"The column `name` of {file} must name each label alike. "
+                f"The column `name` of {file} must have one name per label. "
                 f"Received: {names[label]!r} and {name!r} for the label "
-                f"{label}. Rename the column, if it is something else."
+                f"{label}. Rename the column if it means something else."
             )
     return names
 

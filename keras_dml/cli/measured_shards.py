@@ -19,55 +19,56 @@ _OPTIONS = (
         "metrics",
         multiple=True,
         metavar="NAME",
-        help="Embeddings: a metric, such as recall@10; may be repeated. "
+        help="For embeddings: a metric, such as recall@10; may be repeated. "
         "[default: recall@1, 2, 4, 8, r_precision and map@r]",
     ),
     click.option(
         "--distance",
         type=click.Choice(["cosine", "euclidean", "dot"]),
-        help="Embeddings: what they are searched by. [default: cosine]",
+        help="For embeddings: the distance used for searching. [default: "
+        "cosine]",
     ),
     click.option(
         "--gallery",
         metavar="FOLDER",
-        help="Embeddings: others to search among, instead of each other.",
+        help="For embeddings: a separate gallery to search in.",
     ),
     click.option(
         "--queries",
         type=click.IntRange(min=1),
-        help="Embeddings: so many random ones query, instead of all.",
+        help="For embeddings: the number of random queries, instead of all.",
     ),
     click.option(
         "--cluster-sample",
         type=click.IntRange(min=1),
-        help="Embeddings: how many random ones K-means finds its centroids "
-        "from, instead of all.",
+        help="For embeddings: the number of random rows from which K-means "
+        "finds its centroids, instead of all.",
     ),
     click.option(
         "--memory",
         metavar="SIZE",
-        help="Embeddings: what the search may take. [default: 512MB]",
+        help="For embeddings: the memory for searching. [default: 512MB]",
     ),
     click.option(
         "--workers",
         type=click.IntRange(min=1),
-        help="Embeddings: processes that search. [default: 1; with --ray one "
-        "for each CPU]",
+        help="For embeddings: the number of processes that search. [default: "
+        "1; with --ray, one per CPU]",
     ),
     click.option(
         "--ray",
         is_flag=False,
         flag_value="auto",
         metavar="[ADDRESS]",
-        help="Embeddings: search by actors of a Ray cluster: at an address, "
-        "or where one is found; else Ray starts on this machine.",
+        help="For embeddings: search with actors of a Ray cluster, at ADDRESS "
+        "or a running one; if there is none, Ray starts on this machine.",
     ),
     click.option(
         "--checkpoint",
         type=click.Path(file_okay=False),
         metavar="FOLDER",
-        help="Embeddings: keep there what is searched, so that the same "
-        "command goes on where it was ended.",
+        help="For embeddings: store finished parts of the search in this "
+        "folder, so that the same command continues an interrupted search.",
     ),
 )
 
@@ -110,8 +111,8 @@ def measure(
 
     if gallery and queries:
         raise click.UsageError(
-            "--queries are of embeddings that are searched among each other. "
-            "Leave out --gallery."
+            "--queries draws from embeddings that are searched among each "
+            "other. Leave out --gallery."
         )
     shards = EmbeddingShards(folder)
     try:

@@ -46,9 +46,9 @@ def read_images(names: Sequence[str], recipe: Recipe | None) -> LoadedImages:
         return sets[0] if len(sets) == 1 else concatenate(_renumbered(sets))
     if sets:
         raise ValueError(
-            "DATA must all have a folder for every class, or none. Received: "
-            f"{', '.join(names)}, of which {len(sets)} have. Index them "
-            "apart, or put images without a class into one folder."
+            "DATA must either all have a folder per class, or none of them. "
+            f"Received: {', '.join(names)}; {len(sets)} of them have. Index "
+            "them separately, or put images without a class into one folder."
         )
     return [file for x in found if isinstance(x, list) for file in x]
 

@@ -33,7 +33,7 @@ class Outcome:
         divisions: Reports of the data divisions, if the method divides.
         seconds: Durations by name: "training" in all, and of it
             "evaluation", "division" and "trackers".
-        images_per_second: Training images a second, without these three;
+        images_per_second: Training images per second, without these three;
             None if no epoch was completed.
         interrupted: Whether Ctrl-C ended the training.
         test_set: Digest of the test images, see `data.contents.digest`.
@@ -93,7 +93,7 @@ class Outcome:
             if self.seconds.get(name)
         ]
         if self.images_per_second is not None:
-            lines.append(f"{self.images_per_second:.0f} images a second")
+            lines.append(f"{self.images_per_second:.0f} images per second")
         return lines
 
     def choice_line(self) -> str:

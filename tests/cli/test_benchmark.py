@@ -82,7 +82,7 @@ def test_ctrl_c(recipe, tmp_path, monkeypatch) -> None:
     use(Stub(stops=2), monkeypatch)
     output = run(recipe, "--seeds", "3", "--output", tmp_path / "out",
                  code=130)  # fmt: skip
-    assert "The same command goes on" in output
+    assert "Run the same command to continue" in output
     text = (tmp_path / "out" / "results.md").read_text()
     assert "1 of 3 runs finished, 2 still to do." in text
 

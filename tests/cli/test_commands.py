@@ -33,7 +33,7 @@ def trained(tmp_path_factory):
 def test_train_prints_before_after_and_divisions(trained) -> None:
     _, output = trained
     for text in ("recall@1", "before", "after", "Divisions", "clustering",
-                 "Best epoch", "images a second"):  # fmt: skip
+                 "Best epoch", "images per second"):  # fmt: skip
         assert text in output
 
 

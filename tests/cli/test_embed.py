@@ -49,7 +49,7 @@ def test_a_folder(made, tmp_path):
     found, printed = embedded(made, str(made / "flat"), tmp_path / "out")
     np.testing.assert_allclose(found.array(), expected(made), atol=1e-6)
     assert found.labels is None
-    for text in (f"│ {COUNT} ", "3 (float32)", "images a second"):
+    for text in (f"│ {COUNT} ", "3 (float32)", "images per second"):
         assert text in printed
 
 
@@ -145,7 +145,7 @@ def test_bad_images_are_printed(made, tmp_path):
         ("a.csv", "label\n1\n", "must have a column of paths or URLs"),
         ("a.csv", "path,label\nx.png,\n", "empty cell in row 1"),
         ("a.csv", "path\n", "Received: no rows"),
-        ("a.csv", "path,label,name\nx,1,a\ny,1,b\n", "name each label alike"),
+        ("a.csv", "path,label,name\nx,1,a\ny,1,b\n", "have one name per label"),
         ("a.txt", "\n", "Received: no lines"),
         ("a.txt", "\udcff", "must be text in UTF-8"),
         ("a.zip", "", "SOURCE must be.*which is none"),
@@ -219,7 +219,7 @@ def test_signals_end_it_and_it_goes_on(made, tmp_path, number, status):
         finally:
             ran.kill()
     assert ran.returncode == status
-    assert "the same command goes on" in printed
+    assert "Run the same command to continue" in printed
     assert "Traceback" not in printed
     assert not (out / "_manifest.json").exists()
     assert not list(out.glob(".shard*"))

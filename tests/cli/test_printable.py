@@ -119,7 +119,7 @@ def test_too_little_memory_is_one_message(error, monkeypatch) -> None:
     monkeypatch.setattr("keras_dml.data.glyphs", fail)
     ended = CliRunner().invoke(main, ["data", "glyphs"])
     assert ended.exit_code == 1
-    said = "There is not enough memory (1 TiB). Use smaller batches"
+    said = "Not enough memory (1 TiB). Use smaller batches"
     assert said in ended.output
 
 

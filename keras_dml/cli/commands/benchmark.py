@@ -27,26 +27,26 @@ if TYPE_CHECKING:
     "--seeds",
     type=click.IntRange(min=1),
     default=3,
-    help="Train each recipe with the seeds 0, 1, …: so many.",
+    help="Number of seeds; each recipe is trained with the seeds 0, 1, ….",
 )
 @click.option(
     "--output",
     type=click.Path(file_okay=False),
     required=True,
-    help="Folder of the benchmark. One that is not finished is gone on with.",
+    help="Folder of the benchmark. An unfinished benchmark is continued.",
 )
 @setting_option
 @click.option(
     "--baseline",
     metavar="NAME",
-    help="Compare with the recipe of this name. [default: the first]",
+    help="Name of the recipe to compare with. [default: the first]",
 )
 @click.option(
     "--metrics",
     metavar="NAME,NAME",
-    help="Measure these instead of what each recipe says.",
+    help="Metrics to measure instead of those of each recipe.",
 )
-@click.option("--retry", is_flag=True, help="Do runs again that have failed.")
+@click.option("--retry", is_flag=True, help="Repeat failed runs.")
 @save_every_option
 @json_option
 @command_body
@@ -60,10 +60,10 @@ def benchmark(
     retry: bool,
     save_every: str | None,
 ) -> None:
-    """Train each of RECIPES with several seeds, and compare them.
+    """Train each of RECIPES with several seeds and compare them.
 
-    RECIPE::KEY.KEY=VALUE::KEY=VALUE is a recipe with settings of its own;
-    among them `name`, which must differ between recipes.
+    RECIPE::KEY.KEY=VALUE::KEY=VALUE changes the settings of a single recipe,
+    including its `name`, which must differ between recipes.
     """
     from keras_dml.runs import benchmark as benchmarks
     from keras_dml.runs.benchmark.report import REPORT, overview
@@ -79,7 +79,7 @@ def benchmark(
         )
     except KeyboardInterrupt:
         say(
-            f"Interrupted. The same command goes on; so far: "
+            "Interrupted. Run the same command to continue. Results so far: "
             f"{plan.output / REPORT}"
         )
         sys.exit(INTERRUPTED)
@@ -110,8 +110,8 @@ def benchmark(
     failed = sum(entry.error is not None for entry in entries)
     if failed:
         say(
-            f"{failed} of {len(entries)} runs failed; their messages are in "
-            "there. --retry does them again."
+            f"{failed} of {len(entries)} runs failed; that file has their "
+            "messages. Use --retry to repeat them."
         )
         sys.exit(1)
 

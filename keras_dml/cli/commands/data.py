@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 @click.group()
 def data() -> None:
-    """Look at a data set: what is in it, and how it is split."""
+    """Show the contents and splits of a data set."""
 
 
 preview_option = click.option(
     "--preview",
     type=click.Path(dir_okay=False),
     metavar="FILE.png",
-    help="Write a sheet of training images, one class a row.",
+    help="Write a sheet of training images, with one class per row.",
 )
 
 
@@ -32,7 +32,7 @@ preview_option = click.option(
 @json_option
 @command_body
 def glyphs(preview: str | None) -> None:
-    """The embedded data set of typeface drawings."""
+    """The built-in data set of typeface drawings."""
     from keras_dml.data import glyphs as load_glyphs
 
     _show(load_glyphs(), preview)
@@ -44,7 +44,7 @@ def glyphs(preview: str | None) -> None:
     "--unreadable",
     type=click.Choice(["skip", "raise"]),
     default="skip",
-    help="What to do about files that are not images.",
+    help="How to handle files that are not images.",
 )
 @preview_option
 @json_option
@@ -64,7 +64,7 @@ def folder(
 @json_option
 @command_body
 def check(path: str, preview: str | None) -> None:
-    """Say which data set is at PATH, and what is missing."""
+    """Report which data set is at PATH, and what is missing."""
     from keras_dml.data import check as look_at
 
     found = look_at(path)

@@ -30,51 +30,51 @@ _NAMED = 3
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
-    help="Processes that embed, each with the model. [default: 1; with --ray "
-    "as many as the cluster has GPUs or CPUs]",
+    help="Number of processes that embed, each with the model. [default: 1; "
+    "with --ray, the number of GPUs or CPUs of the cluster]",
 )
 @click.option(
     "--ray",
     is_flag=False,
     flag_value="auto",
     metavar="[ADDRESS]",
-    help="Embed by actors of a Ray cluster: at an address, or that of this "
-    "machine; without one, Ray starts here.",
+    help="Embed with actors of a Ray cluster: the one at ADDRESS or on this "
+    "machine; if there is none, Ray is started.",
 )
 @click.option(
     "--dtype",
     type=click.Choice(["float32", "float16"]),
     default="float32",
-    help="In which numbers embeddings are stored.",
+    help="Type of the stored numbers.",
 )
 @click.option(
     "--rows-per-shard",
     type=click.IntRange(min=1),
     default=8192,
-    help="Images in a shard: what a worker that is killed loses at the most.",
+    help="Images per shard, which is the most that a killed worker loses.",
 )
 @click.option(
     "--batch-size",
     type=click.IntRange(min=1),
     default=256,
-    help="Images embedded at a time.",
+    help="Number of images embedded at a time.",
 )
 @click.option(
     "--max-bad",
     metavar="COUNT|SHARE",
-    help="How many images that cannot be read to pass over: a number as 100, "
-    "or a share as 0.01. [default: 0.01, and 10 at least]",
+    help="Unreadable images to tolerate: a number such as 100, or a share "
+    "such as 0.01. [default: 0.01, but at least 10]",
 )
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="After how long at one shard a worker counts as hung.",
+    help="Time for one shard after which a worker counts as hung.",
 )
 @click.option(
     "--overwrite",
     is_flag=True,
-    help="Replace embeddings of other images, or of another model.",
+    help="Replace embeddings of other images or another model.",
 )
 @model_option
 @json_option
@@ -87,14 +87,14 @@ def embed(
     max_bad: str | None,
     **options: Any,
 ) -> None:
-    """Embed the images of SOURCE into the folder OUT of Parquet files.
+    """Embed the images of SOURCE into Parquet files in the folder OUT.
 
-    RUN_OR_MODEL is the folder of a run or a .keras file. SOURCE is a folder
-    of images, with a folder for every class or none; a table with a column
-    of paths or URLs, that ends in .csv, .tsv or .parquet; a list of them
-    that ends in .txt; tfds:NAME:SPLIT; or a split of the run's data: train,
-    validation or test. OUT is a folder or a URL, such as
-    s3://bucket/gallery. The same command goes on where it was ended.
+    RUN_OR_MODEL is the folder of a run or a .keras file. SOURCE is a folder of
+    images, with or without a folder per class; a .csv, .tsv or .parquet table
+    with a column of paths or URLs; a .txt list of them; tfds:NAME:SPLIT; or a
+    split of the run's data: train, validation or test. OUT is a folder or a
+    URL, such as s3://bucket/gallery. The same command continues an interrupted
+    run.
     """
     from keras_dml.cli.listed import read_listed
     from keras_dml.cli.sources import read_model
@@ -137,7 +137,8 @@ def _limit(text: str | None) -> int | float | None:
         return int(text) if text.isdigit() else float(text)
     except ValueError:
         raise click.BadParameter(
-            f"{text!r} is neither a number, as 100, nor a share, as 0.01.",
+            f"{text!r} is neither a number, such as 100, nor a share, such as "
+            "0.01.",
             param_hint="--max-bad",
         ) from None
 
@@ -154,10 +155,15 @@ def _ending_well() -> Iterator[None]:
         yield
     except RuntimeError as error:  # Of workers, which die again and again.
         raise ChildProcessError(
-            f"{error} Shards are kept, and the same command goes on."
+            f"{error} Finished shards are kept. Run the same command to "
+            "continue."
         ) from error
     except KeyboardInterrupt as error:
-        say("Ended: shards are kept, and the same command goes on.", err=True)
+        say(
+            "Interrupted. Finished shards are kept. Run the same command to "
+            "continue.",
+            err=True,
+        )
         sys.exit(75 if error.args else INTERRUPTED)
     finally:
         signal.signal(signal.SIGTERM, previous)
@@ -169,5 +175,5 @@ def _rows(shards: "EmbeddingShards") -> list[list[str]]:
         ["bad", f"{len(shards.bad):,}"],
         ["dimensions", f"{shards.dim} ({shards.dtype})"],
         ["shards", str(shards.num_shards)],
-        ["images a second", f"{shards.images_per_second:,.0f}"],
+        ["images per second", f"{shards.images_per_second:,.0f}"],
     ]

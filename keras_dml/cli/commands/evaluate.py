@@ -31,36 +31,36 @@ _OF_RUNS = "other", "split", "which", "by", "top", "file"
     "--split",
     type=click.Choice(["test", "validation", "train"]),
     default="test",
-    help="Which images to measure on.",
+    help="Images to measure on.",
 )
 @model_option
 @click.option(
-    "--intervals", is_flag=True, help="One run: add confidence intervals."
+    "--intervals", is_flag=True, help="For one run: add confidence intervals."
 )
 @click.option(
     "--units",
     type=click.Choice(["queries", "classes"]),
     default="queries",
-    help="What the bootstrap of intervals and differences draws.",
+    help="Units that the bootstrap draws for intervals and differences.",
 )
 @click.option(
     "--by",
     metavar="METRIC",
-    help="Two runs: the metric by which queries got better or worse. "
+    help="For two runs: the metric by which queries improved or worsened. "
     "[default: the first run's monitor]",
 )
 @click.option(
     "--top",
     type=click.IntRange(min=0),
     default=5,
-    help="Two runs: how many of these queries to list.",
+    help="For two runs: the number of these queries to list.",
 )
 @click.option(
     "--csv",
     "file",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Two runs: write the values of every query.",
+    help="For two runs: write the values of every query to a file.",
 )
 @embedding_options
 @json_option
@@ -79,11 +79,12 @@ def evaluate(
     file: str | None,
     **options: Any,
 ) -> None:
-    """Measure the model in the folder RUN again, to the same digits.
+    """Measure the model in the folder RUN again, with identical results.
 
     With OTHER, the folder of another run, compare the two query by query.
-    EMBEDDINGS is a folder that `keras-dml embed` wrote, or its URL: these are
-    measured by their labels, without a model, and are not all in memory.
+    EMBEDDINGS is a folder that `keras-dml embed` wrote, or its URL. They are
+    measured using their labels, without a model, and without loading all of
+    them into memory.
     """
     from keras_dml import runs
     from keras_dml.utils.files import write_atomically
@@ -105,8 +106,8 @@ def evaluate(
     by = by or (monitor if monitor in known else known[0])
     if by not in known:
         raise click.UsageError(
-            f"--by must be a retrieval metric that both runs have measured. "
-            f"Received: {by!r}. There are: {', '.join(known)}."
+            "--by must be a retrieval metric that both runs have. Received: "
+            f"{by!r}. Available: {', '.join(known)}."
         )
     answer(
         {

@@ -23,9 +23,9 @@ SUFFIXES = {"saved_model": "", "onnx": ".onnx", "litert": ".tflite"}
 @click.option(
     "--output",
     type=click.Path(),
-    help="Folder of the model, into which the next free version goes; or "
-    "the file of another format. [default: saved_models/NAME-OF-RECIPE, "
-    "with .onnx or .tflite]",
+    help="Folder of the model, in which the next free version is created; or "
+    "the file for other formats. [default: saved_models/NAME-OF-RECIPE, with "
+    ".onnx or .tflite]",
 )
 @model_option
 @click.option(
@@ -33,36 +33,36 @@ SUFFIXES = {"saved_model": "", "onnx": ".onnx", "litert": ".tflite"}
     "file_format",
     type=click.Choice(list(SUFFIXES)),
     default="saved_model",
-    help="For TensorFlow Serving, ONNX Runtime or LiteRT.",
+    help="Format for TensorFlow Serving, ONNX Runtime or LiteRT.",
 )
 @click.option(
     "--gallery",
     metavar="train|test|PATH",
-    help="Add the signatures that look images up among these: a split of "
-    "the run's data, the images in PATH/class/image.jpg, or the index that "
-    "`keras-dml index` made in PATH.",
+    help="Gallery for the lookup signatures: a split of the run's data, the "
+    "images in PATH/class/image.jpg, or the index that `keras-dml index` made "
+    "in PATH.",
 )
 @click.option(
     "--k",
     type=click.IntRange(min=1),
     default=10,
-    help="Neighbors that lookup finds; lookup_k is asked for any number.",
+    help="Number of neighbors returned by lookup; lookup_k takes any number.",
 )
 @click.option(
     "--threshold",
     type=click.FloatRange(-1, 1),
-    help="Cosine from which on a neighbor is above the threshold. "
-    "[default: all are]",
+    help="Minimum cosine for a neighbor to count as above the threshold. "
+    "[default: all do]",
 )
 @click.option(
     "--models-config",
     is_flag=True,
-    help="Then list all models beside this one in models.config.",
+    help="List all models beside this one in models.config.",
 )
 @click.option(
     "--overwrite",
     is_flag=True,
-    help="Replace a file of --format onnx or litert.",
+    help="Replace an existing ONNX or LiteRT file.",
 )
 @json_option
 @command_body
@@ -75,7 +75,7 @@ def export(
     models_config: bool,
     **options: Any,
 ) -> None:
-    """Write the model in the folder RUN for a server or a device."""
+    """Export the model in the folder RUN for a server or a device."""
     from rich.console import Console
 
     from keras_dml import runs

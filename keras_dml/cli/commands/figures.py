@@ -39,8 +39,8 @@ def figures(
 ) -> None:
     """Draw the figures of the finished RUN, each with its numbers as CSV.
 
-    With OTHERS, the folders of more runs, also draw how a metric went in
-    all of them: runs with different numbers of learners for instance.
+    With OTHERS, the folders of more runs, also compare a metric over the epochs
+    of all of them, for instance for runs with different numbers of learners.
     """
     from keras_dml.reports.analysis import Run
     from keras_dml.reports.figures import comparisons, figures_of

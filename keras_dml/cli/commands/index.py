@@ -23,45 +23,45 @@ if TYPE_CHECKING:
 @click.option(
     "--store",
     metavar="URI",
-    help="Keep it in a database instead, such as lancedb://FOLDER/TABLE or "
-    "milvus://HOST:PORT/COLLECTION.",
+    help="Store the index in a database instead, such as "
+    "lancedb://FOLDER/TABLE or milvus://HOST:PORT/COLLECTION.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace an index.")
 @click.option(
     "--key",
     "keys",
     metavar="COLUMN",
-    help="Column with the rows' own keys, each once, such as path or source. "
+    help="Column with unique keys of the rows, such as path or source. "
     "[default: rows are numbered]",
 )
 @click.option(
     "--metric",
     type=click.Choice(["cosine", "dot", "euclidean"]),
     default="cosine",
-    help="What scores are.",
+    help="Definition of the scores.",
 )
 @click.option(
     "--factory",
     default="Flat",
-    help="Kind of index, as faiss calls it: Flat is exact; HNSW32 or "
+    help="Index type, as a faiss factory string: Flat is exact; HNSW32 and "
     "IVF4096,PQ32 are for large galleries.",
 )
 @click.option(
     "--parameters",
-    help="How thoroughly it searches: nprobe=32 of IVF, efSearch=64 of HNSW.",
+    help="Search parameters: nprobe=32 for IVF, efSearch=64 for HNSW.",
 )
 @click.option(
     "--calibrate",
     "calibration",
     metavar="PATH_OR_SPLIT",
-    help="Images with classes to find the threshold with; of classes that "
-    "the model was not trained on, as `validation`.",
+    help="Labelled images for finding the threshold, of classes that the "
+    "model was not trained on, such as `validation`.",
 )
 @click.option(
     "--threshold",
     "criterion",
     default="eer",
-    help="What the threshold is for: eer, f1, or fpr=0.01.",
+    help="Criterion for the threshold: eer, f1, or fpr=0.01.",
 )
 @model_option
 @json_option
@@ -77,12 +77,11 @@ def index(
     which: str,
     **kind: Any,
 ) -> None:
-    """Make a searchable index of the images in DATA.
+    """Build a searchable index of the images in DATA.
 
-    RUN_OR_MODEL is the folder of a run or a .keras file. DATA are folders
-    of images, with a folder for every class or none, or splits of the
-    run's data: train, validation or test. A folder of such a name is
-    written ./test.
+    RUN_OR_MODEL is the folder of a run or a .keras file. DATA are folders of
+    images, with or without a folder per class, or splits of the run's data:
+    train, validation or test. Write ./test for a folder with that name.
     """
     from keras_dml.cli import sources
     from keras_dml.search import Index
@@ -99,7 +98,7 @@ def index(
         pushed_as = {name: kind.pop(name) for name in names}
     elif not overwrite and (target / "index.json").exists():
         raise FileExistsError(
-            f"There is an index in {target} already. Use --overwrite to "
+            f"There is already an index in {target}. Use --overwrite to "
             "replace it, or another --output."
         )
     model, recipe = sources.read_model(source, which)

@@ -21,34 +21,34 @@ if TYPE_CHECKING:
     "--key",
     "keys",
     metavar="COLUMN",
-    help="Of shards, the column with the rows' own keys. [default: the ids]",
+    help="For shards: the column with unique keys of the rows. [default: the "
+    "ids]",
 )
 @click.option(
     "--metric",
     type=click.Choice(["cosine", "dot", "euclidean"]),
-    help="Of shards, what scores are. [default: cosine]",
+    help="For shards: the definition of the scores. [default: cosine]",
 )
 @click.option(
     "--factory",
     default="Flat",
-    help="Kind of index that the database builds: Flat is exact; "
+    help="Type of index that the database builds: Flat is exact; "
     "IVF1024,Flat, IVF1024,PQ16 and HNSW32 are faster.",
 )
 @click.option(
     "--parameters",
-    help="How thoroughly it searches: nprobe=32 of IVF, efSearch=64 of HNSW.",
+    help="Search parameters: nprobe=32 for IVF, efSearch=64 for HNSW.",
 )
 @click.option(
     "--batch-size",
     type=click.IntRange(min=1),
     default=5000,
-    help="Rows that are written at a time.",
+    help="Number of rows written at a time.",
 )
 @click.option(
     "--overwrite",
     is_flag=True,
-    help="Replace another index that is there; what is somebody else's is "
-    "never touched.",
+    help="Replace an existing index; other people's data are never touched.",
 )
 @json_option
 @command_body
@@ -59,15 +59,15 @@ def push(
     metric: Any,
     **options: Any,
 ) -> None:
-    """Copy an index, or embeddings in shards, into a database.
+    """Copy an index or embeddings in shards to a database.
 
     INDEX_OR_SHARDS is the folder of an index or of embeddings. URI is
     lancedb://FOLDER/TABLE, lancedb+s3://BUCKET/PATH/TABLE,
     milvus://HOST:PORT/COLLECTION, milvus+https://HOST:PORT/COLLECTION with
     the token in MILVUS_TOKEN, or milvus://FOLDER/FILE.db/COLLECTION.
 
-    Where it was interrupted, the same command goes on. It ends by comparing
-    the number of rows, and 100 of them.
+    The same command continues an interrupted copy. At the end, it compares the
+    number of rows, and 100 of them.
     """
     from keras_dml import search
 

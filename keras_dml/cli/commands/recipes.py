@@ -62,7 +62,7 @@ def list_(folder: str | None) -> None:
         )
     rows = [[name, _first_comment(path)] for name, path in found.items()]
     answer({"recipes": dict(rows)})
-    print_table([["recipe", "what it is"], *rows], "Recipes")
+    print_table([["recipe", "description"], *rows], "Recipes")
 
 
 @recipes.command()
@@ -84,7 +84,7 @@ def show(recipe: str, settings: tuple[str, ...]) -> None:
 @click.argument(
     "destination", default="recipes", type=click.Path(file_okay=False)
 )
-@click.option("--force", is_flag=True, help="Replace files that are there.")
+@click.option("--force", is_flag=True, help="Replace existing files.")
 @json_option
 @user_errors
 def copy(name: str, destination: str, force: bool) -> None:

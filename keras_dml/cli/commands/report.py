@@ -17,12 +17,12 @@ from keras_dml.cli.json_output import answer, json_option
     "--queries",
     type=click.IntRange(min=1),
     default=60,
-    help="Test images that can be explored, at most.",
+    help="Maximum number of test images that can be explored.",
 )
 @json_option
 @command_body
 def report(run: str, output: str | None, queries: int) -> None:
-    """Write the report of the finished RUN: one page, to open in a browser."""
+    """Write the report of the finished RUN as one page for a browser."""
     from rich.console import Console
 
     from keras_dml.reports import report as write

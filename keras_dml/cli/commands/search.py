@@ -26,41 +26,41 @@ if TYPE_CHECKING:
     "place",
     required=True,
     metavar="FOLDER|URI",
-    help="The folder of the index, or its address in a database.",
+    help="Folder of the index, or its address in a database.",
 )
 @click.option(
     "--model-of",
     "source",
     metavar="RUN_OR_MODEL",
     type=click.Path(exists=True),
-    help="The run, or .keras file, whose model made the index. A database "
-    "does not hold it; a folder does.",
+    help="Run or .keras file with the model that made the index. Needed for "
+    "databases, which do not store the model.",
 )
 @click.option(
     "-k",
     type=click.IntRange(min=1),
     default=10,
-    help="How many images to find.",
+    help="Number of images to find.",
 )
 @click.option(
     "--threshold",
     type=float,
-    help="The score from which it is a match. [default: the calibrated one]",
+    help="Minimum score of a match. [default: the calibrated one]",
 )
 @click.option(
     "--where",
     "conditions",
     multiple=True,
     metavar="COLUMN=VALUE",
-    help="Search only where a column has this value, or compares so: !=, <, "
-    "<=, > and >= work, too. May be repeated: of several values of a column "
-    "by = any will do, and all else must be true.",
+    help="Search only rows with this value in a column; !=, <, <=, > and >= "
+    "work too. May be repeated: a row needs one of the values given by = for "
+    "a column, and must meet all other conditions.",
 )
 @click.option(
     "--all",
     "finds_all",
     is_flag=True,
-    help="Find all images that reach the threshold, instead of -k.",
+    help="Find all images that reach the threshold, instead of the -k nearest.",
 )
 @click.option(
     "--html",
@@ -80,7 +80,7 @@ def search(
     finds_all: bool,
     page: str | None,
 ) -> None:
-    """Find the images of an index that are most like each IMAGE."""
+    """Find the images of an index that are most similar to each IMAGE."""
     from keras_dml.cli.conditions import read_conditions
     from keras_dml.reports.search_page import results_page
     from keras_dml.search import open_index
@@ -94,8 +94,9 @@ def search(
     index = open_index(place, model)
     if index.store is not None and model is None:
         raise ValueError(
-            "--model-of must be given to search in a database by images, as "
-            f"it does not hold the model. Received: --index {place} alone."
+            "--model-of must be given to search a database by images, "
+            f"because it does not store the model. Received: --index {place} "
+            "alone."
         )
     where = read_conditions(conditions, _values(index)) or None
     if finds_all:
@@ -135,7 +136,7 @@ def _title(path: str, found: "list[Hit]", threshold: float | None) -> str:
         return path
     if found and found[0].is_match:
         return f"{path}: match"
-    return f"{path}: no match, as nothing reaches {threshold:.4f}"
+    return f"{path}: no match, because no score reaches {threshold:.4f}"
 
 
 def _row(rank: int, hit: "Hit") -> list[str]:

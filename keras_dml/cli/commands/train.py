@@ -22,32 +22,32 @@ from keras_dml.cli.json_output import answer, json_option
 @click.option(
     "--output",
     type=click.Path(),
-    help="Folder of the run. [default: runs/NAME-OF-RECIPE, with a number "
-    "where that is taken]",
+    help="Folder of the run. [default: runs/NAME-OF-RECIPE, with a number if "
+    "that exists]",
 )
 @click.option("--overwrite", is_flag=True, help="Replace a run in --output.")
 @click.option(
     "--log",
     type=click.Choice(["mlflow", "tensorboard", "wandb"]),
     multiple=True,
-    help="Log the training to an experiment tracker, too; may be repeated.",
+    help="Also log the training to an experiment tracker; may be repeated.",
 )
 @click.option(
     "--devices",
     type=click.IntRange(1),
-    help="Devices of this machine to train on: its first GPUs. "
+    help="Number of devices of this machine to train on: its first GPUs. "
     "[default: one; with --workers, all]",
 )
 @click.option(
     "--workers",
     metavar="HOST:PORT,…",
-    help="All machines that train together, the same list on each. "
-    "[default: as TF_CONFIG says, if it is set]",
+    help="All machines that train together, the same list on each. [default: "
+    "those of TF_CONFIG, if set]",
 )
 @click.option(
     "--index",
     type=click.IntRange(0),
-    help="Which of --workers this machine is, from 0, which writes the run.",
+    help="Index of this machine in --workers; machine 0 writes the run.",
 )
 @click.option(
     "--wait",
@@ -59,8 +59,8 @@ from keras_dml.cli.json_output import answer, json_option
 @click.option(
     "--resume",
     is_flag=True,
-    help="Go on with the run in --output, by default the last one of the "
-    "recipe's name, where it was killed; begin if there is none.",
+    help="Continue the interrupted run in --output, by default the last run "
+    "with the recipe's name; start a new run if there is none.",
 )
 @save_every_option
 @json_option
@@ -78,7 +78,7 @@ def train(
     resume: bool,
     save_every: str | None,
 ) -> None:
-    """Train what RECIPE describes, and measure it before and after."""
+    """Train RECIPE and measure the model before and after training."""
     from keras_dml import distribution, recipes, runs
     from keras_dml.runs.outcome import definitions, divisions_table
     from keras_dml.runs.tracking import check_trackers
@@ -103,7 +103,10 @@ def train(
             resume, save_every,
         )  # fmt: skip
     except SystemExit:
-        say(f"Ended by SIGTERM. --resume --output {folder} goes on.", err=True)
+        say(
+            f"Ended by SIGTERM. Use --resume --output {folder} to continue.",
+            err=True,
+        )
         raise
     if outcome is None:
         say("Trained. The first worker measures and writes the run.")
@@ -128,7 +131,7 @@ def train(
         sys.exit(1)
     if outcome.interrupted:
         say(
-            "Interrupted: last.keras is the model as it was then. "
-            f"--resume --output {folder} goes on."
+            "Interrupted. last.keras is the model at that time. Use --resume "
+            f"--output {folder} to continue."
         )
         sys.exit(INTERRUPTED)

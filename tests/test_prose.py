@@ -1,0 +1,122 @@
+"""What users read is idiomatic English: pages, docstrings and messages.
+
+A small house style in place of a linter, as it needs neither a package nor a
+network: patterns that read as translated, with what to write instead. It
+looks at the prose of README and docs, without code, and at all texts in the
+package.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+MODULES = sorted((ROOT / "keras_dml" / "cli").rglob("*.py"))
+
+COUNTED = (
+    "bits|bytes|classes|examples|hits|images|labels|ms|numbers|positives|rows|"
+    "seconds|steps|values|vectors|views"
+)
+THING = (
+    "batch|class|cluster|epoch|example|group|image|list|pair|pixel|query|"
+    "record|row|shard|step|task|worker"
+)
+"""What things are counted by: "images a class" is "images per class"."""
+
+INSTEAD = {
+    # Word order and grammar that are those of another language.
+    r"(that|which) (is|are) no(?! longer| more)": "that is not a …",
+    rf"({COUNTED}) an? ({THING})(?! has\b)": "per …",
+    r"(that|what) there (is|are)(?! an?\b| no\b| to\b)": "available",
+    r"(what|that|which) (is|are) there(?= |[.,;:)])": "existing",
+    r"go(es)? on with|gone on with|went on with": "continue",
+    r"(\w+ )?goes on(?=[.,;:)]| and\b| from\b| at\b| then\b)": "continues",
+    r"(has|have|if|where) such|such (is|are)": "name it again",
+    r"at the (most|least)(?=[.,;:)])": "at most, at least",
+    r"so many(?! \w+ that)": "this number of …",
+    r"(do|does|done) without(?=[.,;:)])": "does not need it",
+    r"(is|are) said (with|by|of)": "is described in …",
+    r"these very": "these same",
+    r"turn about": "alternately",
+    # Words that nobody else uses for it.
+    r"mend(s|ed|ing)?": "fix",
+    r"on the spot": "locally",
+    r"(be|is|are) mailed": "e-mailed",
+    r"endless link": "circular link",
+    r"hangs? on (it|them|the)": "depends on",
+    r"odd (in|about)": "problems in",
+    r"by so many": "by this number of",
+    r"to the last bit": "bit-identical",
+    # One spelling.
+    r"colou?rs?(?<=our)|colours?|grey|neighbours?|centres?|behaviours?": (
+        "color, gray, neighbor, center, behavior"
+    ),
+    r"(normal|optim|initial|visual|regular)is(e|es|ed|ing|ation)": "-ize",
+}
+PATTERN = {
+    re.compile(rf"\b({pattern})(?!\w)", re.I): instead
+    for pattern, instead in INSTEAD.items()
+}
+QUESTION = re.compile(r"(How|What|When|Where|Which|Who|Whose|Why)\b")
+
+
+def findings(text: str) -> list[str]:
+    """Where a text reads as translated, and what to write instead."""
+    text = " ".join(text.split())
+    return [
+        f"{text[max(found.start() - 30, 0) : found.end() + 20]!r}: {instead}"
+        for pattern, instead in PATTERN.items()
+        for found in pattern.finditer(text)
+    ]
+
+
+def prose(page: Path) -> str:
+    """A page without blocks of code, code within lines, and addresses."""
+    text = page.read_text(encoding="utf-8")
+    text = re.sub(r"^\s*```.*?^\s*```", "", text, flags=re.M | re.S)
+    text = re.sub(r"`[^`]*`", "`…`", text)
+    return re.sub(r"\]\([^)]*\)|https?://\S+", "]", text)
+
+
+def texts(module: Path) -> Iterator[tuple[int, str]]:
+    """Docstrings, messages and other texts of a module, by line."""
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.JoinedStr):
+            parts = [
+                x.value if isinstance(x, ast.Constant) else "…"
+                for x in node.values
+            ]
+            yield node.lineno, "".join(map(str, parts))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_pages_read_as_english(page: Path) -> None:
+    assert not findings(prose(page))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_headings_are_not_half_sentences(page: Path) -> None:
+    """They are noun phrases, imperatives, or whole questions."""
+    for heading in re.findall(r"^#+ (.+)$", prose(page), re.M):
+        assert not QUESTION.match(heading) or heading.endswith("?"), heading
+        assert not heading.endswith((".", ":", "…")), heading
+
+
+@pytest.mark.parametrize("module", MODULES, ids=name)
+def test_docstrings_and_messages_read_as_english(module: Path) -> None:
+    found = [
+        f"{module.name}:{line}: {finding}"
+        for line, text in texts(module)
+        for finding in findings(text)
+    ]
+    assert not found, "\n".join(found)
