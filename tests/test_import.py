@@ -67,7 +67,7 @@ def test_help_of_the_command_waits_for_nothing(arguments) -> None:
         "print(*{m.partition('.')[0] for m in sys.modules})"
     )
     *shown, names = run(code).stdout.splitlines()
-    assert any("measure it before and after" in line for line in shown)
+    assert any("measure the model before and after" in line for line in shown)
     assert not set(names.split()) & {"numpy", "keras", "tensorflow"}
 
 
