@@ -146,7 +146,7 @@ def test_bad_images_are_printed(made, tmp_path):
         ("a.csv", "path,label\nx.png,\n", "empty cell in row 1"),
         ("a.csv", "path\n", "Received: no rows"),
         ("a.csv", "path,label,name\nx,1,a\ny,1,b\n", "have one name per label"),
-        ("a.txt", "\n", "Received: no lines"),
+        ("a.txt", "\n", "Received: an empty file"),
         ("a.txt", "\udcff", "must be text in UTF-8"),
         ("a.zip", "", "SOURCE must be.*which is none"),
     ],
