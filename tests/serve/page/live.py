@@ -1,0 +1,127 @@
+"""A server in this process, and a browser that visits its page."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from keras_dml.serve.app import application
+from keras_dml.serve.current import Current
+from keras_dml.serve.service import Service
+from keras_dml.serve.settings import Settings
+from tests.reports.browser import ELEMENT, Browser
+
+SENT = """
+const [bytes, name, kind, how] = arguments;
+const data = new DataTransfer();
+const content = Uint8Array.from(atob(bytes), (x) => x.charCodeAt(0));
+data.items.add(new File([content], name, { type: kind }));
+document.querySelector('#drop').dispatchEvent(how === 'drop'
+    ? new DragEvent('drop', { dataTransfer: data, bubbles: true })
+    : new ClipboardEvent('paste', { clipboardData: data, bubbles: true }));
+"""
+"""Drops or pastes a file, as the browser hands it to the page."""
+
+
+@contextmanager
+def serving(now: Current, **settings: Any) -> Iterator["Live"]:
+    """A server of the address `url`, until the block ends."""
+    made = Settings(port=0, **settings)
+    service = Service(now, made)
+    config = uvicorn.Config(
+        application(service, made), port=0, log_level="warning", ws="none"
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        deadline = time.monotonic() + 30
+        while not server.started:
+            if time.monotonic() > deadline or not thread.is_alive():
+                raise TimeoutError("the server did not start")
+            time.sleep(0.02)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield Live(f"http://127.0.0.1:{port}/", service)
+    finally:
+        server.should_exit = True
+        thread.join(30)
+
+
+class Live:
+    """A running server."""
+
+    def __init__(self, url: str, service: Service) -> None:
+        self.url, self.service = url, service
+
+
+class Visitor(Browser):
+    """A browser that visits pages of a server."""
+
+    def visit(self, url: str) -> None:
+        """Opens the page, and waits until it says what is served."""
+        self._call("POST", "/url", {"url": "about:blank"})
+        self._call("POST", "/url", {"url": url})
+        self.until(
+            "return document.readyState === 'complete' && "
+            "(!document.getElementById('layout').hidden || "
+            "!document.getElementById('token-form').hidden)"
+        )
+
+    def until(self, script: str, seconds: float = 30) -> Any:
+        """Waits until JavaScript returns something that is true."""
+        deadline = time.monotonic() + seconds
+        while not (found := self.run(script)):
+            if time.monotonic() > deadline:
+                said = self.run("return document.body.innerText")
+                raise TimeoutError(f"{script}: {said}")
+            time.sleep(0.05)
+        return found
+
+    def text(self, selector: str) -> str:
+        """The text of the first element that fits."""
+        script = f"return document.querySelector({json.dumps(selector)})"
+        found: str = self.run(f"{script}.textContent")
+        return found
+
+    def texts(self, selector: str) -> list[str]:
+        """The text of each element that fits."""
+        query = f"document.querySelectorAll({json.dumps(selector)})"
+        found: list[str] = self.run(
+            f"return [...{query}].map((x) => x.textContent)"
+        )
+        return found
+
+    def choose(self, path: Path, field: str = "#file") -> None:
+        """Chooses a file, as with the dialog of the browser."""
+        self.type(field, str(path))
+
+    def type(self, selector: str, text: str) -> None:
+        """Types into a field."""
+        self._call(
+            "POST", f"/element/{self._find(selector)}/value", {"text": text}
+        )
+
+    def set_javascript(self, is_on: bool) -> None:
+        """Whether pages may run JavaScript."""
+        self.devtools("Emulation.setScriptExecutionDisabled", value=not is_on)
+
+    def shown(self) -> str:
+        """What can be read on a page, also without its JavaScript."""
+        body = {"using": "css selector", "value": "body"}
+        found = self._call("POST", "/element", body)[ELEMENT]
+        text: str = self._call("GET", f"/element/{found}/text")
+        return text
+
+    def answered(self) -> None:
+        """Waits until the page has shown the answer, or an error."""
+        self.until(
+            "return !document.getElementById('results')"
+            ".hasAttribute('aria-busy') && "
+            "(!document.getElementById('error').hidden || "
+            "!document.getElementById('found').hidden)"
+        )

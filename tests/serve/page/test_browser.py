@@ -1,0 +1,349 @@
+"""The page in a browser, which is not everywhere installed."""
+
+import base64
+import json
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from keras_dml.search import Index
+from tests.reports.browser import is_there
+from tests.serve.page.live import SENT, Visitor, serving
+from tests.serve.page.served import (
+    HOSTILE,
+    current,
+    picture,
+    small_gallery,
+    small_model,
+    write_picture,
+)
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not is_there(), reason="needs chromium, chromedriver"),
+]
+
+KEYS = "#hits summary"
+COLUMN = """
+const column = document.querySelector('[aria-label=Column]');
+column.value = arguments[0];
+column.dispatchEvent(new Event('change'));
+"""
+FOCUSED = "const x = document.activeElement; return x.id || x.textContent"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    with Visitor(tmp_path_factory.mktemp("browser") / "profile") as opened:
+        opened.look(1280, 900, "light")
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def model():
+    return small_model()
+
+
+@pytest.fixture(scope="module")
+def index(model, tmp_path_factory):
+    return small_gallery(model, tmp_path_factory.mktemp("gallery"))
+
+
+@pytest.fixture(scope="module")
+def live(model, index):
+    with serving(current(model, index)) as running:
+        yield running
+
+
+@pytest.fixture
+def page(browser, live):
+    """The page, freshly opened; it must not have said anything wrong."""
+    browser.look(1280, 900, "light")
+    browser.visit(live.url)
+    browser.messages()
+    yield browser
+    said = [x for x in browser.messages() if "status of 40" not in x]
+    assert said == []
+
+
+def send(page, content: bytes, how: str, name: str = "photo.png") -> None:
+    encoded = base64.b64encode(content).decode()
+    page.run(SENT, encoded, name, "image/png", how)
+    page.answered()
+
+
+def keys(page) -> list[str]:
+    return [x.removeprefix("key ") for x in page.texts(KEYS)]
+
+
+def expected(index, row: int, k: int = 12, **kwargs) -> list[str]:
+    return list(map(str, index.search(picture(row), k, **kwargs).keys[0]))
+
+
+@pytest.mark.parametrize("how", ["drop", "paste"])
+def test_drop_and_paste(page, index, how) -> None:
+    send(page, picture(3), how)
+    assert keys(page) == expected(index, 3)
+    assert page.text("#status").startswith("12 images found.")
+    assert page.text("#verdict").startswith("✓ Match: class 0")
+    assert page.texts("#parts h4") == ["learner 1", "learner 2"]
+    page.until(
+        "return [...document.querySelectorAll('#found img')].length > 36"
+        " && [...document.images].every((x) => x.naturalWidth)"
+    )
+    alts = page.run("return [...document.images].map((x) => x.alt)")
+    assert all(alts)
+    assert len(page.run("return [...document.querySelectorAll('canvas')]")) == 2
+
+
+def test_a_chosen_file_and_filters_by_keyboard_alone(
+    page, index, tmp_path
+) -> None:
+    """Every step by Tab, Enter and typing, with the focus seen."""
+    write_picture(tmp_path / "photo.png", 5)
+    page.run("document.activeElement.blur()")
+    seen = []
+    for _ in range(5):
+        page.press("Tab")
+        seen.append(page.run(FOCUSED))
+    assert seen == [
+        "Skip to the results", "file", "camera", "k", "add-filter"
+    ]  # fmt: skip
+    outline = "return getComputedStyle(document.activeElement).outlineStyle"
+    assert page.run(outline) == "solid"
+    page.press("Enter")  # Adds a filter and goes to its column.
+    page.run(COLUMN, "label")
+    page.press("Tab", "Tab")
+    label = "return document.activeElement.getAttribute('aria-label')"
+    assert page.run(label) == "Value of label"
+    page.type("[aria-label='Value of label']", "0")
+    page.choose(tmp_path / "photo.png")
+    page.answered()
+    assert keys(page) == expected(index, 5, where={"label": 0})
+    page.type("[aria-label='Value of label']", "9")  # 09, of no row.
+    page.press("Enter")
+    page.until(
+        "return document.getElementById('status').textContent"
+        ".includes('No image')"
+    )
+    assert keys(page) == []
+
+
+def test_a_row_is_left_out_and_taken_back(page, index) -> None:
+    send(page, picture(8), "drop")
+    page.click("#hits summary")
+    page.click("#hits details button")
+    page.until("return !document.getElementById('left-out').hidden")
+    page.until(
+        "return document.querySelector('#hits summary').textContent !== 'key 8'"
+    )
+    page.answered()
+    assert keys(page) == expected(index, 8, exclude=[8])
+    assert page.text("#left-out-key") == "Left out: key 8"
+    page.click("#take-back")
+    page.until(
+        "return document.querySelector('#hits summary').textContent === 'key 8'"
+    )
+
+
+def test_an_unreadable_file_is_said_to_be_one(page) -> None:
+    send(page, picture(1), "drop")
+    send(page, b"no picture at all", "drop", "notes.png")
+    page.until("return !document.getElementById('error').hidden")
+    assert "must be an image file" in page.text("#error")
+    assert page.run("return document.getElementById('found').hidden")
+    send(page, picture(1), "drop")
+    assert page.run("return document.getElementById('error').hidden")
+
+
+def test_what_holds_no_file_is_said_so(page) -> None:
+    page.run(
+        "document.dispatchEvent(new DragEvent('drop', "
+        "{ dataTransfer: new DataTransfer(), bubbles: true }))"
+    )
+    assert "no picture in what was dropped" in page.text("#error")
+
+
+def test_a_label_with_html_is_text(page) -> None:
+    send(page, picture(0), "drop")
+    assert HOSTILE in page.text("#hits")
+    assert HOSTILE in page.text("#verdict")
+    assert page.run("return document.title") != "broken"
+    made = "return [...document.images].filter((x) => x.src.endsWith('/x'))"
+    assert page.run(made) == []
+
+
+def test_twenty_at_once(page, index) -> None:
+    """Of twenty drops only the last is shown; twenty requests all answer."""
+    for row in range(19):
+        encoded = base64.b64encode(picture(row)).decode()
+        page.run(SENT, encoded, f"{row}.png", "image/png", "drop")
+    send(page, picture(30), "drop")
+    page.until("return document.getElementById('status').textContent")
+    assert keys(page) == expected(index, 30)
+    files = [base64.b64encode(picture(row)).decode() for row in range(20)]
+    page.run(
+        "window.found = null; Promise.all(arguments[0].map(async (file) => {"
+        "const body = Uint8Array.from(atob(file), (x) => x.charCodeAt(0));"
+        "const answer = await fetch('page/search?k=1', "
+        "{ method: 'POST', body });"
+        "return (await answer.json()).hits[0].key; }))"
+        ".then((keys) => { window.found = keys; })",
+        files,
+    )
+    assert page.until("return window.found") == list(range(20))
+
+
+def test_without_a_camera_it_says_so(page) -> None:
+    page.click("#camera")
+    page.until("return !document.getElementById('error').hidden")
+    assert "camera" in page.text("#error")
+    assert "file" in page.text("#error")
+    assert page.run("return document.getElementById('video').hidden")
+
+
+def test_a_camera(page) -> None:
+    """A stand-in: a stream of a canvas."""
+    page.run(
+        "const canvas = document.createElement('canvas');"
+        "canvas.width = canvas.height = 64;"
+        "const context = canvas.getContext('2d');"
+        "setInterval(() => { context.fillStyle = '#888';"
+        "context.fillRect(0, 0, 64, 64); }, 50);"
+        "navigator.mediaDevices.getUserMedia = "
+        "async () => canvas.captureStream(20)"
+    )
+    page.click("#camera")
+    page.until("return document.getElementById('video').videoWidth")
+    assert page.run(FOCUSED) == "shoot"
+    page.click("#shoot")
+    page.answered()
+    assert len(keys(page)) == 12
+    assert page.run("return document.getElementById('video').hidden")
+    assert page.run(FOCUSED) == "camera"
+
+
+def test_without_javascript(browser, live, tmp_path) -> None:
+    write_picture(tmp_path / "photo.png", 4)
+    browser.set_javascript(False)
+    try:
+        browser._call("POST", "/url", {"url": live.url})
+        said = browser.shown()
+        assert "Without JavaScript" in said
+        assert "/v1/models/NAME:predict" in said
+        browser.choose(tmp_path / "photo.png", "#plain-picture")
+        browser.click("noscript button")
+        assert "1. class 0" in browser.shown()
+        assert "match" in browser.shown()
+    finally:
+        browser.set_javascript(True)
+
+
+def test_the_copied_programs_find_the_same(page, index, tmp_path) -> None:
+    """With a filter, for which the endpoint of the page is asked."""
+    name = "it's a photo.png"
+    write_picture(tmp_path / name, 6)
+    page.click("#add-filter")
+    page.run(COLUMN, "name")
+    page.type("[aria-label='Value of name']", "class 0")
+    page.choose(tmp_path / name)
+    page.answered()
+    assert "/page/search?" in page.text("#curl")
+    check_programs(
+        page, tmp_path, expected(index, 6, where={"name": "class 0"})
+    )
+
+
+def check_programs(page, folder, wanted) -> None:
+    """Runs what can be copied."""
+    assert keys(page) == wanted
+    ran = subprocess.run(
+        [sys.executable, "-c", page.text("#python")],
+        cwd=folder, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    lines = ran.stdout.splitlines()
+    assert [line.split(" ")[0] for line in lines] == wanted
+    if shutil.which("curl") is None:
+        pytest.skip("needs curl")
+    ran = subprocess.run(
+        ["sh", "-c", page.text("#curl")],
+        cwd=folder, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    found = json.loads(ran.stdout)
+    if "outputs" in found:
+        assert list(map(str, found["outputs"]["ids"][0])) == wanted
+    else:
+        assert [str(x["key"]) for x in found["hits"]] == wanted
+
+
+def test_a_gallery_of_100_000(browser, model, index, capsys) -> None:
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(100_000, 8)).astype("float32")
+    vectors[:48] = index.embeddings
+    names = [f"name {x % 1000}" for x in range(100_000)]
+    large = Index(vectors, {"name": names})
+    with serving(current(model, large)) as running:
+        browser.visit(running.url)
+        assert "100,000 images" in browser.text("#served")
+        send(browser, picture(11), "drop")
+        taken = []
+        for row in range(5):
+            send(browser, picture(row), "drop")
+            taken.append(browser.run(
+                "const all = performance.getEntriesByType('resource')"
+                ".filter((x) => x.name.includes('/page/search'));"
+                "return all.at(-1).duration"
+            ))  # fmt: skip
+            assert keys(browser)[0] == str(row)
+    with capsys.disabled():
+        print(f"\n100,000 rows: {np.median(taken):.0f} ms a search")
+    assert np.median(taken) < 2000
+
+
+def test_a_token_is_asked_for(browser, model, index) -> None:
+    with serving(current(model, index), token="secret") as running:
+        browser.visit(running.url)
+        assert browser.run("return document.getElementById('layout').hidden")
+        assert browser.run(FOCUSED) == "token"
+        browser.type("#token", "wrong")
+        browser.press("Enter")
+        browser.until("return !document.getElementById('token').validity.valid")
+        browser.type("#token", "secret")
+        browser.press("Enter")
+        browser.until("return !document.getElementById('layout').hidden")
+        send(browser, picture(2), "drop")
+        assert keys(browser)[0] == "2"
+        browser.until(
+            "return document.querySelectorAll('#hits img').length === 12"
+        )
+        assert "secret" not in browser.text("#curl")
+        assert "$TOKEN" in browser.text("#curl")
+
+
+def test_a_new_version_is_shown(browser, model, index) -> None:
+    with serving(current(model)) as running:
+        browser.visit(running.url)
+        assert "no gallery" in browser.text("#served")
+        send(browser, picture(2), "drop")
+        assert "no gallery" in browser.text("#status")
+        assert browser.texts("#parts-head") == ["Where the model looks"]
+        assert browser.run("return document.getElementById('options').hidden")
+        running.service.current = current(model, index, 2)
+        send(browser, picture(2), "drop")
+        browser.until(
+            "return document.querySelectorAll('#hits li').length === 12"
+        )
+        assert "version 2 · gallery of 48 images" in browser.text("#served")
+        assert not browser.run(
+            "return document.getElementById('options').hidden"
+        )
+
+
+def test_a_server_that_is_gone(browser, model) -> None:
+    with serving(current(model)) as running:
+        browser.visit(running.url)
+    send(browser, picture(2), "drop")
+    assert "does not answer" in browser.text("#error")

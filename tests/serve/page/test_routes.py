@@ -1,0 +1,252 @@
+"""Files of the page, headers, thumbnails and the form without JavaScript."""
+
+import io
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from keras_dml.search import Index
+from keras_dml.serve.page.assets import read_assets
+from tests.serve.page.served import (
+    HOSTILE,
+    client,
+    current,
+    picture,
+    small_gallery,
+    small_model,
+    write_picture,
+)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return small_model()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("gallery")
+
+
+@pytest.fixture(scope="module")
+def asked(model, folder):
+    with client(current(model, small_gallery(model, folder))) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def few(model, tmp_path_factory):
+    """A gallery of rows whose pictures are in all kinds of places."""
+    folder = tmp_path_factory.mktemp("few")
+    secret = folder / "secret.txt"
+    secret.write_text("not for everyone")
+    columns = {
+        "path": [
+            str(write_picture(folder / "own.png")),
+            str(folder / "gone.png"),
+            str(secret),
+            None,
+            None,
+            None,
+        ],
+        "box": [[0, 0, 8, 4], None, None, None, None, None],
+        "thumbnail": [
+            None,
+            None,
+            None,
+            "data:image/png;base64,iVBORw0KGgo=",
+            "data:image/svg+xml;base64,PHN2Zy8+",
+            "https://example.org/x.png",
+        ],
+    }
+    vectors = np.eye(6, 8, dtype="float32")
+    keys = ["own", "gone", "secret", "small", "svg", "far"]
+    with client(current(model, Index(vectors, columns, keys=keys))) as opened:
+        yield opened
+
+
+def test_headers_allow_nothing_from_elsewhere(asked) -> None:
+    for path in ("/", "/page/about", "/page/assets/page.js"):
+        headers = asked.get(path).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy and "http" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_files_name_nothing_from_elsewhere() -> None:
+    for name, (content, kind) in read_assets().items():
+        text = content.decode()
+        allowed = "http://www.w3.org/2000/svg"
+        assert "://" not in text.replace(allowed, ""), name
+        if kind.startswith("text/html"):
+            # The policy would forbid what stands in the page itself.
+            assert not re.search(r"\son\w+=|\sstyle=|<style", text)
+            assert "<script>" not in text
+        if kind.startswith("text/javascript"):
+            assert "innerHTML" not in text and "eval(" not in text
+
+
+class _Links(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.controls: list[dict[str, str | None]] = []
+        self.labelled: set[str | None] = set()
+
+    def handle_starttag(self, tag, attrs) -> None:
+        given = dict(attrs)
+        self.found += [x for x in (given.get("src"), given.get("href")) if x]
+        if tag == "label":
+            self.labelled.add(given["for"])
+        if tag in ("input", "select"):
+            self.controls.append(given)
+
+
+def test_the_page_has_all_its_files_and_labels(asked) -> None:
+    parser = _Links()
+    parser.feed(asked.get("/").text)
+    linked = [x for x in parser.found if x.startswith("page/assets/")]
+    assert len(linked) >= 4
+    modules = [f"page/assets/{x}" for x in read_assets() if x.endswith(".js")]
+    for path in {*linked, *modules}:
+        assert asked.get(f"/{path}").status_code == 200
+    assert {x["id"] for x in parser.controls} <= parser.labelled
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/page/assets/none.js",
+        "/page/assets/..%2f__init__.py",
+        "/page/assets/%2e%2e/about.py",
+        "/page/assets//etc/passwd",
+    ],
+)
+def test_other_files_are_not_served(asked, path) -> None:
+    assert asked.get(path).status_code == 404
+
+
+def test_about(asked) -> None:
+    told = asked.get("/page/about").json()
+    gallery = told["gallery"]
+    assert gallery["rows"] == 48
+    assert 0 < gallery["threshold"] < 1
+    columns = {x["name"]: x for x in gallery["columns"]}
+    kinds = {x: y["kind"] for x, y in columns.items()}
+    assert kinds == {
+        "name": "text", "label": "number", "price": "number",
+        "new": "boolean", "path": "text",
+    }  # fmt: skip
+    assert HOSTILE in columns["name"]["values"]
+    assert columns["label"]["values"] == []
+    assert told["parts"] == ["learner 1", "learner 2"]
+    assert told["has_attention"] is True
+    assert told["model"] == {"name": "small", "version": 1}
+
+
+def test_a_thumbnail_is_that_of_the_row(asked) -> None:
+    answer = asked.get("/page/thumbnail", params={"key": "3"})
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "image/jpeg"
+    assert answer.content.startswith(b"\xff\xd8\xff")
+
+
+def test_a_thumbnail_of_a_part_of_a_file(few) -> None:
+    answer = few.get("/page/thumbnail", params={"key": '"own"'})
+    assert Image.open(io.BytesIO(answer.content)).size == (8, 4)
+
+
+def test_a_thumbnail_that_the_row_brings(few) -> None:
+    answer = few.get("/page/thumbnail", params={"key": '"small"'})
+    assert answer.headers["content-type"] == "image/png"
+
+
+@pytest.mark.parametrize(
+    ("key", "status"),
+    [
+        ('"gone"', 404),
+        ('"secret"', 404),
+        ('"svg"', 404),
+        ('"far"', 404),
+        ('"none"', 404),
+        ('"../secret.txt"', 404),
+        ("3", 400),
+        ("", 400),
+        ("own", 400),
+        ("[1]", 400),
+    ],
+)
+def test_rows_without_a_picture(few, key, status) -> None:
+    answer = few.get("/page/thumbnail", params={"key": key})
+    assert answer.status_code == status
+    assert "not for everyone" not in answer.text
+    assert answer.json()["error"]
+
+
+def test_a_thumbnail_is_made_again_when_the_file_changes(asked, folder) -> None:
+    before = asked.get("/page/thumbnail", params={"key": "7"}).content
+    (folder / "7.png").write_bytes(picture(40))
+    after = asked.get("/page/thumbnail", params={"key": "7"}).content
+    assert before != after
+
+
+def test_the_form_without_javascript(asked) -> None:
+    answer = asked.post(
+        "/page/plain",
+        files={"picture": ("a.png", picture(0), "image/png")},
+        data={"k": "3"},
+    )
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert HOSTILE not in answer.text
+    assert "&lt;img src=x" in answer.text
+    assert answer.text.count("<li>") == 4
+    address = re.search(r'src="(thumbnail[^"]*)"', answer.text)
+    assert address
+    assert asked.get(f"/page/{address[1]}").status_code == 200
+
+
+@pytest.mark.parametrize("given", [{}, {"picture": "text"}])
+def test_a_form_without_a_picture(asked, given) -> None:
+    answer = asked.post("/page/plain", data={"k": "3", **given})
+    assert answer.status_code == 400
+    assert "Choose a picture" in answer.json()["error"]
+
+
+def channel(x: int) -> float:
+    share = x / 255
+    if share <= 0.04045:
+        return share / 12.92
+    return float(((share + 0.055) / 1.055) ** 2.4)
+
+
+def contrast(first: str, second: str) -> float:
+    """As WCAG 2.2 defines it, of two colors such as "#1b1f24"."""
+    light = [
+        0.2126 * channel(int(x[1:3], 16))
+        + 0.7152 * channel(int(x[3:5], 16))
+        + 0.0722 * channel(int(x[5:7], 16))
+        for x in (first, second)
+    ]
+    return (max(light) + 0.05) / (min(light) + 0.05)
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_colors_have_contrast(scheme) -> None:
+    """WCAG AA: text 4.5, and edges of controls 3, on every ground."""
+    colors: dict[str, str] = {}
+    assets = read_assets()
+    for name in ("base.css", "page.css"):
+        text = assets[name][0].decode()
+        blocks = re.findall(r":root \{(.*?)\}", text, re.DOTALL)
+        for block in blocks[: scheme + 1]:
+            colors |= dict(re.findall(r"--(\S+): (#\w{6});", block))
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    for ground in (colors["paper"], colors["raised"]):
+        for ink in ("ink", "soft", "link", "right", "wrong"):
+            assert contrast(colors[ink], ground) >= 4.5, (ink, ground)
+    assert contrast(colors["on-button"], colors["button"]) >= 4.5
+    assert contrast(colors["soft"], colors["paper"]) >= 3
