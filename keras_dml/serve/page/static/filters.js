@@ -39,7 +39,6 @@ const valueControl = ({ name, kind, values }) => {
   const input = labelled(element("input"), label);
   input.type = kind === "number" ? "number" : "text";
   if (kind === "number") input.step = "any";
-  input.required = true;
   if (!values.length) return [input];
   const suggestions = element("datalist");
   made += 1;
@@ -97,6 +96,7 @@ export const conditions = () => {
     const [column, sign] = item.querySelectorAll("select");
     const control = item.querySelector(".comparison > :nth-child(2)");
     const { kind } = columns.find(({ name }) => name === column.value);
+    if (!control.value.trim()) continue; // It is not yet filled in.
     const value = typed(control.value, kind);
     const own = Object.hasOwn(where, column.value) ? where[column.value] : {};
     where[column.value] = own;

@@ -7,6 +7,8 @@ import { setUpCopying, showProgram } from "./program.js";
 import { hideResults, showResults } from "./results.js";
 import { NeedsToken, ask, forgetToken, keepToken } from "./server.js";
 
+const NARROW = matchMedia("(max-width: 900px)");
+
 let about = null;
 let picture = null; // The file that is searched for.
 let shown = null; // The address of its preview.
@@ -124,6 +126,8 @@ const search = async () => {
     const answer = await fetchAnswer(query, own.signal);
     if (running !== own) return;
     say(showResults(about, answer, leaveOut));
+    // On a phone they are below the options, where nobody would see them.
+    if (NARROW.matches) byId("results").scrollIntoView();
     showProgram(about, query, picture.name);
     if (byId("chosen").hidden) byId("chosen").src = answer.seen;
     byId("chosen").hidden = false;
@@ -180,6 +184,7 @@ const setUpFiles = () => {
     chooseFirst(event.clipboardData.files, "pasted");
   });
   const drop = byId("drop");
+  drop.addEventListener("click", () => byId("file").click());
   document.addEventListener("dragover", (event) => {
     event.preventDefault();
     drop.classList.add("over");

@@ -4,6 +4,8 @@ import { byId, element, fixed, plural } from "./elements.js";
 import { overlaid } from "./attention.js";
 import { ask } from "./server.js";
 
+const MOST_OF_PART = 6; // Pictures that are shown for a learner.
+
 // Addresses of thumbnails of the result that is shown, by key.
 let pictures = new Map();
 
@@ -121,7 +123,8 @@ const partRow = (part, number, answer) => {
   if (part.hits) {
     const list = element("ol");
     list.setAttribute("aria-label", `Nearest images of ${part.name}`);
-    list.append(...part.hits.map((hit, i) => smallItem(hit, i + 1)));
+    list.append(...part.hits.slice(0, MOST_OF_PART)
+      .map((hit, i) => smallItem(hit, i + 1)));
     row.append(list);
   }
   const made = element("div", "part");
