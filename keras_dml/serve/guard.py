@@ -9,6 +9,7 @@ import base64
 import binascii
 import hmac
 import logging
+import re
 import time
 
 import orjson
@@ -25,8 +26,10 @@ request_log = logging.getLogger("keras_dml.serve.requests")
 
 VERBS = ("predict", "classify", "regress")
 
-OPEN = ("/healthz",)
-"""Addresses that need no token: what watches a server has none."""
+OPEN = re.compile(r"/healthz|/|/page/assets/.*")
+"""Addresses that need no token: what watches a server has none, and the page
+asks for it. Its files tell nothing of what is served.
+"""
 
 
 class Guard:
@@ -62,7 +65,9 @@ class Guard:
     def _admit(self, scope: Scope) -> None:
         """Refuses what can be refused by the head of the request."""
         headers = dict(scope["headers"])
-        if self._settings.token is not None and scope["path"] not in OPEN:
+        if self._settings.token is not None and not OPEN.fullmatch(
+            scope["path"]
+        ):
             _check_token(headers, self._settings.token.encode())
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length) > self._settings.max_body:
@@ -80,8 +85,7 @@ class Guard:
         if isinstance(error, Busy):
             headers["retry-after"] = str(error.retry_after)
         if code == 401:
-            # Browsers ask their users for a name and a password.
-            headers["www-authenticate"] = 'Bearer, Basic realm="keras-dml"'
+            headers["www-authenticate"] = _challenge(scope)
         if not exchange.has_body:  # Who still sends is not listened to.
             headers["connection"] = "close"
         body = orjson.dumps({"error": message_of(error)})
@@ -130,6 +134,16 @@ class _Exchange:
         self.code = message.get("status", self.code)
         self.sent += len(message.get("body", b""))
         await self._send(message)
+
+
+def _challenge(scope: Scope) -> str:
+    """How to send the token.
+
+    Browsers ask their users for a name and a password, but where they load
+    what a page asks for: the page asks for the token itself.
+    """
+    is_page = (b"sec-fetch-mode", b"navigate") in scope["headers"]
+    return 'Bearer, Basic realm="keras-dml"' if is_page else "Bearer"
 
 
 def _too_large(most: int) -> RequestError:

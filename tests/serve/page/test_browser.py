@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from keras_dml.search import Index
+from keras_dml.serve.loading import load
+from keras_dml.serve.sources import GallerySource, find_source
 from tests.reports.browser import is_there
 from tests.serve.page.live import SENT, Visitor, serving
 from tests.serve.page.served import (
@@ -27,6 +29,24 @@ pytestmark = [
 ]
 
 KEYS = "#hits summary"
+CONTRASTS = """
+const channel = (x) => x <= .04045 ? x / 12.92 : ((x + .055) / 1.055) ** 2.4;
+const light = (color) => {
+  const [r, g, b] = color.match(/[\\d.]+/g).map((x) => channel(x / 255));
+  return .2126 * r + .7152 * g + .0722 * b;
+};
+const ground = (x) => {
+  const own = getComputedStyle(x).backgroundColor;
+  return own === 'rgba(0, 0, 0, 0)' && x.parentElement
+      ? ground(x.parentElement) : own;
+};
+return [...document.querySelectorAll('main *, header *')].filter((x) =>
+    x.offsetParent && [...x.childNodes].some((y) =>
+        y.nodeType === 3 && y.data.trim())).map((x) => {
+  const ink = light(getComputedStyle(x).color), paper = light(ground(x));
+  return (Math.max(ink, paper) + .05) / (Math.min(ink, paper) + .05);
+});
+"""
 COLUMN = """
 const column = document.querySelector('[aria-label=Column]');
 column.value = arguments[0];
@@ -91,7 +111,7 @@ def test_drop_and_paste(page, index, how) -> None:
     assert page.text("#verdict").startswith("✓ Match: class 0")
     assert page.texts("#parts h4") == ["learner 1", "learner 2"]
     page.until(
-        "return [...document.querySelectorAll('#found img')].length > 36"
+        "return [...document.querySelectorAll('#found img')].length === 26"
         " && [...document.images].every((x) => x.naturalWidth)"
     )
     alts = page.run("return [...document.images].map((x) => x.alt)")
@@ -257,6 +277,24 @@ def test_the_copied_programs_find_the_same(page, index, tmp_path) -> None:
     )
 
 
+def test_copied_programs_that_ask_the_rest_api(
+    browser, model, index, tmp_path
+) -> None:
+    model.save(tmp_path / "small.keras")
+    index.save(tmp_path / "index")
+    now = load(
+        find_source(str(tmp_path / "small.keras")),
+        GallerySource(str(tmp_path / "index")),
+    )
+    write_picture(tmp_path / "photo.png", 6)
+    with serving(now) as running:
+        browser.visit(running.url)
+        browser.choose(tmp_path / "photo.png")
+        browser.answered()
+        assert "/v1/models/small:predict" in browser.text("#curl")
+        check_programs(browser, tmp_path, expected(index, 6))
+
+
 def check_programs(page, folder, wanted) -> None:
     """Runs what can be copied."""
     assert keys(page) == wanted
@@ -347,3 +385,31 @@ def test_a_server_that_is_gone(browser, model) -> None:
         browser.visit(running.url)
     send(browser, picture(2), "drop")
     assert "does not answer" in browser.text("#error")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_page_fits_and_has_contrast(browser, live, width, scheme) -> None:
+    browser.look(width, 900, scheme)
+    browser.visit(live.url)
+    send(browser, picture(3), "drop")
+    browser.run("for (const x of document.querySelectorAll('details')) {"
+                "x.open = true; }")  # fmt: skip
+    browser.run("document.getElementById('add-filter').click()")
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    contrasts = browser.run(CONTRASTS)
+    assert len(contrasts) > 60
+    assert min(contrasts) >= 4.5
+    small = browser.run(
+        "return [...document.querySelectorAll('button, .button, input:not("
+        "[type=file]), select, summary')].filter((x) => x.offsetParent)"
+        ".filter((x) => x.getBoundingClientRect().height < 24)"
+        ".map((x) => x.outerHTML)"
+    )
+    assert small == []
+    levels = browser.run(
+        "return [...document.querySelectorAll('h1, h2, h3, h4')]"
+        ".filter((x) => x.offsetParent).map((x) => Number(x.tagName[1]))"
+    )
+    steps = [b - a for a, b in zip(levels, levels[1:], strict=False)]
+    assert levels[0] == 1 and max(steps) <= 1
