@@ -30,7 +30,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def mathml(match: re.Match[str]) -> str:
     display = "block" if match[1] == "div" else "inline"
-    return convert(html.unescape(match[2]).strip(), display=display)
+    equation = convert(html.unescape(match[2]).strip(), display=display)
+    if match[1] == "span":
+        return equation
+    # What is wider than a phone scrolls by itself, not with the page.
+    return f'<div class="equation">{equation}</div>'
 
 
 def on_page_content(content: str, **_: Any) -> str:
