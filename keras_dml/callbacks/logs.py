@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import keras
+from annotated_types import Ge
 
 from keras_dml.data import Examples
 from keras_dml.data.examples import any_labels_of
@@ -33,6 +34,7 @@ EVALUATED = (
     "relevance",
     "levels",
     "prefixes",
+    "parts",
     "rerank",
     "memory",
 )
@@ -60,7 +62,8 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         prefix: What the names in the logs start with.
         batch_size: Examples embedded at a time.
         labels, gallery, gallery_labels, protocol, exclude, distance,
-            relevance, levels, prefixes, rerank, memory: As for `evaluate`.
+            relevance, levels, prefixes, parts, rerank, memory: As for
+            `evaluate`.
 
     Attributes:
         seconds: Time spent measuring so far.
@@ -89,6 +92,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         relevance: RelevanceName = "any",
         levels: Sequence[str] | None = None,
         prefixes: Sequence[Count] | None = None,
+        parts: Annotated[int, Ge(2)] | None = None,
         rerank: Kind | Sequence[Kind] | None = None,
         memory: int | str = "512MB",
     ) -> None:
@@ -111,6 +115,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         self.relevance = relevance
         self.levels = levels
         self.prefixes = prefixes
+        self.parts = parts
         self.rerank = rerank
         self.memory = memory
         self._names = check_evaluation(

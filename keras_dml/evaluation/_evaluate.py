@@ -21,7 +21,6 @@ from keras_dml.evaluation.false_non_match import count_pairs_searched
 from keras_dml.evaluation.inputs import Inputs, Protocols, Relation
 from keras_dml.evaluation.label_sets import LabelSets, ids_of
 from keras_dml.evaluation.metrics import MACRO, Metric, Wanted, expanded
-from keras_dml.evaluation.prefixes import cut, with_prefixes
 from keras_dml.evaluation.ranks.dense import (
     DistanceFunction,
     Distances,
@@ -35,6 +34,13 @@ from keras_dml.evaluation.ranks.search import search
 from keras_dml.evaluation.ranks.spread import Spread, in_files, spreading
 from keras_dml.evaluation.reranking.base import Kind, Reranking, rerankings
 from keras_dml.evaluation.results import Results
+from keras_dml.evaluation.subspaces import (
+    PARTS,
+    cut,
+    part_names,
+    subspaces,
+    with_subspaces,
+)
 from keras_dml.utils.arguments import (
     check_choice,
     check_count,
@@ -65,6 +71,7 @@ def evaluate(
     relevance: str = "any",
     levels: Sequence[str] | None = None,
     prefixes: Sequence[int] | None = None,
+    parts: int | None = None,
     rerank: Kind | Sequence[Kind] | None = None,
     memory: int | str = "512MB",
     seeds: Sequence[int] = (0,),
@@ -83,8 +90,8 @@ def evaluate(
             `embed`.
         labels: What they are measured by, as for `evaluate_embeddings`; by
             default the labels that the examples have.
-        metrics, ks, distance, relevance, levels, prefixes, rerank, memory,
-            seeds, progress: As for `evaluate_embeddings`.
+        metrics, ks, distance, relevance, levels, prefixes, parts, rerank,
+            memory, seeds, progress: As for `evaluate_embeddings`.
         gallery: Examples to search among, of any of these kinds, if the
             examples are not to be searched among themselves.
         gallery_labels: Of the gallery, as `labels` of the examples.
@@ -106,7 +113,7 @@ def evaluate(
         >>> results = evaluate(model, images, metrics=("map@r", "nmi"))
         >>> results["map@r"]
     """
-    asked = metrics, ks, distance, protocol, prefixes, rerank
+    asked = metrics, ks, distance, protocol, prefixes, parts, rerank
     how = memory, seeds, progress
     given = model, examples, labels, gallery, gallery_labels
     relation = Relation(exclude, relevance, levels)
@@ -129,6 +136,7 @@ def evaluate_embeddings(
     relevance: str = "any",
     levels: Sequence[str] | None = None,
     prefixes: Sequence[int] | None = None,
+    parts: int | None = None,
     rerank: Kind | Sequence[Kind] | None = None,
     memory: int | str = "512MB",
     seeds: Sequence[int] = (0,),
@@ -194,6 +202,10 @@ def evaluate_embeddings(
             "species/recall@1".
         prefixes: Sizes: the first so many dimensions are measured too, as
             embeddings of their own, and named "64/recall@1".
+        parts: Into how many consecutive slices the embedding is cut, ⌈D/K⌉
+            dimensions each, which are measured as embeddings of their own:
+            K learners, K groups, K tasks. Results are named "part1/recall@1"
+            and so on, and their mean "parts/recall@1".
         rerank: What improves the ranking before it is measured: a name in
             `evaluation.RERANKING`, a name and arguments such as
             {"name": "k_reciprocal", "k1": 20}, an object, or several that
@@ -233,7 +245,7 @@ def evaluate_embeddings(
         >>> results = evaluate_embeddings(embeddings, labels, metrics="map@r")
         >>> results["map@r"]
     """
-    asked = metrics, ks, distance, protocol, prefixes, rerank
+    asked = metrics, ks, distance, protocol, prefixes, parts, rerank
     how = memory, seeds, progress
     given = embeddings, labels, gallery, gallery_labels
     relation = Relation(exclude, relevance, levels)
@@ -292,6 +304,7 @@ class _Evaluation:
     distance: str | DistanceFunction = "cosine"
     protocol: Protocols = None
     prefixes: Sequence[int] | None = None
+    parts: int | None = None
     rerank: Kind | Sequence[Kind] | None = None
     memory: int | str = "512MB"
     seeds: Sequence[int] = (0,)
@@ -323,6 +336,8 @@ class _Evaluation:
             check_not_empty(self.owner, "prefixes", self.prefixes)
             for size in self.prefixes:
                 check_count(self.owner, "prefixes", size)
+        if self.parts is not None:
+            check_count(self.owner, "parts", self.parts, least=2)
 
     def check(self, given: Inputs) -> None:
         """Checks that the protocol fits examples before they are embedded.
@@ -342,10 +357,11 @@ class _Evaluation:
                     raise self._nothing_to_find(queries, gallery, level)
 
     def names(self, given: Inputs) -> tuple[str, ...]:
-        """Names of all results, those of prefixes last."""
+        """Names of all results, those of prefixes and parts last."""
         names = self._names(given)
-        parts = [f"{size}/{x}" for size in self.prefixes or () for x in names]
-        return (*names, *parts)
+        others = [*map(str, self.prefixes or ()), *part_names(self.parts)]
+        others += [PARTS] if self.parts else []
+        return (*names, *(f"{other}/{x}" for other in others for x in names))
 
     def of(self, given: Inputs) -> Results:
         """Measures."""
@@ -359,24 +375,29 @@ class _Evaluation:
             return self._of_all(given, spread)
 
     def _of_all(self, given: Inputs, spread: Spread | None) -> Results:
-        """Measures embeddings and their prefixes."""
-        if self.prefixes is None:
-            return self._measured(given, spread and spread.part("all"))
+        """Measures embeddings, their prefixes and their parts."""
         size = given[0].embeddings.shape[1]
-        if max(self.prefixes) > size:
+        if max(self.prefixes or (0,)) > size:
             raise ValueError(
                 f"`prefixes` of {self.owner} must be at most the dimensions "
                 f"of the embeddings, {size}. Received: prefixes="
-                f"{tuple(self.prefixes)}."
+                f"{tuple(self.prefixes or ())}."
             )
-        parts = {int(size): cut(given, size) for size in self.prefixes}
-        return with_prefixes(
-            self._measured(given, spread and spread.part("all")),
-            {
-                size: self._measured(images, spread and spread.part(str(size)))
-                for size, images in parts.items()
-            },
-        )
+        if self.parts and -(-size // self.parts) * (self.parts - 1) >= size:
+            raise ValueError(
+                f"`parts` of {self.owner} must leave dimensions for each. "
+                f"Received: parts={self.parts}, embeddings of {size}."
+            )
+        whole = self._measured(given, spread and spread.part("all"))
+        others = {
+            name: self._measured(
+                cut(given, dimensions), spread and spread.part(name)
+            )
+            for name, dimensions in subspaces(
+                size, self.prefixes, self.parts
+            ).items()
+        }
+        return with_subspaces(whole, others) if others else whole
 
     def _measured(self, given: Inputs, spread: Spread | None) -> Results:
         searches = inputs.searches(given, self.protocol, self.owner)

@@ -261,6 +261,7 @@ class Optimizer(Section):
         "relevance",
         "levels",
         "prefixes",
+        "parts",
         "rerank",
     ),
 )
@@ -270,8 +271,8 @@ class Evaluation(Section):
     The choice is made on classes held out of training, by `monitor`, which
     is a retrieval metric. Without a `protocol`, test images are measured as
     the data set wants it: queries and gallery where it names them, else all
-    against all. `prefixes` are measured on test, and so are `levels`: by
-    default all that the data set has.
+    against all. `prefixes` and `parts` are measured on test, and so are
+    `levels`: by default all that the data set has.
     """
 
     metrics: tuple[str, ...] = ("recall@1", "map@r", "r_precision", "nmi")

@@ -329,6 +329,7 @@ def _asked(
         "distance": asked.distance,
         "relevance": asked.relevance,
         "prefixes": asked.prefixes,
+        "parts": asked.parts,
         "rerank": asked.rerank,
         **own,
     }

@@ -31,7 +31,8 @@ COUNT = 9
 def evaluated(cell: str):
     names = {
         "dml": dml, "mining": dml.losses.mining, "losses": losses,
-        "dot_score": dot_score, "model": torch.nn.Identity(), "TDM": losses.TripletDistanceMetric,
+        "dot_score": dot_score, "model": torch.nn.Identity(),
+        "TDM": losses.TripletDistanceMetric,
     }  # fmt: skip
     return eval(code(cell), names)  # noqa: S307
 

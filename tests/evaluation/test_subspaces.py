@@ -1,0 +1,75 @@
+"""Parts of embeddings, measured as embeddings of their own."""
+
+import numpy as np
+import pytest
+
+from keras_dml import methods
+from keras_dml.callbacks import RetrievalEvaluation
+from keras_dml.evaluation import evaluate, evaluate_embeddings
+from tests.conftest import blobs
+
+METRICS = ("recall@1", "map@r", "nmi")
+
+
+def test_parts_are_measured_as_embeddings() -> None:
+    """Slices of ⌈D / K⌉ dimensions, the last one shorter, and their mean."""
+    rng = np.random.default_rng(0)
+    x, labels = rng.normal(size=(40, 8)), np.arange(40) % 5
+    x[:, 3:6] += 3 * np.eye(5)[labels][:, :3]
+    results = evaluate_embeddings(x, labels, metrics=METRICS, parts=3)
+    alone = [
+        evaluate_embeddings(part, labels, metrics=METRICS)
+        for part in (x[:, :3], x[:, 3:6], x[:, 6:])
+    ]
+    for name in METRICS:
+        for k, part in enumerate(alone, 1):
+            assert results[f"part{k}/{name}"] == part[name]
+        mean = np.mean([part[name] for part in alone])
+        assert results[f"parts/{name}"] == pytest.approx(mean)
+    # The middle one has the classes, which shows that the cut is right.
+    assert results["part2/map@r"] > 2 * results["part1/map@r"]
+    per_query = [part.per_query["map@r"] for part in alone]
+    np.testing.assert_allclose(
+        results.per_query["parts/map@r"], np.mean(per_query, axis=0)
+    )
+    assert len(results) == 5 * len(METRICS)
+
+
+@pytest.mark.parametrize("method", ["abe", "divide_and_conquer", "diva"])
+def test_parts_are_the_learners(method, tiny_backbone) -> None:
+    own = {"branch": "relu_0", "attention_end": "relu_1"}
+    options = {
+        "abe": {"num_learners": 3, **own},
+        "divide_and_conquer": {"num_learners": 3},
+        "diva": {"tasks": ["discriminative", "shared", "intra"]},
+    }
+    model = methods.METHODS[method].value(
+        tiny_backbone, embedding_dim=9, loss="contrastive", **options[method]
+    )
+    images = blobs()
+    parts = model.outputs_of(images.images[..., None].astype("float32"))[
+        "parts"
+    ]
+    results = evaluate(model, images, metrics=("map@r",), parts=3)
+    for k in range(3):
+        alone = evaluate_embeddings(
+            parts[:, k], images.labels, metrics=("map@r",)
+        )
+        assert results[f"part{k + 1}/map@r"] == pytest.approx(
+            alone["map@r"], abs=1e-3
+        )
+
+
+def test_parts_are_logged() -> None:
+    callback = RetrievalEvaluation(blobs(), metrics=("recall@1",), parts=2)
+    assert callback.logged_names == {
+        "val_recall@1", "val_part1/recall@1", "val_part2/recall@1",
+        "val_parts/recall@1",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("parts", [1, 0, 2.0, 5, 3])
+def test_parts_must_fit(parts) -> None:
+    """Four dimensions in three parts would leave none for the last."""
+    with pytest.raises(ValueError, match="`parts` of"):
+        evaluate_embeddings(np.eye(4), np.zeros(4, int), parts=parts)
