@@ -234,7 +234,7 @@ def abe(
     pooling: Pooling = "avg",
     **kwargs: Any,
 ) -> MetricModel:
-    """Attention-based Ensemble, ABE-M (Kim et al., 2018).
+    r"""Attention-based Ensemble, ABE-M (Kim et al., 2018).
 
     What it computes: the backbone up to a branching point is S. Each of M
     learners multiplies the map S(x) by a mask of its own,
@@ -242,7 +242,16 @@ def abe(
     same network G: the rest of the backbone, pooling and one dense layer.
     A metric loss trains every learner's unit embedding, the divergence
     loss keeps the learners' embeddings of one image apart. The embedding
-    is all of them side by side, divided by √M.
+    is all of them side by side, divided by √M. With $B_m(x)$ the unit
+    embedding of learner m, the objective is, for each image (Eq. 8 and 9),
+
+    $$
+    \mathcal{L} = \sum_m \mathcal{L}_{metric}(B_m) + \lambda_{div}
+    \sum_{p < q} \left[ m_{div} - \| B_p(x) - B_q(x) \|^2 \right]_+ .
+    $$
+
+    [The method's page](../methods/abe.md) has a drawing, costs
+    and results.
 
     The model's `backbone` is S, and C, A'_m and G are its `head`. In
     `rate_multipliers`, "backbone" is S, "/trunk_" the layers of G and

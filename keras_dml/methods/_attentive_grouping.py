@@ -210,7 +210,7 @@ def attentive_grouping(
     pooling: Pooling = "avg",
     **kwargs: Any,
 ) -> MetricModel:
-    """Attentive grouping (Xu et al., 2020), and the modules it is up against.
+    r"""Attentive grouping (Xu et al., 2020), and the modules it is up against.
 
     What it computes: each of P groups has a learned query that attends to
     positions of the last feature map; the group's features are the mean of
@@ -218,6 +218,24 @@ def attentive_grouping(
     group, and a diversity loss keeps an image's groups apart. The
     embedding is the concatenation of the unit groups. What a group looks
     at can be seen, see `keras_dml.visualization`.
+
+    With the queries $q_i$, and with keys $k_j$ and values $v_j$ of the
+    positions j, the groups $g_i$ and the objective are (Eq. 14)
+
+    $$
+    g_i = \sum_j a_{ij} v_j , \qquad
+    a_{ij} = \operatorname{softmax}_j (q_i^\top k_j) ,
+    $$
+
+    $$
+    \mathcal{L} = \frac{1}{P} \sum_i \mathcal{L}_{metric}(g_i) +
+    \lambda_{div} \, \mathcal{L}_{div}(g_1, \dots, g_P) ,
+    $$
+
+    with the diversity loss of `losses.regularizers.diversity`.
+
+    [The method's page](../methods/attentive_grouping.md) has a drawing, costs
+    and results.
 
     Args:
         backbone: As for `baseline`; its features are a map or tokens. Of

@@ -76,10 +76,20 @@ def baseline(
     pooling: Pooling = "avg",
     **kwargs: Any,
 ) -> MetricModel:
-    """The single-embedding model that every ensemble is compared with.
+    r"""The single-embedding model that every ensemble is compared with.
 
     What it computes: backbone → pooling → `Dense(embedding_dim)` → unit
-    embedding, trained by one metric loss.
+    embedding, trained by one metric loss:
+
+    $$
+    \mathcal{L} = \mathcal{L}_{metric}(x) , \qquad
+    x = \frac{W f + b}{\| W f + b \|} ,
+    $$
+
+    where $f$ are the pooled features of an image.
+
+    [The method's page](../methods/baseline.md) has a drawing, costs
+    and results.
 
     Args:
         backbone: A name or path for `backbones.get`, or the Keras model

@@ -325,16 +325,31 @@ def bier(
     pooling: Pooling = "avg",
     **kwargs: Any,
 ) -> MetricModel:
-    """Boosting Independent Embeddings Robustly, BIER (Opitz et al., 2017).
+    r"""Boosting Independent Embeddings Robustly, BIER (Opitz et al., 2017).
 
     What it computes: backbone → pooling → `Dense(embedding_dim)`, cut into
     M groups of growing size. Each is a learner of an online gradient
-    boosting over pairs: its loss weighs a pair by −ℓ′(s^{m−1}), how wrong
-    the learners before it are on that pair together, with
-    s^m = (1 − η_m) s^{m−1} + η_m s_m, η_m = 2 / (m + 1), s^0 = 0. An
-    independence loss keeps the groups from being active together. The
+    boosting over pairs: its loss weighs a pair by how wrong the learners
+    before it are on that pair together. With $s_m$ the similarity of a pair
+    in group m, $s^0 = 0$ and the binomial deviance ℓ,
+
+    $$
+    s^m = (1 - \eta_m) \, s^{m-1} + \eta_m s_m , \qquad
+    \eta_m = \frac{2}{m + 1} , \qquad
+    w^1 = 1 , \qquad w^{m+1} = -\ell'(s^m) ,
+    $$
+
+    $$
+    \mathcal{L} = \frac{1}{M} \sum_m \mathcal{L}_{metric}(x_m; w^m) +
+    \lambda \, \mathcal{L}_{independence} .
+    $$
+
+    The independence loss keeps the groups from being active together. The
     embedding is the unit groups side by side, each times the root of its
     boosting weight, so that the cosine of two embeddings is s^M.
+
+    [The method's page](../methods/bier.md) has a drawing, costs
+    and results.
 
     Args:
         backbone: As for `baseline`.

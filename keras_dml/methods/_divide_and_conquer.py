@@ -254,7 +254,7 @@ def divide_and_conquer(
     pooling: Pooling = "avg",
     **kwargs: Any,
 ) -> MetricModel:
-    """Divide and Conquer the Embedding Space (Sanakoyeu et al., 2019).
+    r"""Divide and Conquer the Embedding Space (Sanakoyeu et al., 2019).
 
     What it computes: the embedding is cut into `num_learners` slices and the
     training set into as many clusters, which are found anew every T
@@ -262,6 +262,17 @@ def divide_and_conquer(
     trains on a batch from its own cluster: its loss updates the shared
     backbone and that slice alone. At the end the slices are joined and
     the whole embedding is fine-tuned on all data (Algorithm 1).
+
+    In a step on a batch from cluster k, with $x^{(k)}$ the unit slice of
+    learner k (Eq. 3), and at the end with the whole embedding $x$,
+
+    $$
+    \mathcal{L}_k = \mathcal{L}_{metric}(x^{(k)}) , \qquad
+    \mathcal{L} = \mathcal{L}_{metric}(x) .
+    $$
+
+    [The method's page](../methods/divide_and_conquer.md) has a drawing, costs
+    and results.
 
     Train it with batches of a `data.ClusterSampler` and with the callback
     `callbacks.Recluster`, which holds the options of the data division:

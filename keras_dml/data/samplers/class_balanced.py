@@ -60,6 +60,13 @@ class ClassBalanced(Sampler):
         ValueError: If there are fewer classes than a batch needs, or an
             argument is not as described.
 
+    Also known as:
+        - pytorch-metric-learning: `MPerClassSampler(labels, m, batch_size)` is
+          `ClassBalanced(labels, images_per_class=m, batch_size=batch_size)`.
+        - TF Similarity: `MultiShotMemorySampler(x, y, classes_per_batch,
+          examples_per_class_per_batch)`.
+        - Elsewhere: P×K sampler, balanced batch sampler.
+
     Example:
 
     ```python

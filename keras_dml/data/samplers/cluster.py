@@ -65,6 +65,12 @@ class ClusterSampler(Sampler):
         ValueError: If there are fewer than P classes with two images, or
             an argument is not as described.
 
+    Also known as:
+        No library that this one is compared with has it.
+
+    Example:
+        `ClusterSampler(train.labels, classes_per_batch=32, num_learners=4)`
+
     Reference:
         Sanakoyeu et al., "Divide and Conquer the Embedding Space for
         Metric Learning", CVPR 2019, Algorithm 1.

@@ -35,6 +35,9 @@ class HardClassBalanced(ClassBalanced):
     Raises:
         ValueError: If an argument is not as described.
 
+    Also known as:
+        No library that this one is compared with has it.
+
     Deviations:
         - Sohn picks the classes of a batch greedily by how much they
           violate the triplet constraint with those picked; Suh et al.

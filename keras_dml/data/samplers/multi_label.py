@@ -44,6 +44,9 @@ class MultiLabelBalanced(Sampler):
         ValueError: If labels are not as described, or fewer than P can be
             drawn.
 
+    Also known as:
+        No library that this one is compared with has it.
+
     Example:
 
     ```python

@@ -34,6 +34,12 @@ class PairSampler(Sampler):
         ValueError: If `num_pairs` is odd, if there are fewer anchors than
             pairs, or if there is one class only.
 
+    Also known as:
+        No library that this one is compared with has it.
+
+    Example:
+        `PairSampler(train.labels, num_pairs=64)`
+
     Reference:
         Kim et al., "Attention-based Ensemble for Deep Metric Learning",
         ECCV 2018, Sec. 4.2.

@@ -41,6 +41,12 @@ class RelationSampler(Sampler):
         ValueError: If there are fewer tuples than a batch needs, or an
             argument is not as described.
 
+    Also known as:
+        - pytorch-metric-learning: `FixedSetOfTriplets` draws its triplets from
+          classes once; a `TripletSet` takes any.
+        - sentence-transformers: data sets with the columns (anchor, positive)
+          and (anchor, positive, negative).
+
     Example:
 
     ```python

@@ -98,7 +98,7 @@ def dcml(
     loss_weights: dict[str, Any] | None = None,
     **kwargs: Any,
 ) -> MetricModel:
-    """Deep Compositional Metric Learning (Zheng et al., 2021).
+    r"""Deep Compositional Metric Learning (Zheng et al., 2021).
 
     What it computes: K learners embed an image, and the embedding is their
     concatenation. One metric loss trains the whole. Sub-tasks train it
@@ -108,7 +108,17 @@ def dcml(
     a loss that strengthens their strongest weight, so that they come to
     favor different learners (Eq. 8):
 
-    J = J_dis(y) + λ_r Σ_m J_reinf(c_m) + Σ_m λ_m J_T(z_m).
+    $$
+    J = J_{dis}(y) + \lambda_r \sum_m J_{reinf}(c_m) +
+    \sum_m \lambda_m J_T(z_m) ,
+    $$
+
+    with the embedding $y$, the weights $c_m$ of compositor m and its
+    composite $z_m$; $J_{reinf}$ is
+    `losses.regularizers.self_reinforcement`.
+
+    [The method's page](../methods/dcml.md) has a drawing, costs
+    and results.
 
     Terms are "metric", "reinforcement" and those of the sub-tasks, as
     "task_…": "task_metric" by default. `loss_weights` weights them.

@@ -163,7 +163,7 @@ def diva(
     loss_weights: dict[str, Any] | None = None,
     **kwargs: Any,
 ) -> MetricModel:
-    """DiVA: Diverse Visual Feature Aggregation (Milbich et al., 2020).
+    r"""DiVA: Diverse Visual Feature Aggregation (Milbich et al., 2020).
 
     What it computes: one dense layer and one unit embedding for each task,
     on shared features. "discriminative" separates classes; "shared" finds
@@ -174,7 +174,17 @@ def diva(
     reversed gradients remove it. The test embedding is all of them side by
     side:
 
-    L = L_disc + α (L_dance + L_shared + L_intra) − ρ Σ c(φ_disc, φ_x)
+    $$
+    \mathcal{L} = \mathcal{L}_{disc} + \alpha \left( \mathcal{L}_{dance} +
+    \mathcal{L}_{shared} + \mathcal{L}_{intra} \right) -
+    \rho \sum_t c(\phi_{disc}, \phi_t) ,
+    $$
+
+    with the embeddings $\phi_t$ of the other tasks, and $c$ the correlation
+    of `losses.regularizers.correlation` behind a gradient reversal.
+
+    [The method's page](../methods/diva.md) has a drawing, costs
+    and results.
 
     With "dance" among the tasks, train it with two views,
     `data.pipeline(..., num_views=2)`. With "intra", have three images of a
