@@ -262,7 +262,7 @@ class _StopAfter(keras.callbacks.Callback):
             self.model.stop_training = True
 
 
-def _validation(
+def validation_of(
     recipe: Recipe, splits: data.DataSplits
 ) -> list[callbacks.RetrievalEvaluation]:
     """What measures held-out classes, if there are any."""
@@ -417,7 +417,7 @@ def _fit(
 ) -> tuple[callbacks.Checkpoint, dict[str, Any]]:
     """Trains; what saved the model, and entries of the outcome."""
     own = building.callbacks(recipe, splits.train, batches)
-    validation = _validation(recipe, splits)
+    validation = validation_of(recipe, splits)
     monitor = f"val_{recipe.evaluation.monitor}" if validation else None
     checkpoint = callbacks.Checkpoint(folder, monitor)
     rates = callbacks.LearningRateMonitor()

@@ -1,0 +1,254 @@
+"""tune: trials of a recipe until there are enough."""
+
+import csv
+import io
+import logging
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from keras_dml import data
+from keras_dml.recipes import Recipe, building, dump
+from keras_dml.runs.folder import changed_settings
+from keras_dml.runs.tuning.space import Space, changed, checked, nested
+from keras_dml.runs.tuning.study import (
+    BEST,
+    CONTINUES,
+    DATABASE,
+    ERROR,
+    KILLED,
+    LOCK,
+    RECIPE,
+    SPACE,
+    TRIALS,
+    Tuned,
+    as_text,
+    counted,
+    folder_of,
+    load_study,
+    one_asks,
+    open_study,
+)
+from keras_dml.runs.tuning.trial import train_trial
+from keras_dml.utils.arguments import check_count, check_positive, import_extra
+from keras_dml.utils.files import one_at_a_time, write_atomically
+
+logger = logging.getLogger(__name__)
+
+
+def tune(
+    recipe: Recipe,
+    space: Mapping[str, Any],
+    folder: str | os.PathLike[str],
+    *,
+    trials: int = 20,
+    timeout: float | None = None,
+    seed: int = 0,
+    verbose: int | str = 0,
+) -> Tuned:
+    """Searches for the settings of a recipe that do best on validation.
+
+    A trial trains the recipe with values that Optuna's TPE suggests, and is
+    worth the best value of the recipe's monitor on classes held out of
+    training. One that is below the median of the others at some epoch is
+    ended there. Test classes are measured in no trial.
+
+    The same call goes on with a study that is in the folder, where a process
+    was killed within a trial, too: that trial goes on from its last epoch.
+    Several processes may work on one folder at a time, on one machine. A
+    trial that fails, because settings do not fit each other, memory ends, or
+    the loss is NaN, is recorded with the reason, and the study goes on.
+
+    Args:
+        recipe: What is searched.
+        space: For each dotted setting a range, `{"low": 1e-5, "high": 1e-2,
+            "log": True}`, or a list of choices.
+        folder: Where the study is kept: `study.db`, `trials.csv`, and
+            `best.yaml`, a recipe of the best settings.
+        trials: Trials in all, also of other processes and calls. Those that
+            were killed do not count.
+        timeout: Seconds after which no trial begins; None for no limit.
+        seed: Seed of what is suggested. One process suggests the same values
+            each time, also if it was killed in between.
+        verbose: As for `keras.Model.fit`.
+
+    Returns:
+        All trials, and the best of them.
+
+    Raises:
+        FileExistsError: If there is something else in the folder.
+        ImportError: If optuna is not installed.
+        RecipeError: If a setting of the space is unknown, or a value does
+            not fit the recipe.
+        ValueError: If the space is none, the study in the folder is of
+            another recipe or space, or no trial succeeded.
+        SystemExit: On SIGTERM, with status 75; see `callbacks.Resume`.
+    """
+    import_extra("tune", "optuna", "tune")
+    check_count("tune", "trials", trials)
+    if timeout is not None:
+        check_positive("tune", "timeout", timeout)
+    wanted = checked(space, recipe)
+    path = Path(folder)
+    _begin(path, recipe, space)
+    splits = building.splits(recipe)
+    end = time.monotonic() + timeout if timeout is not None else None
+    while end is None or time.monotonic() < end:
+        with ExitStack() as held:
+            trial = _next(path, wanted, trials, seed, held)
+            if trial is None:
+                break
+            _run(path, recipe, wanted, trial, splits, verbose)
+        tuned = load_study(path)
+        _write(tuned)
+    tuned = load_study(path)
+    _check_success(tuned)
+    return tuned
+
+
+def _begin(folder: Path, recipe: Recipe, space: Mapping[str, Any]) -> None:
+    """Makes the folder of a study, or checks that it is the same one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with one_asks(folder):
+        names = {x.name for x in folder.iterdir()} - {LOCK}
+        if DATABASE not in names:
+            if names - {RECIPE, SPACE}:
+                raise FileExistsError(
+                    f"The output {folder} exists already, and is no study. "
+                    "Use another --output."
+                )
+            write_atomically(folder / RECIPE, dump(recipe))
+            write_atomically(
+                folder / SPACE, yaml.safe_dump(dict(space), sort_keys=False)
+            )
+            open_study(folder)
+            return
+    changes = changed_settings(folder, recipe)
+    before = yaml.safe_load((folder / SPACE).read_text("utf-8"))
+    if before != dict(space):
+        changes.append("the space")
+    if changes:
+        raise ValueError(
+            f"The study {str(folder)!r} cannot go on: these have changed:\n  "
+            + "\n  ".join(changes)
+            + "\nUse the recipe and the space that are there, or another "
+            "--output."
+        )
+
+
+def _next(
+    folder: Path, space: Space, most: int, seed: int, held: ExitStack
+) -> Any:
+    """A trial that no other process has; None if there are enough.
+
+    Args:
+        held: Receives the lock of the trial, which tells other processes that
+            it is not dead.
+    """
+    import optuna
+
+    with one_asks(folder):
+        study = open_study(folder)
+        _repeat_killed(folder, study)
+        states = [x.state.name for x in counted(study)]
+        number = len(states) - states.count("WAITING")
+        if number >= most:
+            return None
+        # One for each trial: those that were killed change nothing.
+        study.sampler = optuna.samplers.TPESampler(seed=seed + number)
+        study.pruner = optuna.pruners.MedianPruner()
+        trial = study.ask()
+        space.suggest(trial)
+        held.enter_context(one_at_a_time(folder_of(folder, trial), "trial"))
+        return trial
+
+
+def _repeat_killed(folder: Path, study: Any) -> None:
+    """Trials of processes that are gone are put in line again."""
+    import optuna
+
+    for frozen in study.get_trials(states=[optuna.trial.TrialState.RUNNING]):
+        place = folder_of(folder, frozen)
+        try:
+            with one_at_a_time(place, "trial"):
+                pass
+        except BlockingIOError:
+            continue
+        killed = study.user_attrs.get(KILLED, [])
+        study.set_user_attr(KILLED, [*killed, frozen.number])
+        study.tell(frozen.number, state=optuna.trial.TrialState.FAIL)
+        study.enqueue_trial(
+            frozen.params, user_attrs={CONTINUES: int(place.name)}
+        )
+
+
+def _run(
+    folder: Path,
+    recipe: Recipe,
+    space: Space,
+    trial: Any,
+    splits: data.DataSplits,
+    verbose: int | str,
+) -> None:
+    """Trains a trial and tells its study how that went."""
+    from optuna.trial import TrialState
+
+    place, settings = folder_of(folder, trial), space.values(trial.params)
+    logger.info("Trial %d: %s", trial.number, as_text(settings))
+    try:
+        own = changed(recipe, settings, f"of trial {trial.number}")
+        if (own.data, own.seed) != (recipe.data, recipe.seed):
+            splits = building.splits(own)
+        judged = train_trial(own, splits, place / "state", trial, verbose)
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}".strip()[:1000]
+        logger.warning("Trial %d failed: %s", trial.number, said)
+        trial.set_user_attr(ERROR, said)
+        trial.study.tell(trial, state=TrialState.FAIL)
+    else:
+        state = TrialState.PRUNED if judged.is_pruned else TrialState.COMPLETE
+        best = None if judged.is_pruned else max(judged.values)
+        trial.study.tell(trial, best, state=state)
+    shutil.rmtree(place / "state", ignore_errors=True)
+
+
+def _write(tuned: Tuned) -> None:
+    """Writes the table, and the recipe of the best settings."""
+    text = io.StringIO()
+    header, *rows = tuned.table()
+    errors = {str(x.number): x.error for x in tuned.trials}
+    writer = csv.writer(text)
+    writer.writerow([*header, "error"])
+    writer.writerows([*row, errors[row[0]]] for row in rows)
+    write_atomically(tuned.folder / TRIALS, text.getvalue())
+    best = tuned.best
+    if best is None:
+        return
+    content = {
+        "base": RECIPE,
+        "name": f"{tuned.recipe.name}-tuned",
+        **nested(best.settings),
+    }
+    about = (
+        f"# Trial {best.number} of {len(tuned.trials)}: "
+        f"{tuned.recipe.evaluation.monitor} = {best.value:.4f} on validation "
+        "classes.\n"
+    )
+    recipe = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+    write_atomically(tuned.folder / BEST, about + recipe)
+
+
+def _check_success(tuned: Tuned) -> None:
+    failed = [x for x in tuned.trials if x.state == "failed"]
+    if failed and len(failed) == len(tuned.trials):
+        raise ValueError(
+            f"All {len(failed)} trials of the study {str(tuned.folder)!r} "
+            f"failed. The last one: {failed[-1].error} With "
+            f"{as_text(failed[-1].settings)}. See {TRIALS} there."
+        )

@@ -1,0 +1,202 @@
+"""Study: the trials of a search, in a SQLite file that processes share."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from keras_dml.recipes import Recipe, load
+from keras_dml.runs.tuning.space import Space, read_space
+from keras_dml.utils.arguments import import_extra
+from keras_dml.utils.files import locked
+
+RECIPE, SPACE = "recipe.yaml", "space.yaml"
+DATABASE, LOCK = "study.db", "study.lock"
+TRIALS, BEST = "trials.csv", "best.yaml"
+
+ERROR, CONTINUES = "error", "continues"
+"""Attributes of trials: why it failed, and whose folder it has."""
+
+KILLED = "killed"
+"""Attribute of studies: numbers of trials whose process is gone."""
+
+_NAME = "study"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A trial of a search.
+
+    Attributes:
+        number: Counted from 0, in the order in which trials began.
+        state: "complete", "pruned", "failed" or "running".
+        value: The best value of what is monitored; of a pruned trial the
+            last; None of one that failed or runs.
+        settings: Values by dotted key.
+        curve: What is monitored by epoch, counted from 1.
+        seconds: How long it took; None while it runs.
+        error: Why it failed; empty otherwise.
+    """
+
+    number: int
+    state: str
+    value: float | None
+    settings: dict[str, Any]
+    curve: dict[int, float] = field(default_factory=dict)
+    seconds: float | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What a search has found.
+
+    Attributes:
+        folder: Where it is.
+        recipe: What was searched.
+        space: Which settings, and their values.
+        trials: All trials that were not killed, by number.
+    """
+
+    folder: Path
+    recipe: Recipe
+    space: Space
+    trials: list[Trial]
+
+    @property
+    def best(self) -> Trial | None:
+        """The complete trial of the highest value; None if there is none."""
+        done = [x for x in self.trials if x.state == "complete"]
+        return max(done, key=lambda x: x.value or 0.0, default=None)
+
+    def table(self) -> list[list[str]]:
+        """A header, and a row for each trial, the best first."""
+        keys = list(self.space.settings)
+        order = {"complete": 0, "pruned": 1, "running": 2, "failed": 3}
+        ranked = sorted(
+            self.trials, key=lambda x: (order[x.state], -(x.value or 0.0))
+        )
+        rows = [
+            [
+                str(x.number),
+                x.state,
+                "–" if x.value is None else f"{x.value:.4f}",
+                *(shown(x.settings.get(key)) for key in keys),
+                str(len(x.curve)),
+                "–" if x.seconds is None else f"{x.seconds:.1f}",
+            ]
+            for x in ranked
+        ]
+        monitor = self.recipe.evaluation.monitor
+        return [
+            ["trial", "state", monitor, *keys, "epochs", "seconds"],
+            *rows,
+        ]
+
+
+def shown(value: Any) -> str:
+    """A setting as tables show it."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def open_study(folder: Path) -> Any:
+    """Optuna's study of a folder, which is made where there is none.
+
+    Raises:
+        ImportError: If optuna is not installed.
+    """
+    optuna = import_extra("tune", "optuna", "tune")
+    from sqlalchemy import URL
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    url = URL.create("sqlite", database=str((folder / DATABASE).resolve()))
+    return optuna.create_study(
+        storage=url.render_as_string(),
+        study_name=_NAME,
+        direction="maximize",
+        load_if_exists=True,
+    )
+
+
+@contextmanager
+def one_asks(folder: Path) -> Iterator[None]:
+    """Of all processes of a study, one begins a trial at a time."""
+    with locked(folder / LOCK):
+        yield
+
+
+def load_study(folder: str | os.PathLike[str]) -> Tuned:
+    """The search in a folder, as far as it is.
+
+    Raises:
+        FileNotFoundError: If there is none.
+        ImportError: If optuna is not installed.
+    """
+    path = Path(folder)
+    if not (path / DATABASE).exists():
+        raise FileNotFoundError(
+            f"{os.fspath(folder)!r} is not the folder of a study: it has no "
+            f"{DATABASE}. `keras-dml tune` prints the folder that it writes."
+        )
+    recipe = load(path / RECIPE)
+    space = read_space(path / SPACE, recipe)
+    found = counted(open_study(path))
+    trials = [_read(x, space) for x in found if x.state.name != "WAITING"]
+    return Tuned(path, recipe, space, trials)
+
+
+def counted(study: Any) -> list[Any]:
+    """Optuna's trials of a study, without those that were killed."""
+    killed = set(study.user_attrs.get(KILLED, ()))
+    return [x for x in study.trials if x.number not in killed]
+
+
+def _read(frozen: Any, space: Space) -> Trial:
+    state = frozen.state.name.lower().replace("fail", "failed")
+    has_value = state in ("complete", "pruned")
+    duration = frozen.duration
+    return Trial(
+        number=frozen.number,
+        state=state,
+        value=frozen.value if has_value else None,
+        settings=space.values(frozen.params),
+        curve=dict(sorted(frozen.intermediate_values.items())),
+        seconds=duration.total_seconds() if duration else None,
+        error=frozen.user_attrs.get(ERROR, ""),
+    )
+
+
+def importances(folder: str | os.PathLike[str]) -> dict[str, float]:
+    """How much of the variance each setting explains, by fANOVA.
+
+    Returns:
+        Shares that sum to 1, the largest first; nothing where fewer than
+        four trials are complete, or all are of one value.
+
+    Reference:
+        Hutter et al., "An Efficient Approach for Assessing Hyperparameter
+        Importance", ICML 2014.
+    """
+    study = open_study(Path(folder))
+    values = {x.value for x in study.trials if x.state.name == "COMPLETE"}
+    if len(values) < 4:
+        return {}
+    import optuna
+
+    evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
+    found = optuna.importance.get_param_importances(study, evaluator=evaluator)
+    return {name: float(share) for name, share in found.items()}
+
+
+def folder_of(folder: Path, trial: Any) -> Path:
+    """Where the state of a trial is kept: that of the killed one it repeats."""
+    number = trial.user_attrs.get(CONTINUES, trial.number)
+    return folder / "trials" / f"{number:04}"
+
+
+def as_text(settings: dict[str, Any]) -> str:
+    """Settings on one line."""
+    return ", ".join(f"{k}={json.dumps(v)}" for k, v in settings.items())

@@ -1,0 +1,102 @@
+"""The training of one trial, measured on validation classes alone."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from keras_dml import callbacks, data
+from keras_dml.recipes import Recipe, building
+from keras_dml.runs.training import check_splits, validation_of
+
+
+class Judged(keras.callbacks.Callback):
+    """Tells Optuna how a trial does, and ends it where that is not well.
+
+    Args:
+        trial: A trial of Optuna.
+        monitor: The entry of the logs whose maximum is best.
+
+    Attributes:
+        values: What was monitored after each epoch.
+        is_pruned: Whether the trial was ended.
+    """
+
+    def __init__(self, trial: Any, monitor: str) -> None:
+        super().__init__()
+        self.trial = trial
+        self.monitor = monitor
+        self.values: list[float] = []
+        self.is_pruned = False
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        logs = logs or {}
+        value = float(logs[self.monitor])
+        for name in ("loss", self.monitor):
+            if not math.isfinite(logs[name]):
+                raise ValueError(
+                    f"`{name}` is {logs[name]} after epoch {epoch + 1}"
+                )
+        self.values.append(value)
+        self.trial.report(value, step=epoch + 1)
+        if self.trial.should_prune():
+            self.is_pruned = True
+            self.model.stop_training = True
+
+    def get_state(self) -> dict[str, Any]:
+        """What it has seen of a training; see `callbacks.Resume`."""
+        return {"values": self.values, "is_pruned": self.is_pruned}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Restores what `get_state` gave, and tells the trial."""
+        self.values = state["values"]
+        self.is_pruned = state["is_pruned"]
+        for epoch, value in enumerate(self.values, 1):
+            self.trial.report(value, step=epoch)
+        if self.is_pruned:
+            self.model.stop_training = True
+
+
+def train_trial(
+    recipe: Recipe,
+    splits: data.DataSplits,
+    folder: Path,
+    trial: Any,
+    verbose: int | str,
+) -> Judged:
+    """Trains a recipe and tells a trial of Optuna its validation metric.
+
+    Test classes are not looked at.
+
+    Args:
+        recipe: With the settings of the trial.
+        splits: The data of the recipe.
+        folder: Where the state of the training is kept, from which it goes
+            on after it was killed.
+        trial: The trial.
+        verbose: As for `keras.Model.fit`.
+
+    Raises:
+        ValueError: If the recipe does not fit its data, or the loss is NaN.
+    """
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(recipe.seed)
+    keras.config.set_dtype_policy(recipe.precision)
+    check_splits(recipe, splits)
+    batches = building.sampler(recipe, splits.train)
+    model = building.model(recipe, batches)
+    seen = building.features(recipe, model, splits)
+    judged = Judged(trial, f"val_{recipe.evaluation.monitor}")
+    model.fit(
+        building.pipeline(recipe, seen.train, batches, model.input_shape),
+        epochs=recipe.epochs,
+        callbacks=[
+            *building.callbacks(recipe, seen.train, batches),
+            validation_of(recipe, seen),
+            judged,
+            callbacks.Resume(folder),
+        ],
+        verbose=verbose,
+    )
+    return judged

@@ -1,0 +1,193 @@
+"""Studies of a recipe that trains in a second: real trials of Optuna."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from keras_dml import recipes, runs
+from keras_dml.callbacks import RetrievalEvaluation
+from keras_dml.runs.tuning import importances
+from keras_dml.runs.tuning._tune import one_asks, open_study
+from tests.runs.small_run import METHODS, write_recipe
+
+pytest.importorskip("optuna")
+
+SPACE = {
+    "optimizer.learning_rate": {"low": 1e-4, "high": 1e-1, "log": True},
+    "method.embedding_dim": [4, 8],
+}
+
+
+def small(folder: Path, *settings: str) -> recipes.Recipe:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "small.yaml"
+    path = path if path.exists() else write_recipe(folder)
+    return recipes.load(path, (METHODS["baseline"], "epochs=2", *settings))
+
+
+def found_by(tuned: runs.Tuned) -> list[tuple]:
+    return [
+        (x.state, x.value, x.settings, x.curve)
+        for x in sorted(tuned.trials, key=lambda x: x.number)
+    ]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    recipe = small(folder)
+    measured = []
+
+    def watched(self) -> None:
+        measured.append(self.images)
+        measure(self)
+
+    measure = RetrievalEvaluation._measure
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(RetrievalEvaluation, "_measure", watched)
+        # Who measures test classes calls this.
+        patched.setattr("keras_dml.runs.training.measure", None)
+        tuned = runs.tune(recipe, SPACE, folder / "study", trials=4)
+    return recipe, tuned, measured
+
+
+@pytest.mark.slow
+def test_the_best_trial_is_a_recipe_that_gives_its_value(whole, tmp_path):
+    recipe, tuned, measured = whole
+    best = tuned.best
+    values = [x.value for x in tuned.trials if x.state == "complete"]
+    assert best.value == max(values)
+    assert len(tuned.trials) == 4
+    assert best.value == max(best.curve.values())
+    found = recipes.load(tuned.folder / "best.yaml")
+    assert found.name == "small-tuned"
+    rate = best.settings["optimizer.learning_rate"]
+    assert found.optimizer.learning_rate == rate
+    assert found.method.embedding_dim == best.settings["method.embedding_dim"]
+    again = runs.train(found, tmp_path / "run", verbose=0)
+    assert again.monitored == pytest.approx(best.value, abs=1e-6)
+    validation = recipes.building.splits(recipe).validation
+    assert {len(x) for x in measured} == {len(validation)}
+
+
+@pytest.mark.slow
+def test_the_table_has_every_trial(whole) -> None:
+    _, tuned, _ = whole
+    with (tuned.folder / "trials.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {int(x["trial"]) for x in rows} == {0, 1, 2, 3}
+    assert float(rows[0]["map@r"]) == pytest.approx(tuned.best.value, abs=1e-4)
+    assert set(SPACE) < set(rows[0])
+    shares = importances(tuned.folder)
+    assert not shares or sum(shares.values()) == pytest.approx(1)
+
+
+@pytest.mark.slow
+def test_a_killed_study_goes_on_as_if_it_had_not_been(whole, tmp_path) -> None:
+    recipe, tuned, _ = whole
+    (tmp_path / "space.json").write_text(json.dumps(SPACE))
+    (tmp_path / "recipe.yaml").write_text(recipes.dump(recipe))
+    folder = tmp_path / "study"
+    command = [sys.executable, "-m", "tests.runs.tuning.killed",
+               str(tmp_path), str(folder)]  # fmt: skip
+    root = Path(__file__).parents[3]
+    done = subprocess.run(command, cwd=root, env=os.environ, timeout=300)
+    assert done.returncode == -signal.SIGKILL
+    left = runs.load_study(folder)
+    assert [x.state for x in left.trials] == ["complete", "running"]
+    assert len(left.trials[1].curve) == 1
+    again = runs.tune(recipe, SPACE, folder, trials=4)
+    assert found_by(again) == found_by(tuned)
+    # The trial that was killed had its first epoch already.
+    assert yaml.safe_load((folder / "best.yaml").read_text()) == yaml.safe_load(
+        (tuned.folder / "best.yaml").read_text()
+    )
+
+
+@pytest.mark.slow
+def test_a_trial_that_fails_is_recorded_and_the_study_goes_on(
+    tmp_path,
+) -> None:
+    recipe = small(tmp_path, "epochs=1")
+    space = {"batches.classes_per_batch": [2, 50]}
+    tuned = runs.tune(recipe, space, tmp_path / "study", trials=5, seed=1)
+    states = {
+        (x.settings["batches.classes_per_batch"], x.state) for x in tuned.trials
+    }
+    assert states <= {(2, "complete"), (2, "pruned"), (50, "failed")}
+    assert len({x for x, _ in states}) == 2
+    failed = next(x for x in tuned.trials if x.state == "failed")
+    assert "50" in failed.error
+    assert "50" in (tmp_path / "study" / "trials.csv").read_text()
+
+
+@pytest.mark.slow
+def test_a_trial_below_the_median_is_pruned(tmp_path, monkeypatch) -> None:
+    values = iter([*[0.9, 0.9] * 5, 0.1, 0.1])
+
+    def measured(self) -> None:
+        self._last = dict.fromkeys(self.logged_names, next(values))
+
+    monkeypatch.setattr(RetrievalEvaluation, "_measure", measured)
+    tuned = runs.tune(small(tmp_path), SPACE, tmp_path / "study", trials=6)
+    assert [x.state for x in tuned.trials] == ["complete"] * 5 + ["pruned"]
+    assert tuned.trials[-1].curve == {1: 0.1}
+
+
+@pytest.mark.slow
+def test_no_loss_is_a_failure_and_a_study_of_failures_says_why(
+    tmp_path, monkeypatch
+) -> None:
+    def measured(self) -> None:
+        self._last = dict.fromkeys(self.logged_names, float("nan"))
+
+    monkeypatch.setattr(RetrievalEvaluation, "_measure", measured)
+    with pytest.raises(ValueError, match="All 1 trials.*is nan after epoch 1"):
+        runs.tune(small(tmp_path), SPACE, tmp_path / "study", trials=1)
+
+
+def test_a_study_of_another_space_or_recipe_is_refused(tmp_path) -> None:
+    recipe, folder = small(tmp_path), tmp_path / "study"
+    arguments = {"trials": 1, "timeout": 1e-9}
+    assert runs.tune(recipe, SPACE, folder, **arguments).trials == []
+    with pytest.raises(ValueError, match="the space"):
+        runs.tune(recipe, {"epochs": [1, 2]}, folder, **arguments)
+    with pytest.raises(ValueError, match="epochs: 2 → 3"):
+        runs.tune(small(tmp_path, "epochs=3"), SPACE, folder, **arguments)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").touch()
+    with pytest.raises(FileExistsError, match="is no study"):
+        runs.tune(recipe, SPACE, tmp_path / "other", **arguments)
+
+
+def test_a_trial_of_a_living_process_is_left_to_it(tmp_path) -> None:
+    from keras_dml.runs.tuning._tune import _repeat_killed, folder_of
+    from keras_dml.utils.files import one_at_a_time
+
+    with one_asks(tmp_path):
+        study = open_study(tmp_path)
+    trial = study.ask()
+    with one_at_a_time(folder_of(tmp_path, trial), "trial"):
+        _repeat_killed(tmp_path, study)
+        assert [x.state.name for x in study.trials] == ["RUNNING"]
+    _repeat_killed(tmp_path, study)
+    assert [x.state.name for x in study.trials] == ["FAIL", "WAITING"]
+
+
+@pytest.mark.parametrize(("name", "value"), [("trials", 0), ("timeout", -1.0)])
+def test_budgets_are_checked(name, value, tmp_path) -> None:
+    with pytest.raises(ValueError, match=f"`{name}` of tune"):
+        runs.tune(small(tmp_path), SPACE, tmp_path / "s", **{name: value})
+
+
+def test_a_missing_optuna_is_named(tmp_path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(ImportError, match=r"keras-dml\[tune\]"):
+        runs.tune(small(tmp_path), SPACE, tmp_path / "study")
