@@ -1,0 +1,74 @@
+"""`keras-dml tune`."""
+
+import sys
+
+import click
+
+from keras_dml.cli.common import (
+    command_body,
+    print_table,
+    recipe_argument,
+    say,
+    setting_option,
+)
+
+
+@click.command()
+@recipe_argument
+@click.option(
+    "--space",
+    required=True,
+    type=click.Path(dir_okay=False),
+    help="YAML file of the settings to search: ranges and lists of choices.",
+)
+@setting_option
+@click.option(
+    "--output",
+    type=click.Path(),
+    help="Folder of the study. [default: studies/NAME-OF-RECIPE]",
+)
+@click.option(
+    "--trials",
+    type=click.IntRange(1),
+    default=20,
+    help="Trials in all, also of earlier and other processes.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    help="Seconds after which no trial begins. [default: no limit]",
+)
+@click.option("--seed", default=0, help="Seed of what is suggested.")
+@command_body
+def tune(
+    recipe: str,
+    space: str,
+    settings: tuple[str, ...],
+    output: str | None,
+    trials: int,
+    timeout: float | None,
+    seed: int,
+) -> None:
+    """Search for the settings of RECIPE that do best on validation classes."""
+    from pathlib import Path
+
+    from keras_dml import recipes, reports, runs
+    from keras_dml.recipes.reading import read_yaml
+    from keras_dml.runs.tuning import read_space
+
+    checked = recipes.load(recipe, settings)
+    read_space(space, checked)
+    folder = Path(output or Path("studies") / checked.name)
+    try:
+        tuned = runs.tune(
+            checked, read_yaml(space), folder, trials=trials, timeout=timeout,
+            seed=seed, verbose=0,
+        )  # fmt: skip
+    except KeyboardInterrupt:
+        say("Interrupted. The same command goes on.", err=True)
+        sys.exit(130)
+    print_table(tuned.table(), f"{checked.name}: {len(tuned.trials)} trials")
+    page = reports.study_report(folder)
+    say(f"Study: {folder} (trials.csv, {page.name})")
+    if tuned.best is not None:
+        say(f"Best: keras-dml train {folder / 'best.yaml'}")
