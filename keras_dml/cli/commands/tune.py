@@ -5,12 +5,14 @@ import sys
 import click
 
 from keras_dml.cli.common import (
+    INTERRUPTED,
     command_body,
     print_table,
     recipe_argument,
     say,
     setting_option,
 )
+from keras_dml.cli.json_output import answer, json_option
 
 
 @click.command()
@@ -39,6 +41,7 @@ from keras_dml.cli.common import (
     help="Seconds after which no trial begins. [default: no limit]",
 )
 @click.option("--seed", default=0, help="Seed of what is suggested.")
+@json_option
 @command_body
 def tune(
     recipe: str,
@@ -66,7 +69,8 @@ def tune(
         )  # fmt: skip
     except KeyboardInterrupt:
         say("Interrupted. The same command goes on.", err=True)
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
+    answer({"study": folder, **tuned.to_dict()})
     print_table(tuned.table(), f"{checked.name}: {len(tuned.trials)} trials")
     page = reports.study_report(folder)
     say(f"Study: {folder} (trials.csv, {page.name})")

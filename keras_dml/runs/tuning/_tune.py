@@ -98,6 +98,7 @@ def tune(
     path = Path(folder)
     _begin(path, recipe, space)
     splits = building.splits(recipe)
+    _check_held_out(recipe, splits)
     end = time.monotonic() + timeout if timeout is not None else None
     while end is None or time.monotonic() < end:
         with ExitStack() as held:
@@ -110,6 +111,17 @@ def tune(
     tuned = load_study(path)
     _check_success(tuned)
     return tuned
+
+
+def _check_held_out(recipe: Recipe, splits: data.DataSplits) -> None:
+    if recipe.refit or not len(splits.validation):
+        raise ValueError(
+            f"The recipe {recipe.name!r} must hold validation classes out of "
+            "training, by which trials are judged, and must not refit on "
+            f"them. Received: {len(splits.validation)} validation examples, "
+            f"refit={recipe.refit}. Use `data.validation: 0.2` and `refit: "
+            "false`; train the best settings with refit afterwards."
+        )
 
 
 def _begin(folder: Path, recipe: Recipe, space: Mapping[str, Any]) -> None:

@@ -72,6 +72,15 @@ class Tuned:
         done = [x for x in self.trials if x.state == "complete"]
         return max(done, key=lambda x: x.value or 0.0, default=None)
 
+    def to_dict(self) -> dict[str, Any]:
+        """The trials and the best of them, as plain values."""
+        best = self.best
+        return {
+            "monitor": self.recipe.evaluation.monitor,
+            "best": vars(best) if best else None,
+            "trials": [vars(x) for x in self.trials],
+        }
+
     def table(self) -> list[list[str]]:
         """A header, and a row for each trial, the best first."""
         keys = list(self.space.settings)

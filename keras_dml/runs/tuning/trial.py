@@ -93,7 +93,7 @@ def train_trial(
         epochs=recipe.epochs,
         callbacks=[
             *building.callbacks(recipe, seen.train, batches),
-            validation_of(recipe, seen),
+            *validation_of(recipe, seen),
             judged,
             callbacks.Resume(folder),
         ],

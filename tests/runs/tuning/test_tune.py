@@ -23,13 +23,14 @@ SPACE = {
     "optimizer.learning_rate": {"low": 1e-4, "high": 1e-1, "log": True},
     "method.embedding_dim": [4, 8],
 }
+SETTINGS = (METHODS["baseline"], "epochs=2", "data.validation=0.5")
 
 
 def small(folder: Path, *settings: str) -> recipes.Recipe:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "small.yaml"
     path = path if path.exists() else write_recipe(folder)
-    return recipes.load(path, (METHODS["baseline"], "epochs=2", *settings))
+    return recipes.load(path, (*SETTINGS, *settings))
 
 
 def found_by(tuned: runs.Tuned) -> list[tuple]:
