@@ -1,6 +1,7 @@
 """The public names of the package as griffe reads them, without an import."""
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,28 +10,13 @@ import griffe
 PUBLISHING = {"declare", "network", "register"}
 """Decorators of what is an attribute of its package without a line there."""
 
+FUNCTIONAL = re.compile(r"functional\(['\"]\w+['\"], (\w+)\)")
+
 
 class PublicNames(griffe.Extension):
     """Adds what the package makes while it is imported."""
 
-    def on_attribute_instance(
-        self, *, node: Any, attr: griffe.Attribute, **_: Any
-    ) -> None:
-        """`name = functional("name", Class)` has a docstring with a link."""
-        match getattr(node, "value", None):
-            case ast.Call(
-                func=ast.Name(id="functional"), args=[_, ast.Name(id=loss)]
-            ):
-                attr.docstring = griffe.Docstring(
-                    f"The (B,) values of [`{loss}`][{attr.module.path}.{loss}]"
-                    ", without an object. Tensors go by position; arguments "
-                    "are those of the class, but for those that create "
-                    "variables.",
-                    parent=attr,
-                )
-
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
-        """`methods.bier` is `methods._bier.bier`, by `__getattr__`."""
         if pkg.path != "keras_dml":
             return
         for package in (pkg["methods"], pkg["backbones"]):
@@ -38,10 +24,17 @@ class PublicNames(griffe.Extension):
                 if value.name not in package.members:
                     package[value.name] = griffe.Alias(value.name, value)
                     package.exports.append(value.name)
+        for package in (pkg["losses"], pkg["losses.tfa"]):
+            for attribute in list(package.attributes.values()):
+                if attribute.is_alias:
+                    continue
+                if found := FUNCTIONAL.fullmatch(str(attribute.value)):
+                    made = function_of(found[1], attribute, package, pkg)
+                    package.set_member(attribute.name, made)
 
 
 def published(package: griffe.Module) -> Iterator[griffe.Object]:
-    """What the private modules of a package declare or register."""
+    """`methods.bier` is `methods._bier.bier`, by `__getattr__`."""
     for module in package.modules.values():
         if module.is_alias or not module.name.startswith("_"):
             continue
@@ -51,6 +44,54 @@ def published(package: griffe.Module) -> Iterator[griffe.Object]:
             names = (x.callable_path for x in value.decorators)
             if any(x.rpartition(".")[2] in PUBLISHING for x in names):
                 yield value
+
+
+def function_of(
+    loss: str,
+    attribute: griffe.Attribute,
+    package: griffe.Module,
+    root: griffe.Module,
+) -> griffe.Function:
+    """What `losses.functional` makes of a loss: see there."""
+    classes = [package[loss], *package[loss].mro()]
+    on_proxies = any(x.name == "ProxyLoss" for x in classes)
+    method = "ProxyLoss.values" if on_proxies else "MetricLoss.per_example"
+    _, *tensors = root[f"losses.{method}"].parameters
+    unused = ast.literal_eval(
+        str(root["losses._functional._NO_ARGUMENTS"].value)
+    )
+    unused |= {"self", "seed"} if on_proxies else {"self"}
+    arguments: dict[str, griffe.Parameter] = {}
+    for base in classes:
+        own = getattr(base.members.get("__init__"), "parameters", ())
+        for parameter in own:
+            if not parameter.name.startswith("*"):
+                arguments.setdefault(parameter.name, parameter)
+        if own and own[-1].kind is not griffe.ParameterKind.var_keyword:
+            break
+    keywords = [
+        griffe.Parameter(
+            x.name,
+            annotation=x.annotation,
+            kind=griffe.ParameterKind.keyword_only,
+            default=x.default,
+        )
+        for x in arguments.values()
+        if x.name not in unused
+        and x.kind is not griffe.ParameterKind.var_keyword
+    ]
+    return griffe.Function(
+        attribute.name,
+        parameters=griffe.Parameters(*tensors, *keywords),
+        returns="Tensor",
+        lineno=attribute.lineno,
+        endlineno=attribute.endlineno,
+        docstring=griffe.Docstring(
+            f"The (B,) values of [`{loss}`][{package.path}.{loss}], without "
+            "an object.",
+        ),
+        parent=package,
+    )
 
 
 def public(package: griffe.Module) -> Iterator[griffe.Object | griffe.Alias]:
