@@ -22,6 +22,7 @@ from keras_dml.embedding.shares import embed_shares
 from keras_dml.evaluation import kmeans
 from keras_dml.model.generated import input_specs
 from keras_dml.utils.arguments import check_choice, check_count
+from keras_dml.utils.notebook import html_table
 from keras_dml.utils.stored import EmbeddingRows, Mapped
 from keras_dml.utils.types import Count, FloatArray, Rows
 from keras_dml.utils.vectors import CHUNK, blocks
@@ -192,6 +193,14 @@ class Division:
     def seconds(self) -> float:
         """Time for all of it."""
         return self.seconds_embedding + self.seconds_clustering
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the clusters and their sizes."""
+        rows = [["cluster", "images", ""]]
+        for cluster, size in enumerate(self.sizes):
+            merged = "merged" if cluster in self.merged else ""
+            rows.append([str(cluster), f"{size:,}", merged])
+        return html_table(rows, str(self))
 
     def __str__(self) -> str:
         sizes = ", ".join(str(size) for size in self.sizes)

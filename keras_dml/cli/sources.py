@@ -9,8 +9,8 @@ import numpy as np
 
 from keras_dml.data import Examples, ImageSet, concatenate, image_folder
 from keras_dml.data.folder import images_in
+from keras_dml.data.thumbnails import thumbnail
 from keras_dml.recipes import Recipe
-from keras_dml.reports.html import thumbnail
 from keras_dml.utils.model_files import read_model as load
 
 SPLITS = ("train", "validation", "test")

@@ -20,6 +20,7 @@ from keras_dml.data.fields import (
     as_rows,
     check_lengths,
 )
+from keras_dml.utils.notebook import MOST_PICTURES, SIDE, html_pictures
 from keras_dml.utils.types import Labels, Rows
 
 if TYPE_CHECKING:
@@ -230,6 +231,28 @@ class ImageSet(Examples):
         if self.pixels is not None:
             kind = "×".join(map(str, self.pixels.shape[1:])) + " pixels"
         return described(self, "images", kind)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: some of the images, evenly from all of them."""
+        rows = np.unique(
+            np.linspace(0, len(self) - 1, MOST_PICTURES, dtype=int)
+        )
+        shown = [self._picture(row) for row in rows.tolist()] if self else []
+        return html_pictures(shown, repr(self))
+
+    def _picture(self, row: int) -> tuple[str | None, str]:
+        from keras_dml.data.decode import read_image
+        from keras_dml.data.thumbnails import thumbnail
+
+        try:
+            if self.pixels is not None:
+                found = self.inputs([row])[0]
+            else:
+                box = None if self.boxes is None else self.boxes[row]
+                found = read_image(self.images[row], box)
+            return thumbnail(found, SIDE), self.class_called(row)
+        except (ValueError, OSError):
+            return None, self.class_called(row)
 
 
 def listed_images(

@@ -8,7 +8,11 @@ import numpy as np
 
 from keras_dml.evaluation.label_sets import ClassNames
 from keras_dml.evaluation.metrics import MACRO
+from keras_dml.utils.notebook import html_table
 from keras_dml.utils.types import FloatArray, Rows
+
+_MOST_BOOTSTRAPPED = 10_000
+"""Queries up to which intervals are computed to be looked at."""
 
 
 @dataclass(eq=False, repr=False)
@@ -151,6 +155,23 @@ class Results(Mapping[str, float]):
     def __repr__(self) -> str:
         values = ", ".join(f"{k}={v:.4f}" for k, v in self.items())
         return f"Results({values})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the metrics with their 95 % intervals."""
+        from keras_dml.evaluation.confidence import bootstrap
+
+        few = self.per_query and len(self.query_rows) <= _MOST_BOOTSTRAPPED
+        intervals = bootstrap(self) if few else {}
+        rows = [["metric", "value", "95 % interval"]]
+        for name, value in self.items():
+            found = intervals.get(name)
+            ends = f"{found.low:.4f} to {found.high:.4f}" if found else "–"
+            rows.append([name, f"{value:.4f}", ends])
+        about = (
+            f"{self.num_queries:,} queries, {self.num_classes:,} classes, "
+            f"{self.gallery_size:,} in the gallery, {self.distance}"
+        )
+        return html_table(rows, about)
 
     def __str__(self) -> str:
         width = max(len(name) for name in self)

@@ -9,8 +9,8 @@ import numpy as np
 
 from keras_dml.data import Examples, ImageSet
 from keras_dml.data.pictures import each_seen
+from keras_dml.data.thumbnails import thumbnail
 from keras_dml.reports.analysis import Run
-from keras_dml.reports.html import thumbnail
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.visualization import nearest
 

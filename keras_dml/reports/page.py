@@ -10,12 +10,13 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from keras_dml.data.thumbnails import data_uri
 from keras_dml.evaluation import bootstrap
 from keras_dml.recipes import dump
 from keras_dml.reports.analysis import Run
 from keras_dml.reports.explorer import explorer
 from keras_dml.reports.figures import RunFigure, figures_of
-from keras_dml.reports.html import asset, data_uri, document, inline_svg
+from keras_dml.reports.html import asset, document, inline_svg
 from keras_dml.runs.outcome import definition, divisions_table, ends
 from keras_dml.utils.files import write_atomically
 

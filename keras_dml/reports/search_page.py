@@ -6,10 +6,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from keras_dml.data.decode import read_image
-from keras_dml.reports.html import document, thumbnail
+from keras_dml.data.thumbnails import row_thumbnail
+from keras_dml.reports.html import document
 from keras_dml.search.hits import Hit, Hits
 
 SCORES = {
@@ -87,16 +85,12 @@ def _verdict(is_match: bool, good: str, bad: str) -> str:
 
 
 def _picture(row: dict[str, Any], said: str) -> str:
-    uri, box = str(row.get("thumbnail")), row.get("box")
-    # Another address would make the page ask for something.
-    if not uri.startswith("data:image/"):
-        if not row.get("path"):
-            return '<div class="missing note">no file</div>'
-        part = box and np.array(box)
-        try:
-            uri = thumbnail(read_image(str(row["path"]), part))
-        except (ValueError, TypeError, OverflowError):  # A box may be anything.
-            return '<div class="missing note">file cannot be read</div>'
+    try:
+        uri = row_thumbnail(row)
+    except (ValueError, OSError):
+        return '<div class="missing note">file cannot be read</div>'
+    if uri is None:
+        return '<div class="missing note">no file</div>'
     return f'<img src="{escape(uri)}" alt="{_text(said)}">'
 
 

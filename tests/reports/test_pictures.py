@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_dml.reports.html import thumbnail
+from keras_dml.data.thumbnails import thumbnail
 
 
 @pytest.mark.parametrize("kind", ["jpeg", "webp"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_dml.reports.html import thumbnail
+from keras_dml.data.thumbnails import thumbnail
 from keras_dml.reports.search_page import caption
 from keras_dml.search import Hit
 from keras_dml.serve.page.outputs import Outputs, Part

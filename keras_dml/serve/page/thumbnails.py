@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keras_dml.data.decode import read_image
-from keras_dml.reports.html import thumbnail
+from keras_dml.data.thumbnails import thumbnail
 
 if TYPE_CHECKING:
     from keras_dml.search import Index

@@ -1,0 +1,73 @@
+"""Thumbnails: small pictures as data URIs, which a page has in itself."""
+
+import base64
+import io
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from keras_dml.data.decode import read_image
+from keras_dml.data.fields import Pixels
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+
+def data_uri(content: bytes, kind: str) -> str:
+    """A file of a MIME type as a data URI."""
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def thumbnail(
+    pixels: Pixels, side: int = 192, kind: str = "jpeg", quality: int = 85
+) -> str:
+    """A small picture as a data URI.
+
+    Args:
+        pixels: (H, W, 1) or (H, W, 3) uint8.
+        side: The longer side of the picture in pixels, at most.
+        kind: "jpeg" or "webp".
+        quality: From 0 to 100.
+    """
+    from PIL import Image
+
+    image = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+    image.thumbnail((side, side))
+    return picture(image, kind, quality)
+
+
+def row_thumbnail(row: Mapping[str, Any], side: int = 192) -> str | None:
+    """The picture of a row of a gallery: its own, or that of its file.
+
+    Args:
+        row: Columns; "thumbnail" is a data URI, "path" a file, "box" the part
+            of it.
+        side: As for `thumbnail`.
+
+    Returns:
+        A data URI; None if there is neither.
+
+    Raises:
+        OSError: If the file cannot be opened.
+        ValueError: If it cannot be decoded, or nothing of it is in the box.
+    """
+    uri, box = str(row.get("thumbnail")), row.get("box")
+    # Another address would make the page ask for something.
+    if uri.startswith("data:image/"):
+        return uri
+    if not row.get("path"):
+        return None
+    try:
+        return thumbnail(
+            read_image(str(row["path"]), box and np.array(box)), side
+        )
+    except (TypeError, OverflowError) as error:  # A box may be anything.
+        raise ValueError(str(error)) from None
+
+
+def picture(image: "Image", kind: str, quality: int) -> str:
+    """An image of Pillow's as a data URI; see `thumbnail`."""
+    file = io.BytesIO()
+    image.save(file, kind, quality=quality)
+    return data_uri(file.getvalue(), f"image/{kind}")
