@@ -1,5 +1,8 @@
 """The code of docs/migration/ exists, also where no peer is installed."""
 
+import operator
+import re
+
 import numpy as np
 import pytest
 
@@ -45,3 +48,23 @@ def test_rows_of_tensorflow_addons(row) -> None:
     found = value_and_gradient(native, labels, x)
     for mine, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-6)
+
+
+def pairs_of_names() -> list[tuple[str, str]]:
+    """Names of a loss elsewhere, and here, of all tables."""
+    found = set()
+    for page in PAGES:
+        for line in page.read_text().splitlines():
+            theirs = re.match(r"\| `(?:tfa\.)?losses\.(\w+)\(", line)
+            mine = re.findall(r"dml\.losses\.((?:tfa\.)?\w+)\(", line)
+            if theirs and len(mine) == 1:
+                found.add((theirs[1], mine[0]))
+    return sorted(found)
+
+
+@pytest.mark.parametrize(("theirs", "mine"), pairs_of_names())
+def test_docstrings_name_them_too(theirs: str, mine: str) -> None:
+    loss = operator.attrgetter(mine)(dml.losses)
+    section = (loss.__doc__ or "").partition("Also known as:")[2]
+    name = "tfa.losses." + theirs if mine.startswith("tfa.") else theirs
+    assert theirs in section or name in (loss.__doc__ or "")

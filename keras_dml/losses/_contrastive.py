@@ -16,7 +16,7 @@ from keras_dml.utils.types import Tensor
 class ContrastiveLoss(PairLoss):
     r"""Contrastive loss: positives close, negatives beyond a margin.
 
-    For a positive pair at distance $d$ and a negative pair at distance $d$,
+    For a positive and a negative pair at distance $d$,
 
     $$
     \ell_+ = \left[ d - m_+ \right]_+^q , \qquad
@@ -66,7 +66,10 @@ class ContrastiveLoss(PairLoss):
           see `tfa.ContrastiveLoss`.
         - sentence-transformers: `ContrastiveLoss`, on pairs with labels 0 or 1,
           is `0.5 * ContrastiveLoss(1.0, 0.5, power=2, distance="cosine",
-          reduction="sum_over_pairs")`.
+          reduction="sum_over_pairs")`. `MegaBatchMarginLoss` is
+          `ContrastiveLoss(0.8, 0.3, distance="cosine",
+          mining=Selection("all", "hard"), reduction="sum_over_pairs")`, with
+          the positives as references.
 
     Example:
         `ContrastiveLoss(distance="euclidean")(labels, embeddings)`

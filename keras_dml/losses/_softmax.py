@@ -66,7 +66,8 @@ class NTXentLoss(_SoftmaxLoss):
         - pytorch-metric-learning: `NTXentLoss(temperature)`, with another
           default, 0.07.
         - TF Similarity: `SimCLRLoss(temperature)` is `2.0 *
-          NTXentLoss(temperature)` of both views in one batch.
+          NTXentLoss(temperature)` of both views in one batch;
+          `MultiNegativesRankLoss` is near `NTXentLoss(1 / 20)`.
         - sentence-transformers: `MultipleNegativesRankingLoss(scale=20)` is
           `NTXentLoss(1 / 20)`, with the positives as references.
         - Elsewhere: InfoNCE, SimCLR loss, in-batch softmax.
