@@ -48,7 +48,7 @@ def application(
             yield
         await service.close()
 
-    return Starlette(
+    app = Starlette(
         routes=[
             *rest.routes(service),
             Route("/healthz", healthz),
@@ -59,6 +59,8 @@ def application(
         exception_handlers={HTTPException: _failed},
         lifespan=lifespan,
     )
+    app.state.service = service
+    return app
 
 
 def _failed(request: Request, error: Exception) -> Response:

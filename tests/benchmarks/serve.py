@@ -1,0 +1,236 @@
+"""Speed of the embedded server beside bare `model.predict`.
+
+Run from the root of the project:
+
+    python tests/benchmarks/serve.py --quick    # 64 clients only: a minute
+    python tests/benchmarks/serve.py --backbone lite0.keras    # 5 minutes
+
+The second also measures a model with that backbone, a `.keras` file such as
+that of EfficientNet-Lite0, or a name.
+
+The server runs in a process of its own, as `keras-dml serve` starts it, and
+so do the clients, which send image files (JPEG, PNG of glyphs) to the
+signature "encoded" or pixels to "serving_default", as soon as they have the
+answer to the request before. `model.predict` gets full batches of 64 decoded
+images in the same minute, before and after. "cpu" is the share of the images
+a processor second of the server embeds, of those that one of `model.predict`
+does: other work on the machine distorts it less.
+"""
+
+import argparse
+import base64
+import http.client
+import io
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import psutil
+from PIL import Image
+
+BATCH = 64
+
+
+def models(backbone: str | None) -> dict[str, Any]:
+    """Models, by name: small_convnet, and one with another backbone."""
+    from keras_dml import methods
+
+    small = methods.baseline("small_convnet", embedding_dim=64)
+    if backbone is None:
+        return {"small_convnet": small}
+    large = methods.baseline(backbone, embedding_dim=128)
+    return {"small_convnet": small, Path(backbone).stem: large}
+
+
+def pictures(shape: tuple[int, int, int], count: int) -> list[Any]:
+    """As smooth as photographs, (H, W, C) uint8."""
+    height, width, channels = shape
+    rng = np.random.default_rng(0)
+    made = []
+    for _ in range(count):
+        coarse = rng.integers(0, 256, (6, 6, 3), dtype=np.uint8)
+        image = Image.fromarray(coarse).resize((width, height), Image.BICUBIC)
+        image = image.convert("L" if channels == 1 else "RGB")
+        made.append(np.asarray(image).reshape(shape))
+    return made
+
+
+def file_of(pixels: Any) -> bytes:
+    """PNG of gray pictures, JPEG of others."""
+    file = io.BytesIO()
+    kind = "PNG" if pixels.shape[-1] == 1 else "JPEG"
+    Image.fromarray(pixels.squeeze()).save(file, kind, quality=90)
+    return file.getvalue()
+
+
+def body_of(images: list[Any], signature: str) -> bytes:
+    if signature == "serving_default":
+        instances: Any = [x.tolist() for x in images]
+    else:
+        files = [base64.b64encode(file_of(x)).decode() for x in images]
+        instances = [{"b64": x} for x in files]
+    request = {"signature_name": signature, "instances": instances}
+    return json.dumps(request, separators=(",", ":")).encode()
+
+
+def predicted(model: Any, images: list[Any], seconds: float) -> list[float]:
+    """Images a second, and a processor second, of `model.predict`."""
+    x = np.stack(images * (BATCH // len(images))).astype("float32")
+    x = np.concatenate([x] * 8)
+    model.predict(x, batch_size=BATCH, verbose=0)
+    began, used, count = time.perf_counter(), time.process_time(), 0
+    while time.perf_counter() - began < seconds:
+        model.predict(x, batch_size=BATCH, verbose=0)
+        count += len(x)
+    taken = time.perf_counter() - began
+    return [count / taken, count / (time.process_time() - used)]
+
+
+def ask(port: int, name: str, body: bytes, until: float) -> list[float]:
+    """Seconds of each request of one client."""
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    found = []
+    while time.monotonic() < until:
+        began = time.perf_counter()
+        connection.request("POST", f"/v1/models/{name}:predict", body)
+        answer = connection.getresponse()
+        content = answer.read()
+        if answer.status != 200:
+            raise RuntimeError(content[:300])
+        found.append(time.perf_counter() - began)
+    return found
+
+
+def be_clients(port: int, name: str, clients: int, seconds: float) -> None:
+    """What the clients' process does: it reads a body and prints times."""
+    body = sys.stdin.buffer.read()
+    until = time.monotonic() + seconds
+    times: list[float] = []
+    threads = [
+        threading.Thread(
+            target=lambda: times.extend(ask(port, name, body, until))
+        )
+        for _ in range(clients)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(json.dumps(times))
+
+
+def clients_of(
+    port: int, name: str, body: bytes, clients: int, seconds: float
+) -> list[float]:
+    command = [sys.executable, __file__, "--clients", str(port), name]
+    command += [str(clients), str(seconds)]
+    done = subprocess.run(command, input=body, stdout=-1, check=True)
+    times: list[float] = json.loads(done.stdout)
+    return times
+
+
+def start(file: Path, log: Any) -> tuple[subprocess.Popen[str], int]:
+    command = [sys.executable, "-c", "from keras_dml.cli import main; main()"]
+    process = subprocess.Popen(
+        [*command, "serve", str(file), "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=log,
+        text=True,
+    )
+    assert process.stdout is not None  # noqa: S101
+    line = process.stdout.readline()
+    if not line:
+        raise RuntimeError("the server did not start")
+    return process, int(line.split(":")[3].partition("/")[0])
+
+
+def measure(name: str, model: Any, seconds: float, counts: list[int]) -> None:
+    shape = model.input_shape[1:]
+    images = pictures(shape, 16)
+    with tempfile.TemporaryDirectory() as folder:
+        file, log = Path(folder, f"{name}.keras"), Path(folder, "log")
+        model.save(file)
+        bare = [predicted(model, images, seconds)]
+        process, port = start(file, log.open("w"))
+        try:
+            rows = measure_server(
+                process.pid, port, name, images, seconds, counts
+            )
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+        bare.append(predicted(model, images, seconds))
+    rate, cpu_rate = (statistics.mean(x) for x in zip(*bare, strict=True))
+    print(f"\n{name} {shape}: model.predict of {BATCH}: {rate:,.0f} images/s,")
+    print(f"{cpu_rate:,.0f} a processor second\n")
+    print(
+        "| signature | images a request | clients | requests/s | images/s "
+        "| p50 ms | p99 ms | of predict | cpu |"
+    )
+    print("|---" * 9 + "|")
+    for *what, found, per_cpu in rows:
+        per_request = int(what[1])
+        times = np.array(found) * 1000
+        each = len(times) / seconds
+        p50, p99 = np.percentile(times, [50, 99])
+        print(
+            "|", " | ".join(map(str, what)),
+            f"| {each:,.0f} | {each * per_request:,.0f}",
+            f"| {p50:.1f} | {p99:.1f}",
+            f"| {each * per_request / rate:.0%} | {per_cpu / cpu_rate:.0%} |",
+        )  # fmt: skip
+
+
+def measure_server(
+    pid: int,
+    port: int,
+    name: str,
+    images: list[Any],
+    seconds: float,
+    counts: list[int],
+) -> list[list[Any]]:
+    server = psutil.Process(pid)
+    rows = []
+    for signature in ("encoded", "serving_default"):
+        for per_request in (1, 16):
+            body = body_of(images[:per_request], signature)
+            clients_of(port, name, body, 4, 1)
+            for clients in counts:
+                before = server.cpu_times()
+                times = clients_of(port, name, body, clients, seconds)
+                after = server.cpu_times()
+                used = after.user + after.system - before.user - before.system
+                rate = len(times) * per_request / used
+                rows.append([signature, per_request, clients, times, rate])
+    return rows
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--clients"]:
+        port, name, clients, seconds = sys.argv[2:]
+        return be_clients(int(port), name, int(clients), float(seconds))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--seconds", type=float, default=6)
+    parser.add_argument("--backbone", help="also a model with this one")
+    parser.add_argument("--only", help="the name of one model")
+    arguments = parser.parse_args()
+    counts = [64] if arguments.quick else [1, 8, 64]
+    for name, model in models(arguments.backbone).items():
+        if arguments.only in (None, name):
+            measure(name, model, arguments.seconds, counts)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""What holds for every request: the token, sizes, times, metrics, logs."""
+
+import asyncio
+import base64
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.testclient import TestClient
+
+from keras_dml.serve.app import application
+from keras_dml.serve.current import Current
+from keras_dml.serve.service import Service
+from keras_dml.serve.settings import Settings
+
+CURRENT = Current("glyphs", 7, None, None, None, {})
+PREDICT = "/v1/models/glyphs:predict"
+
+
+def client_of(**given: Any) -> TestClient:
+    settings = Settings(**given)
+    service = Service(CURRENT, settings)
+    return TestClient(
+        application(service, settings), raise_server_exceptions=False
+    )
+
+
+@pytest.mark.parametrize("size", [0, 1000])
+def test_a_body_up_to_the_limit_is_read(size: int) -> None:
+    answer = client_of(max_body=1000).post(PREDICT, content=bytes(size))
+    assert answer.status_code == 400  # No JSON.
+
+
+def test_a_gigabyte_is_refused_by_its_head() -> None:
+    def never() -> Iterator[bytes]:
+        raise AssertionError("it was read")
+        yield b""
+
+    head = {"content-length": str(2**30)}
+    answer = client_of().post(PREDICT, content=b"", headers=head)
+    assert answer.status_code == 413
+    assert answer.headers["connection"] == "close"
+    assert "33,554,432 bytes" in answer.json()["error"]
+
+
+def test_a_body_of_no_stated_length_is_read_up_to_the_limit() -> None:
+    """By hand, as the test client reads all of it first."""
+    settings = Settings(max_body=10_000)
+    app = application(Service(CURRENT, settings), settings)
+    read, sent = [], []
+
+    async def receive() -> dict[str, Any]:
+        read.append(1000)
+        return {"type": "http.request", "body": bytes(1000), "more_body": True}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": PREDICT,
+        "raw_path": PREDICT.encode(),
+        "query_string": b"",
+        "headers": [],
+    }
+    asyncio.run(app(scope, receive, send))
+    assert sum(read) == 11_000
+    assert sent[0]["status"] == 413
+
+
+TOKEN = "secret"  # noqa: S105
+NAMED = base64.b64encode(b"me:secret").decode()
+
+
+@pytest.mark.parametrize(
+    ("header", "code"),
+    [
+        (None, 401),
+        ("Bearer secret", 404),
+        ("bearer secret", 404),
+        (f"Basic {NAMED}", 404),
+        ("Bearer secre", 401),
+        ("Bearer secrett", 401),
+        ("Bearer ", 401),
+        ("Bearer", 401),
+        ("secret", 401),
+        ("Basic secret", 401),
+        ("Basic é", 401),
+        ("Digest secret", 401),
+    ],
+)
+def test_without_the_token_there_is_no_answer(header, code) -> None:
+    client = client_of(token=TOKEN)
+    headers = {} if header is None else {"authorization": header.encode()}
+    for address in ("/v1/models/other", "/nothing"):
+        answer = client.get(address, headers=headers)
+        assert answer.status_code == code
+    if code == 401:
+        assert "Bearer" in answer.headers["www-authenticate"]
+        assert TOKEN not in answer.text
+    assert client.get("/metrics", headers=headers).status_code in (200, 401)
+    assert client.get("/healthz", headers=headers).status_code == 200
+
+
+def test_an_unknown_address_and_method_are_errors_in_json() -> None:
+    client = client_of()
+    assert client.get("/nothing").json() == {"error": "Not Found"}
+    answer = client.post("/healthz")
+    assert (answer.status_code, answer.json()) == (
+        405,
+        {"error": "Method Not Allowed"},
+    )
+
+
+def failing(error: Exception) -> TestClient:
+    client = client_of()
+    service: Service = client.app.state.service  # type: ignore[attr-defined]
+
+    class Failing:
+        @property
+        def name(self) -> str:
+            raise error
+
+    service.current = Failing()  # type: ignore[assignment]
+    return client
+
+
+def test_a_bug_is_logged_and_says_nothing_of_the_inside(caplog) -> None:
+    answer = failing(KeyError("/home/me")).get("/v1/models/glyphs")
+    assert answer.status_code == 500
+    assert "/home/me" not in answer.text
+    assert "its log says why" in answer.json()["error"]
+    assert "KeyError" in caplog.text
+
+
+def test_a_request_that_takes_too_long_is_answered_504() -> None:
+    settings = Settings(request_timeout=0.05)
+    app = application(Service(CURRENT, settings), settings)
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(60)  # A client that sends a byte a minute.
+        raise AssertionError
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": PREDICT,
+        "raw_path": PREDICT.encode(),
+        "query_string": b"",
+        "headers": [],
+    }
+    asyncio.run(app(scope, receive, send))
+    assert sent[0]["status"] == 504
+    assert (b"connection", b"close") in sent[0]["headers"]
+
+
+def test_metrics_count_requests_by_route_and_code() -> None:
+    client = client_of()
+    for address in ("/v1/models/glyphs", "/v1/models/x", "/a", "/b"):
+        client.get(address)
+    client.post(PREDICT, content=b"")
+    client.post("/v1/models/glyphs:anything", content=b"")
+    answer = client.get("/metrics")
+    found = {
+        (sample.name, *dict(sorted(sample.labels.items())).values()): (
+            sample.value
+        )
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+    counted = {k[1:]: v for k, v in found.items() if "requests_total" in k[0]}
+    assert counted == {
+        ("200", "/v1"): 1,
+        ("404", "/v1"): 1,
+        ("400", "/v1"): 1,
+        ("404", "unknown"): 2,
+        ("400", "/v1:predict"): 1,
+    }
+    assert found[("keras_dml_model_version",)] == 7
+    assert found[("keras_dml_request_seconds_count", "/v1")] == 3
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+
+
+def test_a_request_is_a_line_of_json_in_the_log(caplog) -> None:
+    log = logging.getLogger("keras_dml.serve.requests")
+    with caplog.at_level(logging.INFO, log.name):
+        client_of().post("/v1/%22%0a%e2%80%ae", content=b"12345")
+    [record] = [x for x in caplog.records if x.name == log.name]
+    line = json.loads(record.getMessage())
+    assert "\n" not in record.getMessage()
+    assert (line["method"], line["code"]) == ("POST", 404)
+    assert line["bytes_out"] > 10
+    assert line["ms"] > 0
