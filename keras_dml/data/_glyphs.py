@@ -16,6 +16,7 @@ from keras_dml.data.fields import Pixels
 from keras_dml.data.imageset import ImageSet
 from keras_dml.data.splits import DataSplits, dataset
 from keras_dml.utils.files import atomic_file
+from keras_dml.utils.progress import track
 from keras_dml.utils.types import Rows
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ def draw_characters(files: list[Path]) -> Drawings:
     fonts = [ImageFont.truetype(x, _EM, layout_engine=basic) for x in files]
     seen: set[bytes] = set()
     kept: list[tuple[int, int, bytes]] = []
-    for code in common:
+    for code in track(common, len(common), "Drawing glyphs"):
         typeface_of: dict[bytes, int] = {}
         for typeface, font in enumerate(fonts):
             if code in characters[typeface]:

@@ -12,6 +12,7 @@ from keras_dml.search.kinds import Kind
 from keras_dml.search.sources import Source, longest_of, sampled
 from keras_dml.search.state import State
 from keras_dml.search.table import Table
+from keras_dml.utils.progress import throughput
 
 COMPARED = 100
 """Rows that are read back and compared."""
@@ -78,11 +79,13 @@ def copy(
     expected: list[Block] = []
     written = first = 0
     try:
-        for block in source.blocks(batch_size):
-            rows = np.sort(drawn) - first
-            first += len(block)
-            expected += sampled(rows[rows >= 0], [block])
-            written += _write_missing(gallery, block)
+        with throughput(source.count, 0, "rows", "Writing", None) as count:
+            for block in source.blocks(batch_size):
+                rows = np.sort(drawn) - first
+                first += len(block)
+                expected += sampled(rows[rows >= 0], [block])
+                written += _write_missing(gallery, block)
+                count(len(block))
         if not gallery.state.is_whole:
             table.build(gallery.kind)
             gallery.finish()

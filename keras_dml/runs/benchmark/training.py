@@ -1,5 +1,7 @@
 """Training of several recipes with several seeds, resumed where it ended."""
 
+import datetime
+import time
 from collections.abc import Callable
 
 from keras_dml.recipes import RecipeError
@@ -49,11 +51,14 @@ def benchmark(
         journal = Journal(plan.output)
         done = _done(plan, journal, retry)
         waiting = [run for run in plan.runs() if run.key not in done]
+        start = time.monotonic()
         try:
             for number, run in enumerate(waiting, 1):
                 name, seed = run.key
+                passed = time.monotonic() - start
                 echo(
-                    f"[{number}/{len(waiting)}] {name}, seed {seed} ({run.log})"
+                    f"[{number}/{len(waiting)}] {name}, seed {seed} "
+                    f"({run.log}){_left(passed, number - 1, len(waiting))}"
                 )
                 entry = _ended(run, execute(run))
                 journal.append(entry)
@@ -65,6 +70,14 @@ def benchmark(
         finally:
             found = write_report(plan, done, command)
     return list(done.values()), found
+
+
+def _left(seconds: float, done: int, total: int) -> str:
+    """How long the rest takes, if runs take as long as those before."""
+    if not done:
+        return ""
+    left = datetime.timedelta(seconds=round(seconds / done * (total - done)))
+    return f", about {left} left"
 
 
 def _done(plan: Plan, journal: Journal, retry: bool) -> Done:
