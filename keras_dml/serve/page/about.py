@@ -25,7 +25,7 @@ def about(
     """What is served, ready for JSON."""
     return {
         "model": {"name": current.name, "version": current.version},
-        "takes_pictures": current.view is not None,
+        "refusal": refusal(current),
         "parts": [part.name for part in outputs.parts] if outputs else [],
         # Slices of one length, by which scores are cosines.
         "parts_are_cosines": outputs is not None
@@ -36,6 +36,24 @@ def about(
         "k": {"default": DEFAULT_K, "most": MOST_K},
         "max_body": settings.max_body,
     }
+
+
+def refusal(current: Current) -> str | None:
+    """Why the page cannot search for a picture; None if it can."""
+    address = f"/v1/models/{current.name}"
+    if current.model is None:
+        return (
+            f"Of {current.name!r} only an export is served, which the page "
+            "cannot ask for maps and learners. Start the server with the run, "
+            "or with --gallery and an index that holds the model; programs "
+            f"can use {address}:predict."
+        )
+    if current.view is None:
+        return (
+            f"The model {current.name!r} takes no pictures. Send what it takes "
+            f"to {address}:predict; {address}/metadata says what that is."
+        )
+    return None
 
 
 def _gallery(index: Index) -> dict[str, Any]:

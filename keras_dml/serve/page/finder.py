@@ -11,6 +11,7 @@ from keras_dml.data import View
 from keras_dml.data.decode import read_image
 from keras_dml.serve.current import Current
 from keras_dml.serve.limits import check_picture
+from keras_dml.serve.page.about import refusal
 from keras_dml.serve.page.finding import Query, find
 from keras_dml.serve.page.outputs import Outputs
 from keras_dml.serve.page.requests import Wanted
@@ -50,11 +51,7 @@ class Finder:
         """
         current = self._service.current
         if current.view is None:
-            raise ValueError(
-                f"The model {current.name!r} takes no pictures. Send what it "
-                f"takes to /v1/models/{current.name}:predict; "
-                f"/v1/models/{current.name}/metadata says what that is."
-            )
+            raise ValueError(refusal(current))
         if current.index is None and (wanted.where or wanted.exclude):
             raise ValueError(
                 "There is no gallery to search in. Received: a filter. Start "

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from keras_dml.search import Index
+from keras_dml.serve.current import Current
+from keras_dml.serve.errors import Busy
 from keras_dml.serve.loading import load
 from keras_dml.serve.sources import GallerySource, find_source
 from tests.reports.browser import is_there
@@ -378,6 +380,37 @@ def test_a_new_version_is_shown(browser, model, index) -> None:
         assert not browser.run(
             "return document.getElementById('options').hidden"
         )
+
+
+def test_a_busy_server_is_asked_again(browser, model, monkeypatch) -> None:
+    with serving(current(model)) as running:
+        browser.visit(running.url)
+        submit, tries = running.service.submit, []
+
+        async def busy_at_first(*args, **kwargs):
+            tries.append(args)
+            if len(tries) < 3:
+                raise Busy(retry_after=1)
+            return await submit(*args, **kwargs)
+
+        monkeypatch.setattr(running.service, "submit", busy_at_first)
+        encoded = base64.b64encode(picture(2)).decode()
+        browser.run(SENT, encoded, "photo.png", "image/png", "drop")
+        browser.until(
+            "return document.getElementById('status').textContent"
+            ".includes('busy. Trying again in 1 second.')"
+        )
+        browser.answered()
+        assert "no gallery" in browser.text("#status")
+    assert len(tries) == 3
+
+
+def test_a_model_that_takes_no_pictures(browser) -> None:
+    with serving(Current("texts", 1, None, None, None, {})) as running:
+        browser.visit(running.url)
+        assert "only an export" in browser.text("#error")
+        send(browser, picture(2), "drop")
+        assert "only an export" in browser.text("#error")
 
 
 def test_a_server_that_is_gone(browser, model) -> None:

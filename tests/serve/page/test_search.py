@@ -10,6 +10,7 @@ import pytest
 
 from keras_dml.data import View
 from keras_dml.search import Index
+from keras_dml.serve.current import Current
 from keras_dml.visualization import attention_maps, head_outputs
 from tests.conftest import blobs
 from tests.serve.page.served import (
@@ -203,6 +204,21 @@ def test_without_a_gallery_there_are_the_maps(model) -> None:
     assert len(found["attention"]["maps"]) == 2
     assert filtered.status_code == 400
     assert "--gallery" in filtered.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("served", "said"),
+    [(None, "only an export"), ("any", "takes no pictures")],
+)
+def test_what_cannot_be_asked_for_a_picture(served, said) -> None:
+    now = Current("other", 1, served, None, None, {})
+    with client(now) as asked:
+        told = asked.get("/page/about").json()
+        answer = asked.post("/page/search", content=picture())
+    assert said in told["refusal"]
+    assert answer.status_code == 400
+    assert answer.json()["error"] == told["refusal"]
+    assert "/v1/models/other:predict" in told["refusal"]
 
 
 def test_a_model_without_a_head(model) -> None:

@@ -65,9 +65,10 @@ const load = async (isRetry = false) => {
   byId("token-form").hidden = true;
   byId("layout").hidden = false;
   showAbout();
-  if (!about.takes_pictures) {
+  if (about.refusal) {
     byId("layout").classList.add("without-pictures");
-    complain("This model takes no pictures. Use the REST API.");
+    byId("empty").hidden = true;
+    complain(about.refusal);
   }
   if (isRetry) byId("file").focus();
 };
@@ -114,7 +115,7 @@ const fetchAnswer = async (query, signal) => {
 };
 
 const search = async () => {
-  if (!picture || !about?.takes_pictures) return;
+  if (!picture || !about || about.refusal) return;
   running?.abort();
   const own = new AbortController();
   running = own;
@@ -154,7 +155,7 @@ const leaveOut = (key) => {
 };
 
 const choose = (file) => {
-  if (!about?.takes_pictures) return;
+  if (!about || about.refusal) return;
   if (file.size > about.max_body) {
     complain(`${file.name} has ${plural(file.size, "byte")}; the server takes `
       + `at most ${plural(about.max_body, "byte")}.`);
