@@ -22,7 +22,8 @@ MENU = pages(CONFIG["nav"])
 
 
 def test_every_page_is_once_in_the_menu() -> None:
-    written = [x.relative_to(DOCS).as_posix() for x in DOCS.rglob("*.md")]
+    files = [*DOCS.rglob("*.md"), *DOCS.rglob("*.ipynb")]
+    written = [x.relative_to(DOCS).as_posix() for x in files]
     assert sorted(MENU) == sorted(written)
 
 

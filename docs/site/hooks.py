@@ -7,10 +7,13 @@ from typing import Any
 from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
+from mkdocs.structure.pages import Page
 
 EQUATION = re.compile(
     r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL
 )
+SOURCE = re.compile(r'href="([^":]+)\.(?:md|ipynb)(#[^"]*)?"')
+SCRIPT = re.compile(r"<script\b.*?</script>", re.DOTALL)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -37,6 +40,17 @@ def mathml(match: re.Match[str]) -> str:
     return f'<div class="equation">{equation}</div>'
 
 
-def on_page_content(content: str, **_: Any) -> str:
-    """Equations as MathML, which browsers draw by themselves."""
+def address(match: re.Match[str]) -> str:
+    page, anchor = match.groups(default="")
+    return f'href="{page.replace("README", "index")}.html{anchor}"'
+
+
+def on_page_content(content: str, page: Page, **_: Any) -> str:
+    """Equations as MathML, which browsers draw by themselves.
+
+    Of notebooks, links to the pages that are made of files, as MkDocs does it
+    for pages in Markdown, and no script, which would fetch another.
+    """
+    if page.file.src_uri.endswith(".ipynb"):
+        content = SCRIPT.sub("", SOURCE.sub(address, content))
     return EQUATION.sub(mathml, content)
