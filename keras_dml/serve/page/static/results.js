@@ -101,8 +101,8 @@ const showHits = (about, hits, leaveOut) => {
     hitItem(hit, i + 1, leaveOut)));
   sayVerdict(hits ?? [], gallery?.threshold ?? null);
   if (!gallery) {
-    byId("scores").textContent = "There is no gallery to search in. Start the "
-      + "server with --gallery.";
+    byId("scores").textContent = "Start the server with --gallery to find "
+      + "images.";
     return;
   }
   const calibrated = gallery.threshold === null
@@ -162,7 +162,7 @@ export const showResults = (about, answer, leaveOut) => {
   byId("empty").hidden = true;
   showHits(about, answer.hits, leaveOut);
   showParts(about, answer);
-  if (!answer.hits) return "There is no gallery: the picture is shown alone.";
+  if (!answer.hits) return "There is no gallery to search in.";
   if (!answer.hits.length) return "No image passes the filters.";
   const matches = answer.hits.filter((hit) => hit.is_match).length;
   const matching = answer.hits[0].is_match === null ? ""
