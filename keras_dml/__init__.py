@@ -2,8 +2,8 @@
 
 In a program, `import keras_dml` imports the parts that register the classes
 of saved models with Keras. The command `keras-dml`, whose help is not to wait
-for TensorFlow, imports them when it runs one of its commands. `recipes`,
-`reports` and `runs` register nothing, and wait until they are used.
+for TensorFlow, imports them when it runs one of its commands. `hub`,
+`recipes`, `reports` and `runs` register nothing, and wait until they are used.
 """
 
 import importlib
@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from keras_dml import recipes, reports, runs
+    from keras_dml import hub, recipes, reports, runs
 
 _IS_COMMAND = os.path.basename(sys.argv[0]) in ("keras-dml", "keras-dml.exe")
 
@@ -46,6 +46,7 @@ __all__ = [
     "embedding",
     "evaluation",
     "export",
+    "hub",
     "layers",
     "losses",
     "methods",
@@ -61,7 +62,7 @@ __all__ = [
 def import_parts() -> None:
     """Imports what a program has after `import keras_dml`."""
     for name in __all__:
-        if name not in ("recipes", "reports", "runs"):
+        if name not in ("hub", "recipes", "reports", "runs"):
             getattr(sys.modules[__name__], name)
 
 

@@ -22,7 +22,7 @@ LAYERS = (
     ("callbacks",),
     ("recipes",),
     ("runs",),
-    ("reports",),
+    ("reports", "hub"),
     ("serve",),
     ("__init__",),  # Of the package itself.
     ("cli",),

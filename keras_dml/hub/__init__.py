@@ -1,0 +1,6 @@
+"""Models on the Hugging Face Hub: a folder with a model card."""
+
+from keras_dml.hub.folders import from_pretrained, save_pretrained
+from keras_dml.hub.pushing import push_to_hub
+
+__all__ = ["from_pretrained", "push_to_hub", "save_pretrained"]

@@ -1,0 +1,142 @@
+"""Folders of pretrained models, written and read."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from keras_dml.hub.card import card
+from keras_dml.recipes import dump
+from keras_dml.runs.folder import load_model, load_outcome
+from keras_dml.utils.arguments import import_extra
+from keras_dml.utils.files import atomic_file, read_regular, write_atomically
+from keras_dml.utils.model_files import read_model
+from keras_dml.utils.provenance import versions
+
+MODEL, CONFIG, CARD, RECIPE = (
+    "model.keras",
+    "config.json",
+    "README.md",
+    "recipe.yaml",
+)
+FILES = (MODEL, CONFIG, CARD, RECIPE)
+
+_FORMAT, _VERSION = "keras-dml model", 1
+_MOST_BYTES = 2**20
+
+
+def save_pretrained(
+    model_or_run: keras.Model | str | os.PathLike[str],
+    folder: str | os.PathLike[str],
+    *,
+    name: str | None = None,
+    tags: Sequence[str] = (),
+) -> Path:
+    """Writes a model with its card, as the Hugging Face Hub has them.
+
+    The folder receives `model.keras`, without its optimizer, `config.json`
+    and `README.md`, the model card; of a run also `recipe.yaml`, and the card
+    has its data and its metrics with 95 % intervals.
+
+    Args:
+        model_or_run: A model, or the folder of a finished run, whose best
+            model is written.
+        folder: Where to; it is made where needed.
+        name: What the card calls the model; by default the name of the
+            folder.
+        tags: More tags of the card. The license is left to you.
+
+    Returns:
+        The folder.
+
+    Raises:
+        FileExistsError: If the folder has files of something else.
+        FileNotFoundError: If the run is not finished.
+        RecipeError: If there is no run.
+    """
+    path = Path(folder)
+    others = {x.name for x in path.iterdir()} if path.is_dir() else set()
+    if others and CONFIG not in others:
+        raise FileExistsError(
+            f"`folder` of save_pretrained must be new, or one that it wrote. "
+            f"Received: {os.fspath(folder)!r}, which has "
+            f"{', '.join(sorted(others)[:3])}. Use another folder."
+        )
+    outcome = None
+    if isinstance(model_or_run, keras.Model):
+        model = model_or_run
+    else:
+        outcome = load_outcome(model_or_run)
+        model = load_model(model_or_run)
+        write_atomically(path / RECIPE, dump(outcome.recipe))
+    with atomic_file(path / MODEL) as partial:
+        model.save(partial, include_optimizer=False)
+    title = name or path.resolve().name
+    write_atomically(path / CARD, card(model, title, outcome, tags))
+    config = {
+        "format": _FORMAT,
+        "format_version": _VERSION,
+        "library_name": "keras",
+        "embedding_dim": model.output.shape[-1],
+        "input_shape": model.input_shape,
+        "versions": versions(),
+    }
+    write_atomically(path / CONFIG, json.dumps(config, indent=2) + "\n")
+    return path
+
+
+def from_pretrained(
+    folder_or_repo: str | os.PathLike[str],
+    *,
+    revision: str | None = None,
+    token: str | None = None,
+) -> keras.Model:
+    """The model of a folder, or of a repository of the Hugging Face Hub.
+
+    No code of the model runs: it is read in Keras's safe mode, which refuses
+    Lambda layers and classes that are not registered.
+
+    Args:
+        folder_or_repo: A folder of `save_pretrained`, or "owner/name". A
+            folder that is there goes first.
+        revision: Branch, tag or commit of the repository.
+        token: Of the Hub, for what is private.
+
+    Raises:
+        ImportError: If huggingface-hub, which downloads, is not installed.
+        OSError: If a file cannot be read, or there is no such repository.
+        ValueError: If it is no model of `save_pretrained`, or is damaged.
+    """
+    path = Path(folder_or_repo)
+    if not path.is_dir():
+        hub = import_extra("from_pretrained", "huggingface_hub", "hub")
+        path = Path(
+            hub.snapshot_download(
+                os.fspath(folder_or_repo),
+                revision=revision,
+                token=token,
+                allow_patterns=list(FILES),
+            )
+        )
+    _check(path, os.fspath(folder_or_repo))
+    return read_model(path / MODEL)
+
+
+def _check(path: Path, source: str) -> None:
+    """Raises ValueError for a folder of something else."""
+    config: Any = None
+    if (path / CONFIG).exists():
+        try:
+            config = json.loads(read_regular(path / CONFIG, _MOST_BYTES))
+        except (ValueError, RecursionError):
+            config = None
+    found = config if isinstance(config, dict) else {}
+    if found.get("format") != _FORMAT or found.get("format_version") != 1:
+        raise ValueError(
+            "`folder_or_repo` of from_pretrained must have a model that "
+            f"save_pretrained wrote, with its {CONFIG}. Received: {source!r}. "
+            "Use keras.saving.load_model for other models."
+        )
