@@ -11,7 +11,9 @@ let pictures = new Map();
 
 const forgetPictures = () => {
   for (const known of pictures.values()) {
-    known.then((address) => address && URL.revokeObjectURL(address));
+    // What was shown before may still be loading.
+    known.then((address) => address
+      && setTimeout(() => URL.revokeObjectURL(address), 10_000));
   }
   pictures = new Map();
 };
