@@ -1,11 +1,11 @@
-"""Image files of a request, each decoded by itself, in any graph.
+"""Image files of a request, decoded in any graph.
 
 An operation that fails ends the graph that it runs in, and with it the
 whole request. Decoding fails on damaged files, and nothing short of
-decoding tells whether it will. So each file goes through a dataset of its
-own, which drops what fails; what then comes next in line is a stand-in
-that says so. Datasets are operations of TensorFlow's runtime, and run
-wherever a SavedModel does.
+decoding tells whether it will. So the files go through a dataset, which
+drops those that fail; the numbers of the others say which these were.
+Datasets are operations of TensorFlow's runtime, and run wherever a
+SavedModel does.
 """
 
 import tensorflow as tf
@@ -26,6 +26,9 @@ MOST_PIXELS_RESIZED = 2**24
 Where the short side is given, long and thin images exceed it.
 """
 
+_PARALLEL = 4
+"""Files decoded at a time, each of which may be of `MOST_PIXELS`."""
+
 _JPEG = b"\xff\xd8\xff"
 _PNG = b"\x89PNG\r\n\x1a\n"
 _GIFS = (b"GIF87a", b"GIF89a")
@@ -39,19 +42,34 @@ def load_files(contents: Tensor, view: View) -> tuple[Tensor, Tensor]:
         file of its formats), "damaged" or "too large". And their views,
         (B, *size, channels) float32, zeros where the status is not "ok".
     """
-    shape = (*view.size, view.channels)
-    specs = (tf.TensorSpec((), "string"), tf.TensorSpec(shape, "float32"))
-    return tf.map_fn(
-        lambda file: _load(file, view), contents, fn_output_signature=specs
-    )
-
-
-def _load(contents: Tensor, view: View) -> tuple[Tensor, Tensor]:
+    count = tf.size(contents, tf.int64)
+    files = tf.data.Dataset.from_tensor_slices(contents).enumerate()
+    loaded = files.map(
+        lambda row, file: (row, *_load_or_fail(file, view)),
+        num_parallel_calls=_PARALLEL,
+    ).ignore_errors()
+    # A row behind the last, so that there is one even if all are damaged.
     nothing = tf.zeros((*view.size, view.channels))
-    file = tf.data.Dataset.from_tensors(contents)
-    loaded = file.map(lambda x: _load_or_fail(x, view)).ignore_errors()
-    damaged = tf.data.Dataset.from_tensors((tf.constant(DAMAGED), nothing))
-    return loaded.concatenate(damaged).take(1).get_single_element()
+    behind = tf.data.Dataset.from_tensors((count, DAMAGED, nothing))
+    rows, status, seen = (
+        loaded.concatenate(behind)
+        .batch(count + 1)
+        .with_options(_options())
+        .get_single_element()
+    )
+    statuses = tf.fill([count + 1], DAMAGED)
+    statuses = tf.tensor_scatter_nd_update(statuses, rows[:, None], status)
+    shape = tf.stack([count + 1, *nothing.shape])
+    views = tf.scatter_nd(rows[:, None], seen, shape)
+    return statuses[:-1], tf.ensure_shape(views[:-1], (None, *nothing.shape))
+
+
+def _options() -> tf.data.Options:
+    """To start a dataset takes longer than to decode a small file."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    options.experimental_optimization.apply_default_optimizations = False
+    return options
 
 
 def _load_or_fail(contents: Tensor, view: View) -> tuple[Tensor, Tensor]:
