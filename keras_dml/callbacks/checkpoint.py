@@ -26,7 +26,7 @@ class Checkpoint(keras.callbacks.Callback):
     """Keeps `best.keras` and `last.keras` in a folder.
 
     A model that cannot be saved, because the disk is full, is reported
-    and training goes on; what was saved before survives. If that was the
+    and training continues; what was saved before survives. If that was the
     last one, it is tried once more when training ends. Of several workers
     the first one saves, and the others do nothing.
 
@@ -168,8 +168,8 @@ class Checkpoint(keras.callbacks.Callback):
                     file.comment = said.encode()
         except OSError as error:
             logger.error(
-                "Could not save %s: %s. The file saved before, if any, is "
-                "still there; training goes on.",
+                "Could not save %s: %s. An earlier file, if any, is kept; "
+                "training continues.",
                 path,
                 error,
             )

@@ -323,13 +323,13 @@ class EmbeddingTensorBoard(keras.callbacks.Callback):
 
     @contextmanager
     def _goes_on(self, what: str) -> Iterator[None]:
-        """Training goes on where a log cannot be written: a full disk."""
+        """Training continues where a log cannot be written: a full disk."""
         start = time.perf_counter()
         try:
             yield
         except (OSError, tf.errors.OpError) as error:
             logger.warning(
-                "EmbeddingTensorBoard could not %s: %s. Training goes on.",
+                "EmbeddingTensorBoard could not %s: %s. Training continues.",
                 what,
                 error,
             )

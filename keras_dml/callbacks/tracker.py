@@ -39,7 +39,7 @@ class Tracker(keras.callbacks.Callback, ABC):
     `log_files` the files of the run.
 
     A tracker never ends a training. If its server is away or its disk is
-    full, a warning says so, and training goes on; metrics that could not be
+    full, a warning says so, and training continues; metrics that could not be
     sent are sent with the next ones. After three failures in a row the
     tracker is tried again only when the training is over.
 
@@ -231,7 +231,7 @@ class Tracker(keras.callbacks.Callback, ABC):
         except Exception as error:
             self._failures += 1
             logger.warning(
-                "%s could not %s: %s: %s. Training goes on%s.",
+                "%s could not %s: %s: %s. Training continues%s.",
                 type(self).__name__,
                 what,
                 type(error).__name__,

@@ -79,7 +79,7 @@ def from_dataset(
     check_choice(_OWNER, "storage", storage, get_args(Storage))
     if (path is None) == (storage == "disk"):
         raise ValueError(
-            f'`path` of {_OWNER} goes with storage="disk". Received: '
+            f'`path` of {_OWNER} requires storage="disk". Received: '
             f"storage={storage!r}, path={path!r}."
         )
     reader = _reader(dataset, labeled, batched)

@@ -61,7 +61,7 @@ class Drawings:
 
 @dataset(
     "glyphs",
-    "2,200 characters in 16 typefaces, drawn on this machine",
+    "2,200 characters in 16 typefaces, generated locally",
     leave_out=["cache"],
 )
 def glyphs(cache: str | os.PathLike[str] | None = None) -> DataSplits:
@@ -123,7 +123,7 @@ def _drawings(files: list[Path], file: Path) -> Drawings:
         pass
     # However it is damaged, and each part of the archive fails in its way.
     except Exception as error:
-        logger.warning("%s is damaged and is made again: %s", file, error)
+        logger.warning("%s is damaged and is created again: %s", file, error)
     drawings = draw_characters(files)
     classes = len(np.unique(drawings.code_points))
     if classes < _LEAST_CLASSES:

@@ -33,7 +33,7 @@ _LITTLE_WORDS = frozenset({"a", "and", "at", "by", "for", "of", "on", "the",
 _KEYS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 
 
-@dataset("symbol_names", "texts: 1,750 names of symbols, with slips")
+@dataset("symbol_names", "texts: 1,750 names of symbols, with typing errors")
 def symbol_names() -> DataSplits:
     """Names of Unicode's symbols as people type them; no download.
 

@@ -70,7 +70,7 @@ def _image(tfds: Any, name: str, features: Any) -> str:
     found = [x for x, f in features.items() if type(f) is tfds.features.Image]
     if len(found) != 1:
         raise ValueError(
-            "`name` of tfds_images must be a data set with one image a "
+            "`name` of tfds_images must be a data set with one image per "
             f"record. Received: {name!r}, of the features {list(features)}. "
             "Read others by keras_dml.data.from_dataset(tfds.load(…))."
         )

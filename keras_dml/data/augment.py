@@ -63,8 +63,8 @@ class Augment:
             )
         if self.pad and self.crop != "random":
             raise ValueError(
-                '`pad` of Augment goes with crop="random", as no other cut '
-                f"reaches the padding. Received: pad={self.pad}, "
+                '`pad` of Augment requires crop="random", because no other '
+                f"crop reaches the padding. Received: pad={self.pad}, "
                 f"crop={self.crop!r}. Use pad=0."
             )
         if self.view.frame and not self.resizes_first:

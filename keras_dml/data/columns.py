@@ -224,8 +224,8 @@ def check_finite(
     if not finite.all():
         bad = rows[~finite]
         raise ValueError(
-            f"{name} of {owner} must be finite. Received: NaN or infinity "
-            f"in {len(bad)} of {len(array)} rows that were looked at, the "
-            f"first is row {bad[0]}. Leave such rows out, or replace their "
-            "values by numpy.nan_to_num(x)."
+            f"{name} of {owner} must be finite. Received: NaN or infinity in "
+            f"{len(bad)} of {len(array)} rows that were checked, the first is "
+            f"row {bad[0]}. Leave such rows out, or replace their values by "
+            "numpy.nan_to_num(x)."
         )

@@ -112,8 +112,8 @@ class DatasetReader:
             raise ValueError(
                 f"y in `{self._name}` of {self._owner} must be one label for "
                 f"each example. Received: {y}. One-hot labels become integers "
-                "by tf.argmax(y, -1), and several labels an example booleans "
-                "by tf.cast(y, tf.bool)."
+                "by tf.argmax(y, -1), and several labels per example "
+                "booleans by tf.cast(y, tf.bool)."
             )
         if not (y.dtype.is_integer or y.dtype == tf.string):
             raise ValueError(

@@ -93,7 +93,7 @@ def from_disk(path: Path, count: int) -> Decoded | None:
             raise ValueError("it does not hold what its index says")
         return _mapped(path, shapes)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        logger.warning("%s is damaged and is made again: %s", path, error)
+        logger.warning("%s is damaged and is created again: %s", path, error)
         return None
 
 

@@ -346,7 +346,7 @@ def concatenate(sets: Sequence[E]) -> E:
     labels = [part.labels for part in sets if part.labels is not None]
     if len({x.shape[1:] for x in labels}) > 1:
         raise ValueError(
-            "`sets` of concatenate must all have one label an example, or "
+            "`sets` of concatenate must all have one label per example, or "
             "booleans for the same labels. Received: labels of shape "
             f"{' and '.join(str(x.shape) for x in labels)}. Sets of strings "
             "are numbered as in another set with names=other.names."

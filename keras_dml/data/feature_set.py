@@ -124,7 +124,7 @@ class FeatureSet(Examples):
         if len(counts) > 1:
             raise ValueError(
                 "`sets` of concatenate must hold features of as many views. "
-                f"Received: {sorted(counts)}. Compute them anew with one "
+                f"Received: {sorted(counts)}. Compute them again with one "
                 "`num_views`."
             )
         test = sets[0].test._joined([x.test for x in sets], about)

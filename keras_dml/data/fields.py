@@ -28,7 +28,7 @@ def encoded(
     One label an example is an int64 vector. Strings are numbered: by
     `names` where it has them, the others after them in alphabetical order.
     Floats are refused even where they could be converted, as 1.0 and 1.5
-    would become one class. For several labels an example see `as_table`.
+    would become one class. For several labels per example see `as_table`.
 
     Raises:
         ValueError: If labels are neither integers nor strings nor sets of
@@ -58,7 +58,7 @@ def _encoded(
             f"`labels` of {owner} must be a vector, one label for each "
             f"example. Received: labels of dtype {array.dtype} and shape "
             f"{array.shape}. One-hot labels become integers by "
-            "labels.argmax(-1). Several labels an example are sets, or "
+            "labels.argmax(-1). For several labels per example, use sets, or "
             "booleans: labels.astype(bool) in an ImageSet or ArraySet with "
             "MultiLabelBalanced."
         )
@@ -92,8 +92,8 @@ def _as_vector(labels: npt.ArrayLike, owner: str) -> npt.ArrayLike:
     except ValueError as error:
         raise ValueError(
             f"`labels` of {owner} must be one label for each example. "
-            f"Received: a sequence whose items differ in length: {error}. "
-            "Several labels an example are sets: [set(x) for x in labels]."
+            f"Received: a sequence whose items differ in length: {error}. For "
+            "several labels per example, use sets: [set(x) for x in labels]."
         ) from error
     if isinstance(labels, list | tuple) and array.dtype.kind in "SU":
         # NumPy makes texts of numbers, and of NaN a class.
@@ -154,9 +154,9 @@ def as_images(
         return view
     if isinstance(images, str | bytes | os.PathLike):
         raise ValueError(
-            "`images` of ImageSet must be a sequence of paths, one an "
-            f"image. Received: images={images!r}. A folder of images is "
-            "read by keras_dml.data.image_folder."
+            "`images` of ImageSet must be a sequence of paths, one per "
+            f"image. Received: images={images!r}. A folder of images is read "
+            "by keras_dml.data.image_folder."
         )
     odd = [x for x in images if not isinstance(x, str | os.PathLike)][:1]
     if odd:

@@ -241,7 +241,7 @@ def _said_of_hidden(hidden: list[Path]) -> str:
     such_as = ", ".join(map(str, found[:_NAMED_OF_KIND]))
     rest = ", …" if len(found) > _NAMED_OF_KIND else ""
     return (
-        f" Hidden, called like images or folders of images, and left out "
+        " Hidden, named like images or folders of images, and left out "
         f"({len(found)}): {such_as}{rest}."
     )
 

@@ -101,8 +101,8 @@ class ImageSet(Examples):
         check_lengths("ImageSet", "images", len(self), **sized)
         if boxes is not None and self.pixels is not None:
             raise ValueError(
-                "`boxes` of ImageSet go with files, as pixels in memory are "
-                f"of one size. Received: boxes for {self!r}. Give the parts "
+                "`boxes` of ImageSet require files, because pixels in memory "
+                f"have one size. Received: boxes for {self!r}. Give the parts "
                 "themselves as `images`."
             )
 

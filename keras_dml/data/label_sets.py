@@ -1,4 +1,4 @@
-"""Label sets: several labels an example, as a table of booleans."""
+"""Label sets: several labels per example, as a table of booleans."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

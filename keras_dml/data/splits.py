@@ -32,7 +32,7 @@ class DataSplits:
 
     Raises:
         ValueError: If a set has no labels, or training and other sets share
-            a class; if some have several labels an example, and others one,
+            a class; if some have several labels per example, and others one,
             or those of other columns.
 
     Attributes:
@@ -77,8 +77,8 @@ class DataSplits:
         if len({x.shape[1:] for x in labels}) > 1:
             raise ValueError(
                 f"The sets of DataSplits {self.name!r} must all have one "
-                "label an example, or booleans for the same labels. Received: "
-                f"{', '.join(map(repr, others.values()))}."
+                "label per example, or booleans for the same labels. "
+                f"Received: {', '.join(map(repr, others.values()))}."
             )
         if self.train.has_label_sets:
             return

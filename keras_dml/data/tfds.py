@@ -94,7 +94,7 @@ def tfds_splits(
     source = _SOURCES[name]
     if cropped and source.first is None:
         raise ValueError(
-            "`cropped` of tfds_splits goes with data sets that have bounding "
+            "`cropped` of tfds_splits requires a data set with bounding "
             f"boxes. Received: cropped=True, name={name!r}."
         )
     folder = Path(cache or cache_folder() / "tfds") / name

@@ -78,7 +78,7 @@ def check_parts(model: keras.Model) -> None:
             raise ValueError(
                 "`accumulate` of MetricModel must be 1 on several replicas "
                 "where batch normalization is synchronized: replicas cannot "
-                "send each other anything in the midst of a part. Received: "
+                "send each other anything within a part. Received: "
                 f"synchronized=True of {layer.name!r}. Use "
                 "synchronized=False, freeze it, or use accumulate=1."
             )

@@ -105,7 +105,7 @@ def check_same(name: str, value: str, strategy: tf.distribute.Strategy) -> None:
         raise ValueError(
             f"All workers must have the same {name}. Received: on worker "
             f"{', '.join(map(str, odd))} other {name} than on worker 0. Copy "
-            "them anew, or read them from a folder that all share."
+            "them again, or read them from a folder that all share."
         )
 
 

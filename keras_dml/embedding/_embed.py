@@ -24,7 +24,7 @@ def embed(
 ) -> FloatArray:
     """Embeds all examples; images in their test view.
 
-    Training goes on undisturbed: no metric is reset, no callback called.
+    Training continues undisturbed: no metric is reset, no callback called.
 
     Args:
         model: From inputs to embeddings, (B, D). Of images it takes

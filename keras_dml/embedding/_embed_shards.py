@@ -48,7 +48,7 @@ def embed_shards(
 
     A shard is written whole or not at all. Where the run ends before all are
     there, since a worker, or all of them, or this process are killed, or a
-    disk is full, the same call goes on: it makes the shards that are not
+    disk is full, the same call continues: it makes the shards that are not
     there. One process writes into a folder at a time.
 
     Args:

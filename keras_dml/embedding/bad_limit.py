@@ -43,8 +43,8 @@ def check_bad(bad: Sequence[BadExample], most: int, folder: str) -> None:
         return
     named = " ".join(f"Row {x.row}: {x.error}" for x in bad[:_NAMED])
     raise ValueError(
-        f"`max_bad` of embed_shards must be at least the examples that cannot "
-        f"be read. Received: {most}, and {len(bad)} up to now. {named} Mend "
-        "or remove such files, or allow more: --max-bad (max_bad=…). The "
-        f"shards in {folder!r} are kept, and the same call goes on."
+        "`max_bad` of embed_shards must be at least the examples that cannot "
+        f"be read. Received: {most}, and {len(bad)} up to now. {named} Fix or "
+        "remove these files, or allow more: --max-bad (max_bad=…). The "
+        f"shards in {folder!r} are kept, and the same call continues."
     )

@@ -239,9 +239,9 @@ def _cannot_write(error: OSError, name: str, storage: Storage) -> OSError:
     return type(error)(
         error.errno,
         f"The shard {name} cannot be written to {storage.name!r}: "
-        f"{error.strerror or error}. The shards that are there are kept. "
-        "Make room, or whatever else it takes, and embed again with the same "
-        "arguments, which goes on",
+        f"{error.strerror or error}. Finished shards are kept. Free some "
+        "space or fix the problem, and embed again with the same arguments "
+        "to continue",
     )
 
 

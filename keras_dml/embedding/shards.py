@@ -258,8 +258,8 @@ def _no_manifest(storage: Storage) -> Exception:
         there = sum(name.endswith(".parquet") for name in sizes)
         return ValueError(
             f"The embeddings in {storage.name!r} must be complete. Received: "
-            f"a run that has not ended, of which {there} shards are there. "
-            "Embed again with the same arguments, which goes on."
+            f"an unfinished run with {there} shards. Embed again with the "
+            "same arguments to continue."
         )
     return FileNotFoundError(
         f"{storage.name!r} must be a folder of embeddings, as "

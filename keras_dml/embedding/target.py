@@ -118,8 +118,8 @@ class Target:
 
     def _refusal(self, received: str) -> FileExistsError:
         return FileExistsError(
-            f"The embeddings in {self._storage.name!r} must be of the same "
-            f"run to be gone on with. Received: {received}. Use another "
+            f"The embeddings in {self._storage.name!r} must belong to the "
+            f"same run to be continued. Received: {received}. Use another "
             "folder, or --overwrite (overwrite=True) to remove them."
         )
 

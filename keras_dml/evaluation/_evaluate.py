@@ -225,7 +225,7 @@ def evaluate_embeddings(
             see `pools.RayActors`. Embeddings in memory are sent to each; on
             another machine, shards and files must be found by their names.
         checkpoint: A folder that keeps the ranks of panels that are done:
-            the same call goes on where one was killed.
+            the same call continues where one was killed.
         progress: Whether to show progress, after two seconds; None shows
             it in a terminal.
 
@@ -548,8 +548,8 @@ class _Evaluation:
             if np.all(labels == labels[0]):
                 logger.warning(
                     "All %d examples that %s measures are of one class%s, so "
-                    "that whatever is found is right, and results say "
-                    "nothing. Use examples of several classes.",
+                    "every result is correct and metrics are meaningless. Use "
+                    "examples of several classes.",
                     len(labels),
                     self.owner,
                     f" at the level {level!r}" if level else "",

@@ -21,8 +21,8 @@ _SIDE = 1024
 
 @METRICS.register(
     "fnmr@fmr=x",
-    "share of the pairs of one class that the threshold misses which a share "
-    "of x of the pairs of two classes reaches",
+    "share of same-class pairs below the threshold that a share x of "
+    "different-class pairs reaches",
     Paper(
         "Information technology – Biometric performance testing and reporting",
         "ISO/IEC 19795-1",

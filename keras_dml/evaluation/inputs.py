@@ -38,7 +38,7 @@ class Relation:
 
     Attributes:
         exclude: Groups, as for `evaluate_embeddings`.
-        relevance: For several labels an example, and so is this.
+        relevance: For several labels per example, and so is this.
         levels: Names of the columns of a hierarchy.
     """
 
@@ -218,8 +218,8 @@ def _check_models(shards: Sequence[EmbeddingShards | None], owner: str) -> None:
     if difference:
         raise ValueError(
             f"`gallery` of {owner} must be made by the model of `embeddings`, "
-            "as embeddings of two models do not compare. Received: a gallery "
-            f"of a model {difference}. Embed one of them again."
+            "because embeddings of two models cannot be compared. Received: "
+            f"a gallery of a model {difference}. Embed one of them again."
         )
 
 

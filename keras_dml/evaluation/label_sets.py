@@ -1,4 +1,4 @@
-"""Label sets: several labels an example, and what makes two examples match."""
+"""Label sets: several labels per example, and what makes two examples match."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -78,7 +78,7 @@ def as_targets(
         counts: Number of examples of each.
         names: What messages call them.
         owner: The function whose arguments they are.
-        relevance: One of `RELEVANCES`, for several labels an example.
+        relevance: One of `RELEVANCES`, for several labels per example.
         levels: Names of the columns, if labels are a hierarchy, (N, L).
         class_names: Of classes that are given as numbers.
 
@@ -99,9 +99,9 @@ def as_targets(
     if all(_is_vector(x) for x in labels):
         if relevance != "any":
             raise ValueError(
-                f"`relevance` of {owner} is for several labels an example. "
-                f"Received: relevance={relevance!r} and one label each. "
-                "Leave it out."
+                f"`relevance` of {owner} is for several labels per example. "
+                f"Received: relevance={relevance!r} and one label each. Leave "
+                "it out."
             )
         ids, of_strings = as_class_ids(labels, counts, names, owner)
         return [{"": x} for x in ids], {"": of_strings or class_names or {}}

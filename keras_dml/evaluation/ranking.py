@@ -53,7 +53,7 @@ def precision(ranks: Ranks, k: int) -> FloatArray:
 
 @METRICS.register(
     "ndcg@k",
-    "discounted gain of the k nearest, over the largest there is",
+    "discounted gain of the k nearest, divided by the largest possible",
     limits=lambda k: Limits(every=k),
 )
 def ndcg(ranks: Ranks, k: int) -> FloatArray:
@@ -141,7 +141,7 @@ def average_precision(ranks: Ranks) -> FloatArray:
 
 @METRICS.register(
     "map@k",
-    "average precision of the k nearest, over min(k, R)",
+    "average precision of the k nearest, divided by min(k, R)",
     limits=lambda k: Limits(every=k),
 )
 def map_at_k(ranks: Ranks, k: int) -> FloatArray:

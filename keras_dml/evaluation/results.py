@@ -79,7 +79,7 @@ class Results(Mapping[str, float]):
     def per_class(self, metric: str) -> dict[Any, float]:
         """Mean of a retrieval metric over the queries of each class.
 
-        With several labels an example, a query counts for each of its own.
+        With several labels per example, a query counts for each of its own.
 
         Args:
             metric: A name in `per_query`.

@@ -233,7 +233,7 @@ def _check_output(model: keras.Model) -> None:
     output = model.compute_output_spec(keras.KerasTensor(model.input_shape))
     if len(getattr(output, "shape", ())) != 2:
         raise ValueError(
-            "`model` of export must return one embedding an image, (B, D). "
+            "`model` of export must return one embedding per image, (B, D). "
             f"Received: {model!r}, which returns {output}. Add for instance "
             "keras.layers.GlobalAveragePooling2D()."
         )

@@ -68,7 +68,7 @@ def _counts(name: str, multi_hot: Tensor) -> Tensor:
 
 
 def is_multi_hot(labels: Tensor) -> bool:
-    """Whether labels are boolean (B, C): several labels an example.
+    """Whether labels are boolean (B, C): several labels per example.
 
     Integers are class ids, or a relation matrix.
     """

@@ -183,7 +183,7 @@ class MetricLoss(Serializable, keras.losses.Loss):
         Args:
             labels: (B,) class ids, integers or strings, or a (B, R)
                 integer relation matrix (1 positive, 0 negative, −1
-                ignored). Booleans, (B, C), are several labels an example,
+                ignored). Booleans, (B, C), are several labels per example,
                 positive where they share one; see `losses.relations`.
             embeddings: (B, D) anchors, of any floating dtype.
             ref_labels: (R,) class ids of the references, unless `labels`

@@ -86,9 +86,9 @@ class GroupedHead(Head):
         check_choice("attentive_grouping", "grouping", grouping, GROUPINGS)
         if grouping == "N" and num_groups != 1:
             raise ValueError(
-                "`num_groups` of attentive_grouping must be 1 with N-grouping, "
-                f"which is no grouping. Received: num_groups={num_groups}. "
-                'Use "M" for several linear groups.'
+                "`num_groups` of attentive_grouping must be 1 with "
+                "N-grouping, which does not group. Received: "
+                f'num_groups={num_groups}. Use "M" for several linear groups.'
             )
         if grouping != "A" and key_dim is not None:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""BIER: groups of growing size, each trained on what those before it miss."""
+"""BIER: groups of growing size, each trained on the errors of earlier ones."""
 
 from collections.abc import Sequence
 from itertools import accumulate, combinations, pairwise
@@ -309,7 +309,7 @@ def activation_loss(groups: list[Tensor]) -> Tensor:
 
 @declare(
     "bier",
-    "groups of growing size, each trained on what those before it miss",
+    "groups of growing size, each trained on the errors of those before it",
     Traits(part="group"),
 )
 def bier(

@@ -94,7 +94,8 @@ class BatchChecks:
             raise ValueError(
                 f"MetricModel.{self.use} takes batches. Received: examples "
                 f"one at a time, of rank {rank} with scalar labels. Use "
-                "dataset.batch(64), or batches of several examples a class."
+                "dataset.batch(64), or batches of several examples per "
+                "class."
             )
         if dtype in ("string", "object"):
             raise ValueError(
@@ -209,10 +210,10 @@ class BatchChecks:
         classes = len(np.unique(labels))
         if classes == len(labels):
             self._say(
-                "A batch of %d examples has no two of the same class, so "
-                "that it has no positive pair and teaches next to nothing. "
-                "Use batches of keras_dml.data.ClassBalanced, or "
-                "model.fit(x, y) with arrays, which makes them.",
+                "A batch of %d examples has no two of the same class, so that "
+                "it has no positive pair and teaches almost nothing. Use "
+                "batches of keras_dml.data.ClassBalanced, or model.fit(x, y) "
+                "with arrays, which makes them.",
                 len(labels),
             )
         elif classes == 1 and self.needs_negatives:
@@ -229,8 +230,8 @@ class BatchChecks:
         if not np.triu(labels @ labels.T, 1).any():
             self._say(
                 "A batch of %d examples has no two that share a label, so "
-                "that it has no positive pair and teaches next to nothing. "
-                "Use batches of keras_dml.data.MultiLabelBalanced.",
+                "that it has no positive pair and teaches almost nothing. Use "
+                "batches of keras_dml.data.MultiLabelBalanced.",
                 len(labels),
             )
 
@@ -255,8 +256,7 @@ class BatchChecks:
         if lowest >= 0 and 0 < highest <= 1:
             self._say(
                 "Images are in %.3g to %.3g, and the model divides them by "
-                "255 itself: it sees next to nothing. Pass pixels in 0 to "
-                "255.",
+                "255 itself: it sees almost nothing. Pass pixels in 0 to 255.",
                 lowest,
                 highest,
             )
@@ -275,9 +275,8 @@ class BatchChecks:
         if expected < 1:
             self._say(
                 "Batches of %d examples drawn at random have %.2g positive "
-                "pairs on average, so that most teach next to nothing. "
-                "Leave out balanced=False and shuffle=False, or use larger "
-                "batches.",
+                "pairs on average, so that most teach almost nothing. Leave "
+                "out balanced=False and shuffle=False, or use larger batches.",
                 batch_size,
                 expected,
             )

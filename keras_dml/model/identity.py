@@ -88,9 +88,9 @@ class ModelIdentity:
         if difference:
             raise ValueError(
                 "`model` of an Index must be the one that made its "
-                "embeddings, as those of two models do not compare. "
-                f"Received: {model!r}, {difference}. Use the model of the "
-                "index, or build the index again with this one."
+                "embeddings, because embeddings of two models cannot be "
+                f"compared. Received: {model!r}, {difference}. Use the model "
+                "of the index, or build the index again with this one."
             )
 
     def difference(self, other: "ModelIdentity") -> str:

@@ -58,7 +58,7 @@ def check_jit(model: keras.Model) -> None:
     if model.jit_compile is True and strategy.num_replicas_in_sync > 1:
         logger.warning(
             "jit_compile=True does not work under %s: TensorFlow does not "
-            "compile what replicas send each other. The model goes on "
+            "compile what replicas send each other. The model continues "
             "without it.",
             type(strategy).__name__,
         )

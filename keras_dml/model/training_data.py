@@ -86,7 +86,7 @@ def weights_of(
     check_one_weight(weight)
     if are_label_sets(labels):
         raise ValueError(
-            "`class_weight` of MetricModel.fit needs one class an example. "
+            "`class_weight` of MetricModel.fit needs one class per example. "
             "Received: several labels each. Use sample_weight."
         )
     ids = as_ids(labels).tolist()
@@ -97,9 +97,9 @@ def check_one_weight(weight: Any) -> None:
     """Raises `ValueError` if there are weights of examples."""
     if weight is not None:
         raise ValueError(
-            "`class_weight` and `sample_weight` of MetricModel.fit exclude "
-            "each other. Received: both. Use sample_weight, multiplied by "
-            "the weight of each example's class."
+            "`class_weight` and `sample_weight` of MetricModel.fit cannot be "
+            "combined. Received: both. Use sample_weight, multiplied by the "
+            "weight of each example's class."
         )
 
 

@@ -179,7 +179,7 @@ def sampler(recipe: Recipe, train: data.Examples) -> data.Sampler:
     Where a loss has a weight for each class, classes are numbered from 0.
 
     Raises:
-        ValueError: If the recipe is for one label an example and these have
+        ValueError: If the recipe is for one label per example and these have
             several, or the other way round.
     """
     train = _numbered(recipe, train)
@@ -194,7 +194,7 @@ def sampler(recipe: Recipe, train: data.Examples) -> data.Sampler:
     if recipe.relation_rule is not None:
         raise ValueError(
             f"`relation_rule` of the recipe {recipe.name!r} is for several "
-            f"labels an example. Received: {recipe.relation_rule!r} and "
+            f"labels per example. Received: {recipe.relation_rule!r} and "
             f"{train!r}. Leave it out."
         )
     if traits.check_labels is not None:
@@ -213,7 +213,7 @@ def sampler(recipe: Recipe, train: data.Examples) -> data.Sampler:
 
 
 def _check_label_sets(recipe: Recipe, train: data.Examples) -> None:
-    """Checks that the recipe can be trained with several labels an example."""
+    """Checks that the recipe can be trained with several labels per example."""
     method = recipe.method.model_dump()
     own = find(recipe.method.name)[1].sampler
     odd = None
@@ -225,7 +225,7 @@ def _check_label_sets(recipe: Recipe, train: data.Examples) -> None:
         odd = f"a loss with `{num_classes.KEY}`, a weight for each class"
     if odd is not None:
         raise ValueError(
-            f"The recipe {recipe.name!r} is for one label an example. "
+            f"The recipe {recipe.name!r} is for one label per example. "
             f"Received: {odd}; and {train!r}. Several labels are trained with "
             "losses on pairs or triplets, in a method that takes the batches "
             "of data.MultiLabelBalanced, such as 'baseline'."

@@ -51,7 +51,8 @@ class RecipeFiles:
         chain = (*above, place)
         if place in above:
             raise RecipeError(
-                f"Recipes are each other's base: {' → '.join(chain)}."
+                "Recipes must not form a cycle of bases. Received: "
+                f"{' → '.join(chain)}."
             )
         if len(chain) > _MOST_BASES:
             raise RecipeError(
@@ -84,7 +85,7 @@ def _content(path: Path) -> dict[str, Any]:
         near = did_you_mean("/".join(path.with_suffix("").parts[-2:]), names())
         raise RecipeError(
             f"The recipe {path} cannot be read: {error.strerror}.{near} "
-            "`keras-dml recipes` lists those that there are."
+            "`keras-dml recipes` lists them."
         ) from None
     except ValueError as error:
         raise RecipeError(

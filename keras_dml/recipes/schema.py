@@ -246,8 +246,8 @@ class Optimizer(Section):
             )
         if info.data.get("weight_decay", 0) is None:
             raise ValueError(
-                "says how `weight_decay` acts, and there is none; set it, "
-                "or leave `decay` out"
+                "says how `weight_decay` is applied, but it is not set; set "
+                "it, or leave `decay` out"
             )
         return decay
 
@@ -329,8 +329,8 @@ class Recipe(Section):
     def _names_a_file(cls, name: str) -> str:
         if not re.fullmatch(_NAME, name):
             raise ValueError(
-                "must be fit for a folder: at most 100 letters, digits and "
-                "`_`, between them also spaces and any of `.,=()+-`"
+                "must be a valid folder name: at most 100 letters, digits and "
+                "`_`, and between them spaces and any of `.,=()+-`"
             )
         return name
 
@@ -362,7 +362,7 @@ class Recipe(Section):
         own = find(method.name)[1].sampler
         if own is not None and own.is_used(method.model_dump()):
             raise ValueError(
-                f"`hard_classes` cannot be had with {method.name!r}, which "
+                f"`hard_classes` cannot be used with {method.name!r}, which "
                 f"has batches of its own, of a {own.what}; leave it out"
             )
         return batches

@@ -75,8 +75,8 @@ def render(run: Run, num_queries: int = 60) -> str:
         explored=escape(_explored(shown)),
         attention=attention if run.explores_attention else "",
         worst=escape(
-            f"The queries with the lowest {shown['worst']['metric']}, of each "
-            "class at most one."
+            f"The queries with the lowest {shown['worst']['metric']}, at most "
+            "one per class."
         ),
         recipe=escape(dump(run.recipe)),
         environment=_pairs(run.outcome.environment | test_set),

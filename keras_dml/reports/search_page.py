@@ -11,9 +11,9 @@ from keras_dml.reports.html import document
 from keras_dml.search.hits import Hit, Hits
 
 SCORES = {
-    "cosine": "Scores are cosine similarities: 1 is the same direction.",
+    "cosine": "Scores are cosine similarities: 1 means the same direction.",
     "dot": "Scores are dot products.",
-    "euclidean": "Scores are negative distances: 0 is the same.",
+    "euclidean": "Scores are negative distances: 0 means identical.",
 }
 """What scores are, by metric, in a sentence."""
 
@@ -28,7 +28,7 @@ def results_page(queries: Sequence[str | os.PathLike[str]], hits: Hits) -> str:
     title = "Search results"
     about = SCORES[hits.metric]
     if hits.threshold is not None:
-        about += f" Those of {hits.threshold:.4f} and more are matches."
+        about += f" Scores of {hits.threshold:.4f} and more are matches."
     parts = [
         f'<header>\n<h1>{title}</h1>\n<p class="note">{about}</p>\n</header>',
         "<main>",

@@ -19,7 +19,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
 class Resume(keras.callbacks.Callback):
-    """Keeps the state of `MetricModel.fit`; the same call goes on from it.
+    """Keeps the state of `MetricModel.fit`; the same call continues from it.
 
     Where the folder has a state, `fit` begins where that was written, within
     an epoch, too, and ends with the same bits as without the interruption:
@@ -30,7 +30,7 @@ class Resume(keras.callbacks.Callback):
     A state is written at the end of every epoch, and within epochs as `every`
     says, whole or not at all; the one before it is kept and used where the
     newest is damaged. If it cannot be written, because the disk is full, that
-    is logged and training goes on. After SIGTERM a state is written at the
+    is logged and training continues. After SIGTERM a state is written at the
     end of the step, and the process exits with status 75. Several workers all
     do so in the same step, within about a second, if one of them gets it.
 
@@ -40,7 +40,7 @@ class Resume(keras.callbacks.Callback):
     numbers, strings, arrays, lists and dicts, and `set_state(state)`. Within
     an epoch their `on_epoch_begin` is not called again.
 
-    Within an epoch a training goes on only where a sampler plans the batches:
+    Within an epoch a training continues only where a sampler plans the batches:
     those of `keras_dml.data.pipeline`, also if they are mapped, and balanced
     batches of arrays. Others go on from the beginning of the epoch that was
     interrupted.
@@ -51,7 +51,7 @@ class Resume(keras.callbacks.Callback):
             dataset that is not made by `pipeline`. Its epoch is restored.
         every: How often within epochs: after so many steps, or after a time,
             "90s", "5m" or "1h". None: not.
-        identity: What else must be the same when the training goes on, of
+        identity: What else must be the same when the training continues, of
             values that JSON has; differences are named by their keys. Of
             versions, model, optimizer, sampler and data it is known.
 

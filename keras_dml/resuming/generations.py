@@ -117,7 +117,7 @@ class Generations:
             raise StateError(
                 f"No state in {self.folder} is whole. Received: "
                 f"{', '.join(x.name for x in paths)}, all damaged. Remove the "
-                "folder to begin anew."
+                "folder to start again."
             )
         return None
 

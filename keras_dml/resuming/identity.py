@@ -1,4 +1,4 @@
-"""Identity: what must be the same where a training goes on."""
+"""Identity: what must be the same where a training continues."""
 
 import json
 import re

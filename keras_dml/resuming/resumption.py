@@ -104,9 +104,9 @@ class Resumption(keras.callbacks.CallbackList):
         within = resume.every_steps or resume.every_seconds
         if within and not batches.can_go_on:
             logger.warning(
-                "Resume keeps states at the ends of epochs only, and not "
-                "every %s: no sampler plans the batches, so that a training "
-                "cannot go on within an epoch. Use keras_dml.data.pipeline.",
+                "Resume saves states only at the ends of epochs, and not "
+                "every %s: no sampler plans the batches, so training cannot "
+                "be resumed within an epoch. Use keras_dml.data.pipeline.",
                 resume.every,
             )
 
@@ -231,8 +231,7 @@ class Resumption(keras.callbacks.CallbackList):
                 if not self._has_failed:
                     logger.error(
                         "Could not write the state of the training into %s: "
-                        "%s. States written before are still there; training "
-                        "goes on.",
+                        "%s. Earlier states are kept; training continues.",
                         self.resume.folder,
                         error,
                     )
@@ -286,8 +285,8 @@ class Resumption(keras.callbacks.CallbackList):
             raise StateError(
                 f"The state in {self.resume.folder} must be of this training. "
                 "Received: another one, of which these have changed:\n  "
-                f"{identity.listed(changes)}\nUse what it was begun with, or "
-                "another folder to begin anew."
+                f"{identity.listed(changes)}\nUse the original settings, or "
+                "another folder to start again."
             )
 
     def _restore(self, state: State) -> None:
@@ -309,7 +308,7 @@ class Resumption(keras.callbacks.CallbackList):
             logger.info("The training of %s has ended.", path)
             return
         logger.info(
-            "Training goes on from %s: epoch %d of %d, after %d steps of it.",
+            "Training continues from %s: epoch %d of %d, after %d steps of it.",
             path,
             epoch + 1,
             epochs,
@@ -354,8 +353,8 @@ class Resumption(keras.callbacks.CallbackList):
             self._handler(signal.SIGTERM, None)
             return
         logger.warning(
-            "SIGTERM: the training ends here. The same call goes on from the "
-            "state in %s.",
+            "SIGTERM: the training ends here. The same call continues from "
+            "the state in %s.",
             self.resume.folder,
         )
         raise SystemExit(TERMINATED)

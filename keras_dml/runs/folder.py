@@ -103,10 +103,10 @@ def check_same_recipe(path: str | os.PathLike[str], recipe: Recipe) -> None:
     changes = changed_settings(path, recipe)
     if changes:
         raise RecipeError(
-            f"The run {os.fspath(path)!r} cannot go on: it is of another "
-            "recipe. These settings have changed:\n  "
+            f"The run {os.fspath(path)!r} cannot be continued: it belongs to "
+            "another recipe. These settings have changed:\n  "
             + "\n  ".join(changes)
-            + "\nUse the recipe that is there, or another --output."
+            + "\nUse the recipe of the run, or another --output."
         )
 
 
@@ -154,7 +154,7 @@ def check_output(path: str | os.PathLike[str], overwrite: bool = False) -> None:
     if is_taken and not (is_run and overwrite):
         way_out = "--overwrite to replace it, or " if is_run else ""
         if STATE in names:
-            way_out = f"--resume to go on with it, {way_out}"
+            way_out = f"--resume to continue it, {way_out}"
         raise FileExistsError(
             f"The output {folder} exists already. Use {way_out}another "
             "--output."
@@ -217,8 +217,8 @@ def load_outcome(folder: str | os.PathLike[str]) -> Outcome:
     for path in (queries, result):
         if not path.exists():
             raise FileNotFoundError(
-                f"The run {os.fspath(folder)!r} has no {path.name}: it did not "
-                "end with a measurement. Train it again with --overwrite."
+                f"The run {os.fspath(folder)!r} has no {path.name}: it ended "
+                "before it was measured. Train it again with --overwrite."
             )
         check_regular(path)
     try:

@@ -17,7 +17,7 @@ class RunLog(keras.callbacks.Callback):
     """Writes a row for each epoch, as `keras.callbacks.CSVLogger` does.
 
     The file is written whole each time, so that it has every row once, also
-    where a training goes on, or the disk was full for some epochs.
+    where a training continues, or the disk was full for some epochs.
 
     Args:
         path: The file.
@@ -63,7 +63,7 @@ class RunLog(keras.callbacks.Callback):
         except OSError as error:
             if self.error is None:
                 logger.error(
-                    "Could not write %s: %s. Training goes on.",
+                    "Could not write %s: %s. Training continues.",
                     self.path,
                     error,
                 )

@@ -339,11 +339,11 @@ def check_splits(recipe: Recipe, splits: data.DataSplits) -> None:
     """Checks that some query has something to find, on both sides.
 
     Raises:
-        ValueError: If no image of the validation or of the test classes
-            has another one of its class to be found, or what is asked does
-            not fit the data set: a protocol for those that do not name
-            queries, levels that it has not, metrics or relevance for one
-            label an example or for several.
+        ValueError: If no image of the validation or of the test classes has
+            another one of its class to be found, or what is asked does not fit
+            the data set: a protocol for those that do not name queries, levels
+            that it has not, metrics or relevance for one label per example or
+            for several.
     """
     named = splits.query_rows is not None or splits.gallery_rows is not None
     if recipe.evaluation.protocol == "official" and named:

@@ -30,7 +30,7 @@ def push(
 
     Rows keep their ids. It ends by comparing the number of rows, and 100 of
     them that are drawn at random. Where it was interrupted, the same call
-    goes on; where all is there, it writes nothing.
+    continues; where all is there, it writes nothing.
 
     Args:
         source: An exact index, or `EmbeddingShards`, which are read a shard

@@ -89,7 +89,7 @@ def opened(table: Table) -> DatabaseGallery:
     if not state.is_whole:
         raise IndexFileError(
             f"{table} must be complete. Received: an index whose push was "
-            "begun and has not ended. Push it again, which goes on."
+            "begun and has not ended. Push it again to continue."
         )
     return DatabaseGallery(table, state)
 
@@ -146,7 +146,7 @@ def key_column(keys: Any, columns: Values) -> Any:
     if keys not in columns:
         raise ValueError(
             "`keys` of Index must be one for each row, or the name of a "
-            f"column. Received: {keys!r}. There are: "
+            f"column. Received: {keys!r}. Available: "
             f"{', '.join(columns) or 'none'}."
         )
     return columns[keys]

@@ -177,7 +177,7 @@ class Changes(Contents):
             if row_id is not None:
                 raise ValueError(
                     f"`keys` of {owner} must be new. Received: {key!r}, which "
-                    "is there already. Use Index.upsert to replace rows."
+                    "already exists. Use Index.upsert to replace rows."
                 )
 
     def _ids_of(self, keys: Any, owner: str) -> Rows:

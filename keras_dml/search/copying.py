@@ -67,8 +67,8 @@ def copy(
 
     Raises:
         FileExistsError: If something else is there; then nothing was touched.
-        OSError: If the database cannot be reached, or was lost on the way:
-            the same call goes on. Or if what it holds is not what was pushed.
+        OSError: If the database cannot be reached, or was lost on the way: the
+            same call continues. Or if what it holds is not what was pushed.
     """
     kind = Kind.of(factory, parameters, table.engine)
     state = source.state.changed(factory=factory, parameters=kind.parameters)
@@ -91,8 +91,9 @@ def copy(
             gallery.finish()
     except OSError as error:
         raise OSError(
-            f"{table} was lost, or refused, after {first:,} of {source.count:,}"
-            f" rows: {error} What is there stays: the same call goes on."
+            f"{table} was lost, or refused, after {first:,} of "
+            f"{source.count:,} rows: {error} Existing rows are kept: the same "
+            "call continues."
         ) from error
     compared = sum(len(block) for block in expected)
     _compare(gallery, source.count, expected)

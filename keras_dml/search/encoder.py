@@ -54,8 +54,8 @@ class Encoder:
                 )
             if not self._file.exists():
                 raise FileNotFoundError(
-                    f"The model {str(self._file)!r} of an Index is gone: "
-                    "the index was saved again. Load it again."
+                    f"The model {str(self._file)!r} of an Index no longer "
+                    "exists: the index was saved again. Load it again."
                 )
             self.use(read_model(self._file))
         return self._model

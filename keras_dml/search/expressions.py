@@ -78,7 +78,7 @@ def _as_stored(name: str, wanted: list[Any], types: set[type]) -> Iterator[Any]:
             raise ValueError(
                 "`where` of an Index in a database must compare with text, "
                 f"numbers, booleans or None. Received: {value!r} for the "
-                f"column {name!r}. An Index in a folder, by faiss, also "
+                f"column {name!r}. An Index in a folder, with faiss, also "
                 "compares lists."
             )
         if isinstance(value, str) and str in types:

@@ -130,7 +130,7 @@ def check_column(name: Any, names: Iterable[str]) -> None:
     if name not in names:
         raise ValueError(
             "`where` of an Index must name its columns. Received: "
-            f"{name!r}.{did_you_mean(name, names)} There are: "
+            f"{name!r}.{did_you_mean(name, names)} Available: "
             f"{', '.join(names) or 'none'}."
         )
 

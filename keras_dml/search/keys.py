@@ -67,9 +67,9 @@ def check_kind(
     if keys and kind and kind is not type(keys[0]):
         names = {str: "text", int: "integers"}
         raise ValueError(
-            f"`{name}` of {owner} must be {names[kind]}, as those of the "
-            f"index are. Received: {keys[0]!r}. Use "
-            f"{kind.__name__}(key) if it is the same key."
+            f"`{name}` of {owner} must be {names[kind]}, like those of the "
+            f"index. Received: {keys[0]!r}. Use {kind.__name__}(key) if it is "
+            "the same key."
         )
 
 
@@ -77,14 +77,14 @@ def check_given(keys: Any, owner: str, has_own: bool, is_empty: bool) -> bool:
     """Whether keys are given; ValueError if that does not fit the rows."""
     if keys is None and has_own:
         raise ValueError(
-            f"`keys` of {owner} must be given, as the rows of the index "
-            "have own keys. Received: none."
+            f"`keys` of {owner} must be given, because the rows of the index "
+            "have keys. Received: none."
         )
     if keys is not None and not has_own and not is_empty:
         raise ValueError(
-            f"`keys` of {owner} go with an index whose rows have own "
-            "keys. Received: keys for one whose rows go by their ids. "
-            "Build it with Index(…, keys=…)."
+            f"`keys` of {owner} require an index whose rows have keys. "
+            "Received: keys for an index whose rows have only ids. Build it "
+            "with Index(…, keys=…)."
         )
     return keys is not None
 
@@ -106,9 +106,9 @@ def check_ids(keys: list[Key], owner: str, name: str) -> None:
     """ValueError if some of the keys of rows without own keys are text."""
     if any(isinstance(key, str) for key in keys):
         raise ValueError(
-            f"`{name}` of {owner} must be ids, as the rows of the index "
-            f"have no own keys. Received: {keys[0]!r}. Build the index "
-            "with Index(…, keys=…)."
+            f"`{name}` of {owner} must be ids, because the rows of the index "
+            f"have no keys. Received: {keys[0]!r}. Build the index with "
+            "Index(…, keys=…)."
         )
 
 

@@ -92,7 +92,7 @@ def rows(block: Block, fields: Fields) -> Iterator[dict[str, Any]]:
         if len(text) > CHUNK:
             raise ValueError(
                 f"`columns` of an Index in Milvus must take at most {CHUNK:,} "
-                f"bytes a row. Received: {len(text):,} in the row {row_id}. "
+                f"bytes per row. Received: {len(text):,} in the row {row_id}. "
                 "LanceDB, and indexes in a folder, take more."
             )
         row = {"id": row_id, "vector": vector}

@@ -169,7 +169,7 @@ class RowTable:
         elif ids is None and count == next_id:
             table.ids = np.arange(count, dtype=np.int64)
         else:
-            raise ValueError(f"it has not the ids of {count} rows")
+            raise ValueError(f"it does not have the ids of {count} rows")
         table.columns = checked_columns(columns, count)
         table.next_id = next_id
         if "keys" in content:
@@ -210,7 +210,7 @@ def ascending(ids: Sequence[int], end: int) -> Rows:
 
 def _read_keys(keys: Any, ids: Rows) -> Keys:
     if not isinstance(keys, list) or len(keys) != len(ids):
-        raise ValueError(f"it has not the keys of {len(ids)} rows")
+        raise ValueError(f"it does not have the keys of {len(ids)} rows")
     listed = as_keys(keys, "a file")
     check_unique(listed, "a file")
     return Keys(listed, ids)

@@ -86,8 +86,8 @@ class State:
             ) from None
         except ValueError as error:
             raise IndexFileError(
-                f"What {where} says of its index is damaged: {error}. Push "
-                "it again with overwrite=True."
+                f"The description of the index in {where} is damaged: "
+                f"{error}. Push it again with overwrite=True."
             ) from None
 
 

@@ -178,9 +178,9 @@ def _inspect(folder: Path) -> Manifest | None:
     except (OSError, ValueError) as error:
         raise FileExistsError(
             "`path` of Index.save must be a new folder, or that of an index "
-            f"and nothing else. Received: path={str(folder)!r}, where {error}. "
-            "Nothing was written. Use another path, or move away what is "
-            "there."
+            f"and nothing else. Received: path={str(folder)!r}, where "
+            f"{error}. Nothing was written. Use another path, or move the "
+            "other files away."
         ) from None
 
 
@@ -208,7 +208,7 @@ def _load(
 ) -> tuple[Content, Engine, RowTable, Path | None]:
     content = manifest.content
     if content is None:
-        raise FileNotFoundError(f"No save to {str(folder)!r} was finished.")
+        raise FileNotFoundError(f"No save to {str(folder)!r} was completed.")
     metric = Metric(content.metric)
     paths = {x: _found(folder, entry) for x, entry in manifest.files.items()}
     # Vectors first: there are no more of them than their file can hold.

@@ -42,9 +42,9 @@ def table_at(uri: str, owner: str) -> Table:
         )
     if "@" in place.partition("/")[0]:
         raise ValueError(
-            f"`uri` of {owner} must not hold a password, as it is shown. "
-            f"Received: {_shown(uri)!r}. Give it in the environment: "
-            "MILVUS_TOKEN, or as the object store has it."
+            f"`uri` of {owner} must not contain a password, because messages "
+            f"show it. Received: {_shown(uri)!r}. Use the environment: "
+            "MILVUS_TOKEN, or the variables of the object store."
         )
     if not _NAME.fullmatch(name):
         raise ValueError(

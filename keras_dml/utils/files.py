@@ -136,8 +136,8 @@ def one_at_a_time(folder: str | os.PathLike[str], what: str) -> Iterator[None]:
             if error.errno not in _NO_LOCKS:
                 raise
             logger.warning(
-                "%s cannot be locked (%s): see to it that nothing else writes "
-                "there.",
+                "%s cannot be locked (%s): make sure that nothing else writes "
+                "to it.",
                 folder,
                 error.strerror,
             )

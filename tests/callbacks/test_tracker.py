@@ -101,7 +101,7 @@ def test_what_could_not_be_sent_is_sent_later(away, caplog) -> None:
     said = [r.message for r in caplog.records if "Remembering" in r.message]
     assert len(said) == away
     assert all("the server is away" in x for x in said)
-    assert all("Training goes on" in x for x in said)
+    assert all("Training continues" in x for x in said)
 
 
 def test_a_tracker_that_stays_away_is_left_alone_until_the_end() -> None:

@@ -202,7 +202,7 @@ REFUSED = {
     "`x` of ArraySet must have rows of one.*RaggedTensor": lambda: ArraySet(
         tf.ragged.constant([[1.0], [2.0, 3.0]])
     ),
-    "Several labels an example are sets": lambda: ArraySet(
+    "For several labels per example, use sets": lambda: ArraySet(
         X[:2], [["a", "b"], ["c"]]
     ),
     "`images.labels` of split_classes must be one": lambda: DataSplits.by_class(

@@ -152,7 +152,7 @@ def test_images_smaller_than_the_view(crop: str) -> None:
         ({"ratio": (2.0, 1.0)}, "`ratio` of Augment"),
         ({"pad": -1}, "`pad` of Augment"),
         ({"pad": 16}, "`pad` of Augment"),
-        ({"pad": 2, "crop": "center"}, "`pad` of Augment goes with"),
+        ({"pad": 2, "crop": "center"}, "`pad` of Augment requires"),
     ],
 )
 def test_unfit_arguments(arguments: dict[str, Any], message: str) -> None:

@@ -97,5 +97,5 @@ def test_unfit_boxes(boxes: object, message: str) -> None:
 
 
 def test_pixels_have_no_boxes() -> None:
-    with pytest.raises(ValueError, match="`boxes` of ImageSet go with files"):
+    with pytest.raises(ValueError, match="`boxes` of ImageSet require files"):
         ImageSet(PIXELS, LABELS, boxes=BOXES)

@@ -138,7 +138,7 @@ def test_damage_is_found_and_repaired(
     whole = pixels.read_bytes(), index.read_bytes()
     damage(pixels, index)
     check_equal(epochs_of(mixed, cache="disk"), expected)
-    assert "is damaged and is made again" in caplog.text
+    assert "is damaged and is created again" in caplog.text
     assert (pixels.read_bytes(), index.read_bytes()) == whole
 
 

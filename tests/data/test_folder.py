@@ -92,7 +92,7 @@ def test_what_is_not_read_is_named(
     assert "left out: .hidden." in caplog.text
     assert "left out: .DS_Store, ._2.png." in caplog.text
     assert files.endswith(
-        "Hidden, called like images or folders of images, and left out (2): "
+        "Hidden, named like images or folders of images, and left out (2): "
         f"{root / '.hidden'}, {root / 'b' / '._2.png'}."
     )
 

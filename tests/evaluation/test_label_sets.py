@@ -1,4 +1,4 @@
-"""Several labels an example, against loops over full rankings."""
+"""Several labels per example, against loops over full rankings."""
 
 import numpy as np
 import pytest

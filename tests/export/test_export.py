@@ -236,7 +236,7 @@ def test_unfit_models_and_arguments_are_refused(
         export_model(model, tmp_path / "1", input_dtype="float16")
     with pytest.raises(ValueError, match="format='h5'"):
         export_model(model, tmp_path / "1", format="h5")
-    with pytest.raises(ValueError, match="one embedding an image"):
+    with pytest.raises(ValueError, match="one embedding per image"):
         export_model(backbones.small_convnet((16, 16, 1)), tmp_path / "1")
     with pytest.raises(ValueError, match="of known size"):
         export_model(backbones.small_convnet((None, None, 1)), tmp_path / "1")

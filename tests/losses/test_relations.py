@@ -1,4 +1,4 @@
-"""Several labels an example: who is positive to whom."""
+"""Several labels per example: who is positive to whom."""
 
 import keras
 import numpy as np

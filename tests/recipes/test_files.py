@@ -110,7 +110,7 @@ def test_parse_setting() -> None:
         (("method.loss={name: margin, bta: 1}",), "`method.loss`.*bta"),
         (("data={name: image_folder}",), "`data.path` is missing"),
         (("augmentation={crop: center, pad: 2}",),
-         "`augmentation`: .*`pad` of Augment goes with crop=\"random\""),
+         "`augmentation`: .*`pad` of Augment requires crop=\"random\""),
         (("augmentation.pad=9",
           "backbone={name: small_convnet, input_shape: [8, 9, 1]}"),
          "`augmentation`: .*fewer than the image's short side.*side 9"),
@@ -138,8 +138,8 @@ def test_all_problems_are_told_at_once(tmp_path) -> None:
         ("- a\n- b", "must be a mapping"),
         ("", "must be a mapping"),
         ("base: nowhere.yaml", "nowhere.yaml cannot be read"),
-        ("base: loop.yaml", "each other's base"),
-        ("base: [loop.yaml]", "each other's base"),
+        ("base: loop.yaml", "a cycle of bases"),
+        ("base: [loop.yaml]", "a cycle of bases"),
     ],
 )
 def test_unreadable_files(text, message, tmp_path) -> None:

@@ -246,7 +246,7 @@ def test_other_versions_and_data_are_refused(tmp_path, monkeypatch) -> None:
         fit(Resume(tmp_path))
     said = str(raised.value)
     assert re.search(r"\n  versions\.keras-dml: .* → 9\.1\n", said)
-    assert said.endswith("or another folder to begin anew.")
+    assert said.endswith("or another folder to start again.")
 
 
 def test_other_arrays_and_weights_are_refused(tmp_path) -> None:

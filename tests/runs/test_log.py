@@ -35,7 +35,7 @@ def test_a_log_on_a_full_disk_has_every_row(
         for epoch in range(2):
             log.on_epoch_end(epoch, {"loss": 0.5})
     assert len(caplog.records) == 1
-    assert "No space left on device. Training goes on" in caplog.text
+    assert "No space left on device. Training continues" in caplog.text
     assert log.error == "No space left on device"
     log.on_train_end()
     assert log.error is None

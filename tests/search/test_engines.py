@@ -208,7 +208,7 @@ def test_what_a_database_cannot_do_says_which_can(at) -> None:
         Index(X[:2], {"list": [[1], [2]]}, store=at("lists")).search(
             X[0], where={"list": [[1]]}
         )
-    with pytest.raises(ValueError, match="There are: n"):
+    with pytest.raises(ValueError, match="Available: n"):
         index.search(X[0], where={"m": 3})
     with pytest.raises(ValueError, match="a text, for the column 'n'"):
         index.search(X[0], where={"n": "x"})

@@ -50,7 +50,7 @@ def test_what_does_not_go_with_shards(shards, tmp_path) -> None:
         Index(shards, {"more": [1]})
     with pytest.raises(ValueError, match="must be the name of a column"):
         Index(shards, keys=IDS)
-    with pytest.raises(ValueError, match="There are: label, row, price"):
+    with pytest.raises(ValueError, match="Available: label, row, price"):
         Index(shards, keys="sku")
     with pytest.raises(ValueError, match="must each occur once"):
         Index(shards, keys="label")

@@ -54,7 +54,7 @@ def test_without_own_keys_rows_go_by_their_ids() -> None:
 def test_keys_of_a_column() -> None:
     index = Index(X[:2], {"sku": [7, 2**62]}, keys="sku")
     assert index.keys == [7, 2**62]
-    with pytest.raises(ValueError, match="There are: sku"):
+    with pytest.raises(ValueError, match="Available: sku"):
         Index(X[:2], {"sku": [7, 8]}, keys="path")
 
 

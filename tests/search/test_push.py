@@ -64,9 +64,9 @@ def test_a_push_that_was_interrupted_goes_on(at, monkeypatch) -> None:
     index.remove(["k3", "k100"])
     with monkeypatch.context() as patch:
         fails_after(patch, at("a"), 2)
-        with pytest.raises(OSError, match="the same call goes on"):
+        with pytest.raises(OSError, match="the same call continues"):
             index.push(at("a"), batch_size=50)
-    with pytest.raises(IndexFileError, match="Push it again, which goes on"):
+    with pytest.raises(IndexFileError, match="Push it again to continue"):
         open_index(at("a"))
     other = Index(X, keys=KEYS)
     with pytest.raises(FileExistsError, match="other rows"):
@@ -290,7 +290,7 @@ def test_a_server_that_is_lost_on_the_way(tmp_path, monkeypatch) -> None:
     )
     index, limit = gallery(), 16_000
     with Relay(int(address.rpartition(":")[2]), limit) as port:
-        with pytest.raises(OSError, match="the same call goes on"):
+        with pytest.raises(OSError, match="the same call continues"):
             index.push(f"milvus://127.0.0.1:{port}/a", batch_size=10)
     uri = f"milvus://{address.removeprefix('http://')}/a"
     pushed = index.push(uri)
@@ -394,4 +394,4 @@ def test_the_command_names_what_is_wrong(tmp_path) -> None:
     result = CliRunner().invoke(main, arguments)
     assert "`uri` of --store must be lancedb://" in result.output
     result = CliRunner().invoke(main, [*arguments, "--output", "y"])
-    assert "exclude each other" in result.output
+    assert "cannot be combined" in result.output

@@ -13,7 +13,7 @@ BAD = {
     "lancedb://table": "must be lancedb://FOLDER/TABLE",
     "lancedb://a/b.c": "must end with the name of a table",
     "lancedb://a/": "must end with the name of a table",
-    "milvus://root:secret@host:19530/a": "must not hold a password",
+    "milvus://root:secret@host:19530/a": "must not contain a password",
     "://": "must be lancedb",
     "a folder": "must be lancedb",
 }

@@ -88,7 +88,7 @@ def index(
     from keras_dml.search.uris import table_at
 
     if store is not None and output is not None:
-        raise click.UsageError("--store and --output exclude each other.")
+        raise click.UsageError("--store and --output cannot be combined.")
     target = Path(output or Path("indexes") / Path(source).resolve().stem)
     pushed_as: dict[str, Any] = {}
     if store is not None:

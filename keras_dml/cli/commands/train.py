@@ -86,7 +86,7 @@ def train(
     check_trackers(log)
     checked = recipes.load(recipe, settings)
     if resume and overwrite:
-        raise click.UsageError("--resume and --overwrite exclude each other.")
+        raise click.UsageError("--resume and --overwrite cannot be combined.")
     find = runs.last_folder if resume else runs.free_folder
     folder = output or find(checked.name)
     verbose = 1 if sys.stdout.isatty() else 2

@@ -106,7 +106,7 @@ class Archive:
             raise ValueError(
                 f"The folder {folder} must hold all of {self.title}. "
                 f"Received: {', '.join(wrong)}. Unpack the archive again, or "
-                "use counts=None to take what is there."
+                "use counts=None to accept the images that exist."
             )
 
 

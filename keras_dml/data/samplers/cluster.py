@@ -220,10 +220,10 @@ class ClusterSampler(Sampler):
             return np.arange(self.num_learners), np.ones(self.num_learners, int)
         if assignments is None:
             raise ValueError(
-                "ClusterSampler.plan needs to know which image is in which "
-                "cluster. Received: no assignments. Add the callback "
-                "Recluster(images, sampler) to `fit`, which sets them before "
-                "every epoch that needs them, or call set_assignments."
+                "ClusterSampler.plan needs the cluster of each image. "
+                "Received: no assignments. Add the callback Recluster(images, "
+                "sampler) to `fit`, which sets them before every epoch that "
+                "needs them, or call set_assignments."
             )
         usable = usable_clusters(assignments, self.labels, self.num_learners)
         sizes = np.bincount(assignments, minlength=self.num_learners)

@@ -107,7 +107,7 @@ class KeptPanels:
             raise ValueError("its checksum is another")
         with np.load(io.BytesIO(packed), allow_pickle=False) as file:
             if str(file["search"]) != self._search:
-                raise ValueError("it is of another search")
+                raise ValueError("it belongs to another search")
             parts: list[dict[str, NDArray[Any]]] = [
                 {} for _ in range(int(file["count"]))
             ]
@@ -123,7 +123,9 @@ class KeptPanels:
             return False
         except (OSError, ValueError) as error:
             path = self._path(rows)
-            logger.warning("%s is damaged (%s) and done again.", path, error)
+            logger.warning(
+                "%s is damaged (%s) and is computed again.", path, error
+            )
             return False
         return True
 

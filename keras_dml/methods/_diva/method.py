@@ -131,7 +131,7 @@ def _needs_two_views(method: Arguments) -> str | None:
 
 @declare(
     "diva",
-    "four tasks with an embedding each, kept from saying the same",
+    "four tasks with an embedding each, decorrelated from each other",
     Traits(
         part="task",
         two_views=_needs_two_views,

@@ -65,8 +65,8 @@ class Journal:
                 entry = Entry(**json.loads(line))
             except (ValueError, TypeError) as error:
                 raise ValueError(
-                    f"Line {number} of {self.path} is no entry of a benchmark: "
-                    f"{error}. Remove the line to have its run done again."
+                    f"Line {number} of {self.path} is not an entry of a "
+                    f"benchmark: {error}. Remove the line to repeat its run."
                 ) from None
             entries[entry.key] = entry
         return entries

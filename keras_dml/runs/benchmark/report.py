@@ -113,7 +113,7 @@ def _state(plan: Plan, done: Done) -> str:
     wanted = len(plan.runs())
     text = f"{len(done) - failed} of {wanted} runs finished"
     text += f", {failed} failed" if failed else ""
-    text += f", {wanted - len(done)} still to do" if wanted > len(done) else ""
+    text += f", {wanted - len(done)} remaining" if wanted > len(done) else ""
     return text + "."
 
 
@@ -128,7 +128,7 @@ def _metric_section(plan: Plan, found: list[Line], name: str) -> str:
     others = [line.recipe for line in found if line.on_other_images]
     if others:
         parts.append(
-            "Not compared, as their test images are not those of "
+            "Not compared, because their test images differ from those of "
             f"{plan.baseline}: {', '.join(others)}."
         )
     return "\n\n".join(parts)
@@ -166,18 +166,18 @@ def _failures(done: Done) -> str:
 
 def _legend(plan: Plan, names: list[str]) -> str:
     metrics = "\n".join(f"- {line}" for line in definitions(names))
-    return f"""## What the numbers are
+    return f"""## Definitions
 
 Each run chose its epoch on classes held out of training, and was measured
 on the test classes once it was chosen. Metrics:
 
 {metrics}
 
-Intervals are 95 % confidence intervals (docs/benchmarking.md#intervals).
-Over seeds: Student's t over the runs; it says how the mean would vary if
-all were trained again. Over queries: percentiles of 1000 bootstrap samples
-of the queries, each with its value averaged over the seeds; it says how the
-mean of these very models would vary with other queries. Differences to
+Intervals are 95 % confidence intervals (docs/benchmarking.md#intervals). Over
+seeds: Student's t over the runs; it describes how the mean would vary if all
+were trained again. Over queries: percentiles of 1000 bootstrap samples of the
+queries, each with its value averaged over the seeds; it describes how the mean
+of these same models would vary with other queries. Differences from
 {plan.baseline} are paired: by seed (paired t test), and by query (paired
 bootstrap). p values are two-sided and not adjusted for the number of
 comparisons."""

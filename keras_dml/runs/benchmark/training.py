@@ -104,9 +104,9 @@ def _same_recipe(run: Run, entry: Entry) -> bool:
 
 def _changed(run: Run) -> str:
     return (
-        f"The recipe {run.recipe.name!r} is not the one that has been "
-        f"trained: its result for seed {run.recipe.seed} is in {run.folder}, "
-        "and these settings have changed:\n  "
+        f"The recipe {run.recipe.name!r} is not the one that was trained: its "
+        f"result for seed {run.recipe.seed} is in {run.folder}, and these "
+        "settings have changed:\n  "
         + "\n  ".join(changed_settings(run.folder, run.recipe))
         + f"\nGive it another name (RECIPE{SEPARATOR}name=NAME), or use "
         "another --output."

@@ -55,7 +55,7 @@ def test_two_recipes_of_one_name(recipe, tmp_path) -> None:
 
 @pytest.mark.parametrize("name", ["a/b", "..", "", ".hidden", "-x", "a:b"])
 def test_names_that_are_no_folders(name, recipe, tmp_path) -> None:
-    with pytest.raises(RecipeError, match="fit for a folder"):
+    with pytest.raises(RecipeError, match="a valid folder name"):
         read_plan([f"{recipe}::name='{name}'"], 1, tmp_path)
 
 
