@@ -206,8 +206,8 @@ def test_what_does_not_fit(monkeypatch: Any, tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"storage": "disc"}, "`storage` of from_dataset must be one of"),
-        ({"storage": "disk"}, "`path` of from_dataset goes with"),
-        ({"path": "x"}, "`path` of from_dataset goes with"),
+        ({"storage": "disk"}, "`path` of from_dataset requires"),
+        ({"path": "x"}, "`path` of from_dataset requires"),
         ({"labeled": False}, "`batched` of from_dataset must say"),
     ],
 )

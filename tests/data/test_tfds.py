@@ -188,5 +188,5 @@ def test_images_of_any_set(small: Path) -> None:
 
 
 def test_images_of_a_set_with_several_a_record(small: Path) -> None:
-    with pytest.raises(ValueError, match="one image a record.*'unwanted'"):
+    with pytest.raises(ValueError, match="one image per record.*'unwanted'"):
         tfds_images("two", "test", cache=small)

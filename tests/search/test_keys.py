@@ -47,7 +47,7 @@ def test_without_own_keys_rows_go_by_their_ids() -> None:
         [1, 2], {"price": 9}, True, False)  # fmt: skip
     with pytest.raises(KeyError):
         index[0]
-    with pytest.raises(ValueError, match="no own keys"):
+    with pytest.raises(ValueError, match="have no keys"):
         index["p"]
 
 
