@@ -102,7 +102,7 @@ def test_warmup_is_a_line_and_then_the_cosine() -> None:
         (("epochs=3", "optimizer.schedule={name: steps, epochs: [2, 5]}"),
          "`epochs`: .*after 5 epochs.*`optimizer.schedule` to null"),
         (("optimizer.decay=both",), "`optimizer.decay`.*coupled"),
-        (("optimizer.decay=coupled",), "`optimizer.decay`.*there is none"),
+        (("optimizer.decay=coupled",), "`optimizer.decay`.*it is not set"),
         (("optimizer={name: lion, weight_decay: 1, decay: coupled}",),
          "no 'lion' with coupled decay, only adam"),
         (("optimizer.weight_decay=-1",), "weight_decay`.*greater"),
