@@ -84,7 +84,7 @@ def test_ctrl_c(recipe, tmp_path, monkeypatch) -> None:
                  code=130)  # fmt: skip
     assert "Run the same command to continue" in output
     text = (tmp_path / "out" / "results.md").read_text()
-    assert "1 of 3 runs finished, 2 still to do." in text
+    assert "1 of 3 runs finished, 2 remaining." in text
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ def test_it_goes_on_where_it_was(tmp_path, monkeypatch):
             embedded(out, network)
     before = shards(out)
     assert len(before) == 3 and (out / "_run.json").exists()
-    with pytest.raises(ValueError, match="not ended, of which 3 shards"):
+    with pytest.raises(ValueError, match="unfinished run with 3 shards"):
         EmbeddingShards(out)
     found = embedded(out, network, batch_size=7)
     after = shards(out)
@@ -291,7 +291,7 @@ def test_a_full_disk(tmp_path, monkeypatch):
     full = OSError(errno.ENOSPC, "No space left on device")
     with monkeypatch.context() as patched:
         stopping(patched, 2, full)
-        with pytest.raises(OSError, match="shard-00002.*No space.*goes on"):
+        with pytest.raises(OSError, match="shard-00002.*No space.*to continue"):
             embedded(out, network)
     assert len(shards(out)) == 2
     assert len(embedded(out, network)) == COUNT

@@ -263,7 +263,7 @@ def test_folders_that_are_none(tmp_path):
         with pytest.raises(ValueError, match=f"_manifest.json.*{message}"):
             EmbeddingShards(tmp_path)
     manifest.rename(tmp_path / "_run.json")
-    with pytest.raises(ValueError, match="not ended, of which 3 shards"):
+    with pytest.raises(ValueError, match="unfinished run with 3 shards"):
         EmbeddingShards(tmp_path)
 
 

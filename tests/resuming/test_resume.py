@@ -271,7 +271,7 @@ def test_streams_go_on_from_the_beginning_of_an_epoch(tmp_path, caplog) -> None:
 
     with caplog.at_level(logging.INFO, "keras_dml"):
         ended(tmp_path, 1, 2, data=stream())
-        assert "at the ends of epochs only, and not every 1" in caplog.text
+        assert "only at the ends of epochs, and not every 1" in caplog.text
         caplog.clear()
         end = End(9, 9)
         fit(Resume(tmp_path), end, data=stream())
@@ -294,7 +294,7 @@ def test_a_full_disk_is_told_once(tmp_path, monkeypatch, caplog) -> None:
     fit(Resume(tmp_path, every=1), End(1, 1, empty))
     told = [record.message for record in caplog.records]
     assert len(told) == 2
-    assert "No space left on device. States written before" in told[0]
+    assert "No space left on device. Earlier states are kept" in told[0]
     assert "is written again" in told[1]
     assert len(list(tmp_path.glob("*.npz"))) == 2
 

@@ -213,7 +213,7 @@ def test_environments_that_differ(tmp_path) -> None:
     text = (plan.output / "results.md").read_text()
     assert "On base (2 runs).\n\nOn better (2 runs)." in text
     assert "changed between runs: 4 versions" in text
-    assert "4 of 8 runs finished, 4 still to do." in text
+    assert "4 of 8 runs finished, 4 remaining." in text
 
 
 def test_values_of_queries_that_were_removed(tmp_path) -> None:

@@ -69,7 +69,7 @@ def test_more_seeds_and_recipes_later(recipe, tmp_path) -> None:
 def test_ctrl_c_keeps_what_is_done(recipe) -> None:
     with pytest.raises(KeyboardInterrupt):
         done_by(plan_of(recipe), Stub(stops=3))
-    assert "2 of 4 runs finished, 2 still to do." in report(recipe)
+    assert "2 of 4 runs finished, 2 remaining." in report(recipe)
     half = Path(recipe).parent / "out" / "a" / "seed-1" / "last.keras"
     assert half.exists()
     done, _ = done_by(plan_of(recipe), Stub())
