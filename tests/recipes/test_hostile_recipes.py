@@ -49,7 +49,7 @@ def refused(path: Path | str, *settings: str) -> str:
 )  # fmt: skip
 def test_a_name_is_that_of_a_file(name: str, tmp_path: Path) -> None:
     content = {"name": name, "data": {"name": "glyphs"}}
-    with pytest.raises(RecipeError, match="`name`: must be a valid folder name"):
+    with pytest.raises(RecipeError, match="`name`: must be a valid folder"):
         validate(content | {"method": {"name": "baseline"}}, "it")
 
 
