@@ -68,7 +68,7 @@ def tune(
             seed=seed, verbose=0,
         )  # fmt: skip
     except KeyboardInterrupt:
-        say("Interrupted. The same command goes on.", err=True)
+        say("Interrupted. Run the same command to continue.", err=True)
         sys.exit(INTERRUPTED)
     answer({"study": folder, **tuned.to_dict()})
     print_table(tuned.table(), f"{checked.name}: {len(tuned.trials)} trials")
