@@ -202,7 +202,7 @@ def test_other_test_images_are_not_compared(tmp_path) -> None:
     plan, done = written(tmp_path, test_set="other", classes=19)
     write_report(plan, done, COMMAND)
     text = (plan.output / "results.md").read_text()
-    assert "test images are not those of base: better." in text
+    assert "test images differ from those of base: better." in text
     (row,) = [c for c in table_of(text, "map@r") if c[0] == "better"]
     assert row[1] == "0.5500" and row[4:] == ["–"] * 5
 
