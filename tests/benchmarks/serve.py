@@ -44,12 +44,13 @@ BATCH = 64
 
 def models(backbone: str | None) -> dict[str, Any]:
     """Models, by name: small_convnet, and one with another backbone."""
-    from keras_dml import methods
+    from keras_dml import backbones, methods
 
     small = methods.baseline("small_convnet", embedding_dim=64)
     if backbone is None:
         return {"small_convnet": small}
-    large = methods.baseline(backbone, embedding_dim=128)
+    network = backbones.get(backbone, input_shape=(224, 224, 3))
+    large = methods.baseline(network, embedding_dim=128)
     return {"small_convnet": small, Path(backbone).stem: large}
 
 
