@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import keras
-from annotated_types import Ge
+from annotated_types import Ge, Le
 
 from keras_dml.data import Examples
 from keras_dml.data.examples import any_labels_of
@@ -92,7 +92,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         relevance: RelevanceName = "any",
         levels: Sequence[str] | None = None,
         prefixes: Sequence[Count] | None = None,
-        parts: Annotated[int, Ge(2)] | None = None,
+        parts: Annotated[int, Ge(2), Le(1000)] | None = None,
         rerank: Kind | Sequence[Kind] | None = None,
         memory: int | str = "512MB",
     ) -> None:

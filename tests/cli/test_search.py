@@ -61,7 +61,7 @@ def test_where_and_threshold(indexed) -> None:
     output = run("search", image, "--index", str(folder), "--where",
                  f"name={name}", "--threshold", "1.5", "-k", "2")  # fmt: skip
     assert output.count(name) >= 2
-    assert "no match, as nothing reaches 1.5000" in output
+    assert "no match, because no score reaches 1.5000" in output
     label = index.row(30)["label"]
     output = run("search", image, "--index", str(folder), "--where",
                  f"label={label}", "-k", "2")  # fmt: skip

@@ -467,7 +467,7 @@ def test_arrays_of_label_sets_come_in_balanced_batches(kind, caplog) -> None:
 
 def test_class_weights_are_not_for_label_sets() -> None:
     table = np.ones((48, 3), bool)
-    with pytest.raises(ValueError, match="`class_weight` .* one class an"):
+    with pytest.raises(ValueError, match="`class_weight` .* one class per"):
         small().fit(vectors(), table, class_weight={0: 2.0})
 
 

@@ -82,7 +82,7 @@ def test_pictures_have_texts(page) -> None:
 
 
 def test_scores_and_verdicts(page) -> None:
-    assert "Those of 0.9500 and more are matches." in page.text
+    assert "Scores of 0.9500 and more are matches." in page.text
     assert page.text.count("Queryhas a match") == 1
     assert page.text.count("Queryhas no match") == 1
     assert "2. b0.9939 matchgone.png" in page.text

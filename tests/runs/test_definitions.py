@@ -56,7 +56,7 @@ def test_all_k_share_a_section() -> None:
     assert "#recallk" in definition("recall@1000")
     assert "#precision1" in definition("precision@1")
     assert "among the 1000 nearest" in definition("recall@1000")
-    assert "over min(5, R)" in definition("map@5")
+    assert "divided by min(5, R)" in definition("map@5")
     assert "more than 0.9 of" in definition("pcf@0.9")
 
 

@@ -51,7 +51,7 @@ def test_what_is_no_run_is_never_removed(recipe, tmp_path) -> None:
 def test_a_run_that_is_not_finished_may_go_on(recipe, tmp_path) -> None:
     folder = runs.create_folder(tmp_path / "run", recipe)
     (folder / "state").mkdir()
-    with pytest.raises(FileExistsError, match="Use --resume to go on with it"):
+    with pytest.raises(FileExistsError, match="Use --resume to continue it"):
         runs.create_folder(folder, recipe)
 
 

@@ -40,7 +40,7 @@ def test_a_run_of_another_recipe_does_not_go_on(tmp_path: Path) -> None:
     path = write_recipe(tmp_path)
     folder = create_folder(tmp_path / "run", recipes.load(path))
     other = recipes.load(path, ["epochs=7", "method.embedding_dim=16"])
-    with pytest.raises(RecipeError, match="cannot go on") as raised:
+    with pytest.raises(RecipeError, match="cannot be continued") as raised:
         runs.train(other, folder, resume=True)
     assert "\n  epochs: 2 → 7\n" in str(raised.value)
     assert "\n  method.embedding_dim: 8 → 16\n" in str(raised.value)

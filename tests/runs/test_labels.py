@@ -138,8 +138,8 @@ def test_levels_that_are_asked_for(folder) -> None:
     [
         (SPECIES, "levels: [family]", "", "which has species, genus"),
         ("label: species", "levels: [genus]", "", "which has none"),
-        (SPECIES, "relevance: any", "relation_rule=all", "several labels an"),
-        ("label: species", "relevance: shared", "", "several labels an"),
+        (SPECIES, "relevance: any", "relation_rule=all", "several labels per"),
+        ("label: species", "relevance: shared", "", "several labels per"),
         (TAGS, "levels: [tags]", "", "which has none"),
         (TAGS, "protocol: official", "", "'official' takes one of each class"),
         (TAGS, "monitor: map", "evaluation.metrics=[nmi]", "compare clusters"),

@@ -140,7 +140,7 @@ def test_a_changed_recipe_is_refused(recipe) -> None:
     stub = Stub()
     with pytest.raises(RecipeError, match="epochs: 2 → 3") as error:
         done_by(plan_of(recipe, epochs=3), stub)
-    assert "'a' is not the one that has been trained" in str(error.value)
+    assert "'a' is not the one that was trained" in str(error.value)
     assert "another name" in str(error.value)
     assert stub.done == []
     assert journal.read_bytes() == before
