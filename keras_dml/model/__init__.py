@@ -1,4 +1,4 @@
-"""Model: MetricModel, and the contracts of its parts, head and objective."""
+"""Model: MetricModel, and the interfaces of its head and objective."""
 
 from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel

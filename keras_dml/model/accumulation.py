@@ -1,4 +1,4 @@
-"""Accumulation: the gradient of a large batch, embedded a part at a time."""
+"""Accumulation: the gradient of a large batch, embedded in several parts."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -11,11 +11,11 @@ from keras_dml.utils.types import Tensor, Tensors
 
 
 class WholeBatch:
-    """A batch that is embedded at once.
+    """A batch that is embedded in one pass.
 
     Args:
-        embed: From inputs to outputs, as in training.
-        x: Inputs, (N, …), or a dict of these.
+        embed: Function from inputs to outputs, as in training.
+        x: Inputs, (N, …), or a dict of inputs.
     """
 
     def __init__(self, embed: Callable[[Any], Tensors], x: Any) -> None:
@@ -40,23 +40,24 @@ class WholeBatch:
 class PartsOfBatch(WholeBatch):
     """A batch that is embedded in parts, with the gradient of the whole.
 
-    First all parts are embedded, and only their outputs kept, on which the
-    loss of the whole batch is computed. Then each part is embedded again, by
-    the same draws of dropout, and the loss's gradient with respect to its
-    outputs goes back through it. The sum is the gradient of the whole batch,
-    at the memory of a part and the time of one more forward pass.
+    First, all parts are embedded and only their outputs are kept; the loss of
+    the whole batch is computed from these. Then each part is embedded again,
+    with the same dropout masks, and the gradient of the loss with respect to
+    its outputs is propagated back through it. The sum is the gradient of the
+    whole batch, for the memory of one part and the time of one additional
+    forward pass.
 
-    All parts have as many rows, n, as compilers want it: the last part of a
-    batch that n does not divide begins with rows of the one before, which do
-    not count in it. A batch of fewer than K rows has a part for each.
+    All parts have the same number of rows, n, as compilers require: if n does
+    not divide the batch, the last part begins with rows of the previous part,
+    which it does not count. A batch of fewer than K rows has one part per row.
 
     Args:
-        embed: As for `WholeBatch`.
-        x: As for `WholeBatch`.
+        embed: See `WholeBatch`.
+        x: See `WholeBatch`.
         parts: Number of parts, K.
-        weights: Trainable variables that embedding reads.
-        states: Variables that embedding changes, such as the states of
-            random generators.
+        weights: Trainable variables that the embedding depends on.
+        states: Variables that embedding changes, such as the states of random
+            generators.
 
     Reference:
         Gao et al., "Scaling Deep Contrastive Learning Batch Size under
@@ -173,7 +174,7 @@ class PartsOfBatch(WholeBatch):
         )
 
     def _rows(self, x: Tensor, first: Tensor) -> Tensor:
-        """(n, …): the rows of a part, of which the first is given."""
+        """(n, …): the rows of a part, given its first row."""
         others = len(x.shape) - 1
         size = tf.stack([self._part_size, *[-1] * others])
         rows = tf.slice(x, tf.stack([first, *[0] * others]), size)
@@ -181,26 +182,26 @@ class PartsOfBatch(WholeBatch):
         return rows
 
     def _without_repeated(self, x: Tensor) -> Tensor:
-        """(N, …) of the rows of all parts, (K·n, …)."""
+        """(N, …): the rows of all parts, (K·n, …), without repeated ones."""
         before, repeated = self._repeated()
         rows = tf.concat([x[:before], x[before + repeated :]], axis=0)
         rows.set_shape((_known(self._size), *x.shape[1:]))
         return rows
 
     def _with_repeated(self, x: Tensor) -> Tensor:
-        """(K·n, …) rows of all parts; what counts elsewhere is 0."""
+        """(K·n, …): the rows of all parts, with 0 where a row is repeated."""
         before, repeated = self._repeated()
         zeros = tf.zeros_like(x[:repeated])
         return tf.concat([x[:before], zeros, x[before:]], axis=0)
 
     def _repeated(self) -> tuple[Any, Any]:
-        """Rows before the last part, and how many of it are among them."""
+        """Rows before the last part, and how many of them it repeats."""
         before = (self._parts - 1) * self._part_size
         return before, self._parts * self._part_size - self._size
 
 
 def embedding_of(model: keras.Model, x: Any) -> WholeBatch:
-    """How a `MetricModel` embeds a batch to train on, by its `accumulate`."""
+    """How a `MetricModel` embeds a training batch, given `accumulate`."""
     # Features pass the backbone over, which then has no gradient.
     parts = [model.head] if are_features(x) else [model.backbone, model.head]
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
@@ -227,28 +228,28 @@ def embedding_of(model: keras.Model, x: Any) -> WholeBatch:
 def _check_added_losses(
     layers: Iterable[keras.layers.Layer], argument: str, rule: str, use: str
 ) -> None:
-    """Checks that layers add nothing to the loss for what they have seen.
+    """Checks that no layer adds a loss computed from the batch it sees.
 
     Args:
         layers: Layers that see parts of a batch.
-        argument: Of the model, why they do.
-        rule: What the argument must be where they add something.
-        use: The same, as it is written.
+        argument: Argument of the model that splits the batch.
+        rule: What the argument must be if layers add losses.
+        use: The same, as it is written in code.
 
     Raises:
-        ValueError: If one does, as by an activity regularizer: nobody knows
-            whether it is a sum over the batch or a mean.
+        ValueError: If a layer does, for example with an activity regularizer:
+            it is unknown whether that is a sum over the batch or a mean.
     """
     for layer in layers:
         of_weights = [v for v in layer.trainable_variables if v.regularizer]
         if len(layer.losses) > len(of_weights):
             raise ValueError(
-                f"`{argument}` of MetricModel must be {rule} where layers add "
-                "losses of their own for a batch, which is not theirs to see "
-                "as a whole. Received: "
-                f"{len(layer.losses) - len(of_weights)} such losses in "
-                f"{layer.name!r}. Leave activity regularizers and `add_loss` "
-                f"out, or use {use}."
+                f"`{argument}` of MetricModel must be {rule} if layers add "
+                "losses of their own, because each layer sees only part of "
+                "the batch. "
+                f"Received: {len(layer.losses) - len(of_weights)} losses "
+                f"added by layer {layer.name!r}. Remove activity regularizers "
+                f"and `add_loss`, or use {use}."
             )
 
 

@@ -1,4 +1,4 @@
-"""Checks of batches before a step sees them: what trains on nonsense."""
+"""Checks of batches before a step sees them, for data that cannot train."""
 
 import logging
 from collections.abc import Mapping
@@ -18,27 +18,27 @@ WAY_OF_IDS = (
 )
 
 _LOOKED_AT = 4096
-"""Examples whose values are looked at; there are more in whole arrays only,
-which may be in a file."""
+"""Number of examples whose values are checked. Only whole arrays have more,
+and these may be memory-mapped files."""
 
 
 class BatchChecks:
-    """Looks at batches on the host, and refuses what trains on nonsense.
+    """Checks batches on the host and rejects data that cannot train.
 
-    A compiled step has no values to look at, and XLA drops assertions. So
-    the first batch of an epoch is looked at on its way to the step, and
-    later ones if their labels are out of range or have no positives.
+    A compiled step cannot look at values, and XLA drops assertions. So the
+    first batch of an epoch is checked on its way to the step, and later
+    batches if their labels are out of range or have no positives.
 
     Args:
         use: "fit" or "evaluate", for messages.
-        label_limit: What class ids must be below; None for any.
-        needs_positives: Whether a batch without positive pairs is odd.
-        needs_negatives: Whether one of a single class is odd, too.
-        needs_triplets: Whether one is in which no example has both a positive
-            and a negative.
-        expects_bytes: Whether pixels should be in 0 to 255.
-        is_share: Whether batches are some rows of larger ones, whose pairs
-            they do not tell.
+        label_limit: Upper bound of class ids, exclusive; None for no bound.
+        needs_positives: Whether to warn of a batch without positive pairs.
+        needs_negatives: Whether to warn of a batch with a single class.
+        needs_triplets: Whether to warn of a batch in which no example has both
+            a positive and a negative.
+        expects_bytes: Whether pixels should range from 0 to 255.
+        is_share: Whether batches are shares of larger batches, whose pairs
+            cannot be seen in them.
     """
 
     def __init__(
@@ -62,15 +62,15 @@ class BatchChecks:
         self._said: set[str] = set()
 
     def check_kinds(self, x: Any, y: Any) -> None:
-        """Checks what types and shapes tell, of arrays or of their specs.
+        """Checks the types and shapes of arrays or of their specs.
 
         Args:
             x: Inputs, anything with `dtype` and `shape`.
             y: Labels, or a dict with "label".
 
         Raises:
-            ValueError: If there are no labels, or they are not a vector of
-                integers; if inputs are not batches.
+            ValueError: If there are no labels, labels are not a vector of
+                integers, or inputs are not batched.
         """
         for leaf in keras.tree.flatten((x, y)):
             if type(leaf).__name__.startswith(("Ragged", "Sparse")):
@@ -84,7 +84,7 @@ class BatchChecks:
             raise ValueError(
                 f"Data for MetricModel.{self.use} must have labels. Received: "
                 f"{'none' if y is None else sorted(y)}. Use batches (x, y) "
-                'with y the class ids, (B,), or a dict with "label".'
+                'where y holds the class ids, (B,), or is a dict with "label".'
             )
         if getattr(labels.shape, "rank", 0) is None:
             return
@@ -92,16 +92,16 @@ class BatchChecks:
         if not shape:
             rank = len(next(iter(keras.tree.flatten(x))).shape)
             raise ValueError(
-                f"MetricModel.{self.use} takes batches. Received: examples "
-                f"one at a time, of rank {rank} with scalar labels. Use "
-                "dataset.batch(64), or batches of several examples per "
+                f"Data for MetricModel.{self.use} must be batched. Received: "
+                f"single examples of rank {rank} with scalar labels. Use "
+                "dataset.batch(64), or batches with several examples per "
                 "class."
             )
         if dtype in ("string", "object"):
             raise ValueError(
                 f"`y` of MetricModel.{self.use} must be class ids. Received: "
-                f"strings. {WAY_OF_IDS}; keras_dml.data.ArraySet does so by "
-                "itself, and keeps the names."
+                f"strings. {WAY_OF_IDS}; keras_dml.data.ArraySet does this "
+                "itself and keeps the names."
             )
         if len(shape) == 2 and shape[1] == 1:
             shape = shape[:1]
@@ -111,20 +111,20 @@ class BatchChecks:
         if is_table and shape[0] != shape[1] and dtype != "bool":
             raise ValueError(
                 f"`y` of MetricModel.{self.use} must be class ids, (B,), or "
-                "a relation matrix of the batch, (B, B). Received: labels of "
-                f"shape {shape}. {ONE_HOT}"
+                "the relation matrix of the batch, (B, B). Received: labels "
+                f"of shape {shape}. {ONE_HOT}"
             )
 
     def check_values(self, x: Any, labels: npt.NDArray[Any]) -> None:
-        """Checks what only values tell.
+        """Checks what can only be seen in the values.
 
         Args:
-            x: Inputs of the batch, or a dict of them.
-            labels: As they are given.
+            x: Inputs of the batch, or a dict of inputs.
+            labels: Labels as the user gave them.
 
         Raises:
-            ValueError: If there is not a label for each example, a class id
-                is out of range, or labels are one-hot.
+            ValueError: If the numbers of labels and examples differ, a class
+                id is out of range, or labels are one-hot.
         """
         try:
             self._check_values(x, as_ids(np.asarray(labels)))
@@ -136,9 +136,9 @@ class BatchChecks:
         inputs = keras.tree.flatten(x)
         if len(inputs[0]) != len(labels):
             raise ValueError(
-                f"Batches for MetricModel.{self.use} must have a label for "
-                f"each example. Received: {len(inputs[0])} examples, "
-                f"{len(labels)} labels."
+                f"Batches for MetricModel.{self.use} must have one label per "
+                f"example. Received: {len(inputs[0])} examples, {len(labels)} "
+                "labels."
             )
         inputs = [np.asarray(array[:_LOOKED_AT]) for array in inputs]
         for array in inputs:
@@ -174,8 +174,8 @@ class BatchChecks:
             raise ValueError(
                 f"Inputs of MetricModel.{self.use} must be finite. Received: "
                 f"NaN or infinity in {np.sum(~finite)} of {len(array)} "
-                f"examples of a batch, the first is {np.argmin(finite)}. "
-                "Leave such examples out, or replace their values by "
+                f"examples of a batch, first in example {np.argmin(finite)}. "
+                "Remove these examples, or replace the values with "
                 "numpy.nan_to_num(x)."
             )
 
@@ -187,20 +187,20 @@ class BatchChecks:
         if not outside.size:
             return
         way_out = (
-            "Number the training classes 0, 1, 2, …, for instance by "
-            "`examples.relabeled()`, or raise num_classes."
+            "Number the training classes 0, 1, 2, …, for example with "
+            "`examples.relabeled()`, or increase num_classes."
         )
         if self.use == "evaluate":
             way_out = (
-                "A class that was not trained has no weight, so that there is "
-                "no loss for it. Measure retrieval instead, by "
+                "A class that was not trained has no weight, so its loss is "
+                "undefined. Measure retrieval instead, with "
                 "keras_dml.callbacks.RetrievalEvaluation(examples) or "
                 "keras_dml.evaluation.evaluate(model, examples), or train "
-                "with a loss on pairs."
+                "with a pair-based loss."
             )
         raise ValueError(
             f"Labels for MetricModel.{self.use} must lie in [0, num_classes), "
-            "as the loss has a weight for each class. Received: "
+            "because the loss has one weight per class. Received: "
             f"num_classes={limit} and a label {outside[0]}. {way_out}"
         )
 
@@ -210,17 +210,17 @@ class BatchChecks:
         classes = len(np.unique(labels))
         if classes == len(labels):
             self._say(
-                "A batch of %d examples has no two of the same class, so that "
-                "it has no positive pair and teaches almost nothing. Use "
-                "batches of keras_dml.data.ClassBalanced, or model.fit(x, y) "
-                "with arrays, which makes them.",
+                "No two of the %d examples in a batch have the same class, "
+                "so the batch has no positive pair and teaches almost "
+                "nothing. Use batches of keras_dml.data.ClassBalanced, or "
+                "call model.fit(x, y) with arrays, which builds such batches.",
                 len(labels),
             )
         elif classes == 1 and self.needs_negatives:
             self._say(
-                "A batch of %d examples has a single class, so that it has "
-                "no negative pair. Shuffle the data, or use batches of "
-                "keras_dml.data.ClassBalanced.",
+                "All %d examples in a batch have the same class, so the "
+                "batch has no negative pair. Shuffle the data, or use "
+                "batches of keras_dml.data.ClassBalanced.",
                 len(labels),
             )
 
@@ -229,8 +229,8 @@ class BatchChecks:
             return
         if not np.triu(labels @ labels.T, 1).any():
             self._say(
-                "A batch of %d examples has no two that share a label, so "
-                "that it has no positive pair and teaches almost nothing. Use "
+                "No two of the %d examples in a batch share a label, so the "
+                "batch has no positive pair and teaches almost nothing. Use "
                 "batches of keras_dml.data.MultiLabelBalanced.",
                 len(labels),
             )
@@ -241,8 +241,9 @@ class BatchChecks:
         both = positive.any(axis=1) & (labels == 0).any(axis=1)
         if self.needs_triplets and not both.any():
             self._say(
-                "In a batch of %d examples none has both a positive and a "
-                "negative, which the loss compares: it teaches nothing. Use "
+                "None of the %d examples in a batch has both a positive and a "
+                "negative, which the loss compares, so the batch teaches "
+                "nothing. Use "
                 "a loss on single pairs, such as ContrastiveLoss(), or "
                 'RelationSampler(…, others="negative").',
                 len(labels),
@@ -255,8 +256,9 @@ class BatchChecks:
         lowest, highest = images.min(), images.max()
         if lowest >= 0 and 0 < highest <= 1:
             self._say(
-                "Images are in %.3g to %.3g, and the model divides them by "
-                "255 itself: it sees almost nothing. Pass pixels in 0 to 255.",
+                "Pixels range from %.3g to %.3g, and the model divides them "
+                "by 255 itself, so it sees almost nothing. Pass pixels from "
+                "0 to 255.",
                 lowest,
                 highest,
             )
@@ -274,27 +276,27 @@ class BatchChecks:
         expected = share * pairs * (pairs - 1) / 2
         if expected < 1:
             self._say(
-                "Batches of %d examples drawn at random have %.2g positive "
-                "pairs on average, so that most teach almost nothing. Leave "
-                "out balanced=False and shuffle=False, or use larger batches.",
+                "Random batches of %d examples have %.2g positive pairs on "
+                "average, so most of them teach almost nothing. Remove "
+                "balanced=False and shuffle=False, or use larger batches.",
                 batch_size,
                 expected,
             )
 
     def _say(self, message: str, *values: Any) -> None:
-        """Warns, once for each kind of message."""
+        """Warns, once per kind of message."""
         if message not in self._said:
             self._said.add(message)
             logger.warning(message, *values)
 
 
 def label_of(y: Any) -> Any:
-    """The labels among targets, None if there are none."""
+    """The labels among the targets, or None if there are none."""
     return y.get("label") if isinstance(y, Mapping) else y
 
 
 def as_ids(labels: Any) -> Any:
-    """(B, 1) labels, as some data sets have them, as (B,)."""
+    """Labels of shape (B, 1), which some data sets have, as (B,)."""
     if len(labels.shape) == 2 and labels.shape[1] == 1:
         return labels[:, 0]
     return labels
@@ -306,7 +308,7 @@ def _dtype_of(x: Any) -> str:
 
 
 def expects_bytes(backbone: keras.Model) -> bool:
-    """Whether a backbone takes pixels in 0 to 255: it scales them itself."""
+    """Whether a backbone scales pixels itself and so expects 0 to 255."""
     return any(
         layer.name == "preprocessing"
         or (

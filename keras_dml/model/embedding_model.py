@@ -13,18 +13,18 @@ from keras_dml.utils.types import Shape, Tensor, Tensors
 
 
 class EmbeddingModel(keras.Model):
-    """What `MetricModel` is to those who embed with it.
+    """The part of `MetricModel` that embeds.
 
-    It looks like a functional model from inputs to unit embeddings: it is
-    built, has symbolic inputs and outputs, and is exported and quantized.
+    It behaves like a functional model from inputs to unit embeddings: it is
+    built, has symbolic inputs and outputs, and can be exported and quantized.
 
     Args:
-        backbone: From inputs to features.
-        head: From features to named outputs.
+        backbone: Model from inputs to features.
+        head: Layer from features to named outputs.
         **kwargs: Passed to `keras.Model`.
 
     Call arguments:
-        inputs: What the backbone takes, or features of a `data.FeatureSet`.
+        inputs: Inputs of the backbone, or features of a `data.FeatureSet`.
 
     Returns:
         Unit embeddings, (B, D), float32.
@@ -44,13 +44,13 @@ class EmbeddingModel(keras.Model):
 
     @property
     def input_shape(self) -> Shape:
-        """(None, H, W, C) of the images."""
+        """Shape of the images, (None, H, W, C)."""
         shape: Shape = self.backbone.input_shape
         return shape
 
     @property
     def input(self) -> Any:
-        """The symbolic input, that of the backbone."""
+        """The symbolic input of the backbone."""
         if isinstance(self.backbone, keras.Sequential):
             return self.backbone.inputs[0]
         return self.backbone.input
@@ -64,7 +64,7 @@ class EmbeddingModel(keras.Model):
     def output(self) -> keras.KerasTensor:
         """The symbolic unit embedding.
 
-        With `input` it makes functional models of layers that are shared
+        Together with `input`, it defines functional models that share layers
         with this one: `keras.Model(model.input, model.output)`.
         """
         if self._output is None:
@@ -73,14 +73,14 @@ class EmbeddingModel(keras.Model):
 
     @property
     def outputs(self) -> list[keras.KerasTensor]:
-        """The only symbolic output, in a list."""
+        """The only symbolic output, as a list."""
         return [self.output]
 
     def export(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
-        """Exports input → unit embedding; see `keras.Model.export`.
+        """Exports the mapping from inputs to unit embeddings.
 
-        What only training needs is left out: the objective, and a momentum
-        encoder.
+        See `keras.Model.export`. Parts that only training needs, the objective
+        and a momentum encoder, are not exported.
         """
         encoder = keras.Model(self.input, self.output, name=self.name)
         encoder(self.input)  # Keras exports to ONNX only what was called.
@@ -90,8 +90,8 @@ class EmbeddingModel(keras.Model):
     def quantize(self, mode: Any = None, *args: Any, **kwargs: Any) -> None:
         """Quantizes the backbone; see `keras.Model.quantize`.
 
-        The head stays as it is: it is small next to the backbone, and its
-        layers are saved without what says that they were quantized.
+        The head is not quantized: it is small compared with the backbone, and
+        Keras does not save the information that its layers were quantized.
         """
         self.backbone.quantize(mode, *args, **kwargs)
         # Those that are there compute with the weights that were.
@@ -105,9 +105,9 @@ class EmbeddingModel(keras.Model):
     def outputs_of(
         self, inputs: Tensor | Tensors, training: bool = False
     ) -> Tensors:
-        """All outputs of the head, by name; `"embedding"` among them.
+        """Returns all outputs of the head by name, including `"embedding"`.
 
-        Batches of a `data.FeatureSet` pass the backbone over.
+        Batches of a `data.FeatureSet` bypass the backbone.
         """
         # A frozen backbone is as in a test: its dropout, too, is off.
         frozen = not self.backbone.trainable
@@ -117,9 +117,9 @@ class EmbeddingModel(keras.Model):
     def encoder(self) -> keras.Model:
         """The plain functional model from inputs to unit embeddings.
 
-        It shares the layers, and so the weights, of this model, and has
-        nothing of training. Where backbone and head are made of layers of
-        Keras, it is saved, and loaded, without this package.
+        It shares its layers, and therefore its weights, with this model, and
+        contains nothing that only training needs. If backbone and head consist
+        of Keras layers, it can be saved and loaded without this package.
         """
         return plain_encoder(self.backbone, self.head)
 

@@ -9,13 +9,13 @@ from keras_dml.model.head import Head
 
 
 def plain_encoder(backbone: keras.Model, head: Head) -> keras.Model:
-    """The functional model from inputs to unit embeddings.
+    """Returns the functional model from inputs to unit embeddings.
 
-    Layers of Keras are shared. What the head computes is recorded as
-    operations of `keras.ops`, to the same bits, and so is what layers of
-    this package without weights compute, such as preprocessing: Keras saves
-    and loads operations by itself. Layers of this package with weights stay
-    what they are, and so do heads with gradients of their own.
+    Keras layers are shared. The computations of the head are recorded as
+    operations of `keras.ops`, with bit-identical results, and so are those of
+    this package's layers without weights, such as preprocessing: Keras saves
+    and loads operations on its own. This package's layers with weights are
+    kept, and so are heads with custom gradients.
 
     Args:
         backbone: A functional or sequential model.
@@ -61,7 +61,7 @@ def plain_encoder(backbone: keras.Model, head: Head) -> keras.Model:
 
 
 def _traced(head: Head, features: Any, mask: Any) -> Any:
-    """The outputs of a head, whose own operations become the model's."""
+    """The outputs of a head, whose operations become those of the model."""
     if type(head).call is not Head.call:
         masks = {} if mask is None else {"mask": mask}
         return head.call(features, **masks)

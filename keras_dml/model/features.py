@@ -1,4 +1,4 @@
-"""Features, computed by a backbone or given in its place, to outputs."""
+"""Features, computed by a backbone or given instead, turned into outputs."""
 
 from typing import Any
 
@@ -16,14 +16,14 @@ def head_outputs(
     training: bool = False,
     frozen: bool = False,
 ) -> Tensors:
-    """What a head makes of inputs, or of the features of a `FeatureSet`.
+    """The outputs of a head for inputs, or for features of a `FeatureSet`.
 
     Args:
-        backbone: From inputs to features.
-        head: From features to outputs.
-        inputs: What the backbone takes, or features in place of it.
-        training: Whether this is a step of training.
-        frozen: Whether the backbone is as in a test all the same.
+        backbone: Model from inputs to features.
+        head: Layer from features to outputs.
+        inputs: Inputs of the backbone, or features that replace its output.
+        training: Whether this is a training step.
+        frozen: Whether the backbone runs in inference mode even then.
     """
     if not are_features(inputs):
         features = backbone(inputs, training=training and not frozen)

@@ -1,4 +1,4 @@
-"""Generated inputs: what any model can be tried on, whatever it takes."""
+"""Generated inputs, on which any model can be tried."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 _LENGTH = 8
-"""Of axes that may have any length."""
+"""Length of axes whose length is not fixed."""
 
 
 def takes_images(model: keras.Model) -> bool:
@@ -16,11 +16,11 @@ def takes_images(model: keras.Model) -> bool:
 
 
 def input_specs(model: keras.Model) -> Any:
-    """Symbolic inputs of a model, in the structure that it takes them.
+    """Symbolic inputs of a model, in the structure that the model takes.
 
     Raises:
-        ValueError: If they are not known, as of a subclass that has never
-            been called.
+        ValueError: If they are unknown, as with a subclassed model that has
+            never been called.
     """
     # The backbone of a MetricModel has them.
     known = getattr(model, "backbone", model)
@@ -30,17 +30,18 @@ def input_specs(model: keras.Model) -> Any:
         return known.input
     except (AttributeError, IndexError, TypeError, ValueError) as error:
         raise ValueError(
-            "`model` must know its inputs. Received: "
-            f"{model!r}, which says: {error}. Use a functional or sequential "
+            "`model` must have known inputs. Received: "
+            f"{model!r}, which raises: {error}. Use a functional or "
+            "sequential "
             "model: keras.Model(inputs, model(inputs))."
         ) from None
 
 
 def generated_inputs(model: keras.Model) -> Any:
-    """Two examples that a model takes, always the same.
+    """Two examples that a model accepts, always the same.
 
-    Numbers are normal, integers 0 and 1, which every vocabulary has, and
-    strings are letters.
+    Floats are drawn from a normal distribution, integers are 0 and 1, which
+    are in every vocabulary, and strings are letters.
     """
     rng = np.random.default_rng(0)
 

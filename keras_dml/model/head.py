@@ -1,4 +1,4 @@
-"""Head: the contract of heads, from backbone features to named outputs."""
+"""Head: the interface of heads, from backbone features to named outputs."""
 
 from typing import Any, get_args
 
@@ -11,34 +11,33 @@ from keras_dml.utils.types import Pooling, Shape, Shapes, Tensor, Tensors
 
 
 class Head(SerializableLayer):
-    """Base of all heads: backbone features → dict of named outputs.
+    """Base class of all heads: backbone features → dict of named outputs.
 
-    Subclasses implement `embed`, and `build` for the backbone's shape,
-    which calls that of this class if it pools. The dict always has
-    `"embedding"`, (B, D), unit rows, float32; methods add what their
-    objectives need under names that all methods share (`"parts"`: (B, K, d)
-    unit sub-embeddings). Call arguments are the same for all.
+    Subclasses implement `embed`, and `build` for the shape of the backbone's
+    features; if they pool, their `build` calls the one of this class. The dict
+    always contains `"embedding"`, (B, D), unit rows, float32. Methods add what
+    their objectives need under names that all methods share (`"parts"`: (B, K,
+    d) unit sub-embeddings). All heads have the same call arguments.
 
     Args:
         pooling: How a map (B, h, w, C) or tokens (B, T, C) become (B, C)
-            features: "avg", "max", "gem" (with a trainable power), "cls"
-            (the first token) or "none" (they come pooled), see
-            `layers.FeaturePooling`. Features that come pooled are left
-            alone by "avg" and "max" too.
-        **kwargs: Passed to `keras.layers.Layer`. `dtype` defaults to
-            float32, whatever the global policy.
+            features: "avg", "max", "gem" (with a trainable power), "cls" (the
+            first token) or "none" (the features are already pooled); see
+            `layers.FeaturePooling`. "avg" and "max" also leave pooled features
+            unchanged.
+        **kwargs: Passed to `keras.layers.Layer`. `dtype` defaults to float32,
+            whatever the global policy.
 
     Call arguments:
         features: (B, h, w, C), (B, T, C) or (B, C).
-        mask: Which positions count; by default the Keras mask of the
-            features, if they have one.
+        mask: Which positions count; by default the Keras mask of the features,
+            if they have one.
 
     Returns:
         A dict of tensors.
 
     Raises:
-        ValueError: If `pooling` is unknown, or does not go with the
-            features.
+        ValueError: If `pooling` is unknown or does not fit the features.
     """
 
     def __init__(self, pooling: str = "avg", **kwargs: Any) -> None:
@@ -52,7 +51,7 @@ class Head(SerializableLayer):
         )
 
     def build(self, features_shape: Shape) -> None:
-        """Creates the weights; a subclass that pools calls this one too.
+        """Creates the weights; a subclass that pools must call this method.
 
         Args:
             features_shape: Shape of the backbone's features.
@@ -63,7 +62,7 @@ class Head(SerializableLayer):
         return self.embed(self.pool(features, mask))
 
     def pool(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Features → (B, C); pooled features pass unchanged."""
+        """Pools features to (B, C); pooled features are returned unchanged."""
         pooled: Tensor = self.feature_pooling(features, mask=mask)
         return pooled
 
@@ -71,18 +70,18 @@ class Head(SerializableLayer):
         return None
 
     def embed(self, pooled: Tensor) -> Tensors:
-        """The named outputs for pooled features, (B, C)."""
+        """Returns the named outputs for pooled features, (B, C)."""
         raise NotImplementedError
 
     def compute_output_shape(self, features_shape: Shape) -> Shapes:
-        """Shapes of the outputs by name, as a built head computes them."""
+        """Returns the shapes of the outputs by name."""
         features = keras.KerasTensor(features_shape, self.compute_dtype)
         outputs = keras.Operation.compute_output_spec(self, features)
         return {name: output.shape for name, output in outputs.items()}
 
     def learner_variables(self) -> list[list[keras.Variable]]:
-        """Variables that belong to one learner alone, a list a learner.
+        """Returns the variables of each single learner, one list per learner.
 
-        Empty where all learners always train together.
+        The list is empty if all learners always train together.
         """
         return []

@@ -1,4 +1,4 @@
-"""ModelIdentity: which model made an index, as no two models compare."""
+"""ModelIdentity: which model made an index."""
 
 import hashlib
 from dataclasses import dataclass
@@ -17,24 +17,24 @@ from keras_dml.model.generated import (
 from keras_dml.model.metric_model import MetricModel
 
 TOLERANCE = 0.01
-"""By how much numbers of the test embeddings may differ between machines;
-half precision is off by some thousandths."""
+"""Largest difference between the test embeddings of one model on different
+machines; half precision is off by some thousandths."""
 
 
 @dataclass(frozen=True)
 class ModelIdentity:
-    """What tells a model from others.
+    """What distinguishes a model from others.
 
-    Weights do not tell preprocessing and activations, so two generated
-    images are embedded as well.
+    Weights do not determine preprocessing and activations, so the identity
+    also contains the embeddings of two generated examples.
 
     Attributes:
         weights: SHA-256 of the weights that embeddings depend on.
-        input_shape: (H, W, C) of the images that it takes; of a model that
-            takes something else, the sizes of its inputs, 0 for any.
-        resize: Side to which images are resized before the cut.
-        resize_mode: Which side that is, see `keras_dml.data.View`; "none"
-            where inputs are no images.
+        input_shape: (H, W, C) of the images that the model takes; if it takes
+            something else, the sizes of its inputs, with 0 for any size.
+        resize: Length of the side to which images are resized before cropping.
+        resize_mode: Which side that is, see `keras_dml.data.View`; "none" if
+            inputs are not images.
         test_embeddings: Unit embeddings of two generated examples.
     """
 
@@ -46,7 +46,7 @@ class ModelIdentity:
 
     @classmethod
     def of(cls, model: keras.Model) -> "ModelIdentity":
-        """The identity of a model.
+        """Returns the identity of a model.
 
         Raises:
             ValueError: If the model's inputs are not known.
@@ -64,7 +64,7 @@ class ModelIdentity:
 
     @classmethod
     def _of_arrays(cls, model: keras.Model) -> "ModelIdentity":
-        """The identity of a model that takes no images."""
+        """The identity of a model that does not take images."""
         specs = keras.tree.flatten(input_specs(model))
         sizes = [size or 0 for spec in specs for size in spec.shape[1:]]
         # Strings must be tensors; Keras takes them for objects.
@@ -78,30 +78,31 @@ class ModelIdentity:
         )
 
     def check(self, model: keras.Model) -> None:
-        """Checks that a model is this one.
+        """Checks that a model has this identity.
 
         Raises:
-            ValueError: If it is another.
+            ValueError: If it is a different model.
         """
         other = ModelIdentity.of(model)
         difference = self.difference(other)
         if difference:
             raise ValueError(
                 "`model` of an Index must be the one that made its "
-                "embeddings, because embeddings of two models cannot be "
-                f"compared. Received: {model!r}, {difference}. Use the model "
-                "of the index, or build the index again with this one."
+                "embeddings, because embeddings of different models cannot be "
+                "compared. "
+                f"Received: {model!r}, {difference}. Use the model of the "
+                "index, or rebuild the index with this one."
             )
 
     def difference(self, other: "ModelIdentity") -> str:
-        """In what another model differs; empty if it is this one."""
+        """How another model differs; empty if it is the same."""
         mine = (*self.input_shape, self.resize, self.resize_mode)
         theirs = (*other.input_shape, other.resize, other.resize_mode)
         if mine != theirs:
-            return f"which takes inputs of another size: {theirs}, not {mine}"
+            return f"whose inputs have another size: {theirs}, not {mine}"
         if self.weights != other.weights:
             return (
-                f"with other weights: {other.weights[:12]}…, not "
+                f"with different weights: {other.weights[:12]}…, not "
                 f"{self.weights[:12]}…"
             )
         gap = np.subtract(self.test_embeddings, other.test_embeddings)
@@ -109,9 +110,9 @@ class ModelIdentity:
         # Not a number is not within the tolerance.
         if not largest <= TOLERANCE:
             return (
-                "which has the same weights and embeds a generated example "
-                f"otherwise, by {largest:.3g}: its preprocessing or its "
-                "layers are others"
+                "with the same weights that embeds a generated example "
+                f"differently, by {largest:.3g}: its preprocessing or its "
+                "layers differ"
             )
         return ""
 

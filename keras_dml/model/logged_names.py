@@ -1,4 +1,4 @@
-"""Names in the logs of an epoch, known before there is one."""
+"""Names in the logs of an epoch, known before the first epoch."""
 
 from typing import Any
 
@@ -13,16 +13,17 @@ _LOGGING_RATES = (
 def check_readers(
     model: keras.Model, callbacks: Any, is_validated: bool
 ) -> None:
-    """Lets callbacks refuse, before training, what nobody will log.
+    """Lets callbacks reject, before training, names that nothing will log.
 
-    A callback that reads the logs has a method `check_logged(names)`, and one
-    that writes to them a property `logged_names`, None where it cannot know.
-    Those that come before a reader count. It is not asked where one of them,
-    or the model, may log what is not known: those that users have written.
+    A callback that reads the logs has a method `check_logged(names)`; one that
+    writes to them has a property `logged_names`, which is None if it cannot
+    know. Only callbacks that precede a reader count. The reader is not asked
+    if the model or a callback before it may log unknown names, which is the
+    case if users have written it.
 
     Args:
         model: The model.
-        callbacks: As `fit` takes them.
+        callbacks: Callbacks as given to `fit`.
         is_validated: Whether `fit` has validation data.
     """
     if isinstance(callbacks, keras.callbacks.CallbackList):
@@ -65,5 +66,5 @@ def _logged_by(
 
 
 def _author(thing: Any) -> str:
-    """The package that something's class is of."""
+    """The package that defines an object's class."""
     return type(thing).__module__.partition(".")[0]

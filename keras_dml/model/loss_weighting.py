@@ -1,4 +1,4 @@
-"""LossWeighting: how an objective's terms are weighted against each other."""
+"""LossWeighting: how the terms of an objective are weighted."""
 
 from typing import Any
 
@@ -16,13 +16,13 @@ class LossWeighting(keras.layers.Layer):
 
     Args:
         terms: Names of the terms.
-        weights: A weight for each name, 1 where none is given: a number,
-            kept in a variable that callbacks may set while training
-            (`model.weighting.weights_by_term["name"].assign(0.5)`); a
-            `LearningRateSchedule`, a function of the step; or "learned",
-            uncertainty weighting: exp(−s)·term + s with a trainable s
-            (Kendall et al., "Multi-Task Learning Using Uncertainty",
-            CVPR 2018, Eq. 10, with the halves left out).
+        weights: Weight of each term by name; terms without one have weight 1.
+            A number is kept in a variable, which callbacks may set during
+            training (`model.weighting.weights_by_term["name"].assign(0.5)`); a
+            `LearningRateSchedule` is a function of the step; "learned" stands
+            for uncertainty weighting: exp(−s)·term + s with a trainable s
+            (Kendall et al., "Multi-Task Learning Using Uncertainty", CVPR
+            2018, Eq. 10, with the factors 1/2 omitted).
         **kwargs: Passed to `keras.layers.Layer`.
 
     Call arguments:
@@ -33,8 +33,8 @@ class LossWeighting(keras.layers.Layer):
         (B,), the weighted sum.
 
     Raises:
-        ValueError: If a name is not a term, or a weight is of another
-            kind.
+        ValueError: If a name is not that of a term, or a weight has another
+            type.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class LossWeighting(keras.layers.Layer):
         learned = weight == "learned"
         if not learned and not isinstance(weight, int | float):
             raise ValueError(
-                "`loss_weights` of MetricModel must hold numbers, "
+                "`loss_weights` of MetricModel must contain numbers, "
                 'LearningRateSchedules, or "learned". Received: '
                 f"loss_weights[{name!r}]={weight!r}."
             )
@@ -79,10 +79,11 @@ class LossWeighting(keras.layers.Layer):
     def call(self, values: Tensors, step: Tensor) -> Tensor:
         if set(values) != set(self.terms):
             raise ValueError(
-                "An objective must return the terms that its `terms` name, "
-                f"{list(self.terms)}. Received: {list(values)}. Of several "
-                "losses `loss.term_values` gives all, `loss.per_example` "
-                "their sum; see `LossObjective`."
+                "An objective must return exactly the terms named in its "
+                "`terms`, "
+                f"{list(self.terms)}. Received: {list(values)}. With several "
+                "losses, `loss.term_values` returns all of them and "
+                "`loss.per_example` their sum; see `LossObjective`."
             )
         return sum(
             self._weighted(name, value, step) for name, value in values.items()
@@ -98,7 +99,7 @@ class LossWeighting(keras.layers.Layer):
         return variable * value
 
     def serialized_weights(self) -> Config:
-        """The weights as they were given, for a model's config."""
+        """The weights as given to the constructor, for a model's config."""
         return {
             name: keras.saving.serialize_keras_object(weight)
             for name, weight in self.given.items()

@@ -1,6 +1,7 @@
-"""MetricModel: backbone, head and objective, and the one train step.
+"""MetricModel: backbone, head and objective, and the only train step.
 
-One class, and so one file: half of it is the signatures of Keras's methods.
+It is one class and therefore one file; half of it is the signatures of Keras
+methods.
 """
 
 import logging
@@ -75,64 +76,67 @@ Gather: TypeAlias = Literal["replicas", "none"]
 class MetricModel(EmbeddingModel):
     """A Keras model from images to unit embeddings, ready for `fit`.
 
-    `model(x)` and `model.predict(x)` return the unit embedding and
-    nothing else. Training uses all outputs of the head: the objective
-    turns them into named terms, `loss_weights` sum them, and the update
-    moves what the objective allows in this step.
+    `model(x)` and `model.predict(x)` return only the unit embedding. Training
+    uses all outputs of the head: the objective turns them into named terms,
+    `loss_weights` weight their sum, and the update changes the variables that
+    the objective allows to change in this step.
 
-    Targets are a dict with `"label"` (and what the sampler sends along),
-    as `keras_dml.data.pipeline` makes them, or just the labels, (B,).
+    Targets are a dict with `"label"` (and any other values that the sampler
+    provides), as made by `keras_dml.data.pipeline`, or only the labels, (B,).
 
     Args:
-        backbone: From images to features; see `keras_dml.backbones.get`.
-        head: From features to named outputs.
-        objective: From named outputs and targets to named terms, (B,).
-        loss_weights: Weight of each term: a number, a
-            `LearningRateSchedule`, or "learned"; see `LossWeighting`. By
-            default that which several losses have among each other, else 1.
-        rate_multipliers: Learning-rate multiplier for every variable
-            whose path matches a regular expression (of RE2), the first
-            match counts: `{"backbone": 0.1, "/loss/": 100.0}`. Variables that a
-            loss owns match "/loss/" (β is `objective/loss/beta`); they
-            have no weight decay unless `decay_loss_variables` is set.
-            Learned weights of terms are `weighting/loss_weights_{term}`.
-            Other paths start with "backbone/", "head/" or "objective/".
-        decay_loss_variables: Whether the optimizer's weight decay also
-            applies to the variables that losses own.
-        view: What evaluation, clustering and export make of an image, a
-            `keras_dml.data.View` of the backbone's input size and
-            channels. By default it is resized no more than they need.
+        backbone: Model from images to features; see `keras_dml.backbones.get`.
+        head: Layer from features to named outputs.
+        objective: Layer from named outputs and targets to named terms, (B,).
+        loss_weights: Weight of each term: a number, a `LearningRateSchedule`,
+            or "learned"; see `LossWeighting`. The default is the relative
+            weights of the losses if there are several, otherwise 1.
+        rate_multipliers: Learning-rate multiplier for every variable whose
+            path matches a regular expression (RE2); the first match counts:
+            `{"backbone": 0.1, "/loss/": 100.0}`. Variables that a loss owns
+            match "/loss/" (β is `objective/loss/beta`); they have no weight
+            decay unless `decay_loss_variables` is set. Learned weights of
+            terms are `weighting/loss_weights_{term}`. Other paths start with
+            "backbone/", "head/" or "objective/".
+        decay_loss_variables: Whether the optimizer's weight decay also applies
+            to the variables that losses own.
+        view: How evaluation, clustering and export prepare an image: a
+            `keras_dml.data.View` with the size and channels of the backbone's
+            input. By default, images are resized no more than the input
+            requires.
         ema_momentum: μ of the `MomentumEncoder` that embeds the second view of
-            an image, for objectives that compare two. None: there is none.
-        copy_statistics: As for `MomentumEncoder`.
-        relation_rule: As for `Objective`, in place of its own. None: as it
-            is.
-        gather: What an example is compared with under a strategy of
-            `tf.distribute` with several replicas: the examples of all
-            "replicas", which compute together what one would, and share the
-            statistics of batch normalization; or "none" but those of its
-            own replica.
-        accumulate: Parts in which a batch is embedded, one after the other,
-            where all of it needs too much memory. Loss and gradients are
-            those of the whole batch; see `PartsOfBatch`. Each part is
-            embedded twice, and batch normalization, unless it is frozen, has
-            the statistics of a part. Of several replicas each embeds its
-            share in as many parts, and moving statistics are averaged.
+            an image, for objectives that compare two views. None for no
+            momentum encoder.
+        copy_statistics: See `MomentumEncoder`.
+        relation_rule: See `Objective`; replaces that of the objective. None
+            keeps it.
+        gather: What an example is compared with under a `tf.distribute`
+            strategy with several replicas: "replicas" compares the examples of
+            all replicas, which together compute the same result as a single
+            replica would and share the statistics of batch normalization;
+            "none" compares only the examples of the same replica.
+        accumulate: Number of parts in which a batch is embedded one after the
+            other, if embedding it whole needs too much memory. Loss and
+            gradients are those of the whole batch; see `PartsOfBatch`. Each
+            part is embedded twice, and batch normalization, unless frozen,
+            uses the statistics of a part. With several replicas, each embeds
+            its share in this number of parts, and moving statistics are
+            averaged.
         **kwargs: Passed to `keras.Model`.
 
     Attributes:
-        label_names: Names of classes by number, where `fit` was given labels
-            that are strings. They are saved with the model.
+        label_names: Names of classes by number, if `fit` was given labels that
+            are strings. They are saved with the model.
 
     Call arguments:
-        inputs: Images, (B, H, W, C), pixels in 0 to 255.
+        inputs: Images, (B, H, W, C), with pixels from 0 to 255.
 
     Returns:
         Unit embeddings, (B, D), float32.
 
     Raises:
-        ValueError: If a loss weight does not name a term, or the view has
-            not the size and channels of the backbone's input.
+        ValueError: If a loss weight does not name a term, or the size or
+            channels of the view differ from those of the backbone's input.
     """
 
     jit_compile: bool
@@ -210,10 +214,10 @@ class MetricModel(EmbeddingModel):
     def outputs_of(
         self, inputs: Tensor | Tensors, training: bool = False
     ) -> Tensors:
-        """All outputs of the head, by name; `"embedding"` among them.
+        """Returns all outputs of the head by name, including `"embedding"`.
 
-        Two views, `{"image": ..., "image2": ...}`, give those of the first,
-        and of the second those of the momentum network.
+        For two views, `{"image": ..., "image2": ...}`, these are the outputs
+        for the first view, and those of the momentum network for the second.
         """
         if not (isinstance(inputs, dict) and "image2" in inputs):
             return super().outputs_of(inputs, training=training)
@@ -227,14 +231,14 @@ class MetricModel(EmbeddingModel):
 
         Args:
             optimizer: A Keras optimizer or its name.
-            **kwargs: As for `keras.Model.compile`, without losses, which
-                the objective has. `metrics` are Keras metrics or functions
-                of labels and embeddings: each is logged for batches, where
-                `callbacks.RetrievalEvaluation` measures a whole set.
+            **kwargs: See `keras.Model.compile`, except for losses, which
+                belong to the objective. `metrics` are Keras metrics or
+                functions of labels and embeddings. Each is logged per batch,
+                whereas `callbacks.RetrievalEvaluation` measures a whole set.
 
         Raises:
-            ValueError: If `loss` or `loss_weights` are given, a metric is a
-                name, or a pattern of `rate_multipliers` matches no
+            ValueError: If `loss` or `loss_weights` is given, a metric is given
+                by name, or a pattern of `rate_multipliers` matches no
                 variable.
             RuntimeError: If the backend is not TensorFlow.
         """
@@ -286,44 +290,44 @@ class MetricModel(EmbeddingModel):
     ) -> Any:
         """Trains the model; see `keras.Model.fit`.
 
-        Arrays are trained on in class-balanced batches: of 32 examples, or
-        `batch_size`, with up to four of each class. Validation data come in
-        such batches, too, the same after every epoch, so that the two losses
-        compare. A `tf.data.Dataset` comes in the order that its sampler
-        planned.
+        Arrays are trained on in class-balanced batches of `batch_size`
+        examples, 32 by default, with up to four examples per class. Validation
+        data also come in class-balanced batches, the same after every epoch,
+        so that the training and validation losses can be compared. A
+        `tf.data.Dataset` keeps the order that its sampler planned.
 
         Args:
             x: Inputs; or batches (x, y) from `keras_dml.data.pipeline`,
                 another `tf.data.Dataset`, a generator or a `PyDataset`.
-            y: Class ids of arrays, (N,) or (N, 1), or strings; or several
-                labels each, (N, C) booleans or N sets.
-            batch_size: Examples in a batch of arrays.
-            epochs: As for `keras.Model.fit`, and so are all others.
-            verbose: Likewise.
-            callbacks: Likewise.
-            validation_split: Share of the rows of arrays to keep out, from
-                the end: whole classes, where rows are sorted by class.
-            validation_data: (x, y) or batches, of which the objective's
-                terms are logged as `val_loss` and so on.
+            y: Class ids of arrays, (N,) or (N, 1), integers or strings; or
+                several labels per example, (N, C) booleans or N sets.
+            batch_size: Number of examples per batch of arrays.
+            epochs: See `keras.Model.fit`.
+            verbose: See `keras.Model.fit`.
+            callbacks: See `keras.Model.fit`.
+            validation_split: Share of the rows of arrays to hold out, taken
+                from the end: whole classes if rows are sorted by class.
+            validation_data: (x, y) or batches. The terms of the objective on
+                them are logged as `val_loss` and so on.
             shuffle: False keeps arrays in their order, in plain batches.
             class_weight: Weight of each class in the loss, by class id.
-            sample_weight: Weights of examples of arrays, (N,).
-            initial_epoch: Likewise.
-            steps_per_epoch: Likewise; not for batches that a sampler plans.
-            validation_steps: Likewise.
-            validation_batch_size: Likewise.
-            validation_freq: Likewise.
-            balanced: Whether batches of arrays are class-balanced. By
-                default they are, where a class has two examples and
-                `shuffle` is on.
+            sample_weight: Weights of the examples in arrays, (N,).
+            initial_epoch: See `keras.Model.fit`.
+            steps_per_epoch: See `keras.Model.fit`; not for batches planned by
+                a sampler.
+            validation_steps: See `keras.Model.fit`.
+            validation_batch_size: See `keras.Model.fit`.
+            validation_freq: See `keras.Model.fit`.
+            balanced: Whether batches of arrays are class-balanced. By default
+                they are if some class has two examples and `shuffle` is on.
 
         Returns:
-            As `keras.Model.fit`.
+            A `keras.callbacks.History`, as `keras.Model.fit` does.
 
         Raises:
-            ValueError: If labels are no class ids, or out of the range of a
-                loss that has a weight for each class; if inputs come one at
-                a time; if `steps_per_epoch` is given with a pipeline.
+            ValueError: If labels are not class ids, or are out of range for a
+                loss that has a weight per class; if inputs are not batched; if
+                `steps_per_epoch` is given with a pipeline.
         """
         if validation_split and validation_data is None:
             (x, y, sample_weight), validation_data = split_rows(
@@ -386,27 +390,27 @@ class MetricModel(EmbeddingModel):
         balanced: bool | None = None,
         **kwargs: Any,
     ) -> Any:
-        """The terms on held-out batches; see `keras.Model.evaluate`.
+        """Computes the terms on held-out batches; see `keras.Model.evaluate`.
 
-        Nothing of the model changes by it. Arrays come in class-balanced
-        batches, always the same. How well the model retrieves is measured by
+        The model is left unchanged. Arrays come in class-balanced batches,
+        always the same. To measure retrieval, use
         `keras_dml.evaluation.evaluate(model, examples)`.
 
         Args:
-            x: As for `fit`, and so are `y` and `sample_weight`.
-            y: Likewise.
-            batch_size: Examples in a batch of arrays.
-            verbose: As for `keras.Model.evaluate`, and so are all others.
-            sample_weight: Weights of examples of arrays, (N,).
-            steps: Likewise.
-            callbacks: Likewise.
-            return_dict: Likewise.
-            balanced: As for `fit`.
-            **kwargs: Likewise.
+            x: See `fit`.
+            y: See `fit`.
+            batch_size: Number of examples per batch of arrays.
+            verbose: See `keras.Model.evaluate`.
+            sample_weight: Weights of the examples in arrays, (N,).
+            steps: See `keras.Model.evaluate`.
+            callbacks: See `keras.Model.evaluate`.
+            return_dict: See `keras.Model.evaluate`.
+            balanced: See `fit`.
+            **kwargs: See `keras.Model.evaluate`.
 
         Raises:
-            ValueError: As for `fit`; also if the loss has a weight for each
-                class, and a label is none of them.
+            ValueError: See `fit`; also if the loss has a weight per class and
+                a label is outside these classes.
         """
         if kwargs:  # Keras calls in `fit`, whose data are prepared.
             return super().evaluate(
@@ -430,11 +434,11 @@ class MetricModel(EmbeddingModel):
         steps: int | None = None,
         callbacks: Any = None,
     ) -> Any:
-        """Embeddings, (N, D); see `keras.Model.predict`.
+        """Returns embeddings, (N, D); see `keras.Model.predict`.
 
         Raises:
-            ValueError: On several workers, which `evaluation.embed` embeds
-                on, each for itself.
+            ValueError: With several workers; `evaluation.embed` works there,
+                on each worker separately.
         """
         check_one_worker(self, "predict")
         data = replicated(self, Prepared(x, None, None, batch_size, steps))
@@ -443,7 +447,10 @@ class MetricModel(EmbeddingModel):
         )
 
     def predict_on_batch(self, x: Any) -> Any:
-        """Embeddings of a batch, (B, D); see `keras.Model.predict_on_batch`."""
+        """Returns the embeddings of a batch, (B, D).
+
+        See `keras.Model.predict_on_batch`.
+        """
         check_one_worker(self, "predict_on_batch")
         x = rows_of_replicas(x, strategy_of(self))
         return super().predict_on_batch(x)
@@ -456,7 +463,7 @@ class MetricModel(EmbeddingModel):
         class_weight: Mapping[int, float] | None = None,
         return_dict: bool = False,
     ) -> Any:
-        """One update on a batch; see `keras.Model.train_on_batch`."""
+        """Performs one update on a batch; see `keras.Model.train_on_batch`."""
         batch = one_batch(self, "fit", (x, y, sample_weight), class_weight)
         return super().train_on_batch(*batch, return_dict=return_dict)
 
@@ -467,12 +474,12 @@ class MetricModel(EmbeddingModel):
         sample_weight: Any = None,
         return_dict: bool = False,
     ) -> Any:
-        """The terms of a batch; see `keras.Model.test_on_batch`."""
+        """Computes the terms on a batch; see `keras.Model.test_on_batch`."""
         batch = one_batch(self, "evaluate", (x, y, sample_weight))
         return super().test_on_batch(*batch, return_dict=return_dict)
 
     def _tell(self, data: Prepared) -> None:
-        """Says once that arrays come in balanced batches."""
+        """Logs once that arrays come in balanced batches."""
         if data.is_balanced and not self._has_told:
             self._has_told = True
             logger.warning(
@@ -484,7 +491,7 @@ class MetricModel(EmbeddingModel):
     def _maybe_symbolic_build(
         self, iterator: Any = None, data_batch: Any = None
     ) -> None:
-        """Builds no model: it is built from its constructor on."""
+        """Does nothing: the constructor builds the model."""
         metrics = self._compile_metrics
         if metrics is not None and not metrics.built:
             # A graph of replicas or of XLA cannot make their variables.
@@ -615,6 +622,6 @@ class MetricModel(EmbeddingModel):
 
 
 def _targets(y: Any) -> Tensors:
-    """Targets as objectives take them."""
+    """Targets in the form that objectives take."""
     targets = dict(y) if isinstance(y, Mapping) else {"label": y}
     return {**targets, "label": as_ids(targets["label"])}

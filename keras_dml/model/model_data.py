@@ -1,4 +1,4 @@
-"""Data of a `MetricModel`: looked at and split as its parts need them."""
+"""Data of a `MetricModel`, checked and split as its parts require."""
 
 from typing import Any, NamedTuple
 
@@ -20,19 +20,19 @@ from keras_dml.model.training_data import (
 
 
 class FitData(NamedTuple):
-    """What a model is fitted to."""
+    """The data that a model is fitted to."""
 
     batches: Prepared
     checks: BatchChecks
-    """What looks at them."""
+    """The checks of the batches."""
     is_share: bool
-    """Whether they are those of this worker alone."""
+    """Whether the batches belong to this worker alone."""
 
 
 def checks_of(
     model: keras.Model, use: str, is_share: bool = False
 ) -> BatchChecks:
-    """What looks at the data of a model: its objective knows what it needs."""
+    """The checks of a model's data, by what its objective needs."""
     return BatchChecks(
         use,
         model.objective.label_limit,
@@ -56,12 +56,11 @@ def fit_data(
 
     Args:
         model: The model.
-        data: x, y and sample weights as `fit` takes them, and so are all
-            others.
-        batch_size: Likewise.
-        steps: Likewise, its `steps_per_epoch`.
-        class_weight: Likewise.
-        balanced: Likewise.
+        data: x, y and sample weights, see `MetricModel.fit`.
+        batch_size: See `MetricModel.fit`.
+        steps: Its `steps_per_epoch`.
+        class_weight: See `MetricModel.fit`.
+        balanced: See `MetricModel.fit`.
     """
     x, y, weight = data
     strategy = strategy_of(model)
@@ -86,7 +85,7 @@ def held_out_data(
     steps: int | None,
     balanced: bool | None,
 ) -> Prepared:
-    """Data of `evaluate`, as the replicas take them."""
+    """Data of `evaluate`, in the form that replicas take."""
     x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
     # A class with a weight of its own has the number it was trained with.
     names = model.label_names if model.objective.label_limit else None
@@ -102,12 +101,12 @@ def one_batch(
     batch: tuple[Any, Any, Any],
     class_weight: ClassWeight | None = None,
 ) -> Any:
-    """A batch of arrays for a single step, as the replicas take it."""
+    """A batch of arrays for a single step, in the form that replicas take."""
     batch = checked_batch(batch, checks_of(model, use), class_weight)
     return rows_of_replicas(batch, strategy_of(model), least_rows(model))
 
 
 def _updates(model: keras.Model) -> int:
-    """Updates of the model so far."""
+    """Number of updates of the model so far."""
     optimizer = getattr(model, "optimizer", None)
     return 0 if optimizer is None else int(optimizer.iterations.numpy())

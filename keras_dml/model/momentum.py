@@ -13,24 +13,24 @@ from keras_dml.utils.types import Tensor, Tensors
 class MomentumEncoder(keras.layers.Layer):
     """A copy of backbone and head that follows them slowly.
 
-    φ* ← μ φ* + (1 − μ) φ after every step, for the parameters. It always
-    runs in inference mode, passes no gradient, is saved with the model and
-    left out of exports.
+    After every step, the parameters change as φ* ← μ φ* + (1 − μ) φ. The copy
+    always runs in inference mode, passes no gradient, is saved with the model,
+    and is not exported.
 
     Args:
         backbone: The backbone to follow, built.
         head: The head to follow, built.
         ema_momentum: μ, in [0, 1].
-        copy_statistics: Whether it also takes over weights that no
-            gradient trains, as they are: the moving statistics of batch
-            normalization.
+        copy_statistics: Whether to also copy weights that gradients do not
+            train, namely the moving statistics of batch normalization, without
+            averaging.
         **kwargs: Passed to `keras.layers.Layer`.
 
     Call arguments:
         images: (B, H, W, C), or features of a `data.FeatureSet`.
 
     Returns:
-        The outputs of the head, each under its name after "momentum_".
+        The outputs of the head, with "momentum_" before each name.
 
     Raises:
         ValueError: If `ema_momentum` is out of range.
@@ -73,7 +73,7 @@ class MomentumEncoder(keras.layers.Layer):
         }
 
     def update(self, backbone: keras.Model, head: Head) -> None:
-        """Follows the backbone and the head by one step."""
+        """Moves the copy one step towards the backbone and the head."""
         for copy, model in ((self.backbone, backbone), (self.head, head)):
             for average, new in zip(copy.weights, model.weights, strict=True):
                 if new.trainable:

@@ -1,4 +1,4 @@
-"""Objective: the contract of objectives, from outputs to named losses."""
+"""Objective: the interface of objectives, from outputs to named losses."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,36 +15,35 @@ from keras_dml.utils.serialization import SerializableLayer
 from keras_dml.utils.types import Shapes, Tensor, Tensors
 
 _SEED = "seed_state_"
-"""What the names of states of random generators begin with, in files."""
+"""Prefix of the names of random generator states in files."""
 
 
 class Objective(SerializableLayer):
-    """Base of all objectives: (outputs, targets) → {term: (B,)}.
+    """Base class of all objectives: (outputs, targets) → {term: (B,)}.
 
-    A layer, because it may own variables: β of the margin loss, proxies, a
-    queue. Subclasses name their terms in `terms`, create their weights in
+    It is a layer because it may own variables: β of the margin loss, proxies,
+    a queue. Subclasses name their terms in `terms`, create their weights in
     `build`, and compute the terms in `call`.
 
     Args:
-        relation_rule: What makes examples with several labels positive to
-            each other: "any" shared label, or "all"; see
+        relation_rule: When two examples with several labels are positive to
+            each other: if they share "any" label, or "all"; see
             `losses.relations`.
-        **kwargs: Passed to `keras.layers.Layer`. `dtype` defaults to
-            float32, whatever the global policy.
+        **kwargs: Passed to `keras.layers.Layer`. `dtype` defaults to float32,
+            whatever the global policy.
 
     Attributes:
         terms: Names of the terms, in the order in which they are logged.
 
     Call arguments:
-        outputs: The dict of a `Head`.
-        targets: Dict of (B,) integers: `"label"` always, and what the
-            sampler sends along (`"index"`, `"cluster"`, `"learner"`). A
-            boolean `"label"`, (B, C), says which of C labels each example
-            has.
+        outputs: The dict returned by a `Head`.
+        targets: Dict of (B,) integers: always `"label"`, and what the sampler
+            adds (`"index"`, `"cluster"`, `"learner"`). A boolean `"label"`,
+            (B, C), states which of C labels each example has.
 
     Returns:
-        A dict with a (B,) float32 tensor for every name in `terms`. An
-        example that takes no part in a term has 0 there.
+        A dict with a (B,) float32 tensor for every name in `terms`. The value
+        is 0 for examples that do not take part in a term.
     """
 
     terms: tuple[str, ...] = ()
@@ -66,17 +65,18 @@ class Objective(SerializableLayer):
 
     @property
     def label_limit(self) -> int | None:
-        """What class ids must be below; None where any integer will do."""
+        """Upper bound of class ids, exclusive; None if any integer is
+        valid."""
         return None
 
     @property
     def needs_positives(self) -> bool:
-        """Whether a batch without positive pairs teaches it nothing."""
+        """Whether a batch without positive pairs teaches nothing."""
         return False
 
     @property
     def needs_negatives(self) -> bool:
-        """Whether a batch of a single class teaches it nothing."""
+        """Whether a batch with a single class teaches nothing."""
         return False
 
     @property
@@ -96,21 +96,21 @@ class Objective(SerializableLayer):
 
     @property
     def term_weights(self) -> dict[str, Any]:
-        """Weights that terms have unless `loss_weights` says otherwise."""
+        """Default weights of the terms, which `loss_weights` override."""
         return {}
 
     def evaluate(self, outputs: Tensors, targets: Tensors) -> Tensors:
-        """The terms of a held-out batch.
+        """Returns the terms of a held-out batch.
 
-        Nothing changes by it: where mining draws, it draws afterwards as if
-        there had been no held-out batch.
+        Nothing changes: random generators used by mining are restored
+        afterwards.
 
         Args:
-            outputs: As for the call.
-            targets: As for the call; `"label"` is enough.
+            outputs: See the call arguments.
+            targets: See the call arguments; `"label"` is sufficient.
 
         Returns:
-            As the call.
+            The same as a call.
         """
         seeds = [(v, ops.copy(v)) for v in self.seed_states()]
         terms: Tensors = self(outputs, targets)
@@ -119,7 +119,7 @@ class Objective(SerializableLayer):
         return terms
 
     def seed_states(self) -> list[keras.Variable]:
-        """States of the random generators, which are no weights for Keras."""
+        """States of the random generators, which Keras does not save."""
         weights = {id(v) for v in self.weights}
         return [v for v in self.variables if id(v) not in weights]
 
@@ -140,53 +140,54 @@ class Objective(SerializableLayer):
                 variable.assign(np.asarray(states[f"{_SEED}{number}"]))
 
     def active_learner(self, targets: Tensors) -> Tensor | None:
-        """Which learner this step may update.
+        """Returns the learner that this step may update.
 
         Returns:
-            None if every step updates everything, else a scalar integer
-            tensor: the learner's number, or −1 for all.
+            None if every step updates everything, otherwise a scalar integer
+            tensor: the learner's number, or −1 for all learners.
         """
         return None
 
     def learner_variables(self) -> list[list[keras.Variable]]:
-        """Variables of a loss that belong to one learner alone."""
+        """Returns the loss variables that belong to a single learner."""
         return []
 
     def start_merged(self, class_means: Callable[[int], Tensor]) -> None:
-        """Called where training goes over from learners to all as one.
+        """Called when training switches from single learners to all at once.
 
         Args:
-            class_means: Given the number of classes, C, computes the mean
-                embedding of each in the training set, (C, D); 0 where it
-                has none.
+            class_means: Function that, given the number of classes, C,
+                computes the mean embedding of each class in the training set,
+                (C, D), with 0 for classes that do not occur.
         """
 
     def after_step(self, outputs: Tensors, targets: Tensors) -> None:
-        """Called after the update, with what the step saw: queues."""
+        """Called after the update with the batch, for example to fill a
+        queue."""
 
 
 class LossObjective(Objective):
-    """Base of objectives that train with a metric loss.
+    """Base class of objectives that train with a metric loss.
 
-    The loss is saved and restored with the objective, and built for the
-    whole embedding. Objectives on the parts of an ensemble call `build_parts`
-    in `build` instead, and use `part_terms`.
+    The loss is saved and restored with the objective, and built for the whole
+    embedding. Objectives on the parts of an ensemble instead call
+    `build_parts` in `build`, and use `part_terms`.
 
-    Several losses, a `WeightedSum`, are a term each in an objective that
-    calls `split_terms` in its constructor and returns what
-    `loss.term_values` or `part_terms` give. One that returns
+    Several losses, a `WeightedSum`, become one term each if the objective
+    calls `split_terms` in its constructor and returns the result of
+    `loss.term_values` or `part_terms`. An objective that returns
     `loss.per_example` as "metric" has their weighted sum.
 
     Args:
         loss: A loss of `keras_dml.losses`.
-        **kwargs: As for `Objective`.
+        **kwargs: See `Objective`.
 
     Attributes:
         loss_terms: Names of the loss's terms: "metric", or those of several
             losses.
-        loss: The loss as it was given.
-        part_losses: That of each part, after `build_parts`.
-        part_layers: What owns their variables, if they have any.
+        loss: The loss as given.
+        part_losses: The loss of each part, after `build_parts`.
+        part_layers: Layers that own the variables of these losses, if any.
     """
 
     terms: tuple[str, ...] = (METRIC,)
@@ -199,7 +200,7 @@ class LossObjective(Objective):
         self.part_layers: list[keras.layers.Layer] = []
 
     def split_terms(self) -> None:
-        """Puts the loss's terms where "metric" stands in `terms`."""
+        """Replaces "metric" in `terms` by the names of the loss's terms."""
         self.terms = tuple(
             name
             for term in self.terms
@@ -233,9 +234,10 @@ class LossObjective(Objective):
     def build_parts(self, outputs_shape: Shapes, name: str = "learner") -> None:
         """Builds the loss of every part.
 
-        A loss without variables serves all. One that owns some is left as it
-        is, and copied for each part: the copies are built in child layers,
-        `{name}_{k}`, so that one part's variables can be told from another's.
+        A loss without variables is shared by all parts. A loss that owns
+        variables stays unbuilt, and is copied for each part: the copies are
+        built in child layers, `{name}_{k}`, so that the variables of different
+        parts have different names.
         """
         _, parts, dim = outputs_shape["parts"]
         if not self.loss.owns_variables:
@@ -253,10 +255,10 @@ class LossObjective(Objective):
     def part_terms(
         self, labels: Tensor, parts: Tensor
     ) -> dict[str, list[Tensor]]:
-        """The loss of every part, by term.
+        """Returns the loss of every part, by term.
 
         Args:
-            labels: As for `MetricLoss.per_example`.
+            labels: See `MetricLoss.per_example`.
             parts: (B, K, d) unit sub-embeddings.
 
         Returns:
@@ -279,8 +281,8 @@ class LossObjective(Objective):
 
 
 def remembered(outputs: Tensors, name: str) -> Tensor:
-    """What memories keep of an output: all replicas' rows of it.
+    """What memories store of an output: the rows of all replicas.
 
-    Where a momentum network has seen a second view, what that made of it.
+    If a momentum network has embedded a second view, its output is stored.
     """
     return outputs.get(f"momentum_{name}", outputs[name])

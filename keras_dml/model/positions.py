@@ -1,13 +1,14 @@
-"""Positions of vision transformers that must not train."""
+"""Positions of vision transformers that must not be trained."""
 
 import keras
 
 
 def freeze_positions(model: keras.Model) -> None:
-    """Keeps the positions of a DINO of KerasHub from training.
+    """Excludes the position embeddings of a KerasHub DINO from training.
 
-    KerasHub saves trained ones only if their sum has become smaller. No file
-    says that a variable does not train, so a loaded model needs this too.
+    KerasHub saves trained position embeddings only if their sum has decreased.
+    Files do not record that a variable is not trainable, so loaded models need
+    this as well.
     """
     for v in model.weights:
         if v.name == "interpolated_position_embeddings":

@@ -1,7 +1,7 @@
-"""Rate multipliers: variables that learn at a rate of their own.
+"""Rate multipliers: variables with a learning rate of their own.
 
-Functions of a `MetricModel`, whose `rate_multipliers` say by patterns of
-paths which variables these are.
+These are functions of a `MetricModel`, whose `rate_multipliers` select the
+variables by patterns of their paths.
 """
 
 import keras
@@ -11,7 +11,7 @@ from keras_dml.utils.patterns import matches
 
 
 def multiplier_of(model: keras.Model, variable: keras.Variable) -> float:
-    """What the learning rate is multiplied with for a variable."""
+    """The factor of the learning rate for a variable."""
     multipliers: dict[str, float] = model.rate_multipliers
     path = _path_of(model, variable)
     for pattern, multiplier in multipliers.items():
@@ -29,9 +29,9 @@ def check_multipliers(model: keras.Model) -> None:
             raise ValueError(
                 "`rate_multipliers` of MetricModel must be patterns that "
                 "match the path of a variable. Received: "
-                f"{pattern!r}, which matches none of {len(paths)}."
-                f"{did_you_mean(pattern.strip('/'), parts)} Paths are "
-                f"for instance {paths[0]!r} and {paths[-1]!r}."
+                f"{pattern!r}, which matches none of {len(paths)} paths."
+                f"{did_you_mean(pattern.strip('/'), parts)} Paths are, "
+                f"for example, {paths[0]!r} and {paths[-1]!r}."
             )
 
 

@@ -1,6 +1,6 @@
-"""Replicas: what a `MetricModel` does where several of them train it.
+"""Replicas: how several replicas train a `MetricModel`.
 
-Functions of the model, which do nothing where there is one replica.
+The functions do nothing if there is a single replica.
 """
 
 import logging
@@ -26,10 +26,10 @@ logger = logging.getLogger(__name__)
 
 
 def prepare_for_replicas(model: keras.Model) -> None:
-    """Makes a compiled model one that replicas can train.
+    """Prepares a compiled model for training on replicas.
 
     Raises:
-        ValueError: If they cannot.
+        ValueError: If replicas cannot train it.
     """
     strategy = strategy_of(model)
     if strategy.num_replicas_in_sync == 1:
@@ -40,9 +40,9 @@ def prepare_for_replicas(model: keras.Model) -> None:
     check_scope([*trained, *model.optimizer.variables, *counted], strategy)
     if model.gather == "none" and model._sampled_rows:
         raise ValueError(
-            '`gather` of MetricModel must be "replicas" with a loss with '
-            "`class_share`: replicas that see the labels of all draw the "
-            'same classes. Received: gather="none" under '
+            '`gather` of MetricModel must be "replicas" for a loss with '
+            "`class_share`: replicas that see the labels of all replicas draw "
+            'the same classes. Received: gather="none" under '
             f'{type(strategy).__name__}. Use gather="replicas", or '
             "class_share=1."
         )
@@ -53,12 +53,12 @@ def prepare_for_replicas(model: keras.Model) -> None:
 
 
 def check_jit(model: keras.Model) -> None:
-    """Turns off what TensorFlow does not compile, and says so."""
+    """Turns off JIT compilation, where TensorFlow lacks it, with a warning."""
     strategy = strategy_of(model)
     if model.jit_compile is True and strategy.num_replicas_in_sync > 1:
         logger.warning(
-            "jit_compile=True does not work under %s: TensorFlow does not "
-            "compile what replicas send each other. The model continues "
+            "jit_compile=True does not work under %s: TensorFlow cannot "
+            "compile the communication between replicas. The model continues "
             "without it.",
             type(strategy).__name__,
         )
@@ -71,26 +71,27 @@ def replicated(
     shuffle: bool = False,
     is_share: bool = False,
 ) -> Prepared:
-    """Batches as the replicas take them.
+    """Returns batches in the form that replicas take.
 
     Args:
         model: The model.
         data: Batches of all replicas.
-        shuffle: As for `fit`.
-        is_share: Whether the batches are those of this worker alone.
+        shuffle: See `fit`.
+        is_share: Whether the batches belong to this worker alone.
 
     Raises:
-        ValueError: If several workers would shuffle each in its own way.
+        ValueError: If each of several workers would shuffle differently.
     """
     strategy = strategy_of(model)
     if strategy.num_replicas_in_sync == 1:
         return data
     if shuffle and this_worker(strategy).count > 1:
         raise ValueError(
-            "Arrays for MetricModel.fit on several workers must come in "
-            "an order that all of them know. Received: shuffle=True for "
-            "batches that are not class-balanced. Use balanced=True, or "
-            "shuffle the rows yourself, by one seed, with shuffle=False."
+            "Arrays for MetricModel.fit on several workers must come in the "
+            "same order on all of them. Received: shuffle=True for batches "
+            "that are not class-balanced. Use balanced=True, or shuffle the "
+            "rows yourself with the same seed everywhere and use "
+            "shuffle=False."
         )
     batches = get_data_adapter(
         data.x,
@@ -111,23 +112,23 @@ def replicated(
 
 
 def least_rows(model: keras.Model) -> int:
-    """Rows that a replica must have of a batch: of none there is no mean."""
+    """Number of rows that each replica must have: no rows have no mean."""
     return 1 if model.gather == "none" else 0
 
 
 def check_one_worker(model: keras.Model, name: str) -> None:
-    """Raises `ValueError` where several workers would mix up the rows.
+    """Raises `ValueError` if several workers would reorder the rows.
 
     Args:
         model: The model.
-        name: The method that returns them.
+        name: The method that returns the rows.
     """
     count = this_worker(strategy_of(model)).count
     if count > 1:
         raise ValueError(
-            f"MetricModel.{name} is for one worker: of several, Keras "
-            "returns the rows in another order. Received: a model of "
-            f"{count} workers. Use keras_dml.evaluation.embed(model, x)."
+            f"MetricModel.{name} works with one worker only: with several, "
+            "Keras returns the rows in a different order. Received: a model "
+            f"of {count} workers. Use keras_dml.evaluation.embed(model, x)."
         )
 
 
@@ -140,8 +141,8 @@ def compared(
     """Outputs, targets and weights that a replica compares with each other.
 
     Raises:
-        ValueError: If its own rows are to be compared by a relation matrix,
-            whose columns are the rows of all.
+        ValueError: If a replica would compare only its own rows by a relation
+            matrix, whose columns are the rows of all replicas.
     """
     labels = targets["label"]
     are_relations = len(labels.shape) == 2 and labels.dtype != tf.bool
@@ -151,7 +152,7 @@ def compared(
     if model.gather == "none":
         if are_relations:
             raise ValueError(
-                '`gather` of MetricModel must be "replicas" with relation '
+                '`gather` of MetricModel must be "replicas" for relation '
                 "matrices, whose columns are the rows of all replicas. "
                 f'Received: gather="none" on {replicas} replicas. Use '
                 'gather="replicas", or class ids as labels.'

@@ -1,4 +1,4 @@
-"""Epochs of a sampler and of `fit`, which must be the same."""
+"""Keeps the epochs of a sampler in step with those of `fit`."""
 
 import json
 from collections.abc import Callable
@@ -15,16 +15,16 @@ from keras_dml.resuming.resumption import begin_at
 class FollowEpochs(keras.callbacks.Callback):
     """Makes a sampler skip what a restored training skips.
 
-    `keras.callbacks.BackupAndRestore` loads the weights and tells `fit` to
-    begin with a later epoch. The sampler would plan its first epochs again.
-    With a `save_freq` in steps the weights are those of the middle of an
-    epoch, of which Keras would train the first steps again.
+    `keras.callbacks.BackupAndRestore` loads the weights and makes `fit` begin
+    with a later epoch, but the sampler would plan its first epochs again. If
+    `save_freq` is a number of steps, the weights are those of the middle of an
+    epoch, whose first steps Keras would train again.
 
     Args:
-        sampler: What plans the batches.
+        sampler: The sampler that plans the batches.
         initial_epoch: The epoch that `fit` was asked to begin with.
-        backup: What may restore the training.
-        rest: Gives the batches of an epoch from a step on.
+        backup: The callback that may restore the training.
+        rest: Function that returns the batches of an epoch from a given step.
     """
 
     def __init__(
@@ -58,7 +58,8 @@ class FollowEpochs(keras.callbacks.Callback):
             begin_at(self._iterator, step, self.rest)
 
     def _trained_steps(self) -> int:
-        """Steps of the epoch that are in the weights."""
+        """Number of steps of the epoch that the weights have been trained
+        for."""
         backup = self.backup
         is_restored = self.model._initial_epoch is not None
         if backup is None or backup.save_freq == "epoch" or not is_restored:
@@ -68,13 +69,13 @@ class FollowEpochs(keras.callbacks.Callback):
 
 
 def backup_among(callbacks: Any) -> keras.callbacks.BackupAndRestore | None:
-    """Keras's callback that restores a training, if it is there."""
+    """The Keras callback that restores a training, if there is one."""
     kind = keras.callbacks.BackupAndRestore
     return next((x for x in _flat(callbacks) if isinstance(x, kind)), None)
 
 
 def with_callback(callback: keras.callbacks.Callback, callbacks: Any) -> Any:
-    """Callbacks as `fit` takes them, with one more before them."""
+    """Callbacks as given to `fit`, preceded by one more."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
         callbacks.callbacks.insert(0, callback)
         return callbacks
@@ -82,7 +83,7 @@ def with_callback(callback: keras.callbacks.Callback, callbacks: Any) -> Any:
 
 
 def split_resume(callbacks: Any) -> tuple[Resume | None, Any]:
-    """`Resume` among callbacks as `fit` takes them, and all others.
+    """Separates `Resume` from the other callbacks given to `fit`.
 
     Raises:
         ValueError: If there are two, or others that restore a training.
@@ -99,14 +100,15 @@ def split_resume(callbacks: Any) -> tuple[Resume | None, Any]:
     if len(restoring) > 1:
         kinds = ", ".join(type(x).__name__ for x in restoring)
         raise ValueError(
-            "`callbacks` of MetricModel.fit must have one that restores a "
+            "`callbacks` of MetricModel.fit must contain only one that "
+            "restores a "
             f"training. Received: {kinds}. Use Resume alone."
         )
     return found[0], [x for x in flat if x is not found[0]]
 
 
 def _flat(callbacks: Any) -> list[Any]:
-    """Callbacks as `fit` takes them, in a list."""
+    """Callbacks as given to `fit`, in a flat list."""
     is_list = isinstance(callbacks, keras.callbacks.CallbackList)
     return list(
         callbacks.callbacks if is_list else keras.tree.flatten(callbacks)
@@ -114,15 +116,16 @@ def _flat(callbacks: Any) -> list[Any]:
 
 
 def check_planned(sampler: Sampler, steps_per_epoch: int | None) -> None:
-    """Raises `ValueError` if `fit` is told how long an epoch is.
+    """Raises `ValueError` if `fit` is given the length of an epoch.
 
-    One iteration of the pipeline would then go on through several epochs:
-    what callbacks change at their beginning would come late, or never.
+    One iteration of the pipeline would then span several epochs, and what
+    callbacks change at their beginning would take effect late or never.
     """
     if steps_per_epoch is not None:
         raise ValueError(
-            "`steps_per_epoch` is not for MetricModel.fit with batches that a "
-            "sampler plans, as its epochs would not be those of the plan. "
+            "`steps_per_epoch` of MetricModel.fit must be None for batches "
+            "planned by a sampler, because the epochs would differ from those "
+            "of the plan. "
             f"Received: steps_per_epoch={steps_per_epoch} and {sampler!r}. "
             f"Use {type(sampler).__name__}(…, steps_per_epoch="
             f"{steps_per_epoch})."

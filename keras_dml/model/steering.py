@@ -1,4 +1,4 @@
-"""Steering: the epoch, and the step within it, that `fit` begins with."""
+"""Steering: the epoch, and the step within it, at which `fit` begins."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -31,23 +31,23 @@ def steering(
     sample_weight: Any,
     **params: Any,
 ) -> Iterator[Any]:
-    """Lets `fit` go on where an earlier one ended, if anything may.
+    """Lets `fit` continue where an earlier one ended, if a callback may do so.
 
-    The model passes on the iterator of `fit` before it begins.
+    The model passes the iterator of `fit` on before training begins.
 
     Args:
-        model: What is fitted.
-        data: What it is fitted to.
-        is_share: As for `replicated`.
-        callbacks: As `fit` takes them, and so is `initial_epoch`.
-        initial_epoch: Likewise.
-        is_shuffled: Whether the rows of arrays are.
-        class_weight: As `fit` takes it.
-        sample_weight: Likewise.
+        model: The model to fit.
+        data: The data to fit it to.
+        is_share: See `replicated`.
+        callbacks: Callbacks as given to `fit`.
+        initial_epoch: See `fit`.
+        is_shuffled: Whether the rows of arrays are shuffled.
+        class_weight: See `fit`.
+        sample_weight: See `fit`.
         **params: What `fit` tells callbacks.
 
     Yields:
-        The callbacks, with what goes on among them.
+        The callbacks, including the one that continues the training.
     """
 
     def rest(step: int) -> Any:

@@ -29,28 +29,28 @@ from keras_dml.utils.types import Labels, Rows
 ClassWeight = Mapping[int, float]
 
 BATCH_SIZE = 32
-"""Examples in a batch of arrays, as Keras has it."""
+"""Default number of examples in a batch of arrays, the same as in Keras."""
 
 LOOK_AHEAD = 2
-"""Batches that are checked ahead of the step that trains on them."""
+"""Number of batches that are checked ahead of the training step."""
 
 
 def drawn_seed() -> int:
-    """A seed that follows from `keras.utils.set_random_seed`."""
+    """A seed determined by `keras.utils.set_random_seed`."""
     return int(np.random.randint(2**31))
 
 
 def checked_batches(
     data: Any, checks: BatchChecks, class_weight: ClassWeight | None = None
 ) -> Any:
-    """Batches that are looked at, and weighted by class, on their way.
+    """Checks batches, and weights them by class, on their way to the step.
 
     Args:
         data: A `tf.data.Dataset`, a generator or a `PyDataset` of (x, y) or
-            (x, y, sample_weight). Anything else is returned as it is.
-        checks: What looks at them.
-        class_weight: Weight of each class in the loss, by class id; others
-            have 1.
+            (x, y, sample_weight). Anything else is returned unchanged.
+        checks: The checks of the batches.
+        class_weight: Weight of each class in the loss, by class id; other
+            classes have weight 1.
     """
     if isinstance(data, tf.data.Dataset):
         return _checked_dataset(data, checks, class_weight)
@@ -64,7 +64,7 @@ def checked_batches(
 def checked_batch(
     data: Any, checks: BatchChecks, class_weight: ClassWeight | None = None
 ) -> Any:
-    """One batch of arrays, as `checked_batches` passes it on."""
+    """One batch of arrays, as `checked_batches` returns it."""
     x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
     checks.check_kinds(*keras.tree.map_structure(np.asarray, (x, y)))
     labels = np.asarray(label_of(y))
@@ -76,7 +76,7 @@ def checked_batch(
 def weights_of(
     labels: npt.NDArray[Any], class_weight: ClassWeight | None, weight: Any
 ) -> Any:
-    """(B,) weights of examples by their class; as given without any.
+    """Weights of examples by their class, (B,); unchanged without any.
 
     Raises:
         ValueError: If weights are given for both examples and classes.
@@ -86,15 +86,15 @@ def weights_of(
     check_one_weight(weight)
     if are_label_sets(labels):
         raise ValueError(
-            "`class_weight` of MetricModel.fit needs one class per example. "
-            "Received: several labels each. Use sample_weight."
+            "`class_weight` of MetricModel.fit requires one class per "
+            "example. Received: several labels per example. Use sample_weight."
         )
     ids = as_ids(labels).tolist()
     return np.array([class_weight.get(x, 1.0) for x in ids], np.float32)
 
 
 def check_one_weight(weight: Any) -> None:
-    """Raises `ValueError` if there are weights of examples."""
+    """Raises `ValueError` if there are weights of examples as well."""
     if weight is not None:
         raise ValueError(
             "`class_weight` and `sample_weight` of MetricModel.fit cannot be "
@@ -137,7 +137,7 @@ def _checked_dataset(
 def _looked_at(
     step: tf.Tensor, x: Any, labels: tf.Tensor, checks: BatchChecks
 ) -> tf.Tensor:
-    """The labels, once it is sure that they may be trained on."""
+    """The labels, after checking that they can be trained on."""
 
     def look() -> tf.Tensor:
         def on_host(*given: npt.NDArray[Any]) -> bool:
@@ -159,13 +159,13 @@ def _looked_at(
 
 def _empty(checks: BatchChecks) -> ValueError:
     return ValueError(
-        f"Data for MetricModel.{checks.use} must not be empty. Received: no "
-        "examples. Look at what selects them."
+        f"Data for MetricModel.{checks.use} must not be empty. Received: 0 "
+        "examples. Check the code that selects the examples."
     )
 
 
 def _is_odd(labels: tf.Tensor, checks: BatchChecks) -> tf.Tensor:
-    """Whether labels are out of range, or all different or all equal."""
+    """Whether labels are out of range, all different, or all the same."""
     odd = tf.constant(False)
     if checks.label_limit is not None:
         limit = tf.cast(checks.label_limit, labels.dtype)
@@ -187,7 +187,7 @@ def _class_weights(labels: tf.Tensor, class_weight: ClassWeight) -> tf.Tensor:
 
 
 class _CheckedPyDataset(keras.utils.PyDataset):
-    """Another `PyDataset`, whose batches are checked."""
+    """A `PyDataset` that checks the batches of another one."""
 
     def __init__(
         self,
@@ -220,7 +220,7 @@ class _CheckedPyDataset(keras.utils.PyDataset):
 
 
 class Prepared(NamedTuple):
-    """Data as `keras.Model.fit` and `evaluate` take them."""
+    """Data in the form that `keras.Model.fit` and `evaluate` take."""
 
     x: Any
     y: Any = None
@@ -228,13 +228,13 @@ class Prepared(NamedTuple):
     batch_size: int | None = None
     steps: int | None = None
     names: Mapping[int, str] = {}
-    """Of classes whose labels are strings, by the numbers that they got."""
+    """Names of classes by number, if labels are strings."""
     is_balanced: bool = False
-    """Whether arrays became balanced batches here."""
+    """Whether arrays were turned into balanced batches here."""
 
     @property
     def sampler(self) -> Sampler | None:
-        """What plans the batches, if anything does."""
+        """The sampler that plans the batches, if there is one."""
         is_dataset = isinstance(self.x, tf.data.Dataset)
         return sampler_of(self.x) if is_dataset else None
 
@@ -252,24 +252,24 @@ def prepared(
     names: Mapping[int, str] | None = None,
     draw: Callable[[], int] = drawn_seed,
 ) -> Prepared:
-    """Data of users, checked, weighted, and arrays in balanced batches.
+    """The user's data, checked and weighted, with arrays in balanced batches.
 
     Args:
-        x: As for `keras.Model.fit`, and so are `y` and `sample_weight`.
-        y: Likewise.
-        sample_weight: Likewise.
-        checks: What looks at the batches.
-        batch_size: Examples in a batch of arrays.
-        steps: Batches in an epoch.
+        x: See `keras.Model.fit`.
+        y: See `keras.Model.fit`.
+        sample_weight: See `keras.Model.fit`.
+        checks: The checks of the batches.
+        batch_size: Number of examples per batch of arrays.
+        steps: Number of batches per epoch.
         class_weight: Weight of each class, by its label.
-        balanced: As for `MetricModel.fit`.
-        updates: Updates of the model so far, from which the epoch follows;
-            None for the same batches every time.
-        names: Names of classes by number, where labels are strings.
-        draw: What gives the seed of batches that differ every time.
+        balanced: See `MetricModel.fit`.
+        updates: Number of updates of the model so far, which determines the
+            epoch; None for the same batches every time.
+        names: Names of classes by number, if labels are strings.
+        draw: Function that returns the seed of batches that differ every time.
 
     Raises:
-        ValueError: If data are not as `MetricModel.fit` says.
+        ValueError: See `MetricModel.fit`.
     """
     if isinstance(x, Examples):
         raise ValueError(
@@ -310,8 +310,8 @@ def prepared(
         return Prepared(x, y, sample_weight, batch_size, steps)
     if not can_balance:
         raise ValueError(
-            "`balanced` of MetricModel.fit needs the class id of each "
-            "example, (N,), or its labels, (N, C) booleans. "
+            "`balanced` of MetricModel.fit requires one class id per example, "
+            "(N,), or several labels per example, (N, C) booleans. "
             f"Received: balanced=True and labels of shape {labels.shape}"
             f"{', among other targets' if isinstance(y, Mapping) else ''}. "
             "Use balanced=False."
@@ -337,7 +337,7 @@ def prepared(
 
 
 def _have_positives(labels: npt.NDArray[Any]) -> bool:
-    """Whether two examples have a label in common."""
+    """Whether any two examples share a label."""
     if labels.ndim == 2:
         return bool((labels.sum(axis=0) > 1).any())
     return len(np.unique(labels)) < len(labels)
@@ -372,10 +372,10 @@ def _sampler_for(
 
 
 def _examples_per_class(labels: Rows, batch_size: int) -> int:
-    """How many examples of a class a balanced batch should hold, 2 to 4.
+    """How many examples per class a balanced batch should hold, 2 to 4.
 
-    As many as half of the classes have, since others repeat theirs, and so
-    few that there are two classes in a batch.
+    This is as many as half of the classes have, because smaller classes repeat
+    theirs, but no more than leave room for two classes in a batch.
     """
     counts = np.unique(labels, return_counts=True)[1]
     counts = counts[counts > 1]
@@ -384,15 +384,16 @@ def _examples_per_class(labels: Rows, batch_size: int) -> int:
 
 
 def split_rows(data: Any, share: float) -> tuple[Any, Any]:
-    """The rows of arrays but a share at the end, and that share.
+    """The rows of arrays without a share at the end, and that share.
 
     Raises:
-        ValueError: If data are not arrays, or a part would be empty.
+        ValueError: If the data are not arrays, or a part would be empty.
     """
     x, y, weight = data
     if y is None or not _are_arrays(x, y):
         raise ValueError(
-            "`validation_split` of MetricModel.fit is for arrays. Received: "
+            "`validation_split` of MetricModel.fit works with arrays only. "
+            "Received: "
             f"x of type {type(x).__name__}. Use validation_data, or "
             "keras_dml.data.split_classes and RetrievalEvaluation."
         )
@@ -401,8 +402,8 @@ def split_rows(data: Any, share: float) -> tuple[Any, Any]:
     first = int(count * (1 - share))
     if not 0 < first < count:
         raise ValueError(
-            "`validation_split` of MetricModel.fit must leave examples on "
-            f"both sides. Received: validation_split={share}, {count} "
+            "`validation_split` of MetricModel.fit must leave examples in "
+            f"both parts. Received: validation_split={share}, {count} "
             "examples."
         )
 
@@ -422,8 +423,8 @@ def _check_lengths(use: str, x: Any, sample_weight: Any) -> None:
         )
     if sample_weight is not None and len(sample_weight) != count:
         raise ValueError(
-            f"`sample_weight` of MetricModel.{use} must have one weight for "
-            f"each example. Received: {len(sample_weight)} weights, {count} "
+            f"`sample_weight` of MetricModel.{use} must have one weight per "
+            f"example. Received: {len(sample_weight)} weights, {count} "
             "examples."
         )
 
@@ -433,7 +434,7 @@ def _are_arrays(x: Any, y: Any) -> bool:
 
 
 def _as_array(value: Any) -> Any:
-    """Lists of labels and columns of tables become arrays."""
+    """Turns lists of labels and columns of tables into arrays."""
     if isinstance(value, list) and np.ndim(value) == 1:
         return np.asarray(value)
     return value.to_numpy() if hasattr(value, "to_numpy") else value
@@ -441,7 +442,8 @@ def _as_array(value: Any) -> Any:
 
 @contextmanager
 def named_errors(*all_checks: BatchChecks) -> Iterator[None]:
-    """Raises what checks found, where TensorFlow only passes on its text."""
+    """Raises the error of a check, of which TensorFlow reports only the
+    text."""
     try:
         yield
     except tf.errors.OpError:

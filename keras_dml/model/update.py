@@ -1,4 +1,4 @@
-"""RestrictedUpdate: an update of what may move in this step."""
+"""RestrictedUpdate: an update of only the variables that may change."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -12,7 +12,7 @@ from keras_dml.model.sampled_rows import SampledRows, gradient_of_rows
 from keras_dml.utils.types import Tensor
 
 LOSS_VARIABLES = "/loss/"
-"""What the paths of variables that losses own have in them."""
+"""The part of its path that marks a variable owned by a loss."""
 
 
 def exempt_loss_variables(
@@ -33,7 +33,7 @@ def slots_of(
 ) -> list[keras.Variable]:
     """The optimizer's variables that belong to one model variable.
 
-    Keras names them after the variable's path.
+    Keras names them after the path of the variable.
     """
     prefix = variable.path.replace("/", "_") + "_"
     return [s for s in optimizer.variables if s.name.startswith(prefix)]
@@ -42,11 +42,11 @@ def slots_of(
 def check_slots(
     optimizer: keras.Optimizer, variables: list[keras.Variable]
 ) -> None:
-    """Checks that every slot of an optimizer can be told whose it is.
+    """Checks that every slot of an optimizer can be traced to its variable.
 
     Raises:
-        ValueError: If the optimizer names some after nothing, as
-            Adafactor does its factored moments.
+        ValueError: If the names of some slots do not contain a path, as with
+            the factored moments of Adafactor.
     """
     known = {id(s) for v in variables for s in slots_of(optimizer, v)}
     unknown = [
@@ -56,35 +56,36 @@ def check_slots(
     ]
     if unknown:
         raise ValueError(
-            "The optimizer of a model with alternating learners, or of a "
-            "loss with `class_share`, must keep its state by variable, so "
-            "that what a step does not update can be left alone. Received: "
-            f"{type(optimizer).__name__}, whose variables {unknown[:3]} do "
-            "not say to which weight they belong. Use Adam, AdamW, SGD, "
+            "The optimizer of a model with alternating learners, or of a loss "
+            "with `class_share`, must keep its state per variable, so that a "
+            "step can leave other variables unchanged. "
+            f"Received: {type(optimizer).__name__}, whose variables "
+            f"{unknown[:3]} do not name the weight they belong to. Use Adam, "
+            "AdamW, SGD, "
             'RMSprop, Lion or Muon, or update="all" and class_share=1.'
         )
 
 
 def check_sampling(optimizer: keras.Optimizer) -> None:
-    """Refuses options by which an optimizer updates all rows of a table.
+    """Rejects options that make an optimizer update all rows of a table.
 
     Raises:
-        ValueError: If it accumulates gradients, or averages the weights.
+        ValueError: If it accumulates gradients or averages the weights.
     """
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     for name in ("gradient_accumulation_steps", "use_ema"):
         value = getattr(inner, name, None)
         if value:
             raise ValueError(
-                f"`{name}` of {type(inner).__name__} does not go with a "
-                "loss with `class_share`, of which each step updates other "
-                f"rows. Received: {name}={value}. Leave it out, or use "
+                f"`{name}` of {type(inner).__name__} must be off for a loss "
+                "with `class_share`, because each step updates different "
+                f"rows. Received: {name}={value}. Omit it, or use "
                 "class_share=1."
             )
 
 
 def restricted_update(model: keras.Model) -> "RestrictedUpdate":
-    """How the optimizer of a `MetricModel` updates it."""
+    """The update of a `MetricModel` by its optimizer."""
     optimizer, variables = model.optimizer, model.trainable_variables
     if not optimizer.built:
         with model.distribute_strategy.scope():
@@ -106,28 +107,28 @@ def restricted_update(model: keras.Model) -> "RestrictedUpdate":
 
 
 class RestrictedUpdate:
-    """Applies gradients to what may move, and as much as it may.
+    """Applies gradients only to what may change, at the permitted rate.
 
-    The whole update is computed by one `optimizer.apply`, whatever the
-    optimizer, and then undone where it may not reach: an idle learner's
-    weights and optimizer slots get back the very bits they had. Zero
-    gradients would not do, since momentum and weight decay move a weight
-    that has none. A rate multiplier m turns an update u into m·u, which
-    for every first-order optimizer is a learning rate of m times the
-    size. Of a table of which a step reads some rows, these stand in for
-    the table; see `SampledRows`.
+    A single `optimizer.apply` computes the whole update, for any optimizer. It
+    is then undone for everything that must not change: the weights and
+    optimizer slots of an idle learner are restored bit-identically. Zero
+    gradients would not be sufficient, since momentum and weight decay also
+    move weights whose gradient is zero. A rate multiplier m turns an update u
+    into m·u, which for every first-order optimizer is the same as a learning
+    rate m times as large. If a step reads only some rows of a table, the rows
+    replace the table; see `SampledRows`.
 
     Args:
         optimizer: An optimizer, built for `variables`.
         variables: The trainable variables.
-        learners: Variables of each learner; none when all always move.
+        learners: Variables of each learner; empty if all are always updated.
         multipliers: (variable, m) for every m other than 1.
-        sampled: The tables of which a step reads some rows. The optimizer is
-            built for these rows, too.
+        sampled: The tables of which a step reads only some rows. The optimizer
+            is built for these rows as well.
 
     Raises:
         ValueError: If there are learners or sampled rows, and the optimizer's
-            state cannot be told apart by these.
+            state cannot be separated accordingly.
     """
 
     def __init__(
@@ -153,7 +154,7 @@ class RestrictedUpdate:
         ]
 
     def _moved(self, variable: keras.Variable) -> keras.Variable:
-        """What the optimizer updates of a variable."""
+        """What the optimizer updates in place of a variable."""
         sampled = self.sampled.get(id(variable))
         return variable if sampled is None else sampled.rows
 
@@ -166,10 +167,10 @@ class RestrictedUpdate:
         """Applies one update.
 
         Args:
-            gradients: One for each variable.
+            gradients: One gradient per variable.
             variables: The trainable variables.
-            active: The learner that may move, −1 for all; None when there
-                is nothing to restrict.
+            active: The learner that may be updated, −1 for all; None if
+                nothing is restricted.
         """
         if not self.sampled:
             self._apply(gradients, variables, active)

@@ -1,4 +1,4 @@
-"""Waiting: nothing of a step happens before its batch is there."""
+"""Waiting: no operation of a step runs before its batch has arrived."""
 
 import functools
 from collections.abc import Callable
@@ -8,11 +8,11 @@ import tensorflow as tf
 
 
 def waiting(step: Callable[..., Any]) -> Callable[..., Any]:
-    """A train or test step all of whose operations wait for the batch.
+    """A train or test step in which every operation waits for the batch.
 
-    Of data of unknown length Keras asks for one batch too many. TensorFlow
-    then still runs what needs nothing of it: it would count an update, and
-    the examples of a batch in the means that are logged, and draw from
+    With data of unknown length, Keras requests one batch too many. TensorFlow
+    then still runs the operations that do not depend on it: it would count an
+    update, include the examples of a batch in the logged means, and advance
     random generators.
     """
 

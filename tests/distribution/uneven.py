@@ -123,7 +123,7 @@ def check_judged_as_a_whole(strategy: tf.distribute.Strategy) -> None:
     assert not said, said
     alone = tf.data.Dataset.from_tensors((X[:8], np.arange(8)))
     model.fit(alone, verbose=0)
-    assert "A batch of 8 examples has no two of the same class" in said[0]
+    assert "No two of the 8 examples in a batch have the same class" in said[0]
 
 
 def check_wrong_labels(strategy: tf.distribute.Strategy) -> None:

@@ -125,7 +125,7 @@ def test_an_object_store():
     )
     again = embedded("memory://embed_shards/a/b", network)
     assert again.digest == found.digest
-    with pytest.raises(FileExistsError, match="with other weights"):
+    with pytest.raises(FileExistsError, match="with different weights"):
         embedded("memory://embed_shards/a/b", model(seed=1))
     with pytest.raises(NotADirectoryError, match="_manifest.json' is a file"):
         embedded("memory://embed_shards/a/b/_manifest.json")
@@ -208,7 +208,7 @@ def test_what_is_missing_or_cut_off_is_made_again(tmp_path, ended):
 
 
 OTHERS = {
-    "a model with other weights": lambda: {"network": model(seed=1)},
+    "a model with different weights": lambda: {"network": model(seed=1)},
     "another dtype: 'float16', not 'float32'": lambda: {"dtype": "float16"},
     "other rows_per_shard: 6, not 5": lambda: {"rows_per_shard": 6},
     "other columns": lambda: {"columns": {"a": range(COUNT)}},
@@ -483,7 +483,7 @@ def test_models_of_workers_are_the_one_of_the_run(tmp_path):
     doubled = keras.layers.Lambda(lambda x: 2 * x)
     for network, message in (
         (keras.Sequential([keras.Input((2,)), doubled]), "workers can load"),
-        (model(seed=1), "with other weights.*same versions"),
+        (model(seed=1), "with different weights.*same versions"),
     ):
         work = shard_work.EmbedShards(network, run, None, "memory://x", 5)
         with pytest.raises(ValueError, match=message):

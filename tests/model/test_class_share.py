@@ -255,15 +255,15 @@ def test_a_loss_in_a_branch_is_refused() -> None:
         mode="graph",
         num_learners=2,
     )
-    with pytest.raises(ValueError, match="computed once a step, and not in"):
+    with pytest.raises(ValueError, match="computed once per step, and not in"):
         trained(model, 1, learner=np.zeros(BATCH, int))
 
 
 @pytest.mark.parametrize(
     ("optimizer", "message"),
     [
-        (keras.optimizers.Adafactor(), "keep its state by variable"),
-        (ADAM(use_ema=True), "`use_ema` of Adam does not go with"),
+        (keras.optimizers.Adafactor(), "keep its state per variable"),
+        (ADAM(use_ema=True), "`use_ema` of Adam must be off"),
         (ADAM(gradient_accumulation_steps=2), "`gradient_accumulation_steps`"),
     ],
 )

@@ -143,7 +143,7 @@ def test_labels_of_another_length() -> None:
 def test_data_that_are_not_batched(spec) -> None:
     data = tf.data.Dataset.from_tensor_slices((vectors(), LABELS))
     given = data if spec else (pair for pair in data.as_numpy_iterator())
-    with pytest.raises(ValueError, match=r"takes batches.*\.batch\(64\)"):
+    with pytest.raises(ValueError, match=r"must be batched.*\.batch\(64\)"):
         small().fit(given, shuffle=False, verbose=0)
 
 
@@ -186,7 +186,7 @@ def test_batches_of_one_class_are_told(caplog) -> None:
     data = tf.data.Dataset.from_tensor_slices((vectors(), LABELS)).batch(8)
     small().fit(data, verbose=0)
     (message,) = messages(caplog)
-    assert "single class" in message
+    assert "have the same class" in message
 
 
 TRIPLET_AND_VICREG = {"triplet": 1.0, "vicreg": 1.0}
@@ -313,7 +313,7 @@ def test_pixels_in_0_to_1_are_told_once(feed, scale, tiny_backbone, caplog):
     model.fit(**given, epochs=2, verbose=0)
     found = messages(caplog)
     if scale == 1:
-        assert len(found) == 1 and "Pass pixels in 0 to 255" in found[0]
+        assert len(found) == 1 and "Pass pixels from 0 to 255" in found[0]
     else:
         assert not found
 

@@ -96,7 +96,7 @@ def test_without_its_model(model, files, tmp_path) -> None:
 
 def test_another_model_is_refused(model, files, tmp_path) -> None:
     Index.build(model, files).save(tmp_path / "i")
-    with pytest.raises(ValueError, match="with other weights"):
+    with pytest.raises(ValueError, match="with different weights"):
         Index.load(tmp_path / "i", small_model(seed=1))
 
 
@@ -241,5 +241,5 @@ def test_upsert_by_image(model, files, tmp_path) -> None:
     assert index[path]["path"] == str(Path(files.paths[4]).resolve())
     index.save(tmp_path / "i")
     other = Index.build(small_model(seed=1), files, keys=range(12))
-    with pytest.raises(ValueError, match="by a model with other weights"):
+    with pytest.raises(ValueError, match="by a model with different weights"):
         Index.load(tmp_path / "i").merge(other)
