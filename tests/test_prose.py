@@ -15,7 +15,14 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-MODULES = sorted((ROOT / "keras_dml" / "cli").rglob("*.py"))
+EDITED = ("cli", "methods", "model")
+"""Parts of the package whose texts are held to it."""
+
+MODULES = sorted(
+    path
+    for part in EDITED
+    for path in (ROOT / "keras_dml" / part).rglob("*.py")
+)
 
 COUNTED = (
     "bits|bytes|classes|examples|hits|images|labels|ms|numbers|positives|rows|"

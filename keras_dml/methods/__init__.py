@@ -1,8 +1,8 @@
-"""Methods: a file or folder a paper, with head, objective and declaration.
+"""Methods: one file or folder per paper, with head, objective and declaration.
 
-A module in this folder that declares a method needs no line here: the
-method, its head and its objective are `keras_dml.methods.<name>` all the
-same.
+A module in this folder that declares a method does not need to be listed here:
+the method, its head and its objective are available as
+`keras_dml.methods.<name>` automatically.
 """
 
 from typing import TYPE_CHECKING, Any

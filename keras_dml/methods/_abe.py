@@ -40,19 +40,19 @@ PAPER_LOSS = {"name": "contrastive", "reduction": "sum_over_pairs"}
 
 @register
 class EnsembleHead(Head):
-    """The map S(x) → `AttentionEnsemble` → embedding and its parts.
+    """The map S(x) → `AttentionEnsemble` → the embedding and its parts.
 
     Args:
-        ensemble: The layer. It pools where the paper does, within G.
-        **kwargs: As for `Head`.
+        ensemble: The layer. It pools inside G, as in the paper.
+        **kwargs: See `Head`.
 
     Call arguments:
-        features: As the ensemble takes them, (B, h, w, C), (B, T, C), or
-            with M·C channels.
-        mask: None: an ensemble does not know which of its tokens count.
+        features: Features in the form that the ensemble takes: (B, h, w, C),
+            (B, T, C), or with M·C channels.
+        mask: Must be None: an ensemble cannot tell which of its tokens count.
 
     Returns:
-        `{"embedding": (B, D), "parts": (B, M, D / M)}`: unit embedding and
+        `{"embedding": (B, D), "parts": (B, M, D / M)}`: the unit embedding and
         the learners' unit embeddings, float32; with attention also
         `"attention"`, the masks, (B, M, h, w, C) or (B, M, T, C).
 
@@ -71,10 +71,10 @@ class EnsembleHead(Head):
     def call(self, features: Tensor, mask: Tensor | None = None) -> Tensors:
         if mask is not None:
             raise ValueError(
-                "abe cannot branch in a sequence with a mask, which the "
-                "layers after its branch would not see. Received: features "
-                f"of shape {features.shape} with a mask. Use another method, "
-                "such as attentive_grouping, for texts."
+                "abe cannot branch in a sequence with a mask, because the "
+                "layers after the branch would not see it. Received: features "
+                f"of shape {features.shape} with a mask. For texts, use "
+                "another method, such as attentive_grouping."
             )
         attention = {}
         if self.ensemble.has_attention:
@@ -89,31 +89,31 @@ class EnsembleHead(Head):
 
 @register
 class DivergentObjective(LossObjective):
-    """The learners' losses, and a term that keeps them apart (Eq. 8).
+    """The learners' losses, and a term that keeps the learners apart (Eq. 8).
 
     "metric" is Σ_m L_metric,(m); "divergence" is Eq. 9.
 
     Args:
-        loss: The loss of every learner. Where it owns variables, every
-            learner has its own.
+        loss: The loss of every learner. If it owns variables, every learner
+            has its own.
         diverge: Whether there is a divergence term.
-        divergence_margin: As for `abe`.
-        divergence_reduction: As for `abe`.
-        pairs: As for `abe`. With "constructed" the batch is `[anchors,
-            partners]`, and only an anchor and its own partner are a pair.
-        **kwargs: As for `Objective`.
+        divergence_margin: See `abe`.
+        divergence_reduction: See `abe`.
+        pairs: See `abe`. With "constructed", the batch is `[anchors,
+            partners]`, and an anchor forms a pair only with its own partner.
+        **kwargs: See `Objective`.
 
     Call arguments:
         outputs: Dict with `"parts"`, (B, M, d).
         targets: Dict with `"label"`, (B,).
 
     Returns:
-        `{"metric": (B,), "divergence": (B,)}`, the latter if `diverge`; of
-        several losses, each by its name.
+        `{"metric": (B,), "divergence": (B,)}`, the latter only if `diverge`;
+        with several losses, each under its own name.
 
     Raises:
-        ValueError: If `pairs` is unknown, or if "constructed" pairs are
-            asked of a batch of odd size.
+        ValueError: If `pairs` is unknown, or if it is "constructed" and the
+            batch size is odd.
     """
 
     def __init__(
@@ -160,22 +160,23 @@ def constructed_pairs(labels: Tensor) -> Tensor:
         labels: (B,) class ids. Anchor i has partner i + B / 2.
 
     Returns:
-        (B, B): 1 or 0 where two images are each other's partner, of one
-        class or two; −1 elsewhere.
+        (B, B): where two images are partners, 1 if they have the same class
+        and 0 if not; −1 elsewhere.
 
     Raises:
         ValueError: If B is odd.
     """
     if len(labels.shape) != 1:
         raise ValueError(
-            '`pairs="constructed"` of abe takes one class for each image. '
+            '`pairs="constructed"` of abe requires one class per image. '
             f"Received: labels of shape {tuple(labels.shape)}. Use "
             'pairs="all".'
         )
     size = labels.shape[0]
     if size is not None and size % 2:
         raise ValueError(
-            '`pairs="constructed"` of abe takes batches [anchors, partners]. '
+            '`pairs="constructed"` of abe requires batches [anchors, '
+            "partners]. "
             f"Received: a batch of {size}. Use batches of a "
             'data.PairSampler, or pairs="all".'
         )
@@ -188,7 +189,7 @@ def constructed_pairs(labels: Tensor) -> Tensor:
 
 
 def _pairs(method: Arguments, batches: Arguments) -> Arguments:
-    """A batch of pairs has as many images as one of whole classes."""
+    """The number of images that a batch of pairs must have."""
     size = batches["classes_per_batch"] * batches["images_per_class"]
     return {
         "num_pairs": size // 2,
@@ -236,14 +237,14 @@ def abe(
 ) -> MetricModel:
     r"""Attention-based Ensemble, ABE-M (Kim et al., 2018).
 
-    What it computes: the backbone up to a branching point is S. Each of M
-    learners multiplies the map S(x) by a mask of its own,
-    A_m(S(x)) = sigmoid(A'_m(C(S(x)))), and all embed the masked maps by the
-    same network G: the rest of the backbone, pooling and one dense layer.
-    A metric loss trains every learner's unit embedding, the divergence
-    loss keeps the learners' embeddings of one image apart. The embedding
-    is all of them side by side, divided by √M. With $B_m(x)$ the unit
-    embedding of learner m, the objective is, for each image (Eq. 8 and 9),
+    What it computes: the part of the backbone up to a branching point is S.
+    Each of M learners multiplies the map S(x) by its own mask, A_m(S(x)) =
+    sigmoid(A'_m(C(S(x)))), and all learners embed the masked maps with the
+    same network G: the rest of the backbone, pooling and one dense layer. A
+    metric loss trains the unit embedding of every learner, and the divergence
+    loss keeps the learners' embeddings of the same image apart. The embedding
+    is the concatenation of all of them, divided by √M. With $B_m(x)$ the unit
+    embedding of learner m, the objective for each image is (Eq. 8 and 9)
 
     $$
     \mathcal{L} = \sum_m \mathcal{L}_{metric}(B_m) + \lambda_{div}
@@ -253,64 +254,65 @@ def abe(
     [The method's page](../methods/abe.md) has a drawing, costs
     and results.
 
-    The model's `backbone` is S, and C, A'_m and G are its `head`. In
-    `rate_multipliers`, "backbone" is S, "/trunk_" the layers of G and
-    "/attention/" those of C that come from the backbone;
-    "/projection_" and "/mask_" are what starts from scratch.
+    S is the model's `backbone`; C, A'_m and G are its `head`. In
+    `rate_multipliers`, "backbone" matches S, "/trunk_" the layers of G and
+    "/attention/" those layers of C that come from the backbone; "/projection_"
+    and "/mask_" match layers that start from random weights.
 
     Args:
-        backbone: As for `baseline`.
-        embedding_dim: Dimensions of the whole embedding, D; M divides it.
+        backbone: See `baseline`.
+        embedding_dim: Dimensions of the whole embedding, D, a multiple of M.
         num_learners: Number of learners, M.
-        loss: The loss of every learner, as for `baseline`. The default is
-            that of Eq. 10.
-        branch: Name of the backbone's layer whose output is S(x). The
-            default is known for "googlenet" (as in the paper),
-            "torchvision_googlenet", "bn_inception", "resnet50" and
-            "small_convnet". For others the error lists the branch points:
-            those of CLIP's and SigLIP's image towers are their blocks; ViT
-            and DINO of KerasHub have all blocks in one layer, and none.
-        attention_end: Name of the layer with which C, the copy of the
-            layers after `branch`, ends. Default as for `branch`.
+        loss: The loss of every learner, see `baseline`. The default is that of
+            Eq. 10.
+        branch: Name of the backbone layer whose output is S(x). The default is
+            known for "googlenet" (as in the paper), "torchvision_googlenet",
+            "bn_inception", "resnet50" and "small_convnet". For others, the
+            error message lists the branch points. Those of the image towers of
+            CLIP and SigLIP are their blocks; ViT and DINO of KerasHub have
+            none, because all of their blocks are in one layer.
+        attention_end: Name of the last layer of C, which is a copy of the
+            layers after `branch`. The default is known for the same backbones.
         variant: "abe"; "heads": M copies of G and no attention;
-            "heads_attention": M copies of G, with attention; "tails": M
-            copies of S, one G, no attention (Tables 1 and 8).
+            "heads_attention": M copies of G, with attention; "tails": M copies
+            of S, one G, no attention (Tables 1 and 8).
         divergence: Whether to train with the divergence loss, whose weight
-            λ_div is `loss_weights["divergence"]`, 1 by default. None: as in
-            the paper, for "abe" and "tails" with two or more learners.
+            λ_div is `loss_weights["divergence"]`, 1 by default. None follows
+            the paper: yes for "abe" and "tails" with two or more learners.
         divergence_margin: m_div, a squared distance.
-        divergence_reduction: "mean", or "sum" as Eq. 9 prints it, which is
-            2B times as much, B the images of a batch: see
+        divergence_reduction: "mean", or "sum" as printed in Eq. 9, which is 2B
+            times as large for a batch of B images: see
             `losses.regularizers.divergence`.
         pairs: "all" pairs of a batch, or those "constructed" by
             `data.PairSampler`, an anchor and its own partner.
-        tail_noise: Gaussian noise on the kernels of all tails but the
-            first, relative to the standard deviation of each kernel.
-        pooling: As for `layers.FeaturePooling`, within G.
+        tail_noise: Gaussian noise on the kernels of all tails but the first,
+            relative to the standard deviation of each kernel.
+        pooling: Pooling inside G, see `layers.FeaturePooling`.
         **kwargs: Passed to `MetricModel`.
 
     Returns:
-        As `baseline` does.
+        A `MetricModel`, see `baseline`.
 
     Raises:
-        ValueError: If `variant` or `pairs` is unknown, if the backbone
-            cannot be cut as asked, or if M does not divide D.
+        ValueError: If `variant` or `pairs` is unknown, if the backbone cannot
+            be cut as requested, or if D is not a multiple of M.
 
     Deviations:
-        - The metric loss runs over all ordered pairs i ≠ j, divided by the
-          batch size; divergence over the unordered pairs of learners,
-          averaged over the batch, where Eq. 9 prints ordered pairs and no
-          1/N: `divergence_reduction="sum"`.
-        - Masks "from 0 to 1" are made by a sigmoid.
-        - "We remove all the pooling layers in our attention module": those
-          that halve the map, so that masks fit it. Those within an
-          Inception module keep its size, and stay. Strided convolutions of
-          other backbones lose their strides.
-        - The paper does not say what makes tails differ. Equal copies of S
-          under one G get equal gradients and stay equal: hence
-          `tail_noise`.
-        - The dropout before GoogLeNet's classifier is left out.
-        - Masks and their products with the map are float32 under mixed
+        - The metric loss covers all ordered pairs i ≠ j, divided by the batch
+          size. The divergence covers the unordered pairs of learners, averaged
+          over the batch, whereas Eq. 9 prints ordered pairs without 1/N:
+          `divergence_reduction="sum"`.
+        - Masks "from 0 to 1" are computed with a sigmoid.
+        - "We remove all the pooling layers in our attention module" is applied
+          to layers that halve the map, so that masks fit it. Pooling layers
+          within an Inception module preserve the map's size and are kept.
+          Strided convolutions of other backbones lose their strides.
+        - The paper does not say what makes tails differ. Identical copies of S
+          under one G get identical gradients and stay identical; `tail_noise`
+          prevents this.
+        - The dropout before GoogLeNet's classifier is omitted.
+        - Under mixed precision, masks and their products with the map are
+          float32; inside C and G, every layer keeps its policy.
           precision; inside C and G every layer keeps its policy.
 
     Reference:
@@ -357,7 +359,8 @@ def abe(
 
 
 def _layer(backbone: keras.Model, argument: str, given: str | None) -> str:
-    """The layer that an argument of abe names; of a known backbone its own."""
+    """The layer named by an argument of abe, or the default for the
+    backbone."""
     if given is not None:
         return given
     known = known_branches()
@@ -375,23 +378,23 @@ def _branch_points(backbone: keras.Model) -> str:
     points = splitting.cut_points(backbone)
     if len(points) < 2:
         return (
-            f"Its branch points are {points}, and two are needed: its blocks "
-            "are inside of one layer. Use a backbone whose blocks are layers "
-            "of their own, such as a convolutional network or the image "
+            f"Its branch points are {points}, but two are needed: its blocks "
+            "are all inside one layer. Use a backbone whose blocks are "
+            "separate layers, such as a convolutional network or the image "
             "towers of CLIP and SigLIP."
         )
     return (
-        "Use for instance the output of the second last stage as `branch` "
-        "and of the last as `attention_end`. Its branch points are "
+        "Use, for example, the output of the second to last stage as `branch` "
+        "and that of the last as `attention_end`. Its branch points are "
         f"{', '.join(points)}."
     )
 
 
 def stacked_copies(lower: keras.Model, count: int, noise: float) -> keras.Model:
-    """M copies of S, (B, H, W, C) → (B, h, w, M·C'), maps side by side.
+    """M copies of S, (B, H, W, C) → (B, h, w, M·C'), with concatenated maps.
 
-    All but the first have Gaussian `noise` on their kernels, relative to the
-    standard deviation of each.
+    All copies but the first have Gaussian `noise` on their kernels, relative
+    to the standard deviation of each kernel.
     """
     inputs = keras.Input(
         batch_shape=lower.input_shape, dtype=lower.inputs[0].dtype, name="image"

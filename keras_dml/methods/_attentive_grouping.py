@@ -1,4 +1,4 @@
-"""Attentive grouping: groups of features that attend to their own places."""
+"""Attentive grouping: groups of features that attend to different regions."""
 
 import math
 from typing import Any, Literal
@@ -34,7 +34,7 @@ from keras_dml.utils.types import (
 )
 
 SCALES = {"released": 25.0, "paper_table": 1.0}
-"""β₀ of the diversity loss, by where it comes from."""
+"""β₀ of the diversity loss, by its source."""
 
 LEARNED_MARGIN = {"name": "margin", "learn_beta": True}
 
@@ -45,7 +45,7 @@ GROUPINGS: dict[str, type[Grouping]] = {
     "G": GateGrouping,
     "C": ChannelGrouping,
 }
-"""The grouping modules by the letters of the paper."""
+"""The grouping modules, by the letters used in the paper."""
 
 
 @register
@@ -53,25 +53,27 @@ class GroupedHead(Head):
     """Positions → grouping module → P unit groups and their embedding.
 
     Args:
-        embedding_dim: Units of all groups, D; each has d = D // P.
+        embedding_dim: Total number of units of all groups, D; each has d = D
+            // P.
         num_groups: Number of groups, P.
         grouping: A letter in `GROUPINGS`.
         key_dim: Units of keys and queries of A-grouping, by default C / 8.
-        **kwargs: As for `Head`. A-grouping has no use for `pooling`.
+        **kwargs: See `Head`. A-grouping ignores `pooling`.
 
     Call arguments:
         features: (B, h, w, C) or (B, T, C).
-        mask: As for `Head`.
+        mask: See `Head`.
 
     Returns:
         `"parts"`: (B, P, d) unit groups. `"embedding"`: (B, P·d), the
-        groups side by side, divided by √P, hence unit. For A- and
-        G-grouping also `"attention"`: (B, h, w, P) or (B, T, P), see
-        `Grouping`. float32.
+        concatenated groups, divided by √P, and therefore of unit length. For
+        A- and G-grouping also `"attention"`: (B, h, w, P) or (B, T, P), see
+        `Grouping`. All are float32.
 
     Raises:
-        ValueError: If `grouping` is unknown, `key_dim` is given to
-            another than A, or N-grouping is asked for several groups.
+        ValueError: If `grouping` is unknown, if `key_dim` is given for a
+            grouping other than A, or if N-grouping is requested with several
+            groups.
     """
 
     def __init__(
@@ -92,9 +94,10 @@ class GroupedHead(Head):
             )
         if grouping != "A" and key_dim is not None:
             raise ValueError(
-                "`key_dim` of attentive_grouping is for A-grouping, the only "
-                f"one with keys. Received: key_dim={key_dim}, "
-                f"grouping={grouping!r}. Leave it out."
+                "`key_dim` of attentive_grouping must be None unless "
+                '`grouping` is "A", the only grouping with keys. '
+                f"Received: key_dim={key_dim}, "
+                f"grouping={grouping!r}. Omit it."
             )
         self.grouping = grouping
         self.embedding_dim = embedding_dim
@@ -130,25 +133,24 @@ class GroupedHead(Head):
 class GroupedObjective(LossObjective):
     """A metric loss on every group, and the diversity of groups (Eq. 14).
 
-    A loss that owns variables is built once for each group, so that a
-    learned β is one per group, or one per group and class.
+    A loss that owns variables is built separately for each group, so there is
+    one learned β per group, or one per group and class.
 
     Args:
-        loss: As for `LossObjective`.
-        scales: β₀ of the diversity loss: "released", 25, or
-            "paper_table", 1.
-        diversity_reduction: "mean" over pairs of groups, or "sum": their
-            sum divided by P − 1; see `losses.regularizers.diversity`.
-        **kwargs: As for `Objective`.
+        loss: See `LossObjective`.
+        scales: β₀ of the diversity loss: "released", 25, or "paper_table", 1.
+        diversity_reduction: "mean" over pairs of groups, or "sum": their sum
+            divided by P − 1; see `losses.regularizers.diversity`.
+        **kwargs: See `Objective`.
 
     Call arguments:
         outputs: Dict with `"parts"`, (B, P, d) unit groups.
         targets: Dict with `"label"`, (B,).
 
     Returns:
-        `{"metric": (B,), "diversity": (B,)}`: the mean of the metric loss
-        over groups, of several losses each by its name, and the diversity
-        loss.
+        `{"metric": (B,), "diversity": (B,)}`: the mean of the metric loss over
+        groups (with several losses, each under its own name), and the
+        diversity loss.
 
     Raises:
         ValueError: If `scales` or `diversity_reduction` is unknown.
@@ -210,16 +212,17 @@ def attentive_grouping(
     pooling: Pooling = "avg",
     **kwargs: Any,
 ) -> MetricModel:
-    r"""Attentive grouping (Xu et al., 2020), and the modules it is up against.
+    r"""Attentive grouping (Xu et al., 2020), and the modules it is compared
+    with.
 
-    What it computes: each of P groups has a learned query that attends to
-    positions of the last feature map; the group's features are the mean of
-    the values under its attention. The metric loss is computed on every
-    group, and a diversity loss keeps an image's groups apart. The
-    embedding is the concatenation of the unit groups. What a group looks
-    at can be seen, see `keras_dml.visualization`.
+    What it computes: each of P groups has a learned query that attends to the
+    positions of the last feature map; the group's features are the mean of the
+    values, weighted by its attention. The metric loss is computed on every
+    group, and a diversity loss keeps the groups of an image apart. The
+    embedding is the concatenation of the unit groups.
+    `keras_dml.visualization` can show what each group attends to.
 
-    With the queries $q_i$, and with keys $k_j$ and values $v_j$ of the
+    With the queries $q_i$, and with keys $k_j$ and values $v_j$ at the
     positions j, the groups $g_i$ and the objective are (Eq. 14)
 
     $$
@@ -238,39 +241,39 @@ def attentive_grouping(
     and results.
 
     Args:
-        backbone: As for `baseline`; its features are a map or tokens. Of
-            tokens those count that the backbone's mask leaves: of a text
-            the words, of a vision transformer the patches and not the
-            class token, see `layers.TokenMask`.
-        embedding_dim: Dimensions of the whole embedding, D. Each group has
-            D // P: of 512, three groups use 3 × 170.
+        backbone: See `baseline`; its features must be a map or tokens. Only
+            the tokens that the backbone's mask keeps count: the words of a
+            text; the patches of a vision transformer, but not its class token.
+            See `layers.TokenMask`.
+        embedding_dim: Dimensions of the whole embedding, D. Each group has D
+            // P: with D = 512, three groups have 170 dimensions each.
         num_groups: Number of groups, P; by default 4, and 1 for N-grouping.
-        grouping: "A", attentive; or for comparison "N", no grouping; "M",
+        grouping: "A", attentive; or, for comparison, "N", no grouping; "M",
             linear; "G", gate; "C", channel. See `keras_dml.layers`.
         key_dim: Units of keys and queries, by default C / 8.
-        loss: The metric loss of every group, as for `baseline`. By default
-            the margin loss with a β learned for each group; for one per
-            group and class give it `num_classes`.
+        loss: The metric loss of every group, see `baseline`. The default is
+            the margin loss with a β learned for each group; for a β per group
+            and class, set its `num_classes`.
         scales: "released" or "paper_table", see Deviations.
         diversity_reduction: "mean" or "sum", see `GroupedObjective`.
-        loss_weights: As for `MetricModel`. λ_div is that of "diversity",
+        loss_weights: See `MetricModel`. λ_div is the weight of "diversity",
             0.01 by default; 0 turns the diversity loss off.
-        pooling: As for `Head`, for the peers. A-grouping attends instead.
+        pooling: See `Head`; for the modules it is compared with. A-grouping
+            attends instead of pooling.
         **kwargs: Passed to `MetricModel`.
 
     Returns:
-        As `baseline` does.
+        A `MetricModel`, see `baseline`.
 
     Deviations:
-        - Table 1 prints β₀ = 1 for the binomial deviance loss, which is
-          also the diversity loss; the released code has 25, with which it
-          keeps groups apart. `scales="paper_table"` is the printed one.
-        - Eq. 14 averages the diversity loss over pairs of groups; the
-          released code divides the sum by P − 1:
-          `diversity_reduction="sum"`.
-        - The embedding is divided by √P, to be unit.
-        - The paper does not say whose β the margin loss has; as in the
-          released code, no two groups share one.
+        - Table 1 prints β₀ = 1 for the binomial deviance loss, which is also
+          the diversity loss. The released code uses 25, which is what keeps
+          groups apart. `scales="paper_table"` uses the printed value.
+        - Eq. 14 averages the diversity loss over pairs of groups; the released
+          code divides the sum by P − 1: `diversity_reduction="sum"`.
+        - The embedding is divided by √P, so that it has unit length.
+        - The paper does not say whether groups share the β of the margin loss;
+          as in the released code, they do not.
 
     Reference:
         Xu et al., "Towards Improved and Interpretable Deep Metric Learning via

@@ -21,7 +21,7 @@ class EmbeddingHead(Head):
 
     Args:
         embedding_dim: Dimensions of the embedding, D.
-        **kwargs: As for `Head`.
+        **kwargs: See `Head`.
 
     Returns:
         `{"embedding": (B, D)}`, unit rows, float32.
@@ -48,15 +48,15 @@ class EmbeddingObjective(LossObjective):
     """One metric loss on the embedding.
 
     Args:
-        loss: As for `LossObjective`.
-        **kwargs: As for `Objective`.
+        loss: See `LossObjective`.
+        **kwargs: See `Objective`.
 
     Call arguments:
         outputs: Dict with `"embedding"`, (B, D).
         targets: Dict with `"label"`, (B,).
 
     Returns:
-        `{"metric": (B,)}`; of several losses, each by its name.
+        `{"metric": (B,)}`; with several losses, each under its own name.
     """
 
     def __init__(self, loss: losses.MetricLoss, **kwargs: Any) -> None:
@@ -92,17 +92,17 @@ def baseline(
     and results.
 
     Args:
-        backbone: A name or path for `backbones.get`, or the Keras model
-            that it returns, from images (B, H, W, C) to features.
+        backbone: A name or path for `backbones.get`, or a Keras model, such as
+            it returns, from images (B, H, W, C) to features.
         embedding_dim: Dimensions of the embedding, D.
-        loss: A loss of `keras_dml.losses`, or its name, or its config;
-            several, `{"contrastive": 1.0, "triplet": 0.5}`, each a term of
-            its own; or a function. See `losses.get`.
-        pooling: As for `Head`: "avg", "max", "gem", "cls" or "none".
+        loss: A loss of `keras_dml.losses`, its name or its config; several
+            losses with weights, `{"contrastive": 1.0, "triplet": 0.5}`, each a
+            separate term; or a function. See `losses.get`.
+        pooling: See `Head`: "avg", "max", "gem", "cls" or "none".
         **kwargs: Passed to `MetricModel`.
 
     Returns:
-        A `MetricModel` that is built and waits for `compile`.
+        A `MetricModel`, built and ready for `compile`.
     """
     return MetricModel(
         backbone=backbones.get(backbone),

@@ -34,23 +34,23 @@ Independence: TypeAlias = Literal["activation", "adversarial"]
 
 
 def boosting_weights(num_learners: int) -> list[float]:
-    """How much of s^M is each learner's: α_m = 2m / (M (M + 1)).
+    """The share of each learner in s^M: α_m = 2m / (M (M + 1)).
 
-    s^M is the sum of α_m s_m, α_m = η_m Π_{n>m} (1 − η_n), and
-    1 − η_n = (n − 1) / (n + 1). For three learners 1/6, 1/3 and 1/2.
+    s^M is the sum of α_m s_m, where α_m = η_m Π_{n>m} (1 − η_n) and 1 − η_n =
+    (n − 1) / (n + 1). For three learners, these are 1/6, 1/3 and 1/2.
     """
     total = num_learners * (num_learners + 1)
     return [2 * m / total for m in range(1, num_learners + 1)]
 
 
 def split_dimensions(embedding_dim: int, sizes: Sequence[int]) -> list[int]:
-    """`embedding_dim` units in groups whose sizes are in proportion."""
+    """Splits `embedding_dim` units into groups of proportional sizes."""
     total = sum(sizes)
     ends = [round(embedding_dim * end / total) for end in accumulate(sizes)]
     groups = [end - start for start, end in pairwise([0, *ends])]
     if not groups or min(groups) < 1:
         raise ValueError(
-            "`group_sizes` of bier must leave at least one dimension to "
+            "`group_sizes` of bier must leave at least one dimension for "
             f"every group. Received: group_sizes={list(sizes)}, "
             f"embedding_dim={embedding_dim} (groups of {groups}). Use fewer "
             "groups or a larger embedding_dim."
@@ -62,8 +62,8 @@ def split_dimensions(embedding_dim: int, sizes: Sequence[int]) -> list[int]:
 class UnitRows(Serializable, keras.regularizers.Regularizer):
     """Penalty that keeps the rows of a weight matrix W at length 1.
 
-    factor · mean_r (w_r·w_r − 1)², where w_r are the weights of one unit:
-    a column of a Keras kernel.
+    factor · mean_r (w_r·w_r − 1)², where w_r are the weights of one unit: a
+    column of a Keras kernel.
 
     Args:
         factor: λ_w.
@@ -79,19 +79,19 @@ class UnitRows(Serializable, keras.regularizers.Regularizer):
 
 @register
 class BoostedHead(Head):
-    """Pooled features → `Dense(D)` → unit groups, weighted side by side.
+    """Pooled features → `Dense(D)` → weighted, concatenated unit groups.
 
     Args:
         group_sizes: Dimensions of each group.
-        norm_penalty: As for `bier`.
-        **kwargs: As for `Head`.
+        norm_penalty: See `bier`.
+        **kwargs: See `Head`.
 
     Returns:
-        Float32: `"embedding"`, (B, D), the unit groups times √α_m, so that
-        the cosine of two embeddings is s^M; `"parts"`, (B, M, d), the unit
-        groups, padded with zeros to the largest; `"activations"`, (B, D),
-        the dense layer's product without its bias and without gradient to
-        the backbone, for the independence loss.
+        Three float32 tensors. `"embedding"`, (B, D): the unit groups times
+        √α_m, so that the cosine of two embeddings is s^M. `"parts"`, (B, M,
+        d): the unit groups, padded with zeros to the largest. `"activations"`,
+        (B, D), for the independence loss: the product of the dense layer
+        without its bias, which passes no gradient to the backbone.
     """
 
     def __init__(
@@ -139,23 +139,24 @@ class BoostedHead(Head):
 class BoostedObjective(LossObjective):
     """Gradient boosting over pairs, and independence of the groups.
 
-    Learner m sees every pair of the batch with a weight: 1 for the first
-    learner, and then how steep the binomial deviance is at the similarity
-    s^{m−1} that the learners before it give the pair together. Pairs that
-    they get right weigh next to nothing.
+    Learner m sees every pair of the batch with a weight. The weight is 1 for
+    the first learner; for later ones, it is the slope of the binomial deviance
+    at the similarity s^{m−1} that the previous learners together give the
+    pair. Pairs that they get right have almost no weight.
 
     Args:
         loss: The loss of every learner, on pairs or triplets. Weights come
-            from a `BinomialDevianceLoss`: this one, or else one with
-            default arguments.
+            from this loss if it is a `BinomialDevianceLoss`, otherwise from
+            one with default arguments.
         group_sizes: Dimensions of each group.
-        slope: What the weight is a derivative by: the "exponent" of the
-            binomial deviance, ±αβ (s − m), as in the released code, or the
-            "similarity" s, which makes it αβ times as large.
-        independence: As for `bier`.
-        regressor_units: As for `bier`.
-        norm_penalty: As for `bier`, of the regressors.
-        **kwargs: As for `LossObjective`.
+        slope: The variable of the derivative that gives the weight: the
+            "exponent" of the binomial deviance, ±αβ (s − m), as in the
+            released code, or the "similarity" s, which makes the weight αβ
+            times as large.
+        independence: See `bier`.
+        regressor_units: See `bier`.
+        norm_penalty: See `bier`; applies to the regressors.
+        **kwargs: See `LossObjective`.
 
     Call arguments:
         outputs: Dict with `"parts"`, (B, M, d), and `"activations"`, (B, D).
@@ -163,11 +164,12 @@ class BoostedObjective(LossObjective):
 
     Returns:
         `{"metric": (B,), "independence": (B,)}`: the mean of the learners'
-        losses, of several each by its name, and the independence loss.
+        losses (with several losses, each under its own name), and the
+        independence loss.
 
     Raises:
-        ValueError: If `slope` or `independence` is unknown, or the loss takes
-            no weights of pairs.
+        ValueError: If `slope` or `independence` is unknown, or the loss does
+            not accept weights of pairs.
     """
 
     terms = ("metric", "independence")
@@ -185,10 +187,11 @@ class BoostedObjective(LossObjective):
         super().__init__(loss, **kwargs)
         if not loss.weights_pairs:
             raise ValueError(
-                "`loss` of bier must be made of pairs of examples, which its "
+                "`loss` of bier must be computed from pairs of examples, "
+                "which its "
                 f"learners weight. Received: {type(loss).__name__} "
-                f"{loss.name!r}, which takes no weights of pairs. Use for "
-                'instance "binomial_deviance" or "contrastive".'
+                f"{loss.name!r}, which does not accept weights of pairs. Use, "
+                'for example, "binomial_deviance" or "contrastive".'
             )
         self.slope = check_choice("bier", "slope", slope, get_args(Slope))
         kinds = get_args(Independence)
@@ -252,15 +255,16 @@ class BoostedObjective(LossObjective):
     def pair_weights(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
         """|ℓ′| of the binomial deviance, for any similarity.
 
-        ℓ = log(1 + exp(∓αβ (s − m))) for a positive and for a negative
-        pair: sigmoid(∓αβ (s − m)) by the exponent, αβ times that by s.
+        ℓ = log(1 + exp(∓αβ (s − m))) for a positive and for a negative pair.
+        The weights are sigmoid(∓αβ (s − m)) with respect to the exponent, and
+        αβ times that with respect to s.
 
         Args:
             similarity: s, (B, B).
 
         Returns:
-            Two of (B, B): the weights if all pairs were positive, and if
-            all were negative.
+            Two matrices, (B, B): the weights if all pairs were positive, and
+            if all were negative.
         """
         deviance = self.deviance
         excess = deviance.alpha * (similarity - deviance.threshold)
@@ -278,7 +282,8 @@ class BoostedObjective(LossObjective):
     def _adversarial(self, groups: list[Tensor]) -> Tensor:
         """−Σ_{i<j} mean_k (R(f_i) ∘ g_ji(R(f_j)))²_k, R gradient reversal.
 
-        A regressor learns to raise the correlation, the groups to lower it.
+        A regressor learns to increase the correlation, the groups to decrease
+        it.
         """
         reversed_groups = [self.reversal(group) for group in groups]
         total = ops.zeros_like(groups[0][:, 0])
@@ -289,7 +294,7 @@ class BoostedObjective(LossObjective):
 
 
 def cut(x: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-    """(B, D) → a (B, d_m) for each of `sizes`, which add up to D."""
+    """Splits (B, D) into tensors (B, d_m) for `sizes`, which sum to D."""
     ends = accumulate(sizes)
     return [x[:, end - d : end] for end, d in zip(ends, sizes, strict=True)]
 
@@ -327,10 +332,10 @@ def bier(
 ) -> MetricModel:
     r"""Boosting Independent Embeddings Robustly, BIER (Opitz et al., 2017).
 
-    What it computes: backbone → pooling → `Dense(embedding_dim)`, cut into
-    M groups of growing size. Each is a learner of an online gradient
-    boosting over pairs: its loss weighs a pair by how wrong the learners
-    before it are on that pair together. With $s_m$ the similarity of a pair
+    What it computes: backbone → pooling → `Dense(embedding_dim)`, cut into M
+    groups of increasing size. Each group is a learner in an online gradient
+    boosting over pairs: its loss weights a pair by how wrong the previous
+    learners together are about that pair. With $s_m$ the similarity of a pair
     in group m, $s^0 = 0$ and the binomial deviance ℓ,
 
     $$
@@ -344,56 +349,56 @@ def bier(
     \lambda \, \mathcal{L}_{independence} .
     $$
 
-    The independence loss keeps the groups from being active together. The
-    embedding is the unit groups side by side, each times the root of its
-    boosting weight, so that the cosine of two embeddings is s^M.
+    The independence loss keeps groups from being active together. The
+    embedding is the concatenation of the unit groups, each multiplied by the
+    square root of its boosting weight, so that the cosine of two embeddings is
+    s^M.
 
     [The method's page](../methods/bier.md) has a drawing, costs
     and results.
 
     Args:
-        backbone: As for `baseline`.
+        backbone: See `baseline`.
         embedding_dim: Dimensions of the whole embedding, D.
-        group_sizes: Sizes of the groups, in proportion: the default gives
+        group_sizes: Relative sizes of the groups: the default results in
             groups of 96, 160 and 256 for D = 512.
-        loss: The loss of every learner, as for `baseline`, on pairs or
-            triplets.
-        slope: As for `BoostedObjective`: "exponent" or "similarity".
-        independence: "activation" (BIER): activations of two groups shall
-            not be large for the same image. "adversarial" (A-BIER):
-            regressors try to find what two groups have in common, and the
-            groups, behind a gradient reversal, to have nothing. Its weight
-            is `loss_weights["independence"]`, 1 by default.
+        loss: The loss of every learner, see `baseline`, on pairs or triplets.
+        slope: See `BoostedObjective`: "exponent" or "similarity".
+        independence: "activation" (BIER): activations of two groups should not
+            be large for the same image. "adversarial" (A-BIER): regressors
+            learn to find what two groups have in common, and the groups,
+            behind a gradient reversal, learn to have nothing in common. The
+            weight is `loss_weights["independence"]`, 1 by default.
         regressor_units: Hidden units of each adversarial regressor.
         norm_penalty: λ_w, how strongly the weights of every unit of the
-            embedding and of the regressors are kept at length 1, without
-            which small weights would satisfy the independence loss.
-        pooling: As for `Head`: "avg", "max", "gem", "cls" or "none".
+            embedding and of the regressors are kept at length 1. Without it,
+            small weights would minimize the independence loss.
+        pooling: See `Head`: "avg", "max", "gem", "cls" or "none".
         **kwargs: Passed to `MetricModel`.
 
     Returns:
-        As `baseline` does.
+        A `MetricModel`, see `baseline`.
 
     Raises:
         ValueError: If a group would be empty, or a choice is unknown.
 
     Deviations:
-        - The paper does not say with respect to what ℓ is
-          differentiated. If to the similarity, negative pairs would weigh
-          β₋ = 25 times as much as positive ones; if to the exponent, as
-          in the released code, all weights are between 0 and 1, like
-          those of the first learner.
-        - The learners' losses are averaged, as in the released code;
-          Algorithm 1 adds them up.
-        - The embedding is weighted by √α_m. The released code weighs the
-          unit groups by their share of the dimensions, which weighs
-          similarities by the square of that.
-        - The independence loss trains the embedding layer and not the
+        - The paper does not say with respect to which variable ℓ is
+          differentiated. With respect to the similarity, negative pairs would
+          have β₋ = 25 times the weight of positive ones; with respect to the
+          exponent, as in the released code, all weights are between 0 and 1,
+          like those of the first learner.
+        - The learners' losses are averaged, as in the released code; Algorithm
+          1 sums them.
+        - The embedding is weighted by √α_m. The released code weights the unit
+          groups by their share of the dimensions, which weights similarities
+          by the square of that share.
+        - The independence loss trains the embedding layer but not the
           backbone, as in the released code.
-        - The paper of 2017 minimizes the activation loss once, to
-          initialize; here it trains along, as in the paper of 2018.
-        - Biases of the regressors are kept at length 1 at most by a
-          constraint; A-BIER has a penalty.
+        - The paper of 2017 minimizes the activation loss once, for
+          initialization; here it is part of training, as in the paper of 2018.
+        - A constraint keeps the length of the regressors' biases at 1 or less;
+          A-BIER has a penalty.
 
     Reference:
         Opitz et al., "BIER: Boosting Independent Embeddings Robustly", ICCV

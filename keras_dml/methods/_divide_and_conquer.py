@@ -1,4 +1,4 @@
-"""Divide and conquer: one learner a cluster, one slice a learner."""
+"""Divide and conquer: one learner per cluster, one slice per learner."""
 
 import logging
 from collections.abc import Callable
@@ -25,21 +25,21 @@ logger = logging.getLogger(__name__)
 MergedStart: TypeAlias = Literal["learned", "class_means", "initial"]
 
 NUM_LEARNERS = 4
-"""K where none is given, as for CUB-200-2011 and Cars196."""
+"""Default K, as for CUB-200-2011 and Cars196."""
 
 
 @register
 class SlicedHead(Head):
-    """Pooled features → `EmbeddingSlicer` → embedding and its slices.
+    """Pooled features → `EmbeddingSlicer` → the embedding and its slices.
 
     Args:
         embedding_dim: Dimensions of the whole embedding, D.
         num_learners: Number of slices, K.
-        **kwargs: As for `Head`.
+        **kwargs: See `Head`.
 
     Returns:
-        `{"embedding": (B, D), "parts": (B, K, ceil(D / K))}`: unit
-        embedding and unit slices, float32.
+        `{"embedding": (B, D), "parts": (B, K, ceil(D / K))}`: unit embedding
+        and unit slices, float32.
     """
 
     def __init__(
@@ -68,33 +68,31 @@ class SlicedHead(Head):
 
 @register
 class AlternatingObjective(LossObjective):
-    """A metric loss on the slice of the learner whose turn it is (Eq. 3).
+    """A metric loss on the slice of the active learner (Eq. 3).
 
-    The sampler says in `targets["learner"]` whose turn it is; −1 stands
-    for the merged embedding, which is what the fine-tuning phase trains.
-    Without that target the merged embedding trains, always, and a warning
-    is logged.
+    The sampler names the active learner in `targets["learner"]`; −1 stands for
+    the merged embedding, which the fine-tuning phase trains. Without that
+    target, the merged embedding is always trained, and a warning is logged.
 
-    A loss that owns variables is built once for each learner and once for
-    the merged embedding, because their dimensions differ and because one
-    learner's step may not move another's weights.
+    A loss that owns variables is built once for each learner and once for the
+    merged embedding, because their dimensions differ and because a step of one
+    learner must not change the weights of another.
 
     Args:
         loss: A loss of `keras_dml.losses`.
-        update: "active" (paper): a step on learner k updates the shared
-            representation and learner k, nothing else. "all": the
-            released code, where the optimizer's momentum and weight decay
-            move the idle learners too.
-        merged_start: As for `divide_and_conquer`.
-        **kwargs: As for `Objective`.
+        update: "active" (paper): a step on learner k updates only the shared
+            representation and learner k. "all": as in the released code, the
+            optimizer's momentum and weight decay also change idle learners.
+        merged_start: See `divide_and_conquer`.
+        **kwargs: See `Objective`.
 
     Call arguments:
         outputs: Dict with `"embedding"`, (B, D), and `"parts"`, (B, K, d).
-        targets: Dict with `"label"`, (B,), and optionally `"learner"`,
-            (B,), one value throughout the batch.
+        targets: Dict with `"label"`, (B,), and optionally `"learner"`, (B,),
+            the same value throughout the batch.
 
     Returns:
-        `{"metric": (B,)}`; of several losses, each by its name.
+        `{"metric": (B,)}`; with several losses, each under its own name.
 
     Raises:
         ValueError: If `update` or `merged_start` is unknown.
@@ -127,8 +125,8 @@ class AlternatingObjective(LossObjective):
     def call(self, outputs: Tensors, targets: Tensors) -> Tensors:
         if "learner" not in targets:
             logger.warning(
-                "divide_and_conquer trains the merged embedding only, since "
-                "its batches do not say whose turn it is. Use batches of a "
+                "divide_and_conquer trains only the merged embedding, because "
+                "its batches do not name the active learner. Use batches of a "
                 "ClusterSampler and the callback Recluster."
             )
             return self._merged(outputs, targets)
@@ -142,7 +140,8 @@ class AlternatingObjective(LossObjective):
         return values
 
     def evaluate(self, outputs: Tensors, targets: Tensors) -> Tensors:
-        """The loss of the merged embedding, unless targets name a learner."""
+        """The loss of the merged embedding, unless the targets name a
+        learner."""
         everyone = ops.full_like(targets["label"], -1)
         return super().evaluate(outputs, {"learner": everyone, **targets})
 
@@ -198,7 +197,7 @@ class AlternatingObjective(LossObjective):
 
 
 def _learner_of(targets: Tensors) -> Tensor:
-    """The learner whose turn it is, a scalar; −1 for all together."""
+    """The active learner, a scalar; −1 for all together."""
     return ops.cast(targets["learner"][0], "int32")
 
 
@@ -207,11 +206,12 @@ def divided_data(
     only_with: tuple[str, Any] | None = None,
     **traits: Any,
 ) -> Traits:
-    """The traits of a method that trains on clusters of the data in turn.
+    """The traits of a method that trains on alternating clusters of the data.
 
     Args:
-        num_clusters: The number of clusters, from the method's arguments.
-        only_with: As for `Uses`.
+        num_clusters: Function from the method's arguments to the number of
+            clusters.
+        only_with: See `Uses`.
         **traits: Its other traits.
     """
     sampler = Uses(
@@ -256,15 +256,16 @@ def divide_and_conquer(
 ) -> MetricModel:
     r"""Divide and Conquer the Embedding Space (Sanakoyeu et al., 2019).
 
-    What it computes: the embedding is cut into `num_learners` slices and the
-    training set into as many clusters, which are found anew every T
-    epochs in the embedding learned so far. In each step one learner
-    trains on a batch from its own cluster: its loss updates the shared
-    backbone and that slice alone. At the end the slices are joined and
-    the whole embedding is fine-tuned on all data (Algorithm 1).
+    What it computes: the embedding is cut into `num_learners` slices, and the
+    training set into the same number of clusters, which are recomputed every T
+    epochs in the embedding learned so far. In each step, one learner trains on
+    a batch from its own cluster, and its loss updates only the shared backbone
+    and its slice. At the end, the slices are joined, and the whole embedding
+    is fine-tuned on all data (Algorithm 1).
 
-    In a step on a batch from cluster k, with $x^{(k)}$ the unit slice of
-    learner k (Eq. 3), and at the end with the whole embedding $x$,
+    With $x^{(k)}$ the unit slice of learner k, the loss of a step on a batch
+    from cluster k (Eq. 3), and the loss at the end with the whole embedding
+    $x$, are
 
     $$
     \mathcal{L}_k = \mathcal{L}_{metric}(x^{(k)}) , \qquad
@@ -276,43 +277,43 @@ def divide_and_conquer(
 
     Train it with batches of a `data.ClusterSampler` and with the callback
     `callbacks.Recluster`, which holds the options of the data division:
-    `partition`, `cluster_space`, `phases`. The order in which clusters
-    take turns is the sampler's `schedule`.
+    `partition`, `cluster_space`, `phases`. The sampler's `schedule` is the
+    order in which clusters alternate.
 
     Args:
-        backbone: As for `baseline`.
+        backbone: See `baseline`.
         embedding_dim: Dimensions of the whole embedding, D.
         num_learners: Number of slices and clusters, K; by default 4.
-        loss: The base loss of every learner, as for `baseline`.
-        split_embedding: False trains the whole embedding on batches from
-            one cluster at a time (Table 6, "no embedding splitting"). The
-            model is then the baseline, without learners: their number is
-            that of the clusters, for the sampler alone.
-        update: "active" (paper, by default) or "all" (released code), see
+        loss: The base loss of every learner, see `baseline`.
+        split_embedding: False trains the whole embedding on batches from one
+            cluster at a time (Table 6, "no embedding splitting"). The model is
+            then the baseline, without learners; the number of clusters is set
+            in the sampler only.
+        update: "active" (paper, default) or "all" (released code), see
             `AlternatingObjective`.
-        merged_start: What the loss of the merged embedding starts from, if
-            it owns variables. "learned" (by default): what the learners have
-            learned, their unit proxies side by side and the mean of their
-            β. "class_means": proxies start at the mean embedding of each
-            class. "initial": at random, as the released code does.
-        pooling: As for `Head`: "avg", "max", "gem", "cls" or "none".
+        merged_start: Initial variables of the merged embedding's loss, if it
+            owns any. "learned" (default): the result of the learners, which is
+            the concatenation of their unit proxies and the mean of their β.
+            "class_means": proxies start at the mean embedding of each class.
+            "initial": random, as in the released code.
+        pooling: See `Head`: "avg", "max", "gem", "cls" or "none".
         **kwargs: Passed to `MetricModel`.
 
     Returns:
-        As `baseline` does.
+        A `MetricModel`, see `baseline`.
 
     Raises:
-        ValueError: If the embedding is not split, and `num_learners`,
-            `update` or `merged_start` is given.
+        ValueError: If the embedding is not split, and `num_learners`, `update`
+            or `merged_start` is given.
 
     Deviations:
-        - The paper does not say how long the fine-tuning lasts;
-          `Recluster` gives it the last fifth of the epochs by default.
-        - New clusters are matched to old ones by maximum overlap, so that
-          a learner keeps its data; the paper does not mention it, and the
+        - The paper does not say how long the fine-tuning lasts; by default,
+          `Recluster` assigns the last fifth of the epochs to it.
+        - New clusters are matched to old ones by maximum overlap, so that a
+          learner keeps its data. The paper does not mention this, and the
           released code applies the inverse of that permutation.
-        - The paper does not say what the proxies of the merged embedding
-          start from; see `merged_start`.
+        - The paper does not say how the proxies of the merged embedding are
+          initialized; see `merged_start`.
 
     Reference:
         Sanakoyeu et al., "Divide and Conquer the Embedding Space for Metric
@@ -353,7 +354,7 @@ def _check_no_learners(**arguments: Any) -> None:
         received = ", ".join(f"{name}={arguments[name]!r}" for name in given)
         raise ValueError(
             "divide_and_conquer(split_embedding=False) has one embedding and "
-            f"no learners. Received: {received}. Leave out "
+            f"no learners. Received: {received}. Omit "
             f"{' and '.join(f'`{name}`' for name in given)}; the number of "
             "clusters is the `num_learners` of the ClusterSampler."
         )

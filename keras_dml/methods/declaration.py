@@ -1,7 +1,7 @@
-"""Declaration: everything that is special about a method, beside its factory.
+"""Declaration: everything that is specific to a method, beside its factory.
 
-Methods know nothing of data, callbacks and reports. They name what they need
-of them, and those who build a recipe or a report look it up.
+Methods do not depend on data, callbacks and reports. They name what they need
+from them, and the code that builds a recipe or a report looks it up.
 """
 
 import importlib
@@ -15,12 +15,12 @@ from keras_dml.utils.registry import Registry
 from keras_dml.utils.types import IntArray
 
 Arguments: TypeAlias = Mapping[str, Any]
-"""A section of a recipe: what a method's recipe says, by name."""
+"""A section of a recipe: the settings of a method, by name."""
 
 Factory = TypeVar("Factory", bound=Callable[..., MetricModel])
 
 METHODS: Registry[Callable[..., MetricModel]] = Registry("method")
-"""Every method by the name that recipes use."""
+"""All methods by their names, which recipes use."""
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,14 @@ class Uses:
     """A sampler or a callback that a method trains with.
 
     Attributes:
-        what: Its name in `keras_dml.data` or `keras_dml.callbacks`, or
-            itself. A sampler is called with the labels and a callback with
-            the training images and the sampler, both also with `seed`.
-        keys: Those of its arguments that recipes of the method may set.
-        arguments: `(method, batches) → arguments`: what else it is given,
-            from what a recipe says of the method and of its batches.
-        only_with: An argument of the method and the value with which alone
-            it is used; None: always.
+        what: Its name in `keras_dml.data` or `keras_dml.callbacks`, or the
+            class itself. A sampler is called with the labels, and a callback
+            with the training images and the sampler; both also with `seed`.
+        keys: Arguments that recipes of the method may set.
+        arguments: `(method, batches) → arguments`: further arguments, computed
+            from the recipe's settings of the method and of its batches.
+        only_with: An argument of the method and its value; the sampler or
+            callback is used only with that value. None: always.
     """
 
     what: str | Callable[..., Any]
@@ -44,7 +44,7 @@ class Uses:
     only_with: tuple[str, Any] | None = None
 
     def given(self, method: Arguments, batches: Arguments) -> Arguments:
-        """What it is given, beside data and seed."""
+        """The arguments it is given, apart from data and seed."""
         keys = {key: method[key] for key in self.keys}
         return {**keys, **self.arguments(method, batches)}
 
@@ -58,27 +58,27 @@ class Uses:
 
 @dataclass(frozen=True)
 class Traits:
-    """What is special about a method.
+    """What is specific to a method.
 
     Attributes:
-        part: What it calls one of the embedding's parts.
-        figures: What the figures and the report of its runs have beside
-            those of every run: names in `keras_dml.visualization`, or
-            functions `run → figure`, whose docstrings are the captions. One
-            that a run has nothing for is left out. "attention_overlays"
-            also lets the explorer show where the parts look.
-        options: Keys of its recipes, with their defaults, that say how it
-            is trained and are no arguments of the factory.
-        sampler: Its batches; those of `ClassBalanced` if None.
-        callbacks: What has to run beside its training.
-        two_views: `method → sentence`: why a batch must hold two views of
-            every image, with these arguments; None if it need not.
+        part: The method's name for a part of the embedding.
+        figures: Figures and report sections of its runs in addition to those
+            of every run: names in `keras_dml.visualization`, or functions `run
+            → figure`, whose docstrings are the captions. A figure is omitted
+            if a run has no data for it. "attention_overlays" also lets the
+            explorer show which regions the parts attend to.
+        options: Recipe keys, with their defaults, that determine how the
+            method is trained but are not arguments of the factory.
+        sampler: The sampler of its batches; `ClassBalanced` if None.
+        callbacks: The callbacks that its training requires.
+        two_views: `method → sentence`: why, with these arguments, a batch must
+            hold two views of every image; None if it need not.
         checks: For an argument, `(value, method) → None`, which raises
-            `ValueError` if it does not go with the others.
-        check_labels: `(method, labels, images of a class in a batch) →
-            None`, which warns if the training set does not suffice.
+            `ValueError` if the value does not fit the other arguments.
+        check_labels: `(method, labels, images per class in a batch) → None`,
+            which warns if the training set is not sufficient.
         left_out: `method → keys`: arguments of the factory that, with these
-            others, are for the sampler or a callback alone.
+            other arguments, are only for the sampler or a callback.
     """
 
     part: str = "learner"
@@ -95,29 +95,29 @@ class Traits:
 
     @property
     def uses(self) -> list[Uses]:
-        """The sampler and the callbacks that it declares."""
+        """The sampler and the callbacks that the method declares."""
         return [x for x in (self.sampler, *self.callbacks) if x is not None]
 
     @property
     def extra_keys(self) -> set[str]:
-        """Keys of its recipes that are no arguments of the factory."""
+        """Recipe keys that are not arguments of the factory."""
         return {*self.options, *(key for x in self.uses for key in x.keys)}
 
 
 def declare(
     name: str, definition: str, traits: Traits | None = None
 ) -> Callable[[Factory], Factory]:
-    """A decorator that makes a factory a method, by name.
+    """Returns a decorator that registers a factory as a method.
 
-    Recipes, the tables of the docs, reports and `keras_dml.methods` then
-    have it. Its recipe section has the arguments of the factory, with their
-    types, ranges and defaults; its paper is the first under "Reference:" in
-    the docstring.
+    The method is then available in recipes, the tables of the docs, reports
+    and `keras_dml.methods`. Its recipe section has the arguments of the
+    factory, with their types, ranges and defaults; its paper is the first
+    under "Reference:" in the docstring.
 
     Args:
-        name: What recipes and messages call it.
-        definition: What it is, in one line.
-        traits: What is special about it, if anything.
+        name: The method's name in recipes and messages.
+        definition: A one-line definition of the method.
+        traits: What is specific to the method, if anything.
 
     Example:
         ```python
@@ -134,15 +134,14 @@ def declare(
 
 
 def find(name: str) -> tuple[Callable[..., MetricModel], Traits]:
-    """The factory and the traits of a method.
+    """Returns the factory and the traits of a method.
 
     Args:
-        name: A name in `METHODS`, or "package.module:function" for a
-            factory that is no part of this package, declared or not. Its
-            module is imported.
+        name: A name in `METHODS`, or "package.module:function" for a factory
+            outside this package, declared or not. Its module is imported.
 
     Raises:
-        ValueError: If there is no such method.
+        ValueError: If there is no method with this name.
     """
     if ":" not in name:
         return METHODS[name].value, METHODS[name].details["traits"]
@@ -157,14 +156,14 @@ def find(name: str) -> tuple[Callable[..., MetricModel], Traits]:
         ) from error
     except AttributeError:
         raise ValueError(
-            f"The module {module!r} has no {attribute!r}. Received: the "
-            f"method {name!r}."
+            f"The module {module!r} must define {attribute!r}. Received: the "
+            f"method {name!r}, which it does not define."
         ) from None
     if not _is_factory(factory):
         raise ValueError(
             f"The method {name!r} must be a function of a backbone that "
             "passes **kwargs on to MetricModel. Received: "
-            f"{factory!r}. Write for instance `def {attribute}(backbone, *, "
+            f"{factory!r}. Write, for example, `def {attribute}(backbone, *, "
             "embedding_dim: int = 128, **kwargs)`."
         )
     for entry in METHODS.values():

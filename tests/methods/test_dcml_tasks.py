@@ -63,7 +63,7 @@ def test_every_composite_may_have_its_own_task(tiny_backbone, tmp_path) -> None:
 def test_separate_tasks_must_fit_the_compositors(tiny_backbone) -> None:
     with pytest.raises(ValueError, match="3 objectives, 4 parts"):
         model_of(tiny_backbone, tasks=[on("contrastive") for _ in range(3)])
-    with pytest.raises(ValueError, match="one objective twice"):
+    with pytest.raises(ValueError, match="the same objective twice"):
         SeparateTasks([on("contrastive")] * 4)
 
 

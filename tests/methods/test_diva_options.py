@@ -125,7 +125,7 @@ def test_one_view_is_refused_with_the_way_out(tiny_backbone) -> None:
         ({"tasks": []}, "`tasks` of diva"),
         ({"shared": "loose"}, "`shared` of diva.*'loose'"),
         ({"embedding_dim": 3}, "`embedding_dim` of diva.*at least 4"),
-        ({"auxiliary_loss": "fast_ap"}, 'must take `mining`.*"shared"'),
+        ({"auxiliary_loss": "fast_ap"}, 'must accept `mining`.*"shared"'),
         ({"test_weights": [1, 1]}, "`test_weights` of diva"),
         ({"test_weights": [0, 0, 0, 0]}, "`test_weights` of diva"),
         ({"test_weights": [1, 1, 1, -1]}, "`test_weights` of diva"),

@@ -42,7 +42,7 @@ def test_minus_one_trains_the_merged_embedding(tiny_backbone, caplog) -> None:
     assert not caplog.text
     del targets["learner"]
     np.testing.assert_allclose(terms(model, x, targets), expected, rtol=1e-5)
-    assert "merged embedding only" in caplog.text
+    assert "only the merged embedding" in caplog.text
 
 
 @pytest.mark.parametrize("learner", [0, 2])

@@ -29,20 +29,21 @@ from keras_dml.utils.types import Config, Pooling, Tensor, Tensors, Units
 class LearnersHead(EmbeddingHead):
     """Pooled features → K × `Dense(d)` → sub-embeddings and embedding.
 
-    The learners, which always train together, are one `Dense(K · d)`.
+    The learners always train together and are therefore one `Dense(K · d)`.
 
     Args:
         embedding_dim: Dimensions of the whole embedding, D = K · d.
         num_learners: Number of learners, K.
-        **kwargs: As for `Head`.
+        **kwargs: See `Head`.
 
     Returns:
-        Float32: `"embedding"`, (B, D), the concatenated sub-embeddings
-        made unit; `"parts"`, (B, K, d), each sub-embedding made unit;
-        `"sub_embeddings"`, (B, K, d), as the learners give them.
+        Three float32 tensors: `"embedding"`, (B, D), the concatenated
+        sub-embeddings, normalized; `"parts"`, (B, K, d), the normalized
+        sub-embeddings; `"sub_embeddings"`, (B, K, d), the sub-embeddings
+        before normalization.
 
     Raises:
-        ValueError: If `num_learners` does not divide `embedding_dim`.
+        ValueError: If `embedding_dim` is not a multiple of `num_learners`.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class LearnersHead(EmbeddingHead):
             raise ValueError(
                 "`num_learners` of dcml must divide `embedding_dim`. Received: "
                 f"num_learners={num_learners}, embedding_dim={embedding_dim}. "
-                "Use for instance num_learners=4, embedding_dim=512."
+                "Use, for example, num_learners=4, embedding_dim=512."
             )
         super().__init__(embedding_dim, **kwargs)
         self.num_learners = num_learners
@@ -101,12 +102,12 @@ def dcml(
     r"""Deep Compositional Metric Learning (Zheng et al., 2021).
 
     What it computes: K learners embed an image, and the embedding is their
-    concatenation. One metric loss trains the whole. Sub-tasks train it
-    too, but not on the sub-embeddings: each of M compositors weighs the
-    sub-embeddings of an image anew, with signed weights, and a sub-task
-    sees their weighted sum. Compositors learn from the sub-tasks and from
-    a loss that strengthens their strongest weight, so that they come to
-    favor different learners (Eq. 8):
+    concatenation. One metric loss trains it as a whole. Sub-tasks train it as
+    well, but not on the sub-embeddings: each of M compositors computes new,
+    signed weights for the sub-embeddings of an image, and a sub-task sees
+    their weighted sum. Compositors learn from the sub-tasks and from a loss
+    that reinforces their largest weight, so that they come to favor different
+    learners (Eq. 8):
 
     $$
     J = J_{dis}(y) + \lambda_r \sum_m J_{reinf}(c_m) +
@@ -120,50 +121,50 @@ def dcml(
     [The method's page](../methods/dcml.md) has a drawing, costs
     and results.
 
-    Terms are "metric", "reinforcement" and those of the sub-tasks, as
-    "task_…": "task_metric" by default. `loss_weights` weights them.
+    The terms are "metric", "reinforcement" and those of the sub-tasks with the
+    prefix "task_", by default "task_metric". `loss_weights` weights them.
 
     Args:
-        backbone: As for `baseline`.
+        backbone: See `baseline`.
         embedding_dim: Dimensions of the whole embedding, D = K · d.
         num_learners: Number of learners, K; must divide `embedding_dim`.
         num_compositors: Number of compositors, M; 0 puts the sub-tasks on the
             sub-embeddings (Table 1).
-        loss: The loss of J_dis and of named `tasks`, as for `baseline`.
-        tasks: What the composites are trained on. "metric", `loss` on each
-            (`SharedTask`); "clusters", the sub-tasks of divide and
-            conquer: `loss` on composite m in a batch from cluster m; an
-            `Objective` that reads `outputs["parts"]`, (B, M, d); or a list
-            of M objectives that read `outputs["embedding"]`, one for each
-            composite (`SeparateTasks`).
-        train_compositors_on_tasks: False leaves the compositors to the
-            self-reinforcement alone (Table 1, "w/o J_T").
-        softmax: As for `layers.Compositor`.
-        signs: As for `layers.Compositor`.
-        input_norm: As for `layers.Compositor`.
-        compositor_initializer: Initializer of the compositors, a standard
-            normal distribution as in the paper. It saturates the softmax
-            where sub-embeddings are long; `input_norm` prevents it.
-        pooling: As for `Head`: "avg", "max", "gem", "cls" or "none".
-        loss_weights: As for `MetricModel`. λ_r, "reinforcement", is 0.05
-            by default; 0 leaves the self-reinforcement out (Table 1).
+        loss: The loss of J_dis and of the named `tasks`, see `baseline`.
+        tasks: The tasks that train the composites. "metric": `loss` on each
+            composite (`SharedTask`). "clusters": the sub-tasks of divide and
+            conquer, `loss` on composite m for a batch from cluster m. An
+            `Objective` that reads `outputs["parts"]`, (B, M, d). A list of M
+            objectives that read `outputs["embedding"]`, one per composite
+            (`SeparateTasks`).
+        train_compositors_on_tasks: False trains the compositors only by
+            self-reinforcement (Table 1, "w/o J_T").
+        softmax: See `layers.Compositor`.
+        signs: See `layers.Compositor`.
+        input_norm: See `layers.Compositor`.
+        compositor_initializer: Initializer of the compositors; the default is
+            a standard normal distribution, as in the paper. It saturates the
+            softmax if sub-embeddings are long; `input_norm` prevents this.
+        pooling: See `Head`: "avg", "max", "gem", "cls" or "none".
+        loss_weights: See `MetricModel`. λ_r, "reinforcement", is 0.05 by
+            default; 0 turns the self-reinforcement off (Table 1).
         **kwargs: Passed to `MetricModel`.
 
     Returns:
-        As `baseline` does.
+        A `MetricModel`, see `baseline`.
 
     Raises:
         ValueError: If `num_learners` does not divide `embedding_dim`, or
             `tasks` is unknown.
 
     Deviations:
-        - J_reinf takes the maximum of |c| (Eq. 7: of the signed c, which
-          may be negative and then has no logarithm). Its gradient reaches
-          the sign branch through the straight-through estimator, and there
-          strengthens the present sign.
-        - In J_dis the term of the negatives is added (Eq. 9 subtracts it).
-        - The released code has no signs and no loss on the concatenation,
-          and tests on composites; this is the paper's method.
+        - J_reinf takes the maximum of |c| (Eq. 7 uses the signed c, which has
+          no logarithm if it is negative). Its gradient reaches the sign branch
+          through the straight-through estimator, and reinforces the present
+          sign there.
+        - In J_dis, the term of the negatives is added (Eq. 9 subtracts it).
+        - The released code has no signs and no loss on the concatenation, and
+          tests on composites; this implementation follows the paper.
 
     Reference:
         Zheng et al., "Deep Compositional Metric Learning", CVPR 2021,
@@ -213,7 +214,7 @@ def _sub_tasks(
         return AlternatingObjective(copy, update="all", name="tasks")
     raise ValueError(
         '`tasks` of dcml must be "metric", "clusters", an Objective, or a '
-        f"list of them, one for each compositor. Received: tasks={tasks!r}."
+        f"list of objectives, one per compositor. Received: tasks={tasks!r}."
     )
 
 

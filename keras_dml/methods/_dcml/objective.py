@@ -14,35 +14,35 @@ from keras_dml.utils.types import Shapes, Tensor, Tensors
 
 @register
 class CompositionObjective(Objective):
-    """A discriminative task on the embedding, sub-tasks on composites.
+    """A discriminative task on the embedding, and sub-tasks on composites.
 
-    The terms of Eq. 8, from two objectives. `metric` reads the outputs of
-    the head. `tasks` reads the same with composites in place of the
-    learners' embeddings: `"parts"`, (B, M, d), are the unit composites, and
-    `"embedding"`, (B, M · d), is all of them side by side, divided by √M.
-    Whatever objective reads these two can be a sub-task, as those of other
-    ensembles do.
+    The terms of Eq. 8 come from two objectives. `metric` reads the outputs of
+    the head. `tasks` reads the same outputs, but with composites in place of
+    the learners' embeddings: `"parts"`, (B, M, d), are the unit composites,
+    and `"embedding"`, (B, M · d), is their concatenation, divided by √M. Any
+    objective that reads these two can be a sub-task, including the objectives
+    of other ensembles.
 
-    The compositors live here and not in the head, since the test embedding
-    does without them. Every step updates everything, whatever a sub-task
-    says: each learner takes part in each composite.
+    The compositors belong to the objective and not to the head, because the
+    test embedding does not need them. Every step updates everything, whatever
+    a sub-task requests: each learner takes part in each composite.
 
     Args:
         metric: The discriminative task J_dis on the whole embedding.
         tasks: The sub-tasks J_T.
-        compositor: The compositors; None gives the sub-tasks the learners'
-            own sub-embeddings (Table 1, "w/o compositors").
-        **kwargs: As for `Objective`.
+        compositor: The compositors. None gives the sub-tasks the learners' own
+            sub-embeddings (Table 1, "w/o compositors").
+        **kwargs: See `Objective`.
 
     Call arguments:
         outputs: The dict of a head, with `"embedding"`, (B, D), and
-            `"sub_embeddings"`, (B, K, d), or, without compositors, what
-            the sub-tasks need.
+            `"sub_embeddings"`, (B, K, d), or, without compositors, what the
+            sub-tasks need.
         targets: Dict with `"label"`, (B,), and what the sub-tasks need.
 
     Returns:
-        (B,) each: `"metric"`; `"reinforcement"`, Σ_m J_reinf, if there are
-        compositors; and the terms of the sub-tasks as `"task_…"`.
+        Dict of (B,) tensors: `"metric"`; `"reinforcement"`, Σ_m J_reinf, if
+        there are compositors; and the terms of the sub-tasks as `"task_…"`.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class CompositionObjective(Objective):
 def _compose(
     compositor: Compositor, outputs: Tensors
 ) -> tuple[Tensors, Tensor]:
-    """What the sub-tasks see, and the weights, (B, M, K)."""
+    """The outputs for the sub-tasks, and the weights, (B, M, K)."""
     composites, weights = compositor(outputs["sub_embeddings"])
     composed = {**outputs, **_as_ensemble(composites)}
     if "momentum_sub_embeddings" in outputs:

@@ -19,19 +19,19 @@ from keras_dml.utils.types import Shapes, Tensors
 class SharedTask(LossObjective):
     """One metric loss on every part: Σ_m J(z_m).
 
-    A loss that owns variables is built once for each part.
+    A loss that owns variables is built separately for each part.
 
     Args:
-        loss: As for `LossObjective`.
-        **kwargs: As for `Objective`.
+        loss: See `LossObjective`.
+        **kwargs: See `Objective`.
 
     Call arguments:
         outputs: Dict with `"parts"`, (B, M, d).
         targets: Dict with `"label"`, (B,).
 
     Returns:
-        `{"metric": (B,)}`, the sum over parts; of several losses, each by
-        its name.
+        `{"metric": (B,)}`, the sum over parts; with several losses, each under
+        its own name.
     """
 
     def __init__(self, loss: MetricLoss, **kwargs: Any) -> None:
@@ -48,25 +48,25 @@ class SharedTask(LossObjective):
 
 @register
 class SeparateTasks(Objective):
-    """A task for each part, whose embedding the part is.
+    """A separate task for each part, which takes the part as its embedding.
 
     Args:
         objectives: Objectives that read `outputs["embedding"]`, such as
-            `EmbeddingObjective`; the m-th is given part m. An objective
-            belongs to one part: it may own variables.
-        **kwargs: As for `Objective`.
+            `EmbeddingObjective`; the m-th is given part m. Each objective
+            belongs to one part, because it may own variables.
+        **kwargs: See `Objective`.
 
     Call arguments:
-        outputs: Dict with `"parts"`, (B, M, d), and perhaps
-            `"momentum_parts"` for `"momentum_embedding"`.
-        targets: As the objectives need them.
+        outputs: Dict with `"parts"`, (B, M, d), and optionally
+            `"momentum_parts"`, which become `"momentum_embedding"`.
+        targets: The targets that the objectives need.
 
     Returns:
-        `{"0_metric": (B,), …}`: the terms of all objectives, after the
-        number of their part.
+        `{"0_metric": (B,), …}`: the terms of all objectives, each with the
+        number of its part as a prefix.
 
     Raises:
-        ValueError: If there are not as many objectives as parts, or an
+        ValueError: If the numbers of objectives and parts differ, or an
             objective is given twice.
     """
 
@@ -75,7 +75,8 @@ class SeparateTasks(Objective):
         if len({id(task) for task in objectives}) < len(objectives):
             raise ValueError(
                 "`objectives` of SeparateTasks must be different objects, "
-                "since each may own variables. Received: one objective twice."
+                "since each may own variables. Received: the same objective "
+                "twice."
             )
         self.objectives = list(objectives)
         self.terms = tuple(
@@ -100,8 +101,9 @@ class SeparateTasks(Objective):
         batch, parts, dim = outputs_shape["parts"]
         if parts != len(self.objectives):
             raise ValueError(
-                "`objectives` of SeparateTasks must be as many as there are "
-                f"parts. Received: {len(self.objectives)} objectives, "
+                "`objectives` of SeparateTasks must have one objective per "
+                "part. "
+                f"Received: {len(self.objectives)} objectives, "
                 f"{parts} parts. Use num_compositors={len(self.objectives)}."
             )
         for task in self.objectives:
@@ -133,27 +135,28 @@ def _part(outputs: Tensors, m: int) -> Tensors:
 class MetaClasses(Objective):
     """A task whose classes are random groups of the training classes.
 
-    The relabelling of DREML: L̃ = {l_r(i)}, r a random map of the classes
-    to meta-classes of about the same size, which is saved with the model.
+    This is the relabeling of DREML: L̃ = {l_r(i)}, where r is a random map
+    from classes to meta-classes of about equal size, which is saved with the
+    model.
 
     Args:
-        objective: The objective that is given meta-classes for labels.
-        num_classes: Classes of the training set.
-        num_meta_classes: Meta-classes that they are grouped into.
-        seed: Seed of the groups; different for every learner.
-        **kwargs: As for `Objective`.
+        objective: The objective that is given meta-classes as labels.
+        num_classes: Number of classes in the training set.
+        num_meta_classes: Number of meta-classes that they are grouped into.
+        seed: Seed of the groups; use a different one for every learner.
+        **kwargs: See `Objective`.
 
     Call arguments:
-        outputs: As the objective needs them.
-        targets: Dict with `"label"`, (B,), in [0, num_classes). Another
-            label is an error, or NaN inside a compiled graph.
+        outputs: The outputs that the objective needs.
+        targets: Dict with `"label"`, (B,), in [0, num_classes). Any other
+            label raises an error, or results in NaN inside a compiled graph.
 
     Returns:
         The terms of the objective.
 
     Raises:
         ValueError: If there are fewer than two meta-classes, or more than
-            classes.
+            there are classes.
 
     Reference:
         Xuan et al., "Deep Randomized Ensembles for Metric Learning", ECCV

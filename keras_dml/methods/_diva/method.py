@@ -1,4 +1,4 @@
-"""DiVA: one embedding a task, four tasks, and little in common."""
+"""DiVA: four tasks with separate embeddings, and little in common."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -38,23 +38,23 @@ from keras_dml.utils.types import (
 
 @register
 class TaskHead(Head):
-    """Pooled features → one `Dense` and one unit embedding for each task.
+    """Pooled features → one `Dense` and one unit embedding per task.
 
-    The whole embedding is concat(w_t · unit embedding of task t), made
-    unit. Weights enter a squared distance as w².
+    The whole embedding is concat(w_t · unit embedding of task t), normalized.
+    Weights enter a squared distance as w².
 
     Args:
         tasks: Names of the K tasks, all different.
         task_dim: Dimensions of each task's embedding, d.
-        test_weights: w, one for each task. None: all 1.
-        **kwargs: As for `Head`.
+        test_weights: w, one weight per task. None: all 1.
+        **kwargs: See `Head`.
 
     Returns:
-        `{"embedding": (B, K·d), "parts": (B, K, d)}`: unit embedding and
-        unit embeddings of the tasks, float32.
+        `{"embedding": (B, K·d), "parts": (B, K, d)}`: unit embedding and unit
+        embeddings of the tasks, float32.
 
     Raises:
-        ValueError: If `test_weights` are not K numbers, at least 0 and
+        ValueError: If `test_weights` are not K numbers that are at least 0 and
             not all 0.
     """
 
@@ -73,7 +73,7 @@ class TaskHead(Head):
         if not fits or min(self.test_weights) < 0 or not any(self.test_weights):
             raise ValueError(
                 "`test_weights` of diva must hold one number of at least 0 "
-                f"for each of its tasks, {self.tasks}, and not only zeros. "
+                f"per task, {self.tasks}, and not only zeros. "
                 f"Received: test_weights={test_weights!r}."
             )
         self.heads = [
@@ -101,15 +101,15 @@ def term_weights(
 ) -> dict[str, Any]:
     """The weight of every term in Eq. 7.
 
-    With all four tasks, α = 0.3 and ρ = 1500 they are
+    With all four tasks, α = 0.3 and ρ = 1500, the weights are
 
         discriminative                       1       the main task
         dance, shared, intra                 0.3     α
         decorrelation_dance, _shared, _intra 1500    ρ
 
-    The terms of decorrelation are −c, so that ρ has a positive sign here.
-    Where the tasks' terms are 0.8, 2, 1 and 1, and each c is 0.001, the
-    loss is 0.8 + 0.3 · (2 + 1 + 1) + 1500 · (−0.003) = −2.5.
+    The terms of decorrelation are −c, so ρ has a positive sign here. If the
+    tasks' terms are 0.8, 2, 1 and 1, and each c is 0.001, the loss is 0.8 +
+    0.3 · (2 + 1 + 1) + 1500 · (−0.003) = −2.5.
     """
     weights: dict[str, Any] = {}
     for i, task in enumerate(objective.tasks):
@@ -125,7 +125,7 @@ def _needs_two_views(method: Arguments) -> str | None:
         return None
     return (
         'the task "dance" of diva compares two views of an image: set '
-        "`augmentation: {num_views: 2}`, or leave it out of `tasks`"
+        "`augmentation: {num_views: 2}`, or remove it from `tasks`"
     )
 
 
@@ -165,14 +165,14 @@ def diva(
 ) -> MetricModel:
     r"""DiVA: Diverse Visual Feature Aggregation (Milbich et al., 2020).
 
-    What it computes: one dense layer and one unit embedding for each task,
-    on shared features. "discriminative" separates classes; "shared" finds
-    what different classes have in common; "intra" what varies within one;
-    "dance" tells single images apart, by noise contrast with a queue of
-    momentum keys, weighted by distance. Small networks ψ look for
-    correlation of the discriminative embedding with the others, and
-    reversed gradients remove it. The test embedding is all of them side by
-    side:
+    What it computes: one dense layer and one unit embedding per task, on
+    shared features. "discriminative" separates classes; "shared" finds what
+    different classes have in common; "intra" finds what varies within one
+    class; "dance" distinguishes single images, by noise contrast with a queue
+    of momentum keys, weighted by distance. Small networks ψ look for
+    correlation between the discriminative embedding and the others, and
+    reversed gradients remove it. The test embedding is the concatenation of
+    all embeddings:
 
     $$
     \mathcal{L} = \mathcal{L}_{disc} + \alpha \left( \mathcal{L}_{dance} +
@@ -186,67 +186,67 @@ def diva(
     [The method's page](../methods/diva.md) has a drawing, costs
     and results.
 
-    With "dance" among the tasks, train it with two views,
-    `data.pipeline(..., num_views=2)`. With "intra", have three images of a
-    class in a batch, with "shared" three classes.
+    If "dance" is among the tasks, train with two views, `data.pipeline(...,
+    num_views=2)`. For "intra", batches need three images per class; for
+    "shared", three classes.
 
     Args:
-        backbone: As for `baseline`.
-        embedding_dim: Dimensions of the whole embedding; each of K tasks
-            gets ⌊embedding_dim / K⌋ of them.
-        tasks: Any of "discriminative", "dance", "shared", "intra", in this
+        backbone: See `baseline`.
+        embedding_dim: Dimensions of the whole embedding; each of K tasks gets
+            ⌊embedding_dim / K⌋ of them.
+        tasks: Any of "discriminative", "dance", "shared", "intra", in their
             order in the embedding. `["discriminative"] * 4` is the purely
             discriminative ensemble of Figure 4.
-        loss: The loss of the discriminative task, and of the shared and
-            intra-class ones with their own triplets, as for `baseline`.
-        auxiliary_loss: Another loss for the latter two.
-        alpha: α, the weight of every task but the main one, which is
-            "discriminative", or the first where there is none.
-        rho: ρ, the weight of the decorrelation; 0 leaves it out.
-        shared: As for `diva_tasks`: "strict" (paper), "negative_only" or
+        loss: The loss of the discriminative task, and, with their own
+            triplets, of the shared and intra-class tasks; see `baseline`.
+        auxiliary_loss: A different loss for the shared and intra-class tasks.
+        alpha: α, the weight of every task except the main one, which is
+            "discriminative", or the first task if there is none.
+        rho: ρ, the weight of the decorrelation; 0 turns it off.
+        shared: See `diva_tasks`: "strict" (paper), "negative_only" or
             "permuted" (released code).
         queue_size: Number of keys that "dance" contrasts with.
         temperature: τ of "dance".
-        weighting: As for `losses.nce`: "queue_axis", with which negatives
-            hardly count, "batch_axis", "paper", or None, plain NCE.
+        weighting: See `losses.nce`: "queue_axis", with which negatives hardly
+            count, "batch_axis", "paper", or None, plain NCE.
         limit: λ of `weighting="paper"`.
         ema_momentum: μ of the momentum network.
-        copy_statistics: Whether it takes over the moving statistics of
-            batch normalization, which the paper freezes. Set it for a
-            backbone that normalizes by the batch.
+        copy_statistics: Whether the momentum network copies the moving
+            statistics of batch normalization, which the paper freezes. Set it
+            for a backbone whose batch normalization is not frozen.
         psi_units: Hidden units of ψ.
         reduction: "mean" or "sum", of c over dimensions.
-        test_weights: Weight of each task's embedding in the whole: (.5, 1,
-            1, 1) for CUB, (.5, 2, 2, 2) for Cars, all 1 (default) for SOP.
-        pooling: As for `Head`: "avg", "max", "gem", "cls" or "none".
-        loss_weights: Weights of single terms, which replace those by
+        test_weights: Weight of each task's embedding in the whole: (.5, 1, 1,
+            1) for CUB, (.5, 2, 2, 2) for Cars, all 1 (default) for SOP.
+        pooling: See `Head`: "avg", "max", "gem", "cls" or "none".
+        loss_weights: Weights of single terms, which override those given by
             `alpha` and `rho`.
         **kwargs: Passed to `MetricModel`.
 
     Returns:
-        As `baseline` does.
+        A `MetricModel`, see `baseline`.
 
     Raises:
         ValueError: If an argument is not as described.
 
     Deviations:
         - `weighting="queue_axis"` is the default, with the positive in the
-          denominator: the paper gives no λ for its own form, which is
-          `weighting="paper"`. Weights sum to 1 over the queue for each
-          query; in the released runs, over the batch for each key, which
+          denominator, because the paper gives no λ for its own form,
+          `weighting="paper"`. Weights sum to 1 over the queue for each query;
+          in the released runs they sum to 1 over the batch for each key, which
           is `weighting="batch_axis"`.
-        - The positive of "dance" is the momentum network's, without
+        - The positive of "dance" comes from the momentum network, without a
           gradient, as in the released code; Eq. 5 and 6 print φ(Ĩ_a).
-        - ψ's output is made unit, as in the released code; Eq. 7 does not
-          print it.
-        - τ is the paper's; the released runs use 0.01.
-        - c is a mean over dimensions, as in the released code and for its
-          ρ; Eq. 7 prints a sum, which is `reduction="sum"`.
-        - Each anchor draws one triplet of distinct images for the
-          intra-class task. The released code draws anchors as well, and
-          with replacement.
-        - Negatives are drawn within the base loss's `max_distance`, 1.4 by
-          default; the released code has no such limit.
+        - The output of ψ is normalized, as in the released code; Eq. 7 does
+          not print this.
+        - τ is that of the paper; the released runs use 0.01.
+        - c is a mean over dimensions, as in the released code, and as ρ
+          assumes; Eq. 7 prints a sum, which is `reduction="sum"`.
+        - Each anchor draws one triplet of distinct images for the intra-class
+          task. The released code also draws the anchors, and draws with
+          replacement.
+        - Negatives are drawn within the `max_distance` of the base loss, 1.4
+          by default; the released code has no limit of this kind.
 
     Reference:
         Milbich et al., "DiVA: Diverse Visual Feature Aggregation for Deep

@@ -1,4 +1,4 @@
-"""Triplets that DiVA's auxiliary tasks learn from."""
+"""Triplets for the auxiliary tasks of DiVA."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,10 +18,10 @@ from keras_dml.utils.types import Tensor
 
 @dataclass(frozen=True)
 class TripletDraw(Miner):
-    """Base of miners that draw one triplet for every anchor.
+    """Base class of miners that draw one triplet for every anchor.
 
-    Which classes its positive and its negative have is up to the task.
-    Only for batches that are compared with themselves.
+    The task determines the classes of the positive and the negative. These
+    miners only work for batches that are compared with themselves.
     """
 
     is_random = True
@@ -29,7 +29,7 @@ class TripletDraw(Miner):
     def draw(self, pairs: Pairs, seed: Seed) -> tuple[Tensor, Tensor]:
         """Two boolean (B, B) masks: the positive, and the negative.
 
-        Each row holds at most one of either.
+        Each row of a mask has at most one true entry.
         """
         raise NotImplementedError
 
@@ -50,16 +50,17 @@ class TripletDraw(Miner):
 @register
 @dataclass(frozen=True)
 class SharedClasses(TripletDraw):
-    """Anchor, positive and negative of three mutually different classes.
+    """Anchor, positive and negative of three different classes.
 
-    What DiVA's class-shared task learns from (Sec. 3.1). The negative is
-    drawn by distance, with the probabilities of `DistanceWeighted`.
+    DiVA's class-shared task learns from these triplets (Sec. 3.1). The
+    negative is drawn by distance, with the probabilities of
+    `DistanceWeighted`.
 
     Args:
-        positive: How the positive is drawn: "distance", like the
-            negative, or "uniform".
-        cutoff: As for `DistanceWeighted`.
-        max_distance: As for `DistanceWeighted`.
+        positive: How the positive is drawn: by "distance", like the negative,
+            or "uniform".
+        cutoff: See `DistanceWeighted`.
+        max_distance: See `DistanceWeighted`.
 
     Requirements:
         At least three classes in a batch.
@@ -97,19 +98,19 @@ class SharedClasses(TripletDraw):
 class IntraClass(TripletDraw):
     """Anchor, positive and negative: three distinct images of one class.
 
-    What DiVA's intra-class task learns from (Eq. 4). Both are drawn
-    uniformly.
+    DiVA's intra-class task learns from these triplets (Eq. 4). Positive and
+    negative are drawn uniformly.
 
-    Rows are distinct; where a batch has an image twice, `DivaObjective`
-    leaves the second out, by `targets["index"]`.
+    Rows are distinct; if a batch contains an image twice, `DivaObjective`
+    excludes the second one, using `targets["index"]`.
 
     Requirements:
         At least three images of a class in a batch; a class with fewer
         contributes nothing.
 
     Deviations:
-        - The released code draws with replacement, which in a batch of two
-          images a class gives no triplet of distinct images.
+        - The released code draws with replacement, which in a batch with two
+          images per class gives no triplet of distinct images.
     """
 
     def draw(self, pairs: Pairs, seed: Seed) -> tuple[Tensor, Tensor]:
@@ -121,12 +122,12 @@ class IntraClass(TripletDraw):
 @register
 @dataclass(frozen=True)
 class PermutedLabels(Miner):
-    """Another strategy, on labels that are shuffled in every batch.
+    """Another strategy, with labels that are shuffled in every batch.
 
-    The released form of DiVA's class-shared task.
+    This is the released form of DiVA's class-shared task.
 
     Args:
-        mining: The strategy, as for `losses.mining.get`.
+        mining: The strategy, see `losses.mining.get`.
     """
 
     mining: Any = "distance_weighted"
@@ -146,7 +147,7 @@ class PermutedLabels(Miner):
 
 
 def _draw(weights: Tensor, seed: Seed) -> Tensor:
-    """(B, R) boolean: one entry of each row, drawn ∝ its weight."""
+    """(B, R) boolean: one entry per row, drawn in proportion to its weight."""
     uniform = keras.random.uniform(ops.shape(weights), seed=seed)
     gumbel = -ops.log(-ops.log(ops.maximum(uniform, 1e-30)))
     # Entries without weight are masked; their logarithm is of no account.

@@ -1,4 +1,4 @@
-"""Objective of DiVA: a task on each part, and their decorrelation."""
+"""Objective of DiVA: one task per part, and their decorrelation."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,19 +20,20 @@ from keras_dml.utils.types import Shape, Shapes, Tensor, Tensors
 class Decorrelation(SerializableLayer):
     """The correlation that a small network finds between two embeddings.
 
-    c(φ_a, φ_b) = ‖R(φ_a) ∘ ψ(R(φ_b))‖², with the gradient reversal R and
-    the unit output of ψ = Dense(`units`) – ReLU – Dense(D) (Sec. 3.2).
-    Whoever minimizes −c trains ψ to find the correlation, and the
-    embeddings, behind R, to have none.
+    c(φ_a, φ_b) = ‖R(φ_a) ∘ ψ(R(φ_b))‖², with the gradient reversal R and the
+    unit output of ψ = Dense(`units`) – ReLU – Dense(D) (Sec. 3.2). Minimizing
+    −c trains ψ to find the correlation, and the embeddings, behind R, to have
+    none.
 
-    The weights of ψ have "/loss/psi/" in their paths: no weight decay by
-    default, and a learning rate by `rate_multipliers={"/loss/psi/": 10.0}`.
+    The weights of ψ have "/loss/psi/" in their paths: they have no weight
+    decay by default, and their learning rate can be set with
+    `rate_multipliers={"/loss/psi/": 10.0}`.
 
     Args:
         units: Hidden units of ψ.
-        reduction: As for `losses.regularizers.correlation`.
-        **kwargs: Passed to `keras.layers.Layer`. `dtype` defaults to
-            float32, whatever the global policy.
+        reduction: See `losses.regularizers.correlation`.
+        **kwargs: Passed to `keras.layers.Layer`. `dtype` defaults to float32,
+            whatever the global policy.
 
     Call arguments:
         target: φ_a, (B, D), unit rows: the discriminative embedding.
@@ -85,26 +86,26 @@ class Decorrelation(SerializableLayer):
 
 @register
 class DivaObjective(Objective):
-    """A task on each part of the embedding, and their decorrelation.
+    """One task on each part of the embedding, and their decorrelation.
 
-    The terms are the tasks by name, and −c of the main task and each other
-    one (Eq. 8) by names like "decorrelation_shared". Eq. 7 is their sum
-    with the weights 1, α and ρ. The main task is "discriminative", or the
-    first where there is none.
+    The terms are the tasks, under their names, and −c of the main task and
+    each other task (Eq. 8), under names like "decorrelation_shared". Eq. 7 is
+    their sum with the weights 1, α and ρ. The main task is "discriminative",
+    or the first task if there is none.
 
     Args:
-        tasks: Instances of `Task`, with different names.
+        tasks: Instances of `Task` with different names.
         decorrelate: Whether there is decorrelation.
         psi_units: Hidden units of ψ, `units` of `Decorrelation`.
-        reduction: As for `Decorrelation`.
-        **kwargs: As for `Objective`.
+        reduction: See `Decorrelation`.
+        **kwargs: See `Objective`.
 
     Call arguments:
-        outputs: Dict with `"parts"`, (B, K, d), and, where a task needs
-            keys, `"momentum_parts"` of the second view, (B, K, d).
-        targets: Dict with `"label"`, (B,), and optionally `"index"`, (B,):
-            which image each row is, by which "intra" tells images apart
-            that a batch has twice.
+        outputs: Dict with `"parts"`, (B, K, d), and, if a task needs keys,
+            `"momentum_parts"` of the second view, (B, K, d).
+        targets: Dict with `"label"`, (B,), and optionally `"index"`, (B,): the
+            image of each row, by which "intra" recognizes images that occur
+            twice in a batch.
 
     Returns:
         A dict with a (B,) tensor for each term.
@@ -193,11 +194,12 @@ class DivaObjective(Objective):
         if needing and keys is None:
             raise ValueError(
                 f"The tasks {needing} of diva compare two views of an image, "
-                "of which a momentum network sees the second. Received: "
+                "the second of which is embedded by a momentum network. "
+                "Received: "
                 f"outputs {sorted(outputs)}, without momentum_parts. Train "
-                'on batches `{"image": ..., "image2": ...}`, which '
-                "`keras_dml.data.pipeline(..., num_views=2)` makes, or leave "
-                '"dance" out of `tasks`.'
+                'on batches `{"image": ..., "image2": ...}`, made by '
+                "`keras_dml.data.pipeline(..., num_views=2)`, or remove "
+                '"dance" from `tasks`.'
             )
         return keys
 

@@ -1,4 +1,4 @@
-"""Tasks of DiVA: small layers, each the training signal of one embedding."""
+"""Tasks of DiVA: small layers that each train one embedding."""
 
 import logging
 from collections.abc import Sequence
@@ -25,32 +25,32 @@ TaskName: TypeAlias = Literal["discriminative", "dance", "shared", "intra"]
 Shared: TypeAlias = Literal["strict", "negative_only", "permuted"]
 
 TASKS: tuple[TaskName, ...] = get_args(TaskName)
-"""Every task by its name, in the order of the released code."""
+"""Names of all tasks, in the order of the released code."""
 
 logger = logging.getLogger(__name__)
 
 
 class Task(SerializableLayer):
-    """Base of the tasks: what trains one (B, D) embedding.
+    """Base class of tasks, which train one (B, D) embedding.
 
-    A task does not know which embedding it trains: a head of DiVA, a
-    slice, or a composite of DCML.
+    A task does not know which embedding it trains: a head of DiVA, a slice, or
+    a composite of DCML.
 
     Call arguments:
         embeddings: (B, D), unit rows.
         labels: (B,) integer class ids.
-        keys: (B, D), what a momentum network makes of a second view of
-            the same images, if `needs_keys`.
+        keys: (B, D), the output of a momentum network for a second view of the
+            same images, if `needs_keys`.
 
     Returns:
-        (B,) float32, or a dict with that for each of several terms.
+        (B,) float32, or a dict with one such tensor per term.
 
     Attributes:
         needs_keys: Whether the task compares with a second view.
-        label_limit: What class ids must be below; None for any.
-        needs_positives: Whether a batch without positive pairs teaches it
-            nothing.
-        needs_negatives: Whether a batch of a single class teaches it
+        label_limit: Upper bound of class ids, exclusive; None for no bound.
+        needs_positives: Whether a batch without positive pairs teaches the
+            task nothing.
+        needs_negatives: Whether a batch with a single class teaches the task
             nothing.
     """
 
@@ -74,14 +74,14 @@ class Task(SerializableLayer):
 
     @property
     def term_weights(self) -> dict[str, Any]:
-        """The terms of the task, and their weights among each other."""
+        """The terms of the task, and their relative weights."""
         return {self.name: 1.0}
 
     def after_step(self, keys: Tensor) -> None:
         """Called after the update, if `needs_keys`."""
 
     def remember(self, embeddings: Tensor, labels: Tensor) -> None:
-        """Called after the update, with what the step has trained on."""
+        """Called after the update with the data that the step trained on."""
 
     def compute_output_shape(self, embeddings_shape: Shape) -> Shape:
         return (embeddings_shape[0],)
@@ -91,12 +91,12 @@ class Task(SerializableLayer):
 class LossTask(Task):
     """A metric loss as a task, which owns the variables of the loss.
 
-    Of several losses, each is a term, by its name after the task's.
+    With several losses, each is a term, named after the task and the loss.
 
     Args:
-        loss: As for `baseline`.
-        distinct: Whether it compares different images only. A batch has an
-            image twice where its class has fewer than a batch takes.
+        loss: See `baseline`.
+        distinct: Whether to compare only different images. A batch contains an
+            image twice if its class has fewer images than a batch takes.
         **kwargs: Passed to `keras.layers.Layer`.
     """
 
@@ -145,14 +145,15 @@ class LossTask(Task):
 
 
 def distinct_images(images: Tensor) -> Tensor:
-    """Which pairs of a batch are two images, each other one once.
+    """The pairs of different images in a batch, without repetitions.
 
     Args:
-        images: (B,) integers: which image each row is.
+        images: (B,) integers: the image of each row.
 
     Returns:
-        (B, B) boolean: true where row j is the first of its image, and not
-        the image of row i. Any two of a row's pairs are of three images.
+        (B, B) boolean: true if row j is the first with its image, which is not
+        that of row i. The two pairs of any triplet in a row then cover three
+        images.
     """
     same = ops.equal(images[:, None], images[None, :])
     is_first = ops.equal(
@@ -168,8 +169,8 @@ class DaNCETask(Task):
     Args:
         queue_size: Number of keys that serve as negatives, N.
         temperature: τ.
-        weighting: As for `losses.nce`: "queue_axis", "batch_axis", "paper",
-            or None for plain NCE (Eq. 5).
+        weighting: See `losses.nce`: "queue_axis", "batch_axis", "paper", or
+            None for plain NCE (Eq. 5).
         limit: λ of "paper".
         **kwargs: Passed to `keras.layers.Layer`.
     """
@@ -223,28 +224,27 @@ def diva_tasks(
     shared: str = "strict",
     **dance: Any,
 ) -> list[Task]:
-    """The tasks of DiVA, ready for embeddings of any origin.
+    """Creates the tasks of DiVA, for embeddings of any origin.
 
     Args:
-        names: Names in `TASKS`, in order; one that comes again is a task
-            of its own.
-        loss: The loss of the discriminative task, as for `baseline`.
-        auxiliary_loss: That of the shared and the intra-class task, which
-            takes `mining`. None: `loss`.
-        shared: How the class-shared task draws its triplets. "strict": of
-            three mutually different classes, positive and negative both
-            by distance. "negative_only": the positive uniformly.
-            "permuted" (the released code): `loss` as it is, on shuffled
-            labels.
+        names: Names in `TASKS`, in order; a repeated name gives a separate
+            task.
+        loss: The loss of the discriminative task, see `baseline`.
+        auxiliary_loss: The loss of the shared and the intra-class task, which
+            must accept `mining`. None: `loss`.
+        shared: How the class-shared task draws its triplets. "strict": from
+            three different classes, positive and negative both by distance.
+            "negative_only": the positive uniformly. "permuted" (the released
+            code): `loss` without changes, on shuffled labels.
         **dance: Arguments of `DaNCETask`.
 
     Returns:
-        One task for each name, which carries the name; the second of one
-        name is called "discriminative_2", and so on.
+        One task per name, with that name; the second of the same name is
+        called "discriminative_2", and so on.
 
     Raises:
-        ValueError: If a name or `shared` is unknown, or a loss takes no
-            mining where a task needs it.
+        ValueError: If a name or `shared` is unknown, or a loss does not accept
+            mining although a task needs it.
     """
     check_choice("diva", "shared", shared, get_args(Shared))
     if not names:
@@ -269,14 +269,14 @@ def diva_tasks(
 
 
 def main_task(names: Sequence[str]) -> int:
-    """Which task the others support: "discriminative", or the first."""
+    """The task that the others support: "discriminative", or the first."""
     return names.index("discriminative") if "discriminative" in names else 0
 
 
 def _with_triplets(
     kind: str, shared: str, loss: losses.MetricLoss
 ) -> losses.MetricLoss:
-    """A copy of a loss, or of each of several, with a task's own triplets."""
+    """A copy of a loss, or of several, that uses a task's own triplets."""
     if not isinstance(loss, losses.WeightedSum):
         return loss.copy(mining=_mining(kind, shared, loss))
     copies = {
@@ -289,9 +289,9 @@ def _with_triplets(
 def _mining(kind: str, shared: str, loss: losses.MetricLoss) -> Miner:
     if not isinstance(loss, losses.PairLoss):
         raise ValueError(
-            f'`loss` of diva must take `mining`, for its task "{kind}" '
-            f"brings triplets of its own. Received: {loss!r}. Use "
-            'auxiliary_loss="margin" or "triplet", or leave the task out of '
+            f'`loss` of diva must accept `mining`, because its task "{kind}" '
+            f"uses its own triplets. Received: {loss!r}. Use "
+            'auxiliary_loss="margin" or "triplet", or remove the task from '
             "`tasks`."
         )
     if kind == "intra":
@@ -314,7 +314,7 @@ def warn_without_triplets(
     Args:
         method: The arguments of `diva`.
         labels: The class of every training image.
-        images: Images of a class in a batch.
+        images: Number of images per class in a batch.
     """
     if "intra" not in method["tasks"]:
         return
@@ -322,9 +322,9 @@ def warn_without_triplets(
     most = min(images, int(counts.max()))
     if most < 3:
         logger.warning(
-            'The task "intra" of diva needs three images of a class in a '
-            "batch, and there are at most %d: it will learn nothing. Use "
-            "`images_per_class` of 3 or more in the sampler, or leave it out "
-            "of `tasks`.",
+            'The task "intra" of diva needs three images per class in a '
+            "batch, but there are at most %d: it will learn nothing. Use "
+            "`images_per_class` of 3 or more in the sampler, or remove it "
+            "from `tasks`.",
             most,
         )
