@@ -277,7 +277,9 @@ def test_unknown_choices_are_refused(name, value) -> None:
     ],
 )
 def test_losses_whose_pairs_cannot_be_weighted(loss) -> None:
-    with pytest.raises(ValueError, match="`loss` of bier must be computed from p"):
+    with pytest.raises(
+        ValueError, match="`loss` of bier must be computed from p"
+    ):
         model_of(loss=loss)
 
 

@@ -287,7 +287,9 @@ def test_validation_split_keeps_the_last_rows_out() -> None:
 
 def test_validation_split_needs_arrays() -> None:
     data = tf.data.Dataset.from_tensors((vectors(), LABELS))
-    with pytest.raises(ValueError, match="works with arrays only.*validation_data"):
+    with pytest.raises(
+        ValueError, match="works with arrays only.*validation_data"
+    ):
         small().fit(data, validation_split=0.2)
 
 

@@ -116,7 +116,7 @@ def test_fit_logs_means_of_the_epoch(tiny_backbone) -> None:
 )
 def test_compile_refuses_losses_and_metrics(argument, tiny_backbone) -> None:
     model = methods.baseline(tiny_backbone, embedding_dim=4)
-    with pytest.raises(ValueError, match="of MetricModel.compile|not an argument of MetricModel.compile"):
+    with pytest.raises(ValueError, match="of MetricModel.compile"):
         model.compile("adam", **argument)
 
 
