@@ -68,3 +68,12 @@ def test_the_first_command_trains_by_a_name() -> None:
         cwd=ROOT, capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     assert printed.strip().endswith("&& keras-dml train quickstart")
+
+
+def test_the_first_page_of_the_site_prints_the_result_of_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text()
+    page = (ROOT / "docs" / "index.md").read_text()
+    [table] = re.findall(r"^\| 11,713.*?\n\n", readme, re.M | re.S)
+    [time] = re.findall(r"^Training takes .*?GPU\.\n", readme, re.M | re.S)
+    for text in (table, time, "\nkeras-dml train quickstart\n"):
+        assert text in page
