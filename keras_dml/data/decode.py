@@ -104,8 +104,12 @@ def pixels_of(image: "Image") -> Pixels:
         pixels = np.asarray(image.convert("L" if is_gray else "RGB"))
     # Only now, as in PNG it may follow the pixels. TIFF has none: Pillow
     # turns its images by itself.
-    exif = image.info.get("exif", b"")
-    return upright(np.atleast_3d(pixels), exif_orientation(exif))
+    return upright(np.atleast_3d(pixels), exif_orientation(_exif(image)))
+
+
+def _exif(image: "Image") -> bytes:
+    """The EXIF segment; empty if there is none, of which HEIC has None."""
+    return image.info.get("exif") or b""
 
 
 def image_size(
@@ -118,7 +122,7 @@ def image_size(
     """
     with _opened(path) as image:
         width, height = image.size
-        orientation = exif_orientation(image.info.get("exif", b""))
+        orientation = exif_orientation(_exif(image))
         if image.format == "TIFF":
             # Versions of Pillow differ in whether the size is as stored.
             tags = image.tag_v2  # type: ignore[attr-defined]
@@ -126,7 +130,7 @@ def image_size(
             orientation = tags.get(274, 1)
         elif image.format == "PNG" and b"eXIf" in _start(path, -1):
             image.load()  # It may follow the pixels.
-            orientation = exif_orientation(image.info.get("exif", b""))
+            orientation = exif_orientation(_exif(image))
     if swaps_sides(orientation):
         height, width = width, height
     if box is None:
@@ -145,7 +149,7 @@ def _opened(file: ImageFile) -> Iterator["Image"]:
     import PIL.Image
 
     try:
-        with _open(file) as image:
+        with open_image(file) as image:
             if image.format == "EPS":  # Ghostscript would run it.
                 raise ValueError("it is PostScript, a program. Save it as PNG.")
             # Pillow's own limit is the same, and can be set.
@@ -158,7 +162,13 @@ def _opened(file: ImageFile) -> Iterator["Image"]:
         ) from error
 
 
-def _open(file: ImageFile) -> "Image":
+def open_image(file: ImageFile) -> "Image":
+    """Pillow's `open`, also for HEIC where pillow-heif is installed.
+
+    Raises:
+        ImportError: If the file is HEIC, and it is not.
+        Exception: Whatever Pillow raises.
+    """
     import PIL.Image
 
     if isinstance(file, str | os.PathLike):

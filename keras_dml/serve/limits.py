@@ -3,6 +3,8 @@
 import io
 import math
 
+from keras_dml.data.decode import open_image
+
 _STARTS = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF", b"BM")
 
 
@@ -22,7 +24,7 @@ def check_picture(data: bytes, most_pixels: int) -> None:
         most_pixels: Pixels that it may have.
 
     Raises:
-        NotAPicture: If it has no header of an image file.
+        NotAPicture: If it has no header of an image file that can be read.
         TooManyPixels: If it is larger.
     """
     pixels = _pixels(data)
@@ -76,8 +78,10 @@ def _pixels(data: bytes) -> float | None:
     import PIL.Image
 
     try:
-        with PIL.Image.open(io.BytesIO(data)) as image:
+        with open_image(io.BytesIO(data)) as image:
             return image.width * image.height
+    except ImportError as error:  # It is HEIC.
+        raise NotAPicture(str(error)) from error
     except (
         PIL.Image.DecompressionBombError,
         PIL.Image.DecompressionBombWarning,

@@ -117,7 +117,10 @@ def test_every_kind_of_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("extension", [".heic", ".avif"])
-def test_what_takes_more_to_read(tmp_path: Path, extension: str) -> None:
+@pytest.mark.parametrize("orientation", [None, 1, 6])
+def test_what_takes_more_to_read(
+    tmp_path: Path, extension: str, orientation: int | None
+) -> None:
     if extension not in readable_extensions():
         pytest.skip(f"nothing reads {extension} here")
     if extension == ".heic":
@@ -126,11 +129,15 @@ def test_what_takes_more_to_read(tmp_path: Path, extension: str) -> None:
         pillow_heif.register_heif_opener()
     path = tmp_path / "class" / f"1{extension}"
     path.parent.mkdir()
-    exif = Image.Exif()
-    exif[274] = 6
-    Image.new("RGB", (16, 24), (200, 90, 30)).save(path, exif=exif.tobytes())
+    more = {}
+    if orientation is not None:
+        exif = Image.Exif()
+        exif[274] = orientation
+        more = {"exif": exif.tobytes()}
+    Image.new("RGB", (16, 24), (200, 90, 30)).save(path, **more)
     images = image_folder(tmp_path)
-    (seen,) = eval_batches(images, View((16, 24), 3))
+    size = (16, 24) if orientation == 6 else (24, 16)
+    (seen,) = eval_batches(images, View(size, 3))
     np.testing.assert_array_equal(seen[0], images.read(0))
     assert np.abs(images.read(0) - [200.0, 90, 30]).max() < 12
 

@@ -2,6 +2,7 @@
 
 import io
 import struct
+import sys
 import tracemalloc
 import zlib
 
@@ -43,6 +44,21 @@ def test_a_picture_passes_up_to_its_pixels(file_format: str) -> None:
     check_picture(picture(file_format), 200)
     with pytest.raises(TooManyPixels, match="199 pixels. Received: 200"):
         check_picture(picture(file_format), 199)
+
+
+def test_a_photograph_of_a_phone_passes() -> None:
+    pytest.importorskip("pillow_heif").register_heif_opener()
+    check_picture(picture("HEIF"), 200)
+    with pytest.raises(TooManyPixels, match="199 pixels. Received: 200"):
+        check_picture(picture("HEIF"), 199)
+
+
+def test_what_reads_photographs_of_phones_is_named(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    data = b"\0\0\0\x18ftypheic" + bytes(12)
+    with pytest.raises(NotAPicture, match=r'install "keras-dml\[heif\]"'):
+        check_picture(data, 200)
+    check_any_pictures([data], 100)
 
 
 @pytest.mark.parametrize(

@@ -295,6 +295,14 @@ def test_copied_programs_that_ask_the_rest_api(
         browser.answered()
         assert "/v1/models/small:predict" in browser.text("#curl")
         check_programs(browser, tmp_path, expected(index, 6))
+        # TensorFlow Serving does not decode it.
+        (tmp_path / "photo.tiff").write_bytes(picture(6, "tiff"))
+        browser.choose(tmp_path / "photo.tiff")
+        browser.until(
+            "return document.getElementById('curl').textContent"
+            ".includes('page/search')"
+        )
+        check_programs(browser, tmp_path, expected(index, 6))
 
 
 def check_programs(page, folder, wanted) -> None:

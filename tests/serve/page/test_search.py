@@ -256,6 +256,13 @@ def test_twenty_at_once_get_each_their_own_answer(asked) -> None:
     assert found == [None if row == 7 else row for row in range(20)]
 
 
+def test_a_photograph_of_a_phone(model) -> None:
+    pytest.importorskip("pillow_heif").register_heif_opener()
+    with client(current(model)) as asked:
+        answer = asked.post("/page/search", content=picture(1, "heif"))
+    assert answer.is_success, answer.text
+
+
 def test_a_gray_and_a_color_picture_of_another_size(model) -> None:
     assert View.of(model).size == (16, 16)
     with client(current(model)) as asked:

@@ -129,7 +129,7 @@ const search = async () => {
     say(showResults(about, answer, leaveOut));
     // On a phone they are below the options, where nobody would see them.
     if (NARROW.matches) byId("results").scrollIntoView();
-    showProgram(about, query, picture.name);
+    showProgram(about, query, picture);
     if (byId("chosen").hidden) byId("chosen").src = answer.seen;
     byId("chosen").hidden = false;
     byId("drop-hint").hidden = true;

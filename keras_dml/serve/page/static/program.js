@@ -72,11 +72,15 @@ for hit in found["hits"] or []:
     print(hit["key"], hit["name"], hit["score"])
 `;
 
+// What TensorFlow decodes; the page's own endpoint also takes others, as HEIC.
+const DECODED = ["jpeg", "png", "gif", "webp", "bmp"].map((x) => `image/${x}`);
+
 // Only the page's own endpoint knows filters; what TensorFlow Serving
 // serves, too, is "lookup_k".
-export const showProgram = (about, query, fileName) => {
-  const name = named(fileName);
-  const isPlain = !query.has("where") && !query.has("exclude");
+export const showProgram = (about, query, picture) => {
+  const name = named(picture.name);
+  const isPlain = !query.has("where") && !query.has("exclude")
+    && DECODED.includes(picture.type);
   const hasLookup = isPlain && about.gallery !== null
     && about.signatures.includes("lookup_k")
     && Number(query.get("k")) <= about.gallery.rows;
@@ -91,7 +95,7 @@ export const showProgram = (about, query, fileName) => {
     ? predictPython(address, name, k) : searchPython(address, name);
   byId("copy-note").textContent = (hasLookup
     ? "It asks the REST API, which is that of TensorFlow Serving."
-    : "It asks the endpoint of this page, which takes filters.")
+    : "It asks the endpoint of this page, which takes filters and any format.")
     + (hasToken() ? " The variable TOKEN must hold the token." : "");
 };
 
