@@ -47,8 +47,21 @@ def parse(body: bytes) -> Any:
         raise RequestError(f"JSON Parse error: {error}") from error
 
 
-def as_array(value: Any, dtype: np.dtype[Any]) -> Array:
+def may_hold_bools(body: bytes) -> bool:
+    """Whether a text in JSON may have true or false in it."""
+    return b"true" in body or b"false" in body
+
+
+def as_array(
+    value: Any, dtype: np.dtype[Any], may_hold_bools: bool = False
+) -> Array:
     """The tensor that nested lists are; `object` is for strings, as bytes.
+
+    Args:
+        value: Nested lists.
+        dtype: The type of the tensor.
+        may_hold_bools: Whether to look for truth values, which NumPy takes
+            for numbers where they stand among them. It costs time.
 
     Raises:
         RequestError: If they are no tensor of this type.
@@ -61,20 +74,24 @@ def as_array(value: Any, dtype: np.dtype[Any]) -> Array:
         _explain(value, dtype)
     if found.size and found.dtype.kind not in _KINDS[dtype.kind]:
         _explain(value, dtype)
+    if may_hold_bools and dtype.kind != "b" and _holds_bool(value):
+        _explain(value, dtype)
     if found.size and not _fits(found, dtype):
         _explain(value, dtype)
     return found.astype(dtype)
 
 
-def as_rows(values: Sequence[Any], dtype: np.dtype[Any]) -> Array:
+def as_rows(
+    values: Sequence[Any], dtype: np.dtype[Any], may_hold_bools: bool = False
+) -> Array:
     """`as_array` of a list of instances, whose errors name the instance."""
     try:
-        return as_array(values, dtype)
+        return as_array(values, dtype, may_hold_bools)
     except RequestError as error:
         first: tuple[int, ...] | None = None
         for i, value in enumerate(values):
             try:
-                shape = as_array(value, dtype).shape
+                shape = as_array(value, dtype, may_hold_bools).shape
                 first = shape if first is None else first
                 _check_same(first, shape)
             except RequestError as cause:
@@ -169,6 +186,12 @@ def _bytes_of(value: Any) -> bytes:
         raise RequestError("Unable to base64 decode") from None
 
 
+def _holds_bool(value: Any) -> bool:
+    if isinstance(value, list):
+        return any(map(_holds_bool, value))
+    return isinstance(value, bool)
+
+
 def _fits(array: Array, dtype: np.dtype[Any]) -> bool:
     """Whether a type holds all numbers of an array."""
     if dtype.kind == "b":
@@ -198,7 +221,6 @@ def _explain(value: Any, dtype: np.dtype[Any]) -> NoReturn:
                 f"Cannot convert JSON value: {shown(leaf)} to "
                 f"{_name(dtype)} without loss of precision."
             )
-    # For instance truth values among numbers, which NumPy takes for numbers.
     raise RequestError(f"The values are not all of type {_name(dtype)}")
 
 

@@ -46,9 +46,16 @@ def signature_of(document: Any) -> str:
 
 
 def read(
-    document: dict[str, Any], specs: Mapping[str, TensorSpec]
+    document: dict[str, Any],
+    specs: Mapping[str, TensorSpec],
+    may_hold_bools: bool = False,
 ) -> PredictRequest:
     """The tensors of a request, for the inputs of its signature.
+
+    Args:
+        document: The request.
+        specs: The inputs by name.
+        may_hold_bools: As of `as_array`.
 
     Raises:
         RequestError: In the words of TensorFlow Serving, if they are not
@@ -59,15 +66,19 @@ def read(
             f"JSON Value: {shown(document)} Not formatted correctly expecting "
             f"only one of '{COLUMNS}' or '{ROWS}' keys to exist "
         )
-    if ROWS in document:
-        request = PredictRequest(True, _rows(document[ROWS], specs))
-    elif COLUMNS in document:
-        request = PredictRequest(False, _columns(document[COLUMNS], specs))
-    else:
+    is_row = ROWS in document
+    if not is_row and COLUMNS not in document:
         raise RequestError("Missing 'inputs' or 'instances' key")
-    for name, array in request.inputs.items():
+    named = _rows if is_row else _columns
+    values = named(document[ROWS if is_row else COLUMNS], specs)
+    convert = as_rows if is_row else as_array
+    inputs = {
+        name: convert(value, specs[name].dtype, may_hold_bools)
+        for name, value in values.items()
+    }
+    for name, array in inputs.items():
         specs[name].check(name, array)
-    return request
+    return PredictRequest(is_row, inputs)
 
 
 def check_examples(document: dict[str, Any]) -> None:
@@ -87,7 +98,8 @@ def check_examples(document: dict[str, Any]) -> None:
     raise RequestError(f"JSON Value: {shown(document)} {reason}")
 
 
-def _rows(values: Any, specs: Mapping[str, TensorSpec]) -> Arrays:
+def _rows(values: Any, specs: Mapping[str, TensorSpec]) -> dict[str, Any]:
+    """The values of each input, a list of those of the instances."""
     if not isinstance(values, list):
         raise RequestError(
             f"JSON Value: {shown(values)} Excepting '{ROWS}' to be an "
@@ -110,13 +122,12 @@ def _rows(values: Any, specs: Mapping[str, TensorSpec]) -> Arrays:
                 f"object: {shown(row)} keys must be equal to: "
                 f"{','.join(sorted(specs))}"
             )
-    return {
-        name: as_rows([row[name] for row in values], spec.dtype)
-        for name, spec in specs.items()
-    }
+    return {name: [row[name] for row in values] for name in specs}
 
 
-def _plain_rows(values: list[Any], specs: Mapping[str, TensorSpec]) -> Arrays:
+def _plain_rows(
+    values: list[Any], specs: Mapping[str, TensorSpec]
+) -> dict[str, Any]:
     if len(specs) > 1:
         raise RequestError(
             "instances is a plain list, but expecting list of objects as "
@@ -127,25 +138,24 @@ def _plain_rows(values: list[Any], specs: Mapping[str, TensorSpec]) -> Arrays:
             raise RequestError(
                 f"Expecting value/list but got object at item {i} of input list"
             )
-    [(name, spec)] = specs.items()
-    return {name: as_rows(values, spec.dtype)}
+    return {name: values for name in specs}
 
 
-def _columns(value: Any, specs: Mapping[str, TensorSpec]) -> Arrays:
+def _columns(value: Any, specs: Mapping[str, TensorSpec]) -> dict[str, Any]:
+    """The values of each input."""
     if not _is_named(value):
         if len(specs) > 1:
             raise RequestError(
                 "inputs is a plain value/list, but expecting an object as "
                 "multiple input tensors required as per tensorinfo_map"
             )
-        [(name, spec)] = specs.items()
-        return {name: as_array(value, spec.dtype)}
+        return {name: value for name in specs}
     for name in specs:
         if name not in value:
             raise RequestError(
                 f"Missing named input: {name} in '{COLUMNS}' object."
             )
-    return {n: as_array(value[n], spec.dtype) for n, spec in specs.items()}
+    return {name: value[name] for name in specs}
 
 
 def _is_named(value: Any) -> bool:

@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Route
 from keras_dml.serve.current import Current
 from keras_dml.serve.definitions import Definition
 from keras_dml.serve.errors import RequestError
-from keras_dml.serve.json_arrays import parse
+from keras_dml.serve.json_arrays import may_hold_bools, parse
 from keras_dml.serve.limits import check_any_pictures
 from keras_dml.serve.requests import (
     PredictRequest,
@@ -70,7 +70,7 @@ async def _post(
             check_examples(document)
         _check_served(current, name, version, label)
         definition = _definition(current, signature, verb.lower())
-        predict = read(document, definition.inputs)
+        predict = read(document, definition.inputs, may_hold_bools(body))
         for array in predict.inputs.values():
             if array.dtype == object:
                 check_any_pictures(array.ravel().tolist(), most_pixels)

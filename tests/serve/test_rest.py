@@ -197,6 +197,12 @@ RAGGED = [[[[0]] * 16] * 16, [[[0]] * 15] * 16]
         ({"instances": [[[["a"]]]]}, 'JSON Value: "a" Type: String is not of '
          "expected type: float"),
         ({"instances": [[[[True]]]]}, "Type: True is not of expected type"),
+        ({"instances": [[[[1.0], [True]]]]}, "element: 0 of 'instances' list. "
+         "Error: INVALID_ARGUMENT: JSON Value: true Type: True is not of "),
+        ({"inputs": [[[[1], [0], [False]]]]}, "JSON Value: false Type: False "
+         "is not of expected type: float"),
+        ({"signature_name": "lookup_k", "inputs": {"images": ["x", "x"],
+          "k": [1, True]}}, "JSON Value: true Type: True is not of"),
         ({"instances": [[[[None]]]]}, "Type: Null is not of expected type"),
         ({"instances": [[[[{}]]]]}, "Type: Object is not of expected type"),
         ({"instances": [[[[16777217]]]]}, "Cannot convert JSON value: "
