@@ -1,6 +1,7 @@
 """Answers over REST as TensorFlow Serving does, to requests of files.
 
-An instance is a file, or an object of inputs by name.
+In row format an instance is a file, or an object of inputs by name; in column
+format the inputs are an object.
 
 It answers from the highest version in the folder of the model.
 """
@@ -47,19 +48,23 @@ def serving(models: Path) -> Iterator[str]:
 def predict(model: Path, request: dict[str, Any]) -> dict[str, Any]:
     versions = [x for x in model.iterdir() if x.name.isdigit()]
     loaded = load(max(versions, key=lambda x: int(x.name)))
-    instances = [
-        {"images": x} if "b64" in x else x for x in request["instances"]
-    ]
+    is_row = "instances" in request
+    columns = in_columns(request["instances"]) if is_row else request["inputs"]
     inputs = {
-        name: tf.constant([decoded(x[name]) for x in instances])
-        for name in instances[0]
+        name: tf.constant([decoded(x) for x in values])
+        for name, values in columns.items()
     }
     outputs = loaded.signatures[request["signature_name"]](**inputs)
-    rows = [
-        {name: plain(x[row]) for name, x in outputs.items()}
-        for row in range(len(instances))
-    ]
-    return {"predictions": rows}
+    found = {name: plain(x) for name, x in outputs.items()}
+    if not is_row:
+        return {"outputs": found}
+    rows = zip(*found.values(), strict=True)
+    return {"predictions": [dict(zip(found, x, strict=True)) for x in rows]}
+
+
+def in_columns(instances: list[Any]) -> dict[str, list[Any]]:
+    named = [{"images": x} if "b64" in x else x for x in instances]
+    return {name: [x[name] for x in named] for name in named[0]}
 
 
 @functools.cache
