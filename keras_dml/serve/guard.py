@@ -1,7 +1,7 @@
 """Guard: what holds for every request, whatever it asks for.
 
-The token, the size of the body, the time limit; errors as JSON; a line in
-the log and a count in the metrics.
+The host, the token, the size of the body, the time limit; errors as JSON; a
+line in the log and a count in the metrics.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from keras_dml.serve.errors import Busy, RequestError, code_of, message_of
+from keras_dml.serve.hosts import allowed_hosts, check_host
 from keras_dml.serve.metrics import Metrics
 from keras_dml.serve.settings import Settings
 
@@ -45,6 +46,7 @@ class Guard:
         self, app: ASGIApp, settings: Settings, metrics: Metrics
     ) -> None:
         self._app, self._settings, self._metrics = app, settings, metrics
+        self._hosts = allowed_hosts(settings.host)
 
     async def __call__(
         self, scope: Scope, receive: Receive, send: Send
@@ -65,6 +67,7 @@ class Guard:
     def _admit(self, scope: Scope) -> None:
         """Refuses what can be refused by the head of the request."""
         headers = dict(scope["headers"])
+        check_host(headers.get(b"host", b""), self._hosts)
         if self._settings.token is not None and not OPEN.fullmatch(
             scope["path"]
         ):

@@ -35,11 +35,12 @@ def listen(settings: Settings) -> socket.socket:
 
 
 def is_local(host: str) -> bool:
-    """Whether this machine alone can reach an address."""
+    """Whether this machine alone can reach an address, given or named."""
     try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+        found = socket.getaddrinfo(host, None)
+    except socket.gaierror:
+        return False
+    return ipaddress.ip_address(found[0][4][0]).is_loopback
 
 
 def address_of(opened: socket.socket) -> str:

@@ -19,6 +19,9 @@ from keras_dml.serve.settings import Settings
 from keras_dml.serve.sources import GallerySource, find_source
 from tests.conftest import blobs
 
+LOCAL = "http://localhost"
+"""How a server of this machine alone may be asked."""
+
 
 def make_model(seed: int = 0) -> keras.Model:
     """From gray 16×16 images to embeddings of length 8."""
@@ -58,7 +61,8 @@ def settings() -> Settings:
 
 @pytest.fixture
 def client(current: Current, settings: Settings) -> Iterator[TestClient]:
-    with TestClient(application(Service(current, settings), settings)) as x:
+    app = application(Service(current, settings), settings)
+    with TestClient(app, LOCAL) as x:
         yield x
 
 

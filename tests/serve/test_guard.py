@@ -15,6 +15,7 @@ from keras_dml.serve.app import application
 from keras_dml.serve.current import Current
 from keras_dml.serve.service import Service
 from keras_dml.serve.settings import Settings
+from tests.serve.conftest import LOCAL
 
 CURRENT = Current("glyphs", 7, None, None, None, {})
 PREDICT = "/v1/models/glyphs:predict"
@@ -24,7 +25,7 @@ def client_of(**given: Any) -> TestClient:
     settings = Settings(**given)
     service = Service(CURRENT, settings)
     return TestClient(
-        application(service, settings), raise_server_exceptions=False
+        application(service, settings), LOCAL, raise_server_exceptions=False
     )
 
 

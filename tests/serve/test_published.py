@@ -14,6 +14,7 @@ from keras_dml.serve.loading import load
 from keras_dml.serve.service import Service
 from keras_dml.serve.settings import Settings
 from keras_dml.serve.sources import find_source
+from tests.serve.conftest import LOCAL
 
 NAN, INFINITY = float("nan"), float("inf")
 
@@ -61,7 +62,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def client(folder: Path) -> Iterator[TestClient]:
     current = load(find_source(str(folder)), None)
     settings = Settings()
-    with TestClient(application(Service(current, settings), settings)) as x:
+    app = application(Service(current, settings), settings)
+    with TestClient(app, LOCAL) as x:
         yield x
 
 

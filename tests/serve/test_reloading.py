@@ -16,7 +16,7 @@ from keras_dml.serve.reloading import Reloader, stamps_of
 from keras_dml.serve.service import Service
 from keras_dml.serve.settings import Settings
 from keras_dml.serve.sources import GallerySource, find_source
-from tests.serve.conftest import write
+from tests.serve.conftest import LOCAL, write
 
 
 def add(amount: float, folder: Path) -> None:
@@ -38,7 +38,7 @@ class Served:
         self.service = Service(load(source, place), settings)
         self.reloader = Reloader(self.service, source, place, stamps)
         app = application(self.service, settings, self.reloader)
-        self.client = TestClient(app)
+        self.client = TestClient(app, LOCAL)
         self.outcomes: list[str] = []
         self.reloader.on_reload = self.outcomes.append
 

@@ -18,6 +18,7 @@ from keras_dml.serve.current import Current
 from keras_dml.serve.service import Service
 from keras_dml.serve.settings import Settings
 from tests.conftest import blobs
+from tests.serve.conftest import LOCAL
 
 HOSTILE = "<img src=x onerror=document.title='broken'>"
 """A label that would be run if it were taken for HTML."""
@@ -72,7 +73,7 @@ def client(now: Current, **settings) -> Iterator[TestClient]:
     made = Settings(**settings)
     service = Service(now, made)
     # In `with` all requests share one event loop.
-    with TestClient(application(service, made)) as opened:
+    with TestClient(application(service, made), LOCAL) as opened:
         opened.service = service
         yield opened
 
