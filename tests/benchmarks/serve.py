@@ -2,8 +2,8 @@
 
 Run from the root of the project:
 
-    python tests/benchmarks/serve.py --quick    # 64 clients only: a minute
-    python tests/benchmarks/serve.py --backbone lite0.keras    # 5 minutes
+    python tests/benchmarks/serve.py --quick    # 64 clients only
+    python tests/benchmarks/serve.py --backbone lite0.keras
 
 The second also measures a model with that backbone, a `.keras` file such as
 that of EfficientNet-Lite0, or a name.
@@ -11,8 +11,10 @@ that of EfficientNet-Lite0, or a name.
 The server runs in a process of its own, as `keras-dml serve` starts it, and
 so do the clients, which send image files (JPEG, PNG of glyphs) to the
 signature "encoded" or pixels to "serving_default", as soon as they have the
-answer to the request before. `model.predict` gets full batches of 64 decoded
-images in the same minute, before and after. "cpu" is the share of the images
+answer to the request before. They ask for --seconds, and until each has three
+answers; the rate is that of the answers until then, after a first one each
+that does not count. `model.predict` gets full batches of 64 decoded images
+before and after. "cpu" is the share of the images
 a processor second of the server embeds, of those that one of `model.predict`
 does: other work on the machine distorts it less.
 """
@@ -30,6 +32,7 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +43,9 @@ import psutil
 from PIL import Image
 
 BATCH = 64
+
+LEAST = 3
+"""Answers that each client must have had."""
 
 
 def models(backbone: str | None) -> dict[str, Any]:
@@ -98,47 +104,98 @@ def predicted(model: Any, images: list[Any], seconds: float) -> list[float]:
     return [count / taken, count / (time.process_time() - used)]
 
 
-def ask(port: int, name: str, body: bytes, until: float) -> list[float]:
-    """Seconds of each request of one client."""
-    connection = http.client.HTTPConnection("127.0.0.1", port)
-    found = []
-    while time.monotonic() < until:
-        began = time.perf_counter()
-        connection.request("POST", f"/v1/models/{name}:predict", body)
+class Clients:
+    """Clients in threads; each asks again as soon as it has an answer.
+
+    Args:
+        port: Where the server is.
+        path: What is asked.
+        body: The body of each request.
+        count: How many there are.
+    """
+
+    def __init__(self, port: int, path: str, body: bytes, count: int) -> None:
+        self._port, self._path, self._body = port, path, body
+        self._start = threading.Barrier(count, self._begin)
+        self._is_over = threading.Event()
+        self._lock = threading.Lock()
+        self._answers: list[list[tuple[float, float]]] = [
+            [] for _ in range(count)
+        ]
+
+    def run(self, seconds: float) -> dict[str, Any]:
+        """Asks for some seconds, and until each has `LEAST` answers.
+
+        Returns:
+            "times", the seconds of each answer that came until then, and
+            "seconds", when the last of them came, both from the moment on
+            when each client had an answer; and "answered", all answers.
+        """
+        each = range(len(self._answers))
+        with ThreadPoolExecutor(len(each)) as pool:
+            done = [pool.submit(self._run, x, seconds) for x in each]
+        for client in done:
+            client.result()
+        answers = [x for one in self._answers for x in one]
+        counted = [x for x in answers if x[0] <= self._end]
+        return {
+            "times": [time for _, time in counted],
+            "seconds": max(at for at, _ in counted) - self._began,
+            "answered": len(answers) + len(each),
+        }
+
+    def _begin(self) -> None:
+        self._began = time.perf_counter()
+
+    def _run(self, number: int, seconds: float) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port)
+        try:
+            self._ask(connection)
+            self._start.wait()
+            while not self._is_over.is_set():
+                asked = time.perf_counter()
+                self._ask(connection)
+                now = time.perf_counter()
+                self._answers[number].append((now, now - asked))
+                self._stop(now, seconds)
+        except threading.BrokenBarrierError:
+            return  # Another client failed, and says why.
+        except Exception:
+            self._start.abort()
+            self._is_over.set()
+            raise
+
+    def _stop(self, now: float, seconds: float) -> None:
+        with self._lock:
+            has_enough = all(len(x) >= LEAST for x in self._answers)
+            is_over = now - self._began >= seconds and has_enough
+            if is_over and not self._is_over.is_set():
+                self._end = now
+                self._is_over.set()
+
+    def _ask(self, connection: http.client.HTTPConnection) -> None:
+        connection.request("POST", self._path, self._body)
         answer = connection.getresponse()
         content = answer.read()
         if answer.status != 200:
             raise RuntimeError(content[:300])
-        found.append(time.perf_counter() - began)
-    return found
 
 
 def be_clients(port: int, name: str, clients: int, seconds: float) -> None:
     """What the clients' process does: it reads a body and prints times."""
     body = sys.stdin.buffer.read()
-    until = time.monotonic() + seconds
-    times: list[float] = []
-    threads = [
-        threading.Thread(
-            target=lambda: times.extend(ask(port, name, body, until))
-        )
-        for _ in range(clients)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    print(json.dumps(times))
+    path = f"/v1/models/{name}:predict"
+    print(json.dumps(Clients(port, path, body, clients).run(seconds)))
 
 
 def clients_of(
     port: int, name: str, body: bytes, clients: int, seconds: float
-) -> list[float]:
+) -> dict[str, Any]:
     command = [sys.executable, __file__, "--clients", str(port), name]
     command += [str(clients), str(seconds)]
     done = subprocess.run(command, input=body, stdout=-1, check=True)
-    times: list[float] = json.loads(done.stdout)
-    return times
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 def start(file: Path, log: Any) -> tuple[subprocess.Popen[str], int]:
@@ -182,8 +239,8 @@ def measure(name: str, model: Any, seconds: float, counts: list[int]) -> None:
     print("|---" * 9 + "|")
     for *what, found, per_cpu in rows:
         per_request = int(what[1])
-        times = np.array(found) * 1000
-        each = len(times) / seconds
+        times = np.array(found["times"]) * 1000
+        each = len(times) / found["seconds"]
         p50, p99 = np.percentile(times, [50, 99])
         print(
             "|", " | ".join(map(str, what)),
@@ -206,14 +263,13 @@ def measure_server(
     for signature in ("encoded", "serving_default"):
         for per_request in (1, 16):
             body = body_of(images[:per_request], signature)
-            clients_of(port, name, body, 4, 1)
             for clients in counts:
                 before = server.cpu_times()
-                times = clients_of(port, name, body, clients, seconds)
+                found = clients_of(port, name, body, clients, seconds)
                 after = server.cpu_times()
                 used = after.user + after.system - before.user - before.system
-                rate = len(times) * per_request / used
-                rows.append([signature, per_request, clients, times, rate])
+                rate = found["answered"] * per_request / used
+                rows.append([signature, per_request, clients, found, rate])
     return rows
 
 
@@ -223,7 +279,7 @@ def main() -> None:
         return be_clients(int(port), name, int(clients), float(seconds))
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--seconds", type=float, default=6)
+    parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--backbone", help="also a model with this one")
     parser.add_argument("--only", help="the name of one model")
     arguments = parser.parse_args()
