@@ -1,6 +1,7 @@
 """DataFigure: a matplotlib figure that carries its numbers."""
 
 import csv
+import io
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,6 +46,12 @@ class DataFigure(Figure):
         ):
             self.write_csv(csv.writer(file))
         return table
+
+    def _repr_png_(self) -> bytes:
+        """What a notebook shows, also without `%matplotlib inline`."""
+        file = io.BytesIO()
+        self.savefig(file, format="png")
+        return file.getvalue()
 
     def write_csv(self, writer: Any) -> None:
         """Writes the numbers with a `csv.writer`, a header first."""

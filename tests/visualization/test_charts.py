@@ -5,6 +5,7 @@ import io
 from itertools import combinations
 
 import numpy as np
+import PIL.Image
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -343,6 +344,15 @@ def test_map_refuses_what_it_cannot_draw() -> None:
         visualization.embedding_map(np.eye(4), np.arange(4), projection="umap")
     with pytest.raises(ValueError, match="three images"):
         visualization.embedding_map(np.eye(2), np.arange(2))
+
+
+def test_a_figure_is_shown_by_a_notebook() -> None:
+    """IPython asks objects for this, unless `%matplotlib inline` is on."""
+    figure = visualization.compositor_weights(np.array([[0.25, 0.75]]))
+    shown = PIL.Image.open(io.BytesIO(figure._repr_png_()))
+    width, height = figure.get_size_inches() * figure.dpi
+    assert shown.format == "PNG"
+    assert shown.size == (int(width), int(height))
 
 
 def test_a_figure_is_saved_with_its_numbers(tmp_path) -> None:
