@@ -70,6 +70,17 @@ def test_has_a_figure_or_a_picture(path: Path) -> None:
 
 
 @each_notebook
+def test_pictures_have_a_text(path: Path) -> None:
+    """The site shows it to those who do not see them."""
+    for cell in cells(path, "code"):
+        kinds = {
+            x for output in cell["outputs"] for x in output.get("data", {})
+        }
+        if any(kind.startswith("image/") for kind in kinds):
+            assert len(cell["metadata"]["alt"]) > 30, "".join(cell["source"])
+
+
+@each_notebook
 def test_names_no_folder_of_who_ran_it(path: Path) -> None:
     assert not [text for text in texts(path) if ABSOLUTE.search(text)]
 

@@ -1,8 +1,8 @@
 """Checks a built site: `python docs/site/check.py FOLDER`.
 
 Nothing is loaded from another host, every file that a page refers to is
-there, every image has a text, headings skip no level, and every public name
-of the package has a docstring, which is on a page.
+there, every image has a text of its own, headings skip no level, and every
+public name of the package has a docstring, which is on a page.
 """
 
 import re
@@ -42,8 +42,9 @@ class Page(HTMLParser):
             self.loaded.append(of.get("href", ""))
         if tag == "a" and "href" in of:
             self.linked.append(of["href"])
-        if tag == "img" and not of.get("alt", "").strip():
-            self.without_text.append(of.get("src", ""))
+        text = of.get("alt", "").strip()
+        if tag == "img" and (not text or text.startswith("No description")):
+            self.without_text.append(of.get("src", "")[:80])
         if re.fullmatch("h[1-6]", tag):
             self.levels.append(int(tag[1]))
 

@@ -1,7 +1,10 @@
 """What the site needs beyond its plugins."""
 
 import html
+import json
 import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from latex2mathml.converter import convert
@@ -13,6 +16,8 @@ EQUATION = re.compile(
     r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL
 )
 SOURCE = re.compile(r'href="([^":]+)\.(?:md|ipynb)(#[^"]*)?"')
+NO_TEXT = "No description has been provided for this image"
+"""What nbconvert gives each picture of a notebook as its text."""
 SCRIPT = re.compile(r"<script\b.*?</script>", re.DOTALL)
 
 
@@ -45,12 +50,27 @@ def address(match: re.Match[str]) -> str:
     return f'href="{page.replace("README", "index")}.html{anchor}"'
 
 
+def picture_texts(notebook: Path) -> Iterator[str]:
+    """Texts of the pictures among the outputs: "alt" in a cell's metadata."""
+    for cell in json.loads(notebook.read_text())["cells"]:
+        for output in cell.get("outputs", ()):
+            if any(x.startswith("image/") for x in output.get("data", ())):
+                yield cell["metadata"].get("alt", NO_TEXT)
+
+
 def on_page_content(content: str, page: Page, **_: Any) -> str:
     """Equations as MathML, which browsers draw by themselves.
 
     Of notebooks, links to the pages that are made of files, as MkDocs does it
-    for pages in Markdown, and no script, which would fetch another.
+    for pages in Markdown, the texts of pictures, and no script, which would
+    fetch another.
     """
     if page.file.src_uri.endswith(".ipynb"):
         content = SCRIPT.sub("", SOURCE.sub(address, content))
+        texts = picture_texts(Path(page.file.abs_src_path or ""))
+        content = re.sub(
+            f'alt="{NO_TEXT}"',
+            lambda _: f'alt="{html.escape(next(texts, NO_TEXT))}"',
+            content,
+        )
     return EQUATION.sub(mathml, content)
