@@ -1,7 +1,7 @@
-"""Examples: where they come from, and how they reach a model in batches.
+"""Examples: their sources, and how they reach a model in batches.
 
-A module here or in `archives` that declares a data set needs no line here:
-its loader is `keras_dml.data.<name>` all the same.
+A module here or in `archives` that declares a data set does not need to be
+listed here: its loader is available as `keras_dml.data.<name>` automatically.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Check of a folder or file as a data set: what it is, and what is missing."""
+"""Checks a folder or file as a data set: what it is, and what is missing."""
 
 import os
 import warnings
@@ -15,13 +15,15 @@ from keras_dml.data.splits import DATASETS, DataSplits
 
 @dataclass(frozen=True)
 class Findings:
-    """What a path was found to be.
+    """What was found at a path.
 
     Attributes:
         kind: What it is, in words.
         loader: Name of the function of `keras_dml.data` that loads it.
-        splits: What that gives, or None if it cannot be loaded.
-        problems: What is missing or wrong, each in a sentence or more.
+        splits: The splits that the function returns, or None if they cannot be
+            loaded.
+        problems: What is missing or wrong, each described in a sentence or
+            more.
     """
 
     kind: str
@@ -31,23 +33,23 @@ class Findings:
 
 
 def check(path: str | os.PathLike[str]) -> Findings:
-    """Says which data set is at a path, and what is missing.
+    """Returns which data set is at a path, and what is missing.
 
-    The archive of a benchmark is known by its lists, a table by how its
-    file is called; any other folder is looked at as an image folder, and
-    every image of it is decoded.
+    Archives of benchmarks are recognized by their lists, tables by their file
+    extension. Any other folder is treated as an image folder, and all of its
+    images are decoded.
 
     Args:
         path: A folder or file.
 
     Raises:
-        FileNotFoundError: If there is nothing.
+        FileNotFoundError: If the path does not exist.
     """
     place = Path(path).expanduser()
     if not place.exists():
         raise FileNotFoundError(
             f"`path` of check must be a folder or a table. Received: path="
-            f"{os.fspath(path)!r}, which is not there."
+            f"{os.fspath(path)!r}, which does not exist."
         )
     if place.suffix.lower() in FORMATS and place.is_file():
         return _load(place, "a table of images", table)
@@ -77,15 +79,15 @@ def _load(
 
 
 def _lonely(splits: DataSplits) -> list[str]:
-    """Classes that have no positive pair."""
+    """Number of classes without a positive pair."""
     sets = {"Training": splits.trainval, "Test": splits.test}
     counts = {
         name: int(np.sum(np.unique(x.known_labels, return_counts=True)[1] == 1))
         for name, x in sets.items()
     }
     return [
-        f"{name} classes with a single image: {count}. They are left out of "
-        "batches, and as queries they have nothing to find."
+        f"{name} classes with a single image: {count}. They are excluded from "
+        "batches, and as queries they have no match."
         for name, count in counts.items()
         if count
     ]

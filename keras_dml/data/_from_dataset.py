@@ -1,4 +1,4 @@
-"""`from_dataset`: a dataset of `tf.data`, read once, as a set of examples."""
+"""`from_dataset`: a `tf.data` dataset, read once, as a set of examples."""
 
 import logging
 import os
@@ -27,7 +27,7 @@ Storage: TypeAlias = Literal["memory", "disk"]
 _OWNER = "from_dataset"
 
 _BATCH = 256
-"""Examples that are read at a time, if the dataset is not in batches."""
+"""Number of examples that are read at a time, if there are no batches."""
 
 Columns: TypeAlias = dict[str, Array]
 
@@ -42,39 +42,38 @@ def from_dataset(
     batched: bool | None = None,
     progress: bool | None = None,
 ) -> Examples:
-    """Reads a finite dataset once, and keeps its examples.
+    """Reads a finite dataset once and keeps its examples.
 
     They can then be sampled by class, evaluated and indexed, in any order.
-    The log (level INFO) and the progress bar say how large they are, after
-    the first batch and before all others.
+    After the first batch, the log (level INFO) and the progress bar report the
+    total size.
 
     Args:
-        dataset: Of (x, y), in batches or not. x is a tensor or a dict of
-            them, of one shape; y an integer or a string. A third item, the
-            weight of a sample, is ignored.
-        storage: "memory"; or "disk": `path`, in files of array_record, of
-            which rows are read when they are needed. It is written beside
-            `path` and renamed when it is whole; whatever fails before
-            leaves nothing there.
-        path: Of "disk": a new folder. `load_examples(path)` opens it again.
-        names: Class names, as for `ArraySet`.
-        labeled: Whether elements have a y. Without, examples can be embedded
-            and indexed.
-        batched: Whether elements are batches; by default they are, unless y
-            is a single number or string. Without y it must be given.
+        dataset: A dataset of (x, y), batched or not. x is a tensor or a dict
+            of tensors, of one shape; y is an integer or a string. A third
+            item, the sample weight, is ignored.
+        storage: "memory"; or "disk": array_record files in `path`, whose rows
+            are read when they are needed. They are written next to `path` and
+            renamed when complete, so nothing is left there after a failure.
+        path: A new folder, for "disk". `load_examples(path)` opens it again.
+        names: Class names, see `ArraySet`.
+        labeled: Whether elements have a y. Examples without one can be
+            embedded and indexed.
+        batched: Whether elements are batches; by default they are, unless y is
+            a single number or string. Required if there is no y.
         progress: Whether to show progress; None shows it in a terminal.
 
     Returns:
-        An `ImageSet` of uint8 pixels that are kept in memory; otherwise an
+        An `ImageSet` for uint8 pixels that are kept in memory; otherwise an
         `ArraySet`.
 
     Raises:
         ValueError: If the dataset is empty, infinite, without y, has ragged
             elements, labels that are neither integers nor strings, or numbers
-            that are not finite; if it ends with an error, or earlier than it
-            said; or if memory does not suffice.
-        FileExistsError: If there is something at `path`.
-        OSError: If there is no room for "disk".
+            that are not finite; if it ends with an error, or earlier than its
+            cardinality; or if there is not enough memory.
+        FileExistsError: If `path` exists.
+        OSError: If there is not enough space for "disk".
     """
     check_choice(_OWNER, "storage", storage, get_args(Storage))
     if (path is None) == (storage == "disk"):
@@ -92,26 +91,26 @@ def _reader(dataset: Any, labeled: bool, batched: bool | None) -> DatasetReader:
     if not isinstance(dataset, tf.data.Dataset):
         raise ValueError(
             f"`dataset` of {_OWNER} must be a tf.data.Dataset. Received: "
-            f"{type(dataset).__name__}. Arrays make a set by ArraySet(x, y)."
+            f"{type(dataset).__name__}. For arrays, use ArraySet(x, y)."
         )
     if batched is None and not labeled:
         raise ValueError(
-            f"`batched` of {_OWNER} must say whether elements are batches, "
-            "where no y tells. Received: labeled=False, batched=None."
+            f"`batched` of {_OWNER} must state whether elements are batches "
+            "if there is no y. Received: labeled=False, batched=None."
         )
     reader = DatasetReader(dataset, "dataset", _OWNER, _BATCH, batched)
     if reader.is_labeled != labeled:
         wanted = "(x, y)" if labeled else "x alone"
-        way_out = "Use dataset.map(lambda x, y: x), or leave it out."
+        way_out = "Use dataset.map(lambda x, y: x), or omit it."
         if labeled:
             way_out = (
-                "Use labeled=False if there are no labels, and for records "
+                "Use labeled=False if there are no labels; for records, use "
                 "dataset.map(lambda r: (r['image'], r['label'])) or, with "
                 "tfds.load, as_supervised=True."
             )
         raise ValueError(
-            f"`dataset` of {_OWNER} must have elements {wanted}, as labeled="
-            f"{labeled} says. Received: {dataset.element_spec}. {way_out}"
+            f"`dataset` of {_OWNER} must have elements {wanted} with labeled="
+            f"{labeled}. Received: {dataset.element_spec}. {way_out}"
         )
     return reader
 
@@ -125,7 +124,7 @@ def _in_memory(
     def check(size: int) -> None:
         if size > free:
             raise ValueError(
-                f"`storage` of {_OWNER} must be where there is room for "
+                f"`storage` of {_OWNER} must have enough space for "
                 f"{megabytes(size)} of examples. Received: "
                 f'storage="memory", with {megabytes(free)} free. Use '
                 'storage="disk".'
@@ -154,7 +153,7 @@ def _on_disk(
     def check(size: int) -> None:
         if size > free:
             raise OSError(
-                f"`path` of {_OWNER} must be where there is room for "
+                f"`path` of {_OWNER} must be on a disk with space for "
                 f"{megabytes(size)} of examples. Received: {str(path)!r}, "
                 f"with {megabytes(free)} free. Use another disk."
             )
@@ -175,7 +174,7 @@ def _batches(
     check: Callable[[int], None],
     progress: bool | None,
 ) -> Iterator[Columns]:
-    """Batches of columns, checked; the first says how large all will be."""
+    """Checked batches of columns; the first one gives the total size."""
     batches = _checked(reader)
     first = next(batches)
     each = sum(map(_size, first.values()))
@@ -184,7 +183,7 @@ def _batches(
         total, known = each * reader.count, "at most"
     check(total)
     size = f"{known} {megabytes(total)}"
-    logger.info("Examples are read into %s: %s.", place, size)
+    logger.info("Reading examples into %s: %s.", place, size)
     yield first
     rest = None if reader.count is None else reader.count - 1
     bar = tracked(batches, rest, f"Reading {size}", progress)
@@ -207,8 +206,8 @@ def _checked(reader: DatasetReader) -> Iterator[Columns]:
         if found != shapes:
             raise ValueError(
                 f"`dataset` of {_OWNER} must have elements of one shape. "
-                f"Received: {shapes} and {found}. Give padded_batch the "
-                "`padded_shapes` of all examples."
+                f"Received: {shapes} and {found}. Pass the `padded_shapes` of "
+                "all examples to padded_batch."
             )
         for name, array in columns.items():
             called = f"x[{name!r}]" if name else "x"
@@ -218,19 +217,19 @@ def _checked(reader: DatasetReader) -> Iterator[Columns]:
 
 
 def _columns(x: Any) -> dict[str, Any]:
-    """Tensors, or their specs, by the names of a model's inputs."""
+    """Tensors, or their specs, by the names of the model's inputs."""
     columns = dict(x) if isinstance(x, dict) else {"": x}
     nested = [v for v in columns.values() if not hasattr(v, "shape")]
     if nested:
         raise ValueError(
-            f"`dataset` of {_OWNER} must have an x that is a tensor, or a "
+            f"`dataset` of {_OWNER} must have an x that is a tensor or a "
             f"dict of tensors. Received: {x}."
         )
     return columns
 
 
 def _size(array: Array) -> int:
-    """Bytes of an array; of strings, those of their letters."""
+    """Size of an array in bytes; for strings, that of their characters."""
     if is_text(array.dtype):
         return sum(len(text) for text in array.flat)
     return array.nbytes

@@ -1,4 +1,4 @@
-"""`from_source`: records by number, as Hugging Face and Grain hold them."""
+"""`from_source`: records by number, as in Hugging Face and Grain."""
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -15,7 +15,7 @@ from keras_dml.utils.progress import tracked
 from keras_dml.utils.types import Rows
 
 Field: TypeAlias = str | int | Callable[[Any], Any]
-"""A key of a record, or what makes a value of it."""
+"""A key of a record, or a function that computes a value from it."""
 
 _OWNER = "from_source"
 
@@ -28,34 +28,35 @@ def from_source(
     *,
     progress: bool | None = None,
 ) -> ArraySet:
-    """Examples of a source of records, read when they are needed.
+    """Examples from a source of records, read when they are needed.
 
-    A source has a length, and `source[i]` is its record number i: a data
-    set of Hugging Face (`datasets`) or of PyTorch, a source or `MapDataset`
-    of Grain, a list. Labels are read at once, and all other fields each
-    time that a row is needed.
+    A source has a length, and `source[i]` is its record number i: a data set
+    of Hugging Face (`datasets`) or PyTorch, a Grain source or `MapDataset`, a
+    list. Labels are read immediately, all other fields whenever a row is
+    needed.
 
     Args:
         source: The records.
-        x: What the model takes of a record: a key of it, or a function of
-            it; or a dict of these by the name of the model's input. Images
-            of Pillow become uint8 pixels, (H, W, 1) or (H, W, 3), turned
-            upright.
-        label: Key, or function, of the label, an integer or a string. None:
-            the examples have no labels.
-        names: Class names. By default those that a data set of Hugging Face
-            has for its label.
-        progress: Whether to show progress while labels are read; None shows
-            it in a terminal.
+        x: The model's input: a key of the record or a function of it; or a
+            dict of these by the names of the model's inputs. Pillow images
+            become uint8 pixels, (H, W, 1) or (H, W, 3), with their EXIF
+            orientation applied.
+        label: Key or function of the label, an integer or a string. None: the
+            examples have no labels.
+        names: Class names. By default those that a Hugging Face data set
+            defines for its label.
+        progress: Whether to show progress while labels are read; None shows it
+            in a terminal.
 
     Returns:
-        An `ArraySet`. Rows of one shape are up to the function:
-        `lambda record: np.asarray(record["image"].resize((96, 96)))`.
+        An `ArraySet`. If records differ in shape, the function must make the
+        rows equal: `lambda record: np.asarray(record["image"].resize((96,
+        96)))`.
 
     Raises:
-        ValueError: If the source is empty or no such source, or a record
-            has not the field; when rows are read, if one has another shape
-            than the first.
+        ValueError: If the source is empty or lacks a length or numbered
+            records, or a record does not have the field; when rows are read,
+            if the shape of one differs from that of the first.
 
     Example:
 
@@ -83,14 +84,15 @@ def _length(source: Any) -> int:
     has_items = hasattr(source, "__len__") and hasattr(source, "__getitem__")
     if not has_items or isinstance(source, str | bytes | Mapping):
         raise ValueError(
-            f"`source` of {_OWNER} must have a length and records by number. "
-            f"Received: {type(source).__name__}. A dict of splits has one for "
-            'each: source["train"]; a stream is read by from_dataset.'
+            f"`source` of {_OWNER} must have a length and numbered records. "
+            f"Received: {type(source).__name__}. For a dict of splits, select "
+            "one: "
+            'source["train"]; for a stream, use from_dataset.'
         )
     if not len(source):
         raise ValueError(
             f"`source` of {_OWNER} must not be empty. Received: a "
-            f"{type(source).__name__} of no records."
+            f"{type(source).__name__} with 0 records."
         )
     return len(source)
 
@@ -105,8 +107,8 @@ def _value(record: Any, field: Field) -> Any:
         has = f"keys {known}" if known else f"a {type(record).__name__}"
         raise ValueError(
             f"Records of {_OWNER} must have the field {field!r}. Received: "
-            f"{has}.{did_you_mean(field, known or ())} Use a function of the "
-            "record for anything else."
+            f"{has}.{did_you_mean(field, known or ())} For anything else, use "
+            "a function of the record."
         ) from error
 
 
@@ -122,7 +124,7 @@ def _labels(
 
 
 class _Records:
-    """Records of a source. Columns of one batch share what is read."""
+    """Records of a source. Columns of the same batch share the reading."""
 
     def __init__(self, source: Any) -> None:
         self.at = lru_cache(maxsize=2)(
@@ -150,14 +152,14 @@ class _Field(Column):
                 raise ValueError(
                     f"{self.name} of {_OWNER} must have one type. Received: "
                     f"{self.dtype} in row 0 and {value.dtype} in row "
-                    f"{rows[place]}. Give a function of the record that "
+                    f"{rows[place]}. Use a function of the record that "
                     'converts it: np.asarray(record["x"], "float32").'
                 )
             if value.shape != self.shape[1:]:
                 raise ValueError(
                     f"{self.name} of {_OWNER} must have one shape. Received: "
                     f"{self.shape[1:]} in row 0 and {value.shape} in row "
-                    f"{rows[place]}. Give a function of the record that "
+                    f"{rows[place]}. Use a function of the record that "
                     "resizes, crops or pads it."
                 )
             found[place] = value
@@ -187,7 +189,7 @@ def _as_array(value: Any) -> Array:
         return np.asarray(value)
     except ValueError as error:
         raise ValueError(
-            f"`x` of {_OWNER} must be numbers in rows of one length, or "
-            f"texts. Received: {error}. Give a function of the record that "
+            f"`x` of {_OWNER} must be numbers in rows of equal length, or "
+            f"texts. Received: {error}. Use a function of the record that "
             "pads it."
         ) from error

@@ -1,4 +1,4 @@
-"""The glyphs data set: characters of matplotlib's typefaces, drawn."""
+"""The glyphs data set: characters, drawn in matplotlib's typefaces."""
 
 import hashlib
 import logging
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SIZE = 48
-"""Side of a drawing, in pixels."""
+"""Side length of a drawing, in pixels."""
 
 # The em of a drawing, and the row that its baseline is on, in pixels. All
 # but a few dozen drawings fit, descenders and stacked accents included.
@@ -65,36 +65,36 @@ class Drawings:
     leave_out=["cache"],
 )
 def glyphs(cache: str | os.PathLike[str] | None = None) -> DataSplits:
-    """Characters in the typefaces that matplotlib ships; no download.
+    """Characters, drawn in the typefaces of matplotlib; no download.
 
-    A class is a character, an image one typeface's drawing of it: light on
-    dark, 48×48, gray. There are about 2,200 classes of 8 to 16 images, and
-    27,000 images. It is fine-grained retrieval, letters with diacritics
-    above all, and harder than a random split: classes are in the order of
-    their code points, the first half for training and the second, with
-    other scripts and symbols, for testing. A seeded fifth of the training
-    classes is held out for validation.
+    Each class is a character, and each image is a drawing of it in one
+    typeface: light on dark, 48×48, gray. There are about 2,200 classes of 8 to
+    16 images, and 27,000 images. The task is fine-grained retrieval, mostly of
+    letters with diacritics, and harder than with a random split: classes are
+    in the order of their code points, the first half for training and the
+    second half, with other scripts and symbols, for testing. A seeded fifth of
+    the training classes is held out for validation.
 
-    The sixteen typefaces for text are used: DejaVu Sans, Sans Mono and
-    Serif and STIX General, each regular, bold, oblique and bold oblique.
-    Left out are typefaces' drawings of a character that are equal to an
-    earlier typeface's, or do not fit into the image; then characters with
-    fewer than eight drawings, and those of which a drawing is, pixel for
-    pixel, another character's of a lower code point (Greek Alpha, which is
-    Latin A).
+    The typefaces are the sixteen for text: DejaVu Sans, Sans Mono and Serif
+    and STIX General, each regular, bold, oblique and bold oblique. Drawings of
+    a character that are equal to those of an earlier typeface, or do not fit
+    into the image, are excluded. So are characters with fewer than eight
+    drawings, and characters with a drawing that is identical, pixel for pixel,
+    to that of a character with a lower code point (Greek Alpha, which looks
+    like Latin A).
 
-    The images are drawn once, in seconds, and kept in a file. It is made
-    again when it is damaged, or when the typefaces or FreeType change.
+    The images are drawn once, in seconds, and stored in a file. The file is
+    recreated if it is damaged, or if the typefaces or FreeType change.
 
     Args:
         cache: Folder for the file, by default `cache_folder()`.
 
     Returns:
-        The splits. Classes are named as in `"A U+0041"`, images by the
-        typeface, as in `"DejaVuSans-Bold"`.
+        The splits. Classes have names like `"A U+0041"`, and images have the
+        name of the typeface, like `"DejaVuSans-Bold"`.
 
     Raises:
-        RuntimeError: If matplotlib's typefaces are not all there.
+        RuntimeError: If some of matplotlib's typefaces are missing.
     """
     files = typefaces()
     folder = cache_folder() if cache is None else Path(cache)
@@ -111,7 +111,7 @@ def glyphs(cache: str | os.PathLike[str] | None = None) -> DataSplits:
 
 
 def _drawings(files: list[Path], file: Path) -> Drawings:
-    """What a file keeps, if it is whole and of these typefaces, or anew."""
+    """Drawings from a file if it is valid for these typefaces, or new ones."""
     digest = drawing_digest(files)
     try:
         with file.open("rb") as opened, np.load(opened) as kept:
@@ -128,21 +128,21 @@ def _drawings(files: list[Path], file: Path) -> Drawings:
     classes = len(np.unique(drawings.code_points))
     if classes < _LEAST_CLASSES:
         raise RuntimeError(
-            "matplotlib's typefaces should draw more than "
+            "matplotlib's typefaces must contain more than "
             f"{_LEAST_CLASSES} characters. Received: {len(files)} typefaces, "
-            f"{classes} characters. Install matplotlib again."
+            f"{classes} characters. Reinstall matplotlib."
         )
     try:
         with atomic_file(file) as partial:
             arrays = {"digest": np.array(digest), **vars(drawings)}
             np.savez_compressed(partial, **arrays)
     except OSError as error:
-        logger.warning("The glyphs cannot be kept in %s: %s", file, error)
+        logger.warning("The glyphs cannot be stored in %s: %s", file, error)
     return drawings
 
 
 def typefaces() -> list[Path]:
-    """Files of the typefaces for text, in the order of their names."""
+    """Files of the typefaces for text, sorted by name."""
     import matplotlib
 
     folder = Path(matplotlib.get_data_path(), "fonts", "ttf")
@@ -151,7 +151,7 @@ def typefaces() -> list[Path]:
 
 
 def drawing_digest(files: list[Path]) -> str:
-    """A digest of all that the drawings depend on."""
+    """A digest of everything that the drawings depend on."""
     from PIL import features
 
     freetype = features.version("freetype2")
@@ -165,9 +165,9 @@ def drawing_digest(files: list[Path]) -> str:
 def draw_characters(files: list[Path]) -> Drawings:
     """Draws the characters that at least eight typefaces draw differently.
 
-    A typeface counts for a character where its drawing is not empty, fits
-    into the image, and is not that of an earlier typeface, as an oblique's
-    arrow often is. What else is left out, `glyphs` says.
+    A typeface counts for a character if its drawing is not empty, fits into
+    the image, and differs from those of earlier typefaces, unlike many arrows
+    of oblique typefaces. See `glyphs` for further exclusions.
     """
     from PIL import ImageFont
 
@@ -200,7 +200,7 @@ def draw_characters(files: list[Path]) -> Drawings:
 
 
 def _coverage(path: Path) -> frozenset[int]:
-    """Code points that a typeface has, of characters that are drawn."""
+    """Code points of a typeface whose characters are drawn."""
     from matplotlib.ft2font import FT2Font
 
     return frozenset(
@@ -211,9 +211,9 @@ def _coverage(path: Path) -> frozenset[int]:
 
 
 def _draw(font: "FreeTypeFont", character: str) -> bytes:
-    """A drawing's pixels; none if it is empty or does not fit.
+    """The pixels of a drawing, or None if it is empty or does not fit.
 
-    The ink is centered from left to right, and sits on the baseline.
+    The ink is centered horizontally and sits on the baseline.
     """
     mask, (_, above) = font.getmask2(character, mode="L", anchor="ls")
     width, height = mask.size

@@ -45,75 +45,79 @@ def pipeline(
     prefetch: int = tf.data.AUTOTUNE,
     cache: Cache = "none",
 ) -> tf.data.Dataset:
-    """Training batches as a sampler plans them.
+    """Training batches as planned by a sampler.
 
-    Every iteration is one epoch: it asks for `sampler.plan(sampler.epoch)`
-    when it starts and counts `sampler.epoch` up, so that what a callback
-    changes in `on_epoch_begin` holds for that epoch. Do not give `fit` a
-    `steps_per_epoch`: it would keep one iteration going. Give it to the
-    sampler.
+    Every iteration is one epoch: when it starts, it requests
+    `sampler.plan(sampler.epoch)` and increments `sampler.epoch`, so changes
+    that a callback makes in `on_epoch_begin` apply to that epoch. Do not pass
+    `steps_per_epoch` to `fit`, which would span epochs with one iteration.
+    Pass it to the sampler.
 
-    Views are a function of the seed, the epoch and the place in the epoch:
-    two runs are equal to the last bit, and a run that is resumed by setting
-    `sampler.epoch` goes on as if it had not stopped.
+    Views are a function of the seed, the epoch and the position in the epoch:
+    two runs are bit-identical, and a run that is resumed by setting
+    `sampler.epoch` continues as if it had not been interrupted.
 
     Args:
         examples: An `ImageSet`, `ArraySet` or other `Examples`, with labels.
         sampler: A sampler of their labels.
-        size: Of images: (height, width) of a view in pixels, or one number
-            for both. Like all that follows but `augment`, `augment_by`,
-            `num_views`, `seed` and `prefetch`, it is for images.
+        size: For images: (height, width) of a view in pixels, or one number
+            for both. This and all further arguments except `augment`,
+            `augment_by`, `num_views`, `seed` and `prefetch` apply to images
+            only.
         channels: 1 or 3; by default those of the images, 3 for files.
-        resize: As for `View`, and so is `resize_mode`.
+        resize: See `View`.
+        resize_mode: See `View`.
         crop: "random", "random_resized" or "center": see `Augment`.
-        flip: Whether to mirror half of the views, left to right.
-        pad: Pixels added on every side before a "random" cut.
+        flip: Whether to mirror half of the views horizontally.
+        pad: Pixels added on every side before a "random" crop.
         pad_mode: "constant" (zeros) or "reflect".
         scale: Smallest and largest area of a "random_resized" window, as
-            fractions of the image's.
-        ratio: Smallest and largest width / height of such a window.
-        augment: What else is done to views, after the cut: a Keras layer, a
-            function, a list of them, or a mapping from names of Keras layers
-            to their arguments, such as {"random_color_jitter":
+            fractions of the image area.
+        ratio: Smallest and largest width / height of a "random_resized"
+            window.
+        augment: Further augmentation of the views, after cropping: a Keras
+            layer, a function, a list of these, or a mapping from names of
+            Keras layers to their arguments, such as {"random_color_jitter":
             {"brightness_factor": 0.2}, "rand_augment": {}}. Each takes and
-            returns float32 pixels, 0..255, of one shape. Of arrays, it takes
-            and returns what the model gets: their rows, of their own type,
-            or a dict of these. A function that has an argument `seed` gets
-            one, (2,) int64, for `tf.random.stateless_uniform` and its like.
+            returns float32 pixels, 0..255, of one shape. For arrays, it takes
+            and returns the model's input: rows of their own type, or a dict of
+            these. A function with an argument `seed` is given a seed, (2,)
+            int64, for functions such as `tf.random.stateless_uniform`.
         augment_by: What `augment` takes: a "batch", (B, height, width,
-            channels), or one "image" (of arrays, one row) at a time, which
-            is slower. Some layers, such as `RandAugment`, choose what they
-            do once a call.
-        num_views: 1, or 2 for two independent views of every example; of
-            arrays with `augment`, which tells them apart.
+            channels), or one "image" (for arrays, one row) at a time, which is
+            slower. Some layers, such as `RandAugment`, choose their
+            transformations once per call.
+        num_views: 1, or 2 for two independent views of every example. For
+            arrays, 2 requires `augment`, because the views would be equal
+            without it.
         seed: Seed of the views.
-        prefetch: Batches made ahead.
-        cache: Where files are kept decoded and resized, as uint8, which
-            changes no pixel of a batch. All are decoded before the first
-            epoch. "memory"; "disk", in `cache_folder()/decoded`, from where
-            the next run takes them, until a file changes; "auto", memory
-            if they take at most half of what is available, otherwise disk
-            if there is room; or "none". The log says which, and how large.
+        prefetch: Number of batches to prepare in advance.
+        cache: Where to keep decoded and resized files, as uint8, which does
+            not change any pixel of a batch. All are decoded before the first
+            epoch. "memory"; "disk", in `cache_folder()/decoded`, where the
+            next run finds them, until a file changes; "auto", memory if they
+            need at most half of what is available, otherwise disk if there is
+            enough space; or "none". The log reports the place and the size.
 
     Returns:
-        A dataset of `sampler.steps` batches `(x, y)`. Of images, `x` is
+        A dataset of `sampler.steps` batches `(x, y)`. For images, `x` is
         float32 of shape (B, height, width, channels), 0..255; with two views
-        it is `{"image": …, "image2": …}`. Of arrays, it is their rows,
-        (B, ...), of their own type, or a dict of these. `y` is a dict of
-        int64 (B,): "label", "index" (the row), and the sampler's targets.
-        "label" is (B, C) booleans where examples have several labels each,
-        and the relation matrix, (B, B), with a `RelationSampler`.
+        it is `{"image": …, "image2": …}`. For arrays, it is their rows, (B,
+        ...), of their own type, or a dict of these. `y` is a dict of int64
+        (B,): "label", "index" (the row), and the sampler's targets. "label" is
+        (B, C) booleans if examples have several labels each, and the relation
+        matrix, (B, B), with a `RelationSampler`.
 
     Raises:
-        ValueError: If the examples have no labels, if the sampler is for
-            other labels, or an argument is not as described; with a cache,
-            if a file cannot be decoded.
+        ValueError: If the examples have no labels, if the sampler was made
+            from other labels, or an argument is not as described; with a
+            cache, if a file cannot be decoded.
     """
     check_examples(examples, "pipeline")
     if not isinstance(sampler, Sampler):
         raise ValueError(
             "`sampler` of pipeline must be a Sampler. Received: "
-            f"{type(sampler).__name__}. Use for instance "
+            f"{type(sampler).__name__}. Use, for example, "
             "ClassBalanced(examples.labels, classes_per_batch=32)."
         )
     labels_of_rows = _labels_by_rows(examples, sampler)
@@ -169,16 +173,16 @@ def pipeline(
 def eval_batches(
     examples: Examples, view: View | None = None, batch_size: int = 256
 ) -> tf.data.Dataset:
-    """All examples, in the order of the rows; images in the test view.
+    """All examples in the order of the rows, images in their test view.
 
     Args:
         examples: An `ImageSet`, `ArraySet` or other `Examples`.
-        view: Of images: what the model sees of them, as `View.of(model)`.
-        batch_size: Examples in a batch; the last one may have fewer.
+        view: How images are prepared for the model, such as `View.of(model)`.
+        batch_size: Number of examples per batch; the last one may have fewer.
 
     Returns:
-        A dataset of batches: of images float32, (B, height, width,
-        channels), 0..255; of arrays their rows, (B, ...), or a dict of these.
+        A dataset of batches: float32 images, (B, height, width, channels),
+        0..255; or rows of arrays, (B, ...), or a dict of these.
     """
     check_count("eval_batches", "batch_size", batch_size)
     batches = examples.batches_in_order(view, batch_size)
@@ -190,9 +194,10 @@ def eval_batches(
 
 
 def _plan(sampler: Sampler) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Plans the sampler's next epoch, whenever the graph runs.
+    """Plans the sampler's next epoch whenever the graph runs.
 
-    Rows, (S, B); targets, (S, T); the steps' numbers in all epochs, (S,).
+    Rows, (S, B); targets, (S, T); the step numbers, counted over all epochs,
+    (S,).
     """
 
     def plan() -> tuple[Any, ...]:
@@ -216,15 +221,15 @@ def _plan(sampler: Sampler) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
 def _labels_by_rows(
     examples: Examples, sampler: Sampler
 ) -> Callable[[tf.Tensor], tf.Tensor]:
-    """From the rows of a batch to its labels, within a graph."""
+    """A function from the rows of a batch to its labels, within a graph."""
     if isinstance(sampler, RelationSampler):
         return _relations_by_rows(examples, sampler)
     labels = any_labels_of(examples, "examples.labels", "pipeline")
     if not np.array_equal(sampler.labels, labels):
         raise ValueError(
             "`sampler` of pipeline must be made from the labels of "
-            f"`examples`. Received: {sampler!r} for {examples!r}. Use for "
-            "instance ClassBalanced(examples.labels, classes_per_batch=32)."
+            f"`examples`. Received: {sampler!r} for {examples!r}. Use, for "
+            "example, ClassBalanced(examples.labels, classes_per_batch=32)."
         )
     with tf.device("CPU:0"):
         constant = tf.constant(labels)

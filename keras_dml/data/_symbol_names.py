@@ -10,10 +10,10 @@ from keras_dml.data.splits import DataSplits, dataset
 from keras_dml.data.text import byte_tokens
 
 LENGTH = 48
-"""Bytes of a text that are kept."""
+"""Number of bytes of a text that are kept."""
 
 EACH = 8
-"""Texts of a name."""
+"""Number of texts per name."""
 
 # Symbols and punctuation. Python keeps this version of Unicode's database for
 # good, so that the classes are the same on every machine.
@@ -35,22 +35,24 @@ _KEYS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 
 @dataset("symbol_names", "texts: 1,750 names of symbols, with typing errors")
 def symbol_names() -> DataSplits:
-    """Names of Unicode's symbols as people type them; no download.
+    """Names of Unicode symbols as people type them; no download.
 
-    A class is a name, such as "black chess knight"; its examples are eight
-    texts that mean it. The first is the name itself, the others have what
-    happens in a search box: letters swapped, lost, doubled or replaced by
-    the next key, words out of order, run together or cut short, little words
-    left out. Near neighbors are plenty ("white chess knight").
+    Each class is a name, such as "black chess knight"; its examples are eight
+    texts that mean it. The first is the name itself; the others have what
+    happens in a search box: letters that are swapped, missing, doubled or
+    replaced by an adjacent key, words that are out of order, run together or
+    cut short, and missing short words. There are many near neighbors ("white
+    chess knight").
 
-    Names are of Unicode 3.2, without those that only differ in a letter or a
-    number. They are put in a random order, the same on every machine; the
-    first half is for training and the second for testing, and a fifth of
+    The names are those of Unicode 3.2, without names that differ only in a
+    letter or a number. They are in a random order, the same on every machine;
+    the first half is for training and the second for testing, and a fifth of
     the training classes is held out for validation.
 
     Returns:
         The splits: `ArraySet`s of byte tokens, (N, 48) int32, see
-        `byte_tokens`. Classes are named by the name, examples by the text.
+        `byte_tokens`. The names of classes are the symbol names, and the ids
+        of examples are the texts.
     """
     names = symbols()
     rng = np.random.default_rng(0)
@@ -70,7 +72,7 @@ def symbol_names() -> DataSplits:
 
 
 def symbols() -> list[str]:
-    """The names that are classes, in the order of their code points."""
+    """The names that are classes, ordered by code point."""
     found: dict[frozenset[str], str] = {}
     for code in range(0x110000):
         name = _UNICODE.name(chr(code), "")
@@ -91,7 +93,7 @@ def _is_a_class(name: str, category: str) -> bool:
 
 
 def slip(name: str, rng: np.random.Generator) -> str:
-    """A name as someone types it: words mixed up, then slips in letters."""
+    """A name as someone types it: first words change, then letters."""
     words = [
         word
         for word in name.split()
@@ -122,7 +124,7 @@ def _mistyped(text: str, at: int, rng: np.random.Generator) -> str:
 
 
 def _beside(letter: str, rng: np.random.Generator) -> str:
-    """A key beside that of a letter."""
+    """A key next to that of a letter."""
     for row in _KEYS:
         if letter in row:
             at = row.index(letter) + int(rng.choice((-1, 1)))

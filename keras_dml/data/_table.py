@@ -30,49 +30,50 @@ def table(
     separator: str | None = None,
     levels: Sequence[str] = (),
 ) -> DataSplits:
-    """Images that a CSV or Parquet file lists.
+    """Images listed in a CSV or Parquet file.
 
     Its columns are
 
     - `path`: the image, relative to `root`;
-    - `label`: its class. Where all are integers they are the labels,
-      otherwise the classes are numbered in the order of their texts. With a
-      `separator` it has any number of labels;
-    - `split`, optional: "train", "validation", "test", "query" or
-      "gallery"; the last two are the parts of a test set of which one is
-      searched for in the other, and "test" among them is both. Without
-      validation rows, training classes are held out. Without the column,
-      classes are split as `split_classes` does;
-    - `camera`, optional: who took it, of the test set.
+    - `label`: its class. If all are integers, they are the labels; otherwise,
+      classes are numbered in the order of their texts. With a `separator`, an
+      image has any number of labels;
+    - `split`, optional: "train", "validation", "test", "query" or "gallery".
+      With the last two, the queries of the test set are searched for in its
+      gallery, and "test" rows count as both. If there are no validation rows,
+      training classes are held out. If there is no such column, classes are
+      split as by `split_classes`;
+    - `camera`, optional: the camera that took the image, for the test set.
 
-    Other columns are passed over.
+    Other columns are ignored.
 
     Args:
-        path: A file that ends in .csv, .tsv or .parquet; the first line
-            of a text file names the columns.
+        path: A file that ends in .csv, .tsv or .parquet; the first line of a
+            text file names the columns.
         root: Folder of the images, by default that of the file.
-        train_classes: Without `split`: how many classes, or what fraction
-            of them, are for training.
-        validation: Without validation rows: fraction of the training
-            classes that is held out for choosing a model.
-        seed: Which classes those are.
-        label: The column of the classes: the level that is trained on.
-        separator: What stands between the labels of an image that has
-            several: ";" for "red;shoe", a cell that may be empty. Such
-            images are not split by class, so that `split` must be there,
-            with rows for validation; all splits may have the same labels.
-        levels: Columns with the classes at the levels of a hierarchy, among
-            them `label` or not. They become the `levels` of the splits.
+        train_classes: If there is no `split`: the number, or the fraction, of
+            classes for training.
+        validation: If there are no validation rows: the fraction of the
+            training classes that is held out for model selection.
+        seed: Determines which classes are held out.
+        label: The column of the classes, or the level of a hierarchy to train
+            on.
+        separator: What separates the labels of an image that has several: ";"
+            for "red;shoe"; cells may be empty. These images are not split by
+            class, so a `split` column with validation rows is required; all
+            splits may have the same labels.
+        levels: Columns with the classes at the levels of a hierarchy, with or
+            without `label`. They become the `levels` of the splits.
 
     Returns:
-        The splits, named as the file. Ids are the texts in `path`.
+        The splits, named after the file. Ids are the texts in `path`.
 
     Raises:
-        FileNotFoundError: If the file or an image is not there.
-        ImportError: If there is no library to read Parquet with.
-        ValueError: If a column or a cell is missing, a split is unknown,
-            there is nothing to train on or nothing to test on, or a class
-            is on two sides.
+        FileNotFoundError: If the file or an image does not exist.
+        ImportError: If no library for reading Parquet is installed.
+        ValueError: If a column or a cell is missing, a split is unknown, there
+            are no training or no test rows, or a class is in more than one
+            split.
     """
     file = Path(path).expanduser()
     _check_columns(label, separator, levels)
@@ -84,8 +85,8 @@ def table(
     )
     if separator is not None and "validation" not in columns.get("split", ()):
         raise ValueError(
-            f"The table {file} must have a column `split`, with rows for "
-            "validation, where images have several labels: no class can be "
+            f"The table {file} must have a column `split`, with validation "
+            "rows, if images have several labels, because no class can be "
             "held out. Received: no such rows. Write train, validation or "
             "test into each row."
         )
@@ -131,8 +132,8 @@ def _checked_split(texts: Sequence[str], file: Path) -> npt.NDArray[np.str_]:
     if "train" not in texts or np.all(np.isin(split, _TRAINING)):
         found = {x: texts.count(x) for x in SPLITS if x in texts}
         raise ValueError(
-            f"The column `split` of {file} must have rows to train and rows "
-            f"to test on. Received: {found}. Leave the column out to split "
+            f"The column `split` of {file} must have rows for training and "
+            f"rows for testing. Received: {found}. Remove the column to split "
             "by class."
         )
     return split
@@ -145,20 +146,21 @@ def _check_columns(
     twice = len(set(levels)) < len(levels)
     if twice or any(x in own or "/" in x or not x for x in (label, *levels)):
         raise ValueError(
-            "`label` and `levels` of table must be columns of their own, "
-            "each level once, their names without a slash. Received: label="
+            "`label` and `levels` of table must be separate columns, each "
+            "level once, with names without a slash. Received: label="
             f"{label!r}, levels={tuple(levels)}."
         )
     if separator is not None and (levels or not separator.strip()):
         raise ValueError(
-            "`separator` of table must be a text that stands between labels, "
-            "and without `levels`, where an image has one label each. "
+            "`separator` of table must be a text that separates labels, and "
+            "cannot be combined with `levels`, for which each image has one "
+            "label. "
             f"Received: separator={separator!r}, levels={tuple(levels)}."
         )
 
 
 def _as_labels(texts: Sequence[str], separator: str | None) -> tuple[Any, Any]:
-    """Classes, or sets of labels, and names of classes."""
+    """Classes or sets of labels, and the names of classes."""
     if separator is None:
         return as_classes(texts)
     parts = [[x.strip() for x in text.split(separator)] for text in texts]
@@ -166,7 +168,7 @@ def _as_labels(texts: Sequence[str], separator: str | None) -> tuple[Any, Any]:
 
 
 def as_classes(texts: Sequence[str]) -> tuple[Rows, list[str] | None]:
-    """Labels, and class names where the labels are not the texts."""
+    """Labels, and class names if the labels are not the texts."""
     if all(_is_integer(text) for text in set(texts)):
         return np.array([int(text) for text in texts], np.int64), None
     names, labels = np.unique(np.array(texts), return_inverse=True)
@@ -174,7 +176,7 @@ def as_classes(texts: Sequence[str]) -> tuple[Rows, list[str] | None]:
 
 
 def _is_integer(text: str) -> bool:
-    """Whether a text is an int64 and its only spelling: 7, but not 007."""
+    """Whether a text is an int64 in its only spelling: 7, but not 007."""
     try:
         return str(int(text)) == text and -(2**63) <= int(text) < 2**63
     except ValueError:
@@ -187,13 +189,13 @@ def read_columns(
     optional: Sequence[str],
     may_be_empty: Sequence[str] = (),
 ) -> dict[str, list[str]]:
-    """Texts of a table's columns, without spaces around, by their names.
+    """The texts of a table's columns, stripped, by name.
 
     Raises:
-        FileNotFoundError: If there is no such file.
-        ImportError: If there is no library to read Parquet with.
-        ValueError: If the format is another, a required column is missing,
-            there are no rows, or a cell is empty.
+        FileNotFoundError: If the file does not exist.
+        ImportError: If no library for reading Parquet is installed.
+        ValueError: If the format is not supported, a required column is
+            missing, there are no rows, or a cell is empty.
     """
     found = read_cells(file)
     missing = [name for name in required if name not in found]
@@ -201,9 +203,9 @@ def read_columns(
         raise ValueError(
             f"The table {file} must have the columns {', '.join(required)}. "
             f"Received: {', '.join(found) or 'none'}; "
-            f"{', '.join(missing)} missing. Rename the columns, or give table "
-            "the one with the classes as `label`; between them are ',' in "
-            ".csv and a tab in .tsv."
+            f"{', '.join(missing)} missing. Rename the columns, or pass the "
+            "column of the classes to table as `label`; columns are "
+            "separated by ',' in .csv and by a tab in .tsv."
         )
     wanted = [x for x in (*required, *optional) if x in found]
     return {x: as_texts(found[x], x, file, x in may_be_empty) for x in wanted}
@@ -212,7 +214,7 @@ def read_columns(
 def as_texts(
     cells: Sequence[Any], name: str, file: Path, may_be_empty: bool = False
 ) -> list[str]:
-    """The cells of a column as texts, without spaces around.
+    """The cells of a column as texts, stripped.
 
     Raises:
         ValueError: If there are no rows, or a cell is empty.
@@ -231,12 +233,12 @@ def as_texts(
 
 
 def read_cells(file: Path) -> dict[str, list[Any]]:
-    """The cells of a table, all of its columns, by their names.
+    """The cells of all columns of a table, by name.
 
     Raises:
-        FileNotFoundError: If there is no such file.
-        ImportError: If there is no library to read Parquet with.
-        ValueError: If the format is another, or the file is damaged.
+        FileNotFoundError: If the file does not exist.
+        ImportError: If no library for reading Parquet is installed.
+        ValueError: If the format is not supported, or the file is damaged.
     """
     if file.suffix.lower() not in FORMATS:
         raise ValueError(
@@ -246,7 +248,7 @@ def read_cells(file: Path) -> dict[str, list[Any]]:
     if not file.is_file():
         raise FileNotFoundError(
             f"`path` of table must be a file. Received: path={str(file)!r}, "
-            f"which is {'not one' if file.exists() else 'not there'}."
+            f"which {'is not a file' if file.exists() else 'does not exist'}."
         )
     is_text = file.suffix.lower() in _DELIMITERS
     return _read_text(file) if is_text else _read_parquet(file)
@@ -269,8 +271,9 @@ def _read_text(file: Path) -> dict[str, list[Any]]:
             rows = [(reader.line_num, row) for row in reader if row]
         except (UnicodeDecodeError, csv.Error) as error:
             raise ValueError(
-                f"The table {file} must be text in UTF-8, with cells between "
-                f"{delimiter!r}. Received: {error}. Save it again as that."
+                f"The table {file} must be UTF-8 text with cells separated by "
+                f"{delimiter!r}. Received: {error}. Save it again in this "
+                "format."
             ) from error
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -281,9 +284,9 @@ def _read_text(file: Path) -> dict[str, list[Any]]:
     for line, row in rows:
         if len(row) > len(names):
             raise ValueError(
-                f"Line {line} of {file} must have {len(names)} columns, as "
-                f"the first has. Received: {len(row)}. Put cells with a "
-                f"{delimiter!r} in them into double quotes."
+                f"Line {line} of {file} must have {len(names)} columns, like "
+                f"the first line. Received: {len(row)}. Put cells that "
+                f"contain {delimiter!r} in double quotes."
             )
     return {
         name: [row[i] if i < len(row) else None for _, row in rows]
@@ -309,7 +312,7 @@ def _read_parquet(file: Path) -> dict[str, list[Any]]:
         return dict(pandas.read_parquet(file).to_dict("list"))
     except ImportError as error:
         raise ImportError(
-            f"The Parquet file {file} needs pyarrow, or pandas with "
-            "fastparquet, to be read. Use `pip install pyarrow`, or write "
-            "the table as CSV."
+            f"Reading the Parquet file {file} requires pyarrow, or pandas "
+            "with fastparquet. Use `pip install pyarrow`, or write the table "
+            "as CSV."
         ) from error

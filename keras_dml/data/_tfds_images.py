@@ -1,4 +1,4 @@
-"""`tfds_images`: the images of any data set of `tensorflow_datasets`."""
+"""`tfds_images`: the images of any data set in `tensorflow_datasets`."""
 
 import json
 import os
@@ -19,25 +19,27 @@ def tfds_images(
     data_dir: str | os.PathLike[str] | None = None,
     cache: str | os.PathLike[str] | None = None,
 ) -> ImageSet:
-    """The images of a split of a data set of `tensorflow_datasets`.
+    """The images of a split of a data set in `tensorflow_datasets`.
 
-    They are written to files once, as they are encoded, since they are asked
-    for in any order. `tfds_splits` cuts the benchmark data sets by class.
+    They are written to files once, in their original encoding, because
+    training reads them in any order. `tfds_splits` splits the benchmark data
+    sets by class.
 
     Args:
-        name: As `tensorflow_datasets` calls it, "food101" or
-            "oxford_iiit_pet:3.2.0". What is not prepared is downloaded.
+        name: The name in `tensorflow_datasets`, such as "food101" or
+            "oxford_iiit_pet:3.2.0". The data set is downloaded unless it is
+            prepared.
         split: One of its splits, or a part of one: "train[:10%]".
-        data_dir: Where `tensorflow_datasets` keeps its data.
+        data_dir: Folder where `tensorflow_datasets` keeps its data.
         cache: Folder for the files, by default in `cache_folder()`.
 
     Returns:
-        The images. Their labels, and names of these, are those of the
-        feature "label", or of the only feature that is a class; else None.
+        The images. Their labels and class names are those of the feature
+        "label", or of the only class feature; None if there is neither.
 
     Raises:
-        ValueError: If there is no such data set or split, or it has not one
-            feature that is an image.
+        ValueError: If the data set or split does not exist, or it does not
+            have exactly one image feature.
     """
     import tensorflow_datasets as tfds
 
@@ -47,7 +49,7 @@ def tfds_images(
         hint = did_you_mean(name, tfds.list_builders())
         raise ValueError(
             "`name` of tfds_images must be a data set of tensorflow_datasets. "
-            f"Received: {name!r}.{hint} A folder of images is read by "
+            f"Received: {name!r}.{hint} For a folder of images, use "
             "keras_dml.data.image_folder."
         ) from None
     features = builder.info.features
@@ -66,19 +68,19 @@ def tfds_images(
 
 
 def _image(tfds: Any, name: str, features: Any) -> str:
-    """The only feature that is an image."""
+    """The name of the only image feature."""
     found = [x for x, f in features.items() if type(f) is tfds.features.Image]
     if len(found) != 1:
         raise ValueError(
             "`name` of tfds_images must be a data set with one image per "
-            f"record. Received: {name!r}, of the features {list(features)}. "
-            "Read others by keras_dml.data.from_dataset(tfds.load(…))."
+            f"record. Received: {name!r}, with the features {list(features)}. "
+            "For others, use keras_dml.data.from_dataset(tfds.load(…))."
         )
     return str(found[0])
 
 
 def _label(tfds: Any, features: Any) -> str | None:
-    """The feature that is the class, if there is one."""
+    """The name of the class feature, if there is one."""
     kind = tfds.features.ClassLabel
     found = [x for x, feature in features.items() if isinstance(feature, kind)]
     if "label" in found or len(found) == 1:
@@ -94,7 +96,7 @@ def _unpack(
     label: str | None,
     folder: Path,
 ) -> None:
-    """Writes images, and the index last."""
+    """Writes the images, and then the index."""
     wanted = [image] if label is None else [image, label]
     dataset = builder.as_dataset(
         split=split,

@@ -1,4 +1,4 @@
-"""Batches of arrays in tf.data: rows are read in NumPy, a batch at a time."""
+"""Batches of arrays in tf.data: NumPy reads the rows, one batch at a time."""
 
 from typing import Any
 
@@ -13,16 +13,16 @@ from keras_dml.data.planned import parts_of
 
 
 def planned(examples: Examples) -> Planned:
-    """What makes the batches of an epoch from its plan; see `Planned`."""
+    """A function that makes the batches of a planned epoch; see `Planned`."""
     return _planned(_Reader(examples))
 
 
 def augmented(examples: Examples, views: Views) -> Planned:
-    """As `planned`, with one or two augmented views of every example.
+    """Like `planned`, with one or two augmented views of every example.
 
     Raises:
-        ValueError: If anything is asked that only images have, or two views
-            that nothing tells apart.
+        ValueError: If options for images are used, or two views that would be
+            equal.
     """
     if views.augment is None:
         views.check_none(examples)
@@ -74,7 +74,7 @@ def _planned(reader: "_Reader") -> Planned:
 
 
 class _Reader:
-    """Reads the inputs of rows, (B,), from inside of a graph."""
+    """Reads the inputs of rows, (B,), from inside a graph."""
 
     def __init__(self, examples: Examples) -> None:
         self._examples = examples
@@ -85,7 +85,7 @@ class _Reader:
 
     @property
     def example(self) -> Any:
-        """The `tf.TensorSpec` of an example, or a dict of these."""
+        """The `tf.TensorSpec` of an example, or a dict of specs."""
         specs = [tf.TensorSpec(*spec) for spec in self._specs]
         return tf.nest.pack_sequence_as(self._structure, specs)
 
@@ -107,7 +107,7 @@ def _spec(array: Any) -> tuple[tuple[int, ...], tf.DType]:
 
 
 def _as_bytes(array: Any) -> Any:
-    """Strings as TensorFlow takes them; everything else as it is."""
+    """Strings in the form that TensorFlow takes; everything else unchanged."""
     if not is_text(array.dtype):
         return array
     texts = [x.encode() if isinstance(x, str) else x for x in array.flat]

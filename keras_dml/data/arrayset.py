@@ -1,4 +1,4 @@
-"""ArraySet: examples that are rows of arrays, and their class labels."""
+"""ArraySet: examples that are rows of arrays, with class labels."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,40 +16,40 @@ from keras_dml.utils.types import Labels, Rows
 T = TypeVar("T")
 
 _ONLY = ""
-"""Name of the column of a set whose inputs are a single array."""
+"""Name of the column if the input is a single array."""
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class ArraySet(Examples):
-    """Examples that are rows of arrays, and their class labels.
+    """Examples that are rows of arrays, with class labels.
 
-    They are whatever a model takes: feature vectors, token ids, strings for
-    a model with a `TextVectorization` layer, images with a preprocessing of
-    their own, or a dict of arrays for a model with several inputs. Types and
-    values reach the model as they are.
+    They can be anything that a model takes: feature vectors, token ids,
+    strings for a model with a `TextVectorization` layer, images with their own
+    preprocessing, or a dict of arrays for a model with several inputs. Types
+    and values reach the model unchanged.
 
-    Rows are read when they are needed, so that arrays may be larger than
-    memory: `numpy.load(path, mmap_mode="r")` or an open `h5py` data set.
-    Selecting and joining sets copies no row.
+    Rows are read when they are needed, so arrays may be larger than memory:
+    `numpy.load(path, mmap_mode="r")` or an open `h5py` data set. Selecting and
+    joining sets does not copy rows.
 
     Args:
-        x: An array of N rows, or a dict of such arrays by the name of the
-            model's input: NumPy, memory-mapped, `h5py` or `zarr`. Lists and
-            tensors are converted.
-        labels: (N,) integers of any size, kept as int64; or strings, which
-            are numbered and become the names. None: not known, which is
-            enough to embed and to index.
+        x: An array of N rows, or a dict of arrays by the names of the model's
+            inputs: NumPy, memory-mapped, `h5py` or `zarr`. Lists and tensors
+            are converted.
+        labels: (N,) integers of any size, stored as int64; or strings, which
+            are numbered and become the names. None: unknown, which is
+            sufficient for embedding and indexing.
         names: Class names: a mapping from label to name, or a sequence whose
-            item `i` names label `i`. Where labels are strings, they get the
-            numbers that they have here; give a second set the names of the
-            first, so that both number classes alike.
-        ids: Optional N strings: what the examples' source calls them.
+            item `i` names label `i`. If labels are strings, this mapping
+            determines their numbers; pass the names of one set to another, so
+            that both number classes alike.
+        ids: Optional N strings: what the source calls the examples.
 
     Raises:
-        ValueError: If `x` is no array or has rows of unequal length, if
-            numbers are not finite, if labels are neither integers nor
-            strings, or if lengths differ. Arrays that are read from a file
-            are checked as their rows are read.
+        ValueError: If `x` is not an array or its rows differ in length, if
+            numbers are not finite, if labels are neither integers nor strings,
+            or if lengths differ. Arrays that are read from a file are checked
+            when their rows are read.
 
     Example:
 
@@ -85,7 +85,7 @@ class ArraySet(Examples):
     def of_columns(
         cls, columns: Mapping[str, Column], about: About
     ) -> "ArraySet":
-        """A set of columns that are known to be as they should."""
+        """A set of columns that have already been checked."""
         made = cls.__new__(cls)
         again = About.of(about.labels, about.names, about.ids, cls.__name__)
         made._set(dict(columns), again)
@@ -96,8 +96,9 @@ class ArraySet(Examples):
         if len(set(counts.values())) != 1:
             found = ", ".join(f"{n} of {k!r}" for k, n in counts.items())
             raise ValueError(
-                "`x` of ArraySet must have at least one array, and as many "
-                f"rows in all. Received: {found or 'no array'}."
+                "`x` of ArraySet must have at least one array, and the same "
+                "number of rows in all. "
+                f"Received: {found or 'no array'}."
             )
         vars(self).update(vars(about), columns=MappingProxyType(columns))
         check_lengths(
@@ -112,7 +113,7 @@ class ArraySet(Examples):
         return self._each(lambda column: column.read(picked))
 
     def _each(self, function: Callable[[Column], T]) -> T | dict[str, T]:
-        """What a function makes of the only column, or of each by name."""
+        """A function of the only column, or of each column by name."""
         if list(self.columns) == [_ONLY]:
             return function(self.columns[_ONLY])
         return {name: function(x) for name, x in self.columns.items()}
@@ -135,8 +136,8 @@ class ArraySet(Examples):
         kinds = [part._kind() for part in sets]
         if any(kind != kinds[0] for kind in kinds):
             raise ValueError(
-                "`sets` of concatenate must hold arrays of the same names, "
-                "shapes and types. Received: "
+                "`sets` of concatenate must contain arrays with the same "
+                "names, shapes and types. Received: "
                 f"{' and '.join(map(repr, sets))}."
             )
         columns = {

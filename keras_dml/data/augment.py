@@ -1,4 +1,4 @@
-"""Augment: the random view of an image that a model is trained on."""
+"""Augment: the random view of an image for training."""
 
 import math
 from dataclasses import dataclass
@@ -22,20 +22,23 @@ PADDINGS = ("constant", "reflect")
 
 @dataclass(frozen=True)
 class Augment:
-    """The training view: resized as the test view is, then cut at random.
+    """The training view: resized like the test view, then cropped at random.
 
-    It is a pure function of the image and of numbers that were drawn
-    beforehand, so that any view of any step can be made again.
+    It is a pure function of the image and of numbers drawn beforehand, so any
+    view of any step can be reproduced.
 
     Args:
-        view: Size and channels, and how images are resized before the cut.
-        crop: What is cut out of the resized image. "random": a window of
-            the view's size. "random_resized": a window of random area and
-            aspect ratio, resized to the view's size; where the view has no
-            `resize` of its own, out of the original image. "center": what
-            the test view shows.
-        flip: As for `pipeline`, and so are `pad`, `pad_mode`, `scale` and
-            `ratio`.
+        view: Size and channels, and how images are resized before cropping.
+        crop: What is cropped from the resized image. "random": a window of the
+            view's size. "random_resized": a window of random area and aspect
+            ratio, resized to the view's size; if the view has no `resize`, it
+            is cropped from the original image. "center": the same as in the
+            test view.
+        flip: See `pipeline`.
+        pad: See `pipeline`.
+        pad_mode: See `pipeline`.
+        scale: See `pipeline`.
+        ratio: See `pipeline`.
 
     Raises:
         ValueError: If an argument is not as described.
@@ -57,7 +60,7 @@ class Augment:
         short_side = self.view.short_side
         if not (isinstance(self.pad, int) and 0 <= self.pad < short_side):
             raise ValueError(
-                "`pad` of Augment must be a number of pixels, fewer than "
+                "`pad` of Augment must be a number of pixels less than "
                 f"the image's short side. Received: pad={self.pad!r}, short "
                 f"side {short_side}."
             )
@@ -69,34 +72,34 @@ class Augment:
             )
         if self.view.frame and not self.resizes_first:
             raise ValueError(
-                "`resize_mode` of Augment's view needs `resize` with "
-                'crop="random_resized", which otherwise cuts windows out of '
-                "the original image and does not resize it. Received: "
+                "`resize_mode` of Augment's view requires `resize` with "
+                'crop="random_resized", which otherwise crops the original '
+                "image without resizing it. Received: "
                 f"resize_mode={self.view.resize_mode!r}, resize=None. Use "
-                'resize_mode="shortest", or for instance '
+                'resize_mode="shortest" or, for example, '
                 f"resize={max(self.view.size)}."
             )
 
     @property
     def draws(self) -> int:
-        """Numbers that a view of one image uses."""
+        """Number of random numbers that a view of one image uses."""
         return 3 + 2 * TRIES * (self.crop == "random_resized")
 
     @property
     def is_batched(self) -> bool:
-        """Whether `apply_batch` works: every window has one size."""
+        """Whether `apply_batch` works: all windows have the same size."""
         return self.crop != "random_resized"
 
     def apply(self, image: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
-        """A random view of one image, in whole gray levels.
+        """Returns a random view of one image, in whole gray levels.
 
         Args:
             image: (H, W, C), 0..255.
-            draws: (`draws`,), uniform in [0, 1). The first number decides
+            draws: (`draws`,), uniform in [0, 1). The first number determines
                 whether the view is mirrored.
 
         Returns:
-            (*size, channels), uint8 if the image is, otherwise float32.
+            (*size, channels), uint8 if the image is uint8, otherwise float32.
         """
         cut = self._cut(image, draws[1:])
         if not self.flip:
@@ -106,7 +109,7 @@ class Augment:
         )
 
     def apply_batch(self, images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
-        """What `apply` makes of each of (B, H, W, C) images of one size."""
+        """Applies `apply` to each of (B, H, W, C) images of one size."""
         images = self._padded(self.prepare(images))
         flips = (draws[:, 0] < 0.5) & self.flip
         if self.crop == "center":
@@ -117,15 +120,15 @@ class Augment:
 
     @property
     def resizes_first(self) -> bool:
-        """Whether the cut is out of the resized image, not the original."""
+        """Whether the resized image is cropped, not the original."""
         return self.crop != "random_resized" or self.view.resize is not None
 
     def prepare(self, images: tf.Tensor) -> tf.Tensor:
-        """What is the same in every view of images: it can be kept."""
+        """The part that is the same in every view and can be cached."""
         return self.view.prepare(images) if self.resizes_first else images
 
     def _cut(self, image: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
-        """What is shown of one image, before it is mirrored."""
+        """The crop of one image, before it is mirrored."""
         size = self.view.size
         image = self.prepare(image)
         if self.crop == "center":

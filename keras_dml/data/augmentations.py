@@ -1,10 +1,10 @@
 """Augmentations: Keras layers and functions, as functions of a seed.
 
-Keras layers draw from a `SeedGenerator`, a variable that counts up with
-every call. In a parallel pipeline its order is a matter of chance. Here
-layers are traced once with every such variable replaced by numbers that
-come from a seed, so that a batch depends on its seed and nothing else.
-Layers that draw with Python's generators are called by Python instead.
+Keras layers draw from a `SeedGenerator`, a variable that is incremented with
+every call. In a parallel pipeline, the order of calls is random. Here layers
+are traced once with every such variable replaced by numbers that come from a
+seed, so a batch depends only on its seed. Layers that draw with Python's
+generators are called by Python instead.
 """
 
 import functools
@@ -37,7 +37,7 @@ Augmentations: TypeAlias = Named | Step | Sequence[Step]
 AugmentBy: TypeAlias = Literal["batch", "image"]
 
 Change: TypeAlias = Callable[[Any, Tensor], Any]
-"""From a batch and a seed, (2,) int64, to a batch like it."""
+"""From a batch and a seed, (2,) int64, to a batch of the same kind."""
 
 LAYERS = (
     "AugMix",
@@ -68,9 +68,9 @@ LAYERS = (
     "RandomZoom",
     "Solarization",
 )
-"""Layers of Keras that have a name here, if its version has them.
+"""Keras layers that can be given by name, if this Keras version has them.
 
-`MixUp` and `CutMix`, which change labels, are none of them.
+`MixUp` and `CutMix`, which change labels, are excluded.
 """
 
 # Operations that draw numbers which no seed of ours reaches start with these.
@@ -83,13 +83,14 @@ _UNSEEDED = (
 
 _WAY_OUT = (
     "Take an argument `seed`, and use tf.random.stateless_uniform(shape, "
-    "seed), tf.image.stateless_random_brightness and their like, or "
+    "seed), tf.image.stateless_random_brightness and similar functions, or "
     "keras.random and keras.layers."
 )
 
 
 def layer_names() -> dict[str, type[keras.Layer]]:
-    """The layers that this version of Keras has, as "random_color_jitter"."""
+    """Names of the layers in this Keras version, like
+    "random_color_jitter"."""
     return {
         _snake_case(name): getattr(keras.layers, name)
         for name in LAYERS
@@ -98,11 +99,10 @@ def layer_names() -> dict[str, type[keras.Layer]]:
 
 
 def as_steps(augment: Augmentations) -> list[Step]:
-    """Layers and functions, in order, from all that may be given.
+    """The layers and functions in order, from any accepted form.
 
     Raises:
-        ValueError: If something is neither, or a name or an argument is
-            unknown.
+        ValueError: If an item is neither, or a name or an argument is unknown.
     """
     if isinstance(augment, Mapping):
         return [_named(name, given or {}) for name, given in augment.items()]
@@ -113,7 +113,7 @@ def as_steps(augment: Augmentations) -> list[Step]:
             raise ValueError(
                 "`augment` of pipeline must be a Keras layer, a function, "
                 "several of them, or a mapping {name: arguments}. Received: "
-                f"{step!r}. Use for instance "
+                f"{step!r}. Use, for example, "
                 "keras.layers.RandomColorJitter(brightness_factor=0.2)."
             )
     return steps
@@ -125,7 +125,7 @@ def _named(name: str, arguments: Mapping[str, Any]) -> Step:
     known = layer_names()
     if name not in known:
         raise ValueError(
-            f"`augment` of pipeline must name layers of Keras, "
+            f"`augment` of pipeline must name Keras layers, "
             f"{', '.join(known)}, or a function as package.module:function. "
             f"Received: {name!r}.{did_you_mean(name, known)}"
         )
@@ -144,7 +144,8 @@ def _named(name: str, arguments: Mapping[str, Any]) -> Step:
         return layer(**arguments)
     except (ValueError, TypeError) as error:
         raise ValueError(
-            f"`augment` of pipeline must have arguments that {name!r} takes. "
+            f"`augment` of pipeline must have arguments that {name!r} "
+            "accepts. "
             f"Received: {name}={dict(arguments)!r}. {error}"
         ) from error
 
@@ -174,17 +175,18 @@ def seeded(augment: Augmentations, example: Any, by: AugmentBy) -> Change:
     """Makes augmentations a function of a batch and a seed, in any graph.
 
     Args:
-        augment: As for `pipeline`, and so is `by`.
-        example: The `tf.TensorSpec` of an example, or a dict of these.
+        augment: See `pipeline`.
+        by: See `augment_by` of `pipeline`.
+        example: The `tf.TensorSpec` of an example, or a dict of specs.
 
     Returns:
         A function of a batch of such examples and a seed, (2,) int64, that
-        returns examples like them.
+        returns examples of the same kind.
 
     Raises:
-        ValueError: If the augmentations cannot take such examples, if those
-            that come out are of another shape or type, or if they depend on
-            more than the seed.
+        ValueError: If the augmentations do not accept these examples, if they
+            return another shape or type, or if they depend on more than the
+            seed.
     """
     check_choice("pipeline", "augment_by", by, ("batch", "image"))
     steps = as_steps(augment)
@@ -225,8 +227,8 @@ def seeded(augment: Augmentations, example: Any, by: AugmentBy) -> Change:
             "`augment` of pipeline must draw its random numbers from its "
             "seed. Received: a function that draws with `random` or "
             "`numpy.random`, which would give the same numbers in every "
-            f"batch. {_WAY_OUT} A layer that draws so may be given as it is, "
-            "not inside of a function."
+            f"batch. {_WAY_OUT} A layer that draws this way can be passed "
+            "directly, but not inside a function."
         )
     _check_seeded(function)
     if by == "batch":
@@ -249,14 +251,14 @@ def changed(
     seed: int,
     steps: tf.Tensor,
 ) -> tf.data.Dataset:
-    """Batches in which every view is changed, by a seed of its own.
+    """Batches in which every view is changed with its own seed.
 
     Args:
-        batches: Of x, or with more views than one of {name: view}.
-        change: What `seeded` returns.
-        num_views: Views of an example.
-        seed: Of the pipeline.
-        steps: Numbers of the steps, (S,).
+        batches: Batches of x, or of {name: view} with several views.
+        change: The function returned by `seeded`.
+        num_views: Number of views per example.
+        seed: Seed of the pipeline.
+        steps: Step numbers, (S,).
     """
 
     def change_views(x: Any, step: tf.Tensor) -> Any:
@@ -282,20 +284,21 @@ def _batch(example: tf.TensorSpec) -> tf.TensorSpec:
 
 
 def _applied(step: Step, x: Any, seed: Tensor) -> Any:
-    """What one layer or function makes of a batch, or of one example."""
+    """One layer or function, applied to a batch or to one example."""
     try:
         found = _called(step, x, seed)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"`augment` of pipeline must take {_described(x)}. Received: "
-            f"{step!r}, which fails: {error} A function chooses what is "
-            "changed, and how: of a dict for instance "
+            f"`augment` of pipeline must accept {_described(x)}. Received: "
+            f"{step!r}, which fails: {error} Use a function to choose what is "
+            "changed, and how; for a dict, for example, "
             'lambda x: {**x, "name": layer(x["name"])}.'
         ) from error
     if not _are_alike(found, x):
         raise ValueError(
-            "`augment` of pipeline must return what it takes, of the same "
-            f"shape and type: {_described(x)}. Received: {_described(found)} "
+            "`augment` of pipeline must return the shape and type that it "
+            "takes: "
+            f"{_described(x)}. Received: {_described(found)} "
             f"from {step!r}."
         )
     return tf.nest.map_structure(
@@ -317,9 +320,9 @@ def _called(step: Step, x: Any, seed: Tensor) -> Any:
 
 
 def _are_alike(found: Any, x: Any) -> bool:
-    """Whether tensors have the shapes and types of others; floats may differ.
+    """Whether tensors have equal shapes and types; float types may differ.
 
-    To floats, numbers of any type are cast.
+    Numbers of any type are cast to floats.
     """
     if isinstance(x, dict):
         return (
@@ -354,7 +357,7 @@ def _takes_seed(function: Callable[..., Any]) -> bool:
 def _generators_of(
     function: Callable[..., Tensor], *signature: tf.TensorSpec
 ) -> list[keras.Variable]:
-    """States of the seed generators that a function draws from."""
+    """States of the seed generators that a function uses."""
     with Recorder() as recorder:
         _traced(function, *signature)
     return recorder.generators()
@@ -369,7 +372,7 @@ def _traced(
 
 
 def _check_seeded(function: Any) -> None:
-    """Refuses what is drawn from a state that is not ours."""
+    """Rejects random numbers drawn from states that are not ours."""
     graph = function.graph.as_graph_def()
     nodes = [
         *graph.node,
@@ -380,12 +383,12 @@ def _check_seeded(function: Any) -> None:
         raise ValueError(
             "`augment` of pipeline must draw its random numbers from its "
             f"seed. Received: operations {', '.join(odd)}, which draw from "
-            f"elsewhere, so that no run could be repeated. {_WAY_OUT}"
+            f"other sources, so no run could be reproduced. {_WAY_OUT}"
         )
 
 
 def fold_in(seed: Tensor, number: int) -> Tensor:
-    """Another seed for each number, (2,) int64."""
+    """A different seed for each number, (2,) int64."""
     folded = tf.random.experimental.stateless_fold_in(
         seed, number, alg="philox"
     )

@@ -1,4 +1,4 @@
-"""Caching: where built data are kept, and decoded images among them."""
+"""Caching: where generated data, such as decoded images, are kept."""
 
 import hashlib
 import logging
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 Cache: TypeAlias = Literal["none", "auto", "memory", "disk"]
 
 MEMORY_SHARE = 0.5
-"""Of the memory that is available, what "auto" takes at most."""
+"""Share of the available memory that "auto" uses at most."""
 
 # Changes with what changes the pixels of a file, or how they are kept.
 _VERSION = "3"
@@ -47,12 +47,12 @@ _GROUPS = (
 
 
 def cache_folder() -> Path:
-    """The folder for files that can be built again.
+    """Returns the folder for files that can be generated again.
 
-    It is `$KERAS_DML_HOME` where that is set. Otherwise it is the folder
-    `keras_dml` in the user's cache folder: `$XDG_CACHE_HOME` or `~/.cache`
-    on Linux, `~/Library/Caches` on macOS, `%LOCALAPPDATA%` on Windows. It
-    may not exist yet.
+    It is `$KERAS_DML_HOME` if set. Otherwise it is the folder `keras_dml` in
+    the user's cache folder: `$XDG_CACHE_HOME` or `~/.cache` on Linux,
+    `~/Library/Caches` on macOS, `%LOCALAPPDATA%` on Windows. It may not exist
+    yet.
     """
     home = os.environ.get("KERAS_DML_HOME")
     if home:
@@ -65,14 +65,15 @@ def cache_folder() -> Path:
 
 
 def cached(images: ImageSet, augment: Augment, cache: Cache) -> Decoded | None:
-    """The images as `augment.prepare` leaves them, if they shall be kept.
+    """The images after `augment.prepare`, if they are to be cached.
 
-    Those that are in memory are not kept twice. `cache` is as for `pipeline`.
+    Images that are already in memory are not cached. For `cache`, see
+    `pipeline`.
 
     Raises:
         ValueError: If `cache` is unknown, if there is not enough memory for
             "memory", or if a file cannot be decoded.
-        OSError: If there is no room for "disk".
+        OSError: If there is not enough space for "disk".
     """
     check_choice("pipeline", "cache", cache, get_args(Cache))
     if cache == "none" or images.paths is None:
@@ -81,7 +82,7 @@ def cached(images: ImageSet, augment: Augment, cache: Cache) -> Decoded | None:
     kept = decoded.from_disk(file, len(images)) if cache != "memory" else None
     if kept is not None:
         size = megabytes(kept.flat.size)
-        logger.info("Decoded images are taken from %s, %s.", file, size)
+        logger.info("Reusing decoded images from %s, %s.", file, size)
         return kept
     shapes = _shapes(images, augment)
     place = _place(cache, size_of(shapes), file)
@@ -104,28 +105,28 @@ def _place(cache: str, size: int, file: Path) -> str:
     elif size > {"memory": memory, "disk": disk}[cache]:
         error = ValueError if cache == "memory" else OSError
         raise error(
-            f"`cache` of pipeline must be where there is room for "
+            f"`cache` of pipeline must be a place with enough space for "
             f"{megabytes(size)} of decoded images. Received: cache="
             f'{cache!r}, with {free}. Use cache="auto", or a smaller `resize`.'
         )
     taken = f"{megabytes(size)}, with {free}"
     if cache == "none":
-        logger.warning("Decoded images are not kept: they take %s.", taken)
+        logger.warning("Decoded images are not cached: they need %s.", taken)
     else:
         where = file if cache == "disk" else cache
-        logger.info("Decoded images are kept in %s: %s.", where, taken)
+        logger.info("Decoded images are cached in %s: %s.", where, taken)
     return cache
 
 
 def free_disk(folder: Path) -> int:
-    """Bytes that are free where a folder is, or will be."""
+    """Number of free bytes on the disk of a folder, existing or not."""
     while not folder.exists():
         folder = folder.parent
     return shutil.disk_usage(folder).free
 
 
 def _file(images: ImageSet, augment: Augment) -> Path:
-    """A file whose name changes with the images and what is done to them."""
+    """A file whose name depends on the images and how they are prepared."""
     view = augment.view
     done = view.preparation if augment.resizes_first else ()
     key = hashlib.sha256(repr((_VERSION, tf.__version__, done)).encode())
@@ -143,7 +144,8 @@ def _file(images: ImageSet, augment: Augment) -> Path:
 
 
 def _shapes(images: ImageSet, augment: Augment) -> Rows:
-    """Shapes of the prepared images by the heads of their files, (N, 3)."""
+    """Shapes of the prepared images, from the headers of their files, (N,
+    3)."""
     paths = images.paths or ()
     boxes = [None] * len(paths) if images.boxes is None else images.boxes
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -164,18 +166,19 @@ def _prepared(
     for row, image in enumerate(track(loaded, len(images), "Decoding images")):
         if image.shape != tuple(shapes[row]):
             raise ValueError(
-                f"The image file {(images.paths or ())[row]!r} is not of the "
-                "size that it says it has. Save it again, or use "
+                f"The image file {(images.paths or ())[row]!r} must have the "
+                "size that its header states. Received: another size. Save it "
+                "again, or use "
                 'cache="none".'
             )
         yield image
 
 
 def available_memory() -> int:
-    """Bytes of memory that can be had, within the limit of a container.
+    """Number of bytes of available memory, within a container's limit.
 
-    Where the system does not say (it does on Linux), a quarter of all
-    memory, and 0 where not even that is known.
+    Linux reports it. On other systems, it is a quarter of all memory, or 0 if
+    that is unknown too.
     """
     rooms = [_of_system()]
     for limit, used in _GROUPS:

@@ -13,16 +13,16 @@ from keras_dml.utils.vectors import blocks
 Array = npt.NDArray[Any]
 
 _CHECKED = 2**22
-"""Numbers that are checked at a time."""
+"""Number of values that are checked at a time."""
 
 
 def is_text(dtype: np.dtype[Any]) -> bool:
-    """Whether an array of this type holds strings; of objects, it must."""
+    """Whether an array of this type holds strings; object arrays must."""
     return dtype.kind in "OSU"
 
 
 class Column(abc.ABC):
-    """N rows of one shape and type, which errors call `name` of ArraySet."""
+    """N rows of one shape and type, called `name` of ArraySet in errors."""
 
     name: str
     shape: tuple[int, ...]
@@ -33,14 +33,14 @@ class Column(abc.ABC):
 
     @abc.abstractmethod
     def take(self, rows: Rows) -> Array:
-        """Some rows, all of them in 0 to N − 1."""
+        """Returns some rows; all row numbers are in 0 to N − 1."""
 
     def at(self, rows: Rows) -> "Column":
-        """The column of some rows, none of which is read."""
+        """Returns the column of some rows, without reading them."""
         return _Selected(self, self.checked(rows))
 
     def read(self, rows: Rows) -> Array:
-        """Some rows, which must be finite."""
+        """Returns some rows, which must be finite."""
         found = self.take(self.checked(rows))
         check_finite(found, self.name, rows)
         return found
@@ -68,7 +68,8 @@ class _InMemory(Column):
 
 
 class _OnDisk(Column):
-    """Rows of a file: in ascending order, each once, or a slice."""
+    """Rows of a file, read in ascending order without repeats, or as a
+    slice."""
 
     def __init__(self, array: Any, name: str) -> None:
         self.name, self.shape = name, tuple(array.shape)
@@ -130,20 +131,21 @@ def joined(columns: Sequence[Column]) -> Column:
 
 
 def as_column(value: Any, name: str) -> Column:
-    """The rows of an array, which errors call `name` of ArraySet.
+    """The rows of an array, called `name` of ArraySet in errors.
 
     Raises:
-        ValueError: If it has no rows, or rows of unequal length; if it holds
-            neither numbers nor strings; or if it is in memory and holds
-            numbers that are not finite.
+        ValueError: If it has no rows, or rows of unequal length; if it
+            contains neither numbers nor strings; or if it is in memory and
+            contains numbers that are not finite.
     """
     # Arrays of h5py and zarr, which are in a file, have `chunks`.
     is_stored = isinstance(value, np.memmap) or hasattr(value, "chunks")
     array = value if is_stored else _in_memory(_dense(value, name), name)
     if not array.shape:
         raise ValueError(
-            f"{name} of ArraySet must have a row for each example. Received: "
-            f"{type(value).__name__} without rows. A single example is an "
+            f"{name} of ArraySet must have one row per example. Received: "
+            f"{type(value).__name__} without rows. For a single example, use "
+            "an "
             "array of one row: x[None]."
         )
     if is_stored:
@@ -168,7 +170,7 @@ def _in_memory(value: Any, name: str) -> Array:
 
 
 def _dense(value: Any, name: str) -> Any:
-    """What is given; raises `ValueError` if it is sparse."""
+    """The value unchanged; raises `ValueError` if it is sparse."""
     ways_out = {
         "SparseTensor": "tf.sparse.to_dense(x)",
         "spmatrix": "x.toarray()",
@@ -184,7 +186,7 @@ def _dense(value: Any, name: str) -> Any:
 
 
 def check_type(array: Array, value: Any, name: str) -> None:
-    """Raises `ValueError` unless an array holds numbers or strings."""
+    """Raises `ValueError` unless an array contains numbers or strings."""
     kind = array.dtype.kind
     is_mixed = kind == "U" and isinstance(value, list | tuple)
     if is_mixed or (
@@ -207,16 +209,18 @@ def check_type(array: Array, value: Any, name: str) -> None:
 def _ragged(name: str, received: str) -> ValueError:
     return ValueError(
         f"{name} of ArraySet must have rows of one length. Received: "
-        f"{received}. Lists of token ids become one array by "
-        "keras.utils.pad_sequences(x, padding='post'); several inputs of a "
-        "model are a dict of arrays."
+        f"{received}. To turn lists of token ids into one array, use "
+        "keras.utils.pad_sequences(x, padding='post'); for several inputs of "
+        "a "
+        "model, use a dict of arrays."
     )
 
 
 def check_finite(
     array: Array, name: str, rows: Rows, owner: str = "ArraySet"
 ) -> None:
-    """Raises `ValueError` if rows, whose numbers are given, are not finite."""
+    """Raises `ValueError` unless the rows, whose numbers are given, are
+    finite."""
     # bfloat16 is no kind that NumPy knows.
     if array.dtype.kind not in "fcV" or not array.size:
         return
@@ -225,7 +229,7 @@ def check_finite(
         bad = rows[~finite]
         raise ValueError(
             f"{name} of {owner} must be finite. Received: NaN or infinity in "
-            f"{len(bad)} of {len(array)} rows that were checked, the first is "
-            f"row {bad[0]}. Leave such rows out, or replace their values by "
+            f"{len(bad)} of {len(array)} checked rows, first in "
+            f"row {bad[0]}. Remove these rows, or replace the values with "
             "numpy.nan_to_num(x)."
         )

@@ -1,4 +1,4 @@
-"""Contents: the bytes of examples, and a digest that tells sets apart."""
+"""Contents: the bytes of examples, and a digest that identifies a set."""
 
 import hashlib
 import os
@@ -16,7 +16,7 @@ _ROWS = 1024
 
 
 def contents(examples: Examples) -> Iterator[bytes]:
-    """The inputs of examples, a part of them in memory at a time."""
+    """The inputs of examples, part by part in memory."""
     for rows in blocks(len(examples), _ROWS):
         inputs = examples.inputs(np.arange(rows.start, rows.stop))
         yield from contents_of_arrays(inputs)
@@ -34,14 +34,14 @@ def contents_of_arrays(structure: Any) -> Iterator[bytes]:
 
 
 def digest(examples: Examples) -> str:
-    """A digest of which examples are in a set, in which order and class.
+    """A digest of the examples in a set, their order and their classes.
 
-    Of several labels each it has all.
+    If examples have several labels each, it covers all of them.
 
-    They are told apart by what their source calls them; else files by
-    their paths below the folder that they share, and pixels and arrays by
-    themselves. Sets that differ in any of this have different digests,
-    and a set that was moved to another folder keeps its own.
+    Examples are identified by their ids in the source; otherwise, files are
+    identified by their paths below their common folder, and pixels and arrays
+    by their values. Sets that differ in any of this have different digests,
+    and a set that was moved to another folder keeps its digest.
 
     Returns:
         SHA-256 in hexadecimal.
@@ -57,7 +57,7 @@ def digest(examples: Examples) -> str:
 
 
 def _told_apart(examples: Examples) -> Iterator[bytes]:
-    """What tells the examples of a set apart, in order."""
+    """What identifies the examples of a set, in order."""
     if examples.ids is not None:
         yield from (name.encode() + b"\0" for name in examples.ids)
     elif not isinstance(examples, ImageSet):

@@ -1,4 +1,4 @@
-"""Datasets of `tf.data` that are not ours: checked, and read once."""
+"""Datasets of `tf.data` from users: checked, and read once."""
 
 import re
 from collections.abc import Iterator
@@ -15,34 +15,34 @@ _UNEQUAL = (
     "Cannot batch tensors with different shapes",
     "Cannot add tensor to the batch",
 )
-"""What TensorFlow says of elements that make no batch."""
+"""TensorFlow's errors for elements that cannot form a batch."""
 
 
 class DatasetReader:
-    """Reads batches of a finite dataset, and keeps their labels.
+    """Reads batches of a finite dataset and keeps their labels.
 
-    Elements are x, (x, y) or (x, y, sample_weight), as `fit` takes them, in
-    batches or not.
+    Elements are x, (x, y) or (x, y, sample_weight), as for `fit`, batched or
+    not.
 
     Args:
         dataset: The dataset.
-        name: What errors call it: an argument of `owner`.
-        owner: The function that it is of.
-        batch_size: Examples in a batch, if it is not in batches.
-        batched: Whether it is in batches; None: see `is_batched`.
-        model: A model that takes x, which helps to tell.
-        finite: Whether it must end.
+        name: Its name in errors: an argument of `owner`.
+        owner: The function with that argument.
+        batch_size: Number of examples per batch, if it is not batched.
+        batched: Whether it is batched; None: see `is_batched`.
+        model: A model that takes x, which helps to decide this.
+        finite: Whether it must be finite.
 
     Attributes:
-        dataset: The dataset, in batches.
-        spec: Of x, in batches.
-        count: Number of batches; None if it is not known.
+        dataset: The dataset, batched.
+        spec: Spec of x, batched.
+        count: Number of batches; None if unknown.
         is_labeled: Whether elements have a y.
-        has_integer_labels: Whether these are integers.
+        has_integer_labels: Whether the labels are integers.
 
     Raises:
-        ValueError: If the dataset is infinite and must not be, has elements
-            that are ragged, or labels that cannot be.
+        ValueError: If the dataset is infinite but must be finite, or has
+            ragged elements or invalid labels.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class DatasetReader:
         if endless and finite:
             raise ValueError(
                 f"`{name}` of {owner} must be finite. Received: a dataset "
-                f"that repeats without end. Use {name}.take(n), or leave out "
+                f"that repeats without end. Use {name}.take(n), or remove "
                 "its repeat()."
             )
         x, y = self._split(dataset.element_spec)
@@ -89,18 +89,18 @@ class DatasetReader:
             if not isinstance(spec, tf.TensorSpec):
                 raise ValueError(
                     f"`{self._name}` of {self._owner} must have elements of "
-                    f"one shape. Received: {spec}. Ragged tensors become "
-                    "dense by to_tensor(shape=…)."
+                    f"one shape. Received: {spec}. Make ragged tensors dense "
+                    "with to_tensor(shape=…)."
                 )
             if spec.shape.rank is None:
                 raise ValueError(
                     f"`{self._name}` of {self._owner} must have elements of "
-                    f"known rank. Received: {spec}. Give from_generator an "
-                    "`output_signature` with shapes."
+                    f"known rank. Received: {spec}. Pass an "
+                    "`output_signature` with shapes to from_generator."
                 )
 
     def _check_labels(self) -> None:
-        """Refuses labels that cannot be, before any is read."""
+        """Rejects invalid labels before any are read."""
         x, y = self._split(self.dataset.element_spec)
         if y is None:
             return
@@ -110,20 +110,21 @@ class DatasetReader:
         is_vector = rank == 1 or (rank == 2 and last in (None, 1))
         if not is_vector:
             raise ValueError(
-                f"y in `{self._name}` of {self._owner} must be one label for "
-                f"each example. Received: {y}. One-hot labels become integers "
-                "by tf.argmax(y, -1), and several labels per example "
-                "booleans by tf.cast(y, tf.bool)."
+                f"y in `{self._name}` of {self._owner} must be one label per "
+                f"example. Received: {y}. Convert one-hot labels to integers "
+                "with tf.argmax(y, -1), and several labels per example "
+                "to booleans with tf.cast(y, tf.bool)."
             )
         if not (y.dtype.is_integer or y.dtype == tf.string):
             raise ValueError(
                 f"y in `{self._name}` of {self._owner} must be integers or "
-                f"strings. Received: {y}. Whole numbers become integers by "
+                f"strings. Received: {y}. Convert whole numbers to integers "
+                "with "
                 "tf.cast(y, tf.int64)."
             )
 
     def __iter__(self) -> Iterator[Inputs]:
-        """Batches of x, of which there is at least one."""
+        """Batches of x, at least one."""
         self._labels = []
         for x, y in self.pairs():
             if y is not None:
@@ -133,7 +134,7 @@ class DatasetReader:
     def pairs(self) -> Iterator[tuple[Inputs, Any]]:
         """Batches of x and of labels: (B,), (B, 1), or booleans (B, C).
 
-        None without labels.
+        Labels are None if there are none.
         """
         done = 0
         for element in self._elements():
@@ -143,27 +144,29 @@ class DatasetReader:
             counts = [len(array) for array in tf.nest.flatten(given)]
             if len(set(counts)) > 1:
                 raise ValueError(
-                    f"`{self._name}` of {self._owner} must have as many "
-                    "labels as examples in each batch, and as many rows of "
+                    f"`{self._name}` of {self._owner} must have one label per "
+                    "example in each batch, and the same number of rows in "
                     f"each input. Received: {counts} rows of x and y in batch "
-                    f"{done}. Look at how it makes y."
+                    f"{done}. Check how it creates y."
                 )
             yield x, None if y is None else y.numpy()
         if self.count is not None and done < self.count:
             raise ValueError(
                 f"`{self._name}` of {self._owner} must have as many elements "
-                f"as it says, {self.count:,}. Received: {done:,}. Look at what "
-                "it reads, and at its assert_cardinality()."
+                f"as its cardinality, {self.count:,}. Received: {done:,}. "
+                "Check what "
+                "it reads, and its assert_cardinality()."
             )
         if not done:
             raise ValueError(
-                f"`{self._name}` of {self._owner} must not be empty. Received: "
-                "a dataset without elements. Look at its filter, and whether "
+                f"`{self._name}` of {self._owner} must not be empty. "
+                "Received: "
+                "a dataset without elements. Check its filter, and whether "
                 "its generator can be started twice."
             )
 
     def _elements(self) -> Iterator[Any]:
-        """Elements; what fails inside of the dataset is a `ValueError`."""
+        """Elements; failures inside the dataset raise `ValueError`."""
         try:
             yield from self.dataset
         except tf.errors.OpError as error:
@@ -171,34 +174,35 @@ class DatasetReader:
                 raise ValueError(
                     f"`{self._name}` of {self._owner} must have elements of "
                     f"one shape. Received: {self.dataset.element_spec}, "
-                    "whose rows differ. Resize or pad them by its map()."
+                    "with rows of different shapes. Resize or pad them in its "
+                    "map()."
                 ) from error
             raise ValueError(
                 f"`{self._name}` of {self._owner} must be readable to its "
                 f"end. Received: {type(error).__name__}: {_brief(error)}. "
-                "`for element in dataset: pass` fails as well: look at what "
-                "the dataset reads, and at its assert_cardinality()."
+                "`for element in dataset: pass` fails as well: check what "
+                "the dataset reads, and its assert_cardinality()."
             ) from error
 
     def about(self, names: Names | None = None) -> About:
-        """Labels of what was read, and their names."""
+        """The labels that were read, and their names."""
         labels = np.concatenate(self._labels) if self.is_labeled else None
         return About.of(labels, names, None, self._owner)
 
 
 def _brief(error: tf.errors.OpError) -> str:
-    """What an error of TensorFlow says, without nodes and stacks."""
+    """The message of a TensorFlow error, without nodes and stacks."""
     message = re.sub(r"\{\{.*?\}\}\s*", "", error.message)
     message = message.partition("\nTraceback ")[0].partition(" [Op:")[0]
     return message.strip().removesuffix(".")
 
 
 def is_batched(x: Any, y: Any, model: Any = None) -> bool:
-    """Whether elements with these specs are batches, not examples.
+    """Whether elements with these specs are batches, not single examples.
 
-    A label is a number: where y is one, elements are examples; and so they
-    are where it is a vector of booleans, one for each label. Elements
-    whose x has the shape that the model takes of one example are too.
+    A label is a number, so elements are single examples if y is a number, or a
+    vector of booleans, one per label. They are also single examples if x has
+    the shape that the model takes for one example.
     """
     if y is not None and y.shape.rank == (1 if y.dtype == tf.bool else 0):
         return False

@@ -1,4 +1,4 @@
-"""Image files to pixels: in Python, and in a TensorFlow graph."""
+"""Decodes image files to pixels, in Python and in a TensorFlow graph."""
 
 import contextlib
 import math
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 ImageFile: TypeAlias = str | os.PathLike[str] | IO[bytes]
-"""A path, or a file that is open, such as `io.BytesIO(contents)`."""
+"""A path, or an open file, such as `io.BytesIO(contents)`."""
 
 MOST_PIXELS = 2**29 // 3
-"""Pixels of the largest image that is read: 178,956,970.
+"""Number of pixels of the largest image that is read: 178,956,970.
 
-A file of a few kilobytes can claim to hold an image of gigabytes. This is
-where Pillow takes it for a decompression bomb, and TensorFlow's decoder of
-JPEG stops. It holds before anything is decoded, in Pillow, in graphs and in
+A file of a few kilobytes can claim to contain an image of gigabytes. At this
+size, Pillow assumes a decompression bomb, and TensorFlow's JPEG decoder stops.
+The limit applies before anything is decoded, in Pillow, in graphs and in
 exports.
 """
 
@@ -61,23 +61,23 @@ _AVIF = (b"ftypavif", b"ftypavis")
 
 
 def read_image(file: ImageFile, box: Rows | None = None) -> Pixels:
-    """Decodes an image file with Pillow, whatever its format.
+    """Decodes an image file of any format with Pillow.
 
-    It is upright, as its EXIF orientation says. Transparency is dropped,
-    16-bit samples keep their upper 8 bits, CMYK becomes RGB, and of an
-    animation the first frame is taken.
+    The EXIF orientation is applied. Transparency is dropped, 16-bit samples
+    keep their upper 8 bits, CMYK becomes RGB, and only the first frame of an
+    animation is read.
 
     Args:
         file: The file.
-        box: The part of the upright image that is wanted, as in `ImageSet`;
-            by default all.
+        box: The part of the upright image to return, as in `ImageSet`; by
+            default all of it.
 
     Returns:
         Pixels, (H, W, 1) for a gray image and (H, W, 3) otherwise.
 
     Raises:
-        ValueError: If the file cannot be decoded, or nothing of it is in
-            the box; it is named.
+        ValueError: If the file, which is named, cannot be decoded, or the box
+            does not overlap the image.
     """
     with _opened(file) as image:
         pixels = pixels_of(image)
@@ -88,7 +88,7 @@ def read_image(file: ImageFile, box: Rows | None = None) -> Pixels:
 
 
 def pixels_of(image: "Image") -> Pixels:
-    """Pixels of an image of Pillow, as `read_image` returns them.
+    """The pixels of a Pillow image, as returned by `read_image`.
 
     Raises:
         ValueError: If it has samples of more than 16 bits.
@@ -115,10 +115,11 @@ def _exif(image: "Image") -> bytes:
 def image_size(
     path: str | os.PathLike[str], box: Rows | None = None
 ) -> tuple[int, int]:
-    """Height and width of what `read_image` reads, by the head of the file.
+    """Height and width of the result of `read_image`, from the file header.
 
     Raises:
-        ValueError: As `read_image`, as far as the head tells.
+        ValueError: The same as for `read_image`, as far as the header shows
+            it.
     """
     with _opened(path) as image:
         width, height = image.size
@@ -145,7 +146,7 @@ def crop(image: Tensor, box: Tensor) -> Tensor:
 
 @contextlib.contextmanager
 def _opened(file: ImageFile) -> Iterator["Image"]:
-    """An image file; whatever fails while it is open is an error of it."""
+    """An open image file; any failure while it is open names the file."""
     import PIL.Image
 
     try:
@@ -190,13 +191,13 @@ def _named(file: ImageFile) -> str:
 
 
 def _reason(file: ImageFile, error: Exception) -> str:
-    """What is wrong with a file, and what to do about it."""
+    """What is wrong with a file, and how to fix it."""
     import PIL.Image
 
     if isinstance(error, PIL.Image.DecompressionBombError):
         return (
-            f"it claims to have more than {MOST_PIXELS:,} pixels. Make it "
-            f"smaller, or remove it. Pillow: {error}"
+            f"it claims to have more than {MOST_PIXELS:,} pixels. Reduce its "
+            f"size, or remove it. Pillow: {error}"
         )
     if isinstance(error, PIL.UnidentifiedImageError):
         start = _start(file, 12)
@@ -204,14 +205,15 @@ def _reason(file: ImageFile, error: Exception) -> str:
             return "it is empty (0 bytes). Replace it, or remove it."
         if start[4:] in _AVIF:
             return (
-                "it is AVIF, which this Pillow does not read. Use "
+                "it is an AVIF file, which this version of Pillow cannot "
+                "read. Use "
                 '`pip install "pillow>=11.3"`.'
             )
     return f"{type(error).__name__}: {error}"
 
 
 def _start(file: ImageFile, size: int) -> bytes:
-    """The first bytes of a file; -1 means all."""
+    """The first bytes of a file; -1 for all bytes."""
     if isinstance(file, str | os.PathLike):
         with open(file, "rb") as opened:
             return opened.read(size)
@@ -224,7 +226,7 @@ def _start(file: ImageFile, size: int) -> bytes:
 def _size_inside(
     box: Rows, file: ImageFile, height: int, width: int
 ) -> tuple[int, int]:
-    """Height and width of the part of an image that is in a box."""
+    """Height and width of the part of an image inside a box."""
     left, top, right, bottom = map(int, box)
     size = min(bottom, height) - top, min(right, width) - left
     if min(size) < 1:
@@ -237,24 +239,26 @@ def _size_inside(
 
 
 def decode_contents(contents: tf.Tensor) -> tf.Tensor:
-    """Decodes a JPEG, PNG, GIF, WebP or BMP file's contents, in any graph.
+    """Decodes the contents of a JPEG, PNG, GIF, WebP or BMP file in any graph.
 
-    Pixels are those of Pillow, to the last bit, and upright. For JPEG that
-    takes the accurate cosine transform, where TensorFlow's default is off by
-    up to nine gray levels. WebP takes TensorFlow 2.21 or later where the
-    graph runs, and BMP must be as `is_webp_or_bmp` says.
+    Pixels are bit-identical to those of Pillow, with the EXIF orientation
+    applied. For JPEG, this requires the accurate cosine transform;
+    TensorFlow's default differs by up to nine gray levels. WebP requires
+    TensorFlow 2.21 or later where the graph runs; for BMP, see
+    `is_webp_or_bmp`.
 
     Returns:
-        RGB pixels, (H, W, 3) uint8; a gray image has three equal channels.
-        Of an animation the first frame.
+        RGB pixels, (H, W, 3) uint8; a gray image has three equal channels. For
+        an animation, the first frame.
     """
     return _decode(contents, lambda: _decode_with_exif(contents))
 
 
 def sides(contents: tf.Tensor) -> tf.Tensor:
-    """Height and width of what is decoded, in either order, (2,) int64.
+    """Height and width of the decoded image, in either order, (2,) int64.
 
-    They are what the header says; it is an error if the file ends in it.
+    They come from the header; the graph raises an error if the header is
+    truncated.
     """
     return tf.case(
         [
@@ -278,10 +282,10 @@ def _png_sides(contents: tf.Tensor) -> tf.Tensor:
 
 
 def decode_file(path: tf.Tensor, box: tf.Tensor | None = None) -> tf.Tensor:
-    """Decodes an image file in a tf.data graph, as `read_image` does.
+    """Decodes an image file in a tf.data graph, like `read_image`.
 
-    What it returns is as of `decode_contents`. It is an error in the graph
-    if the box is outside of the image.
+    It returns the same as `decode_contents`. The graph raises an error if the
+    box is outside the image.
     """
     contents = tf.io.read_file(path)
     pixels = _decode(contents, lambda: _decode_any(contents, path))
@@ -295,7 +299,7 @@ def decode_file(path: tf.Tensor, box: tf.Tensor | None = None) -> tf.Tensor:
 def _decode(
     contents: tf.Tensor, decode_other: Callable[[], tf.Tensor]
 ) -> tf.Tensor:
-    """JPEG that says at once that it has no EXIF first, as most files do."""
+    """Decodes JPEG without EXIF, which is most files, with a fast check."""
     start = tf.io.decode_raw(contents, tf.uint8, fixed_length=len(_PLAIN_START))
     is_plain = tf.reduce_all(start & _PLAIN_MASK == _PLAIN_START)
     pixels = tf.cond(is_plain, lambda: _decode_jpeg(contents), decode_other)
@@ -303,10 +307,10 @@ def _decode(
 
 
 def _decode_any(contents: tf.Tensor, path: tf.Tensor) -> tf.Tensor:
-    """A file of any format; what has EXIF, or is of others, Pillow decodes.
+    """Decodes a file of any format; Pillow decodes other formats and EXIF.
 
-    Every start of an epoch costs time for each operation, also of branches
-    that are not taken, and to read EXIF in the graph takes many.
+    Every operation adds time to the start of an epoch, even in branches that
+    are not taken, and reading EXIF in the graph requires many operations.
     """
     is_jpeg, is_png = (_starts_with(contents, x) for x in (_JPEG, _PNG))
 
@@ -325,7 +329,7 @@ def _decode_any(contents: tf.Tensor, path: tf.Tensor) -> tf.Tensor:
 
 
 def _may_have_exif(contents: tf.Tensor) -> tf.Tensor:
-    """Whether the names are there, which may also be in other data."""
+    """Whether the names occur, which may also be in other data."""
     without = tf.strings.regex_replace(
         contents, r"Exif\x00\x00|eXIf", "", replace_global=False
     )
@@ -367,7 +371,8 @@ def _decode_gif(contents: tf.Tensor) -> tf.Tensor:
 
 
 def _fitting(contents: tf.Tensor, both: tf.Tensor) -> tf.Tensor:
-    """A file that is not too large, or nothing, which cannot be decoded.
+    """The contents of a file below the size limit, otherwise nothing, which
+    cannot be decoded.
 
     Decoders have limits of their own, which differ.
     """

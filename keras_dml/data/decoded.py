@@ -1,4 +1,4 @@
-"""Decoded: images that were decoded and resized once, kept in one piece."""
+"""Decoded: images that were decoded and resized once, in one array."""
 
 import contextlib
 import json
@@ -32,8 +32,8 @@ class Decoded:
     """Pixels of images of different sizes, one image after the other.
 
     Attributes:
-        flat: All pixels, (M,) uint8. They start at a page of memory, as
-            TensorFlow, which uses them where they are, needs it.
+        flat: All pixels, (M,) uint8. They are aligned to a memory page,
+            because TensorFlow uses them without copying.
         shapes: (height, width, channels) of every image, (N, 3).
     """
 
@@ -48,14 +48,14 @@ class Decoded:
 
     @property
     def stack(self) -> Pixels | None:
-        """The same as (N, H, W, C) if all are of one size, or None."""
+        """The images as (N, H, W, C) if all have one size, otherwise None."""
         if (self.shapes != self.shapes[0]).any():
             return None
         return self.flat.reshape(len(self.shapes), *self.shapes[0])
 
 
 def in_memory(images: Iterable[Pixels], shapes: Rows) -> Decoded:
-    """Keeps images of these shapes, (N, 3), in memory."""
+    """Stores images of these shapes, (N, 3), in memory."""
     memory = mmap.mmap(-1, size_of(shapes))
     decoded = Decoded(np.frombuffer(memory, np.uint8), shapes)
     for start, image in zip(decoded.starts, images, strict=True):
@@ -64,7 +64,7 @@ def in_memory(images: Iterable[Pixels], shapes: Rows) -> Decoded:
 
 
 def on_disk(path: Path, images: Iterable[Pixels], shapes: Rows) -> Decoded:
-    """Keeps images of these shapes in a file; its index, .json, is last."""
+    """Stores images of these shapes in a file; the .json index comes last."""
     _remove_stale(path)
     with atomic_file(path) as partial, locked(partial):
         with partial.open("wb") as file:
@@ -77,9 +77,9 @@ def on_disk(path: Path, images: Iterable[Pixels], shapes: Rows) -> Decoded:
 
 
 def from_disk(path: Path, count: int) -> Decoded | None:
-    """Opens what `on_disk` wrote; pixels are read when they are needed.
+    """Opens the result of `on_disk`; pixels are read when they are needed.
 
-    It is None if there is nothing, or nothing whole of `count` images.
+    It returns None if there is no complete file of `count` images.
     """
     if not path.exists() or not _index_of(path).exists():
         return None
@@ -90,7 +90,7 @@ def from_disk(path: Path, count: int) -> Decoded | None:
             raise ValueError(f"its index is not one of {count} images")
         is_of_size = path.stat().st_size == size_of(shapes)
         if not is_of_size or digest(path) != index["checksum"]:
-            raise ValueError("it does not hold what its index says")
+            raise ValueError("its size differs from that in its index")
         return _mapped(path, shapes)
     except (OSError, ValueError, KeyError, TypeError) as error:
         logger.warning("%s is damaged and is created again: %s", path, error)
@@ -98,12 +98,12 @@ def from_disk(path: Path, count: int) -> Decoded | None:
 
 
 def size_of(shapes: Rows) -> int:
-    """Bytes that images of these shapes take."""
+    """Number of bytes of images with these shapes."""
     return int(shapes.prod(axis=1).sum())
 
 
 def megabytes(size: float) -> str:
-    """Bytes, for people."""
+    """A number of bytes, for people."""
     return f"{math.ceil(size / 1e6):,} MB"
 
 
@@ -117,9 +117,10 @@ def _index_of(path: Path) -> Path:
 
 
 def _remove_stale(path: Path) -> None:
-    """Removes what processes that were killed have left behind.
+    """Removes files left behind by processes that were killed.
 
-    What is being written is locked, so that it stays when the clock jumps.
+    Files that are being written are locked, so they are kept even if the clock
+    jumps.
     """
     for file in path.parent.glob(f".{path.name}.*"):
         with contextlib.suppress(OSError):

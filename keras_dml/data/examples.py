@@ -1,4 +1,4 @@
-"""Examples: what all kinds of examples have in common."""
+"""Examples: the interface of all kinds of examples."""
 
 import abc
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from keras_dml.data.view import View
 
 Inputs: TypeAlias = Any
-"""What a model takes of n examples: an array, (n, ...), or a dict of them."""
+"""Model inputs of n examples: an array, (n, ...), or a dict of arrays."""
 
 Planned: TypeAlias = Callable[[tf.Tensor, tf.Tensor, slice], tf.data.Dataset]
-"""From the rows of an epoch, (S, B), and the numbers of its steps, (S,), to
-the epoch's batches of inputs; of each batch the part that is asked for. What
-is drawn does not depend on the part."""
+"""A function from the rows of an epoch, (S, B), and its step numbers, (S,), to
+the batches of inputs, of which only the requested part is returned. Random
+draws do not depend on that part."""
 
 WHOLE = slice(None)
-"""The part of a batch that is all of it."""
+"""The part of a batch that is the whole batch."""
 
 
 @dataclass(frozen=True)
 class About:
-    """What is known about examples, beside the examples themselves."""
+    """What is known about examples, apart from their inputs."""
 
     labels: Labels | None
     names: Mapping[int, str]
@@ -53,7 +53,7 @@ class About:
         ids: Iterable[Any] | None,
         owner: str,
     ) -> "About":
-        """What the arguments of a set say, checked.
+        """The checked values of a set's arguments.
 
         Raises:
             ValueError: If labels are neither integers nor strings.
@@ -66,21 +66,22 @@ class About:
 
 
 class Examples(abc.ABC):
-    """Examples that a model embeds, in a fixed order, and their labels.
+    """Examples that a model embeds, in a fixed order, with labels.
 
-    An example's only identity is its row number: labels and ids say
-    something about it, they never find it. A set does not change; `select`
-    makes another one.
+    An example is identified only by its row number: labels and ids describe
+    examples, but never identify them. A set is immutable; `select` returns a
+    new one.
 
-    `ImageSet` holds images, `ArraySet` arrays of anything else. For a kind
-    of your own, implement `__len__`, `inputs`, `_at` and `_joined`.
+    `ImageSet` contains images, `ArraySet` arrays of anything else. To add
+    another kind of examples, implement `__len__`, `inputs`, `_at` and
+    `_joined`.
 
     Attributes:
-        labels: Class of every example, (N,) int64; where examples have
-            several labels each, (N, C) booleans; or None where they are not
-            known: such examples can be embedded and indexed.
+        labels: Class of every example, (N,) int64; if examples have several
+            labels each, (N, C) booleans; None if unknown, in which case
+            examples can only be embedded and indexed.
         names: Class names by label.
-        ids: What the examples' source calls them, or None.
+        ids: What the source calls the examples, or None.
     """
 
     labels: Labels | None
@@ -92,7 +93,7 @@ class Examples(abc.ABC):
 
     @abc.abstractmethod
     def inputs(self, rows: npt.ArrayLike | EllipsisType) -> Inputs:
-        """What a model takes of the examples at `rows`, in that order.
+        """Returns the model inputs of the examples at `rows`, in that order.
 
         Args:
             rows: Row numbers, (n,); or a (N,) boolean mask; or `...` for all.
@@ -101,13 +102,13 @@ class Examples(abc.ABC):
             An array, (n, ...), or a dict of arrays.
 
         Raises:
-            ValueError: If `rows` is neither, or an example is bad.
+            ValueError: If `rows` is none of these, or an example is invalid.
             IndexError: If a row number is out of range.
         """
 
     @abc.abstractmethod
     def _at(self, rows: Rows | None, about: About) -> Self:
-        """The examples at some rows, or all, with something about them."""
+        """The examples at some rows, or all, with new information on them."""
 
     @classmethod
     @abc.abstractmethod
@@ -116,12 +117,12 @@ class Examples(abc.ABC):
 
     @property
     def known_labels(self) -> Rows:
-        """The labels; `ValueError` if there are none."""
+        """The labels; raises `ValueError` if there are none."""
         return labels_of(self, "labels", type(self).__name__)
 
     @property
     def classes(self) -> Rows:
-        """The labels that occur, ascending, each once."""
+        """The distinct labels, in ascending order."""
         labels = self.labels
         if labels is None:
             return np.empty(0, np.int64)
@@ -129,16 +130,16 @@ class Examples(abc.ABC):
 
     @property
     def has_label_sets(self) -> bool:
-        """Whether each example has several labels, or none."""
+        """Whether each example has any number of labels."""
         return self.labels is not None and self.labels.ndim == 2
 
     @property
     def num_classes(self) -> int:
-        """Number of labels that occur."""
+        """Number of distinct labels."""
         return len(self.classes)
 
     def select(self, rows: npt.ArrayLike) -> Self:
-        """The examples at `rows`, in that order.
+        """Returns the examples at `rows`, in that order.
 
         Args:
             rows: Row numbers, or a (N,) boolean mask.
@@ -158,11 +159,11 @@ class Examples(abc.ABC):
         return self._at(picked, About(labels, names, ids))
 
     def relabeled(self) -> Self:
-        """The same examples with their classes numbered 0, 1, 2, ….
+        """Returns the same examples with classes numbered 0, 1, 2, ….
 
-        The order of the labels is kept, and so are the names. Losses with
-        a weight for each class need labels like these. Of label sets, those
-        columns are kept that an example has.
+        The order of the labels and the names are kept. Losses with a weight
+        per class require labels like these. With several labels per example,
+        only the columns that occur are kept.
 
         Raises:
             ValueError: If the examples have no labels.
@@ -184,12 +185,12 @@ class Examples(abc.ABC):
     def with_labels(
         self, labels: npt.ArrayLike | None, names: Names | None = None
     ) -> Self:
-        """The same examples in other classes, or in none.
+        """Returns the same examples with other labels, or without labels.
 
         Args:
-            labels: (N,) integers or strings, as the set's constructor takes
-                them; or None.
-            names: Their names, as there.
+            labels: (N,) integers or strings, see the constructor of the set;
+                or None.
+            names: Class names, see the constructor of the set.
 
         Raises:
             ValueError: If labels are not as described.
@@ -200,11 +201,12 @@ class Examples(abc.ABC):
         return self._at(None, about)
 
     def called(self, row: int) -> str:
-        """What to call one example, where it is shown."""
+        """Returns the display name of one example."""
         return str(row) if self.ids is None else self.ids[row]
 
     def class_called(self, row: int) -> str:
-        """What to call the class of one example, or all of its labels.
+        """Returns the display name of an example's class, or of all its
+        labels.
 
         Raises:
             ValueError: If the examples have no labels.
@@ -215,7 +217,8 @@ class Examples(abc.ABC):
         return ", ".join(self.names.get(int(x), str(x)) for x in found)
 
     def alike(self, row: int, rows: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-        """Whether others are of the class of one example, or share a label.
+        """Returns whether other examples have the class, or share a label, of
+        one.
 
         Args:
             row: The example.
@@ -232,11 +235,11 @@ class Examples(abc.ABC):
         return others == own
 
     def view_for(self, model: "keras.Model") -> "View | None":
-        """What a model sees of each example, where that is not all of it."""
+        """Returns how a model prepares each example, if it does."""
         return None
 
     def planned_batches(self, views: "Views") -> Planned:
-        """What makes the batches of an epoch from its plan."""
+        """Returns a function that makes the batches of a planned epoch."""
         from keras_dml.data import array_batches
 
         return array_batches.augmented(self, views)
@@ -244,7 +247,7 @@ class Examples(abc.ABC):
     def batches_in_order(
         self, view: "View | None", batch_size: int
     ) -> tf.data.Dataset:
-        """Batches of all examples, in the order of the rows."""
+        """Returns batches of all examples, in the order of the rows."""
         from keras_dml.data import array_batches
 
         return array_batches.in_order(self, batch_size)
@@ -268,7 +271,7 @@ class Examples(abc.ABC):
 
 
 def described(examples: Examples, what: str = "examples", *more: str) -> str:
-    """How many examples of how many classes, and more; for `repr`."""
+    """Numbers of examples and classes, and more; for `repr`."""
     about = "without labels"
     if examples.has_label_sets:
         about = f"with some of {examples.num_classes:,} labels each"
@@ -279,7 +282,7 @@ def described(examples: Examples, what: str = "examples", *more: str) -> str:
 
 
 def occurring(labels: Labels) -> Rows:
-    """The labels that occur, ascending, each once."""
+    """The distinct labels, in ascending order."""
     if labels.ndim == 2:
         return np.flatnonzero(labels.any(axis=0))
     return np.unique(labels)
@@ -291,32 +294,33 @@ def check_examples(examples: Any, owner: str) -> None:
         raise ValueError(
             f"`examples` of {owner} must be Examples. Received: "
             f"{type(examples).__name__}. Use ImageSet(images, labels) for "
-            "images, ArraySet(x, labels) for arrays, from_dataset(dataset) "
+            "images, ArraySet(x, labels) for arrays, or from_dataset(dataset) "
             "for a tf.data.Dataset."
         )
 
 
 def labels_of(examples: Examples, name: str, owner: str) -> Rows:
-    """The labels that an argument of `owner` must have, called `name`.
+    """The labels that the argument `name` of `owner` must have.
 
     Raises:
-        ValueError: If they have none, or several each.
+        ValueError: If there are none, or several per example.
     """
     labels = any_labels_of(examples, name, owner)
     if examples.has_label_sets:
         raise ValueError(
-            f"`{name}` of {owner} must be one label for each example. "
+            f"`{name}` of {owner} must be one label per example. "
             f"Received: {examples!r}."
         )
     return labels
 
 
 def any_labels_of(examples: Examples, name: str, owner: str) -> Labels:
-    """One label, or several, for each example; `ValueError` if unknown."""
+    """One or several labels per example; `ValueError` if unknown."""
     if examples.labels is None:
         raise ValueError(
-            f"`{name}` of {owner} must be known. Received: {examples!r}. Use "
-            f"{type(examples).__name__}(…, labels=…), a label for each "
+            f"`{name}` of {owner} must be known. Received: {examples!r}. "
+            "Use "
+            f"{type(examples).__name__}(…, labels=…), with one label per "
             "example."
         )
     return examples.labels
@@ -326,20 +330,21 @@ E = TypeVar("E", bound=Examples)
 
 
 def concatenate(sets: Sequence[E]) -> E:
-    """One set with the rows of several, one after the other.
+    """Joins several sets, one after the other.
 
-    Ids are kept where every set has them.
+    Ids are kept if all sets have them.
 
     Raises:
-        ValueError: If there is no set, if the sets are of different kinds,
-            hold different kinds of inputs (pixels and files, images of
+        ValueError: If there are no sets, if the sets are of different kinds or
+            contain different kinds of inputs (pixels and files, images of
             different sizes, arrays of different shapes), if only some have
             labels or boxes, or if two sets name a class differently.
     """
     kinds = sorted({type(part).__name__ for part in sets})
     if len(kinds) != 1:
         raise ValueError(
-            "`sets` of concatenate must be sets of one kind, at least one. "
+            "`sets` of concatenate must be at least one set, and all of one "
+            "kind. "
             f"Received: {' and '.join(kinds) or 'none'}."
         )
     names = check_names([part.names for part in sets], "sets", "concatenate")
@@ -348,8 +353,8 @@ def concatenate(sets: Sequence[E]) -> E:
         raise ValueError(
             "`sets` of concatenate must all have one label per example, or "
             "booleans for the same labels. Received: labels of shape "
-            f"{' and '.join(str(x.shape) for x in labels)}. Sets of strings "
-            "are numbered as in another set with names=other.names."
+            f"{' and '.join(str(x.shape) for x in labels)}. To number labels "
+            "that are strings as in another set, use names=other.names."
         )
     if 0 < len(labels) < len(sets):
         raise ValueError(
@@ -372,8 +377,8 @@ def check_names(
     """All class names of several sets, which must agree.
 
     Raises:
-        ValueError: If they call one label differently. It names the argument
-            of the owner that is at fault.
+        ValueError: If two sets name a label differently. It names the argument
+            of `owner` that is at fault.
     """
     known: dict[int, str] = {}
     for mapping in names:
@@ -382,7 +387,7 @@ def check_names(
                 raise ValueError(
                     f"`{argument}` of {owner} must agree on class names. "
                     f"Received: label {label} is named {known[label]!r} and "
-                    f"{name!r}. Labels that are strings get the numbers of "
-                    "another set by names=other.names."
+                    f"{name!r}. To number labels that are strings as in "
+                    "another set, use names=other.names."
                 )
     return known

@@ -1,4 +1,4 @@
-"""FeatureSet: examples as what a frozen backbone makes of them."""
+"""FeatureSet: examples in the form of a frozen backbone's features."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,27 +17,27 @@ from keras_dml.data.image_batches import VIEWS, Views
 from keras_dml.utils.types import Rows
 
 FEATURES, MASK = "backbone_features", "backbone_mask"
-"""Names by which a `MetricModel` knows features from what it takes else."""
+"""Names that distinguish features from other inputs of a `MetricModel`."""
 
 
 def are_features(inputs: Any) -> bool:
-    """Whether a batch of inputs has been through the backbone."""
+    """Whether a batch of inputs consists of backbone features."""
     return isinstance(inputs, dict) and FEATURES in inputs
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FeatureSet(Examples):
-    """Examples as the features that a frozen backbone makes of them.
+    """Examples in the form of a frozen backbone's features.
 
-    `backbones.features` makes it. A `MetricModel` takes its batches in place
-    of images: the backbone is passed over, so that a step costs what its
-    head costs.
+    `backbones.features` creates it. A `MetricModel` accepts its batches
+    instead of images: they bypass the backbone, so a step costs only as much
+    as its head.
 
     Attributes:
-        test: Features of the examples as they are embedded: of images in
+        test: Features of the examples as they are embedded: for images, in
             their test view.
-        augmented: Those of V random views of each, the first view of all
-            examples first; None: `test` is what is trained on as well.
+        augmented: Features of V random views of each example, starting with
+            the first view of all examples. None: training uses `test` as well.
     """
 
     test: ArraySet
@@ -53,13 +53,13 @@ class FeatureSet(Examples):
         augmented: dict[str, Any] | None,
         about: About,
     ) -> "FeatureSet":
-        """A set of arrays of features and masks, by name."""
+        """Creates a set from arrays of features and masks, by name."""
         views = None if augmented is None else ArraySet(augmented)
         return cls(ArraySet(test), views, **vars(about))
 
     @property
     def num_views(self) -> int:
-        """Number of random views of an example, V."""
+        """Number of random views per example, V."""
         return len(self.augmented) // len(self) if self.augmented else 0
 
     def __len__(self) -> int:
@@ -69,7 +69,7 @@ class FeatureSet(Examples):
         return self.test.inputs(rows)
 
     def planned_batches(self, views: Views) -> Planned:
-        """Batches of an epoch: of each example one of its views, drawn.
+        """Returns the batches of an epoch, with a random view of each example.
 
         Args:
             views: The seed of the draws, and whether two views are drawn.
@@ -123,8 +123,10 @@ class FeatureSet(Examples):
         counts = {part.num_views for part in sets}
         if len(counts) > 1:
             raise ValueError(
-                "`sets` of concatenate must hold features of as many views. "
-                f"Received: {sorted(counts)}. Compute them again with one "
+                "`sets` of concatenate must have features of the same number "
+                "of views. "
+                f"Received: {sorted(counts)}. Compute them again with the "
+                "same "
                 "`num_views`."
             )
         test = sets[0].test._joined([x.test for x in sets], about)
@@ -141,7 +143,7 @@ class FeatureSet(Examples):
 
 
 def symbolic(examples: FeatureSet) -> dict[str, keras.KerasTensor]:
-    """Inputs of a functional model that takes such features."""
+    """Inputs of a functional model that takes these features."""
     first = examples.inputs([0])
     return {
         name: keras.Input(x.shape[1:], dtype=str(x.dtype), name=name)

@@ -23,16 +23,16 @@ def as_labels(labels: npt.ArrayLike, owner: str) -> Rows:
 def encoded(
     labels: Any, names: Names | None, owner: str
 ) -> tuple[Labels, Mapping[int, str]]:
-    """Class labels, read-only, and the names of classes.
+    """Read-only class labels, and the names of classes.
 
-    One label an example is an int64 vector. Strings are numbered: by
-    `names` where it has them, the others after them in alphabetical order.
-    Floats are refused even where they could be converted, as 1.0 and 1.5
-    would become one class. For several labels per example see `as_table`.
+    One label per example is an int64 vector. Strings are numbered: first by
+    `names`, then the others in alphabetical order. Floats are rejected even if
+    they could be converted, because 1.0 and 1.5 would become the same class.
+    For several labels per example, see `as_table`.
 
     Raises:
         ValueError: If labels are neither integers nor strings nor sets of
-            these, or not one for each example.
+            these, or their number differs from that of the examples.
     """
     if are_label_sets(labels):
         return as_table(labels, dict(_pairs(names)), owner)
@@ -45,9 +45,9 @@ def _encoded(
     array: npt.NDArray[Any] = np.asarray(_as_vector(labels, owner))
     if not array.ndim:
         raise ValueError(
-            f"`labels` of {owner} must be a vector, one label for each "
-            f"example. Received: {labels!r:.80}. A set of examples has them as "
-            "examples.labels; levels of a hierarchy are set one at a time."
+            f"`labels` of {owner} must be a vector with one label per "
+            f"example. Received: {labels!r:.80}. For a set of examples, use "
+            "examples.labels; pass the levels of a hierarchy one at a time."
         )
     if array.size == 0:
         array = array.astype(np.int64)
@@ -55,9 +55,9 @@ def _encoded(
         array = array[:, 0]
     if array.ndim != 1:
         raise ValueError(
-            f"`labels` of {owner} must be a vector, one label for each "
+            f"`labels` of {owner} must be a vector with one label per "
             f"example. Received: labels of dtype {array.dtype} and shape "
-            f"{array.shape}. One-hot labels become integers by "
+            f"{array.shape}. Convert one-hot labels to integers with "
             "labels.argmax(-1). For several labels per example, use sets, or "
             "booleans: labels.astype(bool) in an ImageSet or ArraySet with "
             "MultiLabelBalanced."
@@ -71,8 +71,9 @@ def _encoded(
         raise ValueError(
             f"`labels` of {owner} must be integers that fit int64, or "
             f"strings. Received: labels of dtype {array.dtype}, starting "
-            f"with {array[:3].tolist()}. Whole numbers become integers by "
-            "labels.astype(int); number other classes by "
+            f"with {array[:3].tolist()}. Convert whole numbers to integers "
+            "with "
+            "labels.astype(int); number other classes with "
             "np.unique(labels, return_inverse=True)[1]."
         )
     rows = read_only(array)
@@ -80,18 +81,19 @@ def _encoded(
 
 
 def _as_vector(labels: npt.ArrayLike, owner: str) -> npt.ArrayLike:
-    """Labels that NumPy can take; unequal rows are an error of their own."""
+    """Labels that NumPy accepts; rows of unequal length have their own
+    error."""
     if labels is None:
         raise ValueError(
-            f"`labels` of {owner} must be a label for each example. "
+            f"`labels` of {owner} must be one label per example. "
             "Received: labels=None. Examples without labels can be embedded "
-            "and indexed, not sampled or evaluated."
+            "and indexed, but not sampled or evaluated."
         )
     try:
         array = np.asarray(labels)
     except ValueError as error:
         raise ValueError(
-            f"`labels` of {owner} must be one label for each example. "
+            f"`labels` of {owner} must be one label per example. "
             f"Received: a sequence whose items differ in length: {error}. For "
             "several labels per example, use sets: [set(x) for x in labels]."
         ) from error
@@ -101,7 +103,7 @@ def _as_vector(labels: npt.ArrayLike, owner: str) -> npt.ArrayLike:
         if odd:
             raise ValueError(
                 f"`labels` of {owner} must be all integers or all strings. "
-                f"Received: strings, and {odd[0]!r}. Leave out examples "
+                f"Received: strings, and {odd[0]!r}. Remove examples "
                 "without a label, and use str(x) for numbers."
             )
     return array
@@ -110,15 +112,15 @@ def _as_vector(labels: npt.ArrayLike, owner: str) -> npt.ArrayLike:
 def _numbered(
     labels: npt.NDArray[Any], names: Names | None, owner: str
 ) -> tuple[Rows, Mapping[int, str]]:
-    """Numbers of classes that are named, and the names by number."""
+    """Numbers of named classes, and the names by number."""
     texts = [x.decode() if isinstance(x, bytes) else str(x) for x in labels]
     known = dict(_pairs(names))
     numbers = {name: number for number, name in known.items()}
     if len(numbers) < len(known):
         raise ValueError(
-            f"`names` of {owner} must name each class once where labels are "
-            f"strings. Received: {len(known)} names, {len(numbers)} different "
-            "ones."
+            f"`names` of {owner} must name each class once if labels are "
+            f"strings. Received: {len(known)} names, {len(numbers)} of them "
+            "different."
         )
     first = max(known, default=-1) + 1
     new = sorted(set(texts) - set(numbers))
@@ -129,7 +131,7 @@ def _numbered(
 
 
 def read_only(array: npt.NDArray[Any]) -> Rows:
-    """A copy in int64 that cannot be changed."""
+    """A read-only copy in int64."""
     copy = array.astype(np.int64)
     copy.flags.writeable = False
     return copy
@@ -146,7 +148,7 @@ def as_images(
                 "`images` of ImageSet must be uint8 pixels of shape "
                 "(N, H, W), (N, H, W, 1) or (N, H, W, 3), or file paths. "
                 f"Received: an array of dtype {images.dtype} and shape "
-                f"{images.shape}. Pixels in 0..1 become uint8 by "
+                f"{images.shape}. Convert pixels from 0 to 1 to uint8 with "
                 "np.round(255 * images).astype('uint8')."
             )
         view = images.view()
@@ -155,15 +157,16 @@ def as_images(
     if isinstance(images, str | bytes | os.PathLike):
         raise ValueError(
             "`images` of ImageSet must be a sequence of paths, one per "
-            f"image. Received: images={images!r}. A folder of images is read "
-            "by keras_dml.data.image_folder."
+            f"image. Received: images={images!r}. For a folder of images, use "
+            "keras_dml.data.image_folder."
         )
     odd = [x for x in images if not isinstance(x, str | os.PathLike)][:1]
     if odd:
         raise ValueError(
             "`images` of ImageSet must be one uint8 array or a sequence "
-            f"of paths. Received: a sequence with a {type(odd[0]).__name__} "
-            "in it. Images of one size become an array by np.stack(images)."
+            "of paths. Received: a sequence that contains a "
+            f"{type(odd[0]).__name__}. Combine images of one size into an "
+            "array with np.stack(images)."
         )
     return tuple(os.fspath(path) for path in images)
 
@@ -175,8 +178,8 @@ def as_names(
     if is_list and len(labels):
         if not 0 <= labels.min() <= labels.max() < len(names or ()):
             raise ValueError(
-                f"`names` of {owner}, when a sequence, must have an item for "
-                f"every label. Received: {len(names or ())} names, labels "
+                f"`names` of {owner}, if it is a sequence, must have one item "
+                f"per label. Received: {len(names or ())} names, labels "
                 f"from {labels.min()} to {labels.max()}. Use a mapping "
                 "{label: name}."
             )
@@ -184,16 +187,16 @@ def as_names(
 
 
 def _pairs(names: Names | None) -> Iterable[tuple[int, str]]:
-    """Labels and names, of a mapping or of a sequence."""
+    """Labels and names, from a mapping or a sequence."""
     if isinstance(names, Mapping):
         return ((int(k), str(v)) for k, v in names.items())
     return ((i, str(name)) for i, name in enumerate(names or ()))
 
 
 def as_rows(rows: npt.ArrayLike | EllipsisType, count: int, owner: str) -> Rows:
-    """Row numbers, of row numbers or of a mask of `count` booleans.
+    """Row numbers, from row numbers or a mask of `count` booleans.
 
-    `...` is all of them.
+    `...` stands for all rows.
     """
     if rows is ...:
         return np.arange(count)
@@ -214,18 +217,18 @@ def as_rows(rows: npt.ArrayLike | EllipsisType, count: int, owner: str) -> Rows:
 def check_lengths(
     owner: str, what: str, count: int, **fields: Sized | None
 ) -> None:
-    """Raises `ValueError` unless fields have an item for each example."""
+    """Raises `ValueError` unless fields have one item per example."""
     for name, values in fields.items():
         if values is not None and len(values) != count:
             raise ValueError(
-                f"`{name}` of {owner} must have one item for every "
+                f"`{name}` of {owner} must have one item per "
                 f"{what.removesuffix('s')}. Received: {len(values)} {name}, "
                 f"{count} {what}."
             )
 
 
 def as_boxes(boxes: npt.ArrayLike) -> Rows:
-    """Boxes of images, none of them empty, as a read-only int64 (N, 4)."""
+    """Boxes of images, all non-empty, as a read-only int64 array, (N, 4)."""
     array: npt.NDArray[Any] = np.asarray(boxes)
     if array.size == 0:
         array = np.empty((0, 4), np.int64)
@@ -242,7 +245,7 @@ def as_boxes(boxes: npt.ArrayLike) -> Rows:
         raise ValueError(
             "`boxes` of ImageSet must have 0 <= left < right and 0 <= top < "
             f"bottom. Received: {array[bad[0]].tolist()} in row {bad[0]}. "
-            "Boxes of (x, y, width, height) become (x, y, x + width, y + "
+            "Convert boxes of (x, y, width, height) to (x, y, x + width, y + "
             "height)."
         )
     return array

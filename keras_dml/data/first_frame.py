@@ -1,8 +1,9 @@
 """The first frame of a GIF, in a graph.
 
-TensorFlow's decoder has all frames in memory before it gives the first, and
-gives it the size of the largest. So it gets a file that ends after the first.
-The way there is through blocks that each say how long they are.
+TensorFlow's decoder keeps all frames in memory before it returns the first,
+and gives it the size of the largest. So it is given a file that ends after the
+first frame, which is found by walking through blocks that each state their
+length.
 
 Reference:
     CompuServe, Graphics Interchange Format, Version 89a, 1990.
@@ -20,22 +21,22 @@ _DESCRIPTOR = 10
 _TRAILER = b";"
 
 _MOST_RUNS = 4096
-"""Of blocks of one size, before the end of the first frame.
+"""Number of runs of blocks of equal size before the end of the first frame.
 
-Encoders fill all blocks but the last; a file may also have one for each byte,
-and take as long as it is.
+Encoders fill all blocks but the last one; a file may also have one block per
+byte, and take time in proportion to its length.
 """
 
 _LOOKED_AT = 256
-"""Blocks of which it is seen at once whether they are of one size."""
+"""Number of blocks whose sizes are compared at a time."""
 
 
 def first_frame(contents: Tensor) -> Tensor:
-    """A GIF file of the first frame of one alone.
+    """A GIF file that contains only the first frame of another.
 
-    Extensions go, and transparency with them: TensorFlow's decoder would make
-    it black, and it is dropped as everywhere. It is an error in the graph if
-    the file ends before the frame does.
+    Extensions are removed, and transparency with them: TensorFlow's decoder
+    would make it black, and it is dropped for all formats. The graph raises an
+    error if the file ends before the frame does.
     """
     data = tf.io.decode_raw(contents, tf.uint8)
     at, left = _find_image(data)
@@ -47,9 +48,9 @@ def first_frame(contents: Tensor) -> Tensor:
 
 
 def gif_sides(contents: Tensor) -> Tensor:
-    """Width and height that its first frame takes to decode, (2,) int64.
+    """Width and height needed to decode the first frame, (2,) int64.
 
-    Those of the screen, or of the frame where it is larger.
+    They are those of the screen, or of the frame if it is larger.
     """
     at, _ = _find_image(tf.io.decode_raw(contents, tf.uint8))
     return tf.maximum(_sides(contents, _SCREEN), _sides(contents, at + 5))
@@ -74,7 +75,7 @@ def _find_image(data: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _start(data: Tensor) -> Tensor:
-    """Where header and table of colors end."""
+    """Where the header and the color table end."""
     return _HEADER + _table(_byte(data, _HEADER - 3))
 
 
@@ -101,10 +102,10 @@ def _skip_blocks(
 
 
 def _table(flags: Tensor) -> Tensor:
-    """Bytes of a table of colors, by the flags that say whether there is."""
+    """Number of bytes of a color table, from the flags that announce it."""
     return tf.where(flags >= 128, 3 * 2 ** (flags % 8 + 1), 0)
 
 
 def _byte(data: Tensor, at: Tensor | int) -> Tensor:
-    """A byte as a number; it is an error if the file ends before."""
+    """A byte as a number; the graph raises an error if the file has ended."""
     return tf.cast(data[at], "int32")

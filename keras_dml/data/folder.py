@@ -21,7 +21,7 @@ from keras_dml.utils.types import Count, Fraction, HeldOut
 EXTENSIONS = (
     ".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff",
 )  # fmt: skip
-"""How files end that are always read as images."""
+"""File extensions that are always read as images."""
 
 # How others end that are read if something is installed, and what.
 _OPTIONAL = {
@@ -41,34 +41,34 @@ def image_folder(
     unreadable: str = "skip",
     verify: bool = True,
 ) -> ImageSet:
-    """The images of a folder that has a folder for every class.
+    """The images of a folder with one subfolder per class.
 
-    Classes and images are in the byte order of their names, and so are
-    the labels, from 0. Images are files that end in .jpg, .jpeg, .png,
-    .bmp, .gif, .webp, .tif or .tiff, in lower or upper case; in .heic or
-    .heif, if pillow-heif is installed; and in .avif, if Pillow reads it.
-    Warnings name all that is left out: files that cannot be decoded, and
-    why; other files, by kind, with what it takes to read them; folders
-    inside of a class; folders without an image, which are no classes; and
-    what is hidden, if it is called like an image (such as the `._*` of
-    macOS) or is a folder with images. Other hidden files are named in the
-    log (level INFO). What is called like an image and is no file (a folder,
-    a pipe, a link that leads nowhere) cannot be decoded, and is not opened.
+    Classes and images are in the byte order of their names, and labels follow
+    that order, from 0. Images are files that end in .jpg, .jpeg, .png, .bmp,
+    .gif, .webp, .tif or .tiff, in lower or upper case; in .heic or .heif, if
+    pillow-heif is installed; and in .avif, if Pillow can read it. Warnings
+    list everything that is skipped: files that cannot be decoded, and why;
+    other files, by type, with what is required to read them; folders inside a
+    class; folders without an image, which are not classes; and hidden files or
+    folders, if they are named like images (such as the `._*` files of macOS)
+    or contain images. Other hidden files are listed in the log (level INFO).
+    Something named like an image that is not a file (a folder, a pipe, a
+    broken link) counts as a file that cannot be decoded, and is not opened.
 
     Args:
         path: The folder.
-        unreadable: What to do about files that cannot be decoded: "skip"
-            them with a warning that names them, or "raise".
-        verify: Whether to decode every file once, to find those. Without
-            it a bad file is an error when it is needed; that it is a file
-            is looked at nevertheless.
+        unreadable: What to do with files that cannot be decoded: "skip" them
+            with a warning that lists them, or "raise".
+        verify: Whether to decode every file once in order to find them.
+            Otherwise, a damaged file raises an error when it is read; whether
+            it is a file is always checked.
 
     Returns:
-        A set of file paths, its classes named by their folders.
+        A set of file paths, with classes named after their folders.
 
     Raises:
-        FileNotFoundError: If there is no such folder.
-        ValueError: If there are no images in folders of classes, or, with
+        FileNotFoundError: If the folder does not exist.
+        ValueError: If there are no images in class folders, or, with
             `unreadable="raise"`, if a file cannot be decoded.
     """
     check_choice("image_folder", "unreadable", unreadable, ("skip", "raise"))
@@ -76,8 +76,8 @@ def image_folder(
     if not root.is_dir():
         raise FileNotFoundError(
             "`path` of image_folder must be a folder. Received: "
-            f"path={os.fspath(path)!r}, which is "
-            f"{'not one' if root.exists() else 'not there'}."
+            f"path={os.fspath(path)!r}, which "
+            f"{'is not a folder' if root.exists() else 'does not exist'}."
         )
     entries, hidden = _listed(root)
     stray = [x for x in _images(entries) if not x.is_dir()]
@@ -108,7 +108,7 @@ def image_folder(
     empty = [root / name for name in folders if name not in classes]
     if empty:
         _warn(
-            "Folders without an image that can be read, which are no classes,",
+            "Folders without a readable image, which are not classes,",
             empty,
         )
     if not classes:
@@ -135,19 +135,21 @@ def image_folder_splits(
     """An image folder, split by class.
 
     Args:
-        path: As for `image_folder`, and so are `unreadable` and `verify`.
-        train_classes: How many classes, in byte order, or what fraction of
-            them, are for training; the others are for testing.
-        validation: Fraction of the training classes that is held out for
-            choosing a model.
-        seed: Which classes those are.
+        path: See `image_folder`.
+        unreadable: See `image_folder`.
+        verify: See `image_folder`.
+        train_classes: Number or fraction of the classes, in byte order, for
+            training; the others are for testing.
+        validation: Fraction of the training classes that is held out for model
+            selection.
+        seed: Determines which classes are held out.
 
     Returns:
-        The splits, named as the folder.
+        The splits, named after the folder.
 
     Raises:
-        FileNotFoundError: As for `image_folder`.
-        ValueError: As for `image_folder`; or there are too few classes.
+        FileNotFoundError: See `image_folder`.
+        ValueError: See `image_folder`; also if there are too few classes.
     """
     images = image_folder(path, unreadable, verify)
     name = Path(path).resolve().name
@@ -155,7 +157,7 @@ def image_folder_splits(
 
 
 def images_in(folder: Path) -> list[Path]:
-    """The images directly in a folder; a warning names what else is there."""
+    """The images directly in a folder; a warning lists everything else."""
     entries, hidden = _listed(folder)
     _name_others([x for x in entries if not x.is_dir()], [], hidden)
     return _images(entries)
@@ -163,7 +165,7 @@ def images_in(folder: Path) -> list[Path]:
 
 @functools.cache
 def readable_extensions() -> tuple[str, ...]:
-    """How files end that are read as images, with what is installed."""
+    """File extensions that the installed packages can read as images."""
     from PIL import features
 
     has_heif = importlib.util.find_spec("pillow_heif") is not None
@@ -174,12 +176,12 @@ def readable_extensions() -> tuple[str, ...]:
 
 
 def _listed(folder: Path) -> tuple[list[Path], list[Path]]:
-    """What is in a folder, and what is hidden in it, in byte order."""
+    """The visible and the hidden contents of a folder, in byte order."""
     entries = sorted(folder.iterdir(), key=lambda x: os.fsencode(x.name))
     hidden = [x for x in entries if x.name.startswith(".")]
     if hidden:
         names = ", ".join(x.name for x in hidden[:_NAMED])
-        logger.info("Hidden in %s, and left out: %s.", folder, names)
+        logger.info("Skipped hidden files in %s: %s.", folder, names)
     return [x for x in entries if not x.name.startswith(".")], hidden
 
 
@@ -191,17 +193,17 @@ def _images(paths: list[Path]) -> list[Path]:
 def _name_others(
     outside: list[Path], inside: list[Path], hidden: list[Path]
 ) -> None:
-    """Names what is no image outside and inside of the folders of classes."""
+    """Warns of anything that is not an image in a class folder."""
     found = outside + inside
     others = set(found) - set(_images(found))
     folders = [x for x in inside if x in others and x.is_dir()]
     if folders:
-        _warn("Folders inside of classes", folders)
+        _warn("Folders inside class folders", folders)
     files = [x for x in found if x in others and x not in set(folders)]
     said = _said_of_hidden(hidden)
     if files:
         said = (
-            f"Files that are not read as images are left out ({len(files)}):"
+            f"Files that cannot be read as images are skipped ({len(files)}):"
             f"{_said_of(files)}{said}"
         )
     if said:
@@ -209,7 +211,7 @@ def _name_others(
 
 
 def _said_of(files: list[Path]) -> str:
-    """How many files of each kind there are, and what it takes to read them.
+    """The number of files of each type, and what is required to read them.
 
     It starts with a space, and is empty if there are none.
     """
@@ -224,13 +226,13 @@ def _said_of(files: list[Path]) -> str:
         said += f" {len(paths)} of {kind} ({such_as}"
         said += ", …)" if len(paths) > _NAMED_OF_KIND else ")"
         if kind in _OPTIONAL:
-            said += f", which is read after `{_OPTIONAL[kind]}`"
+            said += f", which can be read after `{_OPTIONAL[kind]}`"
         said += "."
     return said
 
 
 def _said_of_hidden(hidden: list[Path]) -> str:
-    """A sentence on what is hidden and may be images; it starts as others."""
+    """A sentence on hidden files that may be images, with a leading space."""
     found = [
         x
         for x in hidden
@@ -241,7 +243,8 @@ def _said_of_hidden(hidden: list[Path]) -> str:
     such_as = ", ".join(map(str, found[:_NAMED_OF_KIND]))
     rest = ", …" if len(found) > _NAMED_OF_KIND else ""
     return (
-        " Hidden, named like images or folders of images, and left out "
+        " Hidden files and folders that are named like images or contain "
+        "images are skipped "
         f"({len(found)}): {such_as}{rest}."
     )
 
@@ -249,7 +252,7 @@ def _said_of_hidden(hidden: list[Path]) -> str:
 def _unreadable(
     files: list[Path], verify: bool, raises: bool
 ) -> dict[Path, ValueError]:
-    """What is no file or, verified, cannot be decoded, and why."""
+    """Files that cannot be decoded, and why; others only if verified."""
     bad: dict[Path, ValueError] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         problems = pool.map(_problem if verify else _not_a_file, files)
@@ -264,7 +267,7 @@ def _unreadable(
 
 
 def _warn_of_bad(bad: dict[Path, ValueError]) -> None:
-    """Names files that cannot be decoded, and the reasons, each once."""
+    """Warns of files that cannot be decoded, with each reason once."""
     files_of: dict[str, list[Path]] = {}
     for file, problem in bad.items():
         reason = str(problem).partition(" cannot be decoded: ")[2]
@@ -274,7 +277,7 @@ def _warn_of_bad(bad: dict[Path, ValueError]) -> None:
         for reason, files in list(files_of.items())[:_NAMED]
     )
     warnings.warn(
-        f"Image files that cannot be decoded are left out ({len(bad)}): {said}",
+        f"Image files that cannot be decoded are skipped ({len(bad)}): {said}",
         stacklevel=3,
     )
 
@@ -290,12 +293,12 @@ def _problem(file: Path) -> ValueError | None:
 
 
 def _not_a_file(file: Path) -> ValueError | None:
-    """To open a pipe would be to wait for ever."""
+    """Opening a pipe could block forever."""
     if os.path.isfile(file):
         return None
     return ValueError(
         f"The image file {str(file)!r} cannot be decoded: it is a folder, a "
-        "pipe or a link that leads nowhere. Remove it."
+        "pipe or a broken link. Remove it."
     )
 
 
@@ -307,21 +310,21 @@ def _named(paths: list[Path]) -> str:
 
 def _warn(what: str, paths: list[Path]) -> None:
     warnings.warn(
-        f"{what} are left out ({len(paths)}): {_named(paths)}.", stacklevel=3
+        f"{what} are skipped ({len(paths)}): {_named(paths)}.", stacklevel=3
     )
 
 
 def _no_images(root: Path, stray: list[Path], *bad: ValueError) -> str:
-    found = "no image in any folder inside it"
+    found = "no image in any of its subfolders"
     way_out = f"Put images into {root / 'name_of_class'}."
     if bad:
         found += f" that can be decoded ({len(bad)} cannot)"
         way_out = f"The first: {bad[0]}"
     if stray:
         found = f"images directly in it ({len(stray)}): {stray[0].name}, …"
-        way_out = f"Give the folder above if {root.name!r} is a class."
+        way_out = f"Use the parent folder if {root.name!r} is a class."
     return (
-        "`path` of image_folder must hold a folder of images for every "
+        "`path` of image_folder must contain one folder of images per "
         f"class, as in path/class/image.jpg. Received: path={str(root)!r}, "
         f"with {found}. {way_out}"
     )

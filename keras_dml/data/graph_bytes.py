@@ -1,4 +1,4 @@
-"""Bytes of a file in a graph, and the whole numbers that they write."""
+"""Bytes of a file in a graph, and the integers that they encode."""
 
 import tensorflow as tf
 
@@ -6,24 +6,24 @@ from keras_dml.utils.types import Tensor
 
 
 def bytes_of(contents: Tensor, start: Tensor | int, size: int) -> Tensor:
-    """Bytes of a file, (size,) int32; zeros after its end."""
+    """The bytes of a file, (size,) int32, padded with zeros."""
     return padded_bytes(tf.strings.substr(contents, start, size), size)
 
 
 def padded_bytes(raw: Tensor, size: int) -> Tensor:
-    """Bytes of a string, (size,) int32; zeros after its end."""
+    """The bytes of a string, (size,) int32, padded with zeros."""
     return tf.cast(tf.io.decode_raw(raw, "uint8", fixed_length=size), "int32")
 
 
 def number(
     block: Tensor, start: Tensor | int, size: int, is_little: Tensor | bool
 ) -> Tensor:
-    """The number of `size` bytes from `start` on, () int32."""
+    """The integer of `size` bytes from `start`, () int32."""
     return numbers(tf.slice(block, [start], [size])[None], is_little)[0]
 
 
 def numbers(digits: Tensor, is_little: Tensor | bool) -> Tensor:
-    """Whole numbers of rows of bytes, (N, size) int32; some wrap around."""
+    """Integers of rows of bytes, (N, size) int32; some overflow."""
     weights = [256**i for i in range(digits.shape[1])]
     weights = tf.constant([(x + 2**31) % 2**32 - 2**31 for x in weights])
     weights = tf.where(is_little, weights, weights[::-1])

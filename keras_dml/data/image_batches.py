@@ -1,4 +1,4 @@
-"""Batches of images in tf.data: random views to train on, and test views."""
+"""Batches of images in tf.data: random training views, and test views."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 VIEWS = ("image", "image2")
 
 BATCHED = 112**2
-"""Pixels of a view up to which a batch at a time is the faster way."""
+"""Largest number of pixels in a view for which whole batches are faster."""
 
 
 @dataclass(frozen=True)
 class Views:
-    """Random views of images: arguments of `pipeline`, which describes them.
+    """Random views of images; see `pipeline` for the arguments.
 
     Raises:
         ValueError: If `num_views` is not 1 or 2.
@@ -65,11 +65,11 @@ class Views:
         check_count("pipeline", "seed", self.seed, least=-(2**63))
 
     def check_none(self, examples: Examples, *but: str) -> None:
-        """Raises `ValueError` if anything is asked that only images have.
+        """Raises `ValueError` if options for images are used.
 
         Args:
-            examples: What is no set of images.
-            *but: What they have as well, beside the seed.
+            examples: Examples that are not images.
+            *but: Options that apply to them as well, apart from the seed.
         """
         default = Views()
         asked = [
@@ -80,24 +80,25 @@ class Views:
         ]
         if asked:
             raise ValueError(
-                f"`{asked[0]}` of pipeline is for images. Received: "
+                f"`{asked[0]}` of pipeline is for images only. "
+                "Received: "
                 f"{asked[0]}={getattr(self, asked[0])!r} for {examples!r}. "
-                "Leave it out, or use ImageSet(pixels, labels), with "
+                "Omit it, or use ImageSet(pixels, labels), with "
                 "pixels=examples.inputs(...) if they are in a file or source."
             )
 
     def of(self, images: "ImageSet") -> Augment:
-        """What makes a random view of an image of a set."""
+        """The augmentation of an image set."""
         if self.size is None:
             raise ValueError(
                 "`size` of pipeline must be given for images: (height, width) "
-                f"of a view in pixels, or one number. Received: {images!r} "
-                "and no size."
+                "of a view in pixels, or one number. Received: size=None for "
+                f"{images!r}."
             )
         return self.with_channels(images.channels or 3)
 
     def with_channels(self, channels: int) -> Augment:
-        """What makes a random view, of so many channels by default."""
+        """The augmentation, with this number of channels by default."""
         size: Any = self.size
         if not isinstance(size, tuple | list):
             size = (size, size)
@@ -114,7 +115,7 @@ class Views:
 
 
 def planned(images: "ImageSet", views: Views) -> Planned:
-    """What makes the batches of an epoch from its plan; see `Planned`."""
+    """A function that makes the batches of a planned epoch; see `Planned`."""
     augment = views.of(images)
     loader = Loader(images, cached(images, augment, views.cache))
     change = None
@@ -161,7 +162,7 @@ def in_order(
 def _batches(
     loader: Loader, augment: Augment, rows: tf.Tensor, draws: tf.Tensor
 ) -> tf.data.Dataset:
-    """Views of an epoch's images, a whole batch at a time where that pays."""
+    """Views of an epoch's images, in whole batches if that is faster."""
     height, width = augment.view.size
     is_small = augment.is_batched and height * width <= BATCHED
     if loader.is_stack and is_small:
@@ -187,10 +188,11 @@ def _batches(
 
 
 class _Draws:
-    """Uniform numbers of steps, (S, *shape), each a function of its step.
+    """Uniform random numbers of steps, (S, *shape), each a function of its
+    step.
 
-    It runs on the host, as a function that is traced once: in the graph of
-    an epoch, its operations would be prepared anew at every start of one.
+    They are computed on the host by a function that is traced once: in the
+    graph of an epoch, the operations would be set up again whenever it starts.
     """
 
     def __init__(self, seed: int, shape: tuple[int, ...]) -> None:
@@ -215,7 +217,7 @@ class _Draws:
 
 
 def _as_float(views: Any) -> Any:
-    """As models take them; until they are in a batch, views are uint8."""
+    """Floats, as models take them; before batching, views are uint8."""
     return tf.nest.map_structure(lambda x: tf.cast(x, tf.float32), views)
 
 

@@ -1,4 +1,4 @@
-"""ImageSet: images and their class labels, in a fixed order."""
+"""ImageSet: images with class labels, in a fixed order."""
 
 import os
 from collections import defaultdict
@@ -38,35 +38,34 @@ _NAMED = 3
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class ImageSet(Examples):
-    """Images and their class labels, in a fixed order.
+    """Images with class labels, in a fixed order.
 
-    The images are either pixels in memory or files that are read when
-    they are needed. An image's only identity is its row number: labels
-    and ids say something about it, they never find it. The set does not
-    change; `select` makes another one. Its arguments are its attributes:
-    arrays read-only, several strings a tuple, names a mapping.
+    The images are either pixels in memory or files that are read when they are
+    needed. An image is identified only by its row number: labels and ids
+    describe images, but never identify them. The set is immutable; `select`
+    returns a new one. Its arguments are also its attributes: arrays are
+    read-only, sequences of strings become tuples, and names become a mapping.
 
     Args:
-        images: uint8 pixels 0..255 of shape (N, H, W), (N, H, W, 1) or
-            (N, H, W, 3), or a sequence of N file paths.
-        labels: (N,) integers of any size, kept as int64; or strings, which
-            are numbered and become the names. None: not known, which is
-            enough to embed and to index.
+        images: uint8 pixels 0..255 of shape (N, H, W), (N, H, W, 1) or (N, H,
+            W, 3), or a sequence of N file paths.
+        labels: (N,) integers of any size, stored as int64; or strings, which
+            are numbered and become the names. None: unknown, which is
+            sufficient for embedding and indexing.
         names: Class names: a mapping from label to name, or a sequence whose
-            item `i` names label `i`. Where labels are strings, they get the
-            numbers that they have here; give a second set the names of the
-            first, so that both number classes alike.
-        ids: Optional N strings: what the images' source calls them.
-        boxes: Optional (N, 4) integers: left, top, right and bottom of the
-            part of each file's image that is the image, in pixels of the
-            image as it is seen, after its EXIF orientation is applied;
-            right and bottom are the first column and row outside of it.
-            What reaches beyond the file's image is cut off.
+            item `i` names label `i`. If labels are strings, this mapping
+            determines their numbers; pass the names of one set to another, so
+            that both number classes alike.
+        ids: Optional N strings: what the source calls the images.
+        boxes: Optional (N, 4) integers for files: left, top, right and bottom
+            of the part that is used, in pixels of the image after its EXIF
+            orientation is applied; right and bottom are the first column and
+            row outside it. Parts of a box outside the image are cut off.
 
     Raises:
-        ValueError: If the images are neither, if the labels are neither
-            integers nor strings, if boxes are empty or of pixels in memory,
-            or if lengths differ.
+        ValueError: If the images are neither pixels nor paths, if the labels
+            are neither integers nor strings, if boxes are empty or given for
+            pixels in memory, or if lengths differ.
 
     Example:
 
@@ -102,8 +101,8 @@ class ImageSet(Examples):
         if boxes is not None and self.pixels is not None:
             raise ValueError(
                 "`boxes` of ImageSet require files, because pixels in memory "
-                f"have one size. Received: boxes for {self!r}. Give the parts "
-                "themselves as `images`."
+                f"have one size. Received: boxes for {self!r}. Pass the "
+                "cropped parts as `images`."
             )
 
     def __len__(self) -> int:
@@ -127,7 +126,7 @@ class ImageSet(Examples):
         return 1 if self.pixels.ndim == 3 else self.pixels.shape[3]
 
     def inputs(self, rows: npt.ArrayLike | EllipsisType) -> Pixels:
-        """The pixels of some images, all of one size.
+        """Returns the pixels of some images, all of one size.
 
         Args:
             rows: Row numbers, (n,), or a (N,) boolean mask.
@@ -136,8 +135,7 @@ class ImageSet(Examples):
             (n, H, W, 1) or (n, H, W, 3) uint8.
 
         Raises:
-            ValueError: If the images differ in size, or one cannot be
-                decoded.
+            ValueError: If the images differ in size, or one cannot be decoded.
         """
         picked = as_rows(rows, len(self), "ImageSet.inputs")
         if isinstance(self.images, np.ndarray):
@@ -170,7 +168,7 @@ class ImageSet(Examples):
         shapes = {x.shape[1:] for x in pixels}
         if len(shapes) > 1 or 0 < len(pixels) < len(sets):
             raise ValueError(
-                "`sets` of concatenate must all hold files, or all hold "
+                "`sets` of concatenate must all have files, or all have "
                 "pixels of one size. Received: "
                 f"{', '.join(map(repr, sets))}."
             )
@@ -207,16 +205,16 @@ class ImageSet(Examples):
         if view is None:
             raise ValueError(
                 "`view` of eval_batches must be given for images. Received: "
-                f"{self!r} and no view. Use View.of(model)."
+                f"view=None for {self!r}. Use View.of(model)."
             )
         return image_batches.in_order(self, view, batch_size)
 
     def read(self, row: int) -> Pixels:
-        """The pixels of one image, (H, W, 1) or (H, W, 3) uint8.
+        """Returns the pixels of one image, (H, W, 1) or (H, W, 3) uint8.
 
         Raises:
-            ValueError: If the image's file cannot be decoded, or nothing of
-                it is in the image's box; it is named.
+            ValueError: If the image's file, which is named, cannot be decoded,
+                or its box is outside the image.
         """
         if isinstance(self.images, np.ndarray):
             pixels = self.images[row]
@@ -233,7 +231,7 @@ class ImageSet(Examples):
         return described(self, "images", kind)
 
     def _repr_html_(self) -> str:
-        """For notebooks: some of the images, evenly from all of them."""
+        """An HTML view for notebooks: images sampled evenly from the set."""
         rows = np.unique(
             np.linspace(0, len(self) - 1, MOST_PICTURES, dtype=int)
         )
@@ -262,10 +260,10 @@ def listed_images(
     labels: npt.ArrayLike,
     **fields: Any,
 ) -> ImageSet:
-    """The images in files of a folder, all of which must be there.
+    """The images in files of a folder, all of which must exist.
 
-    The files are also their ids, unless others are given. An error names
-    the owner of the list, and some of the files that are missing.
+    The ids are the files, unless others are given. An error names the owner of
+    the list, and some of the missing files.
     """
     paths = [root / file for file in files]
     names = defaultdict(set)
@@ -277,9 +275,9 @@ def listed_images(
     if missing:
         some = ", ".join(map(str, missing[:_NAMED]))
         raise FileNotFoundError(
-            f"{len(missing):,} of the {len(paths):,} images that {owner} "
-            f"lists are not there, or no files, such as {some}. Unpack the "
-            "images again, or take the missing ones out of the list."
+            f"{len(missing):,} of the {len(paths):,} images listed by {owner} "
+            f"do not exist, or are not files, such as {some}. Unpack the "
+            "images again, or remove the missing ones from the list."
         )
     return ImageSet(paths, labels, **{"ids": files, **fields})
 
@@ -293,9 +291,9 @@ def _names_in(folder: Path) -> set[str]:
 
 
 def as_image_set(x: Any) -> Examples | None:
-    """Examples as they are, a set of one or several paths, or None.
+    """Examples unchanged, a set of one or several paths, or None.
 
-    Images of paths have no labels.
+    Images from paths have no labels.
     """
     if isinstance(x, Examples):
         return x
@@ -309,20 +307,20 @@ def as_image_set(x: Any) -> Examples | None:
 
 
 def _check_files(paths: Sequence[PathLike]) -> None:
-    """Raises ValueError where a graph would wait for ever, as for a pipe."""
+    """Raises ValueError if a graph would block forever, as for a pipe."""
     for path in paths:
         if not os.path.isfile(path) and os.path.exists(path):
             raise ValueError(
                 f"The image file {os.fspath(path)!r} cannot be read: it is a "
-                "folder, a pipe or a device. Give files."
+                "folder, a pipe or a device. Use regular files."
             )
 
 
 def image_columns(given: Any, images: Examples) -> dict[str, list[Any]]:
-    """Columns that examples bring along, if what was given has them.
+    """Index columns that come from the examples.
 
-    "path", absolute, of files; of a set also "label", "name", "source" and
-    "box". Of several labels each, "label" lists their numbers.
+    "path", absolute, for files; for a set also "label", "name", "source" and
+    "box". With several labels per example, "label" lists their numbers.
     """
     columns: dict[str, list[Any]] = {}
     paths = images.paths if isinstance(images, ImageSet) else None

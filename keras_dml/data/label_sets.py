@@ -23,14 +23,14 @@ def are_label_sets(labels: Any) -> bool:
 def as_table(
     labels: Any, names: Mapping[int, str], owner: str
 ) -> tuple[Table, Mapping[int, str]]:
-    """Which example has which label, (N, C), read-only, and labels' names.
+    """Which example has which label, (N, C), read-only, and the label names.
 
-    Sets of strings are numbered as labels that are strings are: by `names`
-    where it has them, the others after them in alphabetical order. Sets of
-    integers are column numbers.
+    Sets of strings are numbered like labels that are strings: first by
+    `names`, then the others in alphabetical order. Sets of integers are column
+    numbers.
 
     Raises:
-        ValueError: If sets hold anything else.
+        ValueError: If sets contain anything else.
     """
     if isinstance(labels, np.ndarray) and labels.dtype == bool:
         table = labels.copy()
@@ -58,14 +58,14 @@ def _table_of(
             x for x in found if not isinstance(x, int | np.integer) or x < 0
         )
         raise ValueError(
-            f"`labels` of {owner}, where they are sets, must hold strings "
-            "alone, or numbers 0 to C − 1 alone. Received: a set with "
+            f"`labels` of {owner}, if they are sets, must contain only "
+            "strings or only numbers 0 to C − 1. Received: a set with "
             f"{odd!r} in it. Number the labels, or use strings."
         )
     columns = 1 + max([*numbers.values(), *names], default=-1)
     if columns > 2**20:
         raise ValueError(
-            f"`labels` of {owner}, where they are sets of numbers, are the "
+            f"`labels` of {owner}, if they are sets of numbers, must be the "
             "columns of a table. Received: a label of "
             f"{max(numbers.values())}. Number the labels from 0."
         )

@@ -1,4 +1,5 @@
-"""Loading: images by row number, in parallel, in order, named if bad."""
+"""Loading: images by row number, in parallel and in order; errors name
+files."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -18,9 +19,10 @@ Element: TypeAlias = Any
 
 
 def _variable(pixels: npt.NDArray[Any] | tf.Tensor) -> tf.Variable:
-    """One that is there once, also if a pipeline is made within a strategy.
+    """A single variable, even if a pipeline is made within a strategy.
 
-    Its scope, which is that of a thread, would copy the pixels to every device.
+    The strategy's scope, which applies to a thread, would copy the pixels to
+    every device.
     """
 
     def make() -> tf.Variable:
@@ -32,14 +34,14 @@ def _variable(pixels: npt.NDArray[Any] | tf.Tensor) -> tf.Variable:
 
 
 class Loader:
-    """Gives the images of a set to tf.data graphs.
+    """Provides the images of a set to tf.data graphs.
 
-    Pixels are held by a variable on the CPU, where tf.data runs even if
-    there is a GPU: a tensor would be copied for every epoch.
+    Pixels are held by a variable on the CPU, where tf.data runs even if there
+    is a GPU: a tensor would be copied for every epoch.
 
     Args:
         images: The set.
-        decoded: Its files, decoded and prepared, where they are kept.
+        decoded: Its decoded and prepared files, if they are cached.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class Loader:
 
     @property
     def is_stack(self) -> bool:
-        """Whether whole batches can be had at once."""
+        """Whether whole batches can be read at once."""
         return self._stack is not None
 
     def batch(self, rows: tf.Tensor) -> tf.Tensor:
@@ -100,7 +102,7 @@ class Loader:
     ) -> Iterator[npt.NDArray[Any]]:
         """Views of all files of a set, in order, of any shape.
 
-        A file that cannot be decoded is a `ValueError` that names it.
+        A file that cannot be decoded raises a `ValueError` that names it.
         """
         loaded = parallel(
             tf.data.Dataset.range(len(self._images)),
@@ -123,16 +125,16 @@ class Loader:
         view: Callable[[tf.Tensor, Element], Element],
         batch_size: int,
     ) -> tf.data.Dataset:
-        """Batches of views that are made one at a time, in parallel.
+        """Batches of views that are computed one at a time, in parallel.
 
-        A file that cannot be decoded is an error that names it.
+        A file that cannot be decoded raises an error that names it.
 
         Args:
             rows: Rows of the images, in order, (M,) int64.
-            inputs: What `view` takes beside each image, (M, ...).
-            view: Maps pixels (H, W, C) and an item of `inputs` to what the
-                model gets, of static shape.
-            batch_size: Images in a batch; the last may have fewer.
+            inputs: Further arguments of `view` for each image, (M, ...).
+            view: Maps pixels (H, W, C) and an item of `inputs` to the model
+                input, of static shape.
+            batch_size: Number of images per batch; the last may have fewer.
         """
         numbers = tf.data.Dataset.range(tf.shape(rows, tf.int64)[0])
 
@@ -162,14 +164,14 @@ class Loader:
 
 
 def _at(tensors: Element, number: tf.Tensor) -> Element:
-    """Items of tensors, from inside of a graph's parallel part."""
+    """Items of tensors, read inside a graph's parallel part."""
     return tf.nest.map_structure(lambda x: tf.gather(x, number), tensors)
 
 
 def parallel(
     dataset: tf.data.Dataset, function: Callable[..., Element]
 ) -> tf.data.Dataset:
-    """What a function makes of a dataset, several at a time, in order."""
+    """A dataset mapped by a function, in parallel and in order."""
     return dataset.map(
         tf.autograph.experimental.do_not_convert(function),
         num_parallel_calls=tf.data.AUTOTUNE,
@@ -178,7 +180,7 @@ def parallel(
 
 
 def _stopper(spec: Element) -> tf.data.Dataset:
-    """One element of zeros whose number no image has."""
+    """One element of zeros with a number that no image has."""
     number, views = spec
     zeros = tf.nest.map_structure(lambda s: tf.zeros(s.shape, s.dtype), views)
     return tf.data.Dataset.from_tensors((tf.constant(-1, number.dtype), zeros))
@@ -190,7 +192,7 @@ def _explain(
     rows: tf.Tensor,
     files: dict[str, tf.Tensor],
 ) -> tf.Tensor:
-    """Fails, and names the file, if an expected number is missing."""
+    """Raises an error that names the file if an expected number is missing."""
     count = tf.size(expected)
     found = tf.pad(found, [[0, count]], constant_values=-1)[:count]
     is_missing = found != expected
@@ -206,10 +208,10 @@ def _explain(
 
 
 def raise_unreadable(path: bytes, box: Rows | None = None) -> None:
-    """Raises the ValueError that says why a file cannot be loaded."""
+    """Raises a ValueError that explains why a file cannot be loaded."""
     name = os.fsdecode(path)
     read_image(name, box)
     raise ValueError(
-        f"The image file {name!r} cannot be loaded by TensorFlow, though "
+        f"The image file {name!r} cannot be loaded by TensorFlow, although "
         "Pillow can decode it. Save it again, as JPEG or PNG."
     )

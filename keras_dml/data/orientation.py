@@ -1,10 +1,10 @@
 """Orientation: which way up the pixels of an image file are, by its EXIF.
 
-Cameras store pixels as the sensor has them, and how the camera was held in
-a tag. The tag is read twice here, by the same rules: in Python for what
+Cameras store pixels in the order of the sensor, and their orientation in a
+tag. The tag is read twice here, by the same rules: in Python for files that
 Pillow opens, and in a graph, which is all that a SavedModel has. Only EXIF
-counts, as in browsers; the copy of the tag that XMP may hold does not. What
-is damaged or out of range counts as upright.
+counts, as in browsers; the copy of the tag that XMP may contain does not.
+Damaged or out-of-range values count as upright.
 
 Reference:
     CIPA DC-008 (Exif 2.32), 4.6.4 A, tag 274, and 4.7.2 for JPEG; PNG, third
@@ -60,7 +60,7 @@ def swaps_sides(orientation: int) -> bool:
 
 
 def upright(pixels: Pixels, orientation: int) -> Pixels:
-    """Pixels (H, W, C) as they are to be seen."""
+    """Pixels (H, W, C) with the orientation applied."""
     if orientation in _TRANSPOSED:
         pixels = pixels.transpose(1, 0, 2)
     if orientation in _MIRRORED:
@@ -71,9 +71,10 @@ def upright(pixels: Pixels, orientation: int) -> Pixels:
 
 
 def upright_in_graph(pixels: Tensor, orientation: Tensor) -> Tensor:
-    """The same of tensors.
+    """The same for tensors.
 
-    There are no conditions here: a graph with many takes long to start.
+    There are no conditions here, because a graph with many conditions starts
+    slowly.
     """
 
     def is_one_of(those: tuple[int, ...]) -> Tensor:
@@ -90,10 +91,10 @@ Block: TypeAlias = tuple[Tensor, Tensor]
 
 
 def find_exif(contents: Tensor, is_png: Tensor) -> Block:
-    """The EXIF block of a JPEG, PNG or WebP file's contents.
+    """The EXIF block in the contents of a JPEG, PNG or WebP file.
 
-    One loop walks along the segments of the one and the chunks of the
-    others, since each loop makes a graph start more slowly.
+    A single loop walks along the segments of JPEG and the chunks of the
+    others, because each loop makes a graph start more slowly.
     """
     end = tf.strings.length(contents)
     is_riff = is_webp(contents)
@@ -149,7 +150,7 @@ def find_exif(contents: Tensor, is_png: Tensor) -> Block:
 
 
 def orientation_in_graph(contents: Tensor, block: Block) -> Tensor:
-    """The orientation that a file's EXIF block has, () int32; 1 if none."""
+    """The orientation in a file's EXIF block, () int32; 1 if none."""
     start, size = block
     raw = tf.strings.substr(
         contents, tf.maximum(start, 0), tf.where(start < 0, 0, size)
@@ -162,7 +163,7 @@ _MOST = 2**16
 
 
 def _of_tiff(block: Tensor) -> Tensor:
-    """`exif_orientation` of a block's bytes, (`_MOST`,) int32."""
+    """`exif_orientation` of the bytes of a block, (`_MOST`,) int32."""
     is_little = tf.reduce_all(block[:2] == [*b"II"])
     is_big = tf.reduce_all(block[:2] == [*b"MM"])
     start = number(block, 4, 4, is_little)

@@ -1,4 +1,4 @@
-"""Pictures of examples: as the model sees them, and sheets of images."""
+"""Pictures of examples, as the model sees them, and sheets of images."""
 
 import textwrap
 from collections.abc import Iterator
@@ -30,14 +30,15 @@ _CAPTION = 128
 
 
 def only_images(images: Examples, owner: str) -> ImageSet:
-    """Images, which the argument `images` of `owner` must be.
+    """The argument `images` of `owner`, which must be images.
 
     Raises:
         ValueError: If they are other examples.
     """
     if not isinstance(images, ImageSet):
         raise ValueError(
-            f"`images` of {owner} must be an ImageSet, as other examples have "
+            f"`images` of {owner} must be an ImageSet, because other examples "
+            "have "
             f"no pictures. Received: {images!r}."
         )
     return images
@@ -53,8 +54,8 @@ def each_seen(
 ) -> Iterator[Pixels]:
     """A picture of each of some examples, (H, W, C) uint8.
 
-    Of images it is their test view, with a batch of them in memory. Of other
-    examples, what they are called.
+    For images, it is the test view, with one batch of them in memory; for
+    other examples, it is their name.
     """
     rows = np.asarray(rows, np.int64)
     if not isinstance(images, ImageSet):
@@ -70,14 +71,14 @@ def class_name(images: Examples, row: int, longest: int = 18) -> str:
 
 
 def class_column(images: Examples, rows: Rows) -> npt.NDArray[Any]:
-    """Classes of some images in a table: labels, or names of several."""
+    """Classes of some images in a table: labels, or names if several."""
     if not images.has_label_sets:
         return images.known_labels[rows]
     return np.array([images.class_called(row) for row in rows.tolist()])
 
 
 def text_tile(text: str) -> Pixels:
-    """A text as a picture, (96, 96, 1); what does not fit is left out."""
+    """A text as a picture, (96, 96, 1), cut off where it does not fit."""
     from PIL import Image, ImageDraw
 
     tile = Image.new("L", (_TILE, _TILE), 255)
@@ -88,7 +89,7 @@ def text_tile(text: str) -> Pixels:
 
 
 def short_name(name: str, longest: int = 18) -> str:
-    """A name to be drawn, cut if it is long."""
+    """A name to be drawn, shortened if it is long."""
     if len(name) > longest:
         name = name[: longest - 1] + "…"
     # Between dollars, matplotlib would read mathematics.
@@ -98,16 +99,16 @@ def short_name(name: str, longest: int = 18) -> str:
 def preview(
     images: Examples, rows: int = 10, columns: int = 12, cell: int = 64
 ) -> "Image":
-    """A sheet in RGB: every row a class, every column an image of it.
+    """A sheet in RGB, with one class per row and one image per column.
 
-    The classes are spread evenly over all classes, in ascending order; of
-    each the first images are shown. Where classes have names, rows begin
-    with them.
+    The classes are spread evenly over all classes, in ascending order, and the
+    first images of each are shown. If classes have names, rows begin with
+    them.
 
     Args:
         images: The images.
-        rows: Classes to show, at most.
-        columns: Images of each class to show, at most.
+        rows: Maximum number of classes to show.
+        columns: Maximum number of images to show per class.
         cell: Longer side of an image on the sheet, in pixels.
 
     Raises:
@@ -118,7 +119,8 @@ def preview(
     images = only_images(images, "preview")
     if len(images) == 0 or min(rows, columns, cell) < 1:
         raise ValueError(
-            "preview needs images, and positive `rows`, `columns` and `cell`. "
+            "`images` of preview must not be empty, and `rows`, `columns` and "
+            "`cell` must be positive. "
             f"Received: {images!r}, rows={rows}, columns={columns}, "
             f"cell={cell}."
         )
@@ -157,7 +159,7 @@ def _font(size: int) -> "FreeTypeFont":
 
 
 def _fitting(name: str, font: "FreeTypeFont") -> str:
-    """A name, cut if it is too long for its column."""
+    """A name, shortened if it is too long for its column."""
     fitting = name
     while font.getlength(fitting) > _CAPTION - 4 * _GAP:
         name = name[:-1]

@@ -1,4 +1,4 @@
-"""Planned datasets: which sampler makes the batches of a `tf.data` dataset."""
+"""Planned datasets: `tf.data` datasets with batches planned by a sampler."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -14,8 +14,8 @@ _PARTS = "keras_dml_parts"
 _EXAMPLES = "keras_dml_examples"
 
 Parts: TypeAlias = Callable[[slice, int], tf.data.Dataset]
-"""From which rows of every batch are wanted, and the first step of an epoch
-that is, to a dataset of these."""
+"""A function from the requested rows of every batch, and the first step of an
+epoch that is requested, to a dataset of these."""
 
 
 Change: TypeAlias = Callable[[tf.data.Dataset], tf.data.Dataset]
@@ -27,13 +27,13 @@ def planned_by(
     dataset: tf.data.Dataset,
     parts: Parts,
 ) -> tf.data.Dataset:
-    """The dataset, which from now on says that a sampler plans it.
+    """Marks the dataset as planned by a sampler, and returns it.
 
     Args:
-        sampler: What plans the batches.
-        examples: What they are made of, if it is known.
+        sampler: The sampler that plans the batches.
+        examples: The examples in the batches, if known.
         dataset: The batches.
-        parts: What makes the same batches in part.
+        parts: Function that makes parts of the same batches.
     """
     setattr(dataset, _SAMPLER, sampler)
     setattr(dataset, _EXAMPLES, examples)
@@ -42,13 +42,13 @@ def planned_by(
 
 
 def sampler_of(dataset: tf.data.Dataset) -> Sampler | None:
-    """The sampler that plans a dataset, or what the dataset was made of."""
+    """The sampler that planned a dataset, or the one it was made from."""
     sampler: Sampler | None = _found(dataset, _SAMPLER)
     return sampler
 
 
 def examples_of(dataset: tf.data.Dataset) -> Examples | None:
-    """What the batches of a planned dataset are made of, if it is known."""
+    """The examples in the batches of a planned dataset, if known."""
     examples: Examples | None = _found(dataset, _EXAMPLES)
     return examples
 
@@ -65,8 +65,9 @@ def changed(dataset: tf.data.Dataset, change: Change) -> tf.data.Dataset:
     """`change(dataset)`, whose parts are the changed parts of the dataset.
 
     Args:
-        dataset: Any; what it is planned by, if anything, the result is.
-        change: Makes of each batch, in their order, another.
+        dataset: Any dataset; if a sampler planned it, it also planned the
+            result.
+        change: Function that changes each batch and preserves their order.
     """
     result = change(dataset)
     parts: Parts | None = getattr(dataset, _PARTS, None)
@@ -81,17 +82,17 @@ def changed(dataset: tf.data.Dataset, change: Change) -> tf.data.Dataset:
 
 
 def from_step(dataset: tf.data.Dataset, step: int) -> tf.data.Dataset:
-    """The batches of an epoch from some step on.
+    """The batches of an epoch from a given step.
 
-    Those before it are made and thrown away where a user has changed the
-    dataset, and are not made otherwise.
+    If a user has changed the dataset, earlier batches are computed and
+    discarded; otherwise they are not computed.
     """
     parts: Parts | None = getattr(dataset, _PARTS, None)
     return dataset.skip(step) if parts is None else parts(WHOLE, step)
 
 
 def is_shuffled(dataset: tf.data.Dataset) -> bool:
-    """Whether batches come in an order that only TensorFlow knows."""
+    """Whether the order of batches is known only to TensorFlow."""
     kind = type(dataset).__name__
     return "Shuffle" in kind or any(map(is_shuffled, dataset._inputs()))
 
@@ -99,17 +100,17 @@ def is_shuffled(dataset: tf.data.Dataset) -> bool:
 def share_of(
     dataset: tf.data.Dataset, worker: int, workers: int
 ) -> tf.data.Dataset | None:
-    """A worker's rows of every batch, of which only these are read.
+    """A worker's rows of every batch; no other rows are read.
 
-    Worker w has the w-th of equal stretches of rows.
+    Worker w has the w-th of equally long parts.
 
     Args:
-        dataset: As it came from `pipeline`.
+        dataset: A dataset, as returned by `pipeline`.
         worker: Number of the worker, from 0.
-        workers: Number of workers, which divides that of the rows.
+        workers: Number of workers, which divides the number of rows.
 
     Returns:
-        None if the dataset is another, or has been changed since.
+        None if the dataset is of another kind, or has been changed since.
     """
     parts: Parts | None = getattr(dataset, _PARTS, None)
     sampler: Sampler | None = getattr(dataset, _SAMPLER, None)
@@ -137,10 +138,10 @@ def parts_of(dataset: tf.data.Dataset, part: slice) -> tf.data.Dataset:
 
 
 class Repeated(Sampler):
-    """Plans every epoch as another sampler does its first.
+    """Plans every epoch like the first epoch of another sampler.
 
     Args:
-        sampler: The other one.
+        sampler: The other sampler.
     """
 
     def __init__(self, sampler: Sampler) -> None:

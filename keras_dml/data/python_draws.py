@@ -1,7 +1,7 @@
 """Layers that draw with Python's generators, as functions of a seed.
 
 `random` and `numpy.random` draw while a graph is made, and every batch would
-get the same numbers. So there is no graph of such layers: Python calls them.
+get the same numbers. So there is no graph of these layers: Python calls them.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ def python_states() -> bytes:
 
 @contextlib.contextmanager
 def python_states_kept() -> Iterator[None]:
-    """Puts the generators of Python and NumPy back; a thread at a time."""
+    """Restores the generators of Python and NumPy; one thread at a time."""
     with _LOCK:
         of_python, of_numpy = random.getstate(), np.random.get_state()
         try:
@@ -41,7 +41,7 @@ def python_states_kept() -> Iterator[None]:
 
 
 class Recorder(keras.StatelessScope):
-    """Notes which variables would change."""
+    """Records which variables would change."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -54,12 +54,13 @@ class Recorder(keras.StatelessScope):
             self.updated.append(variable)
 
     def generators(self) -> list[keras.Variable]:
-        """What has changed, if all of it are states of seed generators."""
+        """The variables that changed, if all are states of seed generators."""
         for variable in self.updated:
             if not _is_generator(variable):
                 raise ValueError(
-                    "`augment` of pipeline must not change variables, as its "
-                    "batches are made in no fixed order. Received: a layer "
+                    "`augment` of pipeline must not change variables, because "
+                    "batches are computed in no fixed order. Received: a "
+                    "layer "
                     f"that changes {variable.path!r}."
                 )
         return self.updated
@@ -68,8 +69,8 @@ class Recorder(keras.StatelessScope):
 class CalledByPython:
     """A layer that Python calls for every batch, one batch at a time.
 
-    What it draws with `random`, `numpy.random` and seed generators of its
-    own comes from a seed.
+    The numbers that it draws with `random`, `numpy.random` and its own seed
+    generators come from a seed.
 
     Args:
         layer: The layer, built.
@@ -113,9 +114,11 @@ class CalledByPython:
             all(x is not y for y in self._generators) for x in scope.updated
         ):
             raise ValueError(
-                "`augment` of pipeline must have layers with seed generators "
-                "of their own where they draw with Python's `random`, too. "
-                f"Received: {self.layer!r}, which draws from that of Keras. "
+                "`augment` of pipeline must have layers with their own seed "
+                "generators "
+                "if they also draw with Python's `random`. "
+                f"Received: {self.layer!r}, which draws from the global "
+                "generator of Keras. "
                 "Use self.seed_generator = keras.random.SeedGenerator() in "
                 "its constructor, and seed=self.seed_generator in its call."
             )
@@ -123,7 +126,7 @@ class CalledByPython:
 
 
 def call_layer(layer: keras.Layer, x: Any) -> Any:
-    """What a layer makes of a batch in training."""
+    """The output of a layer for a batch in training."""
     takes_mode = "training" in inspect.signature(layer.call).parameters
     return layer(x, **({"training": True} if takes_mode else {}))
 

@@ -1,4 +1,4 @@
-"""Records: arrays of a set in files of array_record, one for each."""
+"""Records: arrays of a set in array_record files, one file per array."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from keras_dml.utils.types import Rows
 _INDEX, _LABELS = "index.json", "labels.npy"
 
 _LENGTH = np.dtype("<u4")
-"""Of the length that comes before each string of a row."""
+"""Type of the length that precedes each string of a row."""
 
 
 class _Records(Column):
@@ -38,8 +38,8 @@ class _Records(Column):
         found = self._reader.num_records()
         if found != shape[0]:
             raise ValueError(
-                f"The file {str(path)!r} must hold {shape[0]:,} records. "
-                f"Received: {found:,}. It is damaged; make it again."
+                f"The file {str(path)!r} must contain {shape[0]:,} records. "
+                f"Received: {found:,}. It is damaged; create it again."
             )
 
     def take(self, rows: Rows) -> Array:
@@ -100,7 +100,7 @@ class Writer:
     def finish(
         self, kinds: Mapping[str, Any], count: int, about: About
     ) -> None:
-        """Ends the files, and writes what they hold."""
+        """Completes the files, and writes their description."""
         self.close()
         if about.labels is not None:
             np.save(self._folder / _LABELS, about.labels)
@@ -121,18 +121,18 @@ class Writer:
 
 @contextmanager
 def write(path: Path, names: Iterable[str]) -> Iterator[Writer]:
-    """A folder of records that is there, whole, when the block ends.
+    """Makes a complete folder of records available when the block ends.
 
-    Where the block raises or the process is killed, there is nothing at
+    If the block raises an error or the process is killed, there is nothing at
     `path`.
 
     Raises:
-        FileExistsError: If there is something.
+        FileExistsError: If `path` exists.
     """
     if path.exists():
         raise FileExistsError(
-            f"`path` of from_dataset must be free. Received: {str(path)!r}, "
-            "which is there. Use keras_dml.data.load_examples(path) to read "
+            f"`path` of from_dataset must not exist. Received: {str(path)!r}, "
+            "which exists. Use keras_dml.data.load_examples(path) to read "
             "it, or another path."
         )
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -148,20 +148,22 @@ def write(path: Path, names: Iterable[str]) -> Iterator[Writer]:
 
 
 def load_examples(path: str | os.PathLike[str]) -> ArraySet:
-    """Examples that `from_dataset` has kept on disk.
+    """Loads examples that `from_dataset` has stored on disk.
 
     Args:
         path: Their folder.
 
     Raises:
-        FileNotFoundError: If there are none.
+        FileNotFoundError: If the folder does not contain examples.
         ValueError: If their files are damaged.
     """
     folder = Path(path).expanduser()
     if not (folder / _INDEX).exists():
         raise FileNotFoundError(
-            "`path` of load_examples must be a folder that from_dataset has "
-            f"written. Received: {os.fspath(path)!r}, where there is none."
+            "`path` of load_examples must be a folder written by "
+            "from_dataset. "
+            f"Received: {os.fspath(path)!r}, which is not one or does not "
+            "exist."
         )
     try:
         index = json.loads((folder / _INDEX).read_text(encoding="utf-8"))
@@ -174,7 +176,7 @@ def load_examples(path: str | os.PathLike[str]) -> ArraySet:
     except (KeyError, TypeError, ValueError, OSError) as error:
         raise ValueError(
             f"The examples at {os.fspath(path)!r} are damaged: {error!r}. "
-            "Make them again."
+            "Create them again."
         ) from error
     columns: dict[str, Column] = {
         name: _Records(file, _called(name), *kinds[name])

@@ -1,4 +1,4 @@
-"""Relations: pairs and triplets of examples, in place of class labels."""
+"""Relations: pairs and triplets of examples instead of class labels."""
 
 from typing import Any
 
@@ -10,12 +10,12 @@ from keras_dml.utils.types import Rows
 
 
 class Relations:
-    """Pairs of examples that are known to be alike, or not to be.
+    """Pairs of examples that are known to be positive or negative.
 
     Attributes:
         examples: The examples; labels, if they have any, are not used.
-        rows: Rows of the examples of each tuple, (M, width): what a batch is
-            made of.
+        rows: Rows of the examples in each tuple, (M, width), which form
+            batches.
     """
 
     examples: Examples
@@ -28,7 +28,8 @@ class Relations:
         pairs: Rows,
         positive: npt.NDArray[np.bool_],
     ) -> None:
-        """`pairs`, (P, 2), are those known, and which of them are alike."""
+        """`pairs`, (P, 2), are the known pairs, with whether they are
+        positive."""
         self.examples, self.rows = examples, rows
         self._check_different(pairs)
         keys = self._keys(*pairs.T)
@@ -43,15 +44,15 @@ class Relations:
         return len(self.rows)
 
     def between(self, rows: Rows, unknown: int = -1) -> npt.NDArray[np.int8]:
-        """The relation of every two of some examples.
+        """Returns the relation between every two of some examples.
 
         Args:
-            rows: (B,) rows of the examples; a row may come twice.
-            unknown: What stands for pairs of which nothing is known.
+            rows: (B,) rows of the examples, possibly with repetitions.
+            unknown: Value for pairs without a known relation.
 
         Returns:
-            (B, B): 1 for pairs that are alike, 0 for those that are not, −1
-            for an example with itself.
+            (B, B): 1 for positive pairs, 0 for negative pairs, −1 for an
+            example with itself.
         """
         keys = self._keys(rows[:, None], rows)
         places = np.searchsorted(self._known, keys)
@@ -72,8 +73,9 @@ class Relations:
         if len(itself):
             raise ValueError(
                 f"{type(self).__name__} must not pair an example with itself. "
-                f"Received: row {pairs[itself[0], 0]} twice, {len(itself)} "
-                "such pairs. Leave them out."
+                f"Received: row {pairs[itself[0], 0]} twice, in a total of "
+                f"{len(itself)} "
+                "pairs. Remove them."
             )
 
     def _check_consistent(self, both: Rows) -> None:
@@ -81,8 +83,8 @@ class Relations:
             first = list(divmod(int(both[0]), len(self.examples)))
             raise ValueError(
                 f"{type(self).__name__} must not have a pair that is both "
-                f"positive and negative. Received: {len(both)} such pairs, "
-                f"the first of rows {first}. Leave out one or both."
+                f"positive and negative. Received: {len(both)} of them, "
+                f"the first with rows {first}. Remove one or both."
             )
 
     def __repr__(self) -> str:
@@ -90,21 +92,22 @@ class Relations:
 
 
 class PairSet(Relations):
-    """Pairs of examples that are alike, or are not.
+    """Pairs of examples that are positive or negative.
 
-    For data without classes: clicks, duplicates confirmed by people,
-    questions and their answers. Every loss on pairs or triplets trains on
-    them, see `RelationSampler`; a loss with proxies needs classes.
+    They are for data without classes: clicks, duplicates confirmed by people,
+    questions with their answers. Every loss on pairs or triplets can be
+    trained on them, see `RelationSampler`; a loss with proxies requires
+    classes.
 
     Args:
         examples: The examples, such as an `ImageSet` or an `ArraySet`.
         pairs: (M, 2) rows of `examples`.
-        positive: (M,) booleans, or 1 and 0: whether the two are alike. By
+        positive: (M,) booleans, or 1 and 0: whether each pair is positive. By
             default all are.
 
     Raises:
-        ValueError: If there are no pairs, if these are not as described,
-            or if two of them contradict each other.
+        ValueError: If there are no pairs, if they are not as described, or if
+            two of them contradict each other.
         IndexError: If a row is out of range.
 
     Example:
@@ -128,7 +131,7 @@ class PairSet(Relations):
 
 
 class TripletSet(Relations):
-    """Triplets of examples: an anchor, one like it, and one unlike it.
+    """Triplets of examples: an anchor, a positive and a negative.
 
     See `PairSet`.
 
@@ -137,8 +140,8 @@ class TripletSet(Relations):
         triplets: (M, 3) rows of `examples`: anchor, positive, negative.
 
     Raises:
-        ValueError: If there are no triplets, if these are not as described,
-            or if two of them contradict each other.
+        ValueError: If there are no triplets, if they are not as described, or
+            if two of them contradict each other.
         IndexError: If a row is out of range.
     """
 
@@ -179,9 +182,10 @@ def _as_booleans(positive: npt.ArrayLike, count: int) -> Any:
     array = np.asarray(positive)
     if array.shape != (count,) or not np.isin(array, (0, 1)).all():
         raise ValueError(
-            "`positive` of PairSet must be booleans, or 1 and 0, one for each "
+            "`positive` of PairSet must be booleans, or 1 and 0, one per "
             f"pair. Received: positive of shape {array.shape} and dtype "
-            f"{array.dtype}, for {count} pairs. Distances become booleans by "
+            f"{array.dtype}, for {count} pairs. Convert distances to booleans "
+            "with "
             "a threshold."
         )
     return array.astype(bool)

@@ -1,4 +1,4 @@
-"""Resizing and cutting: which pixels of an image a view shows."""
+"""Resizing and cropping: which pixels of an image a view shows."""
 
 import math
 from typing import Literal, TypeAlias, get_args
@@ -15,7 +15,7 @@ TRIES = 10
 def resize_shortest(images: tf.Tensor, side: int) -> tf.Tensor:
     """Resizes images (..., H, W, C) so that the shorter side is `side`.
 
-    The longer side is rounded down, as torchvision does it.
+    The longer side is rounded down, as in torchvision.
     """
     height, width = images.shape[-3:-1]
     if None not in (height, width) and min(height, width) == side:
@@ -25,12 +25,12 @@ def resize_shortest(images: tf.Tensor, side: int) -> tf.Tensor:
 
 
 def resize_longest(images: tf.Tensor, frame: tuple[int, int]) -> tf.Tensor:
-    """Resizes images (..., H, W, C) to just fit into a frame, and pads them.
+    """Resizes images (..., H, W, C) to fit into a frame, and pads them.
 
-    The aspect ratio is kept. The side that does not fill the frame is
-    rounded to whole pixels, at least one, as Pillow does it, and what is
-    missing of the frame is black: half of it before and half of it, with
-    the odd pixel, after the image.
+    The aspect ratio is kept. The side that does not fill the frame is rounded
+    to whole pixels, at least one, as in Pillow. The rest of the frame is
+    black: half of it before and half of it after the image, with the odd pixel
+    after it.
     """
     shape = tf.shape(images)[-3:-1]
     # In this order, and with these digits, halves are rounded as in Pillow.
@@ -52,9 +52,9 @@ def squash(images: tf.Tensor, frame: tuple[int, int]) -> tf.Tensor:
 
 
 def resize(images: tf.Tensor, size: tf.Tensor | tuple[int, int]) -> tf.Tensor:
-    """Images of another size, of their type, in whole gray levels.
+    """Images of another size, with the same type, in whole gray levels.
 
-    Bilinear with antialiasing, as in Pillow.
+    The interpolation is bilinear with antialiasing, as in Pillow.
     """
     resized = tf.image.resize(images, size, antialias=True)
     return tf.cast(tf.round(resized), images.dtype)
@@ -63,7 +63,7 @@ def resize(images: tf.Tensor, size: tf.Tensor | tuple[int, int]) -> tf.Tensor:
 def _unless_so(
     images: tf.Tensor, shape: tf.Tensor, size: tf.Tensor
 ) -> tf.Tensor:
-    """Images of another size, or as they are if they have it already."""
+    """Images of another size, unchanged if they have it already."""
     return tf.cond(
         tf.reduce_all(shape == size),
         lambda: images,
@@ -74,13 +74,13 @@ def _unless_so(
 def _framed(
     resized: tf.Tensor, images: tf.Tensor, frame: tuple[int, int]
 ) -> tf.Tensor:
-    """The same, with the shape that is known."""
+    """The same images, with their known shape."""
     *batch, _, _, channels = images.shape
     return tf.ensure_shape(resized, (*batch, *frame, channels))
 
 
 def position(draw: tf.Tensor, room: tf.Tensor) -> tf.Tensor:
-    """A whole number from 0 to `room`, from a draw uniform in [0, 1)."""
+    """An integer from 0 to `room`, from a draw uniform in [0, 1)."""
     place = tf.cast(draw * tf.cast(room + 1, tf.float32), tf.int32)
     return tf.minimum(place, room)
 
@@ -88,7 +88,8 @@ def position(draw: tf.Tensor, room: tf.Tensor) -> tf.Tensor:
 def cut_window(
     image: tf.Tensor, draws: tf.Tensor, size: tuple[int, int]
 ) -> tf.Tensor:
-    """`cut_windows` of one image, not mirrored; faster than a batch of one."""
+    """`cut_windows` for one image, not mirrored; faster than a batch of
+    one."""
     corner = position(draws, tf.shape(image)[:2] - size)
     return tf.slice(image, tf.pad(corner, [[0, 1]]), (*size, image.shape[2]))
 
@@ -99,9 +100,10 @@ def cut_windows(
     flip: tf.Tensor,
     size: tuple[int, int],
 ) -> tf.Tensor:
-    """One window of a size of each image, (B, H, W, C), mirrored on `flip`.
+    """One window of a size from each image, (B, H, W, C), mirrored on `flip`.
 
-    The draws, (B, 2) and uniform in [0, 1), are its place from top and left.
+    The draws, (B, 2) and uniform in [0, 1), determine its position from the
+    top left.
     """
     room = tf.shape(images)[1:3] - size
     corner = position(draws, room)
@@ -119,16 +121,16 @@ def cut_random_area(
     scale: tuple[float, float],
     ratio: tuple[float, float],
 ) -> tf.Tensor:
-    """A window of random area and aspect ratio, as torchvision draws it.
+    """A window of random area and aspect ratio, as in torchvision.
 
-    Area and the logarithm of the aspect ratio are uniform. The first of
-    ten tries that fits into the image counts; where none does, the window
-    is the largest centered one with a permitted aspect ratio.
+    Area and the logarithm of the aspect ratio are uniform. The first of ten
+    tries that fits into the image is used; if none does, the window is the
+    largest centered one with a permitted aspect ratio.
 
     Args:
         image: (H, W, C).
         draws: (2 + 2 · `TRIES`,), uniform in [0, 1).
-        scale: Smallest and largest area, as fractions of the image's.
+        scale: Smallest and largest area, as fractions of the image area.
         ratio: Smallest and largest width / height.
 
     Reference:

@@ -25,32 +25,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DataSplits:
-    """A data set, split by class: no class is on two sides.
+    """A data set that is split by class: no class is in two splits.
 
-    Where examples have several labels each, no example is, but labels are:
-    results are on examples that were not seen, not on labels.
+    If examples have several labels each, no example is in two splits, but
+    labels may be: results then apply to unseen examples, not to unseen labels.
 
     Raises:
-        ValueError: If a set has no labels, or training and other sets share
-            a class; if some have several labels per example, and others one,
-            or those of other columns.
+        ValueError: If a set has no labels, or the training set shares a class
+            with another set; if some sets have several labels per example and
+            others one, or the columns of labels differ.
 
     Attributes:
-        train: What a model is trained on while it is being chosen.
-        validation: Held-out training classes, for choosing a model; none
-            where all are trained on.
-        test: The classes that results are reported on.
+        train: The set that a model is trained on during model selection.
+        validation: Held-out training classes, for model selection; empty if
+            all classes are trained on.
+        test: The classes on which results are reported.
         name: Name of the data set.
-        query_rows: Rows of `test` that are queries, where not all are.
-        gallery_rows: Rows of `test` to search among, where not all are.
-        cameras: Camera of every test image, (N,), where the data set says
-            it: the `exclude` of `keras_dml.evaluation.evaluate`.
-        tests: Test sets by name, where there are several; `test` is one
-            of them.
+        query_rows: Rows of `test` that are queries, if not all are.
+        gallery_rows: Rows of `test` that are searched, if not all are.
+        cameras: Camera of every test image, (N,), if the data set lists it:
+            the `exclude` of `keras_dml.evaluation.evaluate`.
+        tests: Test sets by name, if there are several; `test` is one of them.
         levels: Classes of every test image, (N,), at each level of a
             hierarchy, by its name: the `labels` of
-            `keras_dml.evaluation.evaluate`. The labels of the sets are one
-            level, that which is trained on.
+            `keras_dml.evaluation.evaluate`. The labels of the sets are the
+            level that is trained on.
     """
 
     train: Examples
@@ -107,13 +106,14 @@ class DataSplits:
         validation: float = 0.2,
         seed: int = 0,
     ) -> "DataSplits":
-        """Splits as CUB-200 and Cars196 are split, then holds out classes.
+        """Splits like CUB-200 and Cars196, then holds out classes.
 
         Args:
             images: The whole data set.
             name: Name of the data set.
-            train_classes: As for `split_classes`.
-            validation: As for `holding_out`, and so is `seed`.
+            train_classes: See `split_classes`.
+            validation: See `holding_out`.
+            seed: See `holding_out`.
         """
         trainval, test = split_classes(images, train_classes)
         return cls.holding_out(trainval, test, name, validation, seed)
@@ -128,20 +128,20 @@ class DataSplits:
         seed: int = 0,
         **fields: Any,
     ) -> "DataSplits":
-        """Splits from training and test sets: holds out classes of the first.
+        """Creates splits from training and test sets by holding out classes.
 
         Args:
-            trainval: The full training set.
+            trainval: The full training set, from which classes are held out.
             test: The test set.
             name: Name of the data set.
-            validation: The fraction of the training classes held out: see
+            validation: The fraction of the training classes to hold out: see
                 `holdout_classes`.
-            seed: Which classes those are.
+            seed: Determines which classes are held out.
             **fields: Other attributes of the splits.
 
         Raises:
-            ValueError: If there are not enough classes to hold some out,
-                or if a class is on both sides.
+            ValueError: If there are not enough classes to hold some out, or if
+                a class is in two splits.
         """
         train, held_out = holdout_classes(trainval, validation, seed)
         return cls(train, held_out, test, name, **fields)
@@ -150,7 +150,7 @@ class DataSplits:
 Loader = TypeVar("Loader", bound=Callable[..., DataSplits])
 
 DATASETS: Registry[Callable[..., DataSplits]] = Registry("data set")
-"""Every data set by the name that recipes use."""
+"""All data sets by their names, which recipes use."""
 
 
 def dataset(
@@ -160,16 +160,16 @@ def dataset(
     archive: "Archive | None" = None,
     leave_out: Sequence[str] = (),
 ) -> Callable[[Loader], Loader]:
-    """A decorator that makes a function a data set, by name.
+    """Returns a decorator that registers a function as a data set.
 
-    A recipe's section has the arguments of the function, with their types,
-    ranges and defaults; `seed` is the recipe's.
+    The section of a recipe has the arguments of the function, with their
+    types, ranges and defaults; `seed` is that of the recipe.
 
     Args:
-        name: What recipes call it.
-        definition: What is in it, in one line.
-        archive: What it is read from, for `data.check`. Recipes take all
-            of it, and so set no `counts`.
+        name: The data set's name in recipes.
+        definition: A one-line description of its contents.
+        archive: The archive that it is read from, for `data.check`. Recipes
+            require all of it, and therefore do not set `counts`.
         leave_out: Arguments that recipes do not set.
     """
     left_out = [*leave_out, *["counts"] * (archive is not None)]
@@ -180,16 +180,19 @@ def dataset(
 
 
 def split_classes(images: E, train_classes: int | float = 0.5) -> tuple[E, E]:
-    """Training and test set, cut by class as CUB-200 and Cars196 are: the
-    classes in ascending order, the first ones to train, the others to test.
+    """Splits a set by class into training and test set, as in CUB-200 and
+    Cars196.
+
+    Classes are in ascending order; the first ones are for training, the others
+    for testing.
 
     Args:
-        images: The set to cut.
+        images: The set to split.
         train_classes: Number of training classes if an integer; their
             fraction, rounded to a whole number (halves up), if a float.
 
     Raises:
-        ValueError: If either side would have no class, or examples have not
+        ValueError: If either part would have no class, or examples do not have
             one label each.
     """
     labels = labels_of(images, "images.labels", "split_classes")
@@ -199,7 +202,7 @@ def split_classes(images: E, train_classes: int | float = 0.5) -> tuple[E, E]:
     if isinstance(count, bool) or not 0 < count < images.num_classes:
         raise ValueError(
             "`train_classes` of split_classes must leave at least one "
-            f"class on either side. Received: train_classes={train_classes} "
+            f"class in both parts. Received: train_classes={train_classes} "
             f"of {images.num_classes} classes. Use 1 to "
             f"{images.num_classes - 1}, or a fraction such as 0.5."
         )
@@ -210,17 +213,18 @@ def split_classes(images: E, train_classes: int | float = 0.5) -> tuple[E, E]:
 def holdout_classes(
     images: E, fraction: float = 0.2, seed: int = 0
 ) -> tuple[E, E]:
-    """Training and validation set: a seeded random fraction of the classes.
+    """Splits a training set by holding out a seeded random fraction of its
+    classes.
 
-    Choosing a model on held-out training classes keeps the test classes
-    for reporting alone.
+    Model selection on held-out training classes reserves the test classes for
+    reporting results.
 
     Args:
         images: The training set.
         fraction: Fraction of the classes to hold out, rounded to a whole
-            number, at least one; 0 holds out none, and leaves the validation
-            set empty.
-        seed: Which classes are held out.
+            number, at least one; 0 holds out none, and the validation set is
+            empty.
+        seed: Determines which classes are held out.
 
     Raises:
         ValueError: If the fraction is not at least 0 and below 1, or if no
@@ -234,13 +238,14 @@ def holdout_classes(
         raise ValueError(
             "`fraction` of holdout_classes, the share of training classes "
             "held out for validation, must be at least 0 and below 1. "
-            f"Received: fraction={fraction}. Use for instance 0.2."
+            f"Received: fraction={fraction}. Use, for example, 0.2."
         )
     if count >= len(classes):
         raise ValueError(
             f"A share of {fraction} of the training classes is held out for "
             "validation (`fraction` of holdout_classes), and at least one "
-            f"must be left. Received: {len(classes)} training classes. Use "
+            "class "
+            f"must remain. Received: {len(classes)} training classes. Use "
             "more training classes, at least two, or a smaller share."
         )
     order = np.random.default_rng(seed).permutation(len(classes))

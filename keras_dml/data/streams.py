@@ -1,4 +1,4 @@
-"""Streams: class-balanced batches of a dataset that fits nowhere."""
+"""Streams: class-balanced batches of data that are too large to store."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from keras_dml.utils.types import Count
 _OWNER = "balanced"
 
 _PATIENCE = 100
-"""Buffers of examples without a batch, after which there will be none."""
+"""Number of buffers without a batch after which reading stops."""
 
 
 class BalancedStream:
@@ -23,10 +23,10 @@ class BalancedStream:
 
     Attributes:
         dataset: The batches, for `fit`. Each iteration is an epoch.
-        examples_read: Examples read so far.
-        examples_used: Of these, those that were in a batch.
-        examples_dropped: Of these, those that gave way to others. What
-            remains is in the buffer.
+        examples_read: Number of examples read so far.
+        examples_used: Number of examples that were in a batch.
+        examples_dropped: Number of examples that were replaced by others. The
+            rest is in the buffer.
     """
 
     def __init__(
@@ -55,17 +55,17 @@ class BalancedStream:
 
     @property
     def classes_met(self) -> int:
-        """Classes of the examples that were read."""
+        """Number of classes of the examples that were read."""
         return len(self._met)
 
     @property
     def classes_seen(self) -> int:
-        """Classes that were in a batch."""
+        """Number of classes that were in a batch."""
         return len(self._drawn)
 
     @property
     def share_of_classes(self) -> float:
-        """Share of the classes met that were in a batch, in 0 to 1."""
+        """Share of the classes met that were in a batch, from 0 to 1."""
         return len(self._drawn) / len(self._met) if self._met else 0.0
 
     def __repr__(self) -> str:
@@ -92,7 +92,7 @@ class BalancedStream:
         return dataset.prefetch(1)
 
     def _epoch(self) -> Iterator[Any]:
-        """Batches of one epoch: some steps, or all that the stream gives."""
+        """Batches of one epoch: some steps, or all batches of the stream."""
         done = 0
         self._is_over = False
         while done != self._steps:
@@ -106,7 +106,8 @@ class BalancedStream:
             done += 1
 
     def _next_batch(self) -> Any:
-        """The next batch; None where the stream ends, if an epoch may."""
+        """The next batch; None at the end of the stream, if an epoch may
+        end."""
         read, ended = 0, 0
         while self._count < self._size or not self._is_ready:
             example = None if self._is_over else self._read()
@@ -133,7 +134,8 @@ class BalancedStream:
         return len(self._ready) >= self._classes
 
     def _read(self) -> tuple[Any, int, int] | None:
-        """The next example; None at the end, after which it starts again."""
+        """The next example; None at the end, after which the stream
+        restarts."""
         if self._source is None:
             self._source = self._examples()
         example = next(self._source, None)
@@ -164,7 +166,7 @@ class BalancedStream:
             self._ready.add(label)
 
     def _drop(self) -> None:
-        """Makes room: the oldest example of the class with most of them."""
+        """Makes room: drops the oldest example of the largest class."""
         label = max(self._waiting, key=lambda k: (len(self._waiting[k]), -k))
         if len(self._waiting[label]) <= self._images:
             # None has more than its share: the class that waits longest.
@@ -186,7 +188,7 @@ class BalancedStream:
         return taken
 
     def _drawn_batch(self) -> Any:
-        """A batch of the classes that were drawn least, taken at random."""
+        """A random batch of the classes that were drawn least often."""
         ready = np.array(sorted(self._ready))
         drawn = np.array([self._drawn[label] for label in ready.tolist()])
         order = np.lexsort((self._rng.random(len(ready)), drawn))
@@ -206,7 +208,7 @@ class BalancedStream:
         return x, {"label": labels, "index": index}
 
     def _forget(self) -> None:
-        """Empties the buffer, whose examples make no batch."""
+        """Empties the buffer, whose examples do not form a batch."""
         self.examples_dropped += self._count
         self._waiting.clear()
         self._ready.clear()
@@ -214,12 +216,11 @@ class BalancedStream:
 
     def _no_batch(self) -> ValueError:
         return ValueError(
-            f"`dataset` of {_OWNER} must give {self._classes} classes of "
+            f"`dataset` of {_OWNER} must provide {self._classes} classes of "
             f"{self._images} examples among any `buffer` examples. Received: "
             f"{self.classes_met} classes in {self.examples_read:,} examples, "
-            f"and no such batch with buffer={self._size}. Use a larger "
-            "buffer, or dataset.shuffle(n): streams are often in the order "
-            "of their classes."
+            f"without such a batch for buffer={self._size}. Use a larger "
+            "buffer, or dataset.shuffle(n): streams are often sorted by class."
         )
 
 
@@ -238,43 +239,45 @@ def balanced(
     steps_per_epoch: Count | None = None,
     seed: int = 0,
 ) -> BalancedStream:
-    """Class-balanced batches of a stream, through a bounded buffer.
+    """Creates class-balanced batches of a stream, using a bounded buffer.
 
-    For a stream that fits neither in memory nor on disk; what fits is better
-    served by `from_dataset` and `ClassBalanced`. The buffer is filled. Then
-    each batch takes P of the classes that have K examples in it, those first
-    that were drawn least, and K random examples of each; and as many are
-    read again. An example is in one batch at most. Where the buffer is full
-    and has no P such classes, the class with the most examples loses its
-    oldest one; where none has more than K, the oldest example goes.
+    This is for streams that fit neither in memory nor on disk; for others, use
+    `from_dataset` and `ClassBalanced`. First the buffer is filled. Then each
+    batch takes P of the classes that have K examples in the buffer, preferring
+    those that were drawn least often, and K random examples of each; the same
+    number of examples is then read. An example is in at most one batch. If the
+    buffer is full without P of these classes, the class with the most examples
+    loses its oldest one; if no class has more than K, the oldest example is
+    dropped.
 
-    It cannot promise that every class, or every example, is ever in a batch:
-    a class of which the buffer never holds K examples at a time is not, and
-    the order of the stream is felt beyond the length of the buffer. What was
-    seen is counted: `share_of_classes`, `classes_seen`, `examples_dropped`.
-    Nor can a run be resumed in the middle of a stream.
+    There is no guarantee that every class, or every example, is ever in a
+    batch: a class with fewer than K examples in the buffer at any one time is
+    not, and the order of the stream matters beyond the length of the buffer.
+    Statistics of what was seen are available: `share_of_classes`,
+    `classes_seen`, `examples_dropped`. A run cannot be resumed in the middle
+    of a stream.
 
     Two runs with the same stream, buffer and seed have the same batches.
 
     Args:
-        dataset: Of (x, y), y integers, in batches or not; endless with
-            `steps_per_epoch`.
-        classes_per_batch: Classes in a batch, P.
-        images_per_class: Examples of each class in a batch, K.
-        buffer: Examples in memory, at least P × K.
-        steps_per_epoch: Batches in an epoch. The stream then goes on where
-            the epoch before left off, and begins again at its end. By
-            default an epoch is one pass over the stream.
-        seed: Seed of what is chosen at random.
+        dataset: A dataset of (x, y), where y are integers, batched or not; it
+            may be infinite with `steps_per_epoch`.
+        classes_per_batch: Number of classes per batch, P.
+        images_per_class: Number of examples per class in a batch, K.
+        buffer: Number of examples in memory, at least P × K.
+        steps_per_epoch: Number of batches per epoch. Each epoch then continues
+            the stream where the previous one ended, and restarts it at its
+            end. By default an epoch is one pass over the stream.
+        seed: Seed of random choices.
 
     Returns:
-        A `BalancedStream`, whose `dataset` is for `fit`: batches (x, y), y
-        being a dict of int64 (P × K,): "label", and "index", the number of
-        the example in the stream.
+        A `BalancedStream`, whose `dataset` is for `fit`: batches (x, y), where
+        y is a dict of int64 (P × K,): "label", and "index", the number of the
+        example in the stream.
 
     Raises:
-        ValueError: If an argument is not as described, or, as batches are
-            read, if the stream gives none.
+        ValueError: If an argument is not as described, or, when batches are
+            read, if the stream does not provide any.
 
     Example:
 
@@ -295,7 +298,7 @@ def balanced(
     if not isinstance(dataset, tf.data.Dataset):
         raise ValueError(
             f"`dataset` of {_OWNER} must be a tf.data.Dataset. Received: "
-            f"{type(dataset).__name__}. Arrays are sampled by ClassBalanced."
+            f"{type(dataset).__name__}. For arrays, use ClassBalanced."
         )
     reader = DatasetReader(
         dataset,
@@ -306,8 +309,9 @@ def balanced(
     )
     if not reader.has_integer_labels:
         raise ValueError(
-            f"`dataset` of {_OWNER} must have elements (x, y), y integers. "
-            f"Received: {dataset.element_spec}. Strings are numbered by "
+            f"`dataset` of {_OWNER} must have elements (x, y), where y are "
+            "integers. "
+            f"Received: {dataset.element_spec}. To number strings, use "
             "keras.layers.StringLookup(vocabulary=…)."
         )
     return BalancedStream(

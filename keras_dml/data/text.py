@@ -1,4 +1,4 @@
-"""Texts as tokens that need no vocabulary: their bytes."""
+"""Texts as tokens that do not require a vocabulary: their bytes."""
 
 from collections.abc import Sequence
 
@@ -9,23 +9,24 @@ from keras_dml.utils.types import IntArray
 
 
 def byte_tokens(texts: Sequence[str], length: int) -> IntArray:
-    """The UTF-8 bytes of texts, as a small encoder takes them.
+    """Returns the UTF-8 bytes of texts, as tokens for a small encoder.
 
-    Names, codes and short queries need no more: no vocabulary to make and
-    to ship, and no word is unknown. For sentences use the tokenizer that a
-    pretrained encoder brings.
+    This is sufficient for names, codes and short queries: there is no
+    vocabulary to create and distribute, and no unknown word. For sentences,
+    use the tokenizer of a pretrained encoder.
 
     Args:
         texts: N texts.
-        length: Tokens of a text, T: longer ones are cut, shorter ones end
-            in zeros, which `Embedding(mask_zero=True)` masks.
+        length: Number of tokens per text, T: longer texts are truncated,
+            shorter ones are padded with zeros, which
+            `Embedding(mask_zero=True)` masks.
 
     Returns:
         (N, T) int32, 0 to 255.
 
     Raises:
-        ValueError: If a text is not a string or has no bytes, or `length`
-            is not a positive integer.
+        ValueError: If a text is not a string or is empty, or `length` is not a
+            positive integer.
 
     Example:
 
@@ -44,7 +45,7 @@ def byte_tokens(texts: Sequence[str], length: int) -> IntArray:
     for row, text in enumerate(texts):
         if not isinstance(text, str) or not text:
             raise ValueError(
-                "`texts` of byte_tokens must be strings that are not empty. "
+                "`texts` of byte_tokens must be non-empty strings. "
                 f"Received: {text!r} at row {row}."
             )
         data = text.encode()[:length]

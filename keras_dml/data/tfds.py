@@ -1,4 +1,4 @@
-"""Benchmark data sets that `tensorflow_datasets` has prepared."""
+"""Benchmark data sets prepared by `tensorflow_datasets`."""
 
 import io
 import json
@@ -27,8 +27,8 @@ class _Source:
 
     Attributes:
         loader: The loader of the same data set from its archive.
-        label: Name of the feature that is the class, counted from 0.
-        first: What its boxes, if it has any, count the first column as.
+        label: Name of the class feature, counted from 0.
+        first: Number of the first column in its boxes, if it has any.
         is_classification: Whether both of its parts have every class.
     """
 
@@ -61,35 +61,37 @@ def tfds_splits(
 ) -> DataSplits:
     """A data set of `tensorflow_datasets`, split by class.
 
-    The birds and cars there are divided to train and test a classifier:
-    both parts are put together and split by class, as `cub200` and
-    `cars196` do. That of the products is by class already.
+    Its birds and cars are divided for training and testing a classifier: both
+    parts are combined and split by class, as `cub200` and `cars196` do. The
+    products are already split by class.
 
-    Images are written to files once, as they are encoded, since training
-    asks for them in any order.
+    Images are written to files once, in their original encoding, because
+    training reads them in any order.
 
     Args:
         name: "caltech_birds2011", "cars196" or "stanford_online_products".
-        data_dir: Where `tensorflow_datasets` keeps its data.
-        cropped: Whether an image is what its bounding box shows; not of
+        data_dir: Folder where `tensorflow_datasets` keeps its data.
+        cropped: Whether to crop images to their bounding boxes; not for
             products, which have none.
-        validation: As for `cub200`, and so is `seed`.
-        counts: What the data set should hold, by default as its archive;
-            an empty mapping takes what is there.
+        validation: See `cub200`.
+        seed: See `cub200`.
+        counts: Expected counts, by default those of the archive; an empty
+            mapping accepts any.
         cache: Folder for the files, by default in `cache_folder()`.
 
     Returns:
-        The splits. Labels are the archive's, from 1.
+        The splits. Labels are those of the archive, from 1.
 
     Raises:
-        ValueError: If the data set is none of these, has no boxes, or a
-            count differs.
+        ValueError: If the data set is none of these, has no boxes, or a count
+            differs.
     """
     if name not in _SOURCES:
         raise ValueError(
             f"`name` of tfds_splits must be one of {tuple(_SOURCES)}. "
-            f"Received: name={name!r}. A split of any other, as it is, is "
-            "read by keras_dml.data.tfds_images."
+            f"Received: name={name!r}. For an existing split of any other "
+            "data set, use "
+            "keras_dml.data.tfds_images."
         )
     source = _SOURCES[name]
     if cropped and source.first is None:
@@ -136,7 +138,7 @@ def _unpack(
     folder: Path,
     part: str,
 ) -> None:
-    """Writes the images of one part as they are encoded, the index last."""
+    """Writes the encoded images of one part, and then the index."""
     import tensorflow_datasets as tfds
 
     wanted = ["image", source.label, *["bbox"] * (source.first is not None)]
@@ -161,7 +163,8 @@ def _unpack(
 
 
 def _box(bounds: FloatArray, encoded: bytes, first: int) -> list[int]:
-    """From top, left, bottom and right as fractions, rounded outwards."""
+    """Boxes from top, left, bottom and right as fractions, rounded
+    outwards."""
     from PIL import Image
 
     with Image.open(io.BytesIO(encoded)) as image:

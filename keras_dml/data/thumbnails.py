@@ -1,4 +1,4 @@
-"""Thumbnails: small pictures as data URIs, which a page has in itself."""
+"""Thumbnails: small pictures as data URIs, which a page can contain."""
 
 import base64
 import io
@@ -26,7 +26,7 @@ def thumbnail(
 
     Args:
         pixels: (H, W, 1) or (H, W, 3) uint8.
-        side: The longer side of the picture in pixels, at most.
+        side: Maximum length of the longer side of the picture, in pixels.
         kind: "jpeg" or "webp".
         quality: From 0 to 100.
     """
@@ -38,19 +38,19 @@ def thumbnail(
 
 
 def row_thumbnail(row: Mapping[str, Any], side: int = 192) -> str | None:
-    """The picture of a row of a gallery: its own, or that of its file.
+    """The picture of a gallery row: its thumbnail, or one of its file.
 
     Args:
         row: Columns; "thumbnail" is a data URI, "path" a file, "box" the part
             of it.
-        side: As for `thumbnail`.
+        side: See `thumbnail`.
 
     Returns:
         A data URI; None if there is neither.
 
     Raises:
         OSError: If the file cannot be opened.
-        ValueError: If it cannot be decoded, or nothing of it is in the box.
+        ValueError: If it cannot be decoded, or its box is outside the image.
     """
     uri, box = str(row.get("thumbnail")), row.get("box")
     # Another address would make the page ask for something.
@@ -67,7 +67,7 @@ def row_thumbnail(row: Mapping[str, Any], side: int = 192) -> str | None:
 
 
 def picture(image: "Image", kind: str, quality: int) -> str:
-    """An image of Pillow's as a data URI; see `thumbnail`."""
+    """A Pillow image as a data URI; see `thumbnail`."""
     file = io.BytesIO()
     image.save(file, kind, quality=quality)
     return data_uri(file.getvalue(), f"image/{kind}")

@@ -1,4 +1,4 @@
-"""Images of `tensorflow_datasets` as files, since they are asked for by row."""
+"""Images of `tensorflow_datasets` as files, for reading them by row."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,24 +7,24 @@ from typing import Any
 from keras_dml.utils.progress import track
 
 INDEX = "images.json"
-"""The file that lists what is known of the images, written last."""
+"""The file that lists what is known about the images, written last."""
 
 
 def file_name(number: int) -> str:
-    """The name of an image's file, whatever its format is."""
+    """The name of an image's file, whatever its format."""
     return f"{number:06d}.jpg"
 
 
 def unpacked(
     dataset: Any, image: str, folder: Path, part: str
 ) -> Iterator[dict[str, Any]]:
-    """Writes images as they are encoded; yields their records.
+    """Writes images in their original encoding, and yields their records.
 
     Args:
-        dataset: A `tf.data.Dataset` of records, images not decoded.
-        image: Which field is the image.
-        folder: Where the files go.
-        part: What progress calls the data.
+        dataset: A `tf.data.Dataset` of records with encoded images.
+        image: Name of the image field.
+        folder: Folder for the files.
+        part: Name of the data in the progress bar.
     """
     folder.mkdir(parents=True, exist_ok=True)
     total = int(dataset.cardinality())

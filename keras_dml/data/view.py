@@ -1,4 +1,4 @@
-"""View: what a model sees of an image at test time."""
+"""View: how an image is prepared for the model at test time."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -22,29 +22,29 @@ from keras_dml.utils.types import Config, Rows, Side
 @register
 @dataclass(frozen=True)
 class View:
-    """The deterministic view: resize, then cut the center out.
+    """The deterministic view: resize, then crop the center.
 
     It is the same for evaluation, clustering and export. Pixels stay in
-    0..255: what else weights want done to them belongs to the model. Those
-    that are computed are rounded to whole gray levels, as Pillow does.
+    0..255, because further preprocessing belongs to the model. Interpolated
+    pixels are rounded to whole gray levels, as in Pillow.
 
     Args:
         size: (height, width) of the view, in pixels.
-        channels: 1 or 3. Gray images become RGB by repeating, RGB images
-            gray by the luma of ITU-R BT.601.
-        resize: The side, in pixels, that images are resized to before the
-            cut: which one, `resize_mode` says. By default no more than
-            `size` needs.
-        resize_mode: "shortest": the short side, keeping the aspect ratio;
-            by default to the larger side of `size`. "longest": the long
-            side, keeping the aspect ratio, and black is added on both
-            sides to make the image a square; by default it is fitted into
-            `size`. "squash": both sides, whatever the aspect ratio; by
-            default to `size`.
+        channels: 1 or 3. Gray images become RGB by repetition, and RGB images
+            become gray by the luma of ITU-R BT.601.
+        resize: Length, in pixels, to which one side of an image is resized
+            before cropping; `resize_mode` determines which side. By default
+            images are resized no more than `size` requires.
+        resize_mode: "shortest": the short side, keeping the aspect ratio; by
+            default to the larger side of `size`. "longest": the long side,
+            keeping the aspect ratio, with black padding on both sides that
+            makes the image square; by default it is fitted into `size`.
+            "squash": both sides, ignoring the aspect ratio; by default to
+            `size`.
 
     Raises:
-        ValueError: If an argument is not as described, or if the cut would
-            be larger than the resized image.
+        ValueError: If an argument is not as described, or if the crop would be
+            larger than the resized image.
     """
 
     size: tuple[int, int]
@@ -71,19 +71,19 @@ class View:
         ):
             raise ValueError(
                 "`resize` of View must be at least as long as the sides of "
-                "`size`, so that the cut is inside of the image. Received: "
+                "`size`, so that the crop is inside the image. Received: "
                 f"resize={self.resize!r}, size={self.size}. Use "
                 f"resize={max(self.size)} or more."
             )
 
     @classmethod
     def of(cls, model: keras.Model) -> "View":
-        """The view that a model takes.
+        """Returns the view that a model takes.
 
         Args:
-            model: A model with one image input of known size. Its
-                attribute `view`, where it has one, is the view; else
-                images are resized no more than the input needs.
+            model: A model with one image input of known size. Its attribute
+                `view`, if it has one, is the view; otherwise images are
+                resized no more than the input requires.
 
         Raises:
             ValueError: If the model's input is not one image.
@@ -95,17 +95,17 @@ class View:
                 "`model` of View.of must take one batch of images of known "
                 f"size, (None, H, W, C). Received: {model!r} with "
                 f"input_shape={shape}. Build the model with such an input, "
-                "or make the View yourself."
+                "or create the View yourself."
             )
         own = getattr(model, "view", None)
         return own if isinstance(own, View) else cls(shape[1:3], shape[3])
 
     def attach_to(self, model: keras.Model) -> keras.Model:
-        """Makes a model remember the view, as `of` finds it.
+        """Attaches the view to a model, so that `View.of` returns it.
 
         Args:
-            model: A model that takes images of `size`, such as one of
-                another output of the model that the view is of.
+            model: A model that takes images of `size`, for example one with
+                another output of the model that the view belongs to.
 
         Returns:
             The model.
@@ -122,19 +122,20 @@ class View:
 
     @property
     def frame(self) -> tuple[int, int] | None:
-        """(height, width) of every image before the cut, if it is one."""
+        """(height, width) of every image before the crop, if it is fixed."""
         if self.resize_mode == "shortest":
             return None
         return self.size if self.resize is None else (self.resize,) * 2
 
     @property
     def short_side(self) -> int:
-        """Length of an image's short side before the cut, in pixels."""
+        """Length of an image's short side before the crop, in pixels."""
         return min(self.frame) if self.frame else self.resize or max(self.size)
 
     @property
     def preparation(self) -> tuple[Any, ...]:
-        """What `prepare` does: views for which it is equal share pixels."""
+        """Identifies what `prepare` does: views with equal values share
+        pixels."""
         if self.frame:
             return self.resize_mode, self.frame, self.channels
         return self.short_side, self.channels
@@ -146,11 +147,11 @@ class View:
         return sizes * self.short_side // sizes.min(axis=1, keepdims=True)
 
     def apply(self, images: Any) -> tf.Tensor:
-        """The view of one image or of a batch of images of one size.
+        """Returns the view of one image, or of a batch of images of one size.
 
         Args:
-            images: (H, W, C) or (B, H, W, C), C being 1 or 3, pixels in
-                0..255 of any type. H, W and B need not be static.
+            images: (H, W, C) or (B, H, W, C), where C is 1 or 3, with pixels
+                in 0..255 of any type. H, W and B need not be static.
 
         Returns:
             (*size, channels) or (B, *size, channels), float32, 0..255.
@@ -158,11 +159,12 @@ class View:
         return tf.cast(self.cut(images), tf.float32)
 
     def cut(self, images: Any) -> tf.Tensor:
-        """What `apply` gives: uint8 of uint8, otherwise float32."""
+        """Returns the result of `apply`: uint8 for uint8, otherwise
+        float32."""
         return center_crop(self.prepare(images), self.size)
 
     def prepare(self, images: Any) -> tf.Tensor:
-        """What `apply` does before the cut: channels and size.
+        """Performs the steps of `apply` before the crop: channels and size.
 
         Returns:
             (..., H, W, channels) in `frame`, or with `short_side`; uint8 if
@@ -184,9 +186,9 @@ class View:
 
 
 def to_channels(images: tf.Tensor, channels: int) -> tf.Tensor:
-    """Gray (..., 1) to RGB (..., 3) or back, if the images are not so already.
+    """Gray (..., 1) to RGB (..., 3) or the reverse, where necessary.
 
-    The type is kept, and gray levels become whole.
+    The type is kept, and gray levels become integers.
     """
     given = images.shape[-1]
     if given not in (1, 3):

@@ -1,8 +1,9 @@
-"""WebP and BMP in a graph, where TensorFlow's decoders need to be led.
+"""WebP and BMP in a graph, where TensorFlow's decoders need help.
 
-The one must be told how many channels a file has, and the other does not
-look at what it cannot read: both is in the header. Each public function is a
-function of the graph, too, which then costs nothing where it is not called.
+The WebP decoder must be told the number of channels, and the BMP decoder does
+not check whether it can read a file; both are in the header. Each public
+function is also a function of the graph, which costs nothing where it is not
+called.
 
 Reference:
     WebP Container Specification; RFC 9649. Microsoft, BITMAPINFOHEADER.
@@ -35,16 +36,17 @@ def is_webp(contents: Tensor) -> Tensor:
 
 
 def webp_has_exif(contents: Tensor) -> Tensor:
-    """Whether a WebP file says that it has EXIF."""
+    """Whether a WebP file announces EXIF."""
     head = bytes_of(contents, 0, 21)
     return (head[15] == ord("X")) & _has(head[20], _EXIF)
 
 
 @_in_graph
 def is_webp_or_bmp(contents: Tensor) -> Tensor:
-    """Whether a file is one of both that `decode_webp_or_bmp` decodes.
+    """Whether `decode_webp_or_bmp` can decode a file.
 
-    BMP is, if it is not compressed and has 8, 24 or 32 bits a pixel.
+    It can decode BMP that is not compressed and has 8, 24 or 32 bits per
+    pixel.
     """
     head = bytes_of(contents, 0, 34)
     size, bits, compression = (
@@ -59,7 +61,7 @@ def is_webp_or_bmp(contents: Tensor) -> Tensor:
 
 @_in_graph
 def webp_or_bmp_sides(contents: Tensor) -> Tensor:
-    """Width and height of such a file, (2,) int64, by its header."""
+    """Width and height in the header of such a file, (2,) int64."""
     return tf.cond(
         is_webp(contents),
         lambda: _webp_sides(contents),
@@ -89,10 +91,11 @@ def _webp_sides(contents: Tensor) -> Tensor:
 
 
 def _decode_webp(contents: Tensor) -> Tensor:
-    """Of an animation the first frame.
+    """The first frame of an animation, or the image.
 
-    Asked for as many channels as there are, TensorFlow 2.21 allocates three
-    for an animation without transparency, and writes four. So it never is.
+    When asked for the number of channels in the file, TensorFlow 2.21
+    allocates three for an animation without transparency, and writes four. So
+    it is never asked for that number.
     """
     head = bytes_of(contents, 0, 25)
     is_extended, is_lossless = head[15] == ord("X"), head[15] == ord("L")

@@ -171,17 +171,17 @@ REFUSED = {
         X, LABELS[1:]
     ),
     "must be integers.*dtype float64": lambda: ArraySet(X, LABELS / 2),
-    "One-hot labels become": lambda: ArraySet(X, np.eye(5)[LABELS]),
-    "as many rows in all.*40 of 'a', 3 of 'b'": lambda: ArraySet(
+    "Convert one-hot labels": lambda: ArraySet(X, np.eye(5)[LABELS]),
+    "same number of rows in all.*40 of 'a', 3 of 'b'": lambda: ArraySet(
         {"a": X, "b": X[:3]}
     ),
     "Received: no array": lambda: ArraySet({}),
-    "a row for each example.*float": lambda: ArraySet(3.0),
+    "one row per example.*float": lambda: ArraySet(3.0),
     "must be numbers or strings.*NoneType": lambda: ArraySet([None, 1]),
     "must be numbers or strings.*datetime": lambda: ArraySet(
         np.array(["2020"], "datetime64[Y]")
     ),
-    "`names` of ArraySet, when a sequence": lambda: ArraySet(
+    "`names` of ArraySet, if it is a sequence": lambda: ArraySet(
         X, LABELS, names="ab"
     ),
     "`size` of pipeline is for images": lambda: pipeline(
@@ -217,7 +217,7 @@ REFUSED = {
     "must all have labels, or none": lambda: concatenate(
         [ArraySet(X), ArraySet(X, LABELS)]
     ),
-    "at least one. Received: none": lambda: concatenate([]),
+    "at least one set.*Received: none": lambda: concatenate([]),
     "agree on class names.*names=other.names": lambda: evaluate(
         model(), (X[:2], ["a", "b"]), gallery=(X[:2], ["a", "c"])
     ),
@@ -248,7 +248,7 @@ def datasets() -> dict[str, tf.data.Dataset]:
         "must have elements of one shape": tf.data.Dataset.from_tensor_slices(
             (ragged, [0, 1])
         ),
-        "One-hot labels become": whole.map(
+        "Convert one-hot labels": whole.map(
             lambda x, y: (x, tf.one_hot(y, 5))
         ).batch(8),
         "must be integers": whole.map(lambda x, y: (x, tf.cast(y, "float32"))),

@@ -227,7 +227,7 @@ def test_datasets() -> None:
     ("second", "message"),
     [
         ([0.5], "one type. Received: int64 in row 0 and float64 in row 1"),
-        ([[1], [2, 3]], "rows of one length"),
+        ([[1], [2, 3]], "rows of equal length"),
         (["a"], "int64 in row 0 and <U1 in row 1"),
     ],
 )
@@ -240,7 +240,7 @@ def test_records(second: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("t.csv", "path,label\na,é".encode("latin-1"), "text in UTF-8"),
+        ("t.csv", "path,label\na,é".encode("latin-1"), "UTF-8 text"),
         ("t.csv", b"path,path,label\na,b,c\n", "path more than once"),
         ("t.parquet", b"", "must be a Parquet file"),
     ],

@@ -176,7 +176,7 @@ SIZE = 12 * 16 * 21 * 3
     [
         (2 * SIZE, 0, "in memory: 1 MB"),
         (2 * SIZE - 2, SIZE, ".pixels: 1 MB"),
-        (0, SIZE - 1, "not kept: they take 1 MB"),
+        (0, SIZE - 1, "not cached: they need 1 MB"),
     ],
 )
 def test_the_choice_is_by_size_and_said(

@@ -85,4 +85,4 @@ def test_the_command(folder: Path) -> None:
     output = run(str(folder), code=1)
     assert "Stanford Online Products" in output
     assert "without Ebay_test.txt" in output
-    assert "not there" in run(str(folder / "nowhere"), code=1)
+    assert "does not exist" in run(str(folder / "nowhere"), code=1)

@@ -42,7 +42,7 @@ def hide_images(root: Path) -> None:
 
 def test_byte_order(root: Path) -> None:
     hide_images(root)
-    with pytest.warns(UserWarning, match=r"^Hidden, .*\(2\): ") as caught:
+    with pytest.warns(UserWarning, match=r"^Hidden files .*\(2\): ") as caught:
         images = image_folder(root)
     (warning,) = caught
     assert f"{root / '.hidden'}, {root / 'b' / '._2.png'}." in str(
@@ -81,18 +81,19 @@ def test_what_is_not_read_is_named(
         images = image_folder(root)
     assert len(images) == 5
     folders, files = (str(x.message) for x in caught)
-    assert folders.startswith("Folders inside of classes are left out (1): ")
+    assert folders.startswith("Folders inside class folders are skipped (1): ")
     assert str(root / "b" / "inner") in folders
-    assert files.startswith("Files that are not read as images are left out")
+    assert files.startswith("Files that cannot be read as images are skipped")
     assert "(5): 3 of .heic (" in files
     assert f"{root / 'B' / '2.HEIC'}, {root / 'B' / '3.heic'}, …)" in files
-    assert 'is read after `pip install "keras-dml[heif]"`.' in files
+    assert 'can be read after `pip install "keras-dml[heif]"`.' in files
     assert f" 1 of .txt ({root / 'b' / 'notes.txt'})." in files
     assert f" 1 of no ending ({root / 'plain'})." in files
-    assert "left out: .hidden." in caplog.text
-    assert "left out: .DS_Store, ._2.png." in caplog.text
+    assert ": .hidden." in caplog.text
+    assert ": .DS_Store, ._2.png." in caplog.text
     assert files.endswith(
-        "Hidden, named like images or folders of images, and left out (2): "
+        "Hidden files and folders that are named like images or contain "
+        "images are skipped (2): "
         f"{root / '.hidden'}, {root / 'b' / '._2.png'}."
     )
 
@@ -146,7 +147,7 @@ def test_files_that_cannot_be_decoded(root: Path) -> None:
     good = (root / "b" / "10.jpg").read_bytes()
     (root / "b" / "11.jpg").write_bytes(good[: len(good) // 2])
     (root / "B" / "12.png").write_bytes(b"")
-    message = r"^Image files .* decoded are left out \(2\): "
+    message = r"^Image files .* decoded are skipped \(2\): "
     with pytest.warns(UserWarning, match=message) as caught:
         images = image_folder(root)
     assert "12.png" in str(caught[0].message)
@@ -175,7 +176,7 @@ def test_empty_classes_are_left_out(root: Path) -> None:
     assert [*images.names.values()] == ["B", "a b", "b"]
     assert images.labels.max() == 2
     last = str(caught[-1].message)
-    assert last.startswith("Folders without an image")
+    assert last.startswith("Folders without a readable image")
     assert " (2): " in last
     assert str(root / "aa") in last
     assert str(root / "C") in last
@@ -187,25 +188,25 @@ def test_stray_images(root: Path) -> None:
         UserWarning, match=r"^Images directly .*\(1\): .*stray.png"
     ):
         assert len(image_folder(root)) == 5
-    with pytest.raises(ValueError, match="Give the folder above if 'B'"):
+    with pytest.raises(ValueError, match="Use the parent folder if 'B'"):
         image_folder(root / "B")
 
 
 def test_no_images_at_all(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="which is not there"):
+    with pytest.raises(FileNotFoundError, match="which does not exist"):
         image_folder(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match="no image in any folder"):
+    with pytest.raises(ValueError, match="no image in any of its"):
         image_folder(tmp_path)
     file = tmp_path / "class" / "bad.jpg"
     file.parent.mkdir()
     file.write_bytes(b"bad")
-    with pytest.raises(FileNotFoundError, match="which is not one"):
+    with pytest.raises(FileNotFoundError, match="which is not a folder"):
         image_folder(file)
     with (
         pytest.warns(UserWarning, match="cannot be decoded"),
-        pytest.warns(UserWarning, match="Folders without an image"),
+        pytest.warns(UserWarning, match="Folders without a readable image"),
         pytest.raises(
-            ValueError, match=r"no image in any folder .*1 cannot.*bad\.jpg'"
+            ValueError, match=r"no image in any of its .*1 cannot.*bad\.jpg'"
         ),
     ):
         image_folder(tmp_path)

@@ -82,7 +82,7 @@ def test_what_is_on_disk_is_opened_again(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.inputs(...), X)
     with pytest.raises(FileExistsError, match="load_examples"):
         from_dataset(dataset, "disk", path)
-    with pytest.raises(FileNotFoundError, match="from_dataset has written"):
+    with pytest.raises(FileNotFoundError, match="written by from_dataset"):
         load_examples(tmp_path)
     (path / "index.json").write_text("{")
     with pytest.raises(ValueError, match="are damaged"):
@@ -168,7 +168,7 @@ REFUSED = {
     ),
     "x in `dataset` of from_dataset must be finite.*row 31": lambda: whole(NAN),
     "must be a tf.data.Dataset. Received: tuple": lambda: (X, LABELS),
-    "must have an x that is a tensor, or a": lambda: whole(
+    "must have an x that is a tensor or a": lambda: whole(
         {"a": {"b": X}, "c": X}
     ),
     "of known rank": lambda: tf.data.Dataset.from_generator(
@@ -208,7 +208,7 @@ def test_what_does_not_fit(monkeypatch: Any, tmp_path: Path) -> None:
         ({"storage": "disc"}, "`storage` of from_dataset must be one of"),
         ({"storage": "disk"}, "`path` of from_dataset requires"),
         ({"path": "x"}, "`path` of from_dataset requires"),
-        ({"labeled": False}, "`batched` of from_dataset must say"),
+        ({"labeled": False}, "`batched` of from_dataset must state"),
     ],
 )
 def test_unfit_options(options: dict[str, Any], message: str) -> None:

@@ -207,7 +207,7 @@ def test_a_folder_that_cannot_be_written(
     (tmp_path / "file").write_text("no folder")
     splits = glyphs(tmp_path / "file" / "folder")
     assert version_of(splits) == 1
-    assert "cannot be kept" in caplog.text
+    assert "cannot be stored" in caplog.text
 
 
 def test_two_at_once(drawn: list[Drawings], tmp_path: Path) -> None:

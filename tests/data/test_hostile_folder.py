@@ -120,9 +120,9 @@ def test_links_that_go_round(folder: Path) -> None:
     (folder / "loop").symlink_to("loop")
     (folder / "again").symlink_to(".", target_is_directory=True)
     with (
-        pytest.warns(UserWarning, match="Files that are not read.*loop"),
-        pytest.warns(UserWarning, match="Folders inside of classes.*again"),
-        pytest.warns(UserWarning, match="without an image.*again"),
+        pytest.warns(UserWarning, match="Files that cannot be read.*loop"),
+        pytest.warns(UserWarning, match="Folders inside class folders.*again"),
+        pytest.warns(UserWarning, match="without a readable image.*again"),
     ):
         assert len(image_folder(folder)) == 12
 
@@ -216,7 +216,7 @@ def test_check_names_what_is_odd(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda path: path.mkdir(), "no image in any folder"),
+        (lambda path: path.mkdir(), "no image in any of its"),
         (lambda path: path.write_bytes(b""), "must be a folder"),
         (lambda path: (path / "a").mkdir(parents=True), "no image"),
     ],

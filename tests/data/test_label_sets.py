@@ -48,7 +48,7 @@ def test_sets_of_numbers_are_columns() -> None:
         (TABLE.astype(int), None, r"dtype int64 and shape \(4, 3\).*astype"),
         (TABLE.astype(float), None, "labels.astype"),
         (TABLE[:3], None, "labels"),
-        ([{0}, {"a"}, set(), set()], None, "strings alone.*'a'"),
+        ([{0}, {"a"}, set(), set()], None, "only strings.*'a'"),
         ([{0}, {-1}, set(), set()], None, "'?-1"),
         ([{2**40}, {0}, set(), set()], None, "columns of a table"),
         (TABLE, ["a", "b", "c", "d"], "`names` of ArraySet must name columns"),
@@ -61,7 +61,7 @@ def test_bad_labels(labels, names, message) -> None:
 
 def test_what_needs_one_label_says_so() -> None:
     examples = data.ArraySet(np.arange(4.0), TABLE)
-    with pytest.raises(ValueError, match="one label for each example"):
+    with pytest.raises(ValueError, match="one label per example"):
         _ = examples.known_labels
     with pytest.raises(ValueError, match="MultiLabelBalanced"):
         data.ClassBalanced(examples.labels, classes_per_batch=2)

@@ -47,7 +47,7 @@ def test_a_file_that_only_pillow_decodes(
     assert files.paths is not None
     Path(files.paths[2]).write_bytes(b"\x89PNG and no more")
     monkeypatch.setattr(loading, "read_image", lambda *_: None)
-    with pytest.raises(tf.errors.OpError, match="though Pillow can decode"):
+    with pytest.raises(tf.errors.OpError, match="although Pillow can decode"):
         list(eval_batches(files, View((8, 8), 1)))
 
 

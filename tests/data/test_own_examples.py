@@ -76,5 +76,7 @@ def test_examples_without_pictures_are_shown_by_what_they_are_called() -> None:
         lambda: preview(texts),
         lambda: attention_overlays(texts, np.ones((9, 2, 2, 1)), [0], None),
     ):
-        with pytest.raises(ValueError, match="must be an ImageSet, as other"):
+        with pytest.raises(
+            ValueError, match="must be an ImageSet, because other"
+        ):
             draw()

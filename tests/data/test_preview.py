@@ -61,5 +61,7 @@ def test_unfit_arguments() -> None:
     images = ImageSet(np.zeros((2, 4, 4), np.uint8), [0, 1])
     with pytest.raises(ValueError, match="rows=0"):
         preview(images, rows=0)
-    with pytest.raises(ValueError, match="preview needs images"):
+    with pytest.raises(
+        ValueError, match="`images` of preview must not be empty"
+    ):
         preview(images.select([]))

@@ -132,7 +132,7 @@ def test_model_learns_what_is_alike() -> None:
         (
             lambda: RelationSampler(PairSet(EXAMPLES, [[0, 1]]), 2),
             ValueError,
-            "tuples_per_batch=2 of PairSet",
+            "tuples_per_batch=2 for PairSet",
         ),
         (lambda: RelationSampler([[0, 1]]), ValueError, "PairSet or a Trip"),
         (

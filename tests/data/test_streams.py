@@ -90,13 +90,13 @@ def test_a_class_that_is_drawn_little_comes_first() -> None:
 
 
 REFUSED = {
-    "must give 3 classes of 4.*1 classes": (np.zeros(600, int), {}),
-    "must give 3 classes of 4.*order of their classes": (
+    "must provide 3 classes of 4.*1 classes": (np.zeros(600, int), {}),
+    "must provide 3 classes of 4.*sorted by class": (
         np.arange(600) // 300,
         {},
     ),
-    r"must give 3 classes of 4 .*\b600 classes": (np.arange(600), {}),
-    "must give 3 classes.*in 3,0.. examples": (
+    r"must provide 3 classes of 4 .*\b600 classes": (np.arange(600), {}),
+    "must provide 3 classes.*in 3,0.. examples": (
         np.zeros(600, int),
         {"repeat": True},
     ),
@@ -122,7 +122,7 @@ def test_streams_without_a_batch(message: str) -> None:
         (source().repeat(), {}, "must be finite"),
         (source(), {"buffer": 7}, "`buffer` of balanced must be"),
         (source(), {"classes_per_batch": 0}, "`classes_per_batch`"),
-        (source().map(lambda x, y: x), {}, "y integers"),
+        (source().map(lambda x, y: x), {}, "y are integers"),
         (source(["a"] * 600), {}, "StringLookup"),
         (source(LABELS / 2), {}, "must be integers"),
     ],

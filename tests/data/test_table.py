@@ -145,7 +145,7 @@ TWO = "images/0.png,1,train\nimages/1.png,2,train\n"
         ("path,label\na,1\n ,2\n", "`path` .* empty cell in row 2"),
         ("path,label\na,1\nb,2,3\n", "Line 3 .* must have 2 columns"),
         (f"path,label,split\n{TWO}images/2.png,3,tets\n", "'tets' in row 3"),
-        (f"path,label,split\n{TWO}", "rows to train and rows to test"),
+        (f"path,label,split\n{TWO}", "rows for training and rows for test"),
         (f"path,label,split\n{TWO}images/2.png,1,test\n", "share a class"),
         ("path,label\nimages/0.png,1\nimages/1.png,1\n", "`train_classes`"),
     ],
@@ -156,7 +156,7 @@ def test_unfit_tables(tmp_path: Path, text: str, message: str) -> None:
 
 
 def test_no_table(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="which is not there"):
+    with pytest.raises(FileNotFoundError, match="which does not exist"):
         table(tmp_path / "a.csv")
     with pytest.raises(ValueError, match=r"must end in one of .*a\.xlsx"):
         table(tmp_path / "a.xlsx")
@@ -174,7 +174,7 @@ def test_rows_whose_path_is_no_file(kind: str, tmp_path: Path) -> None:
         odd.mkdir()
     else:
         odd.symlink_to("/dev/zero" if kind == "device" else "nowhere")
-    with pytest.raises(FileNotFoundError, match=r"or no files, .*3\.png"):
+    with pytest.raises(FileNotFoundError, match=r"or are not files, .*3\.png"):
         table(file)
 
 

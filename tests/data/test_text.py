@@ -25,8 +25,8 @@ def test_arrays_of_strings() -> None:
     ("texts", "length", "message"),
     [
         ("one", 4, r"sequence of strings.*\['one'\]"),
-        (["a", ""], 4, "not empty. Received: '' at row 1"),
-        (["a", 3], 4, "must be strings.*Received: 3 at row 1"),
+        (["a", ""], 4, "non-empty strings. Received: '' at row 1"),
+        (["a", 3], 4, "must be non-empty strings.*Received: 3 at row 1"),
         (["a"], 0, "`length` of byte_tokens"),
     ],
 )

@@ -113,7 +113,7 @@ def test_parse_setting() -> None:
          "`augmentation`: .*`pad` of Augment requires crop=\"random\""),
         (("augmentation.pad=9",
           "backbone={name: small_convnet, input_shape: [8, 9, 1]}"),
-         "`augmentation`: .*fewer than the image's short side.*side 9"),
+         "`augmentation`: .*less than the image's short side.*side 9"),
         (("augmentation.augment={random_hu: {}}",), "mean 'random_hue'"),
         (("epochs",), "key.key=value. Received: 'epochs'"),
         (("epochs=[",), "not YAML"),

@@ -173,5 +173,5 @@ def test_a_table_without_validation_rows(folder) -> None:
     other = folder / "other"
     other.mkdir()
     (other / "tags.csv").write_text(text.replace("validation", "train"))
-    with pytest.raises(ValueError, match="with rows for validation"):
+    with pytest.raises(ValueError, match="with validation rows"):
         building.splits(recipe_of(other, TAGS))

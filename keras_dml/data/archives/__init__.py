@@ -1,4 +1,4 @@
-"""Benchmark data sets, from their archives as they were unpacked."""
+"""Benchmark data sets, from their unpacked archives."""
 
 from keras_dml.data.archives._cars196 import cars196
 from keras_dml.data.archives._cub200 import cub200

@@ -35,10 +35,10 @@ ARCHIVE = reading.Archive(
     },
 )
 _SECONDS = 120
-"""In which annotations are read, or never."""
+"""Seconds within which annotations are read, or never."""
 
 _Annotations: TypeAlias = tuple[list[str], dict[str, Any], list[str]]
-"""Images' files, their fields, and the classes' names."""
+"""Image files, their annotation fields, and the class names."""
 
 
 @dataset("cars196", "196 models of cars, 16,185 images", archive=ARCHIVE)
@@ -49,24 +49,27 @@ def cars196(
     seed: int = 0,
     counts: reading.Counts | None = ARCHIVE.counts,
 ) -> DataSplits:
-    """Cars196, split by class: the first 98 train, the others test.
+    """Cars196, split by class: the first 98 for training, the others for
+    testing.
 
-    The annotations are read from `cars_annos.mat`, or from the devkit's
-    `cars_train_annos.mat` and `cars_test_annos_withlabels.mat`, whose
-    images then are in `cars_train` and `cars_test`. Either way these are
-    the same images; which were to train a classifier is not used.
+    The annotations are read from `cars_annos.mat`, or from
+    `cars_train_annos.mat` and `cars_test_annos_withlabels.mat` of the devkit,
+    whose images are in `cars_train` and `cars_test`. The images are the same;
+    the archive's own split, which is for classification, is ignored.
 
     Args:
         path: The folder with the annotations and the images.
-        cropped: Whether an image is what its bounding box shows.
-        validation: As for `cub200`, and so are `seed` and `counts`.
+        cropped: Whether to crop images to their bounding boxes.
+        validation: See `cub200`.
+        seed: See `cub200`.
+        counts: See `cub200`.
 
     Returns:
-        The splits. Labels are the archive's, from 1; ids the paths in its
-        folder.
+        The splits. Labels are those of the archive, from 1; ids are the paths
+        in its folder.
 
     Raises:
-        FileNotFoundError: If annotations or an image are not there.
+        FileNotFoundError: If annotations or an image are missing.
         ValueError: If annotations are damaged, or a count differs.
 
     Reference:
@@ -116,7 +119,7 @@ def _from_devkit(folder: Path) -> _Annotations:
 
 
 def _load(file: Path) -> dict[str, Any]:
-    """What `matlab` says of a file, which is damaged if it says nothing."""
+    """The output of `matlab` for a file, which is damaged if there is none."""
     command = [sys.executable, "-P", matlab.__file__, str(file)]
     try:
         check_regular(file)
@@ -134,13 +137,13 @@ def _load(file: Path) -> dict[str, Any]:
 
 
 def _fields(content: dict[str, Any], file: Path) -> dict[str, Any]:
-    """The annotations' fields, one array each; numbers as int64."""
+    """The fields of the annotations, one array each; numbers as int64."""
     fields = content["annotations"]
     if "class" not in fields or "bbox_x1" not in fields:
         raise ValueError(
             f"{file} must have annotations with classes and bounding boxes. "
             f"Received: annotations with the fields {list(fields)}. For the "
-            f"test set that is the file {_WITH_LABELS}."
+            f"test set, use the file {_WITH_LABELS}."
         )
     is_text = ("fname", "relative_im_path")
     try:

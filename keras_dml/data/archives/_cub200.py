@@ -36,25 +36,26 @@ def cub200(
     seed: int = 0,
     counts: reading.Counts | None = ARCHIVE.counts,
 ) -> DataSplits:
-    """CUB-200-2011, split by class: the first 100 train, the others test.
+    """CUB-200-2011, split by class: the first 100 for training, the others for
+    testing.
 
     The archive's own `train_test_split.txt` is for classification and is
-    not used.
+    ignored.
 
     Args:
-        path: The folder `CUB_200_2011`, or the one that it is in.
-        cropped: Whether an image is what its bounding box shows.
-        validation: Fraction of the training classes that is held out for
-            choosing a model.
-        seed: Which classes those are.
-        counts: What the archive should hold; None to take what is there.
+        path: The folder `CUB_200_2011`, or its parent.
+        cropped: Whether to crop images to their bounding boxes.
+        validation: Fraction of the training classes that is held out for model
+            selection.
+        seed: Determines which classes are held out.
+        counts: Expected numbers of images and classes; None accepts any.
 
     Returns:
-        The splits. Labels are the archive's, from 1; ids the paths in its
-        folder `images`.
+        The splits. Labels are those of the archive, from 1; ids are the paths
+        in its folder `images`.
 
     Raises:
-        FileNotFoundError: If a list or an image is not there.
+        FileNotFoundError: If a list or an image is missing.
         ValueError: If a list is damaged, or a count differs.
 
     Reference:
@@ -85,7 +86,7 @@ def cub200(
 
 
 def _read_boxes(file: Path, ids: list[str]) -> Rows:
-    """From x, y, width and height, rounded outwards."""
+    """Boxes from x, y, width and height, rounded outwards."""
     x, y, width, height = np.array(reading.read_by_id(file, 5, ids), np.float64)
     first = np.floor([x, y])
     last = np.ceil([x + width, y + height])

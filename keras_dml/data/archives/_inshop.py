@@ -41,22 +41,24 @@ def inshop(
     seed: int = 0,
     counts: reading.Counts | None = ARCHIVE.counts,
 ) -> DataSplits:
-    """In-Shop Clothes Retrieval of DeepFashion, split as the archive says.
+    """In-Shop Clothes Retrieval of DeepFashion, with the split of the archive.
 
-    Test images are queries or in the gallery; `query_rows` and
-    `gallery_rows` say which.
+    Test images are queries or belong to the gallery; see `query_rows` and
+    `gallery_rows`.
 
     Args:
         path: The folder with `Eval` and the images, which are in `img` or
-            in `Img/img`.
-        validation: As for `cub200`, and so are `seed` and `counts`.
+            `Img/img`.
+        validation: See `cub200`.
+        seed: See `cub200`.
+        counts: See `cub200`.
 
     Returns:
-        The splits. Labels are the numbers of the items, ids the paths that
-        the archive lists.
+        The splits. Labels are the item numbers; ids are the paths listed in
+        the archive.
 
     Raises:
-        FileNotFoundError: If the list or an image is not there.
+        FileNotFoundError: If the list or an image is missing.
         ValueError: If the list is damaged, or a count differs.
 
     Reference:
@@ -94,12 +96,12 @@ def inshop(
 
 
 def _read(file: Path) -> list[list[str]]:
-    """Files, items and statuses; the first line says how many there are."""
+    """Files, items and statuses; the first line states their number."""
     count = file.read_text(encoding="utf-8").partition("\n")[0].strip()
     columns = reading.read_list(file, 3, skip=2)
     if count != str(len(columns[0])):
         raise reading.damaged(
-            f"{file} must have as many images as its first line says",
+            f"{file} must have the number of images stated in its first line",
             f"{len(columns[0])} images, and a first line of {count!r}",
         )
     odd = set(columns[2]) - set(_STATUSES)

@@ -1,4 +1,4 @@
-"""Stanford Online Products: 22,634 products, photographed for sale."""
+"""Stanford Online Products: 22,634 products from online shops."""
 
 import os
 from pathlib import Path
@@ -32,19 +32,20 @@ def sop(
     seed: int = 0,
     counts: reading.Counts | None = ARCHIVE.counts,
 ) -> DataSplits:
-    """Stanford Online Products, split by class as the archive says.
+    """Stanford Online Products, with the class split of the archive.
 
     Args:
-        path: The folder `Stanford_Online_Products`, or the one that it is
-            in.
-        validation: As for `cub200`, and so are `seed` and `counts`.
+        path: The folder `Stanford_Online_Products`, or its parent.
+        validation: See `cub200`.
+        seed: See `cub200`.
+        counts: See `cub200`.
 
     Returns:
-        The splits. Labels are the archive's, from 1; classes are named as
-        in "bicycle 1", ids are the paths in its folder.
+        The splits. Labels are those of the archive, from 1; classes have names
+        like "bicycle 1", and ids are the paths in its folder.
 
     Raises:
-        FileNotFoundError: If a list or an image is not there.
+        FileNotFoundError: If a list or an image is missing.
         ValueError: If a list is damaged, or a count differs.
 
     Reference:

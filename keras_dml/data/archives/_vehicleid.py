@@ -42,25 +42,27 @@ def vehicleid(
     seed: int = 0,
     counts: reading.Counts | None = ARCHIVE.counts,
 ) -> DataSplits:
-    """PKU VehicleID, split as the archive says, with three test sets.
+    """PKU VehicleID, with the split and the three test sets of the archive.
 
-    The paper counts 13,134 training vehicles; the archive lists 13,164.
-    For the official protocol, one image of each vehicle as the gallery,
-    see `keras_dml.evaluation.one_per_class`.
+    The paper counts 13,134 training vehicles; the archive lists 13,164. For
+    the official protocol, with one image of each vehicle as the gallery, see
+    `keras_dml.evaluation.one_per_class`.
 
     Args:
-        path: The folder `VehicleID_V1.0`, or the one that it is in.
+        path: The folder `VehicleID_V1.0`, or its parent.
         test: Which test set is `test`: "small" (800 vehicles), "medium"
             (1,600) or "large" (2,400). All three are in `tests`.
-        validation: As for `cub200`, and so are `seed` and `counts`.
+        validation: See `cub200`.
+        seed: See `cub200`.
+        counts: See `cub200`.
 
     Returns:
-        The splits. Labels are the archive's numbers of vehicles, ids those
-        of images.
+        The splits. Labels are the vehicle numbers of the archive, and ids the
+        image numbers.
 
     Raises:
-        FileNotFoundError: If a list or an image is not there.
-        ValueError: If `test` is none of them, a list is damaged, or a count
+        FileNotFoundError: If a list or an image is missing.
+        ValueError: If `test` is unknown, a list is damaged, or a count
             differs.
 
     Reference:

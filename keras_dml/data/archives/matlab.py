@@ -1,6 +1,6 @@
-"""A script that prints what a MATLAB file says, as JSON.
+"""A script that prints the contents of a MATLAB file as JSON.
 
-It is a process of its own, as SciPy may end the one that reads a damaged file.
+It runs in a separate process, because SciPy may crash on a damaged file.
 """
 
 import json
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def main(path: str) -> None:
-    """Prints the annotations, lists by their fields, and the class names."""
+    """Prints the annotations, as lists by field, and the class names."""
     import numpy as np
     from scipy.io import loadmat
 

@@ -1,4 +1,4 @@
-"""Archives of data sets: what they hold, found, read and counted."""
+"""Archives of data sets: located, read and counted."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -10,17 +10,17 @@ from keras_dml.data.imageset import ImageSet
 from keras_dml.utils.files import check_regular
 
 Counts: TypeAlias = Mapping[str, int]
-"""What an archive holds, such as {"train images": 5864}."""
+"""Contents of an archive, such as {"train images": 5864}."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What an archive's folder holds.
+    """The contents of an archive's folder.
 
     Attributes:
         folder: Name of the folder that the archive unpacks to.
         entries: Files and folders that must be in it.
-        images: Folder that the paths in its lists start from.
+        images: Folder that the paths in its lists are relative to.
     """
 
     folder: str
@@ -28,9 +28,10 @@ class Layout:
     images: str = "."
 
     def nearest(self, path: Path) -> tuple[Path, list[str]]:
-        """The folder, or that of the archive's name in it, and what it lacks.
+        """A folder, or its subfolder named after the archive, and what is
+        missing.
 
-        It is the one that has more of the entries.
+        It returns the one that contains more of the entries.
         """
         found = [
             (folder, [x for x in self.entries if not (folder / x).exists()])
@@ -41,12 +42,12 @@ class Layout:
 
 @dataclass(frozen=True)
 class Archive:
-    """A data set as its archive was unpacked.
+    """A data set in the form of its unpacked archive.
 
     Attributes:
         title: Name of the data set.
         layouts: The layouts that its folder may have.
-        counts: Classes and images in it; all, or some of them.
+        counts: Numbers of classes and images, for all or some of the sets.
     """
 
     title: str
@@ -54,23 +55,23 @@ class Archive:
     counts: Counts
 
     def closest(self, path: Path) -> tuple[Layout, Path, list[str]]:
-        """The layout that a folder has most of, that folder, what it lacks."""
+        """The best matching layout, its folder, and what is missing."""
         found = [(layout, *layout.nearest(path)) for layout in self.layouts]
         return min(found, key=lambda x: len(x[2]) / len(x[0].entries))
 
     def present_in(self, path: Path) -> set[str]:
-        """What a folder has of that layout."""
+        """The entries of that layout that are in a folder."""
         layout, _, missing = self.closest(path)
         return {*layout.entries} - {*missing}
 
     def locate(
         self, path: str | os.PathLike[str], owner: str
     ) -> tuple[Path, Layout]:
-        """The archive's folder, at a path or in it, and its layout.
+        """Returns the archive's folder, at or below a path, and its layout.
 
         Raises:
-            FileNotFoundError: If there is no such folder, or entries are
-                missing; they are named.
+            FileNotFoundError: If the folder does not exist, or entries, which
+                are named, are missing.
         """
         root = Path(path).expanduser()
         layout, folder, missing = self.closest(root)
@@ -78,10 +79,11 @@ class Archive:
             return folder, layout
         if root.is_dir():
             found = f"without {', '.join(missing)}"
-            way_out = f"Give the folder {layout.folder} as it was unpacked."
+            way_out = f"Use the unpacked folder {layout.folder}."
         else:
-            found = f"which is {'a file' if root.exists() else 'not there'}"
-            way_out = "Unpack the archive, and give the folder."
+            kind = "is a file" if root.exists() else "does not exist"
+            found = f"which {kind}"
+            way_out = "Unpack the archive, and use its folder."
         raise FileNotFoundError(
             f"`path` of {owner} must be the folder of {self.title}, with "
             f"{', '.join(layout.entries)}. Received: "
@@ -91,9 +93,10 @@ class Archive:
     def check_counts(
         self, folder: Path, expected: Counts | None, **sets: ImageSet
     ) -> None:
-        """Raises `ValueError` naming all counts that are not as expected.
+        """Raises `ValueError` that lists all counts that differ from expected
+        ones.
 
-        The sets go by the names that counts have. None accepts any.
+        Sets have the names used in the counts. None accepts any counts.
         """
         found = {f"{name} classes": x.num_classes for name, x in sets.items()}
         found |= {f"{name} images": len(x) for name, x in sets.items()}
@@ -104,7 +107,7 @@ class Archive:
         ]
         if wrong:
             raise ValueError(
-                f"The folder {folder} must hold all of {self.title}. "
+                f"The folder {folder} must contain all of {self.title}. "
                 f"Received: {', '.join(wrong)}. Unpack the archive again, or "
                 "use counts=None to accept the images that exist."
             )
@@ -113,10 +116,11 @@ class Archive:
 def halves(
     images: ImageSet, counts: Counts | None
 ) -> tuple[ImageSet, ImageSet]:
-    """Training and test set of CUB-200-2011 and Cars196, in metric learning.
+    """The training and test sets of CUB-200-2011 and Cars196 in metric
+    learning.
 
-    Of the classes, numbered from 1, the first ones are for training: as many
-    as counts say, or else half of those that are there.
+    Classes are numbered from 1. The first ones are for training: the number
+    given by the counts, otherwise half of the existing classes.
     """
     last = images.classes[(images.num_classes - 1) // 2]
     if counts is not None:
@@ -128,11 +132,11 @@ def halves(
 def read_list(file: Path, columns: int, skip: int = 0) -> list[list[str]]:
     """The columns of a text file, separated by any number of spaces.
 
-    Empty lines are passed over, and so are the first `skip` lines.
+    Empty lines and the first `skip` lines are ignored.
 
     Raises:
-        ValueError: If a line, which is named, has another number of
-            columns, or if there are no lines.
+        ValueError: If a line has the wrong number of columns (it is named), or
+            if there are no lines.
     """
     check_regular(file)
     lines = file.read_text(encoding="utf-8").splitlines()
@@ -148,16 +152,16 @@ def read_list(file: Path, columns: int, skip: int = 0) -> list[list[str]]:
             rows.append(row)
     if not rows:
         raise damaged(
-            f"{file} must list images", f"{len(lines)} lines and no image"
+            f"{file} must list images", f"{len(lines)} lines and 0 images"
         )
     return [list(column) for column in zip(*rows, strict=True)]
 
 
 def read_by_id(file: Path, columns: int, ids: Sequence[str]) -> list[list[str]]:
-    """The columns after the first, an id, in the order of `ids`.
+    """The columns after the first one, which is an id, in the order of `ids`.
 
     Raises:
-        ValueError: If the file's ids are not those.
+        ValueError: If the ids in the file differ from `ids`.
     """
     own, *others = read_list(file, columns)
     if sorted(own) != sorted(ids):
@@ -182,7 +186,7 @@ def as_integers(texts: Sequence[str], what: str, file: Path) -> list[int]:
 
 
 def damaged(rule: str, received: str) -> ValueError:
-    """The error about a file of an archive that is not as it should be."""
+    """The error for a damaged file of an archive."""
     return ValueError(
         f"{rule}. Received: {received}. Unpack the archive again."
     )

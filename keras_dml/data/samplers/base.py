@@ -1,4 +1,4 @@
-"""Sampler: what all samplers have in common."""
+"""Sampler: the interface of all samplers."""
 
 import abc
 from typing import Any, ClassVar
@@ -11,19 +11,19 @@ from keras_dml.utils.types import Labels, Rows
 class Sampler(abc.ABC):
     """Plans which images go into which batch, one epoch at a time.
 
-    A plan is a pure function of the labels, the constructor's arguments
-    and the epoch, so that any step of any epoch can be planned again.
+    A plan is a pure function of the labels, the constructor's arguments and
+    the epoch, so any step of any epoch can be planned again.
 
     Args:
         labels: Class of every image, (N,) integers.
-        batch_size: Images in a batch.
+        batch_size: Number of images per batch.
         seed: Seed of all plans, a non-negative integer.
-        steps_per_epoch: Batches in an epoch. By default as many whole
-            batches as there are images, at least one.
+        steps_per_epoch: Number of batches per epoch. By default the number of
+            complete batches that the images form, at least one.
 
     Attributes:
-        epoch: The epoch that the pipeline plans next. The pipeline reads
-            it and counts it up; set it to resume.
+        epoch: The epoch that the pipeline plans next. The pipeline reads and
+            increments it; set it to resume.
 
     Raises:
         ValueError: If an argument is not as described.
@@ -53,7 +53,7 @@ class Sampler(abc.ABC):
 
     @abc.abstractmethod
     def plan(self, epoch: int) -> Rows:
-        """The images of every batch of an epoch.
+        """Returns the images in every batch of an epoch.
 
         Args:
             epoch: Number of the epoch, from 0.
@@ -63,7 +63,7 @@ class Sampler(abc.ABC):
         """
 
     def targets(self, epoch: int) -> dict[str, Rows]:
-        """Numbers that travel with the batches of an epoch.
+        """Returns numbers that accompany the batches of an epoch.
 
         Args:
             epoch: Number of the epoch, from 0.
@@ -74,19 +74,19 @@ class Sampler(abc.ABC):
         return {}
 
     def get_state(self) -> dict[str, Any]:
-        """What plans hang on beside the constructor's arguments.
+        """Returns what plans depend on apart from the constructor's arguments.
 
         Returns:
-            Numbers, strings, None, arrays, and lists and dicts of them.
+            Numbers, strings, None, arrays, and lists and dicts of these.
         """
         return {"epoch": self.epoch}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restores what `get_state` gave."""
+        """Restores a state returned by `get_state`."""
         self.epoch = state["epoch"]
 
     def __repr__(self) -> str:
         return (
             f"{type(self).__name__}({len(self.labels):,} images; "
-            f"{self.steps:,} steps of {self.batch_size} an epoch)"
+            f"{self.steps:,} steps of {self.batch_size} per epoch)"
         )

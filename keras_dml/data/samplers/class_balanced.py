@@ -27,37 +27,37 @@ WEIGHTINGS = {"balanced": 0.0, "proportional": 1.0, "sqrt": 0.5}
 class ClassBalanced(Sampler):
     """Batches of P classes with K images each.
 
-    A batch has exactly P different classes, and exactly K different
-    images of each that has so many; a class with fewer repeats its images
-    no more often than needed. A class goes through all its images before
-    it shows one again, except for a rest of fewer than K.
+    A batch has exactly P different classes, and exactly K different images of
+    each class that has at least K. A class with fewer images repeats them no
+    more often than needed. A class uses all of its images before it repeats
+    one, except for a remainder of fewer than K.
 
-    Balanced classes are drawn equally often, give or take one, in every
-    epoch and over all epochs together: each comes once before any comes
-    twice.
+    Balanced classes are drawn equally often, to within one draw, in every
+    epoch and over all epochs together: each class is drawn once before any is
+    drawn twice.
 
     Corner cases: a class with a single image has no positive pair and is
-    left out, which is logged once, unless `images_per_class` is 1. Where
-    an epoch has fewer slots than there are classes, they take turns.
+    excluded, which is logged once, unless `images_per_class` is 1. If an epoch
+    has fewer slots than there are classes, classes alternate between epochs.
 
     Args:
         labels: Class of every image, (N,) integers.
-        classes_per_batch: Classes in a batch, P. Give either this or
+        classes_per_batch: Number of classes per batch, P. Set either this or
             `batch_size`.
-        images_per_class: Images of each class in a batch, K.
-        weighting: How often classes are drawn: "balanced", all alike;
-            "proportional" to their number of images; "sqrt", to its
-            square root. A class is drawn at most once a batch and, where
-            the epoch has slots enough, at least once an epoch.
-        batch_size: Images in a batch, instead of `classes_per_batch`.
-            There are `batch_size // images_per_class` classes in a batch,
-            or all where there are fewer; slots left over go to more images
-            of these classes.
+        images_per_class: Number of images per class in a batch, K.
+        weighting: How often classes are drawn: "balanced", all equally often;
+            "proportional" to their numbers of images; "sqrt", proportional to
+            the square roots of these. A class is drawn at most once per batch
+            and, if the epoch has enough slots, at least once per epoch.
+        batch_size: Number of images per batch, instead of `classes_per_batch`.
+            A batch has `batch_size // images_per_class` classes, or all if
+            there are fewer; remaining slots are filled with more images of
+            these classes.
         seed: Seed of all plans.
-        steps_per_epoch: As for `Sampler`.
+        steps_per_epoch: See `Sampler`.
 
     Raises:
-        ValueError: If there are fewer classes than a batch needs, or an
+        ValueError: If there are fewer classes than a batch requires, or an
             argument is not as described.
 
     Also known as:
@@ -90,10 +90,10 @@ class ClassBalanced(Sampler):
         owner = type(self).__name__
         if (classes_per_batch is None) == (batch_size is None):
             raise ValueError(
-                f"{owner} needs either `classes_per_batch` or "
+                f"{owner} requires either `classes_per_batch` or "
                 "`batch_size`. Received: classes_per_batch="
-                f"{classes_per_batch}, batch_size={batch_size}. Use for "
-                "instance classes_per_batch=32, images_per_class=4 or "
+                f"{classes_per_batch}, batch_size={batch_size}. Use, for "
+                "example, classes_per_batch=32, images_per_class=4 or "
                 "batch_size=128, images_per_class=4."
             )
         self.images_per_class = check_count(
@@ -114,7 +114,7 @@ class ClassBalanced(Sampler):
         left_out = len(self.labels) - len(self._groups.rows)
         if left_out:
             logger.warning(
-                "%s leaves out classes with a single image: %d.",
+                "%s excludes classes with a single image: %d.",
                 owner,
                 left_out,
             )
@@ -148,7 +148,8 @@ class ClassBalanced(Sampler):
         return draw_images(self._groups, drawn, before, share, (self.seed,))
 
     def _deal(self, counts: Rows, rng: np.random.Generator) -> Rows:
-        """Classes of every step, (steps, P), each as often as it counts."""
+        """Classes of every step, (steps, P), each as often as it is
+        counted."""
         return spread(counts, self.steps, rng)
 
     def _classes_that_fit(self) -> int:
@@ -156,10 +157,11 @@ class ClassBalanced(Sampler):
         classes = min(self.batch_size // self.images_per_class, available)
         if classes == 0:
             raise ValueError(
-                f"`batch_size` of {type(self).__name__} must hold "
+                f"`batch_size` of {type(self).__name__} must leave room for "
                 "`images_per_class` images of at least one class that has "
                 f"two. Received: batch_size={self.batch_size}, "
-                f"images_per_class={self.images_per_class}, {available} such "
+                f"images_per_class={self.images_per_class}, {available} of "
+                "these "
                 "classes."
             )
         return classes
@@ -174,8 +176,8 @@ class ClassBalanced(Sampler):
                 "images of these classes."
             )
         return (
-            f"`classes_per_batch` of {type(self).__name__} must not be more "
-            f"than there are classes with at least {self._least} images. "
-            f"Received: classes_per_batch={classes}, {available} such "
-            f"classes. {way_out}"
+            f"`classes_per_batch` of {type(self).__name__} must not exceed "
+            f"the number of classes with at least {self._least} images, "
+            f"{available}. "
+            f"Received: classes_per_batch={classes}. {way_out}"
         )

@@ -1,4 +1,4 @@
-"""ClusterSampler: class-balanced batches inside one cluster (D&C)."""
+"""ClusterSampler: class-balanced batches from one cluster (D&C)."""
 
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -25,45 +25,49 @@ SOURCES = ("clusters", "all")
 
 
 class ClusterSampler(Sampler):
-    """Batches inside one cluster, for divide and conquer.
+    """Batches from one cluster each, for divide and conquer.
 
     Every step draws a cluster, and from it P classes with K images each.
-    Which image is in which cluster is set from outside, by `Recluster`,
-    and so is the phase of the training:
+    `Recluster` sets from outside which image is in which cluster, as well as
+    the phase of the training:
 
     - `("sliced", "clusters")`: a batch from a cluster trains its learner;
-    - `("full", "clusters")`: it trains the whole embedding;
+    - `("full", "clusters")`: a batch from a cluster trains the whole
+      embedding;
     - `("sliced", "all")`: a batch from all data trains a learner;
-    - `("full", "all")`: it trains the whole embedding.
+    - `("full", "all")`: a batch from all data trains the whole embedding.
 
     Batches from all data are those of `ClassBalanced`.
 
-    Corner cases: a batch has the same size everywhere. A cluster with
-    fewer than P classes of two images gives all of them; then images that
-    are alone in their class there, as negatives; then more images of its
-    classes, repeated as often as needed. A cluster with fewer than two
-    classes of two images (see `usable_clusters`) is never drawn.
+    Corner cases: all batches have the same size. If a cluster has fewer than P
+    classes with two images, all of them are used; then images whose class has
+    no other image in the cluster, as negatives; then more images of its
+    classes, repeated as often as needed. A cluster with fewer than two classes
+    with two images (see `usable_clusters`) is never drawn.
 
     Args:
         labels: Class of every image, (N,) integers.
-        classes_per_batch: Classes in a batch, P.
-        images_per_class: Images of each class in a batch, K.
+        classes_per_batch: Number of classes per batch, P.
+        images_per_class: Number of images per class in a batch, K.
         num_learners: Number of clusters and of learners.
-        schedule: How the cluster or learner of a step is drawn.
-            "alternate", each alike (the paper); "round_robin", in order
-            (the released code); "proportional" to the clusters' sizes.
-        fill: What becomes of an image that is alone in its class within
-            its cluster. "none": it is at most a negative. "outside": its
-            class is drawn too, with images from other clusters beside it.
+        schedule: How the cluster or learner of a step is drawn. "alternate",
+            each with the same probability (the paper); "round_robin", in order
+            (the released code); "proportional" to the sizes of the clusters.
+        fill: How to treat an image whose class has no other image in its
+            cluster. "none": it is at most a negative. "outside": its class is
+            drawn too, together with images from other clusters.
         seed: Seed of all plans.
-        steps_per_epoch: As for `Sampler`.
+        steps_per_epoch: See `Sampler`.
 
     Attributes:
-        phase: `(loss, source)`, at first `("sliced", "clusters")`.
+        phase: `(loss, source)`, initially `("sliced", "clusters")`.
 
     Raises:
-        ValueError: If there are fewer than P classes with two images, or
-            an argument is not as described.
+        ValueError: If there are fewer than P classes with two images, or an
+            argument is not as described.
+
+    Also known as:
+        None of the compared libraries has an equivalent.
 
     Also known as:
         No library that this one is compared with has it.
@@ -110,11 +114,11 @@ class ClusterSampler(Sampler):
 
     @property
     def assignments(self) -> Rows | None:
-        """Cluster of every image, (N,) int64; None before any is set."""
+        """Cluster of every image, (N,) int64; None until it is set."""
         return self._assignments
 
     def set_assignments(self, assignments: npt.ArrayLike) -> None:
-        """Says which image is in which cluster, from the next plan on.
+        """Sets which image is in which cluster, starting with the next plan.
 
         Args:
             assignments: Cluster of every image, (N,) integers from 0 to
@@ -122,13 +126,13 @@ class ClusterSampler(Sampler):
                 `usable_clusters`.
 
         Raises:
-            ValueError: If they are not that, or no cluster is usable.
+            ValueError: If they are not as described, or no cluster is usable.
         """
         array = np.array(assignments)
         if array.dtype.kind not in "iu" or array.shape != self.labels.shape:
             raise ValueError(
-                "`assignments` of ClusterSampler must be an integer for "
-                "every image. Received: assignments of dtype "
+                "`assignments` of ClusterSampler must have one integer per "
+                "image. Received: assignments of dtype "
                 f"{array.dtype} and shape {array.shape}, "
                 f"{len(self.labels)} images."
             )
@@ -140,18 +144,18 @@ class ClusterSampler(Sampler):
             )
         if not usable_clusters(array, self.labels, self.num_learners).any():
             raise ValueError(
-                "`assignments` of ClusterSampler must give at least one "
-                "cluster two classes with two images each. Received: "
+                "`assignments` of ClusterSampler must include at least one "
+                "cluster with two classes of two images each. Received: "
                 "assignments without such a cluster. Merge clusters, or use "
                 "fewer learners."
             )
         self._assignments = read_only(array)
 
     def set_phase(self, loss: str, source: str) -> None:
-        """Says what the next plans are for.
+        """Sets the phase of the next plans.
 
         Args:
-            loss: "sliced", one learner a step, or "full".
+            loss: "sliced", one learner per step, or "full".
             source: "clusters" or "all".
 
         Raises:
@@ -186,7 +190,7 @@ class ClusterSampler(Sampler):
         return plan
 
     def targets(self, epoch: int) -> dict[str, Rows]:
-        """What every batch comes from and is for.
+        """Returns the source and the learner of every batch.
 
         Returns:
             "cluster", (steps,): the cluster of the batch, −1 for all data;
@@ -214,13 +218,13 @@ class ClusterSampler(Sampler):
         return rng.choice(drawn, self.steps, p=weights if is_weighted else None)
 
     def _drawable(self) -> tuple[Rows, Rows]:
-        """The clusters that are drawn, and their sizes."""
+        """The clusters that can be drawn, and their sizes."""
         assignments = self._assignments
         if assignments is None and self.phase[1] == "all":
             return np.arange(self.num_learners), np.ones(self.num_learners, int)
         if assignments is None:
             raise ValueError(
-                "ClusterSampler.plan needs the cluster of each image. "
+                "ClusterSampler.plan requires the cluster of each image. "
                 "Received: no assignments. Add the callback Recluster(images, "
                 "sampler) to `fit`, which sets them before every epoch that "
                 "needs them, or call set_assignments."
@@ -265,8 +269,8 @@ class ClusterSampler(Sampler):
     ) -> None:
         """Makes sure that a class has an image of the cluster, in place.
 
-        Only a class that was filled from outside can lack one, and there
-        is just one that it could be.
+        Only a class that was filled from outside can lack one, and there is
+        only one image that it could be.
         """
         found, first = np.unique(self.labels[is_inside], return_index=True)
         its_row = np.flatnonzero(is_inside)[first]
@@ -280,9 +284,10 @@ class ClusterSampler(Sampler):
 def usable_clusters(
     assignments: npt.ArrayLike, labels: npt.ArrayLike, num_learners: int
 ) -> npt.NDArray[np.bool_]:
-    """Which clusters have two classes of two images, (`num_learners`,).
+    """Returns which clusters have two classes of two images,
+    (`num_learners`,).
 
-    A batch with positives and negatives can come from these.
+    These can provide batches with positives and negatives.
 
     Args:
         assignments: Cluster of every image, (N,) from 0 to `num_learners` − 1.

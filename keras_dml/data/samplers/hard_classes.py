@@ -1,4 +1,4 @@
-"""HardClassBalanced: batches of classes that are confused together."""
+"""HardClassBalanced: batches of classes that are easily confused."""
 
 from typing import Any
 
@@ -11,38 +11,38 @@ from keras_dml.utils.types import Count, FloatArray, Rows
 
 
 class HardClassBalanced(ClassBalanced):
-    """Batches of P classes with K images each, near classes together.
+    """Batches of P classes with K images each, with nearby classes together.
 
-    A batch is filled by drawing a class at random and the classes nearest
-    to it, `num_neighbors` of them, again and again. Which are nearest is
-    set from outside, by `callbacks.HardClasses`.
+    A batch is filled by repeatedly drawing a random class and the
+    `num_neighbors` classes nearest to it. The callback `callbacks.HardClasses`
+    determines which classes are nearest.
 
-    All that `ClassBalanced` promises holds: P different classes a batch,
-    each class as often as the others give or take one, in every epoch and
-    over all, and the same plan for the same seed, epoch and neighbors. So
-    a class gets those of its neighbors that are still to come in the
-    epoch, and the last batches of an epoch are less hard; they are dealt
-    to its steps at random.
+    All guarantees of `ClassBalanced` hold: P different classes per batch, all
+    classes equally often to within one draw, in every epoch and over all
+    epochs, and the same plan for the same seed, epoch and neighbors.
+    Therefore, a class is joined only by those of its neighbors that are still
+    due in the epoch, and the last batches that are filled are less hard; the
+    batches are assigned to steps at random.
 
     Args:
-        labels: Class of every image, as for `ClassBalanced`.
-        classes_per_batch: Classes in a batch, P.
-        images_per_class: Images of each class in a batch, K.
-        num_neighbors: Nearest classes drawn with each class that is drawn
-            at random; 0 is `ClassBalanced`.
-        **kwargs: As for `ClassBalanced`.
+        labels: Class of every image, see `ClassBalanced`.
+        classes_per_batch: Number of classes per batch, P.
+        images_per_class: Number of images per class in a batch, K.
+        num_neighbors: Number of nearest classes drawn with each random class;
+            0 is equivalent to `ClassBalanced`.
+        **kwargs: See `ClassBalanced`.
 
     Raises:
         ValueError: If an argument is not as described.
 
     Also known as:
-        No library that this one is compared with has it.
+        None of the compared libraries has an equivalent.
 
     Deviations:
-        - Sohn picks the classes of a batch greedily by how much they
-          violate the triplet constraint with those picked; Suh et al.
-          draw one class and its nearest. Neither keeps classes balanced;
-          here every class still comes equally often.
+        - Sohn picks the classes of a batch greedily by how much they violate
+          the triplet constraint with the classes picked before; Suh et al.
+          draw one class and its nearest classes. Neither keeps classes
+          balanced; here every class is still drawn equally often.
 
     Reference:
         Suh et al., "Stochastic Class-based Hard Example Mining for Deep
@@ -68,21 +68,23 @@ class HardClassBalanced(ClassBalanced):
 
     @property
     def neighbors(self) -> Rows | None:
-        """(C, n): the nearest classes of each, nearest first; None: none.
+        """(C, n): the nearest classes of each class, nearest first; None if
+        not set.
 
-        Classes are numbered as they are drawn from, in ascending order of
-        their labels and without those that have too few images.
+        Classes are numbered in ascending order of their labels, without those
+        that have too few images to be drawn.
         """
         return self._neighbors
 
     def set_neighbors(self, neighbors: npt.ArrayLike | None) -> None:
-        """Says which classes are near, from the next plan on.
+        """Sets which classes are near, starting with the next plan.
 
         Args:
-            neighbors: As the property. None draws as `ClassBalanced` does.
+            neighbors: See the property `neighbors`. None draws as
+                `ClassBalanced` does.
 
         Raises:
-            ValueError: If they are not that.
+            ValueError: If they are not as described.
         """
         self._is_set = True
         if neighbors is None:
@@ -93,7 +95,7 @@ class HardClassBalanced(ClassBalanced):
         fits = array.ndim == 2 and len(array) == count
         if not fits or array.dtype.kind not in "iu":
             raise ValueError(
-                "`neighbors` of HardClassBalanced must hold integers, a row "
+                "`neighbors` of HardClassBalanced must hold integers, one row "
                 f"for each of the {count} classes. Received: shape "
                 f"{array.shape}, dtype {array.dtype}."
             )
@@ -111,16 +113,17 @@ class HardClassBalanced(ClassBalanced):
 
         Args:
             embeddings: (N, D), of all images in the order of their rows.
-            spare: How many more than `num_neighbors` are kept for each
-                class, for when the nearest have had their turn.
+            spare: Number of neighbors per class to keep beyond
+                `num_neighbors`, for use when the nearest have already been
+                drawn.
 
         Raises:
-            ValueError: If they are not as many as the images, or not all
-                finite.
+            ValueError: If their number differs from that of the images, or
+                some are not finite.
         """
         if len(embeddings) != len(self.labels):
             raise ValueError(
-                "`embeddings` of HardClassBalanced must have a row for each "
+                "`embeddings` of HardClassBalanced must have one row per "
                 f"image. Received: {len(embeddings)} rows, "
                 f"{len(self.labels)} images."
             )
@@ -140,8 +143,8 @@ class HardClassBalanced(ClassBalanced):
         """Rows of every batch, class by class, (steps, batch_size)."""
         if not self._is_set:
             raise ValueError(
-                "HardClassBalanced.plan needs to know which classes are near "
-                "each other. Received: no neighbors. Add the callback "
+                "HardClassBalanced.plan requires the nearest classes of each "
+                "class. Received: no neighbors. Add the callback "
                 "HardClasses(images, sampler) to `fit`, which sets them, or "
                 "call set_neighbors."
             )
@@ -170,7 +173,7 @@ class HardClassBalanced(ClassBalanced):
         size: int,
         rng: np.random.Generator,
     ) -> Rows:
-        """`size` classes: those that are due, and others with neighbors."""
+        """`size` classes: random ones that are due, and their neighbors."""
         chosen = dict.fromkeys(due.tolist())
         # Those that are due bring their neighbors first.
         for first in (*chosen, *rng.permutation(len(left)).tolist()):
@@ -206,7 +209,7 @@ def class_means(embeddings: FloatArray, rows: Rows, starts: Rows) -> FloatArray:
 def nearest_classes(means: FloatArray, count: int) -> Rows:
     """(C, min(count, C − 1)): other classes by cosine, nearest first.
 
-    Exact, in blocks; equal ones in their order.
+    The result is exact and computed in blocks; ties keep their order.
     """
     total = len(means)
     count = min(count, total - 1)

@@ -1,4 +1,4 @@
-"""MultiLabelBalanced: batches of P labels with K examples that have each."""
+"""MultiLabelBalanced: batches of P labels with K examples each."""
 
 import logging
 from collections.abc import Iterator
@@ -16,36 +16,36 @@ logger = logging.getLogger(__name__)
 
 
 class MultiLabelBalanced(Sampler):
-    """Batches of P labels with K examples that have each of them.
+    """Batches of P labels with K examples each.
 
-    For examples with several labels each. A batch has P different labels
-    and, one after the other, K examples of each that are not among those of
-    the labels before. A label goes through all its examples in an epoch
-    before it shows one again. Labels are drawn equally often, give or take
-    one, in every epoch and over all epochs together.
+    For examples with several labels each. A batch has P different labels and,
+    in sequence, K examples of each label that were not already chosen for the
+    previous labels. A label uses all of its examples in an epoch before it
+    repeats one. Labels are drawn equally often, to within one draw, in every
+    epoch and over all epochs together.
 
-    A batch may well hold more than K examples of a label, as examples come
+    A batch may contain more than K examples of a label, because examples come
     with their other labels.
 
-    Corner cases: a label that only one example has makes no positive pair
-    and is not drawn, which is logged once, unless `images_per_class` is 1;
-    nor are examples without any label. A label of which too few examples
-    are left outside of the batch repeats some.
+    Corner cases: a label with only one example has no positive pair and is not
+    drawn, which is logged once, unless `images_per_class` is 1. Examples
+    without any label are not drawn either. If too few examples of a label
+    remain outside the batch, some are repeated.
 
     Args:
         labels: (N, C) booleans: which example has which label; or N sets of
             labels.
-        classes_per_batch: Labels drawn for a batch, P.
-        images_per_class: Examples of each, K.
+        classes_per_batch: Number of labels drawn for a batch, P.
+        images_per_class: Number of examples of each label, K.
         seed: Seed of all plans.
-        steps_per_epoch: As for `Sampler`.
+        steps_per_epoch: See `Sampler`.
 
     Raises:
         ValueError: If labels are not as described, or fewer than P can be
             drawn.
 
     Also known as:
-        No library that this one is compared with has it.
+        None of the compared libraries has an equivalent.
 
     Example:
 
@@ -89,20 +89,23 @@ class MultiLabelBalanced(Sampler):
             )
         if self.classes_per_batch > len(self._drawable):
             raise ValueError(
-                "`classes_per_batch` of MultiLabelBalanced must not be more "
-                f"than there are labels with at least {least} examples. "
-                f"Received: classes_per_batch={classes_per_batch}, "
-                f"{len(self._drawable)} such labels. Use fewer."
+                "`classes_per_batch` of MultiLabelBalanced must not exceed "
+                f"the number of labels with at least {least} examples, "
+                f"{len(self._drawable)}. "
+                f"Received: classes_per_batch={classes_per_batch}. Use a "
+                "smaller number."
             )
 
     def _as_labels(self, labels: Any) -> Labels:
         owner = "MultiLabelBalanced"
         if not are_label_sets(labels):
             raise ValueError(
-                f"`labels` of {owner} must be several for each example: (N, C) "
+                f"`labels` of {owner} must be several per example: (N, C) "
                 "booleans, or sets. Received: labels of type "
-                f"{type(labels).__name__}. Zeros and ones become booleans by "
-                "labels.astype(bool); one label each is for ClassBalanced."
+                f"{type(labels).__name__}. Convert zeros and ones to booleans "
+                "with "
+                "labels.astype(bool); for one label per example, use "
+                "ClassBalanced."
             )
         return as_table(labels, {}, owner)[0]
 
@@ -118,7 +121,8 @@ class MultiLabelBalanced(Sampler):
         return np.array([self._batch(labels, streams) for labels in drawn])
 
     def _batch(self, drawn: Rows, streams: list["_Stream"]) -> list[int]:
-        """K examples of each of some labels, as different as can be."""
+        """K examples of each of some labels, with as few repeats as
+        possible."""
         batch: list[int] = []
         taken: set[int] = set()
         for label in drawn:
@@ -140,9 +144,10 @@ class _Stream:
             yield from rng.permutation(self._rows).tolist()
 
     def take(self, count: int, taken: set[int]) -> list[int]:
-        """The next rows that are not taken; at the end repeats, if too few.
+        """Returns the next rows that are not taken, with repeats if too few
+        remain.
 
-        Those that are taken have been shown as well, and are passed over.
+        Taken rows count as shown, and are skipped.
         """
         free = len(self._rows) - len(taken)
         if free < count:

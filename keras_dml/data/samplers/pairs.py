@@ -16,26 +16,27 @@ from keras_dml.utils.types import Rows
 class PairSampler(Sampler):
     """Batches of pairs, half of them positive, as in ABE.
 
-    A batch is `[anchors, partners]`. The anchors are different images; the
-    partner of each of the first half is another image of its class, the
-    partner of each of the others an image of another class. Anchors are
-    drawn equally often, give or take one.
+    A batch is `[anchors, partners]`. The anchors are different images. In the
+    first half, the partner of each anchor is another image of its class; in
+    the second half, it is an image of another class. Anchors are drawn equally
+    often, to within one draw.
 
-    Corner case: an image that is alone in its class is no anchor; it may
-    be a negative partner.
+    Corner case: an image that is the only one of its class is never an anchor,
+    but may be a negative partner.
 
     Args:
         labels: Class of every image, (N,) integers.
-        num_pairs: Pairs in a batch, an even number; half the batch size.
+        num_pairs: Number of pairs in a batch, an even number; half the batch
+            size.
         seed: Seed of all plans.
-        steps_per_epoch: As for `Sampler`.
+        steps_per_epoch: See `Sampler`.
 
     Raises:
         ValueError: If `num_pairs` is odd, if there are fewer anchors than
-            pairs, or if there is one class only.
+            pairs, or if there is only one class.
 
     Also known as:
-        No library that this one is compared with has it.
+        None of the compared libraries has an equivalent.
 
     Example:
         `PairSampler(train.labels, num_pairs=64)`
@@ -60,15 +61,18 @@ class PairSampler(Sampler):
         )
         if self.num_pairs % 2:
             raise ValueError(
-                "`num_pairs` of PairSampler must be even, half of them "
-                f"positive and half negative. Received: num_pairs={num_pairs}."
+                "`num_pairs` of PairSampler must be even, so that half of the "
+                "pairs can be "
+                f"positive. Received: num_pairs={num_pairs}."
             )
         if len(self._anchors) < self.num_pairs or len(self._groups) < 2:
             raise ValueError(
-                "`labels` of PairSampler must have two classes and, in "
-                "classes of at least two images, as many images as "
-                f"`num_pairs`. Received: {len(self._groups)} classes, "
-                f"{len(self._anchors)} such images, num_pairs={num_pairs}."
+                "`labels` of PairSampler must have at least two classes and, "
+                "in "
+                "classes of at least two images, at least `num_pairs` images. "
+                f"Received: {len(self._groups)} classes, "
+                f"{len(self._anchors)} images in such classes, "
+                f"num_pairs={num_pairs}."
             )
 
     def plan(self, epoch: int) -> Rows:

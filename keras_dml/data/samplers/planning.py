@@ -1,4 +1,4 @@
-"""Plans of batches: how often a class is drawn, when, and which images."""
+"""Plans of batches: how often and when a class is drawn, and which images."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -19,7 +19,7 @@ class Groups:
 
     Attributes:
         labels: Label of every group, (C,), ascending.
-        sizes: Images of every group, (C,).
+        sizes: Number of images in every group, (C,).
         starts: (C,).
         rows: Row numbers, group after group.
     """
@@ -46,12 +46,12 @@ class Groups:
 def balanced_counts(
     items: int, slots: int, epoch: int, seed: Seed
 ) -> tuple[Rows, Rows]:
-    """Draws of every item in an epoch of so many slots, and in those before.
+    """Number of draws of every item in an epoch, and in all epochs before.
 
-    In one epoch, and in all epochs up to it together, the counts of two
-    items differ by at most one. What an epoch has beyond whole multiples
-    of the items comes from rounds through all of them in random order,
-    which go on from one epoch to the next.
+    In one epoch, and in all epochs up to it together, the counts of two items
+    differ by at most one. Slots beyond whole multiples of the number of items
+    are filled by rounds through all items in random order, which continue from
+    one epoch to the next.
     """
     each, rest = divmod(slots, items)
     extra, used = _extra_draws(items, rest, epoch, seed)
@@ -61,7 +61,7 @@ def balanced_counts(
 def _extra_draws(
     items: int, size: int, epoch: int, seed: Seed
 ) -> tuple[Rows, Rows]:
-    """Draws of 0 or 1: `size` different items, and the draws before."""
+    """Draws of 0 or 1 for `size` different items, and the draws before."""
     if size == 0:
         return np.zeros(items, np.int64), np.zeros(items, np.int64)
     # A round that follows another in the middle of an epoch needs room to
@@ -86,9 +86,9 @@ def _extra_draws(
 def _round(items: int, size: int, number: int, seed: Seed) -> Rows:
     """All items in random order.
 
-    Those that the epoch has had when the round starts come late enough
-    for the next epoch. Its last items are never touched by this, so that
-    a round depends on the one before it, and on none further back.
+    Items that the epoch has already had when the round starts come late enough
+    to fall into the next epoch. The last items of a round are never moved by
+    this, so that a round depends only on the one before it.
     """
     order = _permutation(items, number, seed)
     had = number * items % size
@@ -114,9 +114,9 @@ def proportional_shares(
 ) -> FloatArray:
     """Mean draws of every item in an epoch, (C,), summing to `slots`.
 
-    They are in proportion to the weights, (C,), except that no item is
-    drawn more than once a step, and where there are slots enough each is
-    drawn at least once.
+    They are proportional to the weights, (C,), except that no item is drawn
+    more than once per step, and if there are enough slots, each is drawn at
+    least once.
     """
     least = float(slots >= len(weights))
     low, high = 0.0, (steps + 1) / weights.min()
@@ -130,10 +130,10 @@ def proportional_shares(
 def random_counts(
     shares: FloatArray, slots: int, rng: np.random.Generator
 ) -> Rows:
-    """Whole numbers of draws, summing to `slots` as the shares (C,) do.
+    """Integer numbers of draws with the same sum as the shares (C,), `slots`.
 
-    Each share is rounded down or up at random: the larger its fraction,
-    the more likely up (Efraimidis and Spirakis, 2006).
+    Each share is rounded down or up at random: the larger its fraction, the
+    more likely it is rounded up (Efraimidis and Spirakis, 2006).
     """
     # What should be whole may be a little less after summation.
     counts = np.floor(shares + 1e-6).astype(np.int64)
@@ -145,15 +145,15 @@ def random_counts(
 
 
 def spread(counts: Rows, steps: int, rng: np.random.Generator) -> Rows:
-    """Deals items to steps, each item at most once a step.
+    """Assigns items to steps, each item at most once per step.
 
-    The items lie one after the other, each as often as it counts, and are
-    cut into rows of one slot a step. The slots of each row are dealt to
-    the steps at random; an item that was cut by the end of a row goes to
-    steps that have not had it.
+    The items are lined up, each as often as it is counted, and cut into rows
+    with one slot per step. The slots of each row are assigned to the steps at
+    random; an item that spans the end of a row goes to steps that do not have
+    it yet.
 
-    The counts, (C,), are none above `steps`, and sum to a multiple of it.
-    What is returned is (steps, sum / steps), each step in random order.
+    The counts, (C,), must not exceed `steps`, and must sum to a multiple of
+    it. The result is (steps, sum / steps), each step in random order.
     """
     order = rng.permutation(len(counts))
     rows = np.repeat(order, counts[order]).reshape(-1, steps)
@@ -170,9 +170,9 @@ def spread(counts: Rows, steps: int, rng: np.random.Generator) -> Rows:
 
 
 def occurrences(items: Rows, before: Rows) -> Rows:
-    """How often each item was drawn earlier, for every draw, in order.
+    """How often each item was drawn before, for every draw, in order.
 
-    What was drawn `before` the first one, (C,), counts.
+    Draws `before` the first one, (C,), are included.
     """
     flat = items.ravel()
     order = np.argsort(flat, kind="stable")
@@ -188,15 +188,16 @@ def draw_images(
 ) -> Rows:
     """The images of every draw of a class, (steps, sum of the share).
 
-    A class goes through its images in random order, K at a time, and
-    shuffles them again when fewer than K are left. A class with fewer than
-    K images repeats them, each as often as the others or once more.
+    A class uses its images in random order, K at a time, and shuffles them
+    again when fewer than K remain. A class with fewer than K images repeats
+    them, each as often as the others or once more.
 
     Args:
         groups: The classes.
         drawn: Classes of every step, (steps, P).
         before: Draws of every class before the first of these, (C,).
-        share: Images of every class of a batch, (P,). K is the largest.
+        share: Number of images of every class in a batch, (P,). K is the
+            largest.
         seed: Seed of the shuffles.
     """
     most = int(share.max())
@@ -213,7 +214,8 @@ def draw_images(
 
 
 def quotas(batch_size: int, classes: int) -> Rows:
-    """`batch_size` images over `classes` classes, as equal as can be."""
+    """`batch_size` images divided among `classes` classes, as evenly as
+    possible."""
     each, rest = divmod(batch_size, classes)
     return each + (np.arange(classes) < rest).astype(np.int64)
 
@@ -237,7 +239,7 @@ def _shuffle(
 
 
 def _mix(*parts: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Hashes vectors of numbers: random keys that can be made again.
+    """Hashes vectors of numbers to random keys that can be reproduced.
 
     The finalizer is that of SplitMix64 (Steele et al., 2014).
     """

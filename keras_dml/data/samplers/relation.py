@@ -1,4 +1,4 @@
-"""RelationSampler: batches of pairs or triplets that are given."""
+"""RelationSampler: batches of given pairs or triplets."""
 
 from typing import Literal, TypeAlias
 
@@ -16,29 +16,29 @@ OTHERS = ("ignore", "negative")
 
 
 class RelationSampler(Sampler):
-    """Batches of pairs or triplets that are given, see `PairSet`.
+    """Batches of given pairs or triplets, see `PairSet`.
 
     A batch is `[anchors, partners]` of T pairs, or `[anchors, positives,
-    negatives]` of T triplets. Its labels are the relation of every two
-    examples, which all losses on pairs and triplets take: 1 for those that
-    are alike, 0 for those that are not, −1 for those that nothing is known
-    about. Tuples are drawn equally often, give or take one.
+    negatives]` of T triplets. Its labels are the relation between every two
+    examples, which all losses on pairs and triplets accept: 1 for positive
+    pairs, 0 for negative pairs, −1 for unknown. Tuples are drawn equally
+    often, to within one draw.
 
-    What is known of two examples holds wherever they meet in a batch, also
-    if other tuples brought them there.
+    A known relation applies wherever two examples meet in a batch, even if
+    they belong to different tuples there.
 
     Args:
         relations: A `PairSet` or `TripletSet`.
-        tuples_per_batch: Pairs or triplets in a batch, T.
-        others: What is made of two examples of which nothing is known:
-            "ignore", or "negative" for in-batch negatives, where examples
-            that are not given as alike seldom are.
+        tuples_per_batch: Number of pairs or triplets in a batch, T.
+        others: How to treat two examples without a known relation: "ignore",
+            or "negative" for in-batch negatives, if examples that are not
+            given as positive pairs are rarely positive.
         seed: Seed of all plans.
-        steps_per_epoch: Batches in an epoch. By default as many whole
-            batches as there are tuples.
+        steps_per_epoch: Number of batches per epoch. By default the number of
+            complete batches that the tuples form.
 
     Raises:
-        ValueError: If there are fewer tuples than a batch needs, or an
+        ValueError: If there are fewer tuples than a batch requires, or an
             argument is not as described.
 
     Also known as:
@@ -76,8 +76,9 @@ class RelationSampler(Sampler):
         )
         if tuples_per_batch > len(relations):
             raise ValueError(
-                "`tuples_per_batch` of RelationSampler must not be more than "
-                f"there are. Received: tuples_per_batch={tuples_per_batch} of "
+                "`tuples_per_batch` of RelationSampler must not exceed "
+                "the number of tuples. Received: "
+                f"tuples_per_batch={tuples_per_batch} for "
                 f"{relations!r}."
             )
         self.others = check_choice(owner, "others", others, OTHERS)
@@ -102,6 +103,6 @@ class RelationSampler(Sampler):
         return rows.transpose(0, 2, 1).reshape(self.steps, self.batch_size)
 
     def batch_labels(self, rows: Rows) -> Rows:
-        """Relation of every two examples of a batch, (B, B)."""
+        """Relation between every two examples of a batch, (B, B)."""
         unknown = 0 if self.others == "negative" else -1
         return self.relations.between(rows, unknown).astype(np.int64)

@@ -217,7 +217,7 @@ def test_large_labels_and_seeds() -> None:
         ),
         (
             {"classes_per_batch": 4},
-            "classes_per_batch=4, 3 such classes. Use classes_per_batch=3",
+            "images, 3. Received: classes_per_batch=4. Use classes_per_batch=3",
         ),
         (
             {"classes_per_batch": 0},
@@ -231,7 +231,7 @@ def test_large_labels_and_seeds() -> None:
             {"classes_per_batch": 2, "images_per_class": 0},
             "`images_per_class` of ClassBalanced",
         ),
-        ({"batch_size": 3}, "`batch_size` of ClassBalanced must hold"),
+        ({"batch_size": 3}, "`batch_size` of ClassBalanced must leave"),
         (
             {"classes_per_batch": 2, "weighting": "even"},
             "`weighting` of ClassBalanced",
@@ -251,7 +251,7 @@ def test_unfit_arguments(arguments: dict[str, int], message: str) -> None:
 def test_labels_without_pairs() -> None:
     with pytest.raises(ValueError, match="several images of a class"):
         ClassBalanced([1, 2, 3], classes_per_batch=2)
-    with pytest.raises(ValueError, match="0 such classes"):
+    with pytest.raises(ValueError, match="0 of these classes"):
         ClassBalanced([1, 2, 3], batch_size=8)
     with pytest.raises(ValueError, match="`labels` of ClassBalanced must be"):
         ClassBalanced([0.5, 1.5], classes_per_batch=2)

@@ -112,11 +112,11 @@ def test_mistakes() -> None:
     made = HardClassBalanced(LABELS, classes_per_batch=8)
     with pytest.raises(ValueError, match="Add the callback HardClasses"):
         made.plan(0)
-    with pytest.raises(ValueError, match=r"a row for each of the 30 classes"):
+    with pytest.raises(ValueError, match=r"one row for each of the 30 classes"):
         made.set_neighbors(np.zeros((3, 2), int))
     with pytest.raises(ValueError, match="0 to 29. Received: 0 to 30"):
         made.set_neighbors(np.full((30, 1), 30) * np.eye(30, 1, dtype=int))
-    with pytest.raises(ValueError, match="a row for each image"):
+    with pytest.raises(ValueError, match="one row per image"):
         made.set_embeddings(np.ones((3, 2)))
     with pytest.raises(ValueError, match="must be finite"):
         made.set_embeddings(np.full((len(LABELS), 2), np.nan))
@@ -142,4 +142,4 @@ def test_mistakes_are_told_by_its_own_name(arguments) -> None:
 
 def test_what_is_left_out_is_told_by_its_own_name(caplog) -> None:
     HardClassBalanced([0, 0, 1, 1, 2], classes_per_batch=2)
-    assert caplog.messages[0].startswith("HardClassBalanced leaves out")
+    assert caplog.messages[0].startswith("HardClassBalanced excludes")

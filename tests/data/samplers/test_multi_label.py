@@ -82,9 +82,9 @@ def test_labels_of_one_example_are_not_drawn(caplog) -> None:
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (np.arange(4), "several for each example.*ClassBalanced"),
+        (np.arange(4), "several per example.*ClassBalanced"),
         (np.eye(4, dtype=int), r"labels.astype\(bool\)"),
-        (np.eye(4, dtype=bool), "classes_per_batch=2, 0 such labels"),
+        (np.eye(4, dtype=bool), "examples, 0. Received: classes_per_batch=2"),
     ],
 )
 def test_bad_labels(labels, message) -> None:

@@ -74,9 +74,9 @@ def test_the_papers_batch() -> None:
     ("labels", "pairs", "message"),
     [
         ([0, 0, 1, 1], 3, "must be even"),
-        ([0, 0, 1, 1], 6, "4 such images, num_pairs=6"),
+        ([0, 0, 1, 1], 6, "4 images in such classes, num_pairs=6"),
         ([0, 0, 0, 0], 2, "1 classes"),
-        ([0, 1, 2, 3], 2, "0 such images"),
+        ([0, 1, 2, 3], 2, "0 images in such classes"),
         ([0, 0, 1, 1], 0, "`num_pairs` of PairSampler"),
     ],
 )
