@@ -32,8 +32,9 @@ def single_output(
         save it, and its layers may not.
 
     Raises:
-        ValueError: If there is no such output, or if tokens are counted
-            in an output without.
+        ValueError: If there is no such output, if tokens are counted in an
+            output without, or otherwise than a `TokenMask` of the model
+            does.
     """
     patch_size = getattr(model, "patch_size", None)
     if _is_whole(model):
@@ -140,9 +141,9 @@ def _with_mask(
     num_prefix_tokens: int | None,
     patches: int | tuple[int, int] | None,
 ) -> keras.KerasTensor:
-    if num_prefix_tokens is None and any(
-        isinstance(layer, TokenMask) for layer in model.layers
-    ):
+    marks = [x for x in model.layers if isinstance(x, TokenMask)]
+    if marks:
+        _check_same_prefix(model, marks[-1], num_prefix_tokens)
         return tokens
     image = image_shape(model)
     count = tokens.shape[1]
@@ -162,3 +163,16 @@ def _with_mask(
         return tokens
     layer = TokenMask(prefix, grid, dtype=tokens.dtype, name="token_mask")
     return layer([tokens, padding[0]] if padding else tokens)
+
+
+def _check_same_prefix(
+    model: keras.Model, mark: TokenMask, given: int | None
+) -> None:
+    if given not in (None, mark.num_prefix_tokens):
+        raise ValueError(
+            "`num_prefix_tokens` must be that of the backbone's own layer "
+            f"TokenMask, {mark.num_prefix_tokens}. Received: "
+            f"num_prefix_tokens={given}, and {model.name!r} has the layer "
+            f"{mark.name!r}. Leave it out, or use the network before that "
+            "layer."
+        )

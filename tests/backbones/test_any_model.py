@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_dml import backbones, methods
+from keras_dml import backbones, layers, methods
 from keras_dml.backbones.tokens import patch_grid
 from keras_dml.methods import METHODS
 from keras_dml.visualization import attention_maps
@@ -229,6 +229,17 @@ def test_attention_over_patches_is_drawn_on_their_grid(prefix) -> None:
         maps[:2], np.reshape(attention[:, prefix:], (2, 4, 4, 2)), atol=1e-6
     )
     assert not np.any(attention[:, :prefix])
+
+
+def test_a_saved_backbone_keeps_its_prefix(tmp_path) -> None:
+    path = tmp_path / "patches.keras"
+    backbones.get(patches(), num_prefix_tokens=1).save(path)
+    for given in (None, 1):
+        loaded = backbones.get(path, num_prefix_tokens=given)
+        marks = [x for x in loaded.layers if isinstance(x, layers.TokenMask)]
+        assert [x.num_prefix_tokens for x in marks] == [1]
+    with pytest.raises(ValueError, match="TokenMask, 1. Received: .*=2.*Leave"):
+        backbones.get(path, num_prefix_tokens=2)
 
 
 def test_attention_that_is_on_no_grid() -> None:
