@@ -1,6 +1,8 @@
 """The report of a study: one HTML page of the trials of `tune`."""
 
 import os
+import re
+import shlex
 from collections.abc import Iterable
 from html import escape
 from pathlib import Path
@@ -13,6 +15,7 @@ from keras_dml.reports.study_figures import (
     trial_history,
 )
 from keras_dml.runs.tuning import Tuned, importances, load_study
+from keras_dml.runs.tuning.study import BEST, shown
 from keras_dml.utils.files import write_atomically
 
 
@@ -21,7 +24,7 @@ def study_report(
 ) -> Path:
     """Writes the report of a study: one HTML page that needs nothing else.
 
-    It has the best settings, the value of every trial in order, the curves
+    It has the best trial, the value of every trial in order, the curves
     of the trials with where they were pruned, the value by each setting, how
     much each setting matters, and a table of all trials.
 
@@ -47,6 +50,7 @@ def _body(title: str, tuned: Tuned) -> str:
     sections = [
         f"<header>\n<h1>{escape(title)}</h1>\n<p>{escape(_about(tuned))}</p>"
         "\n</header>\n<main>",
+        _section("Best trial", _best(tuned)),
         _section("Figures", _figures(tuned)),
         _section("Importance of the settings", _importance(tuned)),
         _section("Trials", _table(tuned.table())),
@@ -74,16 +78,26 @@ def _about(tuned: Tuned) -> str:
         for x in ("complete", "pruned", "failed", "running")
         if x in states
     )
-    text = (
+    return (
         f"{len(states)} trials ({counts}), judged by "
         f"{tuned.recipe.evaluation.monitor} on classes held out of training. "
         "Test classes were not measured."
     )
+
+
+def _best(tuned: Tuned) -> str:
     best = tuned.best
     if best is None:
-        return text
-    settings = ", ".join(f"{k} = {v}" for k, v in best.settings.items())
-    return f"{text} Best: {best.value:.4f}, trial {best.number}: {settings}."
+        return '<p class="note">No trial is complete.</p>'
+    monitor = tuned.recipe.evaluation.monitor
+    command = f"keras-dml train {shlex.quote(str(tuned.folder / BEST))}"
+    rows = [[key, shown(value)] for key, value in best.settings.items()]
+    return (
+        f"<p>Trial {best.number}: {escape(monitor)} {best.value:.4f}. This "
+        'trains it:</p>\n<pre tabindex="0" role="region" '
+        f'aria-label="The command">{escape(command)}</pre>\n'
+        + _table([["setting", "value"], *rows])
+    )
 
 
 def _figures(tuned: Tuned) -> str:
@@ -94,11 +108,11 @@ def _figures(tuned: Tuned) -> str:
         "history": (
             trial_history(tuned),
             f"{monitor} of each trial, in the order in which they began, and "
-            "the best so far.",
+            f"the best so far.{_not_drawn(tuned)}",
         ),
         "curves": (
             trial_curves(tuned),
-            f"{monitor} by epoch. Trials that end early were pruned.",
+            f"{monitor} by epoch.{_of_squares(tuned)}",
         ),
     }
     for number, key in enumerate(tuned.space.settings):
@@ -119,8 +133,8 @@ def _importance(tuned: Tuned) -> str:
     shares = importances(tuned.folder)
     if not shares:
         return (
-            '<p class="note">Too few complete trials differ to say it: four '
-            "are needed.</p>"
+            '<p class="note">It takes four complete trials of different '
+            "values.</p>"
         )
     rows = [[name, f"{share:.0%}"] for name, share in shares.items()]
     note = (
@@ -130,26 +144,59 @@ def _importance(tuned: Tuned) -> str:
     return note + _table([["setting", "importance"], *rows])
 
 
+def _not_drawn(tuned: Tuned) -> str:
+    has_failed = any(x.state == "failed" for x in tuned.trials)
+    return " Failed trials have no value." if has_failed else ""
+
+
+def _of_squares(tuned: Tuned) -> str:
+    has_pruned = any(x.state == "pruned" for x in tuned.trials)
+    return " A square ends a trial that was pruned." if has_pruned else ""
+
+
 def _errors(tuned: Tuned) -> str:
-    failed = [x for x in tuned.trials if x.error]
-    if not failed:
+    """Each error once, with the trials that it ended."""
+    numbers: dict[str, list[str]] = {}
+    for x in tuned.trials:
+        if x.error:
+            numbers.setdefault(x.error, []).append(str(x.number))
+    if not numbers:
         return ""
     return "<dl>" + "".join(
-        f"<dt>Trial {x.number}</dt><dd>{escape(x.error)}</dd>" for x in failed
+        f"<dt>{'Trials' if len(own) > 1 else 'Trial'} {', '.join(own)}</dt>"
+        f"<dd>{escape(error)}</dd>"
+        for error, own in numbers.items()
     ) + "</dl>"  # fmt: skip
 
 
 def _table(table: list[list[str]]) -> str:
-    def row(cells: Iterable[str], tag: str) -> str:
+    """A table; columns of numbers are on the right, others on the left."""
+    header, *rows = table
+    kinds = [
+        "" if all(map(_is_number, column)) else ' class="text"'
+        for column in zip(*rows, strict=True)
+    ]
+
+    def row(cells: Iterable[str], tag: str, more: str = "") -> str:
         inside = "".join(
-            f"<{tag}>{escape(x)}</{tag.split()[0]}>" for x in cells
+            f"<{tag}{more}{kind}>{_breakable(x)}</{tag}>"
+            for x, kind in zip(cells, kinds, strict=True)
         )
         return f"<tr>{inside}</tr>"
 
-    header, *rows = table
     body = "\n".join(row(cells, "td") for cells in rows)
     return (
         '<div class="scroll" tabindex="0" role="region" aria-label="Table">'
-        f"<table><thead>{row(header, 'th scope=col')}</thead>"
+        '<table class="narrow"><thead>'
+        f"{row(header, 'th', ' scope=col')}</thead>"
         f"<tbody>\n{body}\n</tbody></table></div>"
     )
+
+
+def _is_number(text: str) -> bool:
+    return text == "–" or re.fullmatch(r"[-+.\de]+%?", text) is not None
+
+
+def _breakable(text: str) -> str:
+    """Escaped text, whose lines may end within a setting's name."""
+    return re.sub(r"(?<=\w)([._])(?=[a-z])", r"\1<wbr>", escape(text))

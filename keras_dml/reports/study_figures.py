@@ -1,6 +1,6 @@
 """Figures of a study: its trials in order, their curves, their settings."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from keras_dml.visualization.canvas import (
 )
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from keras_dml.visualization.data_figure import DataFigure
 
 _STATES = ("complete", "pruned")
@@ -46,6 +48,8 @@ def trial_history(tuned: Tuned) -> "DataFigure":
     add_grid(axes)
     done = [(x.number, value) for x, value in judged if x.state == "complete"]
     if done:
+        # On to the last trial, which may have been pruned.
+        done.append((judged[-1][0].number, -np.inf))
         numbers, values = zip(*done, strict=True)
         best = np.maximum.accumulate(values)
         axes.step(numbers, best, where="post", color="#6B6B6B", label="best")
@@ -84,17 +88,7 @@ def trial_curves(tuned: Tuned) -> "DataFigure":
     best = tuned.best
     for trial in trials:
         if trial != best:
-            style = look(
-                _STATES.index(trial.state) if trial.state in _STATES else 2
-            )
-            axes.plot(
-                list(trial.curve),
-                list(trial.curve.values()),
-                color=style.color,
-                linestyle=style.line,
-                alpha=0.45,
-                linewidth=1,
-            )
+            _draw_trial(axes, trial)
     if best is not None and best.curve:
         x, y = (
             np.array(list(z)) for z in zip(*best.curve.items(), strict=True)
@@ -103,6 +97,23 @@ def trial_curves(tuned: Tuned) -> "DataFigure":
         add_legend(figure)
     axes.locator_params("x", integer=True, min_n_ticks=1)
     return figure
+
+
+def _draw_trial(axes: "Axes", trial: Trial) -> None:
+    style = look(_STATES.index(trial.state) if trial.state in _STATES else 2)
+    *_, last = x = list(trial.curve)
+    axes.plot(
+        x,
+        list(trial.curve.values()),
+        color=style.color,
+        linestyle=style.line,
+        alpha=0.45,
+        linewidth=1,
+    )
+    if trial.state != "complete":  # It may have had one epoch only.
+        axes.plot(
+            last, trial.curve[last], style.marker, color=style.color, ms=4
+        )
 
 
 def setting_figure(tuned: Tuned, key: str) -> "DataFigure":
@@ -144,8 +155,25 @@ def setting_figure(tuned: Tuned, key: str) -> "DataFigure":
     if isinstance(searched, Range):
         axes.set_xscale("log" if searched.log else "linear")
     else:
-        names = [short_name(shown(x), 16) for x in searched.values]
-        axes.set_xticks(range(len(names)), names)
+        names = [_label(x) for x in searched.values]
+        is_wide = len(names) * max(map(_width, names)) > 60
+        axes.set_xticks(
+            range(len(names)),
+            names,
+            rotation=30 if is_wide else 0,
+            ha="right" if is_wide else "center",
+        )
+        axes.set_xlim(-0.5, len(names) - 0.5)
     if judged:
         add_legend(figure)
     return figure
+
+
+def _label(choice: Any) -> str:
+    """A choice below an axis: the name of a section above its settings."""
+    lines = shown(choice).replace(" (", "\n(", 1).split("\n")
+    return "\n".join(short_name(x, 16) for x in lines)
+
+
+def _width(label: str) -> int:
+    return max(map(len, label.split("\n")))

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import logging
 import os
 import shutil
@@ -232,13 +233,7 @@ def _run(
 
 def _write(tuned: Tuned) -> None:
     """Writes the table, and the recipe of the best settings."""
-    text = io.StringIO()
-    header, *rows = tuned.table()
-    errors = {str(x.number): x.error for x in tuned.trials}
-    writer = csv.writer(text)
-    writer.writerow([*header, "error"])
-    writer.writerows([*row, errors[row[0]]] for row in rows)
-    write_atomically(tuned.folder / TRIALS, text.getvalue())
+    write_atomically(tuned.folder / TRIALS, _csv(tuned))
     best = tuned.best
     if best is None:
         return
@@ -254,6 +249,32 @@ def _write(tuned: Tuned) -> None:
     )
     recipe = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
     write_atomically(tuned.folder / BEST, about + recipe)
+
+
+def _csv(tuned: Tuned) -> str:
+    """All trials, with all digits; sections are JSON."""
+    keys = list(tuned.space.settings)
+    monitor = tuned.recipe.evaluation.monitor
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(
+        ["trial", "state", monitor, *keys, "epochs", "seconds", "error"]
+    )
+    for x in tuned.ranked:
+        settings = (x.settings.get(key) for key in keys)
+        cells = (json.dumps(v) if isinstance(v, dict) else v for v in settings)
+        writer.writerow(
+            [
+                x.number,
+                x.state,
+                x.value,
+                *cells,
+                len(x.curve),
+                x.seconds,
+                x.error,
+            ]
+        )
+    return text.getvalue()
 
 
 def _check_success(tuned: Tuned) -> None:

@@ -81,34 +81,57 @@ class Tuned:
             "trials": [vars(x) for x in self.trials],
         }
 
+    @property
+    def ranked(self) -> list[Trial]:
+        """All trials: complete, pruned, running, failed; each best first."""
+        order = {"complete": 0, "pruned": 1, "running": 2, "failed": 3}
+        return sorted(
+            self.trials, key=lambda x: (order[x.state], -(x.value or 0.0))
+        )
+
     def table(self) -> list[list[str]]:
         """A header, and a row for each trial, the best first."""
         keys = list(self.space.settings)
-        order = {"complete": 0, "pruned": 1, "running": 2, "failed": 3}
-        ranked = sorted(
-            self.trials, key=lambda x: (order[x.state], -(x.value or 0.0))
-        )
         rows = [
             [
                 str(x.number),
                 x.state,
                 "–" if x.value is None else f"{x.value:.4f}",
-                *(shown(x.settings.get(key)) for key in keys),
+                *(
+                    shown(x.settings[k]) if k in x.settings else "–"
+                    for k in keys
+                ),
                 str(len(x.curve)),
                 "–" if x.seconds is None else f"{x.seconds:.1f}",
             ]
-            for x in ranked
+            for x in self.ranked
         ]
         monitor = self.recipe.evaluation.monitor
+        names = short_names(keys)
         return [
-            ["trial", "state", monitor, *keys, "epochs", "seconds"],
+            ["trial", "state", monitor, *names, "epochs", "seconds"],
             *rows,
         ]
 
 
+def short_names(keys: list[str]) -> list[str]:
+    """Last parts of dotted keys; the whole key where that says too little."""
+    last = [key.rpartition(".")[2] for key in keys]
+    return [
+        key if name == "name" or last.count(name) > 1 else name
+        for key, name in zip(keys, last, strict=True)
+    ]
+
+
 def shown(value: Any) -> str:
-    """A setting as tables show it."""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    """A setting as tables show it, such as "triplet (margin=0.2)"."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if not isinstance(value, dict):
+        return str(value)
+    name = str(value.get("name", ""))
+    rest = ", ".join(f"{k}={shown(v)}" for k, v in value.items() if k != "name")
+    return f"{name} ({rest})" if name and rest else name or rest
 
 
 def open_study(folder: Path) -> Any:
