@@ -1,6 +1,6 @@
 """Evaluation of embeddings: exact retrieval, clustering, confidence.
 
-A module in this folder that registers metrics needs no line here.
+A module in this folder that registers metrics does not need to be listed here.
 """
 
 from keras_dml.embedding._embed import embed

@@ -1,6 +1,6 @@
 """`evaluate`: all metrics of a model or of embeddings, from one search.
 
-In one file that is longer than others: the reference of two functions, whose
+This file is longer than others because it documents two functions whose
 arguments are those of one class.
 """
 
@@ -80,26 +80,26 @@ def evaluate(
 ) -> Results:
     """Measures how well a model's embeddings retrieve and cluster classes.
 
-    The examples are embedded in the test view; `evaluate_embeddings` says
-    what is computed of the embeddings, and how.
+    The examples are embedded in their test view; `evaluate_embeddings`
+    describes what is computed from the embeddings, and how.
 
     Args:
         model: A Keras model whose output is the embedding, (B, D).
         examples: An `ImageSet`, `ArraySet` or other `Examples`, with labels;
             arrays `(x, y)`; or a finite `tf.data.Dataset` of (x, y). See
             `embed`.
-        labels: What they are measured by, as for `evaluate_embeddings`; by
-            default the labels that the examples have.
+        labels: Labels to measure by, see `evaluate_embeddings`; by default
+            those of the examples.
         metrics, ks, distance, relevance, levels, prefixes, parts, rerank,
-            memory, seeds, progress: As for `evaluate_embeddings`.
-        gallery: Examples to search among, of any of these kinds, if the
-            examples are not to be searched among themselves.
-        gallery_labels: Of the gallery, as `labels` of the examples.
-        protocol: Without `gallery`: which examples query which; as for
+            memory, seeds, progress: See `evaluate_embeddings`.
+        gallery: Examples to search, of any of these kinds, unless the examples
+            are searched among themselves.
+        gallery_labels: Labels of the gallery, in the same form as `labels`.
+        protocol: Without `gallery`: which examples query which; see
             `evaluate_embeddings`.
-        exclude: Group of every example, (N,), or a pair of those of
-            examples and gallery; as for `evaluate_embeddings`.
-        batch_size: Examples embedded at a time.
+        exclude: Group of every example, (N,), or a pair of groups for examples
+            and gallery; see `evaluate_embeddings`.
+        batch_size: Number of examples to embed at a time.
 
     Returns:
         The metrics by name, the number of queries and more; see
@@ -148,86 +148,87 @@ def evaluate_embeddings(
 ) -> Results:
     """Measures how well embeddings retrieve and cluster their classes.
 
-    All retrieval metrics come from one exact search. An image never
-    retrieves itself, though it may retrieve its duplicates. Equal scores
-    rank in the order of the gallery. Queries without a relevant image are
-    excluded and counted.
+    All retrieval metrics come from one exact search. An image never retrieves
+    itself, although it may retrieve its duplicates. Images with equal scores
+    are ranked in the order of the gallery. Queries without a relevant image
+    are excluded and counted.
 
-    Comparisons that float32 rounding could turn are decided in float64,
-    so ranks are those of the scores summed in float64: they depend
-    neither on `memory` nor on the matrix library and its threads, and
-    duplicates tie exactly.
+    Comparisons that float32 rounding could reverse are decided in float64, so
+    ranks are those of scores summed in float64: they depend neither on
+    `memory` nor on the matrix library and its threads, and duplicates have
+    exactly equal scores.
 
     Args:
-        embeddings: (N, D), or `EmbeddingShards`. These and what is in a
-            file, a `np.memmap`, are read by blocks and never held as a
-            whole, but for `rerank`, a distance function and K-means without
-            `cluster_sample`. Shards are first written to one temporary file;
-            `shards.array(cache)` keeps it.
+        embeddings: (N, D), or `EmbeddingShards`. Shards and embeddings in a
+            file, a `np.memmap`, are read block by block and never held in
+            memory as a whole, except for `rerank`, a distance function, and
+            K-means without `cluster_sample`. Shards are first written to one
+            temporary file; `shards.array(cache)` keeps it.
         labels: Class of every row, (N,) integers, or strings, which are
-            numbered in alphabetical order; or, for several labels
-            each, (N, C) zeros and ones, dense or sparse, or N sets; or a
-            hierarchy: classes by level, or (N, L) with `levels`. By default
-            those that shards have.
-        metrics: Names of `evaluation.METRICS`, which lists them with their
-            definitions: "recall@k", "map@r", "nmi", … k is a number, or
-            the letter for each of `ks`; "macro/" before a name is the mean
-            over classes. Or functions that are not registered. Clusters
-            are those of K-means, as many as classes, in 20 iterations.
-        ks: What the letter k stands for.
-        distance: "cosine", "euclidean" or "dot". Clusters and embedding
-            space are Euclidean; of unit vectors for "cosine". Or a
-            function of queries, (n, D), and gallery, (G, D), that returns
-            distances, (n, G); all of them are sorted then.
-        gallery: Embeddings to search among, (G, D), if the queries are not
-            to be searched among themselves. Clusters and embedding space
+            numbered in alphabetical order; for several labels per row, (N, C)
+            zeros and ones, dense or sparse, or N sets; for a hierarchy,
+            classes by level, or (N, L) with `levels`. By default the labels
+            stored in shards.
+        metrics: Names in `evaluation.METRICS`, which lists them with their
+            definitions: "recall@k", "map@r", "nmi", … k is a number, or the
+            letter, which stands for each of `ks`; "macro/" before a name gives
+            the mean over classes. Or functions that are not registered.
+            Clusters are computed by K-means in 20 iterations, with as many
+            clusters as there are classes.
+        ks: Values that the letter k stands for.
+        distance: "cosine", "euclidean" or "dot". Metrics of clusters and of
+            the embedding space are Euclidean; for "cosine", of unit vectors.
+            Or a function of queries, (n, D), and gallery, (G, D), that returns
+            distances, (n, G), which are then all sorted.
+        gallery: Embeddings to search, (G, D), unless the queries are searched
+            among themselves. Metrics of clusters and of the embedding space
             are those of the union.
-        gallery_labels: Class of every row of the gallery, (G,), or what
-            `labels` are.
+        gallery_labels: Class of every row of the gallery, (G,), or another
+            form described under `labels`.
         protocol: Without `gallery`: which rows query which. "all_vs_all"
-            (default); "official", VehicleID's (see
-            `evaluation.one_per_class`); a `Protocol`; or several, over
-            which results are averaged.
-        exclude: Group of every row, (N,), or a pair of those of queries
-            and gallery. A query ignores the images of its own class in
-            its own group: with groups the cameras, this is the rule of
-            Market-1501 and VeRi-776.
-        relevance: With several labels a row, which rows are relevant:
-            "any", those that share a label with the query; "all", those
-            that have the same labels; "shared" and "jaccard", as "any",
-            but the gain of nDCG is the number of shared labels, or that
-            over the number of labels that either has.
-        levels: Names of the columns of `labels`, or those of its keys that
-            count. All are measured in one search; the results are named
+            (default); "official", that of VehicleID (see
+            `evaluation.one_per_class`); a `Protocol`; or several, over which
+            results are averaged.
+        exclude: Group of every row, (N,), or a pair of groups for queries and
+            gallery. A query ignores images of its own class in its own group:
+            if groups are cameras, this is the rule of Market-1501 and
+            VeRi-776.
+        relevance: With several labels per row, which rows are relevant: "any",
+            those that share a label with the query; "all", those that have the
+            same labels; "shared" and "jaccard", the same as "any", but the
+            gain of nDCG is the number of shared labels, or that number divided
+            by the number of labels that either has.
+        levels: Names of the columns of `labels`, or its keys to use. All
+            levels are measured in one search; the results are named
             "species/recall@1".
-        prefixes: Sizes: the first so many dimensions are measured too, as
-            embeddings of their own, and named "64/recall@1".
-        parts: Into how many consecutive slices the embedding is cut, ⌈D/K⌉
-            dimensions each, which are measured as embeddings of their own:
-            K learners, K groups, K tasks. Results are named "part1/recall@1"
-            and so on, and their mean "parts/recall@1".
-        rerank: What improves the ranking before it is measured: a name in
-            `evaluation.RERANKING`, a name and arguments such as
-            {"name": "k_reciprocal", "k1": 20}, an object, or several that
-            are applied in order. Metrics of ranks change, no others.
-        memory: What the search may take beside the embeddings, as bytes
-            or as a text such as "512MB", and up to 10 MB for each
-            thread. Twice the size of the embeddings allows
-            the fastest way.
-        seeds: Seeds of K-means; results are averaged over them.
-        cluster_sample: How many random rows the centroids of K-means are
-            found from, see `kmeans`; by default all. Needed where the
+        prefixes: Sizes: this number of leading dimensions is also measured as
+            an embedding of its own. Results are named "64/recall@1".
+        parts: Number of consecutive slices of the embedding, ⌈D/K⌉ dimensions
+            each, that are measured as embeddings of their own: K learners, K
+            groups, K tasks. Results are named "part1/recall@1" and so on, and
+            their mean "parts/recall@1".
+        rerank: Re-ranking to apply before measuring: a name in
+            `evaluation.RERANKING`, a name and arguments such as {"name":
+            "k_reciprocal", "k1": 20}, an object, or several that are applied
+            in order. Only metrics of ranks change.
+        memory: Memory for the search in addition to the embeddings, in bytes
+            or as a text such as "512MB"; up to 10 MB per thread are added.
+            Twice the size of the embeddings allows the fastest algorithm.
+        seeds: Seeds of K-means, over which results are averaged.
+        cluster_sample: Number of random rows from which the centroids of
+            K-means are computed, see `kmeans`; by default all. Required if the
             embeddings are in files and do not fit into `memory`.
-        workers: How many processes search, each for panels of queries and
-            with `memory` of its own. Results are the same to the last digit.
-            None is one, this process, and with Ray one for each CPU.
-        ray: Whether these are actors of Ray, or the address of its cluster;
-            see `pools.RayActors`. Embeddings in memory are sent to each; on
-            another machine, shards and files must be found by their names.
-        checkpoint: A folder that keeps the ranks of panels that are done:
-            the same call continues where one was killed.
-        progress: Whether to show progress, after two seconds; None shows
-            it in a terminal.
+        workers: Number of processes that search, each for panels of queries
+            and with its own `memory`. Results are the same to the last digit.
+            None uses one process, this one, or with Ray one per CPU.
+        ray: Whether the workers are Ray actors, or the address of a Ray
+            cluster; see `pools.RayActors`. Embeddings in memory are sent to
+            each worker; shards and files must be available on other machines
+            under the same names.
+        checkpoint: A folder that stores the ranks of completed panels: the
+            same call continues after an interruption.
+        progress: Whether to show progress, after two seconds; None shows it in
+            a terminal.
 
     Returns:
         The metrics by name, the number of queries and more; see
@@ -236,10 +237,10 @@ def evaluate_embeddings(
     Raises:
         ValueError: If an argument is not as described, embeddings are not
             finite, no query has a relevant image, a shard is damaged, or
-            `checkpoint` is of another evaluation.
-        OSError: If a shard is missing, there is no room for files, or
-            another evaluation is at work in `checkpoint`.
-        RuntimeError: If workers die again and again.
+            `checkpoint` belongs to a different evaluation.
+        OSError: If a shard is missing, there is not enough space for files, or
+            another evaluation is using `checkpoint`.
+        RuntimeError: If workers fail repeatedly.
 
     Example:
         >>> results = evaluate_embeddings(embeddings, labels, metrics="map@r")
@@ -271,10 +272,10 @@ def check_evaluation(
     """Checks arguments of `evaluate` before there is a model.
 
     Args:
-        owner: What messages call the one that has these arguments.
+        owner: Name, for messages, of the function with these arguments.
         examples, labels, gallery, gallery_labels, exclude, relevance,
-            levels: As for `evaluate`.
-        **measured: Others that `evaluate_embeddings` has too.
+            levels: See `evaluate`.
+        **measured: Further arguments of `evaluate_embeddings`.
 
     Returns:
         Names of the results; None for a `tf.data.Dataset`, which has to be
@@ -296,7 +297,7 @@ def check_evaluation(
 
 @dataclass
 class _Evaluation:
-    """What to measure and how: the arguments that both functions have."""
+    """What to measure and how: the common arguments of both functions."""
 
     owner: str
     metrics: Wanted | Sequence[Wanted]
@@ -343,8 +344,8 @@ class _Evaluation:
         """Checks that the protocol fits examples before they are embedded.
 
         Raises:
-            ValueError: If it does not, if no query has a relevant image,
-                or if a metric needs one class for each example.
+            ValueError: If it does not, if no query has a relevant image, or if
+                a metric requires one class per example.
         """
         self._check_classes(given)
         for queries, gallery in inputs.searches(
@@ -357,7 +358,7 @@ class _Evaluation:
                     raise self._nothing_to_find(queries, gallery, level)
 
     def names(self, given: Inputs) -> tuple[str, ...]:
-        """Names of all results, those of prefixes and parts last."""
+        """Names of all results, with those of prefixes and parts last."""
         names = self._names(given)
         others = [*map(str, self.prefixes or ()), *part_names(self.parts)]
         others += [PARTS] if self.parts else []
@@ -385,8 +386,10 @@ class _Evaluation:
             )
         if self.parts and -(-size // self.parts) * (self.parts - 1) >= size:
             raise ValueError(
-                f"`parts` of {self.owner} must leave dimensions for each. "
-                f"Received: parts={self.parts}, embeddings of {size}."
+                f"`parts` of {self.owner} must leave at least one dimension "
+                "per part. "
+                f"Received: parts={self.parts}, embeddings of {size} "
+                "dimensions."
             )
         whole = self._measured(given, spread and spread.part("all"))
         others = {
@@ -449,7 +452,7 @@ class _Evaluation:
     def _search(
         self, searches: list[tuple[Images, Images]], spread: Spread | None
     ) -> tuple[Rows, dict[str, FloatArray]]:
-        """Rows of the queries that count, and their metrics."""
+        """Rows of the included queries, and their metrics."""
         metrics = self._wanted_of("ranks")
         if not metrics:
             return np.empty(0, np.int64), {}
@@ -485,7 +488,7 @@ class _Evaluation:
         levels: list[str],
         spread: Spread | None,
     ) -> Iterator[tuple[Ranks, ...]]:
-        """Ranks at each level, panel of queries by panel."""
+        """Ranks at each level, one panel of queries at a time."""
         limits = functools.reduce(
             operator.or_, (metric.limits for metric in self._wanted_of("ranks"))
         )
@@ -501,7 +504,7 @@ class _Evaluation:
     def _reranked(
         self, queries: Images, gallery: Images
     ) -> tuple[Images, Images, Distances | None]:
-        """Queries and gallery, and their distances unless they are plain."""
+        """Queries and gallery, and their distances if they are special."""
         if not callable(self.distance) and not self._steps:
             return queries, gallery, None
         # Both need all of them in memory.
@@ -524,8 +527,9 @@ class _Evaluation:
     ) -> ValueError:
         at = f" at the level {level!r}" if level else ""
         return ValueError(
-            f"The labels that {self.owner} is given must leave at least "
-            f"one query a relevant image{at}: another image of its class in "
+            f"The labels given to {self.owner} must leave at least "
+            f"one query with a relevant image{at}: another image of its class "
+            "in "
             f"the gallery. Received: {len(queries)} queries, "
             f"{len(gallery)} gallery images and no such pair."
         )
@@ -537,8 +541,8 @@ class _Evaluation:
         ]
         if clusterings and several:
             raise ValueError(
-                f"`metrics` of {self.owner} must not compare clusters to "
-                "classes where examples have several labels. Received: "
+                f"`metrics` of {self.owner} must not compare clusters with "
+                "classes if examples have several labels. Received: "
                 f"{[metric.name for metric in clusterings]}."
             )
         for level in given[0].targets:
@@ -547,7 +551,7 @@ class _Evaluation:
                 continue
             if np.all(labels == labels[0]):
                 logger.warning(
-                    "All %d examples that %s measures are of one class%s, so "
+                    "All %d examples measured by %s are of one class%s, so "
                     "every result is correct and metrics are meaningless. Use "
                     "examples of several classes.",
                     len(labels),
@@ -556,7 +560,7 @@ class _Evaluation:
                 )
 
     def _check_spread(self) -> None:
-        """Refuses to spread what is not searched by panels."""
+        """Rejects workers for searches that are not divided into panels."""
         workers = self.workers
         if workers is not None:
             check_count(self.owner, "workers", workers)
@@ -568,15 +572,16 @@ class _Evaluation:
         ]
         if spread and (callable(self.distance) or whole):
             raise ValueError(
-                f"`workers`, `ray` and `checkpoint` of {self.owner} are for "
+                f"`workers`, `ray` and `checkpoint` of {self.owner} are only "
+                "for "
                 f"searches by {', '.join(DISTANCES)}. Received: distance="
-                f"{self.distance!r}, rerank={self.rerank!r}. Leave them out."
+                f"{self.distance!r}, rerank={self.rerank!r}. Omit them."
             )
 
     def _check_sample(self, given: Inputs) -> None:
-        """Refuses samples without a row for each cluster.
+        """Rejects samples with fewer rows than clusters.
 
-        And to read what lies in files into too little memory.
+        It also rejects files that would be read into too little memory.
         """
         if not self._wanted_of("clusters"):
             return
@@ -593,11 +598,13 @@ class _Evaluation:
         is_stored = any(isinstance(x, Stored) for x in stored)
         if is_stored and needed > self._memory:
             raise ValueError(
-                f"`cluster_sample` of {self.owner} must say how many rows "
-                "K-means is to use where the embeddings are in files and do "
-                f"not fit into `memory`. Received: {needed / 2**20:,.0f} MB of "
+                f"`cluster_sample` of {self.owner} must give the number of "
+                "rows "
+                "for K-means if the embeddings are in files and do "
+                f"not fit into `memory`. Received: {needed / 2**20:,.0f} MB "
+                "of "
                 f"embeddings and memory={self.memory!r}. Use a sample of "
-                "1,000 rows or more for each class, or more memory."
+                "1,000 rows or more per class, or more memory."
             )
 
     def _whole_set(
@@ -662,7 +669,7 @@ class _Evaluation:
 
 
 def _places(rows: Rows, among: Rows) -> Rows:
-    """Where rows stand among others, or −1, (n,)."""
+    """Positions of rows among others, or −1, (n,)."""
     order = np.argsort(among)
     at = np.searchsorted(among, rows, sorter=order)
     found: Rows = order[np.minimum(at, len(among) - 1)]
@@ -674,7 +681,7 @@ def _named(level: str, name: str) -> str:
 
 
 def _among(found: Rows, ranks: Ranks, values: FloatArray) -> FloatArray:
-    """Values for all queries found, NaN for those that have none here."""
+    """Values for all queries found, NaN for those without a value."""
     if len(found) == len(values):
         return values
     among = np.full(len(found), np.nan)
@@ -692,7 +699,7 @@ def _mean(results: Results, name: str) -> float:
 
 
 def _joined(given: Inputs, level: str) -> Rows | None:
-    """Classes at a level of all images; None if an image has several."""
+    """Classes of all images at a level; None if an image has several."""
     targets = [images.targets[level] for images in given]
     if isinstance(targets[0], LabelSets):
         return None
@@ -709,7 +716,7 @@ def _num_classes(given: Inputs, labels: Rows) -> int:
 
 
 def _memberships(given: Inputs, found: Rows) -> dict[str, tuple[Rows, Rows]]:
-    """Places of queries and classes of each, where one class is not all."""
+    """Query positions and classes of each query, if it has several."""
     if list(given[0].targets) == [""] and _joined(given, "") is not None:
         return {}
     members = {}

@@ -14,7 +14,7 @@ from keras_dml.utils.types import Rows
 from keras_dml.utils.vectors import blocks
 
 _ELEMENTS = 2**21
-"""Numbers of the points that are given to their centroids together."""
+"""Number of points that are assigned to centroids together."""
 
 
 def kmeans(
@@ -28,23 +28,23 @@ def kmeans(
     """Clusters points by K-means, using all of them or a sample.
 
     Args:
-        points: (N, D), or `EmbeddingShards`. Without `sample` they are read
+        points: (N, D), or `EmbeddingShards`. Without `sample`, they are read
             into memory.
         clusters: Number of clusters, at most N.
-        iterations: Rounds of Lloyd's algorithm.
-        seed: Seed of the first centroids, which are random points, and of
+        iterations: Number of iterations of Lloyd's algorithm.
+        seed: Seed of the initial centroids, which are random points, and of
             the sample.
-        sample: How many random points the centroids are found from; the
-            others are only given to the nearest one, read block by block.
-            What that costs is measured in docs/evaluation.md: little from
-            1,000 points a cluster on. None for all points.
+        sample: Number of random points from which the centroids are computed;
+            all other points are only assigned to the nearest one, block by
+            block. See docs/evaluation.md for the measured cost: little from
+            1,000 points per cluster upwards. None for all points.
 
     Returns:
         Cluster of every point, (N,), from 0.
 
     Raises:
-        ValueError: If `points` are not finite, or there are fewer points
-            than clusters.
+        ValueError: If `points` are not finite, or there are fewer points than
+            clusters.
     """
     import faiss
 
@@ -115,8 +115,8 @@ def nmi(labels: Rows, clusters: Rows) -> float:
 def ami(labels: Rows, clusters: Rows) -> float:
     """Adjusted mutual information, with the arithmetic mean of entropies.
 
-    Unlike NMI it does not grow with the number of clusters: clusters
-    drawn at random score 0. Arguments are as for `nmi`.
+    Unlike NMI, it does not increase with the number of clusters: random
+    clusters score 0. For the arguments, see `nmi`.
 
     Reference:
         Vinh et al., "Information Theoretic Measures for Clusterings
@@ -134,11 +134,12 @@ def ami(labels: Rows, clusters: Rows) -> float:
     of="clusters",
 )
 def f1(labels: Rows, clusters: Rows) -> float:
-    """F1 of the decision, for each pair of points, whether they belong.
+    """F1 of the decision, for each pair of points, whether they belong
+    together.
 
-    A pair is positive if its points share a class, and predicted positive
-    if they share a cluster. 0 if there are no pairs of either kind
-    (section 16.3). Arguments are as for `nmi`.
+    A pair is positive if its points share a class, and predicted positive if
+    they share a cluster. It is 0 if there are no pairs of either kind (section
+    16.3). For the arguments, see `nmi`.
     """
     from sklearn.metrics.cluster import pair_confusion_matrix
 

@@ -33,15 +33,15 @@ class Interval:
 
 @dataclass(frozen=True)
 class Difference(Interval):
-    """How much better the second of two results is.
+    """The improvement of the second of two results over the first.
 
     Attributes:
-        share_better: Share of resamples in which the second is better;
-            ties count half. Near 0.5 neither is known to be better.
-        p_value: Two-sided, of the hypothesis that there is no difference:
-            twice the smaller share of resamples on either side of zero,
-            the measured one counted among them. It cannot be below
-            2 / (num_resamples + 1).
+        share_better: Share of resamples in which the second is better; ties
+            count half. If it is near 0.5, neither is known to be better.
+        p_value: Two-sided p value of the hypothesis that there is no
+            difference: twice the smaller share of resamples on either side of
+            zero, including the measured one. It cannot be below 2 /
+            (num_resamples + 1).
     """
 
     share_better: float
@@ -59,13 +59,12 @@ def bootstrap(
     """Confidence intervals of the retrieval metrics, by percentiles.
 
     Args:
-        results: Of `evaluate`.
+        results: The result of `evaluate`.
         confidence: Probability mass of the intervals.
         num_resamples: Number of bootstrap samples.
-        units: What is drawn with replacement: "queries", for which the
-            classes are given; or "classes" with all their queries, which
-            asks how the metric varies with the classes in the test set,
-            and gives wider intervals.
+        units: What is drawn with replacement: "queries", with fixed classes;
+            or "classes" with all their queries, which measures how the metric
+            varies with the classes in the test set, and gives wider intervals.
         seed: Seed of the draws.
 
     Returns:
@@ -106,11 +105,13 @@ class Comparison(dict[str, Difference]):
         self._second = second
 
     def better(self, metric: str) -> Rows:
-        """Rows of the queries at which the second is better, most first."""
+        """Returns rows of queries where the second is better, largest gain
+        first."""
         return self._ordered(metric, sign=1)
 
     def worse(self, metric: str) -> Rows:
-        """Rows of the queries at which the second is worse, most first."""
+        """Returns rows of queries where the second is worse, largest loss
+        first."""
         return self._ordered(metric, sign=-1)
 
     def _ordered(self, metric: str, sign: int) -> Rows:
@@ -140,20 +141,19 @@ def compare(
 ) -> Comparison:
     """Paired comparison of two models on the same queries.
 
-    Every resample takes the same queries of both, so what makes a query
-    hard for both cancels out.
+    Every resample uses the same queries for both models, so the difficulty of
+    queries that are hard for both cancels out.
 
     Args:
         first: Results of the first model.
         second: Results of the second.
-        confidence, num_resamples, units, seed: As for `bootstrap`.
+        confidence, num_resamples, units, seed: See `bootstrap`.
 
     Returns:
-        Second less first for each retrieval metric that both have.
+        The second minus the first, for each retrieval metric that both have.
 
     Raises:
-        ValueError: If the queries differ, or an argument is not as
-            described.
+        ValueError: If the queries differ, or an argument is not as described.
 
     Reference:
         Efron and Tibshirani, "An Introduction to the Bootstrap", 1993,
@@ -208,7 +208,7 @@ def _resampled(
 ) -> dict[str, tuple[Interval, FloatArray]]:
     """The mean of each metric with its interval, and in each resample.
 
-    Means are weighted by what each query counts for a metric.
+    Means are weighted by the weight of each query in a metric.
     """
     check_fraction(owner, "confidence", confidence)
     check_count(owner, "num_resamples", num_resamples)
@@ -251,7 +251,7 @@ def _resampled(
 def times_drawn(
     rng: np.random.Generator, samples: int, units: int
 ) -> FloatArray:
-    """How often samples of `units` have each of them, (samples, units)."""
+    """How often samples contain each of `units`, (samples, units)."""
     drawn = rng.integers(0, units, (samples, units))
     drawn += units * np.arange(samples)[:, None]
     times = np.bincount(drawn.ravel(), minlength=samples * units)

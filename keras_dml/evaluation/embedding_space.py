@@ -9,7 +9,7 @@ from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import Vectors, blocks
 
 _ROWS = 4096
-"""Rows that are looked at together."""
+"""Number of rows that are processed together."""
 
 ROTH = Paper(
     "Revisiting Training Strategies and Generalization Performance in Deep "
@@ -29,14 +29,14 @@ ROTH = Paper(
 def spectral_decay(
     embeddings: EmbeddingRows, labels: Rows | None = None
 ) -> float:
-    """ρ = KL(U ‖ S), with S the singular values, divided by their sum.
+    """ρ = KL(U ‖ S), where S are the singular values, divided by their sum.
 
-    0 where all directions are used alike; large where few are. Infinite
-    where the embeddings span fewer dimensions than they have.
+    It is 0 if all directions are used equally, large if few are, and infinite
+    if the embeddings span fewer dimensions than they have.
 
     Args:
-        embeddings: (N, D), not centred.
-        labels: Not needed.
+        embeddings: (N, D), not centered.
+        labels: Not used.
     """
     # The factor R of QR has the same singular values, and is small. That of
     # some rows stands for them where more rows follow.
@@ -62,24 +62,24 @@ def spectral_decay(
 def density(embeddings: EmbeddingRows, labels: Rows | None) -> float:
     """π = mean distance within classes / mean distance between classes.
 
-    Within: Euclidean distance over all pairs of images that share a
-    class. Between: over all pairs of classes, of their mean embeddings.
+    Within: Euclidean distance over all pairs of images that share a class.
+        Between: distance of mean embeddings over all pairs of classes.
 
     Args:
         embeddings: (N, D).
         labels: Class of every row, (N,).
 
     Returns:
-        The ratio; NaN if there are no two images of one class, or no two
-        classes with different means.
+        The ratio; NaN if no two images share a class, or no two classes have
+        different means.
 
     Raises:
-        ValueError: If `labels` is None: an example may have several.
+        ValueError: If `labels` is None because examples have several.
     """
     if labels is None:
         raise ValueError(
-            "The metric 'density' must have one class for each example. "
-            "Received: several labels each. Leave it out."
+            "The metric 'density' must have one class per example. "
+            "Received: several labels per example. Omit it."
         )
     order = np.argsort(labels, kind="stable")
     _, starts = np.unique(labels[order], return_index=True)
@@ -105,16 +105,16 @@ def density(embeddings: EmbeddingRows, labels: Rows | None) -> float:
 def pcf(
     embeddings: EmbeddingRows, labels: Rows | None = None, x: float = 0.9
 ) -> float:
-    """Principal components fraction: n / D, n the fewest that explain x.
+    """Principal components fraction: n / D, for the fewest n that explain x.
 
-    Small where embeddings lie near a space of few dimensions. n is the
-    smallest number of components whose share of the variance exceeds x, as
-    `PCA(n_components=x)` of scikit-learn counts them. Open Metric Learning
-    has the metric under this name, of embeddings as they are.
+    It is small if embeddings lie near a space of few dimensions. n is the
+    smallest number of components whose share of the variance exceeds x, as in
+    `PCA(n_components=x)` of scikit-learn. Open Metric Learning has the metric
+    under this name, for embeddings without normalization.
 
     Args:
         embeddings: (N, D).
-        labels: Not needed.
+        labels: Not used.
         x: Share of the variance.
 
     Returns:
@@ -136,7 +136,7 @@ def pcf(
 
 
 def _pair_distances(points: FloatArray) -> tuple[float, int]:
-    """Sum and number of the distances between different points."""
+    """Sum and number of the distances between distinct points."""
     from scipy.spatial.distance import cdist
 
     total = sum(

@@ -16,7 +16,7 @@ from keras_dml.utils.types import Rows
 from keras_dml.utils.vectors import blocks, unit_rows
 
 _SIDE = 1024
-"""Queries, and images of the gallery, that are looked at together."""
+"""Number of queries and of gallery images that are processed together."""
 
 
 @METRICS.register(
@@ -34,9 +34,9 @@ _SIDE = 1024
 def fnmr_at_fmr(counts: PairCounts, x: float) -> float:
     """False non-match rate at a false match rate of at most x.
 
-    The threshold is the lowest that no larger share of the pairs of two
-    classes reaches; the value is the share of the pairs of one class that
-    do not reach it, and 1 less the true positive rate of
+    The threshold is the lowest that at most this share of the different-class
+    pairs reaches. The value is the share of the same-class pairs that do not
+    reach it, which is 1 minus the true positive rate of
     `calibrate(criterion="fpr=…")`.
 
     Args:
@@ -44,7 +44,7 @@ def fnmr_at_fmr(counts: PairCounts, x: float) -> float:
         x: The false match rate.
 
     Returns:
-        The rate; NaN without pairs of one class or of two.
+        The rate; NaN without same-class or without different-class pairs.
     """
     if not (counts.positives and counts.negatives):
         return float("nan")
@@ -57,15 +57,15 @@ def fnmr_at_fmr(counts: PairCounts, x: float) -> float:
 def count_pairs_searched(
     queries: Images, gallery: Images, relevance: Relevance, distance: str
 ) -> PairCounts:
-    """Counts the pairs of all queries with all that they may retrieve.
+    """Counts the pairs of all queries with every image that they may retrieve.
 
-    Where queries and gallery are the same images each pair is counted from
-    both sides, which changes no rate.
+    If queries and gallery are the same images, each pair is counted from both
+    sides, which does not change any rate.
 
     Args:
-        queries, gallery, relevance: As for a search.
-        distance: "cosine", "euclidean" or "dot". Thresholds are 2⁻²⁰ apart
-            where all scores lie between −1 and 1.
+        queries, gallery, relevance: See `search`.
+        distance: "cosine", "euclidean" or "dot". Thresholds are 2⁻²⁰ apart on
+            scores scaled to −1 to 1.
     """
     x, y = queries.embeddings, gallery.embeddings
     if distance == "cosine":
@@ -91,6 +91,6 @@ def count_pairs_searched(
 
 
 def _within(lists: Positives, items: slice) -> tuple[Rows, Rows]:
-    """Queries and images of lists, of a block of the gallery."""
+    """Queries and images of lists, within a block of the gallery."""
     there = (lists.items >= items.start) & (lists.items < items.stop)
     return lists.owners[there], lists.items[there] - items.start

@@ -1,4 +1,5 @@
-"""Inputs of an evaluation: embedded examples, and which of them query which."""
+"""Inputs of an evaluation: embedded examples, and which of them are
+queries."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,10 +27,10 @@ ProtocolName = Literal["all_vs_all", "official"]
 PROTOCOLS = get_args(ProtocolName)
 
 _LABELS = "labels", "gallery_labels"
-"""Arguments with the labels of examples, and of the gallery."""
+"""Arguments with the labels of the examples and of the gallery."""
 
 Inputs = list[Images]
-"""The images; or the queries, and the gallery they are searched for in."""
+"""The images; or the queries, and the gallery that they are searched in."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,8 @@ class Relation:
     """What makes one example relevant to another.
 
     Attributes:
-        exclude: Groups, as for `evaluate_embeddings`.
-        relevance: For several labels per example, and so is this.
+        exclude: Groups, see `evaluate_embeddings`.
+        relevance: See `evaluate_embeddings`; for several labels per example.
         levels: Names of the columns of a hierarchy.
     """
 
@@ -57,12 +58,13 @@ def from_model(
     batch_size: int,
     progress: bool | None,
 ) -> Inputs:
-    """What `evaluate` is given, checked and embedded."""
+    """The inputs of `evaluate`, checked and embedded."""
     if not isinstance(model, keras.Model):
         raise ValueError(
             "`model` of evaluate must be a Keras model. Received: model of "
-            f"type {type(model).__name__}. Use `evaluate_embeddings("
-            "embeddings, labels)` for embeddings."
+            f"type {type(model).__name__}. For embeddings, use "
+            "`evaluate_embeddings("
+            "embeddings, labels)`."
         )
     given = _sources(examples, gallery, gallery_labels, "evaluate")
     own = [labels, gallery_labels]
@@ -90,10 +92,9 @@ def of_examples(
     relation: Relation,
     owner: str,
 ) -> Inputs | None:
-    """Examples that are still to be embedded, checked.
+    """Examples that have not been embedded yet, checked.
 
-    None for a `tf.data.Dataset`, which only says what it holds when it is
-    read.
+    None for a `tf.data.Dataset`, whose contents are unknown until it is read.
     """
     given = _sources(examples, gallery, gallery_labels, owner)
     sets = [x for x in given.values() if isinstance(x, Examples)]
@@ -125,7 +126,7 @@ def _sources(
 def _names(
     known: Sequence[ClassNames], own: Sequence[Any], owner: str
 ) -> ClassNames:
-    """Names of the classes that examples have, and are measured by."""
+    """Names of the classes that examples have and are measured by."""
     check_names(known, "gallery", owner)
     return {
         number: name
@@ -138,7 +139,7 @@ def _names(
 def _targets(
     given: dict[str, Any], known: Sequence[Any], own: Sequence[Any]
 ) -> dict[str, Any]:
-    """Labels by what messages call them: the argument's, or the examples'."""
+    """Labels by their names in messages: the arguments', or the examples'."""
     return {
         f"labels of {name}" if mine is None else argument: (
             theirs if mine is None else mine
@@ -156,7 +157,7 @@ def from_embeddings(
     gallery_labels: Any,
     relation: Relation,
 ) -> Inputs:
-    """What `evaluate_embeddings` is given, checked."""
+    """The inputs of `evaluate_embeddings`, checked."""
     owner = "evaluate_embeddings"
     if isinstance(embeddings, keras.Model):
         raise ValueError(
@@ -177,8 +178,8 @@ def from_embeddings(
     for name, value in y.items():
         if value is None or isinstance(value, Examples):
             raise ValueError(
-                f"`{name}` of evaluate_embeddings must be integers, one for "
-                f"each embedding. Received: {name} of type "
+                f"`{name}` of evaluate_embeddings must be integers, one per "
+                f"embedding. Received: {name} of type "
                 f"{type(value).__name__}. Use `images.labels` of a set, or "
                 "`evaluate(model, images)`."
             )
@@ -194,7 +195,8 @@ def from_embeddings(
     ]
     if x[-1].shape[1] != x[0].shape[1]:
         raise ValueError(
-            "`gallery` of evaluate_embeddings must have as many dimensions "
+            "`gallery` of evaluate_embeddings must have the same number of "
+            "dimensions "
             f"as `embeddings`. Received: embeddings.shape={x[0].shape}, "
             f"gallery.shape={x[-1].shape}."
         )
@@ -204,7 +206,7 @@ def from_embeddings(
 def _labels(
     shards: Sequence[EmbeddingShards | None], own: Sequence[Any]
 ) -> dict[str, Any]:
-    """Labels by argument: those given, or those that shards have."""
+    """Labels by argument: as given, or those stored in shards."""
     return {
         argument: x.labels if mine is None and x is not None else mine
         for x, mine, argument in zip(shards, own, _LABELS, strict=False)
@@ -212,20 +214,22 @@ def _labels(
 
 
 def _check_models(shards: Sequence[EmbeddingShards | None], owner: str) -> None:
-    """Refuses embeddings of two models, which do not compare."""
+    """Rejects embeddings of two models, which cannot be compared."""
     known = [x.model for x in shards if x is not None and x.model is not None]
     difference = known[0].difference(known[-1]) if known else ""
     if difference:
         raise ValueError(
             f"`gallery` of {owner} must be made by the model of `embeddings`, "
-            "because embeddings of two models cannot be compared. Received: "
+            "because embeddings of different models cannot be compared. "
+            "Received: "
             f"a gallery of a model {difference}. Embed one of them again."
         )
 
 
 def _needs_gallery(owner: str) -> str:
     return (
-        f"`gallery_labels` of {owner} needs `gallery`. Received: gallery=None."
+        f"`gallery_labels` of {owner} requires `gallery`. Received: "
+        "gallery=None."
     )
 
 
@@ -266,7 +270,7 @@ def _groups(
     if not isinstance(exclude, tuple) or len(exclude) != 2:
         raise ValueError(
             f"`exclude` of {owner} must be a pair (groups of the queries, "
-            "groups of the gallery) where there is a gallery. Received: "
+            "groups of the gallery) if there is a gallery. Received: "
             f"exclude of type {type(exclude).__name__}."
         )
     return [
@@ -284,18 +288,18 @@ class Protocol:
 
     Args:
         queries: (Q,) rows, or None for all.
-        gallery: (G,) rows, or None for all; among equal scores the
-            earlier of them comes first.
+        gallery: (G,) rows, or None for all; images with equal scores keep this
+            order.
     """
 
     queries: Rows | None = None
     gallery: Rows | None = None
 
     def of(self, images: Images) -> tuple[Images, Images]:
-        """Queries and gallery among some images.
+        """Returns queries and gallery among some images.
 
         Raises:
-            ValueError: If these have no such rows, or a row comes twice.
+            ValueError: If a row is out of range or repeated.
         """
         return (
             images.select(_checked(self.queries, len(images), "queries")),
@@ -308,8 +312,8 @@ def one_per_class(
 ) -> tuple[Protocol, ...]:
     """One random image of each class as the gallery, the rest as queries.
 
-    The official protocol of VehicleID, where results are the mean of ten
-    draws. They cannot be compared with results of all against all.
+    This is the official protocol of VehicleID, whose results are the mean of
+    ten draws. They cannot be compared with results of all against all.
 
     Args:
         labels: (N,) class of every row.
@@ -317,11 +321,10 @@ def one_per_class(
         seed: Seed of the draws.
 
     Returns:
-        A protocol for each draw; `evaluate` averages over them.
+        One protocol per draw; `evaluate` averages over them.
 
     Raises:
-        ValueError: If `labels` are no integers, or `draws` is not
-            positive.
+        ValueError: If `labels` are not integers, or `draws` is not positive.
 
     Reference:
         Liu et al., "Deep Relative Distance Learning: Tell the Difference
@@ -348,7 +351,7 @@ def _checked(rows: Rows | None, count: int, name: str) -> Rows:
         raise ValueError(
             f"`{name}` of Protocol must be a non-empty list of rows. "
             f"Received: {name}.shape={rows.shape}, {name}.dtype="
-            f"{rows.dtype}. Use `np.flatnonzero(mask)` for a mask."
+            f"{rows.dtype}. For a mask, use `np.flatnonzero(mask)`."
         )
     if rows.min() < 0 or rows.max() >= count:
         raise ValueError(
@@ -358,7 +361,7 @@ def _checked(rows: Rows | None, count: int, name: str) -> Rows:
     if len(np.unique(rows)) < len(rows):
         raise ValueError(
             f"`{name}` of Protocol must not repeat a row. Received: "
-            f"{len(rows)} rows, {len(np.unique(rows))} different ones."
+            f"{len(rows)} rows, {len(np.unique(rows))} of them different."
         )
     return rows.astype(np.int64, copy=False)
 
@@ -374,19 +377,20 @@ def searches(
     Args:
         given: The images, or queries and gallery.
         protocol: A protocol, several to average over, a name, or None.
-        owner: The function whose argument it is.
+        owner: The function with this argument.
 
     Raises:
-        ValueError: If the name is unknown, there is no protocol, or there
-            is one beside a gallery.
+        ValueError: If the name is unknown, there are no protocols, or there is
+            one in addition to a gallery.
     """
     images, *galleries = given
     if galleries:
         if protocol is not None:
             raise ValueError(
-                f"`protocol` of {owner} says which rows are the gallery. "
-                f"Received: protocol={protocol!r} and a gallery. Leave out "
-                "one."
+                f"`protocol` of {owner} must be omitted if there is a "
+                "gallery, because it selects the gallery itself. "
+                f"Received: protocol={protocol!r} and a gallery. Omit one of "
+                "them."
             )
         return [(images, galleries[0])]
     draws: Sequence[Protocol]
@@ -399,8 +403,9 @@ def searches(
         classes = next(iter(images.targets.values()))
         if isinstance(classes, LabelSets):
             raise ValueError(
-                f"`protocol` of {owner} must be another where examples have "
-                "several labels: 'official' takes one of each class. "
+                f"`protocol` of {owner} must not be 'official' if examples "
+                "have several labels, because it takes one example per "
+                "class. "
                 f"Received: protocol={protocol!r}. Use a `Protocol`."
             )
         draws = one_per_class(classes)

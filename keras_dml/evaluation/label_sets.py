@@ -1,4 +1,4 @@
-"""Label sets: several labels per example, and what makes two examples match."""
+"""Label sets: several labels per example, and when two examples match."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,20 +15,20 @@ from keras_dml.utils.types import FloatArray, Rows
 RelevanceName = Literal["any", "all", "shared", "jaccard"]
 
 RELEVANCES = get_args(RelevanceName)
-"""What makes an image with several labels relevant, and by how much."""
+"""Rules of which images with several labels are relevant, and by how much."""
 
 SETS = (set, frozenset)
 
 
 @dataclass(frozen=True)
 class LabelSets:
-    """The labels of every example, several or none.
+    """The labels of every example, any number of them.
 
     Attributes:
         matrix: Sparse, (N, C) int64 of 0 and 1.
-        gain: How much a relevant image counts for a graded metric: "any",
-            1; "shared", the number of labels that both have; "jaccard",
-            that number over the number of labels that either has.
+        gain: The gain of a relevant image in graded metrics: "any", 1;
+            "shared", the number of labels that both have; "jaccard", that
+            number divided by the number of labels that either has.
     """
 
     matrix: Any
@@ -59,7 +59,7 @@ Targets: TypeAlias = "Rows | LabelSets"
 """Class of every example, (N,), or its labels."""
 
 ClassNames: TypeAlias = Mapping[int, Any]
-"""What classes were called by whoever gave them, by number."""
+"""The user's names of classes, by number."""
 
 
 def as_targets(
@@ -71,23 +71,23 @@ def as_targets(
     levels: Sequence[str] | None = None,
     class_names: ClassNames | None = None,
 ) -> tuple[list[dict[str, Targets]], dict[str, ClassNames]]:
-    """What the examples are searched by: by level, or for the level "".
+    """The targets of the search by level; a single level is named "".
 
     Args:
         labels: Labels of the queries, and of the gallery if there is one.
         counts: Number of examples of each.
-        names: What messages call them.
-        owner: The function whose arguments they are.
+        names: Their names in messages.
+        owner: The function with these arguments.
         relevance: One of `RELEVANCES`, for several labels per example.
         levels: Names of the columns, if labels are a hierarchy, (N, L).
-        class_names: Of classes that are given as numbers.
+        class_names: Names of classes that are given as numbers.
 
     Returns:
-        The targets of the queries and of the gallery, and the names of
-        classes by level.
+        The targets of the queries and of the gallery, and the names of classes
+        by level.
 
     Raises:
-        ValueError: If labels are none of what is described.
+        ValueError: If labels are not as described.
     """
     check_choice(owner, "relevance", relevance, RELEVANCES)
     given = list(zip(labels, counts, names, strict=True))
@@ -99,9 +99,9 @@ def as_targets(
     if all(_is_vector(x) for x in labels):
         if relevance != "any":
             raise ValueError(
-                f"`relevance` of {owner} is for several labels per example. "
-                f"Received: relevance={relevance!r} and one label each. Leave "
-                "it out."
+                f"`relevance` of {owner} requires several labels per example. "
+                f"Received: relevance={relevance!r} and one label per "
+                "example. Omit it."
             )
         ids, of_strings = as_class_ids(labels, counts, names, owner)
         return [{"": x} for x in ids], {"": of_strings or class_names or {}}
@@ -156,7 +156,7 @@ def _columns(
         table = np.asarray(labels)
         if table.ndim != 2 or table.shape[1] != len(wanted):
             raise ValueError(
-                f"`{name}` of {owner} must have a column for each of "
+                f"`{name}` of {owner} must have one column for each of "
                 f"`levels`. Received: {name}.shape={table.shape}, "
                 f"levels={wanted}."
             )
@@ -176,7 +176,7 @@ def _by_level(
     names: Sequence[str],
     owner: str,
 ) -> tuple[list[dict[str, Targets]], dict[str, ClassNames]]:
-    """Classes at each level, of the queries and of the gallery; their names."""
+    """Classes at each level, of the queries and of the gallery, and names."""
     targets: list[dict[str, Targets]] = [{} for _ in columns]
     class_names: dict[str, ClassNames] = {}
     for level in columns[0]:
@@ -194,9 +194,9 @@ def as_class_ids(
     names: Sequence[str],
     owner: str,
 ) -> tuple[list[Rows], ClassNames]:
-    """Class ids of the queries and of the gallery, and names of strings.
+    """Class ids of the queries and of the gallery, and the names of strings.
 
-    Strings are numbered in alphabetical order, those of both alike.
+    Strings of both are numbered together, in alphabetical order.
     """
     given = [np.asarray(x) for x in labels]
     class_names: ClassNames = {}
@@ -228,7 +228,7 @@ def _are_strings(labels: npt.NDArray[Any]) -> bool:
 def _matrices(
     given: Sequence[tuple[Any, int, str]], owner: str
 ) -> tuple[list[Any], ClassNames]:
-    """Sparse matrices of the same columns, and what sets call these."""
+    """Sparse matrices with the same columns, and the names of the columns."""
     parts = [labels for labels, _, _ in given]
     class_names: ClassNames = {}
     if all(_are_sets(x) for x in parts):
@@ -238,7 +238,7 @@ def _matrices(
     for matrix, (_, count, name) in zip(made, given, strict=True):
         if matrix.shape[0] != count:
             raise ValueError(
-                f"`{name}` of {owner} must have the labels of each "
+                f"`{name}` of {owner} must have one set of labels per "
                 f"embedding. Received: labels of {matrix.shape[0]} and "
                 f"{count} embeddings."
             )
@@ -281,15 +281,16 @@ def _of_matrix(labels: Any, count: int, name: str, owner: str) -> Any:
         if (matrix.data == 1).all():
             return matrix.astype(np.int64)
     raise ValueError(
-        f"`{name}` of {owner} must be integers, one for each embedding; or, "
-        "for several labels each, (N, C) zeros and ones, or sets. Received: "
+        f"`{name}` of {owner} must be integers, one per embedding; or, "
+        "for several labels per embedding, (N, C) zeros and ones, or sets. "
+        "Received: "
         f"{name}.shape={table.shape}, {name}.dtype={table.dtype}. Name the "
-        "columns of a hierarchy by `levels`; ravel (N, 1)."
+        "columns of a hierarchy with `levels`; ravel (N, 1)."
     )
 
 
 def _ids_of_sets(matrices: Sequence[Any]) -> list[Rows]:
-    """Numbers of the different sets; examples without labels match none."""
+    """Numbers of the distinct sets; examples without labels match nothing."""
     ids: dict[bytes, int] = {}
     found, nobody = [], -1
     for matrix in matrices:

@@ -1,27 +1,28 @@
 """Metrics by name: their registry, and the names that users write.
 
-A metric is a function that `METRICS.register` enters with its name, its
-definition in a line, its paper and, by keyword:
+A metric is a function that is registered with `METRICS.register`, with its
+name, a one-line definition, its paper and, by keyword:
 
-    of: What the function is given.
+    of: The input of the function.
         "ranks" (default): `metric(ranks)` returns a value for each query,
-        (Q,), of which the result is the mean. `ranks` is a `Ranks`.
-        "clusters": `metric(labels, clusters)` returns a number, (N,)
-        classes and clusters of K-means given.
-        "embeddings": `metric(embeddings, labels)` returns a number, (N, D)
-        embeddings given, of unit length where the distance is "cosine".
-        `labels` is None where an example may have several.
+        (Q,), and the result is their mean. `ranks` is a `Ranks`.
+        "clusters": `metric(labels, clusters)` returns a number, given (N,)
+        classes and clusters of K-means.
+        "embeddings": `metric(embeddings, labels)` returns a number, given
+        (N, D) embeddings, of unit length if the distance is "cosine".
+        `labels` is None if an example may have several.
         "pairs": `metric(counts)` returns a number; `counts` is a
         `PairCounts`.
-    limits: For "ranks", the `Limits` up to which it needs them exact; by
-        default it gets all of them, which takes longer.
+    limits: For "ranks", the `Limits` up to which it requires exact ranks; by
+        default all are exact, which takes longer.
 
-Where a name ends in "@k", the function has one more argument, `k`, and so
-have its `limits`, which then are a function: `lambda k: Limits(first=k)`.
-Where it ends in "@x" or "=x", the argument is a share between 0 and 1.
+If a name ends in "@k", the function has an additional argument, `k`, and so do
+its `limits`, which are then a function: `lambda k: Limits(first=k)`. If it
+ends
+in "@x" or "=x", the argument is a share between 0 and 1.
 
-A function that is not registered can be a metric too: its name is that of
-the function, and `of` and `limits` may be attributes of it.
+A function that is not registered can also be a metric: its name is that of the
+function, and it may have attributes `of` and `limits`.
 """
 
 import re
@@ -40,7 +41,7 @@ from keras_dml.utils.types import FloatArray
 KINDS = ("ranks", "clusters", "embeddings", "pairs")
 
 MACRO = "macro/"
-"""Before the name of a metric: the mean over classes of their means."""
+"""Prefix of a metric's name for the mean over classes of their means."""
 
 MetricFunction: TypeAlias = Callable[..., Any]
 
@@ -60,7 +61,7 @@ class _Metrics(Registry[MetricFunction]):
         return super().register(name, definition, paper, **details)
 
     def check(self, name: str, details: dict[str, Any]) -> None:
-        """Raises `ValueError` unless `details` are those of a metric."""
+        """Raises `ValueError` unless `details` are valid for a metric."""
         of = details.get("of", "ranks")
         if of not in KINDS or not set(details) <= {"of", "limits"}:
             raise ValueError(
@@ -70,20 +71,21 @@ class _Metrics(Registry[MetricFunction]):
 
 
 METRICS = _Metrics("metric")
-"""All metrics by name; "@k" at its end stands for "@1", "@2", …, and x for a
+"""All metrics by name; "@k" at the end stands for "@1", "@2", …, and x for a
 share such as 0.01."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric whose k is known.
+    """A metric with a known k.
 
     Attributes:
-        name: As in the results: "map@r", "recall@4".
-        entry: What is registered.
-        arguments: k, if the registered name ends in "@k"; or the share
-            that x stands for.
-        is_macro: Whether every class counts the same, not every query.
+        name: Its name in the results: "map@r", "recall@4".
+        entry: Its entry in the registry.
+        arguments: k, if the registered name ends in "@k"; or the share that x
+            stands for.
+        is_macro: Whether every class has the same weight, instead of every
+            query.
     """
 
     name: str
@@ -93,18 +95,18 @@ class Metric:
 
     @property
     def of(self) -> str:
-        """What it is a function of: one of `KINDS`."""
+        """Its input: one of `KINDS`."""
         return str(self.entry.details.get("of", "ranks"))
 
     @property
     def limits(self) -> Limits:
-        """Ranks that it needs exactly, if it is a function of ranks."""
+        """Ranks that it requires exactly, if it is a function of ranks."""
         limits = self.entry.details.get("limits", Limits(every=UNLIMITED))
         return limits(*self.arguments) if callable(limits) else limits
 
     @property
     def definition(self) -> str:
-        """What it is, in a line, with the number that k or x is."""
+        """Its one-line definition, with the number in place of k or x."""
         definition = self.entry.definition
         for number in self.arguments:
             letter = self.entry.name[-1]
@@ -121,7 +123,7 @@ class Metric:
         values = np.asarray(self.entry.value(ranks, *self.arguments))
         if values.shape != ranks.counts.shape:
             raise ValueError(
-                f"The metric {self.name!r} must return one value for each "
+                f"The metric {self.name!r} must return one value per "
                 f"query, (Q,). Received: shape {values.shape} for "
                 f"{len(ranks.counts)} queries. Use `ranks.sum(values)` for "
                 "the sum over the relevant images of each query."
@@ -130,8 +132,8 @@ class Metric:
             raise ValueError(
                 f"The metric {self.name!r} must return a number for each "
                 f"query. Received: {int(np.isnan(values).sum())} NaN of "
-                f"{len(values)}. Queries without a relevant image are left "
-                "out before."
+                f"{len(values)}. Queries without a relevant image are already "
+                "excluded."
             )
         return values.astype(np.float64)
 
@@ -141,10 +143,10 @@ class Metric:
 
 
 def metric(name: str) -> Metric | None:
-    """The metric of a name such as "map@r" or "recall@10", if it is one.
+    """The metric with a name such as "map@r" or "recall@10", if it exists.
 
-    Levels and dimensions before the name, as results have them, do not
-    matter: "genus/recall@10" is recall@10.
+    Levels and dimensions before the name, as in results, are ignored:
+    "genus/recall@10" is recall@10.
     """
     first, slash, rest = name.partition("/")
     if slash:
@@ -175,13 +177,13 @@ def _has_letter(name: str) -> bool:
 def expanded(
     metrics: Wanted | Sequence[Wanted], ks: Sequence[int], owner: str
 ) -> list[Metric]:
-    """Different metrics by their names, in order; `@k` stands for all `ks`.
+    """The distinct metrics for some names, in order; `@k` stands for all `ks`.
 
-    "package.module:name" imports the module, which registers it, first.
+    "package.module:name" first imports the module, which registers it.
 
     Raises:
-        ValueError: If a name is unknown, k is needed and not positive, or
-            a function has no name of its own.
+        ValueError: If a name is unknown, k is required and not positive, or a
+            function has no distinct name.
     """
     found: dict[str, Metric] = {}
     if isinstance(metrics, str) or callable(metrics):
@@ -206,7 +208,7 @@ def expanded(
 
 
 def _names(wanted: object, ks: Sequence[int], owner: str) -> list[str]:
-    """What a name stands for: one for each of `ks` where it ends in @k."""
+    """The names that a name stands for: one per k if it ends in @k."""
     if not isinstance(wanted, str):
         raise ValueError(_unknown(wanted, owner))
     module, colon, name = wanted.rpartition(":")
@@ -217,20 +219,21 @@ def _names(wanted: object, ks: Sequence[int], owner: str) -> list[str]:
     if not len(ks) or any(k != int(k) or k < 1 for k in ks):
         raise ValueError(
             f"`ks` of {owner} must be positive integers. Received: "
-            f"ks={ks!r}. Use for example ks=(1, 2, 4, 8)."
+            f"ks={ks!r}. Use, for example, ks=(1, 2, 4, 8)."
         )
     return [f"{name[:-1]}{int(k)}" for k in ks]
 
 
 def _of_function(function: MetricFunction, owner: str) -> Metric:
-    """A metric that is not registered, by the name of the function."""
+    """A metric that is not registered, under the name of its function."""
     name = getattr(function, "name", None) or getattr(
         function, "__name__", type(function).__name__
     )
     if not isinstance(name, str) or name == "<lambda>" or metric(name):
         raise ValueError(
-            f"`metrics` of {owner} must have names of their own. Received: "
-            f"{function!r} of the name {name!r}. Define it by `def`, or set "
+            f"`metrics` of {owner} must have distinct names. Received: "
+            f"{function!r} with the name {name!r}. Define it with `def`, or "
+            "set "
             "its attribute `name`."
         )
     details = {

@@ -1,4 +1,4 @@
-"""Pairs of images of one class, and of two."""
+"""Pairs of images of the same class, and of different classes."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,28 +6,28 @@ from numpy.typing import NDArray
 from keras_dml.utils.types import Labels, Rows
 
 ENUMERABLE = 2_000_000
-"""So many pairs are listed; of more, some are drawn."""
+"""Maximum number of pairs that are listed; of more, some are drawn."""
 
 _ROUNDS = 1000
-"""Of drawing pairs, after which there are too few of a kind."""
+"""Number of draws after which there are too few pairs of a kind."""
 
 
 def positive_pairs(
     labels: Labels, most: int = 100_000, seed: int = 0
 ) -> tuple[Rows, Rows]:
-    """Pairs of different images of one class, or that share a label.
+    """Pairs of different images that have the same class, or share a label.
 
     Args:
         labels: Class of every image, (N,); or which labels it has, (N, C)
             booleans.
-        most: How many to return, at most.
-        seed: Seed of the draw, where there are more.
+        most: Maximum number of pairs to return.
+        seed: Seed of the draw, if there are more.
 
     Returns:
-        First and second rows, (n,) each. All pairs, the first row below
-        the second, if there are no more than `most`; else a random
-        selection without repetition, or, of more than `ENUMERABLE` pairs,
-        with repetition.
+        First and second rows, (n,) each. If there are no more than `most`
+        pairs, all of them, with the first row below the second; otherwise a
+        random selection without repetition, or, for more than `ENUMERABLE`
+        pairs, with repetition.
     """
     rng = np.random.default_rng(seed)
     if labels.ndim == 2:
@@ -70,7 +70,7 @@ def negative_pairs(
 
 
 def _are_alike(pairs: Rows, labels: Labels) -> NDArray[np.bool_]:
-    """Whether pairs are of one class, or share a label, (n,)."""
+    """Whether pairs have the same class or share a label, (n,)."""
     first, second = labels[pairs[0]], labels[pairs[1]]
     if labels.ndim == 2:
         return (first & second).any(axis=1)

@@ -22,10 +22,10 @@ INFORMATION_RETRIEVAL = Paper(
     limits=lambda k: Limits(first=k),
 )
 def recall(ranks: Ranks, k: int) -> FloatArray:
-    """1 if a relevant image is among the k nearest, else 0.
+    """1 if a relevant image is among the k nearest, otherwise 0.
 
-    As in all of deep metric learning; in information retrieval this is
-    called the hit rate.
+    This is the definition used throughout deep metric learning; in information
+    retrieval it is called the hit rate.
 
     Reference:
         Song et al., "Deep Metric Learning via Lifted Structured Feature
@@ -36,7 +36,7 @@ def recall(ranks: Ranks, k: int) -> FloatArray:
 
 @METRICS.register("precision@1", "the same as recall@1", limits=Limits(first=1))
 def precision_at_1(ranks: Ranks) -> FloatArray:
-    """1 if the nearest image is relevant, else 0."""
+    """1 if the nearest image is relevant, otherwise 0."""
     return recall(ranks, 1)
 
 
@@ -57,14 +57,14 @@ def precision(ranks: Ranks, k: int) -> FloatArray:
     limits=lambda k: Limits(every=k),
 )
 def ndcg(ranks: Ranks, k: int) -> FloatArray:
-    """nDCG@k: Σ_{i≤k} g(i) / log2(i + 1), over that of the best ranking.
+    """nDCG@k: Σ_{i≤k} g(i) / log2(i + 1), divided by that of the best ranking.
 
-    The gain g is 1 for what is relevant and 0 for the rest, unless the
-    examples have several labels and `relevance` is graded.
+    The gain g is 1 for relevant images and 0 for the rest, unless the examples
+    have several labels and `relevance` is graded.
 
     Deviations:
-        The first image is discounted like the others, by log2(2) = 1;
-        with a logarithm to base b, the paper discounts from rank b on.
+        The first image is discounted like the others, by log2(2) = 1; with a
+        logarithm to base b, the paper discounts from rank b onwards.
 
     Reference:
         Järvelin and Kekäläinen, "Cumulated Gain-Based Evaluation of IR
@@ -113,14 +113,14 @@ def map_at_r(ranks: Ranks) -> FloatArray:
     limits=Limits(extra=1),
 )
 def map_at_r_with_self(ranks: Ranks) -> FloatArray:
-    """What the released code of DiVA and DGML prints as "mAP".
+    """The metric that the released code of DiVA and DGML prints as "mAP".
 
-    R is the size n = R + 1 of the class, the query included, though the
+    R is the size n = R + 1 of the class, including the query, although the
     query is not searched for: perfect retrieval scores (n − 1)/n.
 
     Deviations:
-        Queries without a relevant image are left out; that code counts
-        them as 0.
+        Queries without a relevant image are excluded; that code counts them as
+        0.
 
     Reference:
         Milbich et al., "DiVA: Diverse Visual Feature Aggregation for Deep

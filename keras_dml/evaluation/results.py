@@ -12,7 +12,7 @@ from keras_dml.utils.notebook import html_table
 from keras_dml.utils.types import FloatArray, Rows
 
 _MOST_BOOTSTRAPPED = 10_000
-"""Queries up to which intervals are computed to be looked at."""
+"""Maximum number of queries for which intervals are computed for display."""
 
 
 @dataclass(eq=False, repr=False)
@@ -20,29 +20,29 @@ class Results(Mapping[str, float]):
     """Metrics by name, and what they were measured on.
 
     Args:
-        values: The metrics, in the order asked for; the rest by keyword.
+        values: The metrics, in the order requested; the rest by keyword.
 
     Attributes:
-        num_queries: Number of queries that count (over all draws).
-        num_excluded: Number of queries left out because their class has no
+        num_queries: Number of queries included (over all draws).
+        num_excluded: Number of queries excluded because their class has no
             other image in the gallery (over all draws).
         num_classes: Number of classes.
-        gallery_size: Number of images searched among.
-        distance: "cosine", "euclidean", "dot" or the name of a function;
-            and what it was re-ranked by.
+        gallery_size: Number of images searched.
+        distance: "cosine", "euclidean", "dot" or the name of a function; with
+            the re-ranking, if any.
         num_draws: Number of protocols averaged over.
-        per_query: For each retrieval metric its value for each query,
-            (Q,); the draws one after another. NaN where a query has
-            something to find at another level only.
-        per_seed: For each clustering metric its value for each seed, (S,).
+        per_query: For each retrieval metric, its value for each query, (Q,),
+            with the draws one after another. NaN if a query has a relevant
+            image only at another level.
+        per_seed: For each clustering metric, its value for each seed, (S,).
         query_rows: Row of each query, (Q,).
-        query_labels: Class of each query, (Q,): the first of several
-            levels; of several labels, a number for the set of them.
+        query_labels: Class of each query, (Q,): with several levels, that of
+            the first; with several labels, a number for the set of labels.
         memberships: For each level, if there are levels or several labels:
-            places among the queries and a class of each, (M,) each.
-        class_names: For each level, or "": names by class, of those that
-            have any.
-        cluster_sample: How many rows the centroids of K-means are from;
+            positions of queries and a class of each, (M,) each.
+        class_names: For each level, or "": names by class, for classes that
+            have names.
+        cluster_sample: Number of rows that the centroids of K-means come from;
             None for all.
     """
 
@@ -77,20 +77,21 @@ class Results(Mapping[str, float]):
         return len(self._values)
 
     def per_class(self, metric: str) -> dict[Any, float]:
-        """Mean of a retrieval metric over the queries of each class.
+        """Returns the mean of a retrieval metric over the queries of each
+        class.
 
-        With several labels per example, a query counts for each of its own.
+        With several labels per example, a query counts for each of its labels.
 
         Args:
             metric: A name in `per_query`.
 
         Returns:
-            The means by class: its name if all classes have names, no two
-            the same, as they do where labels are strings or folders; else
-            its number. Labels given as sets are themselves.
+            The means by class. The keys are class names if all classes have
+            distinct names, as they do if labels are strings or folders;
+            otherwise class numbers. Labels given as sets are their own keys.
 
         Raises:
-            KeyError: If it is none.
+            KeyError: If the metric is not in `per_query`.
         """
         if metric not in self.per_query:
             raise KeyError(
@@ -106,10 +107,10 @@ class Results(Mapping[str, float]):
         return dict(zip(classes_called, means.tolist(), strict=True))
 
     def weights(self, metric: str) -> FloatArray:
-        """What each query counts for the mean of a metric, (Q,).
+        """Returns the weight of each query in the mean of a metric, (Q,).
 
-        1, or 0 where it has no value; for the mean over classes 1 / n for
-        each of its classes of n queries.
+        It is 1, or 0 if the query has no value; for the mean over classes, it
+        is 1 / n for each of its classes with n queries.
         """
         counts = ~np.isnan(self.per_query[metric])
         if MACRO not in metric:
@@ -136,7 +137,8 @@ class Results(Mapping[str, float]):
         return called if len(set(called)) == len(classes) else classes
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the values of single queries, ready for JSON."""
+        """Returns everything except the values of single queries, ready for
+        JSON."""
         sampled = {}
         if self.cluster_sample is not None:
             sampled = {"cluster_sample": self.cluster_sample}
@@ -157,7 +159,8 @@ class Results(Mapping[str, float]):
         return f"Results({values})"
 
     def _repr_html_(self) -> str:
-        """For notebooks: the metrics with their 95 % intervals."""
+        """An HTML view for notebooks: the metrics with their 95 %
+        intervals."""
         from keras_dml.evaluation.confidence import bootstrap
 
         few = self.per_query and len(self.query_rows) <= _MOST_BOOTSTRAPPED

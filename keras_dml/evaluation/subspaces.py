@@ -1,4 +1,4 @@
-"""Subspaces: some dimensions of embeddings as embeddings themselves."""
+"""Subspaces: some dimensions of embeddings as embeddings of their own."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -13,18 +13,18 @@ from keras_dml.utils.stored import changed
 from keras_dml.utils.types import FloatArray
 
 PARTS = "parts"
-"""What the means over the parts are named after."""
+"""Prefix of the means over the parts."""
 
 
 def subspaces(
     dim: int, prefixes: Sequence[int] | None, parts: int | None
 ) -> dict[str, slice]:
-    """The dimensions that are measured on their own, by name.
+    """The groups of dimensions that are measured separately, by name.
 
     Args:
         dim: Dimensions of the embeddings, D.
-        prefixes: Sizes of the first dimensions.
-        parts: K consecutive slices of ⌈D / K⌉, as learners have them.
+        prefixes: Numbers of leading dimensions.
+        parts: K consecutive slices of ⌈D / K⌉ dimensions, as for learners.
     """
     found = {str(size): slice(0, size) for size in prefixes or ()}
     size = -(-dim // parts) if parts else 0
@@ -52,9 +52,9 @@ def _taken(x: FloatArray, dimensions: slice) -> FloatArray:
 
 
 def with_subspaces(whole: Results, others: dict[str, Results]) -> Results:
-    """Results, with those of subspaces, whose names start with theirs.
+    """Results including those of subspaces, with the names of these as prefix.
 
-    Where some are parts, their mean is named after all of them.
+    If some are parts, their mean is included as well.
     """
     parts = [x for name, x in others.items() if name.startswith("part")]
 

@@ -121,7 +121,7 @@ def test_one_class_is_retrieved_perfectly():
 @pytest.mark.parametrize("labels", [np.arange(60), np.arange(60) * 2**40])
 def test_no_query_with_a_relevant_image(labels):
     x, _ = data()
-    with pytest.raises(ValueError, match="at least one query a relevant"):
+    with pytest.raises(ValueError, match="at least one query with a relevant"):
         evaluate_embeddings(x, labels)
 
 

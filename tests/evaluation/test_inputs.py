@@ -68,7 +68,7 @@ def test_gallery_order_breaks_ties():
     [
         (np.array([0, 14]), "rows from 0 to 14"),
         (np.array([-1, 2]), "rows from -1 to 2"),
-        (np.array([1, 1]), "2 rows, 1 different"),
+        (np.array([1, 1]), "2 rows, 1 of them different"),
         (np.array([True, False]), "dtype=bool"),
         (np.array([], int), r"shape=\(0,\)"),
     ],
@@ -86,7 +86,7 @@ def test_unknown_protocols(protocol):
 
 
 def test_protocol_beside_a_gallery():
-    with pytest.raises(ValueError, match="Leave out one"):
+    with pytest.raises(ValueError, match="Omit one of them"):
         evaluate_embeddings(
             np.ones((14, 2)),
             LABELS,

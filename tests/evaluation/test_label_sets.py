@@ -201,9 +201,9 @@ X, TABLE = data()
         (TABLE[1:], {}, "labels of 39 and 40 embeddings"),
         (as_sets(TABLE)[1:], {}, "labels of 39 and 40 embeddings"),
         (TABLE, {"relevance": "some"}, "relevance='some'"),
-        (TABLE[:, 0], {"relevance": "all"}, "one label each"),
+        (TABLE[:, 0], {"relevance": "all"}, "one label per example"),
         (TABLE * 0, {}, "no such pair"),
-        (TABLE, {"protocol": "official"}, "one of each class"),
+        (TABLE, {"protocol": "official"}, "one example per class"),
         (
             TABLE,
             {"gallery": X, "gallery_labels": TABLE[:, 1:]},
@@ -334,7 +334,7 @@ def test_a_level_where_nothing_is_found():
 @pytest.mark.parametrize(
     "labels, levels, message",
     [
-        (np.zeros((4, 2), int), ("a",), "a column for each"),
+        (np.zeros((4, 2), int), ("a",), "one column for each"),
         (np.zeros((4, 2), int), ("a", "a"), "different names"),
         (np.zeros((4, 2), int), ("a", "b/c"), "without a slash"),
         ({"a": np.zeros(4, int)}, ("b",), "must be keys of"),

@@ -155,7 +155,7 @@ def test_functions_need_a_name_of_their_own(name) -> None:
         return ranks.counts
 
     function.name = name
-    with pytest.raises(ValueError, match="must have names of their own"):
+    with pytest.raises(ValueError, match="must have distinct names"):
         evaluate_embeddings(*data(), metrics=[function])
 
 

@@ -281,7 +281,7 @@ def test_a_query_of_the_gallery_does_not_find_itself():
         ({"rerank": KReciprocal(), "distance": "dot"}, "`distance` of rerank"),
         (
             {"rerank": AlphaQueryExpansion(), "distance": "euclidean"},
-            "'cosine' ranks as",
+            "'cosine' gives the same ranking",
         ),
         ({"rerank": [KReciprocal(), AlphaQueryExpansion()]}, "last step"),
     ],

@@ -144,7 +144,9 @@ def test_galleries_of_another_model_are_refused(data, tmp_path, monkeypatch):
         "model",
         property(lambda self: models[shards.index(self)]),
     )
-    with pytest.raises(ValueError, match="two models .* other weights: 222"):
+    with pytest.raises(
+        ValueError, match="different models .* different weights: 222"
+    ):
         evaluate_embeddings(shards[0], gallery=shards[1])
     evaluate_embeddings(shards[0], gallery=shards[0])
 

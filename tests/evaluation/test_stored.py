@@ -161,7 +161,7 @@ def test_clusters_of_what_does_not_fit_are_asked_for(data, in_file):
     labels = np.arange(5000) % 10
     x = np.random.default_rng(0).standard_normal((5000, 64), np.float32)
     x = in_file(x)
-    with pytest.raises(ValueError, match="`cluster_sample` .* must say"):
+    with pytest.raises(ValueError, match="`cluster_sample` .* must give"):
         evaluate_embeddings(x, labels, metrics="nmi", memory="1MB")
     results = evaluate_embeddings(
         x, labels, metrics="nmi", memory="1MB", cluster_sample=500

@@ -141,7 +141,7 @@ def test_levels_that_are_asked_for(folder) -> None:
         (SPECIES, "relevance: any", "relation_rule=all", "several labels per"),
         ("label: species", "relevance: shared", "", "several labels per"),
         (TAGS, "levels: [tags]", "", "which has none"),
-        (TAGS, "protocol: official", "", "'official' takes one of each class"),
+        (TAGS, "protocol: official", "", "must not be 'official'"),
         (TAGS, "monitor: map", "evaluation.metrics=[nmi]", "compare clusters"),
         (TAGS, "", "batches.hard_classes={}", "batches.hard_classes; and"),
         (TAGS, "", "method={name: divide_and_conquer}", "batches of its own"),

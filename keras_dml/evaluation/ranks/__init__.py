@@ -1,37 +1,39 @@
 """Exact ranks of relevant images: nothing is sorted, float64 decides.
 
 The rank of a relevant image is one more than the number of gallery images
-that precede it: those with a higher score and, among equal scores, those that
-stand earlier in the gallery. All retrieval metrics are functions of these
-ranks. To find them,
+that precede it: those with a higher score and, if scores are equal, those that
+come earlier in the gallery. All retrieval metrics are functions of these
+ranks. They are found as follows:
 
-1. `relevance`: labels, rows and groups say which gallery images are relevant
-   to which query (`Relevance`). Their exact scores are computed, in float64,
-   one pair at a time (`Scores.exact`), and sorted for each query
+1. `relevance`: labels, rows and groups determine which gallery images are
+   relevant to which query (`Relevance`). Their exact scores are computed in
+   float64, one pair at a time (`Scores.exact`), and sorted for each query
    (`RankedPositives`).
-2. `search`: queries and gallery are cut into blocks, and blocks multiplied in
-   float32, several threads at a time, one product each. Where queries and
-   gallery are the same images, a block serves both sides. A block of scores
-   and the bound on their error is a `Tile`.
-3. `counting`: a tile is compared to the scores of its queries' positives, and
-   images that precede any are noted at the best one that they precede
-   (`Counter`). Where a score is nearer to a positive's than its error bound,
-   float32 cannot say who precedes whom: such pairs are computed again, in
-   float64. If they are many, the block is multiplied in float64 first, and
-   `Scores.exact` decides what is left.
-4. `ranked_positives`: ranks are sums of what was noted; the docstring there
-   has an example with numbers.
+2. `search`: queries and gallery are cut into blocks, and blocks are multiplied
+   in float32 by several threads, one product each. If queries and gallery are
+   the same images, a block serves both sides. A block of scores with the bound
+   on their error is a `Tile`.
+3. `counting`: a tile is compared with the scores of its queries' positives,
+   and images that precede any of them are recorded at the best one that they
+   precede (`Counter`). If a score is closer to that of a positive than its
+   error bound, float32 cannot decide which comes first: these pairs are
+   computed again in float64. If there are many, the block is multiplied in
+   float64 first, and `Scores.exact` decides the rest.
+4. `ranked_positives`: ranks are sums of what was recorded; its docstring has
+  an
+   example with numbers.
 
-So no rank depends on the memory given, on threads, on the matrix library, or
-on how it rounds: the float32 product only rules out. Memory is that of some
-tiles; N×N scores are never held, nor sorted.
+Thus no rank depends on the available memory, the threads, the matrix library,
+or its rounding: the float32 product only rules images out. The memory used is
+that of a few tiles; N×N scores are never stored or sorted.
 
-Metrics say up to which rank they need exact ones (`Limits`), recall@10 for
-instance of the first positive up to 10. Positives that are certainly beyond
-no longer matter. Of a query, only images that reach the worst positive that
-does matter (its cutoff) are looked at, and a query without such a positive is
-left out of the products that follow. That is why the first blocks of the
-gallery are small.
+Metrics state up to which rank they require exact ones (`Limits`), for example
+recall@10 up to 10 for the first positive. Positives that are certainly beyond
+no longer matter. For each query, only images that reach the worst positive
+that
+still matters (its cutoff) are considered, and a query without one is excluded
+from the remaining products. That is why the first blocks of the gallery are
+small.
 
 Example, two queries against four images, labels 0 0 1 1, dot products of
 `[[1, 0], [0, 1]]` with `[[.9, 0], [.2, .1], [.6, .3], [0, .8]]`:

@@ -19,19 +19,20 @@ from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks, within
 
 UNDECIDED_SHARE = 1 / 16
-"""With more undecided pairs, a float64 product is faster than one by one."""
+"""Number of undecided pairs above which a float64 product is faster."""
 
 COUNTED_SHARE = 1 / 64
-"""With more preceding images, two more comparisons of all are faster."""
+"""Number of preceding images above which two more full comparisons are
+faster."""
 
 
 BAND = 2**17
-"""Scores looked at together: few enough to stay in the cache."""
+"""Number of scores processed together, small enough for the cache."""
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A block of scores, less `Scores.offset`.
+    """A block of scores, minus `Scores.offset`.
 
     Attributes:
         values: (queries, items), or (items, queries) if `mirrored`.
@@ -82,7 +83,7 @@ class Tile:
         return self.values > self._along(high)
 
     def counts(self, where: NDArray[np.bool_]) -> Rows:
-        """Number of places for each query, (queries,)."""
+        """Number of positions for each query, (queries,)."""
         if not self.mirrored:
             return np.array([np.count_nonzero(row) for row in where])
         # Small numbers are added faster.
@@ -91,7 +92,7 @@ class Tile:
         return counts.astype(np.int64)
 
     def pairs(self, where: NDArray[np.bool_]) -> Pairs:
-        """The pairs at some places."""
+        """The pairs at some positions."""
         found = np.flatnonzero(where)
         first = found // self.values.shape[1]
         second = found - first * self.values.shape[1]
@@ -104,7 +105,8 @@ class Tile:
         )
 
     def find(self, lists: Positives) -> tuple[Rows, Rows]:
-        """Where images of lists of the panel are, as first and second axis."""
+        """Positions of listed images of the panel, as first and second
+        axis."""
         counts = lists.counts[self.rows]
         query = np.repeat(np.arange(len(self.rows)), counts)
         within_list = np.arange(len(query)) - np.repeat(
@@ -122,12 +124,12 @@ class Tile:
 
 @dataclass(frozen=True)
 class Panel:
-    """Queries whose ranks are found together, as the search sees them.
+    """Queries whose ranks are found together.
 
     Attributes:
-        rows: Where they stand among all queries.
+        rows: Their positions among all queries.
         left: Their left factor, (n, D + 2).
-        tolerance: Bound on the error of each one's scores, (n,).
+        tolerance: Bound on the error of each query's scores, (n,).
     """
 
     rows: slice
@@ -152,13 +154,13 @@ class Panel:
 class Counter:
     """Ranks of the relevant images of a panel of queries.
 
-    Only images of other classes are counted. The order among the relevant
-    images of a query is known from their exact scores, and images of its
-    class that are not relevant (itself, the excluded) take no rank.
+    Only images of other classes are counted. The order of the relevant images
+    of a query is known from their exact scores, and images of its class that
+    are not relevant (itself, excluded images) do not take a rank.
 
     Args:
         scores: Scores of queries against the gallery.
-        relevance: Who is relevant to whom.
+        relevance: Which images are relevant to which query.
         panel: The queries; within the counter they are numbered from 0.
         limits: Ranks up to which they must be exact.
     """
@@ -182,7 +184,7 @@ class Counter:
         self._update(slice(0, len(panel)))
 
     def active(self, queries: slice) -> Rows:
-        """Those of some queries that need more counting."""
+        """The queries among some that require more counting."""
         needed = self._cutoffs[queries] < np.inf
         return np.flatnonzero(needed) + queries.start
 
@@ -213,11 +215,12 @@ class Counter:
         self._only_best[queries] = matter == 1
 
     def _compared(self, band: Tile) -> tuple[NDArray[np.bool_], Rows | None]:
-        """Where to look closer, and how many images certainly precede all.
+        """Where to look more closely, and how many images certainly precede
+        all.
 
-        Of a query of which only the best positive matters, what is
-        certainly better need not be looked at; that is counted at once
-        where it is much.
+        If only the best positive of a query matters, images that are certainly
+        better need not be examined; if there are many, they are counted
+        directly.
         """
         cutoffs = self._cutoffs[band.rows]
         only_best = self._only_best[band.rows]
@@ -234,7 +237,7 @@ class Counter:
     def _best_preceded(
         self, band: Tile, where: NDArray[np.bool_], keys: Keys
     ) -> Rows:
-        """For each image that precedes any positive, the best such place."""
+        """For each image that precedes any positive, its best position."""
         pairs = band.pairs(where)
         pairs = pairs.select(self._apart(pairs.query, pairs.item))
         places, unsure = keys.locate(pairs)

@@ -1,4 +1,4 @@
-"""Ranks by distances of any kind, which come as whole rows."""
+"""Ranks from distances of any kind, computed in whole rows."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -13,16 +13,17 @@ from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks
 
 BYTES_OF_PAIR = 48
-"""What the distances of a block take, per pair, while they are made."""
+"""Bytes per pair while the distances of a block are computed."""
 
 MOST_TIED = 64
-"""With more tied images in a row, sorting all of it is faster."""
+"""Number of tied images in a row above which sorting all of it is faster."""
 
 Distances = Callable[[slice], FloatArray]
-"""From consecutive queries to their distances to the gallery, (n, G)."""
+"""A function from consecutive queries to their distances, (n, G)."""
 
 DistanceFunction = Callable[[FloatArray, FloatArray], Any]
-"""From queries, (n, D), and a gallery, (G, D), to distances, (n, G)."""
+"""A function from queries, (n, D), and a gallery, (G, D), to distances, (n,
+G)."""
 
 
 def dense_search(
@@ -34,18 +35,19 @@ def dense_search(
     memory: int,
     progress: bool | None = None,
 ) -> Iterator[tuple[Ranks, ...]]:
-    """Ranks of all relevant images, block of queries by block.
+    """Ranks of all relevant images, one block of queries at a time.
 
-    Every row is sorted as a whole; equal distances rank in the order of the
-    gallery. There are no limits: all ranks are exact.
+    Every row is sorted as a whole; equal distances are ranked in the order of
+    the gallery. There are no limits: all ranks are exact.
 
     Args:
-        queries, gallery, relevances, progress: As for `search`.
-        distances: Distances of a block, of which the smallest is nearest.
-        memory: Bytes to work in; at least one query is ranked at a time.
+        queries, gallery, relevances, progress: See `search`.
+        distances: Function that returns the distances of a block, with the
+            smallest for the nearest.
+        memory: Number of bytes to use; at least one query is ranked at a time.
 
     Yields:
-        For each relevance the ranks of a block of consecutive queries.
+        For each relevance, the ranks of a block of consecutive queries.
     """
     most = max(int(np.max(x.upper_counts)) for x in relevances)
     bytes_each = BYTES_OF_PAIR * len(gallery) + BYTES_OF_POSITIVE * most
@@ -103,7 +105,7 @@ def _ranks(distances: FloatArray, relevance: Relevance, rows: slice) -> Ranks:
 
 
 def _places(distances: FloatArray, items: Rows) -> Rows:
-    """Places of some images in the ranking of a row, from 0, (n,)."""
+    """Positions of some images in the ranking of a row, from 0, (n,)."""
     own, ordered = distances[items], np.sort(distances)
     places: Rows = np.searchsorted(ordered, own, "left")
     last = np.searchsorted(ordered, own, "right") - 1
@@ -121,7 +123,7 @@ def _places(distances: FloatArray, items: Rows) -> Rows:
 def _before(
     at: Rows, owners: Rows, taken: Rows, takers: Rows, width: int
 ) -> Rows:
-    """How many images that take no rank stand before some places, (P,)."""
+    """Number of images without a rank before some positions, (P,)."""
     keys = np.sort(takers * width + taken)
     own = owners * width
     found: Rows = np.searchsorted(keys, own + at) - np.searchsorted(keys, own)

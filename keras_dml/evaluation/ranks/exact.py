@@ -1,9 +1,11 @@
 """Exact nearest neighbors: float32 rules out, float64 decides.
 
-A float32 product of vectors rounds, and how depends on the library, its
-threads and the shape of the block. So it only rules out images whose scores
-its error cannot lift among the nearest; the scores of all others are computed
-in float64, in an order of summation that only the dimensions decide.
+A float32 product of vectors is rounded in a way that depends on the library,
+its threads and the shape of the block. Therefore it only rules out images
+whose
+scores cannot be among the nearest within its error; the scores of all others
+are computed in float64, in an order of summation that depends only on the
+dimensions.
 """
 
 from collections.abc import Callable
@@ -15,7 +17,7 @@ from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks
 
 SPARE = 8
-"""Candidates beyond k, to see that none was missed."""
+"""Number of candidates beyond k, to verify that none was missed."""
 
 
 def product_error(terms: int, dtype: Any = np.float32) -> float:
@@ -26,7 +28,7 @@ def product_error(terms: int, dtype: Any = np.float32) -> float:
 
     Args:
         terms: Number of products that are summed, n, and of other roundings.
-        dtype: Type of x and y, of unit roundoff u.
+        dtype: Type of x and y, with unit roundoff u.
     """
     return terms * float(np.finfo(dtype).eps) / 2
 
@@ -43,11 +45,11 @@ def paired(
     gallery: FloatArray,
     images: Rows,
 ) -> FloatArray:
-    """Scores of each query with images of its own, in float64.
+    """Scores of each query with its own images, in float64.
 
     Args:
-        compare: From vectors, (n, m, D) and (n, 1, D), to scores, (n, m);
-            for instance `products`.
+        compare: Function from vectors, (n, m, D) and (n, 1, D), to scores, (n,
+            m), such as `products`.
         queries: (Q, D).
         gallery: (N, D).
         images: Rows of the gallery, (Q, m).
@@ -70,16 +72,17 @@ def nearest(
     k: int,
     limit: int,
 ) -> tuple[FloatArray, Rows]:
-    """The k nearest images of each query, equal ones in their order.
+    """The k nearest images of each query; ties keep their order.
 
     Args:
-        candidates: From queries, (n,), and a count m to float32 scores of
-            the m images that score highest, and these images, (n, m) each.
-        exact: From queries, (n,), and images, (n, m), to scores, (n, m)
-            float64.
-        tolerance: By how much float32 scores may be off, (Q,).
-        k: How many.
-        limit: How many images there are.
+        candidates: Function from queries, (n,), and a count m to the float32
+            scores of the m images that score highest, and these images, (n, m)
+            each.
+        exact: Function from queries, (n,), and images, (n, m), to scores, (n,
+            m) float64.
+        tolerance: Maximum error of the float32 scores, (Q,).
+        k: Number of neighbors.
+        limit: Number of images.
 
     Returns:
         Exact scores, (Q, min(k, limit)) float64, descending, and images.
@@ -102,7 +105,7 @@ def nearest(
 
 
 def ranked(scores: FloatArray, images: Rows) -> tuple[FloatArray, Rows]:
-    """Results, (Q, k), by their scores, and by their images where equal."""
+    """Results, (Q, k), sorted by score, and by image for equal scores."""
     if (scores[:, :-1] > scores[:, 1:]).all():
         return scores, images
     order = np.lexsort((images, -scores), axis=-1)

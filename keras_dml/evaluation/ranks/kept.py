@@ -1,4 +1,4 @@
-"""Panels of a search that are done, kept as files in a folder."""
+"""Completed panels of a search, stored as files in a folder."""
 
 import io
 import json
@@ -21,7 +21,7 @@ from keras_dml.utils.vectors import blocks
 logger = logging.getLogger(__name__)
 
 PLAN = "search.json"
-"""The file that says which search it is, and what its panels are."""
+"""The file that identifies the search and its panels."""
 
 _FORMAT = 1
 
@@ -31,22 +31,23 @@ _ELEMENTS = 2**20
 
 
 class KeptPanels:
-    """The folder of a search: its plan, and a file for each panel.
+    """The folder of a search: its plan, and one file per panel.
 
-    A file is written whole or not at all, and starts with its checksum. One
-    that is damaged is as good as none.
+    A file is written completely or not at all, and starts with its checksum. A
+    damaged file is treated as missing.
 
     Args:
-        folder: It is made where needed.
-        search: What tells the search from others; see `digest_of`.
-        panels: Its panels. Where the folder has a plan, that one's count.
-        owner: What messages call whoever has the folder.
+        folder: The folder, which is created if necessary.
+        search: What distinguishes the search from others; see `digest_of`.
+        panels: Its panels. If the folder already has a plan, its panels are
+            used.
+        owner: The owner of the folder, for messages.
 
     Attributes:
         panels: The panels, in order.
 
     Raises:
-        ValueError: If the folder has another search.
+        ValueError: If the folder belongs to a different search.
         OSError: If it cannot be written.
     """
 
@@ -69,18 +70,19 @@ class KeptPanels:
         if known != (_FORMAT, search):
             raise ValueError(
                 f"`checkpoint` of {owner} must be a folder of the same "
-                "evaluation: of the same embeddings, labels, protocol, "
-                "distance and ranks that its metrics need. Received: "
-                f"{str(folder)!r}, which has another. Use another folder, or "
+                "evaluation, with the same embeddings, labels, protocol, "
+                "distance and ranks required by its metrics. Received: "
+                f"{str(folder)!r}, which belongs to a different one. Use "
+                "another folder, or "
                 "remove this one."
             )
 
     def missing(self) -> list[slice]:
-        """Panels that are still to be done."""
+        """Panels that have not been completed."""
         return [rows for rows in self.panels if not self._is_there(rows)]
 
     def write(self, rows: slice, found: Sequence[PackedRanks]) -> None:
-        """Keeps a panel: its ranks for each relevance."""
+        """Stores a panel: its ranks for each relevance."""
         arrays: dict[str, NDArray[Any]] = {
             f"{number}.{name}": values
             for number, ranks in enumerate(found)
@@ -95,16 +97,16 @@ class KeptPanels:
         write_atomically(self._path(rows), digest + packed)
 
     def read(self, rows: slice) -> tuple[PackedRanks, ...]:
-        """A panel that is there.
+        """Reads a stored panel.
 
         Raises:
             OSError: If it cannot be read.
-            ValueError: If it is damaged, or of another search.
+            ValueError: If it is damaged, or belongs to a different search.
         """
         content = self._path(rows).read_bytes()
         digest, packed = content[:_DIGEST], content[_DIGEST:]
         if xxh3_128_digest(packed) != digest:
-            raise ValueError("its checksum is another")
+            raise ValueError("its checksum differs")
         with np.load(io.BytesIO(packed), allow_pickle=False) as file:
             if str(file["search"]) != self._search:
                 raise ValueError("it belongs to another search")

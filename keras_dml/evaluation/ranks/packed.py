@@ -15,11 +15,11 @@ _Integers = NDArray[np.integer[Any]]
 
 @dataclass(frozen=True)
 class PackedRanks:
-    """What `Ranks` has, in the smallest integers that hold it.
+    """The contents of `Ranks`, in the smallest sufficient integers.
 
     Attributes:
-        queries, counts, labels, graded: As those of `Ranks`.
-        ranks: 0 for those beyond their limit.
+        queries, counts, labels, graded: See `Ranks`.
+        ranks: 0 for ranks beyond their limit.
     """
 
     queries: _Integers
@@ -30,7 +30,7 @@ class PackedRanks:
 
     @classmethod
     def of(cls, ranks: Ranks) -> "PackedRanks":
-        """The same, smaller."""
+        """Packs some ranks."""
         known = np.where(ranks.ranks == BEYOND, 0, ranks.ranks)
         return cls(
             _small(ranks.queries),
@@ -41,7 +41,7 @@ class PackedRanks:
         )
 
     def unpacked(self) -> Ranks:
-        """What it was made of."""
+        """Unpacks the ranks."""
         ranks = self.ranks.astype(np.int64)
         ranks[ranks == 0] = BEYOND
         return Ranks(
@@ -53,12 +53,12 @@ class PackedRanks:
         )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The arrays that there are, by name."""
+        """The existing arrays, by name."""
         return {name: x for name, x in vars(self).items() if x is not None}
 
     @classmethod
     def of_arrays(cls, arrays: dict[str, NDArray[Any]]) -> "PackedRanks":
-        """What has these arrays."""
+        """Packed ranks with these arrays."""
         return cls(*(arrays.get(field.name) for field in fields(cls)))  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""A panel of queries: what finds their ranks, here or elsewhere."""
+"""A panel of queries, and the search for their ranks, here or elsewhere."""
 
 import os
 from collections import deque
@@ -25,7 +25,7 @@ SMALLEST_SIDE, LARGEST_SIDE = 64, 2048
 MOST_THREADS = 16
 
 SHARED_PRODUCT = 0.9
-"""Share of a block's product from which all of it is computed at once."""
+"""Share of a block's product above which all of it is computed at once."""
 
 Job = tuple[slice, slice, FloatArray, bool]
 """Queries, gallery images, their right factor, and whether it serves both."""
@@ -35,14 +35,14 @@ Job = tuple[slice, slice, FloatArray, bool]
 class PanelSearch(Work[slice, tuple[PackedRanks, ...]]):
     """Finds the ranks of consecutive queries, one panel at a time.
 
-    As the work of a pool, its tasks are panels.
+    When it is the work of a pool, the tasks are panels.
 
     Attributes:
         scores: Scores of all queries against the gallery.
-        relevances: Who is relevant to whom, for one level or several; the
-            products serve all.
+        relevances: Which images are relevant to which query, for one or
+            several levels; the products serve all.
         limits: Ranks up to which they must be exact.
-        memory: Bytes that blocks of the gallery may take.
+        memory: Number of bytes for blocks of the gallery.
     """
 
     scores: Scores
@@ -69,8 +69,8 @@ class PanelSearch(Work[slice, tuple[PackedRanks, ...]]):
 
         Args:
             rows: The queries.
-            symmetric: Whether they are all queries, and these the gallery:
-                half the products suffice then.
+            symmetric: Whether they are all queries, and also the gallery, so
+                that half the products are sufficient.
             progress: Whether to show progress; None shows it in a terminal.
         """
         from threadpoolctl import threadpool_limits
@@ -124,7 +124,7 @@ def _jobs(
     side: int,
     symmetric: bool,
 ) -> Iterator[Job]:
-    """What `_count` takes, so that every pair is counted once."""
+    """The arguments of `_count` for which every pair is counted once."""
     queries = [] if symmetric else blocks(len(panel), side)
     for items in gallery:
         if symmetric:
@@ -168,7 +168,7 @@ def _count(
 
 
 def _active(counters: Sequence[Counter], queries: slice) -> Rows:
-    """Those of some queries that any counter needs to count more of."""
+    """The queries among some of which any counter needs to count more."""
     active = [counter.active(queries) for counter in counters]
     return active[0] if len(active) == 1 else np.unique(np.concatenate(active))
 
@@ -182,7 +182,7 @@ def _threads() -> int:
 
 
 def _side(scores: Scores, memory: int, threads: int) -> int:
-    """Side of tiles of which each thread has one."""
+    """Side length of tiles, one per thread."""
     # Factors are float64 before they are rounded: three arrays of them.
     factor = 28 * scores.factor_size
     scale = 8 * threads
@@ -193,8 +193,8 @@ def _side(scores: Scores, memory: int, threads: int) -> int:
 def _growing_blocks(count: int, side: int) -> list[slice]:
     """Blocks of 64, 64, 128, 256, … up to `side` gallery images.
 
-    At first, all relevant images matter; a look at a few gallery images
-    tells which of them are certainly beyond their limit.
+    At first, all relevant images matter; a few gallery images show which of
+    them are certainly beyond their limit.
     """
     edges = [0]
     size = SMALLEST_SIDE

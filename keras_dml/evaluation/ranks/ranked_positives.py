@@ -1,4 +1,4 @@
-"""Ranked positives: the relevant images of each query, and what precedes them.
+"""Ranked positives: the relevant images of each query, and their predecessors.
 
 Example: one query with three positives, listed from the worst to the best,
 and five images of other classes.
@@ -11,21 +11,23 @@ and five images of other classes.
     score        .95    .7    .6    .5    .1
     gallery row    3     8     6     1     5
 
-An image precedes a positive if its score is higher or, where they are equal,
-if it stands earlier in the gallery. Whoever precedes a positive precedes all
-worse ones, so an image is noted only at the best positive that it precedes:
+An image precedes a positive if its score is higher or, if they are equal, if
+it
+comes earlier in the gallery. An image that precedes a positive precedes all
+worse ones, so it is recorded only at the best positive that it precedes:
 a at place 2; b, c and d (equal, but row 1 is before row 2) at place 1; e
-nowhere. The numbers noted are 0, 3, 1. The rank of a positive is 1, plus the
-better positives, plus what is noted at it and at better ones:
+nowhere. The recorded numbers are 0, 3, 1. The rank of a positive is 1, plus
+the
+number of better positives, plus the numbers recorded at it and at better ones:
 
     place 2:  1 + 0 + 1           = 2
     place 1:  1 + 1 + (3 + 1)     = 6
     place 0:  1 + 2 + (0 + 3 + 1) = 7
 
 which are the places of the positives in the ranking a 4 b c d 2 7 e. A metric
-that asks for ranks up to 5 has its answer as soon as four images are noted:
-places 1 and 0 are beyond, only place 2 matters, and of what is yet to come
-images with scores below the cutoff .9 need not be looked at.
+that requires ranks up to 5 has its answer as soon as four images are recorded:
+places 1 and 0 are beyond, only place 2 matters, and the remaining images with
+scores below the cutoff .9 need not be examined.
 """
 
 from dataclasses import astuple, dataclass
@@ -40,19 +42,19 @@ BEYOND = 2**62
 """The rank of a relevant image that is known to be beyond its limit."""
 
 UNLIMITED = BEYOND - 1
-"""The limit of a metric that needs all ranks."""
+"""The limit of a metric that requires all ranks."""
 
 STRIDE = 4.0
-"""Distance of two neighbouring queries in `Keys`.
+"""Distance of two neighboring queries in `Keys`.
 
-Scores less their offset lie between −1 and 1, so those of one query are at
+Scores minus their offset lie between −1 and 1, so those of one query are at
 least 2 away from those of the next.
 """
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Ranks up to which a metric needs them exactly; beyond is beyond.
+    """Ranks up to which a metric requires exact values.
 
     Attributes:
         first: Limit for the nearest relevant image of a query.
@@ -68,7 +70,8 @@ class Limits:
         return Limits(*map(max, astuple(self), astuple(other)))
 
     def of_every(self, counts: Rows) -> Rows:
-        """Limit for all relevant images of queries with R = `counts`."""
+        """Returns the limit for all relevant images of queries with R =
+        `counts`."""
         return np.maximum(self.every, counts + self.extra)
 
 
@@ -79,7 +82,7 @@ class Pairs:
     Attributes:
         query: (n,), numbered within the panel.
         item: (n,), numbered within the gallery.
-        score: Less `Scores.offset`, (n,).
+        score: Score minus `Scores.offset`, (n,).
         tolerance: Bound on the error of the score, (n,).
     """
 
@@ -101,7 +104,7 @@ class Pairs:
 class RankedPositives:
     """The relevant images of each query, from the worst to the best.
 
-    All lists stand one after another; a place is a position in that.
+    All lists are concatenated; a place is a position in the result.
 
     Args:
         positives: The relevant images.
@@ -109,7 +112,7 @@ class RankedPositives:
         limits: Ranks up to which they must be exact.
 
     Attributes:
-        starts: Place where the list of each query starts; one more entry
+        starts: Place where the list of each query starts, with one more entry
             for the end, (Q + 1,).
         owners: Query of each place, (P,).
         scores: Exact score at each place, (P,), ascending for each query.
@@ -139,14 +142,14 @@ class RankedPositives:
         return slice(self.starts[queries.start], self.starts[queries.stop])
 
     def note(self, queries: slice, places: Rows) -> None:
-        """Notes images at the best places of `queries` that they precede."""
+        """Records images at the best places of `queries` that they precede."""
         own = self.of(queries)
         self._noted[own] += np.bincount(
             places - own.start, minlength=own.stop - own.start
         )
 
     def note_best(self, queries: Rows, counts: Rows) -> None:
-        """Notes how many images precede all positives of different queries.
+        """Records how many images precede all positives of different queries.
 
         `counts`, (n,), are 0 for queries without positives.
         """
@@ -154,15 +157,16 @@ class RankedPositives:
         self._noted[self.starts[queries[some] + 1] - 1] += counts[some]
 
     def advance(self, places: Rows, pairs: Pairs, exact: FloatArray) -> Rows:
-        """Moves images, of exact scores, up to what they do not precede.
+        """Moves images, by their exact scores, to the first place not
+        preceded.
 
         Args:
-            places: A place of its query that each precedes or that is the
-                first that it does not, (n,).
+            places: For each image, a place of its query that it precedes, or
+                the first one that it does not, (n,).
 
         Returns:
-            The first place that each does not precede, (n,): the next
-            query's first if it precedes all.
+            The first place that each does not precede, (n,): the next query's
+            first place if it precedes all.
         """
         places = places.copy()
         ends = self.starts[pairs.query + 1]
@@ -180,11 +184,11 @@ class RankedPositives:
         return places
 
     def cutoffs(self, queries: slice) -> tuple[FloatArray, Rows]:
-        """Scores below which an image changes no rank that matters.
+        """Scores below which an image does not change any rank that matters.
 
         Returns:
             The score of each query's worst positive that matters, (n,),
-            infinity where none does: such a query needs no more counting.
+            infinity if none does: the query then requires no more counting.
             And the number of positives that matter, (n,).
         """
         own = self.of(queries)
@@ -203,15 +207,15 @@ class RankedPositives:
     def ranks(self) -> Rows:
         """Ranks, ascending for each query, one query after another.
 
-        Those beyond their limit are `BEYOND`: what precedes them has not
-        been counted to the end.
+        Ranks beyond their limit are `BEYOND`: not all images that precede them
+        have been counted.
         """
         ranks = self._ranks(slice(0, len(self.starts) - 1))
         ranks[ranks > self._limits] = BEYOND
         return ranks[self._best_first()]
 
     def gains(self) -> FloatArray | None:
-        """How much each counts, in the order of `ranks`; None for 1."""
+        """Gain of each, in the order of `ranks`; None for 1."""
         return None if self._gains is None else self._gains[self._best_first()]
 
     def _best_first(self) -> Rows:
@@ -221,7 +225,7 @@ class RankedPositives:
         return places
 
     def _ranks(self, queries: slice) -> Rows:
-        """Ranks by place, as far as images have been noted."""
+        """Ranks by place, from the images recorded so far."""
         own = self.of(queries)
         # totals[i] is what is noted at the places before i.
         totals = np.concatenate([[0], np.cumsum(self._noted[own])])
@@ -235,19 +239,19 @@ class RankedPositives:
 class Keys:
     """The scores of all positives of a block as one ascending list.
 
-    A key is a score plus `STRIDE` times the number of its query in the
-    block, so one search in one list finds, for images of many queries at
-    once, between which positives of their own query they stand. With
-    positives .2, .5, .9 of query 0 and −.3, .4 of query 1:
+    A key is a score plus `STRIDE` times the number of its query in the block.
+    Thus a single search in one list finds, for images of many queries at once,
+    between which positives of their own query they lie. With positives .2, .5,
+    .9 of query 0 and −.3, .4 of query 1:
 
         place     0    1    2    3    4
         key      .2   .5   .9  3.7  4.4
 
-    An image that scores .1 for query 1 has the key 4.1. The first key above
-    it is at place 4, so it precedes place 3 and is worse than place 4. With
-    −.5 its key is 3.5 and the first place above it is 3, where the list of
-    query 1 starts: it precedes none.
-    `offset` is what scores were lessened by.
+    An image that scores .1 for query 1 has the key 4.1. The first key above it
+    is at place 4, so it precedes place 3 and is worse than place 4. With a
+    score of −.5, its key is 3.5, and the first place above it is 3, where the
+    list of query 1 starts: it precedes none. `offset` is the amount subtracted
+    from scores.
     """
 
     def __init__(
@@ -265,9 +269,10 @@ class Keys:
         self._rounding = 4 * np.spacing(largest)
 
     def locate(self, pairs: Pairs) -> tuple[Rows, Rows]:
-        """The first place above each score, (n,), and which are unsure, (m,).
+        """The first place above each score, (n,), and which are uncertain,
+        (m,).
 
-        Of these a positive is nearer to the score than its error.
+        A score is uncertain if it is closer to a positive than its error.
         """
         key = pairs.score + STRIDE * (pairs.query - self._first_query)
         at = np.searchsorted(self._keys, key)

@@ -1,4 +1,4 @@
-"""Ranks of the relevant images, which all retrieval metrics are made from."""
+"""Ranks of the relevant images, from which retrieval metrics are computed."""
 
 from dataclasses import dataclass
 
@@ -13,13 +13,13 @@ class Ranks:
 
     Attributes:
         queries: Queries that have a relevant image, (Q,).
-        counts: Number of relevant images of each, R, (Q,).
+        counts: Number of relevant images of each query, R, (Q,).
         ranks: From 1, ascending for each query, one query after another;
-            `BEYOND` where beyond the limit, (P,).
-        labels: Class of each query, (Q,); of a query with several labels
-            a number for the set of them.
-        graded: How much each relevant image counts, (P,), where some
-            count more than others; see `gains`.
+            `BEYOND` if beyond the limit, (P,).
+        labels: Class of each query, (Q,); with several labels per query, a
+            number for the set of labels.
+        graded: Gain of each relevant image, (P,), if gains differ; see
+            `gains`.
     """
 
     queries: Rows
@@ -40,13 +40,13 @@ class Ranks:
 
     @property
     def gains(self) -> FloatArray:
-        """How much each relevant image counts, (P,): 1 unless graded."""
+        """Gain of each relevant image, (P,): 1 unless graded."""
         if self.graded is None:
             return np.ones(len(self.ranks))
         return self.graded
 
     def sum(self, values: np.ndarray) -> FloatArray:
-        """Sums of values for each relevant image, (P,), by query, (Q,)."""
+        """Returns sums by query, (Q,), of values per relevant image, (P,)."""
         # No query is empty, which `reduceat` would get wrong.
         sums: FloatArray = np.add.reduceat(
             values.astype(np.float64), self.starts

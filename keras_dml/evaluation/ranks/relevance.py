@@ -23,11 +23,12 @@ class Images:
 
     Attributes:
         embeddings: (N, D).
-        targets: Class of every image, (N,), or its label sets, by level;
-            "" where there is but one.
+        targets: Class of every image, (N,), or its label sets, by level; a
+            single level is named "".
         rows: Identity of every image, (N,); a query never retrieves its own.
-        groups: Group of every image, (N,), or None where nothing is excluded.
-        class_names: Of the classes or labels that have some, by level.
+        groups: Group of every image, (N,), or None if nothing is excluded.
+        class_names: Names of classes or labels, by level, for those that have
+            names.
     """
 
     embeddings: EmbeddingRows
@@ -40,7 +41,7 @@ class Images:
         return len(self.rows)
 
     def select(self, places: Rows) -> "Images":
-        """The images at some places; the same object if at all of them."""
+        """The images at some positions; the same object if these are all."""
         if np.array_equal(places, np.arange(len(self))):
             return self
         return Images(
@@ -63,10 +64,10 @@ class Positives:
     """A list of gallery images for each of some queries, one after another.
 
     Attributes:
-        starts: Where the list of each query starts; one more entry for
+        starts: Where the list of each query starts, with one more entry for
             the end, (Q + 1,).
-        items: Gallery images, numbered by their place in the gallery, (P,).
-        gains: How much each counts in graded metrics, (P,); None for 1.
+        items: Gallery images, numbered by their position in the gallery, (P,).
+        gains: Gain of each in graded metrics, (P,); None for 1.
     """
 
     starts: Rows
@@ -93,7 +94,8 @@ class Relevance:
     """Same class, but not the same row and not the same group.
 
     Attributes:
-        upper_counts: At most so many relevant images has each query, (Q,).
+        upper_counts: Upper bound of each query's number of relevant images,
+            (Q,).
         ids: Class of each query, or a number for its set of labels, (Q,).
     """
 
@@ -108,7 +110,7 @@ class Relevance:
     def of(self, queries: slice) -> tuple[Positives, Positives, Apart]:
         """The images of the queries' classes: relevant ones, and others.
 
-        And what tells which images are of no class of theirs.
+        Also returns a function for which images share no class with a query.
         """
         raise NotImplementedError
 
@@ -119,7 +121,7 @@ class Relevance:
         items: Rows,
         gains: FloatArray | None = None,
     ) -> tuple[Positives, Positives]:
-        """Lists of what is relevant, and of what a query may not find."""
+        """Lists of relevant images, and of those that must not be found."""
         keep = np.ones(len(items), bool)
         for query_values, gallery_values in self._own:
             keep &= query_values[queries][owner] != gallery_values[items]
@@ -132,7 +134,7 @@ class Relevance:
 
 
 class ClassRelevance(Relevance):
-    """An image has one class; those of the query's class are relevant."""
+    """An image has one class; images of the query's class are relevant."""
 
     def __init__(self, queries: Images, gallery: Images, level: str) -> None:
         super().__init__(queries, gallery)
@@ -163,7 +165,7 @@ class ClassRelevance(Relevance):
 class SharedRelevance(Relevance):
     """An image has labels; those that share one with the query are relevant.
 
-    An image without labels is relevant to none.
+    An image without labels is not relevant to any query.
     """
 
     def __init__(
@@ -206,7 +208,7 @@ class SharedRelevance(Relevance):
 
 
 def relevance_of(queries: Images, gallery: Images, level: str) -> Relevance:
-    """Who is relevant to whom, at a level."""
+    """The relevance at a level."""
     own, other = queries.targets[level], gallery.targets[level]
     if isinstance(own, LabelSets) and isinstance(other, LabelSets):
         return SharedRelevance(queries, gallery, own, other)

@@ -1,6 +1,6 @@
 """Scores of queries against a gallery: fast to filter, exact to decide.
 
-The rank of an image hangs on comparisons of scores. As in `exact`, a float32
+The rank of an image depends on comparisons of scores. As in `exact`, a float32
 product only decides those whose outcome its rounding error cannot change; the
 others are decided by `Scores.exact`, in float64.
 """
@@ -32,16 +32,16 @@ class Scores:
     - dot: x·y;
     - euclidean: −|x − y|²/2;
     - cosine: x·y/(|x| |y|) − 1, or −1 if either is zero, computed as the
-      euclidean score of the unit vectors, which tells near ones apart
-      where their cosines all round to 1.
+      euclidean score of the unit vectors, which distinguishes near ones whose
+      cosines all round to 1.
 
-    `left @ right.T` gives the scores of a block, less `offset`, with an
-    error of at most `tolerance`. Both factors are centred, since the error
-    of a product grows with the size of its factors: collapsed embeddings
-    (all cosines above 0.999) are resolved as finely as spread ones. For
-    that, with μ the mean and x' = x − μ, scores are written as
-    x'·y' + b(x) + b(y), the last two as two more dimensions, where
-    b = −|x'|²/2, or μ·x' for dot.
+    `left @ right.T` gives the scores of a block, minus `offset`, with an error
+    of at most `tolerance`. Both factors are centered, because the error of a
+    product grows with the size of its factors: collapsed embeddings (all
+    cosines above 0.999) are resolved as finely as spread ones. To this end,
+    with μ the mean and x' = x − μ, scores are written as x'·y' + b(x) + b(y),
+    with the last two terms as two more dimensions, where b = −|x'|²/2, or μ·x'
+    for dot.
 
     Args:
         queries: (Q, D), finite.
@@ -91,8 +91,8 @@ class Scores:
     def tolerance(self, left: FloatArray) -> FloatArray:
         """Bound on the error of `left @ right.T` for each query, (n,).
 
-        That of `product_error`, with room for the rounding of the factors
-        themselves, for that of the exact scores, and for underflow.
+        It is that of `product_error`, with room for the rounding of the
+        factors themselves, for that of the exact scores, and for underflow.
         """
         wide = left.astype(np.float64)
         norms = np.sqrt(squares(wide[:, :-2]))
@@ -112,8 +112,8 @@ class Scores:
     def exact(self, query_rows: Rows, gallery_rows: Rows) -> FloatArray:
         """Scores of pairs, computed in float64 one pair at a time.
 
-        A score depends on nothing but the two vectors: pairs of equal
-        vectors have equal scores, wherever they stand. (n,) rows each.
+        A score depends only on the two vectors: pairs of equal vectors have
+        equal scores, whatever their positions. (n,) rows each.
         """
         if self._is_stored:
             # Files are read several times faster in their order.
@@ -142,7 +142,7 @@ class Scores:
     def _centred(
         self, vectors: Vectors, rows: Selection
     ) -> tuple[FloatArray, FloatArray]:
-        """Vectors less the mean, (n, D), and their bias, (n,)."""
+        """Vectors minus the mean, (n, D), and their bias, (n,)."""
         centred = vectors.rows(rows) - self._mean
         if self.distance == "dot":
             return centred, (centred * self._mean).sum(axis=1)
@@ -162,7 +162,7 @@ class Scores:
 
 
 def _scale(largest: float, most: int) -> float:
-    """The power of two, at most 2**±most, that brings it down to 1."""
+    """The power of two, at most 2**±most, that scales it down to 1."""
     if not largest:
         return 1.0
     return float(2.0 ** -np.clip(np.ceil(np.log2(largest)), -most, most))

@@ -12,7 +12,7 @@ from keras_dml.evaluation.ranks.scores import Scores
 from keras_dml.evaluation.ranks.spread import Spread
 
 BYTES_OF_POSITIVE = 128
-"""What a relevant image takes at most while its rank is found."""
+"""Maximum number of bytes per relevant image while its rank is computed."""
 
 
 def search(
@@ -26,22 +26,23 @@ def search(
     progress: bool | None = None,
     spread: Spread | None = None,
 ) -> Iterator[tuple[Ranks, ...]]:
-    """Ranks of all relevant images, panel of queries by panel.
+    """Ranks of all relevant images, one panel of queries at a time.
 
     Args:
         queries: Images that are searched for.
-        gallery: Images to search among. If they are the same object, half
-            the products suffice, provided all queries make one panel.
-        relevances: Who is relevant to whom, for one level or several; the
-            products serve all.
+        gallery: Images to search. If they are the same object, half the
+            products are sufficient, provided that all queries form one panel.
+        relevances: Which images are relevant to which query, for one or
+            several levels; the products serve all.
         distance: "cosine", "euclidean" or "dot".
         limits: Ranks up to which they must be exact.
-        memory: Bytes to work in.
+        memory: Number of bytes to use.
         progress: Whether to show progress; None shows it in a terminal.
-        spread: Where panels are searched for, if not here, and kept.
+        spread: The pool for panels, if they are not searched here, and their
+            folder.
 
     Yields:
-        For each relevance the ranks of a panel of consecutive queries, as
+        For each relevance, the ranks of a panel of consecutive queries, as
         large as half of the memory allows.
     """
     scores = Scores(queries.embeddings, gallery.embeddings, distance)

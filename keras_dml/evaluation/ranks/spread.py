@@ -1,4 +1,4 @@
-"""Spread: a search whose panels are tasks of a pool, and are kept."""
+"""Spread: a search whose panels are tasks of a pool, and are stored."""
 
 import contextlib
 import os
@@ -20,26 +20,27 @@ from keras_dml.utils.stored import Mapped, Stored
 from keras_dml.utils.vectors import blocks
 
 _MOST_PAIRS = 2 * 10**10
-"""Pairs of a panel, at most: some minutes of one core."""
+"""Maximum number of pairs in a panel: some minutes of one core."""
 
 _FEWEST, _MANY = 512, 2048
-"""Queries of a panel: with fewer than many, a tenth of the time or more goes
-into what panels have in common."""
+"""Number of queries in a panel: with much fewer, a tenth of the time or more
+is
+spent on what panels have in common."""
 
 
 _WORKERS = 16
-"""How many workers there may be, if it is not known."""
+"""Assumed number of workers, if it is unknown."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Where the panels of searches are done, and kept.
+    """Where the panels of searches are computed and stored.
 
     Attributes:
-        pool: Where panels are done.
-        workers: How many it has, if that was asked for.
+        pool: The pool that computes the panels.
+        workers: Its number of workers, if requested.
         folder: The folder of a search.
-        is_resumed: Whether what is there may be of an earlier call.
+        is_resumed: Whether existing files may come from an earlier call.
         owner: The function that is called.
     """
 
@@ -50,7 +51,7 @@ class Spread:
     owner: str
 
     def part(self, name: str) -> "Spread":
-        """That of one of several searches."""
+        """The spread for one of several searches."""
         return replace(self, folder=self.folder / name)
 
     def search(
@@ -61,12 +62,12 @@ class Spread:
         gallery: Images,
         progress: bool | None,
     ) -> Iterator[tuple[Ranks, ...]]:
-        """Ranks, panel by panel, in order, when all panels are done.
+        """Ranks, panel by panel, in order, when all panels are complete.
 
         Args:
-            work: What does a panel.
-            panels: Those that memory allows; they are divided further.
-            queries, gallery, progress: As for `search`.
+            work: Computes a panel.
+            panels: The panels that memory allows; they are divided further.
+            queries, gallery, progress: See `search`.
         """
         given = queries, gallery, work.scores.distance, work.limits
         digest = digest_of(*given) if self.is_resumed else ""
@@ -90,7 +91,7 @@ class Spread:
     def _divided(
         self, panels: Sequence[slice], queries: int, gallery: int
     ) -> list[slice]:
-        """Panels that are a part of the work, and take some minutes."""
+        """Panels that are a part of the work and take some minutes each."""
         parts = 4 * (self.workers or _WORKERS)
         even = max(_MANY, -(-queries // parts))
         most = min(even, max(_FEWEST, _MOST_PAIRS // gallery))
@@ -108,17 +109,17 @@ def spreading(
     checkpoint: str | os.PathLike[str] | None,
     owner: str,
 ) -> Iterator[Spread | None]:
-    """The spread that arguments ask for; None if they ask for none.
+    """The spread requested by arguments; None if there is no request.
 
     Args:
-        workers: How many processes search; None for one, or for as many as
-            the cluster has CPUs.
-        ray: Whether these are actors of Ray, or where that is.
-        checkpoint: A folder that keeps what is done, or None.
-        owner: The function whose arguments they are.
+        workers: Number of processes that search; None for one, or for the
+            number of CPUs in the cluster.
+        ray: Whether they are Ray actors, or the address of Ray.
+        checkpoint: A folder that stores completed panels, or None.
+        owner: The function with these arguments.
 
     Raises:
-        BlockingIOError: If another process is at work in the folder.
+        BlockingIOError: If another process is using the folder.
     """
     if workers in (None, 1) and not ray and checkpoint is None:
         yield None
@@ -142,10 +143,10 @@ def _pool(workers: int | None, ray: str | bool | None) -> Pool:
 
 @contextlib.contextmanager
 def in_files(given: Sequence[Images]) -> Iterator[list[Images]]:
-    """The same images, with embeddings in files, that processes share.
+    """The same images, with embeddings in files, which processes share.
 
     Raises:
-        OSError: If there is no room for the files.
+        OSError: If there is not enough space for the files.
     """
     with tempfile.TemporaryDirectory(prefix="keras_dml-") as name:
         yield [
@@ -173,6 +174,6 @@ def _room_for(what: str, path: Path) -> Iterator[None]:
         raise OSError(
             error.errno,
             f"{what} cannot be written: {error.strerror}. Set TMPDIR to a "
-            "folder with room, or give `checkpoint` one",
+            "folder with enough space, or use one as `checkpoint`",
             str(path),
         ) from error

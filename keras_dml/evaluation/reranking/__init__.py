@@ -1,4 +1,4 @@
-"""Re-ranking: better rankings from what is near to what is near."""
+"""Re-ranking: better rankings from the neighbors of neighbors."""
 
 from keras_dml.evaluation.reranking._rerank import rerank
 from keras_dml.evaluation.reranking.base import RERANKING, Reranking

@@ -29,19 +29,19 @@ def rerank(
     Args:
         queries: Embeddings, (Q, D).
         gallery: Embeddings, (G, D), such as those of an index.
-        k: How many.
-        rerank: A name in `RERANKING`, a name and arguments such as
-            {"name": "k_reciprocal", "k1": 20}, an object, or several that
-            are applied in order.
+        k: Number of images per query.
+        rerank: A name in `RERANKING`, a name and arguments such as {"name":
+            "k_reciprocal", "k1": 20}, an object, or several that are applied
+            in order.
         distance: "cosine", or "euclidean" for `KReciprocal`.
-        itself: Where each query stands in the gallery, or −1, (Q,), if
-            queries are images of the gallery, which they do not find.
-        memory: Bytes for the rows of distances that are ranked together,
-            or a text such as "512MB".
+        itself: Position of each query in the gallery, or −1, (Q,), if queries
+            are images of the gallery; they do not find themselves.
+        memory: Bytes for the rows of distances that are ranked together, or a
+            text such as "512MB".
 
     Returns:
-        Distances, (Q, k), ascending; and places in the gallery, (Q, k);
-        equal ones in their order. Of re-ranking that makes embeddings,
+        Distances, (Q, k), ascending; and positions in the gallery, (Q, k);
+        ties keep their order. If re-ranking computes embeddings, distances are
         1 − cosine.
 
     Raises:
@@ -54,7 +54,8 @@ def rerank(
     y = as_embeddings(gallery, "gallery", owner)
     if x.shape[1] != y.shape[1]:
         raise ValueError(
-            "`gallery` of rerank must have as many dimensions as `queries`. "
+            "`gallery` of rerank must have the same number of dimensions as "
+            "`queries`. "
             f"Received: queries.shape={x.shape}, gallery.shape={y.shape}."
         )
     own = np.full(len(x), -1)
@@ -69,8 +70,8 @@ def rerank(
     least = int((own >= 0).any())
     if check_count(owner, "k", k) > len(y) - least:
         raise ValueError(
-            f"`k` of rerank must be at most {len(y) - least}, what there is "
-            f"to find. Received: k={k!r}."
+            f"`k` of rerank must be at most {len(y) - least}, the number of "
+            f"images to find. Received: k={k!r}."
         )
     distances: Distances | None = None
     for step in steps:

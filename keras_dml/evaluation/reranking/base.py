@@ -1,4 +1,4 @@
-"""What all kinds of re-ranking have in common, and their registry."""
+"""The interface of all kinds of re-ranking, and their registry."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
@@ -9,10 +9,10 @@ from keras_dml.utils.types import FloatArray, Rows
 
 
 class Reranking:
-    """Improves rankings by the neighbors of queries and of the gallery.
+    """Improves rankings using the neighbors of queries and of the gallery.
 
-    A kind of re-ranking overrides one method: `embeddings`, if what it makes
-    can be searched as before, or `distances`, if it cannot.
+    A kind of re-ranking overrides one method: `embeddings`, if its result can
+    be searched as before, or `distances`, if it cannot.
 
     Attributes:
         supported: Distances that it is defined for.
@@ -23,12 +23,12 @@ class Reranking:
     def embeddings(
         self, queries: FloatArray, gallery: FloatArray, itself: Rows
     ) -> tuple[FloatArray, FloatArray]:
-        """Other embeddings of queries, (Q, D), and gallery, (G, D).
+        """Returns new embeddings of queries, (Q, D), and gallery, (G, D).
 
         Args:
             queries: (Q, D).
             gallery: (G, D).
-            itself: Where each query stands in the gallery, or −1, (Q,).
+            itself: Position of each query in the gallery, or −1, (Q,).
         """
         return queries, gallery
 
@@ -39,10 +39,11 @@ class Reranking:
         itself: Rows,
         distance: str,
     ) -> Distances | None:
-        """Other distances of the queries to the gallery; None for the same.
+        """Returns new distances of queries to the gallery, or None if
+        unchanged.
 
         Args:
-            queries, gallery, itself: As for `embeddings`.
+            queries, gallery, itself: See `embeddings`.
             distance: One of `supported`.
         """
         return None
@@ -58,11 +59,11 @@ Kind: TypeAlias = str | Mapping[str, Any] | Reranking
 def rerankings(
     given: Kind | Sequence[Kind] | None, distance: Any, owner: str
 ) -> list[Reranking]:
-    """What to apply, in order.
+    """The steps to apply, in order.
 
     Raises:
-        ValueError: If there is no such kind, if arguments are wrong, or if
-            a kind is not defined for the distance, or has others after it.
+        ValueError: If the kind is unknown, if arguments are wrong, or if a
+            kind is not defined for the distance, or must be last but is not.
     """
     if given is None:
         return []
@@ -74,13 +75,15 @@ def rerankings(
             raise ValueError(
                 f"`distance` of {owner} must be one of {kind.supported} for "
                 f"{type(kind).__name__}. Received: distance={distance!r}. For "
-                "embeddings of unit length 'cosine' ranks as 'euclidean' does."
+                "embeddings of unit length, 'cosine' gives the same ranking "
+                "as 'euclidean'."
             )
     final = [type(x).distances is not Reranking.distances for x in made]
     if any(final[:-1]):
         raise ValueError(
-            f"`rerank` of {owner} must have its last step make distances, "
-            "and the others embeddings. Received: "
+            f"`rerank` of {owner} must have a last step that computes "
+            "distances, "
+            "and other steps that compute embeddings. Received: "
             f"{[type(x).__name__ for x in made]}."
         )
     return made
@@ -95,7 +98,7 @@ def _made(given: Any, owner: str) -> Reranking:
         name = given.get("name")
     if not isinstance(name, str):
         raise ValueError(
-            f"`rerank` of {owner} must be a name, a name and arguments or an "
+            f"`rerank` of {owner} must be a name, a name and arguments, or an "
             f"object. Received: {given!r}. Use one of {tuple(RERANKING)}, or "
             "{'name': 'k_reciprocal', 'k1': 20}."
         )
@@ -104,6 +107,7 @@ def _made(given: Any, owner: str) -> Reranking:
         return kind(**arguments)
     except TypeError as error:
         raise ValueError(
-            f"`rerank` of {owner} must have arguments of {kind.__name__}. "
+            f"`rerank` of {owner} must have valid arguments of "
+            f"{kind.__name__}. "
             f"Received: {dict(arguments)}: {error}."
         ) from error

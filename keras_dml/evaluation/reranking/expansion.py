@@ -1,4 +1,4 @@
-"""Expansion of queries and of the gallery by their neighbors."""
+"""Expansion of queries and of the gallery with their neighbors."""
 
 import numpy as np
 
@@ -14,17 +14,17 @@ from keras_dml.utils.vectors import blocks, squares
 class AlphaQueryExpansion(Reranking):
     """αQE: the query becomes a weighted mean of itself and its neighbors.
 
-    x' = x + Σ_i (x·y_i)^α y_i over its k nearest images of the gallery, made
-    a unit vector; x itself has weight 1. With α = 0 it is average query
+    x' = x + Σ_i (x·y_i)^α y_i over the k nearest images of the gallery,
+    normalized; x itself has weight 1. With α = 0, it is average query
     expansion.
 
     Deviations:
-        A neighbor with a negative cosine has weight 0, whose power is not
-        defined. A query of the gallery is not its own neighbor.
+        A neighbor with a negative cosine, whose power is undefined, has weight
+        0. A query that is in the gallery is not its own neighbor.
 
     Args:
-        k: Number of neighbors; in a gallery of fewer others, all of them.
-        alpha: How much more near neighbors count than far ones.
+        k: Number of neighbors; in a smaller gallery, all other images.
+        alpha: How much more weight near neighbors have than distant ones.
 
     Raises:
         ValueError: If `k` is not a positive integer or `alpha` is negative.
@@ -46,22 +46,22 @@ class AlphaQueryExpansion(Reranking):
 
 @RERANKING.register("database_augmentation")
 class DatabaseAugmentation(Reranking):
-    """DBA: the gallery becomes weighted means of itself and its neighbors.
+    """DBA: gallery images become weighted means of themselves and neighbors.
 
-    y' = y + Σ_i w_i y_i over the k nearest other images of the gallery, made
-    a unit vector. By default w_i = (k + 1 − i) / (k + 1) for the i-th; with
-    `alpha` it is (y·y_i)^α, as for queries. Queries stay as they are: put
-    `AlphaQueryExpansion` after it to expand them by the new gallery.
+    y' = y + Σ_i w_i y_i over the k nearest other images of the gallery,
+    normalized. By default w_i = (k + 1 − i) / (k + 1) for the i-th; with
+    `alpha` it is (y·y_i)^α, as for queries. Queries are unchanged: put
+    `AlphaQueryExpansion` after it to expand them with the new gallery.
 
     Deviations:
-        None; the paper's k counts the image itself, this one does not.
+        None; the paper's k includes the image itself, this one does not.
 
     Args:
-        k: Number of neighbors; in a gallery of fewer others, all of them.
-        alpha: Weights by similarity in place of those by rank.
+        k: Number of neighbors; in a smaller gallery, all other images.
+        alpha: Uses weights by similarity instead of weights by rank.
 
     Raises:
-        ValueError: As for `AlphaQueryExpansion`.
+        ValueError: If `k` is not a positive integer or `alpha` is negative.
 
     Reference:
         Gordo et al., "End-to-end Learning of Deep Visual Representations for
@@ -97,7 +97,7 @@ def _expanded(
     k: int,
     alpha: float | None,
 ) -> FloatArray:
-    """Unit vectors of queries and of their neighbors, added up, (Q, D)."""
+    """Normalized sums of queries and their neighbors, (Q, D)."""
     scores = Scores(queries, gallery, "cosine")
     found = nearest_others(scores, itself, k)
     result = np.empty_like(queries)

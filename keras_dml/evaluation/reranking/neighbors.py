@@ -8,22 +8,23 @@ from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks, in_threads
 
 MEMORY = 2**26
-"""Bytes of the scores that a thread looks at together."""
+"""Bytes of the scores that a thread processes together."""
 
 
 def nearest_others(scores: Scores, itself: Rows, k: int) -> Rows:
-    """The k nearest images of the gallery that are not the query itself.
+    """The k nearest images of the gallery, excluding the query itself.
 
-    Float32 products find candidates, float64 decides; equal scores are in
-    the order of the gallery.
+    Float32 products find candidates, float64 decides; ties are in the order of
+    the gallery.
 
     Args:
-        scores: Of queries against a gallery.
-        itself: Where each query stands in the gallery, or −1, (Q,).
-        k: How many.
+        scores: Scores of queries against a gallery.
+        itself: Position of each query in the gallery, or −1, (Q,).
+        k: Number of neighbors.
 
     Returns:
-        Places in the gallery, (Q, k); fewer columns if there are no k others.
+        Positions in the gallery, (Q, k); fewer columns if there are fewer than
+        k others.
     """
     count, size = len(scores.queries), len(scores.gallery)
     k = min(k, size - int((itself >= 0).any()))

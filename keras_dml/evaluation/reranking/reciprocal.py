@@ -1,8 +1,8 @@
 """Re-ranking with k-reciprocal neighbors.
 
-The steps are those of the paper, and of its released code, on sparse
-matrices: row i of V says how much each point is a neighbor of point i. No
-matrix of all pairs is held.
+The steps are those of the paper and of its released code, on sparse matrices:
+row i of V states how much each point is a neighbor of point i. A matrix of all
+pairs is never stored.
 """
 
 from typing import Any
@@ -19,42 +19,44 @@ from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks
 
 _ROWS = 2048
-"""Points whose neighbors are compared together."""
+"""Number of points whose neighbors are compared together."""
 
 _OVERLAPS = 2**22
-"""Pairs of entries of V that are compared together."""
+"""Number of pairs of entries of V that are compared together."""
 
 _DIGITS = 12
-"""Distances are rounded so, that rounding errors do not decide."""
+"""Decimals to which distances are rounded, so that rounding errors do not
+decide."""
 
 
 @RERANKING.register("k_reciprocal")
 class KReciprocal(Reranking):
-    """Neighbors count that are neighbors of each other.
+    """Re-ranking by neighbors that are neighbors of each other.
 
     The distance is (1 − λ) d_J + λ d. d is the squared Euclidean distance
-    over the largest from the query (of unit vectors for "cosine"), and d_J
-    the Jaccard distance of what is near to the query and what is near to
-    the image: of their k1 reciprocal neighbors, expanded by those of their
+    divided by the largest from the query (of unit vectors for "cosine"), and
+    d_J is the Jaccard distance between the neighborhoods of the query and of
+    the image: their k1 reciprocal neighbors, expanded by those of their
     neighbors' k1/2, weighted by e^(−d) and averaged over k2 neighbors.
 
-    Queries and gallery are all looked at together, as in the released code:
-    the ranking of a query depends on the other queries. It is transductive,
-    and results with it must not be compared with results without.
+    All queries and the gallery are processed together, as in the released
+    code, so the ranking of a query depends on the other queries. The method is
+    transductive, and results with it must not be compared with results without
+    it.
 
     Deviations:
-        Every point is its own first neighbor, and equal distances are in
-        the order of queries, then gallery; the released code leaves both to
-        a sort that is not stable. Distances are rounded to 12 digits.
+        Every point is its own first neighbor, and equal distances are in the
+        order of queries, then gallery; the released code leaves both to a sort
+        that is not stable. Distances are rounded to 12 digits.
 
     Args:
-        k1: Number of neighbors that are looked at.
-        k2: Number of neighbors that a point is averaged over, itself
-            included; 1 leaves it out.
+        k1: Number of neighbors that are considered.
+        k2: Number of neighbors that a point is averaged over, including
+            itself; 1 turns averaging off.
         lambda_value: λ, the share of the original distance.
 
     Raises:
-        ValueError: If `k1` or `k2` is not a positive integer, or λ not
+        ValueError: If `k1` or `k2` is not a positive integer, or λ is not
             between 0 and 1.
 
     Reference:
@@ -114,7 +116,8 @@ class KReciprocal(Reranking):
         return of
 
     def _encoding(self, scores: Scores, inverse: FloatArray) -> Any:
-        """V, sparse (N, N): how much each point is a neighbor of each."""
+        """V, sparse (N, N): how much each point is a neighbor of each
+        other."""
         from scipy.sparse import csr_array
 
         count = len(scores.gallery)
@@ -142,7 +145,7 @@ def _right(scores: Scores) -> FloatArray:
 
 
 def _lowest(scores: Scores) -> FloatArray:
-    """The score of the farthest point of each, (N,)."""
+    """The score of the farthest point from each, (N,)."""
     count = len(scores.gallery)
     right, lowest = _right(scores), np.empty(count)
     for rows in blocks(count, max(1, 2**23 // count)):
@@ -151,7 +154,7 @@ def _lowest(scores: Scores) -> FloatArray:
 
 
 def _inverse(lowest: FloatArray) -> FloatArray:
-    """1 over the score of the farthest point; 0 where all points are one."""
+    """1 over the score of the farthest point; 0 if all points are equal."""
     return np.divide(1, lowest, np.zeros(len(lowest)), where=lowest < 0)
 
 
@@ -160,7 +163,7 @@ def _expanded_pairs(near: Rows, k1: int) -> tuple[Rows, Rows]:
 
     Args:
         near: The nearest of each point, itself first, (N, 1 + k).
-        k1: How many of them count.
+        k1: Number of these to use.
     """
     count = len(near)
     # As the released code rounds.
@@ -190,7 +193,7 @@ def _expanded_pairs(near: Rows, k1: int) -> tuple[Rows, Rows]:
 
 
 def _reciprocal(near: Rows, rows: slice) -> NDArray[np.bool_]:
-    """Which neighbors of some points have them as neighbors, (n, 1 + k)."""
+    """Which neighbors of some points are reciprocal, (n, 1 + k)."""
     own = np.arange(rows.start, rows.stop)[:, None, None]
     found: NDArray[np.bool_] = (near[near[rows]] == own).any(axis=2)
     return found

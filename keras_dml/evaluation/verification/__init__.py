@@ -1,4 +1,4 @@
-"""Verification: thresholds for whether two images are of one class."""
+"""Verification: thresholds for whether two images have the same class."""
 
 from keras_dml.evaluation.verification.threshold import Threshold, calibrate
 

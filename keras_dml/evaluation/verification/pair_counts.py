@@ -14,15 +14,15 @@ from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks, row_norms, squares
 
 STEP = 2.0**-20
-"""Distance of thresholds: about what float32 embeddings tell apart."""
+"""Distance of thresholds: about the resolution of float32 embeddings."""
 
 CELLS = round(2 / STEP) + 1
-"""Cell i holds scores from −1 + i·STEP on, below those of the next cell."""
+"""Cell i holds scores from −1 + i·STEP up to those of the next cell."""
 
 _SIDE = 1024
 
 MOST_UNITS = 512
-"""With more classes, groups of them are drawn: time grows as the square."""
+"""Number of classes above which groups are drawn: time grows quadratically."""
 
 _QUANTILES = 128
 _UNIT_ROWS, _UNIT_PAIRS = 256, 2**21
@@ -35,11 +35,11 @@ class Factors:
     """Matrices whose product has the scores of pairs, from −1 to 1.
 
     Attributes:
-        left: Of the first images, (N, d).
-        right: Of the second images, (M, d).
+        left: Factor of the first images, (N, d).
+        right: Factor of the second images, (M, d).
         distance: "cosine", "euclidean" or "dot".
-        unit: What a score of 1 is of a dot product; what the root of 1 is
-            of a Euclidean distance.
+        unit: The dot product that a score of 1 stands for; for Euclidean
+            distances, its square root.
     """
 
     left: EmbeddingRows
@@ -49,7 +49,8 @@ class Factors:
 
     @classmethod
     def of(cls, x: EmbeddingRows, y: EmbeddingRows, distance: str) -> "Factors":
-        """Those of embeddings, (N, D) and (M, D); of unit ones for cosine."""
+        """The factors of embeddings, (N, D) and (M, D); unit ones for
+        cosine."""
         if distance == "cosine":
             return cls(x, y)
         tiny = np.finfo(np.float64).tiny
@@ -66,7 +67,7 @@ class Factors:
         return cls(left, right, distance, unit)
 
     def select(self, rows: Rows) -> "Factors":
-        """Those of some images, the same on both sides."""
+        """The factors of some images, the same on both sides."""
         left = selected(self.left, rows)
         is_one = self.right is self.left
         return replace(
@@ -76,7 +77,7 @@ class Factors:
         )
 
     def outer(self, scores: Any) -> Any:
-        """What scores from −1 to 1 stand for: a cosine, x·y, or −|x − y|."""
+        """The meaning of scores from −1 to 1: a cosine, x·y, or −|x − y|."""
         if self.distance != "euclidean":
             return scores * self.unit
         squared = 1.0 - scores
@@ -101,12 +102,12 @@ def _right(x: FloatArray, unit: float) -> FloatArray:
 class PairCounts:
     """How many pairs score at least as much as each threshold.
 
-    Thresholds are those between and around the cells, ascending; counts at
-    them are of all pairs, exactly.
+    Thresholds are those between and around the cells, ascending. The counts
+    are exact and cover all pairs.
 
     Attributes:
-        accepted_positive: Pairs of one class, (CELLS + 1,).
-        accepted_negative: Pairs of two classes, (CELLS + 1,).
+        accepted_positive: Number of same-class pairs, (CELLS + 1,).
+        accepted_negative: Number of different-class pairs, (CELLS + 1,).
     """
 
     accepted_positive: Rows
@@ -114,17 +115,17 @@ class PairCounts:
 
     @property
     def positives(self) -> int:
-        """Number of pairs of one class."""
+        """Number of same-class pairs."""
         return int(self.accepted_positive[0])
 
     @property
     def negatives(self) -> int:
-        """Number of pairs of two classes."""
+        """Number of different-class pairs."""
         return int(self.accepted_negative[0])
 
 
 def count_pairs(factors: Factors, labels: Rows) -> PairCounts:
-    """Counts all N(N − 1)/2 pairs, in memory that does not depend on N."""
+    """Counts all N(N − 1)/2 pairs, in memory that is independent of N."""
     # By position: a cell's pairs are accepted from the threshold below it
     # on, and by the last threshold none are.
     positive = np.zeros(CELLS + 1, np.int64)
@@ -149,8 +150,8 @@ def pair_blocks(
     Blocks have at most `height` rows and `size` pairs.
 
     Yields:
-        Rows; columns; the cells of their scores, (rows, columns); and which
-        of these are pairs: those where the column is later than the row.
+        Rows; columns; the cells of their scores, (rows, columns); and which of
+        these are pairs: those whose column is later than the row.
     """
     for part in blocks(some.stop - some.start, height):
         rows = slice(some.start + part.start, some.start + part.stop)
@@ -177,18 +178,19 @@ def cells_of(left: FloatArray, right: FloatArray) -> Rows:
 
 
 def threshold_at(position: Any) -> Any:
-    """The score, or scores, at a position of `accepted_positive`."""
+    """The score or scores at a position of `accepted_positive`."""
     return -1.0 + position * STEP
 
 
 class ClassBootstrap:
-    """Draws classes, or groups of them, as `calibrate` says; counts pairs.
+    """Draws classes, or groups of classes, as for `calibrate`, and counts
+    pairs.
 
-    The pairs of two copies of one class are left out: they are of one
-    class, and some of an image with itself.
+    Pairs between two copies of the same class are excluded: they are
+    same-class pairs, and some pair an image with itself.
 
     Args:
-        factors: Of all images, (N, d) both.
+        factors: The factors of all images, (N, d) both.
         classes: Classes, numbered from 0, (N,).
         num_resamples: Number of samples, B.
         seed: Seed of the draws.
@@ -209,10 +211,12 @@ class ClassBootstrap:
         self._times = times_drawn(rng, num_resamples, self._units)
 
     def accepted(self, positions: Rows) -> tuple[FloatArray, FloatArray]:
-        """Pairs of one class and of two that samples accept, (B, T) each.
+        """Same-class and different-class pairs that samples accept, (B, T)
+        each.
 
         Args:
-            positions: Of thresholds, as in `PairCounts`, ascending, (T,).
+            positions: Positions of thresholds, as in `PairCounts`, ascending,
+                (T,).
         """
         bins = np.searchsorted(positions, np.arange(CELLS), side="right")
         shape = len(self._times), len(positions) + 1
@@ -232,8 +236,8 @@ class ClassBootstrap:
     ) -> tuple[FloatArray, FloatArray]:
         """Pairs of a unit's images with each other and with later ones.
 
-        Those of one class by bin, (width,), and those of two by the unit of
-        the other image and by bin, (units, width).
+        Same-class pairs by bin, (width,), and different-class pairs by the
+        unit of the other image and by bin, (units, width).
         """
         positive = np.zeros(width)
         negative = np.zeros((self._units, width))
@@ -253,8 +257,9 @@ class ClassBootstrap:
 def quantile_positions(counts: PairCounts) -> Rows:
     """Thresholds between which rates change little, ascending.
 
-    Quantiles of the pairs of one class, and of those of two by powers, as
-    small false positive rates matter as much as large ones.
+    They are quantiles of the same-class pairs, and powers of those of the
+    different-class pairs, because small false positive rates matter as much as
+    large ones.
     """
     shares = np.linspace(0, 1, _QUANTILES)
     powers = np.geomspace(1 / counts.negatives, 1, _QUANTILES)
@@ -267,7 +272,7 @@ def quantile_positions(counts: PairCounts) -> Rows:
 
 
 def _reaching(accepted: Rows, most: FloatArray) -> Rows:
-    """The first position that accepts no more than each of some numbers."""
+    """The first positions that accept no more than each of some numbers."""
     return len(accepted) - np.searchsorted(accepted[::-1], most, "right")
 
 

@@ -1,4 +1,4 @@
-"""Thresholds: the similarity from which two images count as of one class."""
+"""Thresholds: the score above which two images count as the same class."""
 
 import contextlib
 from dataclasses import asdict, dataclass
@@ -24,28 +24,28 @@ from keras_dml.utils.types import Config, FloatArray, Rows
 
 @dataclass(frozen=True)
 class Threshold:
-    """A calibrated threshold, and what it does on the images it is from.
+    """A calibrated threshold, and its rates on the calibration images.
 
     Attributes:
-        value: The score from which two images count as of one class: a
+        value: The score from which two images count as the same class: a
             cosine, a dot product, or the negative of a Euclidean distance.
         low: Lower end of its confidence interval; None without one.
         high: Upper end.
         criterion: How it was chosen.
-        true_positive_rate: Share of the pairs of one class that reach it.
-        false_positive_rate: Share of the pairs of two classes that do.
-        precision: Share of pairs of one class among those that reach it.
-            Unlike the rates it depends on how many of each there are.
+        true_positive_rate: Share of the same-class pairs that reach it.
+        false_positive_rate: Share of the different-class pairs that reach it.
+        precision: Share of same-class pairs among those that reach it. Unlike
+            the rates, it depends on how many pairs of each kind there are.
         confidence: Probability mass of the interval.
-        num_resamples: Bootstrap samples of the interval.
+        num_resamples: Number of bootstrap samples for the interval.
         num_images: Number of images.
         num_classes: Number of classes.
-        num_positive_pairs: Number of pairs of one class.
-        num_negative_pairs: Number of pairs of two classes.
-        distance: What the score is: "cosine", "euclidean" or "dot".
-        true_positive_low: Lower end of the interval of the true positive
-            rate, of samples that each choose a threshold of their own; None
-            without one.
+        num_positive_pairs: Number of same-class pairs.
+        num_negative_pairs: Number of different-class pairs.
+        distance: The kind of score: "cosine", "euclidean" or "dot".
+        true_positive_low: Lower end of the interval of the true positive rate,
+            from samples that each choose their own threshold; None without
+            one.
         true_positive_high: Upper end.
     """
 
@@ -67,12 +67,13 @@ class Threshold:
     true_positive_high: float | None = None
 
     def to_dict(self) -> Config:
-        """As plain values, which fit JSON."""
+        """Returns plain values that can be written as JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, config: Config) -> "Threshold":
-        """What `to_dict` gave, also after a way through JSON."""
+        """Returns the threshold from the result of `to_dict`, or its JSON
+        form."""
         return cls(**config)
 
     def __str__(self) -> str:
@@ -89,13 +90,13 @@ class Threshold:
 
 
 def _percent(rate: float) -> str:
-    """Three digits, however small: a false positive rate may well be."""
+    """Three significant digits, because false positive rates may be small."""
     return f"{100 * rate:.3g}%"
 
 
 @dataclass(frozen=True)
 class Criterion:
-    """What a threshold has to be best at.
+    """The criterion that a threshold optimizes.
 
     Attributes:
         name: "eer", "f1" or "fpr".
@@ -115,9 +116,10 @@ class Criterion:
                 if 0 < (rate := float(text.removeprefix("fpr="))) < 1:
                     return cls("fpr", rate)
         raise ValueError(
-            "`criterion` of calibrate must be 'eer', 'f1' or 'fpr=RATE', the "
-            f"rate between 0 and 1. Received: criterion={text!r}. Use for "
-            "instance 'eer' or 'fpr=0.01'."
+            "`criterion` of calibrate must be 'eer', 'f1' or 'fpr=RATE', with "
+            "a "
+            f"rate between 0 and 1. Received: criterion={text!r}. Use, for "
+            "example, 'eer' or 'fpr=0.01'."
         )
 
     def choose(self, counts: PairCounts) -> int:
@@ -134,13 +136,13 @@ class Criterion:
     def choose_between(
         self, thresholds: FloatArray, hits: FloatArray, false: FloatArray
     ) -> float:
-        """The best threshold, from what some of them accept.
+        """The best threshold, from the pairs that some of them accept.
 
         Args:
             thresholds: Ascending, (T,).
-            hits: Pairs of one class from each on, (T,); the first accepts
+            hits: Same-class pairs that reach each, (T,); the first accepts
                 all, the last none.
-            false: Pairs of two classes from each on, (T,).
+            false: Different-class pairs that reach each, (T,).
 
         Returns:
             A threshold, interpolated linearly; NaN without pairs.
@@ -163,45 +165,45 @@ def calibrate(
     num_resamples: int = 1000,
     seed: int = 0,
 ) -> Threshold:
-    """The threshold that a criterion chooses on all pairs of images.
+    """Chooses a threshold by a criterion on all pairs of images.
 
-    All N(N − 1)/2 pairs are counted, none is sampled. Thresholds are
-    multiples of 2⁻²⁰; where several do equally well the middle one is
-    taken, as in the gap between two groups that do not overlap (but "fpr"
-    is the lowest). Dot products are divided by the largest square of a
-    norm for that, and squares of Euclidean distances by twice it.
+    All N(N − 1)/2 pairs are counted, without sampling. Thresholds are
+    multiples of 2⁻²⁰; if several are equally good, the middle one is chosen,
+    as in the gap between two groups that do not overlap (but "fpr" chooses the
+    lowest). For this purpose, dot products are divided by the largest squared
+    norm, and squared Euclidean distances by twice that.
 
-    The interval is that of a bootstrap over classes. Pairs must not be
-    drawn: two pairs that share an image, or a class, are not independent,
-    and intervals would be far too narrow. Nor should images be: the
-    threshold is for classes not seen before, and what differs from class
-    to class would be left out. A class brings its own pairs as often as it
-    is drawn, and two classes the pairs between them as often as the product
-    says. More than 512 classes are drawn in 512 random groups. With few
-    classes, below about 20, the interval is too narrow still.
+    The interval comes from a bootstrap over classes. Drawing pairs would be
+    wrong: two pairs that share an image, or a class, are not independent, and
+    intervals would be far too narrow. So would drawing images: the threshold
+    is for unseen classes, and the variation between classes would be ignored.
+    A class contributes its own pairs as often as it is drawn, and two classes
+    contribute the pairs between them as often as the product of these numbers.
+    More than 512 classes are drawn in 512 random groups. With few classes,
+    below about 20, the interval is still too narrow.
 
     Args:
-        embeddings: (N, D), of classes that the model was not trained on;
-            for "cosine" they are brought to unit length. `EmbeddingShards`
-            and a `np.memmap` are read by blocks.
-        labels: Classes, (N,) integers or strings; by default those that
-            shards have.
-        criterion: "eer", where as large a share of pairs of one class is
-            missed as of pairs of two classes is accepted (the equal error
-            rate); "fpr=0.01", the lowest at which no more than that share
-            of pairs of two classes is accepted; "f1", where the harmonic
-            mean of precision and recall of the pairs is largest. The last
-            depends on how many images a class has, the others do not.
-        distance: "cosine", "euclidean" or "dot", as the embeddings are
-            searched by. Scores are higher for nearer images: that of a
-            Euclidean distance is its negative.
+        embeddings: (N, D), of classes that the model was not trained on; for
+            "cosine" they are normalized. `EmbeddingShards` and a `np.memmap`
+            are read block by block.
+        labels: Classes, (N,) integers or strings; by default those stored in
+            shards.
+        criterion: "eer", where the share of same-class pairs that is missed
+            equals the share of different-class pairs that is accepted (the
+            equal error rate); "fpr=0.01", the lowest threshold that accepts at
+            most this share of different-class pairs; "f1", where the harmonic
+            mean of precision and recall of the pairs is largest. Only the last
+            depends on the number of images per class.
+        distance: "cosine", "euclidean" or "dot", the distance of the search.
+            Scores are higher for nearer images: the score of a Euclidean
+            distance is its negative.
         confidence: Probability mass of the interval.
-        num_resamples: Bootstrap samples; 0 for no interval.
+        num_resamples: Number of bootstrap samples; 0 for no interval.
         seed: Seed of the draws.
 
     Raises:
-        ValueError: If there are no pairs of one class or of two, too few
-            for the criterion, or if an argument is not as described.
+        ValueError: If there are no same-class or no different-class pairs, too
+            few for the criterion, or if an argument is not as described.
 
     Reference:
         Bolle, Ratha and Pankanti, "Error analysis of pattern recognition
@@ -218,8 +220,8 @@ def calibrate(
         embeddings = embeddings.array()
     if labels is None:
         raise ValueError(
-            "`labels` of calibrate must be integers, one for each embedding, "
-            "unless shards have their own. Received: none."
+            "`labels` of calibrate must be integers, one per embedding, "
+            "unless shards have their own. Received: labels=None."
         )
     if distance == "cosine":
         x = as_unit_rows(embeddings, "embeddings", "calibrate")
@@ -227,9 +229,9 @@ def calibrate(
         x = as_rows(embeddings, "embeddings", "calibrate")
     if np.ndim(labels) == 2:
         raise ValueError(
-            "`labels` of calibrate must be one class for each image, as "
-            "classes are what the bootstrap draws. Received: labels of shape "
-            f"{np.shape(labels)}. Calibrate by one label: labels[:, column]."
+            "`labels` of calibrate must be one class per image, because the "
+            "bootstrap draws classes. Received: labels of shape "
+            f"{np.shape(labels)}. Calibrate with one label: labels[:, column]."
         )
     labels = as_class_ids([labels], [len(x)], ["labels"], "calibrate")[0][0]
     classes = np.unique(labels, return_inverse=True)[1]
@@ -295,16 +297,20 @@ def _intervals(
 def _check_pairs(counts: PairCounts, criterion: Criterion) -> None:
     if not (counts.positives and counts.negatives):
         raise ValueError(
-            "`labels` of calibrate must have pairs of one class and pairs of "
-            f"two. Received: {counts.positives} pairs of one class and "
-            f"{counts.negatives} of two. Use at least two classes, one of "
+            "`labels` of calibrate must have same-class pairs and "
+            "different-class pairs. "
+            f"Received: {counts.positives} same-class pairs and "
+            f"{counts.negatives} different-class pairs. Use at least two "
+            "classes, one of "
             "them with two images."
         )
     if criterion.rate * counts.negatives < 1 and criterion.name == "fpr":
         raise ValueError(
-            "`criterion` of calibrate must allow at least one of the pairs "
-            f"of two classes. Received: criterion='fpr={criterion.rate:g}' "
-            f"and {counts.negatives} such pairs. Use more images, or a rate "
+            "`criterion` of calibrate must allow at least one of the "
+            "different-class pairs. Received: "
+            f"criterion='fpr={criterion.rate:g}' "
+            f"and {counts.negatives} of these pairs. Use more images, or a "
+            "rate "
             f"of at least {1 / counts.negatives:.2g}."
         )
 
@@ -315,7 +321,7 @@ def _f1(hits: FloatArray | Rows, false: FloatArray | Rows) -> FloatArray:
 
 
 def _best(score: FloatArray | Rows) -> int:
-    """The middle of the first run of places that score highest."""
+    """The middle of the first run of positions with the highest score."""
     best = score == score.max()
     first = int(np.argmax(best))
     others = np.flatnonzero(~best[first:])
