@@ -46,7 +46,7 @@ class AlphaQueryExpansion(Reranking):
 
 @RERANKING.register("database_augmentation")
 class DatabaseAugmentation(Reranking):
-    """DBA: gallery images become weighted means of themselves and neighbors.
+    """DBA: gallery images become weighted means of their neighborhoods.
 
     y' = y + Σ_i w_i y_i over the k nearest other images of the gallery,
     normalized. By default w_i = (k + 1 − i) / (k + 1) for the i-th; with
