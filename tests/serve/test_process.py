@@ -210,7 +210,7 @@ def test_a_gigabyte_is_refused_at_once(adder) -> None:
     with serving(adder) as server:
         with socket.create_connection(("127.0.0.1", server.port)) as opened:
             opened.sendall(
-                b"POST /v1/models/adder:predict HTTP/1.1\r\nHost: a\r\n"
+                b"POST /v1/models/adder:predict HTTP/1.1\r\nHost: localhost\r\n"
                 b"Content-Length: 1073741824\r\n\r\n"
             )
             opened.settimeout(30)
