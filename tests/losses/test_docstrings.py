@@ -22,7 +22,7 @@ LOSSES = {
     and value.__module__ == tfa.__name__
     and not name.startswith("_")
 }
-MINERS = {"Selection", "MultiSimilarity", "DistanceWeighted"}
+MINERS = ("Selection", "MultiSimilarity", "DistanceWeighted")
 DISTANCES = {e.value.__name__: e.value for e in distances.DISTANCES.values()}
 OTHERS = {
     "nce": losses.nce,
