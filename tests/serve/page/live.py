@@ -110,12 +110,23 @@ class Visitor(Browser):
         """Whether pages may run JavaScript."""
         self.devtools("Emulation.setScriptExecutionDisabled", value=not is_on)
 
-    def shown(self) -> str:
-        """What can be read on a page, also without its JavaScript."""
+    def shown(self, text: str) -> str:
+        """What can be read on a page, once it has a text.
+
+        It works without the JavaScript of the page. While a form is sent,
+        the page may go between two questions about it.
+        """
         body = {"using": "css selector", "value": "body"}
-        found = self._call("POST", "/element", body)[ELEMENT]
-        text: str = self._call("GET", f"/element/{found}/text")
-        return text
+        end = time.monotonic() + 20
+        while True:
+            try:
+                found = self._call("POST", "/element", body)[ELEMENT]
+                said: str = self._call("GET", f"/element/{found}/text")
+            except AssertionError as error:
+                said = str(error)
+            if text in said or time.monotonic() > end:
+                return said
+            time.sleep(0.1)
 
     def answered(self) -> None:
         """Waits until the page has shown the answer, or an error."""

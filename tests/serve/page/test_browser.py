@@ -253,13 +253,14 @@ def test_without_javascript(browser, live, tmp_path) -> None:
     browser.set_javascript(False)
     try:
         browser._call("POST", "/url", {"url": live.url})
-        said = browser.shown()
+        said = browser.shown("Without JavaScript")
         assert "Without JavaScript" in said
         assert "/v1/models/NAME:predict" in said
         browser.choose(tmp_path / "photo.png", "#plain-picture")
         browser.click("noscript button")
-        assert "1. class 0" in browser.shown()
-        assert "match" in browser.shown()
+        said = browser.shown("1. class 0")
+        assert "1. class 0" in said
+        assert "match" in said
     finally:
         browser.set_javascript(True)
 
