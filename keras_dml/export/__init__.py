@@ -1,4 +1,4 @@
-"""Export of models: to TensorFlow Serving, to ONNX, to LiteRT."""
+"""Exporting models to TensorFlow Serving, ONNX and LiteRT."""
 
 from keras_dml.export._export_model import export_model
 from keras_dml.export.gallery import Gallery

@@ -1,4 +1,4 @@
-"""Export of a model for a server or a device, compared with the model."""
+"""Exports of a model for a server or a device, verified against it."""
 
 import os
 from collections.abc import Sequence
@@ -51,80 +51,81 @@ def export_model(
     check: Sequence[npt.NDArray[np.uint8]] = (),
     tolerance: float = 1e-5,
 ) -> Path:
-    """Writes a model for TensorFlow Serving, ONNX Runtime or LiteRT.
+    """Exports a model for TensorFlow Serving, ONNX Runtime or LiteRT.
 
-    A SavedModel takes images of any size and has the test view of
-    evaluation inside. Its signatures take `images` and return, for each of
-    the B images,
+    A SavedModel accepts images of any size and includes the preprocessing of
+    evaluation (the test view). Its signatures take `images` and return for each
+    of the B images:
 
-    - "serving_default": (B, H, W, C), pixels in 0 to 255. `embedding`,
-      (B, D) float32.
-    - "encoded": (B,) strings, JPEG, PNG, GIF, WebP or plain BMP files, each
-      of its own size; their EXIF orientation is applied. `embedding`, as
-      above, and `status`, (B,) strings: "ok", "unsupported" (no file of
-      these formats), "damaged" or "too large". Where it is not "ok" the
+    - "serving_default" takes pixels from 0 to 255, (B, H, W, C), and returns
+      `embedding`, (B, D) float32.
+    - "encoded" takes JPEG, PNG, GIF, WebP or plain BMP files of any size, (B,)
+      strings, and applies their EXIF orientation. It returns `embedding`, as
+      above, and `status`, (B,) strings: "ok", "unsupported" (not one of these
+      formats), "damaged" or "too large". Unless the status is "ok", the
       embedding is zero.
-    - "lookup", if there is a gallery: as "encoded". The `k` rows of the
-      gallery with the highest cosines, found exactly, ties in the order of
-      the gallery: `ids` and `labels`, (B, k), int64 or strings as in the
-      gallery, -1 or "" where the status is not "ok"; `scores`, (B, k)
-      float32, their cosines; `above_threshold`, (B, k) booleans; `status`.
-    - "lookup_k", beside it: it also takes `k`, (B,) int32, for each image
-      its own, from 1 to the size of the gallery, but at most 1000 or the
-      argument `k`, whichever is larger. Outputs have as many columns as the
-      largest of them; beyond its own k an image has what it has where the
-      status is not "ok". Any other k gets the status "k out of range".
+    - "lookup", if there is a gallery, takes the same as "encoded". It returns
+      the `k` gallery rows with the highest cosine similarities, found exactly,
+      with ties in the order of the gallery: `ids` and `labels`, (B, k), int64
+      or strings as in the gallery, -1 or "" unless the status is "ok";
+      `scores`, (B, k) float32, the cosine similarities; `above_threshold`,
+      (B, k) booleans; and `status`.
+    - "lookup_k", also only with a gallery, takes in addition `k`, (B,) int32,
+      one value per image, from 1 to the size of the gallery, but at most 1000
+      or the argument `k`, whichever is larger. Outputs have as many columns as
+      the largest of these values; columns beyond an image's own k are filled as
+      if its status were not "ok". Any other k results in the status "k out of
+      range".
 
-    It comes with requests that warm a server up.
+    The SavedModel comes with warm-up requests for the server.
 
-    A model that takes no images is served what it takes: its signatures
-    "serving_default" and, with a gallery, "lookup" and "lookup_k" have its
-    inputs by their names, or one called `inputs`; there is no "encoded", and
-    a status in "lookup_k" only. If an input is called `k`, there is no
-    "lookup_k" either.
+    If the model does not take images, its signatures "serving_default" and,
+    with a gallery, "lookup" and "lookup_k" take the model's inputs by name, or
+    a single one called `inputs`. There is no "encoded", and only "lookup_k"
+    returns a status. If an input is called `k`, there is no "lookup_k" either.
 
-    ONNX and LiteRT files hold the model alone: from views, (B, H, W, C)
-    float32 of the model's size, pixels in 0 to 255, named `images`, to
-    `embedding`. Neither holds anything of training.
+    ONNX and LiteRT files hold the model alone. It takes `images` of the model's
+    own size, (B, H, W, C) float32, pixels from 0 to 255, and returns
+    `embedding`. Parts that are only needed for training are left out.
 
-    The export is written beside its target, loaded again and compared
-    with the model. Only then is it moved into place, in one step: whatever
-    fails or is killed before leaves the target as it was.
+    The export is written next to its target, loaded again and compared with the
+    model. Only then is it moved into place, in one atomic step. If anything
+    fails or is killed before that, the target is left unchanged.
 
     Args:
-        model: A `MetricModel`, or any Keras model to embeddings, (B, D),
-            which are exported as the model gives them: from one batch of gray
-            or RGB images, (B, H, W, C), pixels in 0 to 255; or from other
-            arrays, or a dict of them.
-        path: `saved_models/NAME/VERSION`, the version an integer, or
-            `saved_models/NAME`, in which the next free version is used; a
-            version that exists is never replaced. A file that ends in
-            .onnx or .tflite for the other formats.
+        model: A `MetricModel`, or any Keras model that returns embeddings, (B,
+            D), which are exported as they are. It takes a batch of gray or RGB
+            images, (B, H, W, C), with pixels from 0 to 255; or other arrays, or
+            a dict of arrays.
+        path: For a SavedModel, `saved_models/NAME/VERSION` with an integer
+            version, or `saved_models/NAME` for the next free version; an
+            existing version is never replaced. For the other formats, a file
+            name that ends in .onnx or .tflite.
         format: "saved_model", "onnx" or "litert".
         gallery: A `Gallery`, an `ImageSet` or `ArraySet`, or anything with
             `embeddings`, (N, D), `labels` and perhaps `ids` and `threshold`.
-        k: Neighbors that "lookup" finds for each image, at most N, the size
-            of the gallery.
-        threshold: Cosine from which on a neighbor is above the threshold;
-            by default that of the gallery, if it has one, or else all are.
-        input_dtype: Pixels that "serving_default" takes: "float32" or
-            "uint8", a quarter of the bytes.
-        overwrite: "onnx" and "litert": whether a file that is there
-            already is replaced.
-        check: Images, each (H, W, C) uint8, with which the export is
-            compared beside generated ones of several sizes.
-        tolerance: The largest difference to the model that any number of
-            an embedding or score may have.
+        k: Number of neighbors that "lookup" returns for each image, at most the
+            size of the gallery, N.
+        threshold: The cosine similarity from which a neighbor counts as above
+            the threshold; by default, that of the gallery. If there is none,
+            all neighbors count.
+        input_dtype: Type of the pixels that "serving_default" takes: "float32",
+            or "uint8" for requests of a quarter of the size.
+        overwrite: For "onnx" and "litert", whether to replace an existing file.
+        check: Images, each (H, W, C) uint8, on which to compare the export with
+            the model, in addition to generated images of several sizes.
+        tolerance: The largest difference from the model allowed in any
+            component of an embedding or in any score.
 
     Returns:
-        The folder of the version, or the file.
+        The folder of the version, or the path of the file.
 
     Raises:
-        ValueError: If `model` or an argument is unfit.
+        ValueError: If `model` or another argument is invalid.
         FileExistsError: If the target exists and may not be replaced.
-        ImportError: If a package that the format needs is not installed.
-        OSError: If it cannot be written, for instance because the disk is
-            full.
+        ImportError: If a package required by the format is not installed.
+        OSError: If the export cannot be written, for instance because the disk
+            is full.
         RuntimeError: If the export and the model differ.
     """
     check_choice("export", "format", format, FORMATS)
@@ -133,9 +134,9 @@ def export_model(
     if not takes_images(model):
         if check or input_dtype != "float32":
             raise ValueError(
-                "`check` and `input_dtype` of export are for models of "
-                f"images. Received: {model!r}, which takes none. Leave them "
-                "out."
+                "`check` and `input_dtype` of export must only be given for "
+                f"models that take images. Received: {model!r}, which does "
+                "not. Leave them out."
             )
         return _export_arrays(
             model, path, format, gallery, k, threshold, overwrite, tolerance
@@ -172,7 +173,7 @@ def _export_arrays(
     overwrite: bool,
     tolerance: float,
 ) -> Path:
-    """Exports a model that takes no images."""
+    """Exports a model that does not take images."""
     dim = check_embeds(model)
     if format != "saved_model":
         spec = _only_numbers(model, format)
@@ -196,8 +197,8 @@ def _only_numbers(model: keras.Model, format: str) -> keras.KerasTensor:
     spec = input_specs(model)
     if not isinstance(spec, keras.KerasTensor) or spec.dtype == "string":
         raise ValueError(
-            f"`model` of export must have one input of numbers for format="
-            f"{format!r}. Received: {spec}. Use format='saved_model'."
+            "`model` of export must have a single numeric input for "
+            f"format={format!r}. Received: {spec}. Use format='saved_model'."
         )
     return keras.KerasTensor(spec.shape, spec.dtype, name=ONLY)
 
@@ -205,17 +206,16 @@ def _only_numbers(model: keras.Model, format: str) -> keras.KerasTensor:
 def _check_options(format: str, gallery: Any, overwrite: bool) -> None:
     if format != "saved_model" and gallery is not None:
         raise ValueError(
-            "`gallery` of export is for format='saved_model': there is "
-            "no search in the other formats. Received: "
-            f"format={format!r} and gallery of type "
-            f"{type(gallery).__name__}."
+            "`gallery` of export must only be given for format='saved_model', "
+            "because the other formats do not support search. Received: "
+            f"format={format!r} and a gallery of type {type(gallery).__name__}."
         )
     if format == "saved_model" and overwrite:
         raise ValueError(
-            "`overwrite` of export is for files of the formats "
-            f"{', '.join(SUFFIXES)}: a version is never replaced. Received: "
-            "overwrite=True, format='saved_model'. Use "
-            "path=saved_models/NAME for the next free version."
+            "`overwrite` of export must only be given for the formats "
+            f"{', '.join(SUFFIXES)}, because a version of a SavedModel is "
+            "never replaced. Received: overwrite=True, format='saved_model'. "
+            "Use path=saved_models/NAME for the next free version."
         )
 
 

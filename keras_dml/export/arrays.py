@@ -1,4 +1,4 @@
-"""A SavedModel of a model that takes no images: it is served what it takes."""
+"""SavedModels of models that do not take images."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,18 +25,18 @@ from keras_dml.model.generated import generated_inputs, input_specs
 from keras_dml.utils.types import Tensor, Tensors
 
 ONLY = "inputs"
-"""What a signature calls the input of a model that has one."""
+"""The name of the input in signatures of models with a single input."""
 
 
 @dataclass(frozen=True)
 class ServedArrays:
-    """What a SavedModel is made of.
+    """The parts of a SavedModel.
 
     Attributes:
         model: The model.
-        gallery: What "lookup" and "lookup_k" search in; None: there are no
-            such signatures.
-        k: Neighbors that the former finds for an example.
+        gallery: The gallery that "lookup" and "lookup_k" search; None to leave
+            these signatures out.
+        k: Number of neighbors that "lookup" returns for each example.
     """
 
     model: keras.Model
@@ -165,8 +165,8 @@ def check_embeds(model: keras.Model) -> int:
     shape = getattr(output, "shape", None)
     if shape is None or len(shape) != 2:
         raise ValueError(
-            "`model` of export must return one embedding for each example, "
-            f"(B, D). Received: {model!r}, which returns "
+            "`model` of export must return one embedding per example, (B, D). "
+            f"Received: {model!r}, which returns "
             f"{type(output).__name__ if shape is None else tuple(shape)}."
         )
     return int(np.shape(output)[1])

@@ -1,4 +1,4 @@
-"""Gallery: what a served model searches in."""
+"""Gallery: the embeddings that a served model searches."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,18 +15,18 @@ from keras_dml.utils.types import FloatArray
 
 @dataclass(frozen=True, eq=False)
 class Gallery:
-    """Embeddings to search in, with what the search returns for each.
+    """Embeddings to search, with the ids and labels that a search returns.
 
     Args:
         embeddings: (N, D), finite; kept as float32.
-        labels: (N,) integers or strings: what is in each image.
-        ids: (N,) integers or strings: which image it is. By default its
-            row, 0 to N − 1.
-        threshold: Cosine from which on a neighbor counts as a match; None
-            counts every neighbor.
+        labels: (N,) integers or strings: the class of each image.
+        ids: (N,) integers or strings that identify the images; by default, the
+            row numbers 0 to N − 1.
+        threshold: The cosine similarity from which a neighbor counts as a
+            match. With None, every neighbor counts.
 
     Raises:
-        ValueError: If they do not fit together.
+        ValueError: If shapes, types or values are invalid.
 
     Example:
 
@@ -52,8 +52,9 @@ class Gallery:
             object.__setattr__(self, name, value)
         if self.threshold is not None and not np.isfinite(self.threshold):
             raise ValueError(
-                "`threshold` of Gallery must be a number, or None to count "
-                f"every neighbor. Received: threshold={self.threshold!r}."
+                "`threshold` of Gallery must be a number, or None if every "
+                "neighbor is to count as a match. Received: "
+                f"threshold={self.threshold!r}."
             )
 
     def __len__(self) -> int:
@@ -66,13 +67,13 @@ class Gallery:
         images: Examples,
         threshold: float | None = None,
     ) -> "Gallery":
-        """The examples of a set, embedded; images in their test view.
+        """Embeds the examples of a set; images are seen in the test view.
 
-        Labels are class names if the set names all of its classes, and
-        its integers otherwise. Ids are the rows.
+        Labels are class names if the set names all of its classes, and integers
+        otherwise. Ids are the row numbers.
 
         Args:
-            model: The model that is to be exported.
+            model: The model to export.
             images: N examples with labels.
             threshold: As for `Gallery`.
         """
@@ -102,22 +103,23 @@ def as_gallery(
     if not isinstance(value, Gallery):
         if store := getattr(value, "store", None):
             raise ValueError(
-                "`gallery` of export must be in memory, as it becomes part of "
-                f"the model. Received: an index in {store}. Export an index in "
-                "a folder, or the model alone, and search in the database."
+                "`gallery` of export must be in memory, because it becomes "
+                f"part of the model. Received: an index in {store}. Use an "
+                "index in a folder, or export the model alone and search in "
+                "the database."
             )
         if not (hasattr(value, "embeddings") and hasattr(value, "labels")):
             raise ValueError(
-                "`gallery` of export must be a set of examples or have "
-                "`embeddings` and `labels`. Received: gallery of type "
+                "`gallery` of export must be a set of examples, or have "
+                "`embeddings` and `labels`. Received: a gallery of type "
                 f"{type(value).__name__}. Use Gallery(embeddings, labels)."
             )
         metric = getattr(value, "metric", "cosine")
         if metric != "cosine":
             raise ValueError(
-                "`gallery` of export must be searched by cosine, as the "
-                f"exported model does. Received: an index by {metric}. Build "
-                "it again with metric='cosine'."
+                "`gallery` of export must use the cosine metric, as the "
+                "exported model does. Received: an index with "
+                f"metric={metric!r}. Build it again with metric='cosine'."
             )
         own = getattr(value, "threshold", None)
         # Those of an index are its users' keys; of a mapping, a method.
@@ -137,9 +139,9 @@ def as_gallery(
     )
     if given != wanted:
         raise ValueError(
-            "`gallery` of export must hold embeddings of the model. "
-            f"Received: {given} dimensions, where the model has {wanted}. "
-            "Use Gallery.of(model, images)."
+            "`gallery` of export must hold embeddings of the model. Received: "
+            f"{given} dimensions, but the model has {wanted}. Use "
+            "Gallery.of(model, images)."
         )
     return value if threshold is None else replace(value, threshold=threshold)
 
@@ -151,8 +153,8 @@ def _as_column(
     column = np.asarray(values)
     if column.shape != (count,):
         raise ValueError(
-            f"`{name}` of Gallery must have one item for each embedding. "
-            f"Received: {name} of shape {column.shape}, {count} embeddings."
+            f"`{name}` of Gallery must have one item per embedding. Received: "
+            f"{name} of shape {column.shape} for {count} embeddings."
         )
     if column.dtype.kind in "iu":
         return column.astype(np.int64)

@@ -138,7 +138,7 @@ def _near_one(gallery: FloatArray) -> FloatArray:
 def _in_parts(
     function: Callable[[Tensor], Any], count: Tensor, most: int, specs: Any
 ) -> Any:
-    """What a function gives for 0 to `count` − 1, at most so many at once.
+    """The results of a function for 0 to `count` − 1, computed in parts.
 
     It maps int32 numbers, (n,), to tensors, (n, …), of the given specs.
     """

@@ -1,4 +1,4 @@
-"""Comparison of an export with the model that it was made from."""
+"""Comparison of an export with the original model."""
 
 from pathlib import Path
 
@@ -29,9 +29,9 @@ def compare(
                 status = outputs.get("status", tf.constant(OK)).numpy()
                 if not np.all(status == OK.encode()):
                     raise RuntimeError(
-                        "The export must take all image files of its check. "
-                        f"Its signature {name!r} returned the status "
-                        f"{status}. Nothing was written."
+                        "The export must decode all image files of its check. "
+                        f"The signature {name!r} returned the status {status}. "
+                        "Nothing was written."
                     )
                 expected = embed(served.model, seen).numpy()
                 if served.gallery is not None and "scores" in outputs:
@@ -53,10 +53,10 @@ def check_difference(
     # Not a number is not within the tolerance.
     if not largest <= tolerance:
         raise RuntimeError(
-            f"The export must give the numbers of the model. Its {what} "
-            f"differs by {largest:.3g}, and `tolerance` is {tolerance:.3g}. "
-            "Nothing was written. If the model computes in half precision, "
-            "use a larger `tolerance`."
+            f"The export must return the same numbers as the model. Its {what} "
+            f"differs by {largest:.3g}, more than the `tolerance` of "
+            f"{tolerance:.3g}. Nothing was written. If the model computes in "
+            "half precision, use a larger `tolerance`."
         )
 
 

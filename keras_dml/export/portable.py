@@ -25,8 +25,8 @@ def free_file(path: Path, suffix: str, overwrite: bool) -> Path:
     if path.is_dir() or (path.exists() and not overwrite):
         replace = "" if path.is_dir() else "overwrite=True to replace it, or "
         raise FileExistsError(
-            f"`path` of export must be free. Received: path={str(path)!r}, "
-            f"which exists. Use {replace}another path."
+            "`path` of export must not exist yet. Received: "
+            f"path={str(path)!r}, which exists. Use {replace}another path."
         )
     return path
 

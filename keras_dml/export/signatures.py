@@ -165,7 +165,7 @@ class Lookup:
         tf.debugging.assert_equal(
             tf.size(k),
             tf.size(status),
-            "`k` of lookup_k must have one number for each example.",
+            "`k` of lookup_k must have one number per example.",
         )
         fits = (k >= 1) & (k <= self._most)
         columns = tf.reduce_max(tf.concat([[1], tf.boolean_mask(k, fits)], 0))

@@ -1,10 +1,10 @@
 """Versions: the folders NAME/1, NAME/2, … that a server loads, and its list.
 
-A version is written into a hidden folder beside it and then renamed, in one
-step: it is there whole or not at all, whenever the process is killed. What
-may be left of the hidden folder starts with a dot, and is no version to a
-server, which looks for integers. A version that is there is never changed,
-since a server may be using it: a new export is a new version.
+A version is written to a hidden folder next to it and then renamed in one step,
+so it exists completely or not at all, even if the process is killed. A hidden
+folder that is left over starts with a dot and is ignored by servers, which look
+for integers. An existing version is never changed, since a server may be using
+it: a new export is a new version.
 """
 
 import json
@@ -29,8 +29,8 @@ def version_folder(path: Path) -> Path:
     if path.exists():
         raise FileExistsError(
             "`path` of export must be a new version. Received: "
-            f"path={str(path)!r}, which exists. Use "
-            f"path={str(path.parent)!r} for the next free version."
+            f"path={str(path)!r}, which exists. Use path={str(path.parent)!r} "
+            "for the next free version."
         )
     return path
 
@@ -57,14 +57,16 @@ def new_version(target: Path) -> Iterator[Path]:
 def write_models_config(
     folder: str | os.PathLike[str], base_path: str = "/models"
 ) -> Path:
-    """Writes `models.config`, which names all models of a folder.
+    """Writes `models.config`, which lists all models in a folder.
 
     Args:
-        folder: `saved_models`, with models in it as `export` writes them.
-        base_path: Where the server finds that folder.
+        folder: The folder `saved_models`, with models written by
+            `export_model`.
+        base_path: The path of this folder on the server.
 
     Returns:
-        The file, to be given to the server as `--model_config_file`.
+        The path of the file, to be passed to the server as
+        `--model_config_file`.
 
     Raises:
         FileNotFoundError: If there are no models in the folder.
@@ -72,7 +74,7 @@ def write_models_config(
     names = sorted(x.name for x in Path(folder).iterdir() if _has_version(x))
     if not names:
         raise FileNotFoundError(
-            "`folder` of write_models_config must have exports in it, as "
+            "`folder` of write_models_config must contain exports as "
             f"folder/NAME/VERSION. Received: folder={os.fspath(folder)!r}."
         )
     path = Path(folder, "models.config")

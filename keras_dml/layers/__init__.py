@@ -1,4 +1,4 @@
-"""Keras layers: each usable alone in a plain functional model."""
+"""Keras layers, each usable on its own in any functional model."""
 
 from keras_dml.layers.attention_ensemble import AttentionEnsemble
 from keras_dml.layers.attentive_grouping import AttentiveGrouping

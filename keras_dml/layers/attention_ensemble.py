@@ -1,4 +1,4 @@
-"""AttentionEnsemble: learners that attend to different parts of a map."""
+"""AttentionEnsemble: learners that attend to different parts of an image."""
 
 import copy
 import math
@@ -16,58 +16,60 @@ from keras_dml.utils.types import Config, Pooling, Shape, Tensor
 
 @register
 class AttentionEnsemble(layers.Layer):
-    """M learners B_m(x) = G(S(x) ∘ A_m(S(x))) on a map S(x) (Eq. 7).
+    """An ensemble of M learners B_m(x) = G(S(x) ∘ A_m(S(x))) (Eq. 7).
 
-    A_m(S) = A'_m(C(S)) (Sec. 4): the context network C is shared, and A'_m
-    is a 1×1 convolution of learner m, back to the channels of S, with a
-    sigmoid. The global feature embedding G is `trunk`, pooling and one dense
-    layer; it is shared and runs once, on the M·B masked maps. What is not
-    copied starts as Glorot proposed.
+    S(x) is a feature map, and A_m its attention mask, with A_m(S) = A'_m(C(S))
+    (Sec. 4). The context network C is shared; A'_m, a 1×1 convolution with a
+    sigmoid, back to the channels of S, belongs to learner m. The global feature
+    embedding G consists of `trunk`, pooling and one dense layer; it is shared
+    and runs once, on all M·B masked maps. Weights that are not copied are
+    initialized as proposed by Glorot.
 
-    The paper compares with (Tables 1 and 8; Fig. 8):
+    Variants compared in the paper (Tables 1 and 8; Fig. 8):
 
     - M-heads, G_m(S(x)): `attention=None, shared=False`.
     - M-heads+att, G_m(S(x) ∘ A_m(S(x))): `shared=False`.
     - M-tails, G(S_m(x)): `attention=None, stacked=True`.
 
     Args:
-        trunk: G without its dense layer: a functional model from one map
-            to features, (B, h', w', C'), (B, T, C') or (B, C'). The layer
-            owns copies of it, which start from its weights.
-        attention: C: a functional model from the map to another of the same
-            height and width, copied as well. None: no attention.
-        embedding_dim: Units of all learners together, D.
+        trunk: G without its dense layer: a functional model that maps one
+            feature map to features, (B, h', w', C'), (B, T, C') or (B, C'). The
+            layer makes its own copies, which start from the same weights.
+        attention: C: a functional model that maps the feature map to one of the
+            same height and width, copied as well. None: no attention.
+        embedding_dim: Total number of units of all learners, D.
         num_learners: Number of learners, M, which divides D.
-        shared: Whether all learners share one G, or each has its own.
-        stacked: Whether the input holds a map for each learner, stacked
-            along the channels, or one for all.
-        pooling: As for `FeaturePooling`, of what `trunk` returns.
-        **kwargs: Passed to `keras.layers.Layer`. `dtype` defaults to
-            float32, whatever the global policy. Inside `trunk` and
-            `attention` every layer keeps its own.
+        shared: Whether all learners share one G. Otherwise, each has its own.
+        stacked: Whether the input holds a separate map for each learner,
+            stacked along the channels, rather than one for all.
+        pooling: Pooling of the output of `trunk`, as for `FeaturePooling`.
+        **kwargs: Passed to `keras.layers.Layer`. `dtype` defaults to float32,
+            whatever the global policy. The layers inside `trunk` and
+            `attention` keep their own.
 
     Attributes:
-        has_attention: Whether there are masks.
+        has_attention: Whether the layer has attention masks.
 
     Call arguments:
         inputs: Map S(x), (B, h, w, C), or (B, h, w, M·C) if `stacked`; or
             tokens, (B, T, C) or (B, T, M·C).
-        return_attention_scores: Whether to return the masks too.
+        return_attention_scores: Whether to return the masks as well.
 
     Returns:
-        (B, M, D / M), float32, unit embeddings of the learners; with
-        `return_attention_scores` the pair of it and the masks,
+        (B, M, D / M) float32, the unit-length embeddings of the learners; with
+        `return_attention_scores`, a pair of these and the masks,
         (B, M, h, w, C) or (B, M, T, C), from 0 to 1.
 
     Raises:
-        ValueError: If M does not divide D, `pooling` is unknown, `stacked`
-            maps are to be attended to, the masks would not fit the map, or
-            masks are asked of a layer without attention.
+        ValueError: If M does not divide D, `pooling` is unknown, `attention` is
+            combined with `stacked`, the masks would not fit the map, or masks
+            are requested from a layer without attention.
 
     Deviations:
-        - The paper's masks are "from 0 to 1"; the sigmoid is a choice.
-        - 1×1 convolutions are dense layers on the channels, so that maps
-          of any rank are welcome.
+        - The paper only says that masks are "from 0 to 1"; the sigmoid is our
+          choice.
+        - 1×1 convolutions are dense layers on the channels, so maps of any rank
+          are supported.
 
     Example:
 
@@ -113,8 +115,8 @@ class AttentionEnsemble(layers.Layer):
             )
         if stacked and attention is not None:
             raise ValueError(
-                "`attention` of AttentionEnsemble looks at one map, which "
-                "`stacked` ones are not. Received: stacked=True, "
+                "`attention` of AttentionEnsemble requires a single map, not "
+                "`stacked` maps. Received: stacked=True, "
                 f"attention={attention!r}. Use attention=None."
             )
         self.has_attention = attention is not None
@@ -156,9 +158,9 @@ class AttentionEnsemble(layers.Layer):
         if tuple(context_shape[1:-1]) != tuple(shape[1:-1]):
             raise ValueError(
                 "`attention` of AttentionEnsemble must keep the height and "
-                f"width of its input. Received: input_shape={shape}, of "
-                f"which it makes {context_shape}. Use an `attention` that "
-                "ends earlier, or `splitting.without_downsampling`."
+                f"width of its input. Received: input_shape={shape}, which "
+                f"becomes {context_shape}. Use an `attention` that ends "
+                "earlier, or `splitting.without_downsampling`."
             )
         self.masks = [
             self._dense(shape[-1], f"mask_{m}", activation="sigmoid")
@@ -177,7 +179,8 @@ class AttentionEnsemble(layers.Layer):
             if return_attention_scores:
                 raise ValueError(
                     "AttentionEnsemble(attention=None) has no masks. Received: "
-                    "return_attention_scores=True. Give it an `attention`."
+                    "return_attention_scores=True. Use a layer with an "
+                    "`attention`."
                 )
             maps = (
                 ops.split(inputs, self.num_learners, axis=-1)
@@ -209,14 +212,14 @@ class AttentionEnsemble(layers.Layer):
         return self.projections[k](self.pools[k](self.trunks[k](maps)))
 
     def merge(self, parts: Tensor) -> Tensor:
-        """The unit embedding of the ensemble.
+        """Merges the learners into the unit-length embedding of the ensemble.
 
         Args:
             parts: Output of this layer, (B, M, d).
 
         Returns:
-            (B, D), the learners side by side, divided by √M: squared
-            distances are the learners' averages.
+            (B, D), the concatenated learners, divided by √M, so that squared
+            distances are averages over the learners.
         """
         flat = ops.reshape(parts, (-1, self.embedding_dim))
         return flat / math.sqrt(self.num_learners)

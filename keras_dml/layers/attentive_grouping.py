@@ -1,4 +1,4 @@
-"""AttentiveGrouping: each group attends to its own positions."""
+"""AttentiveGrouping: groups that each attend to their own positions."""
 
 import math
 from typing import Any
@@ -14,39 +14,39 @@ from keras_dml.utils.types import Shape, Tensor
 
 @register
 class AttentiveGrouping(Grouping):
-    """A-grouping: a learned query for each group attends to positions.
+    """A-grouping: each group attends to positions with a learned query.
 
-    With keys K and values V, both 1×1 convolutions of the map without
-    bias, and learned queries Q, one for each group:
+    With keys K and values V, both 1×1 convolutions of the map without bias, and
+    one learned query Q per group:
 
         A = softmax(QᵀK) over positions (Eq. 7),    F = A Vᵀ (Eq. 8).
 
-    The groups do not depend on where in the map something is: any
-    permutation of positions leaves them as they are (Theorem 1).
+    The groups do not depend on where something is in the map: they are
+    invariant to permutations of the positions (Theorem 1).
 
-    Keys and values are linear in the map, so neither is computed: QᵀK is
-    one product of the map with P directions, and the map is averaged under
-    each group's attention before the value kernel is applied. On a 7×7×2048
-    map with four groups of 128 that is a 20th of the multiplications.
+    Since keys and values are linear in the map, neither is computed explicitly:
+    QᵀK is one product of the map with P directions, and the map is averaged
+    with each group's attention before the value kernel is applied. For a
+    7×7×2048 map and four groups of 128 units, this takes a 20th of the
+    multiplications.
 
     Args:
-        embedding_dim: Units of all groups together, D.
+        embedding_dim: Total number of units of all groups, D.
         num_groups: Number of groups, P. Each has d = D // P units.
-        key_dim: Units of keys and queries. By default C / 8.
-        query_initializer: Initializer of the (key_dim, P) queries. By
-            default uniform in ±1/√key_dim.
+        key_dim: Number of units of keys and queries; C / 8 by default.
+        query_initializer: Initializer of the queries, (key_dim, P); by default,
+            uniform in ±1/√key_dim.
         **kwargs: As for `Grouping`.
 
     Returns:
-        As for `Grouping`; the attention sums to 1 over the positions that
-        count.
+        As for `Grouping`; the attention sums to 1 over the unmasked positions.
 
     Raises:
         ValueError: As for `Grouping`.
 
     Deviations:
-        - Size of the keys and initialization of the queries are those of
-          the released code; the paper does not state them.
+        - The size of the keys and the initialization of the queries follow the
+          released code; the paper does not state them.
 
     Example:
 

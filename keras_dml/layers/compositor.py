@@ -1,4 +1,4 @@
-"""Compositor: learned, signed averages of an ensemble's embeddings."""
+"""Compositor: learned, signed averages of the embeddings of an ensemble."""
 
 from typing import Any
 
@@ -17,48 +17,48 @@ STANDARD_NORMAL: Config = {
 
 @register
 class Compositor(SerializableLayer):
-    """M compositors: each weighs the learners anew for every image.
+    """M compositors, each of which weights the learners for every image.
 
-    Compositor m looks at all sub-embeddings of an image, gives each of the
-    K learners a weight, and adds them up to one composite (Eq. 4 to 6):
+    From all sub-embeddings of an image, compositor m computes a weight for each
+    of the K learners, and adds them up to one composite (Eq. 4 to 6):
 
     - score: t_m = softmax(W_m y + b_m), over the K learners;
     - sign: s_m = sgn(tanh(Ŵ_m y + b̂_m)), with sgn(0) = −1;
     - weights: c_m = t_m ∘ s_m, whose absolute values add up to 1;
     - composite: z_m = Σ_k c_m^k y_k.
 
-    y is the concatenation of the sub-embeddings, and no gradient flows
-    into it from here: learners are taught through y_k in the composite and
-    cannot manipulate the weights. The sign passes its gradient to the tanh
-    as it is (straight-through estimator), so the factor 1 − tanh² applies.
-    All compositors are one kernel and one matrix product.
+    y is the concatenation of the sub-embeddings. The weights pass no gradient
+    to it: learners are trained through y_k in the composite and cannot
+    manipulate the weights. The sign passes its gradient unchanged to the tanh
+    (straight-through estimator), so the factor 1 − tanh² applies. All
+    compositors share one kernel and one matrix product.
 
     Args:
         num_compositors: Number of compositors, M.
-        softmax: False leaves out the scores (Table 2): all learners weigh
-            1 / K and differ in their signs.
-        signs: False leaves out the signs (Table 2): c = t.
-        input_norm: Whether the compositors see y at unit length. The
-            paper's initializer makes logits with a standard deviation of
-            about ‖y‖, so that a long y saturates softmax and tanh from the
-            first step on; with a unit y it is √2.
-        train_on_composites: False stops the gradient of the composites
-            before it reaches the compositors (Table 1, "w/o J_T"). That of
-            the weights passes.
-        initializer: Of kernel and bias, which are one draw; by default a
-            standard normal distribution, as in the paper.
+        softmax: Whether to use the scores (Table 2). With False, all learners
+            have the weight 1 / K and differ only in their signs.
+        signs: Whether to use the signs (Table 2). With False, c = t.
+        input_norm: Whether to scale y to unit length for the compositors. With
+            the paper's initializer, logits have a standard deviation of about
+            ‖y‖, so a long y saturates softmax and tanh from the first step;
+            with a unit-length y, it is √2.
+        train_on_composites: Whether the gradient of the composites reaches the
+            compositors. False stops it (Table 1, "w/o J_T"); the gradient of
+            the weights always passes.
+        initializer: Initializer of kernel and bias, which are drawn together;
+            by default a standard normal distribution, as in the paper.
         **kwargs: Passed to `keras.layers.Layer`. `dtype` defaults to
             float32, whatever the global policy.
 
     Call arguments:
-        inputs: Sub-embeddings y, not normalized, (B, K, d).
+        inputs: Unnormalized sub-embeddings y, (B, K, d).
 
     Returns:
-        Composites z, (B, M, d), not normalized, and weights c, (B, M, K).
+        Unnormalized composites z, (B, M, d), and weights c, (B, M, K).
 
     Raises:
-        ValueError: If `num_compositors` is not positive, or neither `softmax`
-            nor `signs` is left.
+        ValueError: If `num_compositors` is not positive, or both `softmax` and
+            `signs` are False.
 
     Example:
 
@@ -69,9 +69,8 @@ class Compositor(SerializableLayer):
     ```
 
     Deviations:
-        - The paper does not say what takes the place of the softmax in
-          Table 2. Here it is 1 / K, so that absolute weights still add up
-          to 1.
+        - The paper does not say what replaces the softmax in Table 2. Here it
+          is 1 / K, so that absolute weights still add up to 1.
 
     Reference:
         Zheng et al., "Deep Compositional Metric Learning", CVPR 2021,
@@ -93,9 +92,10 @@ class Compositor(SerializableLayer):
         check_count("Compositor", "num_compositors", num_compositors)
         if not (softmax or signs):
             raise ValueError(
-                "`softmax` and `signs` of Compositor must not both be off: "
-                "nothing would be left to learn. Received: softmax=False, "
-                "signs=False. Use one of them, or no compositors."
+                "`softmax` and `signs` of Compositor must not both be False, "
+                "because there would be nothing to learn. Received: "
+                "softmax=False, signs=False. Use one of them, or no "
+                "compositors."
             )
         self.num_compositors = num_compositors
         self.softmax = softmax

@@ -1,4 +1,4 @@
-"""EmbeddingSlicer: one dense embedding, cut into independent learners."""
+"""EmbeddingSlicer: one dense embedding, split into independent learners."""
 
 import math
 from typing import Any
@@ -12,50 +12,49 @@ from keras_dml.utils.types import Shape, Tensor
 
 
 def slice_sizes(embedding_dim: int, num_slices: int) -> list[int]:
-    """Slices of `ceil(embedding_dim / num_slices)`; the last what is left."""
+    """Slices of `ceil(embedding_dim / num_slices)`; the last has the rest."""
     size = math.ceil(embedding_dim / num_slices)
     last = embedding_dim - size * (num_slices - 1)
     if last < 1:
         raise ValueError(
-            "`num_slices` of EmbeddingSlicer must leave at least one unit "
-            "to every slice when slices of "
-            "ceil(embedding_dim / num_slices) units are cut. Received: "
-            f"num_slices={num_slices}, embedding_dim={embedding_dim} "
-            f"(slices of {size}). Use an embedding_dim that num_slices "
-            f"divides, such as {num_slices * size}."
+            "`num_slices` of EmbeddingSlicer must leave at least one unit for "
+            "every slice of ceil(embedding_dim / num_slices) units. Received: "
+            f"num_slices={num_slices}, embedding_dim={embedding_dim} (slices "
+            f"of {size}). Use an embedding_dim that num_slices divides, such "
+            f"as {num_slices * size}."
         )
     return [size] * (num_slices - 1) + [last]
 
 
 @register
 class EmbeddingSlicer(SerializableLayer):
-    """A dense embedding cut into consecutive unit slices, one per learner.
+    """A dense embedding split into unit-length slices, one per learner.
 
     The paper calls this "splitting the embedding" (Sec. 3.2): slice k of a
-    linear layer is learner k. The layer returns the merged embedding, which
-    the paper tests and clusters with: the unit slices side by side, divided
-    by √K. `split` takes it apart again for training.
+    linear layer is learner k. The layer returns the merged embedding, which the
+    paper uses for testing and clustering: the concatenated unit-length slices,
+    divided by √K. `split` separates them again for training.
 
-    Every slice has a kernel and a bias of its own, so that an optimizer
-    can update one learner and leave the others untouched. Together they
-    start as one `Dense(embedding_dim)` would, and are one matrix product.
+    Every slice has its own kernel and bias, so an optimizer can update one
+    learner without touching the others. Together, they are initialized like one
+    `Dense(embedding_dim)` layer and computed as one matrix product.
 
     Args:
-        embedding_dim: Units of the whole embedding, D.
-        num_slices: Number of learners, K. Where K does not divide D,
-            slices have ceil(D / K) units and the last one fewer.
+        embedding_dim: Number of units of the whole embedding, D.
+        num_slices: Number of learners, K. If K does not divide D, slices have
+            ceil(D / K) units and the last one has fewer.
         use_bias: Whether the linear layer has a bias.
         kernel_initializer: Initializer of the whole (C, D) kernel.
         bias_initializer: Initializer of the whole (D,) bias.
         kernel_regularizer: Regularizer of each slice's kernel.
-        **kwargs: Passed to `keras.layers.Layer`. `dtype` defaults to
-            float32, whatever the global policy: a float16 norm overflows.
+        **kwargs: Passed to `keras.layers.Layer`. `dtype` defaults to float32,
+            whatever the global policy, because norms overflow in float16.
 
     Call arguments:
         inputs: Pooled features, (B, C).
 
     Returns:
-        The unit embedding, (B, D), float32. A slice whose linear map is
+        The unit-length embedding, (B, D) float32. A slice whose linear map is
         exactly zero stays zero.
 
     Raises:
@@ -152,19 +151,20 @@ class EmbeddingSlicer(SerializableLayer):
         return self.merge(parts)
 
     def split(self, embedding: Tensor) -> Tensor:
-        """The unit slices of a merged embedding.
+        """Splits a merged embedding into its unit-length slices.
 
         Args:
             embedding: Output of this layer, (B, D).
 
         Returns:
-            (B, K, ceil(D / K)), each slice unit. A last slice that is
-            shorter is padded with zeros, which changes no distance.
+            (B, K, ceil(D / K)), slices of unit length. If the last slice is
+            shorter, it is padded with zeros, which does not change any
+            distance.
         """
         return self._stack(embedding) * math.sqrt(self.num_slices)
 
     def merge(self, parts: Tensor) -> Tensor:
-        """The inverse of `split`."""
+        """Merges slices into one embedding; the inverse of `split`."""
         flat = ops.reshape(parts, (-1, self.num_slices * self.sizes[0]))
         return flat[:, : self.embedding_dim] / math.sqrt(self.num_slices)
 
@@ -175,7 +175,7 @@ class EmbeddingSlicer(SerializableLayer):
         return ops.reshape(flat, (-1, self.num_slices, self.sizes[0]))
 
     def slice_variables(self, k: int) -> list[keras.Variable]:
-        """The variables of learner `k`, which no other learner uses."""
+        """The variables of learner `k`, not used by any other learner."""
         return [self.kernels[k], *self.biases[k : k + 1]]
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:

@@ -1,4 +1,4 @@
-"""FrozenBatchNormalization: frozen statistics and trainable scale."""
+"""FrozenBatchNormalization: frozen statistics with a trainable scale."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ from keras_dml.utils.types import Tensor
 class FrozenBatchNormalization(keras.layers.BatchNormalization):
     """`BatchNormalization` that always uses its moving statistics.
 
-    What metric-learning papers call frozen batch normalization: the
-    running mean and variance stay as they are, gamma and beta train.
+    Metric learning papers call this frozen batch normalization: the running
+    mean and variance are fixed, while gamma and beta are trained.
     (`trainable=False` on the Keras layer freezes gamma and beta as well.)
 
     Args:

@@ -1,4 +1,4 @@
-"""GradientReversal: the identity, whose gradient points the other way."""
+"""GradientReversal: the identity, with a reversed gradient."""
 
 from typing import Any
 
@@ -11,19 +11,18 @@ from keras_dml.utils.types import Shape, Tensor
 
 @register
 class GradientReversal(SerializableLayer):
-    """Identity forward, −scale times the gradient backward.
+    """Identity in the forward pass; multiplies the gradient by −scale.
 
-    R of DiVA (Eq. 7) and of domain-adversarial training: what follows it
-    is trained to lower a loss, and what comes before it to raise it.
+    R of DiVA (Eq. 7) and of domain-adversarial training: the layers after it
+    are trained to lower a loss, and the layers before it to raise it.
 
-    The inputs pass untouched, in the dtype that they have, whatever the
-    dtype policy. The gradient is multiplied in float32 at least and
-    rounded once.
+    The inputs are passed on unchanged, in their own dtype, whatever the dtype
+    policy. The gradient is multiplied in at least float32 and rounded once.
 
     Args:
-        scale: Factor of the reversed gradient. It is kept in a
-            non-trainable weight, so that a callback may change it while a
-            model trains: `layer.scale_weight.assign(0.5)`.
+        scale: Factor of the reversed gradient. It is stored in a non-trainable
+            weight, so a callback can change it during training:
+            `layer.scale_weight.assign(0.5)`.
         **kwargs: Passed to `keras.layers.Layer`.
 
     Call arguments:
@@ -52,9 +51,9 @@ class GradientReversal(SerializableLayer):
         super().__init__(autocast=False, **kwargs)
         if scale < 0:
             raise ValueError(
-                "`scale` of GradientReversal must be at least 0: the layer "
-                f"itself turns the sign. Received: scale={scale!r}. Use "
-                f"scale={-scale!r}."
+                "`scale` of GradientReversal must be at least 0, because the "
+                f"layer itself reverses the sign. Received: scale={scale!r}. "
+                f"Use scale={-scale!r}."
             )
         self.scale = scale
         self.supports_masking = True

@@ -12,37 +12,37 @@ from keras_dml.utils.types import Shape, Tensor
 
 
 class Grouping(SerializableLayer):
-    """Base of all grouping modules: (B, h, w, C) or (B, T, C) → (B, P, d).
+    """Base class of grouping modules: (B, h, w, C) or (B, T, C) → (B, P, d).
 
     A subclass creates its weights in `build`, and computes the groups in
-    `group`. They are not made unit here.
+    `group`. The groups are not normalized here.
 
     Args:
-        embedding_dim: Units of all groups together, D.
-        num_groups: Number of groups, P. Each has d = D // P units, so that
-            what P does not divide is left out: 512 and 3 make 3 × 170.
+        embedding_dim: Total number of units of all groups, D.
+        num_groups: Number of groups, P. Each has d = D // P units; any
+            remainder is dropped: 512 units and 3 groups result in 3 × 170.
         **kwargs: Passed to `keras.layers.Layer`. `dtype` defaults to
             float32, whatever the global policy.
 
     Attributes:
-        has_attention: Whether the module weighs positions, and can return
-            these weights.
+        has_attention: Whether the module weights positions and can return these
+            weights.
 
     Call arguments:
-        inputs: Feature map, (B, h, w, C), or tokens, (B, T, C). What is
-            said of positions holds for tokens.
-        return_attention_scores: Whether to return the weights of
-            positions too.
-        mask: (B, h, w) or (B, T), True where a position counts; by default
-            the Keras mask of the inputs, if they have one.
+        inputs: Feature map, (B, h, w, C), or tokens, (B, T, C), which count as
+            positions.
+        return_attention_scores: Whether to return the weights of positions as
+            well.
+        mask: (B, h, w) or (B, T), True for positions that count; by default,
+            the Keras mask of the inputs, if any.
 
     Returns:
-        (B, P, d), float32; with `return_attention_scores` the pair of it
+        (B, P, d) float32; with `return_attention_scores`, a pair of the groups
         and the attention, (B, h, w, P) or (B, T, P).
 
     Raises:
-        ValueError: If a size is not positive, if the input is not a
-            feature map, or if attention is asked of a module without.
+        ValueError: If a size is not positive, if the input is not a feature
+            map, or if attention is requested from a module that has none.
     """
 
     has_attention = False
@@ -57,7 +57,7 @@ class Grouping(SerializableLayer):
         self.num_groups = check_count(owner, "num_groups", num_groups)
         if embedding_dim < num_groups:
             raise ValueError(
-                f"`num_groups` of {owner} must leave at least one unit to "
+                f"`num_groups` of {owner} must leave at least one unit for "
                 f"every group. Received: num_groups={num_groups}, "
                 f"embedding_dim={embedding_dim}. Use an embedding_dim of "
                 f"{num_groups} or more."
@@ -65,17 +65,17 @@ class Grouping(SerializableLayer):
         self.group_dim = embedding_dim // num_groups
 
     def channels_of(self, input_shape: Shape) -> int:
-        """C of the shape of a feature map or of tokens.
+        """The number of channels, C, of a feature map or of tokens.
 
         Raises:
-            ValueError: If it is the shape of neither.
+            ValueError: If the shape is that of neither.
         """
         if len(input_shape) not in (3, 4) or input_shape[-1] is None:
             raise ValueError(
                 f"{type(self).__name__} takes feature maps, (B, h, w, C), or "
-                "tokens, (B, T, C), C being known. Received: input_shape="
-                f"{input_shape}. Use a backbone that does not pool its "
-                "features."
+                "tokens, (B, T, C), with known C. Received: "
+                f"input_shape={input_shape}. Use a backbone that does not pool "
+                "its features."
             )
         channels: int = input_shape[-1]
         return channels
@@ -83,7 +83,7 @@ class Grouping(SerializableLayer):
     def group(
         self, inputs: Tensor, mask: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
-        """Groups, (B, P, d), and attention, (B, …, P), or None."""
+        """Computes groups, (B, P, d), and attention, (B, …, P), or None."""
         raise NotImplementedError
 
     def call(
@@ -94,7 +94,7 @@ class Grouping(SerializableLayer):
     ) -> Tensor | tuple[Tensor, Tensor]:
         if return_attention_scores and not self.has_attention:
             raise ValueError(
-                f"{type(self).__name__} does not weigh positions. Received: "
+                f"{type(self).__name__} does not weight positions. Received: "
                 "return_attention_scores=True. Use AttentiveGrouping or "
                 "GateGrouping."
             )
@@ -113,24 +113,24 @@ class Grouping(SerializableLayer):
 
 
 class PooledGrouping(Grouping):
-    """Base of the peers of attentive grouping, which pool over positions.
+    """Base class of modules that pool over positions instead of attending.
 
     Args:
         embedding_dim: As for `Grouping`.
         num_groups: As for `Grouping`.
-        pooling: As for `FeaturePooling`, of a map or of tokens.
+        pooling: Pooling of the map or tokens, as for `FeaturePooling`.
         **kwargs: As for `Grouping`.
 
     Raises:
         ValueError: If `pooling` is unknown.
 
     Deviations:
-        - Sizes and biases of the peers' layers are those of the released
-          code; the paper does not state them.
+        - Sizes and biases of the layers follow the released code; the paper
+          does not state them.
 
     Reference:
-        Xu et al., "Towards Improved and Interpretable Deep Metric Learning
-        via Attentive Grouping", 2020, Sec. 4.3, which compares with them.
+        Xu et al., "Towards Improved and Interpretable Deep Metric Learning via
+        Attentive Grouping", 2020, Sec. 4.3, which compares these modules.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class PooledGrouping(Grouping):
 
 @register
 class LinearGrouping(PooledGrouping):
-    """Pooling and one linear map: M-grouping, and with one group N-grouping.
+    """Pooling and one linear map: M-grouping, or N-grouping with one group.
 
     The paper's "multi-linear grouping" pools the map and applies P linear
     functions without bias; "no grouping" is the same with P = 1.
@@ -192,12 +192,12 @@ class LinearGrouping(PooledGrouping):
 
 @register
 class GateGrouping(PooledGrouping):
-    """G-grouping: each group sees the map through a mask of its own.
+    """G-grouping: each group sees the map through its own mask.
 
-    A shared 1×1 convolution to C/8 channels is followed by one for each
-    group back to C. Its output, without a nonlinearity, is the group's
-    mask: mask ∘ map is pooled and embedded by a dense layer without bias
-    that all groups share.
+    A shared 1×1 convolution to C/8 channels is followed by another one for each
+    group, back to C channels. Its output, without a nonlinearity, is the
+    group's mask: mask ∘ map is pooled and embedded by a dense layer without
+    bias that is shared by all groups.
 
     The attention of a position is the mean of its mask over channels,
     which may be negative.
@@ -237,12 +237,12 @@ class GateGrouping(PooledGrouping):
 
 @register
 class ChannelGrouping(PooledGrouping):
-    """C-grouping: each group weighs the channels of the map.
+    """C-grouping: each group weights the channels of the map.
 
-    Squeeze-and-excitation for each group: the channels' means go through
-    Dense(C/5), ReLU, Dense(C) and a sigmoid, all without bias; the map,
-    multiplied by these weights, is pooled and embedded by a dense layer
-    with bias that all groups share.
+    Squeeze-and-excitation for each group: the means of the channels pass
+    through Dense(C/5), ReLU, Dense(C) and a sigmoid, all without bias. The map,
+    multiplied by these weights, is pooled and embedded by a dense layer with
+    bias that is shared by all groups.
 
     Args, call arguments and returns are those of `PooledGrouping`.
 

@@ -1,4 +1,4 @@
-"""Local response normalization across channels, as GoogLeNet has it."""
+"""Local response normalization across channels, as in GoogLeNet."""
 
 from typing import Any
 
@@ -10,14 +10,14 @@ from keras_dml.utils.types import Shape, Tensor
 
 @register
 class LocalResponseNormalization(SerializableLayer):
-    """Divides each activation by the energy of neighboring channels.
+    """Normalizes each activation by the energy of neighboring channels.
 
-    y_c = x_c / (k + α/n · Σ x_j²)^β, the sum over the n channels around c
-    that there are. Squares are taken in float32, whatever the dtype policy:
-    they overflow float16.
+    y_c = x_c / (k + α/n · Σ x_j²)^β, with the sum over the n channels around c
+    (fewer at the ends). Squares are computed in float32, whatever the dtype
+    policy, because they overflow in float16.
 
     Args:
-        size: Channels in the neighborhood, n; odd.
+        size: Number of channels in the neighborhood, n; odd.
         alpha: α, divided by n as in Caffe and PyTorch.
         beta: β.
         bias: k.

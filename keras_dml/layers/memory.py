@@ -1,4 +1,4 @@
-"""EmbeddingQueue: the last embeddings that were seen, as references."""
+"""EmbeddingQueue: the most recent embeddings, as references."""
 
 from typing import Any, NamedTuple
 
@@ -11,14 +11,14 @@ from keras_dml.utils.types import Shape, Tensor
 
 
 class Held(NamedTuple):
-    """What a queue holds.
+    """The content of a queue.
 
     Attributes:
         embeddings: (N, D) float32.
         labels: (N,) int64, or (N, C) boolean.
-        filled: (N,) boolean: which places hold an embedding.
-        rows: (N,) int32: the row of the batch that a place is from; −1 if
-            it is from an earlier one, or empty.
+        filled: (N,) boolean: which slots hold an embedding.
+        rows: (N,) int32: the row in the batch that a slot comes from; −1 if it
+            is from an earlier batch, or empty.
     """
 
     embeddings: Tensor
@@ -31,29 +31,28 @@ class Held(NamedTuple):
 class EmbeddingQueue(SerializableLayer):
     """A first-in-first-out queue of embeddings and their labels.
 
-    The memory queue of DiVA and MoCo (keys of a momentum network) and the
-    cross-batch memory (XBM) of Wang et al. (embeddings of past batches).
-    What it holds is saved with the model. Places that are still empty are
-    masked, never compared.
+    This is the memory queue of DiVA and MoCo (keys of a momentum network) and
+    the cross-batch memory (XBM) of Wang et al. (embeddings of past batches).
+    Its content is saved with the model. Empty slots are masked and never
+    compared.
 
-    Called with labels, it gives what any loss on pairs takes as
-    references: `loss.per_example(relation, embeddings,
-    ref_embeddings=memory)`. `enqueue` replaces the oldest embeddings; call
-    it after the step, in `Objective.after_step`, so that no embedding is
-    compared with itself.
+    Called with labels, it returns the references for any loss on pairs:
+    `loss.per_example(relation, embeddings, ref_embeddings=memory)`. `enqueue`
+    replaces the oldest embeddings. Call it after the step, in
+    `Objective.after_step`, so that no embedding is compared with itself.
 
     Args:
         size: Number of embeddings held, N.
         embedding_dim: Dimensions of an embedding, D.
-        num_labels: C, where each embedding has several of C labels, which
-            are then (B, C) booleans wherever there are labels. None: each
-            has a class id.
+        num_labels: C, if each embedding has several of C labels; labels are
+            then (B, C) booleans throughout. None: each embedding has one class
+            id.
         **kwargs: Passed to `keras.layers.Layer`. `dtype` defaults to
             float32, whatever the global policy.
 
     Call arguments:
-        labels: (B,) integer class ids of the anchors. Of several labels, those
-            that share one are positive.
+        labels: (B,) integer class ids of the anchors, or (B, C) booleans, where
+            embeddings that share a label are positive.
 
     Returns:
         `(memory, relation)`: the embeddings, (N, D) float32, and an int32
@@ -61,16 +60,14 @@ class EmbeddingQueue(SerializableLayer):
         an empty place.
 
     Raises:
-        ValueError: If `size`, `embedding_dim` or `num_labels` is not
-            positive.
+        ValueError: If `size`, `embedding_dim` or `num_labels` is not positive.
 
     Requirements:
-        A relation matrix does not say the class of an anchor; losses that
-        look it up (a β per class) take `ref_labels` and a `mask` instead,
-        as `after` gives them.
-        With several replicas, the queue holds what the first one enqueues.
-        Gather the embeddings of all first, as `MetricModel` does for
-        `losses.CrossBatchMemory`.
+        A relation matrix does not contain the class of an anchor. Losses that
+        need it (such as a β per class) take `ref_labels` and a `mask` instead,
+        as returned by `after`. With several replicas, the queue holds what the
+        first one enqueues. Gather the embeddings of all replicas first, as
+        `MetricModel` does for `losses.CrossBatchMemory`.
 
     Example: keys of a momentum network, as references for any loss on
     pairs. `losses.CrossBatchMemory` is a memory of past batches, ready to
@@ -152,7 +149,7 @@ class EmbeddingQueue(SerializableLayer):
 
     @property
     def filled(self) -> Tensor:
-        """(N,) boolean: which places hold an embedding."""
+        """(N,) boolean: which slots hold an embedding."""
         return ops.arange(self.size, dtype="int32") < self.count
 
     def call(self, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -173,13 +170,13 @@ class EmbeddingQueue(SerializableLayer):
     ) -> None:
         """Replaces the oldest embeddings.
 
-        Of a batch larger than the queue only the end stays.
+        If a batch is larger than the queue, only its end is kept.
 
         Args:
             embeddings: (B, D).
-            labels: (B,) integer class ids, or (B, C) booleans; 0 if nothing
-                will ask for them.
-            when: Scalar boolean: whether to. None: yes.
+            labels: (B,) integer class ids, or (B, C) booleans; 0 if they will
+                never be needed.
+            when: Scalar boolean: whether to enqueue at all. None: always.
         """
         held = self.after(embeddings, labels)
         added = ops.minimum(ops.shape(embeddings)[0], self.size)
@@ -195,7 +192,7 @@ class EmbeddingQueue(SerializableLayer):
         self.count.assign(ops.minimum(self.count + added, self.size))
 
     def after(self, embeddings: Tensor, labels: Tensor | None = None) -> Held:
-        """What the queue would hold after `enqueue`, which this is not.
+        """The content that `enqueue` would produce; the queue is not changed.
 
         Args:
             embeddings: (B, D).

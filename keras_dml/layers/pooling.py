@@ -1,4 +1,4 @@
-"""FeaturePooling: a feature map, or a sequence of tokens, to one vector."""
+"""FeaturePooling: pooling a feature map or tokens into one vector."""
 
 from typing import Any, get_args
 
@@ -10,7 +10,7 @@ from keras_dml.utils.serialization import SerializableLayer, register
 from keras_dml.utils.types import Pooling, Shape, Tensor
 
 SMALLEST = 1e-6
-"""What smaller activations count as in GeM: 0 has no logarithm."""
+"""The lower bound of activations in GeM, because 0 has no logarithm."""
 
 INITIAL_P = 3.0
 """p of GeM before training, as in the paper."""
@@ -18,9 +18,9 @@ INITIAL_P = 3.0
 
 @register
 class FeaturePooling(SerializableLayer):
-    """Pools over the positions of a map, or over tokens: (B, …, C) → (B, C).
+    """Pools over the positions of a map or over tokens: (B, …, C) → (B, C).
 
-    With x_i the features at the N positions that the mask leaves:
+    With the features x_i at the N unmasked positions:
 
         avg:  1/N Σ_i x_i
         max:  max_i x_i
@@ -28,8 +28,8 @@ class FeaturePooling(SerializableLayer):
         cls:  the first token
         none: features that come pooled, (B, C)
 
-    "gem" lies between "avg" (p = 1) and "max" (p → ∞). It is made for
-    activations that are not negative: what is below 1e-6 counts as 1e-6.
+    "gem" lies between "avg" (p = 1) and "max" (p → ∞). It is intended for
+    non-negative activations: values below 1e-6 count as 1e-6.
 
     Args:
         pooling: "avg", "max", "gem", "cls" or "none".
@@ -37,19 +37,19 @@ class FeaturePooling(SerializableLayer):
             float32, whatever the global policy.
 
     Call arguments:
-        features: (B, h, w, C), (B, T, C) or (B, C). The latter pass
-            unchanged with all but "gem".
-        mask: (B, T) or (B, h, w), True where a position counts. By default
-            the Keras mask of the features, if they have one. "cls" takes
-            the first token whatever the mask says. If no position of an
-            example counts, its result is 0.
+        features: (B, h, w, C), (B, T, C) or (B, C). The latter are returned
+            unchanged; only "gem" does not accept them.
+        mask: (B, T) or (B, h, w), True for positions that count; by default,
+            the Keras mask of the features, if any. "cls" takes the first token
+            even if it is masked. If all positions of an example are masked, its
+            result is 0.
 
     Returns:
         (B, C).
 
     Raises:
-        ValueError: If `pooling` is unknown, or does not go with the shape
-            of the features.
+        ValueError: If `pooling` is unknown, or does not support the shape of
+            the features.
 
     Reference:
         Radenović et al., "Fine-tuning CNN Image Retrieval with No Human
@@ -80,7 +80,7 @@ class FeaturePooling(SerializableLayer):
         needed = {
             "gem": "a map (B, h, w, C) or tokens (B, T, C)",
             "cls": "tokens (B, T, C)",
-            "none": "features that come pooled, (B, C)",
+            "none": "pooled features, (B, C)",
         }.get(self.pooling, "(B, h, w, C), (B, T, C) or (B, C)")
         raise ValueError(
             f"`pooling={self.pooling!r}` takes {needed}. Received: features "

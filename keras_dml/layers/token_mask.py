@@ -1,4 +1,4 @@
-"""TokenMask: which tokens count, and where on a grid they are."""
+"""TokenMask: marks the tokens that count, and their places on a grid."""
 
 from typing import Any
 
@@ -11,30 +11,29 @@ from keras_dml.utils.types import Shape, Tensor
 
 @register
 class TokenMask(SerializableLayer):
-    """Says which tokens are pooled and attended to, by a Keras mask.
+    """Masks the tokens that are not pooled or attended to.
 
-    It is the last layer of backbones whose features are tokens and do not
-    have a mask by themselves. Tokens pass as they are.
+    It is the last layer of backbones whose features are tokens without a mask
+    of their own. It attaches a Keras mask; the tokens pass unchanged.
 
     Args:
-        num_prefix_tokens: Number of tokens in front that are no place in
-            the input: the class token and registers of vision
-            transformers. They are masked, and `pooling="cls"` is the
-            first of them.
-        grid: (h, w) of the patches whose tokens follow, row by row; None
-            if they are on no grid. Attention is drawn on it.
+        num_prefix_tokens: Number of leading tokens that do not stand for a
+            place in the input: the class token and registers of vision
+            transformers. They are masked; `pooling="cls"` takes the first of
+            them.
+        grid: (h, w) of the patches that the remaining tokens stand for, row by
+            row, used to draw attention; None if there is no grid.
         **kwargs: Passed to `keras.layers.Layer`.
 
     Call arguments:
         inputs: Tokens, (B, T, C), or a list of tokens and a padding mask,
-            (B, T), of what is not 0 where there is a token.
+            (B, T), which is 0 for padding.
 
     Returns:
-        The tokens, (B, T, C), with the mask (B, T).
+        The tokens, (B, T, C), with a mask, (B, T).
 
     Raises:
-        ValueError: If the tokens are fewer, or others, than the prefix
-            and the grid make.
+        ValueError: If the number of tokens does not match prefix and grid.
     """
 
     def __init__(
@@ -56,10 +55,11 @@ class TokenMask(SerializableLayer):
         expected = self.num_prefix_tokens + self.grid[0] * self.grid[1]
         if count != expected:
             raise ValueError(
-                "`num_prefix_tokens` and `grid` of TokenMask must make as "
-                "many tokens as there are. Received: num_prefix_tokens="
-                f"{self.num_prefix_tokens}, grid={self.grid}, which make "
-                f"{expected}, with {count} tokens."
+                "`num_prefix_tokens` and `grid` of TokenMask must match the "
+                "number of tokens. Received: "
+                f"num_prefix_tokens={self.num_prefix_tokens}, "
+                f"grid={self.grid}, which require {expected} tokens, and "
+                f"{count} tokens."
             )
 
     def call(self, inputs: Tensor | list[Tensor]) -> Tensor:

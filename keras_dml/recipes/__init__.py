@@ -1,7 +1,7 @@
-"""Recipes: YAML in, checked settings and the objects they describe out.
+"""Recipes: training runs described in YAML, validated and built.
 
-What checks recipes imports all methods, and waits until it is used: their
-names and files need none of them.
+Validating recipes imports all methods, so those modules are imported when they
+are first used. Listing and copying recipes works without them.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""Objects that a recipe describes: data, model, optimizer, callbacks."""
+"""Building what a recipe describes: data, model, optimizer, callbacks."""
 
 import inspect
 from collections.abc import Callable
@@ -38,14 +38,14 @@ def model(recipe: Recipe, batches: data.Sampler | None = None) -> MetricModel:
 
     Args:
         recipe: A complete recipe.
-        batches: What `sampler` returns. It says how many classes are
-            trained on, for `num_classes: auto`, and how many steps make an
-            epoch, for a schedule of the learning rate; a recipe with
-            neither needs none.
+        batches: The result of `sampler`. It provides the number of training
+            classes, for `num_classes: auto`, and the number of steps per epoch,
+            for a learning rate schedule. Recipes that use neither do not need
+            it.
 
     Raises:
-        ValueError: If the recipe needs `batches`, or a loss has fewer
-            classes than are trained on.
+        ValueError: If the recipe needs `batches`, or a loss has fewer classes
+            than the training set.
     """
     factory, traits = find(recipe.method.name)
     left_out = traits.left_out(recipe.method.model_dump())
@@ -79,15 +79,15 @@ def model(recipe: Recipe, batches: data.Sampler | None = None) -> MetricModel:
 
 
 def _view(recipe: Recipe, backbone: keras.Model) -> data.View | None:
-    """What the model sees of an image, if it takes images."""
+    """The view of the model, if it takes images."""
     arguments = recipe.view.model_dump()
     if takes_images(backbone):
         _, height, width, channels = backbone.input_shape
         return data.View((height, width), channels, **arguments)
     if recipe.view != type(recipe.view)():
         raise ValueError(
-            f"`view` of the recipe {recipe.name!r} is for backbones that take "
-            f"images. Received: {arguments} and a backbone that takes "
+            f"`view` of the recipe {recipe.name!r} requires a backbone that "
+            f"takes images. Received: {arguments} and a backbone that takes "
             f"{backbone.input_shape}. Leave it out."
         )
     return None
@@ -167,20 +167,20 @@ def _learning_rate(
 
 def _needs_batches(recipe: Recipe, key: str) -> str:
     return (
-        f"The recipe {recipe.name!r} has {key}, so that building.model needs "
-        "the recipe's batches. Received: batches=None. Use `building.model("
-        "recipe, building.sampler(recipe, splits.train))`."
+        f"The recipe {recipe.name!r} uses {key}, so building.model needs the "
+        "recipe's batches. Received: batches=None. Use `building.model(recipe, "
+        "building.sampler(recipe, splits.train))`."
     )
 
 
 def sampler(recipe: Recipe, train: data.Examples) -> data.Sampler:
     """The sampler of a recipe, bound to the training examples.
 
-    Where a loss has a weight for each class, classes are numbered from 0.
+    If a loss has a weight for each class, classes are renumbered from 0.
 
     Raises:
-        ValueError: If the recipe is for one label per example and these have
-            several, or the other way round.
+        ValueError: If the recipe requires one label per example and these have
+            several, or vice versa.
     """
     train = _numbered(recipe, train)
     traits = find(recipe.method.name)[1]
@@ -193,8 +193,8 @@ def sampler(recipe: Recipe, train: data.Examples) -> data.Sampler:
         )
     if recipe.relation_rule is not None:
         raise ValueError(
-            f"`relation_rule` of the recipe {recipe.name!r} is for several "
-            f"labels per example. Received: {recipe.relation_rule!r} and "
+            f"`relation_rule` of the recipe {recipe.name!r} requires examples "
+            f"with several labels. Received: {recipe.relation_rule!r} and "
             f"{train!r}. Leave it out."
         )
     if traits.check_labels is not None:
@@ -225,10 +225,10 @@ def _check_label_sets(recipe: Recipe, train: data.Examples) -> None:
         odd = f"a loss with `{num_classes.KEY}`, a weight for each class"
     if odd is not None:
         raise ValueError(
-            f"The recipe {recipe.name!r} is for one label per example. "
-            f"Received: {odd}; and {train!r}. Several labels are trained with "
-            "losses on pairs or triplets, in a method that takes the batches "
-            "of data.MultiLabelBalanced, such as 'baseline'."
+            f"The recipe {recipe.name!r} requires one label per example. "
+            f"Received: {odd}; and {train!r}. To train with several labels, "
+            "use a loss on pairs or triplets and a method that takes the "
+            "batches of data.MultiLabelBalanced, such as 'baseline'."
         )
 
 

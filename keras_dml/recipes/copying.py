@@ -1,4 +1,4 @@
-"""Copies of included recipes, to change."""
+"""Copies of included recipes to edit."""
 
 import os
 from pathlib import Path
@@ -14,29 +14,30 @@ def copy(
     destination: str | os.PathLike[str] = "recipes",
     overwrite: bool = False,
 ) -> list[Path]:
-    """Copies an included recipe with those that it is based on.
+    """Copies an included recipe together with its bases.
 
-    They have the same places under `destination` as among the included
-    recipes, so that each finds its bases there.
+    The files keep their relative paths under `destination`, so each recipe
+    finds its bases there.
 
     Args:
-        name: Of an included recipe, see `names`.
-        destination: A folder, made if need be.
-        overwrite: Whether other files may be in their places.
+        name: Name of an included recipe, see `names`.
+        destination: The folder to copy to; it is created if necessary.
+        overwrite: Whether to replace other files with the same paths.
 
     Returns:
-        The files of the copy, that of the recipe first.
+        The paths of the copied files, the recipe itself first.
 
     Raises:
         RecipeError: If there is no such recipe.
-        FileExistsError: If another file is in the place of one, unless
-            `overwrite`. Nothing is written then.
+        FileExistsError: If another file has the same path, unless `overwrite`.
+            Nothing is written in this case.
     """
     source = paths().get(name)
     if source is None:
         raise RecipeError(
-            f"There is no included recipe {name!r}."
-            f"{did_you_mean(name, names())} `keras-dml recipes` lists them."
+            "There is no included recipe "
+            f"{name!r}.{did_you_mean(name, names())} Use `keras-dml recipes` "
+            "to list them."
         )
     root = os.path.realpath(folder())
     contents = {
@@ -51,9 +52,9 @@ def copy(
     others = [str(path) for path in new if path.exists()]
     if others and not overwrite:
         raise FileExistsError(
-            "Files of the copy must not replace others. Received: "
-            f"{', '.join(others)}. Copy to another folder, or replace them "
-            "with --force (`overwrite=True`)."
+            "Copied files must not replace other files. Received: "
+            f"{', '.join(others)}. Use another folder, or --force "
+            "(`overwrite=True`) to replace them."
         )
     for path, content in new.items():
         path.parent.mkdir(parents=True, exist_ok=True)

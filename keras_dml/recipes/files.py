@@ -1,4 +1,4 @@
-"""Recipes, read and checked: settings, clear errors."""
+"""Reading and validating recipes."""
 
 import os
 from typing import Any, get_args
@@ -19,26 +19,27 @@ _SHOWN = 300
 def load(
     path: str | os.PathLike[str], settings: tuple[str, ...] = ()
 ) -> Recipe:
-    """Reads a recipe.
+    """Loads a recipe.
 
-    A recipe may name another as its `base:`, a path relative to its own
-    folder or the name of an included recipe, and then says only what differs,
-    see `merge`. Of a list of bases each goes on top of those before it.
+    A recipe can name another one as its `base:`, by path relative to its own
+    folder or by the name of an included recipe, and then contains only what
+    differs, see `merge`. In a list of bases, each one overrides those before
+    it.
 
     Args:
         path: A YAML file, or the name of an included recipe, such as
-            "glyphs/diva" (see `names`). A file that is there goes first.
-        settings: Changes on top of the file, as "key.key=value", where
-            the value is YAML.
+            "glyphs/diva" (see `names`). An existing file takes precedence.
+        settings: Settings that override the file, as "key.key=value", where the
+            value is YAML.
 
     Returns:
         The complete recipe.
 
     Raises:
-        RecipeError: If a file is missing, not YAML or larger than recipes
-            are (see `reading.parse_yaml`), if bases are over 16 deep or each
-            other's, if a key is unknown (the nearest known one is named), or
-            if a value does not fit.
+        RecipeError: If a file is missing, not YAML or too large (see
+            `reading.parse_yaml`), if bases are nested more than 16 deep or form
+            a cycle, if a key is unknown (the message suggests the nearest known
+            one), or if a value is invalid.
     """
     content = RecipeFiles().read(locate(path))
     for setting in settings:
@@ -47,7 +48,7 @@ def load(
 
 
 def validate(content: dict[str, Any], source: str) -> Recipe:
-    """The recipe that a mapping describes; see `load`."""
+    """The recipe described by a mapping, validated; see `load`."""
     try:
         schema = recipe_type(content)
         return schema.model_validate(content)
@@ -61,7 +62,7 @@ def validate(content: dict[str, Any], source: str) -> Recipe:
 
 
 def dump(recipe: Recipe) -> str:
-    """The recipe as YAML that `load` reads back."""
+    """The recipe as YAML that `load` can read."""
     return yaml.safe_dump(
         recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True
     )
@@ -76,8 +77,8 @@ def parse_setting(setting: str) -> dict[str, Any]:
     keys, separator, text = setting.partition("=")
     if not separator or not keys:
         raise RecipeError(
-            "A setting must be written key.key=value. Received: "
-            f"{setting!r}. For instance epochs=4 or method.num_learners=8."
+            "A setting must have the form key.key=value. Received: "
+            f"{setting!r}. Use for instance epochs=4 or method.num_learners=8."
         )
     below = keys.split(".")
     try:

@@ -1,4 +1,4 @@
-"""The recipes that come with the package, which go by name.
+"""The recipes included in the package, which are addressed by name.
 
 `glyphs/diva` is the file `glyphs/diva.yaml` of their folder. That is
 `library` of this package where it was installed from a wheel, and `recipes`
@@ -11,14 +11,14 @@ from pathlib import Path
 
 
 def folder() -> Path:
-    """Where the included recipes are."""
+    """The folder of the included recipes."""
     package = Path(str(resources.files(__package__)))
     library = package / "library"
     return library if library.is_dir() else package.parents[1] / "recipes"
 
 
 def names() -> list[str]:
-    """The names of the included recipes, as `load` takes them, sorted."""
+    """The sorted names of the included recipes, as taken by `load`."""
     # A leading underscore marks what only other recipes are based on.
     return sorted(x for x in paths() if x.rpartition("/")[2][0] != "_")
 
@@ -38,8 +38,8 @@ def locate(
     """The file of a recipe that is given by path or by name.
 
     Args:
-        source: A path, relative to `beside`, or the name of an included
-            recipe. A file that is there goes before a name.
+        source: A path, relative to `beside`, or the name of an included recipe.
+            An existing file takes precedence over a name.
         beside: A folder; by default the working directory.
 
     Returns:

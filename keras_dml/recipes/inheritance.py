@@ -12,7 +12,7 @@ _MOST_BASES = 16
 
 
 class RecipeError(ValueError):
-    """A recipe that cannot be used, and what to do about it."""
+    """A recipe is invalid; the message says why, and how to fix it."""
 
 
 def merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
@@ -56,8 +56,9 @@ class RecipeFiles:
             )
         if len(chain) > _MOST_BASES:
             raise RecipeError(
-                f"A recipe must have bases at most {_MOST_BASES} deep. "
-                f"Received: {' → '.join(chain)}. Put some of them into one."
+                f"A recipe must have bases nested at most {_MOST_BASES} deep. "
+                f"Received: {' → '.join(chain)}. Merge some of them into one "
+                "file."
             )
         if place not in self._complete:
             self._complete[place] = self._based(path, chain)
@@ -84,8 +85,8 @@ def _content(path: Path) -> dict[str, Any]:
     except OSError as error:
         near = did_you_mean("/".join(path.with_suffix("").parts[-2:]), names())
         raise RecipeError(
-            f"The recipe {path} cannot be read: {error.strerror}.{near} "
-            "`keras-dml recipes` lists them."
+            f"The recipe {path} cannot be read: {error.strerror}.{near} Use "
+            "`keras-dml recipes` to list the included recipes."
         ) from None
     except ValueError as error:
         raise RecipeError(

@@ -63,8 +63,8 @@ def check(config: Any, count: int) -> None:
     small = [n for n in _values(config) if isinstance(n, int) and n < count]
     if small:
         raise ValueError(
-            f"`{KEY}` of a loss must not be less than the number of training "
-            f"classes, {count} without those held out. Received: "
+            f"`{KEY}` of a loss must be at least the number of training "
+            f"classes, which is {count} without those held out. Received: "
             f"{KEY}={small[0]}. Use `{KEY}: {AUTO}`."
         )
 

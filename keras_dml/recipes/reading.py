@@ -86,8 +86,8 @@ def _check_aliases(root: yaml.Node) -> None:
 def _check_count(count: int) -> None:
     if count > MOST_VALUES:
         raise ValueError(
-            f"it has more than {MOST_VALUES:,} keys and values, with those of "
-            "aliases each time"
+            f"it has more than {MOST_VALUES:,} keys and values, counting those "
+            "of every alias"
         )
 
 

@@ -56,7 +56,7 @@ _NAME = r"\w([\w .,=()+-]{0,98}[\w)+-])?"
 
 
 class Section(BaseModel):
-    """A part of a recipe; a key that it does not know is an error."""
+    """A section of a recipe; an unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -66,7 +66,7 @@ class Section(BaseModel):
 
 
 class Named(Section):
-    """A part of a recipe whose other keys depend on its `name`."""
+    """A section of a recipe whose other keys depend on its `name`."""
 
     name: str
 
@@ -86,11 +86,11 @@ class Named(Section):
 class Backbone(Named):
     """See `keras_dml.backbones.get`.
 
-    With `freeze: true` features are computed once, see
+    With `freeze: true`, features are computed once, see
     `keras_dml.backbones.features`, and a head is trained on them.
-    `feature_views` is the number of random views, as `augmentation` makes
-    them; 0 trains on the test view. `feature_cache: none` trains through the
-    network all the same.
+    `feature_views` is the number of random views per image, made by
+    `augmentation`; with 0, the head is trained on the test view.
+    `feature_cache: none` disables this and trains through the frozen network.
     """
 
     feature_views: int = Field(0, ge=0, le=1000)
@@ -100,7 +100,7 @@ class Backbone(Named):
 @keys_of(data.HardClassBalanced, ("num_neighbors",))
 @keys_of(callbacks.HardClasses, ("every", "start"))
 class HardClasses(Section):
-    """Classes that are near each other in one batch.
+    """Batches of classes that are near each other.
 
     See `keras_dml.data.HardClassBalanced` and
     `keras_dml.callbacks.HardClasses`.
@@ -109,7 +109,7 @@ class HardClasses(Section):
 
 @keys_of(data.ClassBalanced, ("images_per_class", "steps_per_epoch"))
 class Batches(Section):
-    """A batch has `images_per_class` images of each of `classes_per_batch`."""
+    """Batches of `images_per_class` images from `classes_per_batch` classes."""
 
     classes_per_batch: Count = 32
     hard_classes: HardClasses | None = None
@@ -131,10 +131,10 @@ class Batches(Section):
 
 @keys_of(data.View, ("resize", "resize_mode"))
 class View(Section):
-    """What the model sees of an image; see `keras_dml.data.View`.
+    """Preprocessing of images for the model; see `keras_dml.data.View`.
 
-    Training cuts its windows out of images of the same size, where
-    `augmentation` says nothing else.
+    Random crops for training are taken from images resized in the same way,
+    unless `augmentation` says otherwise.
     """
 
 
@@ -148,9 +148,9 @@ class View(Section):
 class Augmentation(Section):
     """See `keras_dml.data.pipeline`.
 
-    `resize` and `resize_mode` are by default those of the recipe's `view`;
-    with `resize: null` windows are cut out of the images as they are.
-    `augment` names layers of Keras and gives their arguments.
+    By default, `resize` and `resize_mode` are those of the recipe's `view`;
+    with `resize: null`, crops are taken from the original images. `augment`
+    lists Keras layers with their arguments.
     """
 
     @field_validator("augment", check_fields=False)
@@ -162,7 +162,7 @@ class Augmentation(Section):
 
 
 class Steps(Section):
-    """The learning rate times `factor` from the end of each of `epochs`."""
+    """Multiplies the learning rate by `factor` after each of `epochs`."""
 
     name: Literal["steps"]
     epochs: tuple[Count, ...] = Field(min_length=1)
@@ -182,9 +182,9 @@ class Steps(Section):
 
 
 class Cosine(Section):
-    """To 0 at the end of the run along half a cosine (SGDR, Eq. 5).
+    """Decay to 0 at the end of the run along half a cosine (SGDR, Eq. 5).
 
-    Before that, `warmup` epochs from 0 up to the learning rate, in a line.
+    Before that, the learning rate rises linearly from 0 for `warmup` epochs.
     """
 
     name: Literal["cosine"]
@@ -200,12 +200,11 @@ Schedule: TypeAlias = Steps | Cosine
 
 
 class Optimizer(Section):
-    """A Keras optimizer and those of its arguments that are not None.
+    """A Keras optimizer, with its arguments that are not None.
 
-    `decay` says how `weight_decay` acts: "decoupled", as Keras has it, or
-    "coupled", as PyTorch's Adam and SGD have it; see
-    `keras_dml.optimizers.CoupledDecay`, and for `decay_multipliers`, which
-    are for the latter.
+    `decay` says how `weight_decay` acts: "decoupled", as in Keras, or
+    "coupled", as in PyTorch's Adam and SGD. For the latter and its
+    `decay_multipliers`, see `keras_dml.optimizers.CoupledDecay`.
     """
 
     name: str = "adam"
@@ -226,7 +225,7 @@ class Optimizer(Section):
     ) -> dict[str, float] | None:
         if multipliers and info.data.get("decay") == "decoupled":
             raise ValueError(
-                "are for `decay: coupled`; set it, or leave these out"
+                "require `decay: coupled`; set it, or leave these out"
             )
         for pattern in multipliers or ():
             matches(pattern, "", "`optimizer.decay_multipliers` of a recipe")
@@ -240,14 +239,13 @@ class Optimizer(Section):
         name = info.data.get("name", "")
         if name.lower() not in COUPLED:
             raise ValueError(
-                f"there is no {name!r} with coupled decay, only "
-                f"{', '.join(COUPLED)}; use one of these or `decay: "
-                "decoupled`"
+                f"{name!r} does not support coupled decay; use "
+                f"{', '.join(COUPLED)}, or `decay: decoupled`"
             )
         if info.data.get("weight_decay", 0) is None:
             raise ValueError(
-                "says how `weight_decay` is applied, but it is not set; set "
-                "it, or leave `decay` out"
+                "says how `weight_decay` is applied, which is not set; set it, "
+                "or leave `decay` out"
             )
         return decay
 
@@ -266,13 +264,13 @@ class Optimizer(Section):
     ),
 )
 class Evaluation(Section):
-    """What is measured on test, and how the best epoch is chosen.
+    """What is measured on the test set, and how the best epoch is chosen.
 
-    The choice is made on classes held out of training, by `monitor`, which
-    is a retrieval metric. Without a `protocol`, test images are measured as
-    the data set wants it: queries and gallery where it names them, else all
-    against all. `prefixes` and `parts` are measured on test, and so are
-    `levels`: by default all that the data set has.
+    The epoch is chosen on classes held out of training, by `monitor`, a
+    retrieval metric. Without a `protocol`, test images are evaluated as the
+    data set defines it: with queries and gallery if it has them, otherwise all
+    against all. `prefixes`, `parts` and `levels` are measured on the test set;
+    by default, `levels` are all levels of the data set.
     """
 
     metrics: tuple[str, ...] = ("recall@1", "map@r", "r_precision", "nmi")
@@ -291,15 +289,15 @@ class Evaluation(Section):
 
 
 class Recipe(Section):
-    """A training run, complete: the same recipe gives the same run.
+    """A complete training run: the same recipe gives the same run.
 
-    With `train_on: all` no class is held out, as with a `validation` of 0 in
-    the `data`: the papers' training set. Then no epoch is chosen, and the
-    last one is measured, which is the last of `epochs`, or `stop_after`
-    where that is given: what depends on the length of a training, such as a
-    schedule, goes by `epochs`. `refit: true` does so by itself, after the
-    number of epochs that was chosen on held-out classes, in `refit` of the
-    run's folder.
+    With `train_on: all`, or `validation: 0` in `data`, no class is held out, as
+    with the training sets of the papers. In this case no epoch is chosen, and
+    the last one is measured. It is the last of `epochs`, or `stop_after` if
+    given; settings that depend on the length of training, such as schedules,
+    always use `epochs`. `refit: true` trains once more on all classes, for the
+    number of epochs that was chosen on held-out classes, in the folder `refit`
+    of the run.
     """
 
     name: str
@@ -330,7 +328,7 @@ class Recipe(Section):
         if not re.fullmatch(_NAME, name):
             raise ValueError(
                 "must be a valid folder name: at most 100 letters, digits and "
-                "`_`, and between them spaces and any of `.,=()+-`"
+                "`_`, with spaces and any of `.,=()+-` between them"
             )
         return name
 
@@ -349,7 +347,7 @@ class Recipe(Section):
 
     @property
     def source(self) -> str:
-        """Name of the data set, and where it is."""
+        """Name of the data set, and its path."""
         path = getattr(self.data, "path", None)
         return f"{self.data.name} at {path}" if path else self.data.name
 
@@ -363,7 +361,7 @@ class Recipe(Section):
         if own is not None and own.is_used(method.model_dump()):
             raise ValueError(
                 f"`hard_classes` cannot be used with {method.name!r}, which "
-                f"has batches of its own, of a {own.what}; leave it out"
+                f"makes its own batches, those of a {own.what}; leave it out"
             )
         return batches
 
@@ -406,8 +404,8 @@ class Recipe(Section):
             has_own = _MOMENTUM in inspect.signature(factory).parameters
             if not has_own and getattr(method, _MOMENTUM, None) is not None:
                 why = (
-                    f"`method.{_MOMENTUM}` is for a network that embeds a "
-                    "second view of each image: set "
+                    f"`method.{_MOMENTUM}` requires a second view of each "
+                    "image, which the momentum network embeds: set "
                     "`augmentation: {num_views: 2}`, or leave it out"
                 )
             if why is not None:
@@ -432,9 +430,9 @@ class Recipe(Section):
             and any(x != default[k] for k, x in given.items() if k != "cache")
         ):
             raise ValueError(
-                "random views are not seen by a head that trains on features "
-                "of the test view; set `backbone.feature_views`, the number "
-                "of views of each image, or leave them out"
+                "random views have no effect on a head that is trained on "
+                "features of the test view; set `backbone.feature_views`, the "
+                "number of views per image, or leave them out"
             )
         return augmentation
 
@@ -455,8 +453,8 @@ class Recipe(Section):
         schedule = optimizer and optimizer.schedule
         if schedule and schedule.last_change >= epochs:
             raise ValueError(
-                f"`optimizer.schedule` still changes the learning rate after "
-                f"{schedule.last_change} epochs, when the run is over; train "
+                "`optimizer.schedule` still changes the learning rate after "
+                f"{schedule.last_change} epochs, when the run has ended; train "
                 "longer, change the schedule, or set `optimizer.schedule` to "
                 "null"
             )

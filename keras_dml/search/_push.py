@@ -1,4 +1,4 @@
-"""Push and open: an index in a folder or a database, by its address."""
+"""Push and open: an index in a folder or a database, by address."""
 
 import os
 
@@ -26,37 +26,39 @@ def push(
     overwrite: bool = False,
     batch_size: int = BATCH,
 ) -> Pushed:
-    """Copies an index, or embeddings in shards, into a database.
+    """Copies an index, or sharded embeddings, into a database.
 
-    Rows keep their ids. It ends by comparing the number of rows, and 100 of
-    them that are drawn at random. Where it was interrupted, the same call
-    continues; where all is there, it writes nothing.
+    Rows keep their ids. Finally, the number of rows and 100 randomly drawn rows
+    are compared with the source. If a push was interrupted, the same call
+    resumes it; if all rows are already there, it writes nothing.
 
     Args:
-        source: An exact index, or `EmbeddingShards`, which are read a shard
+        source: An exact index, or `EmbeddingShards`, which are read one shard
             at a time.
         uri: "lancedb://FOLDER/TABLE", "lancedb+s3://BUCKET/PATH/TABLE",
             "milvus://HOST:PORT/COLLECTION", "milvus+https://…" with the
             token in the environment variable MILVUS_TOKEN, or
             "milvus://FOLDER/FILE.db/COLLECTION".
-        keys: Of shards, the column with the keys; by default their ids.
-        metric: Of shards, what scores are, by default "cosine"; see `Index`.
-        factory, parameters: The kind of index that the database builds:
-            "Flat", "IVF1024,Flat", "IVF1024,SQ8", "IVF1024,PQ16" or "HNSW32".
-        overwrite: Whether to replace another index of keras_dml that is
-            there. What is somebody else's is never touched.
-        batch_size: Rows that are written at a time.
+        keys: For shards, the column that holds the keys; by default, the ids
+            are used.
+        metric: For shards, the similarity metric, by default "cosine"; see
+            `Index`.
+        factory, parameters: The kind of index that the database builds: "Flat",
+            "IVF1024,Flat", "IVF1024,SQ8", "IVF1024,PQ16" or "HNSW32".
+        overwrite: Whether to replace an existing keras_dml index. Data that was
+            not written by keras_dml is never touched.
+        batch_size: Number of rows written at a time.
 
     Returns:
-        What was written and compared.
+        A summary of what was written and compared.
 
     Raises:
-        FileExistsError: If something else is there.
-        ImportError: If the extra of that database is not installed.
-        OSError: If it cannot be reached, or what it holds is not what was
+        FileExistsError: If the address already holds something else.
+        ImportError: If the extra for that database is not installed.
+        OSError: If the database cannot be reached, or does not hold what was
             written.
-        ValueError: If an argument is not as described, or the database
-            cannot hold such rows.
+        ValueError: If an argument is invalid, or the database cannot store
+            these rows.
     """
     check_count("push", "batch_size", batch_size)
     table = table_at(uri, "push")
@@ -67,8 +69,9 @@ def push(
     else:
         if (keys, metric) != (None, None):
             raise ValueError(
-                "`keys` and `metric` of push are for EmbeddingShards; an index "
-                f"has its own. Received: keys={keys!r}, metric={metric!r}."
+                "`keys` and `metric` of push must only be given for "
+                "EmbeddingShards; an index has its own. Received: "
+                f"keys={keys!r}, metric={metric!r}."
             )
         rows = source._as_source()
     gallery, pushed = copy(
@@ -81,19 +84,21 @@ def push(
 def open_index(
     uri: str | os.PathLike[str], model: keras.Model | None = None
 ) -> Index:
-    """Opens an index: the one in a folder, or in a database.
+    """Opens an index in a folder or a database.
 
     Args:
-        uri: The folder, or an address as of `push`.
-        model: The model that made it. A folder has it; a database only knows
-            which one it is, and needs it for searches by image.
+        uri: A folder, or an address as for `push`.
+        model: The model that computed the embeddings. A folder contains it; a
+            database only records its identity, so pass the model here if you
+            want to search by image.
 
     Raises:
         FileNotFoundError: If there is no index.
-        ImportError: If the extra of that database is not installed.
-        OSError: If a database cannot be reached.
-        ValueError: If what is there is damaged, not complete or something
-            else, or if the model is another one.
+        ImportError: If the extra for that database is not installed.
+        OSError: If the database cannot be reached.
+        ValueError: If the index is damaged or incomplete, if the address holds
+            something else, or if `model` is not the one that computed the
+            embeddings.
     """
     if is_database(uri):
         return Index.open(str(uri), model)

@@ -28,7 +28,7 @@ from keras_dml.utils.types import FloatArray
 Built = tuple[LocalGallery, Recall | None]
 
 _TRAINED = 256
-"""Vectors for each list, or each value of a code, that faiss trains with."""
+"""Training vectors per list, or per value of a code, for faiss."""
 
 
 def built(
@@ -39,13 +39,13 @@ def built(
     encoder: Encoder,
     place: str | None,
 ) -> tuple[Gallery, Recall | None]:
-    """The gallery of an index, and what it misses; see `Index`.
+    """The gallery of an index, and its recall; see `Index`.
 
     Args:
-        given: Embeddings, columns and keys, as a user hands them over.
-        by: What scores are.
+        given: Embeddings, columns and keys, as the user passes them.
+        by: The metric of the scores.
         factory, parameters: The kind of index.
-        encoder: What made the embeddings.
+        encoder: The encoder that computed the embeddings.
         place: The address of a database; None for memory.
     """
     embeddings, columns, keys = given
@@ -73,12 +73,12 @@ def opened(table: Table) -> DatabaseGallery:
     Raises:
         FileNotFoundError: If there is none.
         OSError: If the database cannot be reached.
-        ValueError: If it is damaged, not finished, or something else.
+        ValueError: If it is damaged or incomplete, or not an index.
     """
     if not table.exists():
         raise FileNotFoundError(
-            f"There is no index in {table}. `keras-dml push` and Index.push "
-            "write one."
+            f"There is no index in {table}. Use `keras-dml push` or Index.push "
+            "to write one."
         )
     text = table.read_state()
     if text is None:
@@ -89,7 +89,7 @@ def opened(table: Table) -> DatabaseGallery:
     if not state.is_whole:
         raise IndexFileError(
             f"{table} must be complete. Received: an index whose push was "
-            "begun and has not ended. Push it again to continue."
+            "started but did not finish. Push it again to continue."
         )
     return DatabaseGallery(table, state)
 
@@ -102,7 +102,7 @@ def in_memory(
     factory: str,
     parameters: str | None,
 ) -> Built:
-    """An index of faiss, and what it misses."""
+    """A faiss index, and its recall."""
     engine = Engine.trained(x, by, factory, parameters)
     gallery = LocalGallery(engine, RowTable())
     ids = gallery.insert(x, columns, keys)
@@ -118,7 +118,7 @@ def of_shards(
     factory: str,
     parameters: str | None,
 ) -> Built:
-    """An index of faiss, trained on a sample and filled a shard at a time."""
+    """A faiss index, trained on a sample and filled one shard at a time."""
     sample = by.given(
         _sample(shards, factory, by), shards.dim, "embeddings", "Index"
     )
@@ -145,9 +145,8 @@ def key_column(keys: Any, columns: Values) -> Any:
         return keys
     if keys not in columns:
         raise ValueError(
-            "`keys` of Index must be one for each row, or the name of a "
-            f"column. Received: {keys!r}. Available: "
-            f"{', '.join(columns) or 'none'}."
+            "`keys` of Index must be one key per row, or the name of a column. "
+            f"Received: {keys!r}. Available: {', '.join(columns) or 'none'}."
         )
     return columns[keys]
 
@@ -155,7 +154,7 @@ def key_column(keys: Any, columns: Values) -> Any:
 def given_rows(
     embeddings: Any, columns: Columns | None, keys: Any, by: Metric
 ) -> tuple[Embeddings, Values, list[Key] | None]:
-    """Embeddings, columns and keys that a user hands over, checked."""
+    """Embeddings, columns and keys passed by the user, validated."""
     x = by.given(embeddings, None, "embeddings", "Index")
     values = checked_columns(columns, len(x))
     own = key_column(keys, values)
@@ -167,16 +166,17 @@ def given_rows(
 
 
 def check_shards(shards: EmbeddingShards, columns: Any, keys: Any) -> str:
-    """The column with the keys of shards; ValueError if that cannot be."""
+    """The name of the column with the keys; ValueError if invalid."""
     if columns is not None:
         raise ValueError(
-            "`columns` of an Index of EmbeddingShards are those of the "
-            f"shards. Received: {columns!r}. Use Index.update to add others."
+            "`columns` of Index must not be given for EmbeddingShards, which "
+            f"have their own. Received: {columns!r}. Use Index.update to add "
+            "others."
         )
     if not isinstance(keys, str | None):
         raise ValueError(
-            "`keys` of an Index of EmbeddingShards must be the name of a "
-            f"column, by default the ids. Received: a {type(keys).__name__}."
+            "`keys` of Index must be the name of a column for EmbeddingShards, "
+            f"by default the ids. Received: a {type(keys).__name__}."
         )
     if keys not in (None, "id"):
         labels = shards.labels
@@ -187,7 +187,7 @@ def check_shards(shards: EmbeddingShards, columns: Any, keys: Any) -> str:
 
 
 def _sample(shards: EmbeddingShards, factory: str, by: Metric) -> FloatArray:
-    """Embeddings to train a kind of index with, (n, D) float32."""
+    """Embeddings to train the index with, (n, D) float32."""
     index = faiss_kinds.make(shards.dim, factory, by.faiss_type)
     if index.is_trained:
         return np.empty((0, shards.dim), np.float32)

@@ -1,4 +1,4 @@
-"""Changes: rows of an index are added, replaced, updated and removed."""
+"""Changes: adding, replacing, updating and removing rows of an index."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from keras_dml.utils.types import Rows
 
 
 class Changes(Contents):
-    """What changes an index: what is refused changes nothing."""
+    """Operations that change an index; one that fails changes nothing."""
 
     def add(
         self,
@@ -29,17 +29,17 @@ class Changes(Contents):
 
         Args:
             items: Images, as for `build`, or embeddings, (N, D) or (D,).
-            columns: Values of the rows by column. Columns that the other
-                rows lack are None there, and the other way round.
-            batch_size: Images embedded at a time.
-            keys: Their own keys, if the other rows have such.
+            columns: Values of the rows by column. Existing rows get None in new
+                columns, and new rows get None in columns that are not given.
+            batch_size: Number of images embedded at a time.
+            keys: Keys of the rows; required if the existing rows have keys.
 
         Returns:
             The ids of the rows, (N,).
 
         Raises:
-            ValueError: As for `Index`, or if there is a row with one of the
-                keys; then nothing was added.
+            ValueError: As for `Index`, or if one of the keys already exists.
+                Nothing is added in this case.
         """
         x, values = self._given(items, columns, "Index.add", batch_size)
         own = self._gallery.check_keys(keys, len(x), "Index.add")
@@ -53,24 +53,24 @@ class Changes(Contents):
         columns: Columns | None = None,
         batch_size: int = 256,
     ) -> Rows:
-        """Adds rows, or replaces those with the same keys.
+        """Adds rows, replacing existing rows that have the same keys.
 
-        A row that is replaced is a new one, with another id, after all
-        others; of the old one nothing is left, columns included.
+        A replaced row becomes a new row with a new id, placed after all others.
+        Nothing of the old row is kept, not even its columns.
 
         Args:
-            keys: Own keys of the rows, N.
+            keys: Keys of the N rows.
             items: Images or embeddings, as for `add`.
             columns: Values of the rows by column, as for `add`.
-            batch_size: Images embedded at a time.
+            batch_size: Number of images embedded at a time.
 
         Returns:
             The ids of the rows, (N,).
 
         Raises:
-            ValueError: If the rows have no own keys, as for `Index`, or if
-                this kind of index can neither remove nor hide rows; then
-                nothing was changed.
+            ValueError: As for `Index`, if the rows of the index have no keys,
+                or if this kind of index can neither remove nor hide rows.
+                Nothing is changed in this case.
         """
         owner = "Index.upsert"
         x, values = self._given(items, columns, owner, batch_size)
@@ -79,42 +79,43 @@ class Changes(Contents):
         return self._gallery.upsert(x, values, own)
 
     def update(self, keys: Any, columns: Columns) -> None:
-        """Replaces values in columns; embeddings and other columns stay.
+        """Sets values of columns; embeddings and other columns are kept.
 
         Args:
             keys: Keys of N rows, or one key.
-            columns: Their values by column, N each. A new column is None in
-                all other rows.
+            columns: New values by column, N each. If a column is new, all other
+                rows get None.
 
         Raises:
-            KeyError: If there is no row with one of the keys.
-            ValueError: If columns do not fit; either way nothing was changed.
+            KeyError: If a key does not exist. Nothing is changed in this case.
+            ValueError: If `columns` are invalid. Nothing is changed in this
+                case.
         """
         ids = self._ids_of(keys, "Index.update")
         check_unique(as_keys(keys, "Index.update"), "Index.update")
         self._gallery.update(ids, checked_columns(columns, len(ids)))
 
     def remove(self, keys: Any = None, *, where: Where | None = None) -> int:
-        """Removes rows; their ids are not given again.
+        """Removes rows; their ids are never reused.
 
-        Kinds of index that cannot remove, such as HNSW, only hide the
+        Kinds of index that do not support removal, such as HNSW, only hide the
         vectors, which stay in memory and in the file.
 
         Args:
             keys: Keys of rows, or one key.
-            where: Instead of keys, which rows, as for `search`.
+            where: The rows to remove, as for `search`; give this or `keys`.
 
         Returns:
-            How many rows were removed.
+            The number of rows removed.
 
         Raises:
-            KeyError: If there is no such row; then nothing was removed.
-            ValueError: If this kind of index can do neither.
+            KeyError: If a key does not exist. Nothing is removed in this case.
+            ValueError: If this kind of index can neither remove nor hide rows.
         """
         if (keys is None) == (where is None):
             raise ValueError(
-                "`keys` or `where` of Index.remove must be given, and not "
-                f"both. Received: keys={keys!r}, where={where!r}."
+                "Either `keys` or `where` of Index.remove must be given, but "
+                f"not both. Received: keys={keys!r}, where={where!r}."
             )
         if where is None:
             ids = np.unique(self._ids_of(keys, "Index.remove"))
@@ -125,30 +126,30 @@ class Changes(Contents):
         return len(ids)
 
     def merge(self, other: Contents) -> Rows:
-        """Adds all rows of another index, which stays as it is.
+        """Adds all rows of another index, which is not changed.
 
         Args:
-            other: An exact index of the same metric, of embeddings of the
-                same model. Where one of them does not know its model, that
-                cannot be checked.
+            other: An exact index with the same metric, built with the same
+                model. The latter cannot be checked if one of the two indexes
+                does not know its model.
 
         Returns:
-            The ids that its rows have here, (N,).
+            The ids of the added rows in this index, (N,).
 
         Raises:
-            ValueError: If it is another kind of index, or one of its keys is
-                here already; then nothing was added.
+            ValueError: If `other` is a different kind of index, or one of its
+                keys already exists in this one. Nothing is added in this case.
         """
         fits = isinstance(other, Contents) and other._gallery.is_exact
         fits = fits and (other.dim, other.metric) == (self.dim, self.metric)
         difference = fits and self._encoder.difference(other._encoder)
         if not fits or difference:
             raise ValueError(
-                "`other` of Index.merge must be an exact index of the metric, "
-                "the dimensions and the model of this one, which is "
-                f"{self!r}. Received: {other!r}"
+                "`other` of Index.merge must be an exact index with the same "
+                f"metric, dimensions and model as this one, {self!r}. "
+                f"Received: {other!r}"
                 + (f", by a model {difference}" if difference else "")
-                + ". Build it again as this one was."
+                + ". Rebuild it with the settings of this one."
             )
         x = Embeddings(other.embeddings, self.dim, "other", "Index.merge")
         keys = other.keys if other._gallery.has_keys else None
@@ -163,12 +164,12 @@ class Changes(Contents):
         owner: str,
         batch_size: int,
     ) -> tuple[Embeddings, Values]:
-        """Embeddings and columns of rows to be written."""
+        """Embeddings and columns of rows to write."""
         x = self._embeddings(items, "items", owner, batch_size)
         return x, checked_columns(columns_of(items, columns), len(x))
 
     def _check_new(self, keys: list[Key] | None, owner: str) -> None:
-        """ValueError if there is a row with one of the keys."""
+        """ValueError if one of the keys already exists."""
         # Rows without keys have no say; in an index of none nothing is found.
         if not keys or not self._gallery.has_keys:
             return
@@ -181,19 +182,19 @@ class Changes(Contents):
                 )
 
     def _ids_of(self, keys: Any, owner: str) -> Rows:
-        """Ids of the rows with some keys, (n,); KeyError if one is missing."""
+        """Ids of the rows with these keys, (n,); KeyError if one is missing."""
         found = self._gallery.find(keys, owner)
         if None in found:
             key = as_keys(keys, owner)[found.index(None)]
             raise KeyError(
-                f"`keys` of {owner} must be keys of rows. Received: {key!r}, "
-                "which is not there."
+                f"`keys` of {owner} must be keys of existing rows. Received: "
+                f"{key!r}, which does not exist."
             )
         return np.array(found, np.int64)
 
 
 def columns_of(items: Any, given: Columns | None) -> Columns:
-    """Columns that are given, beside those that images bring along."""
+    """The given columns, together with those that the images have."""
     images = as_image_set(items)
     brought = {} if images is None else image_columns(items, images)
     return {**brought, **as_columns(given)}

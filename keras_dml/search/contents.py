@@ -1,4 +1,4 @@
-"""Contents: what an index holds, to be read."""
+"""Contents: read access to what an index holds."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,11 +15,11 @@ from keras_dml.utils.types import FloatArray, Rows
 
 
 class Contents:
-    """The rows of an index, their embeddings, and the model of these.
+    """The rows of an index, their embeddings, and the model behind them.
 
     Args:
-        gallery: Keeps and finds the rows and their embeddings.
-        encoder: Makes embeddings.
+        gallery: Stores and searches the rows and their embeddings.
+        encoder: Computes embeddings.
     """
 
     def __init__(self, gallery: Gallery, encoder: Encoder) -> None:
@@ -46,7 +46,7 @@ class Contents:
 
     @property
     def metric(self) -> MetricName:
-        """What scores are: "cosine", "dot" or "euclidean"."""
+        """The metric of the scores: "cosine", "dot" or "euclidean"."""
         return self._gallery.metric.name
 
     @property
@@ -56,22 +56,22 @@ class Contents:
 
     @property
     def factory(self) -> str:
-        """The kind of index."""
+        """The kind of index, as a factory string."""
         return self._gallery.factory
 
     @property
     def parameters(self) -> str:
-        """How thoroughly it searches, as its engine calls it."""
+        """Search parameters, in the notation of the search engine."""
         return self._gallery.parameters
 
     @property
     def store(self) -> str | None:
-        """The address of the database that keeps it; None for memory."""
+        """The address of the database; None for an index in memory."""
         return self._gallery.store
 
     @property
     def types(self) -> dict[str, set[type]]:
-        """Types of the values by column, without that of None."""
+        """Types of the values by column, not counting None."""
         return dict(self._gallery.types)
 
     @property
@@ -81,7 +81,7 @@ class Contents:
 
     @property
     def keys(self) -> list[Key]:
-        """Own keys of the rows, or their ids without, in the same order."""
+        """Keys of the rows, or ids if rows have no keys, in the same order."""
         table = self._gallery.table()
         return list(table.keys_of(table.ids))
 
@@ -93,18 +93,18 @@ class Contents:
 
     @property
     def embeddings(self) -> FloatArray:
-        """The embeddings as they are compared, (N, D), in the order of the ids.
+        """The embeddings used for comparison, (N, D), in the order of the ids.
 
-        For cosines they are of unit length.
+        With the metric "cosine" they have unit length.
         """
         return self._gallery.vectors.copy()
 
     @property
     def labels(self) -> list[Any]:
-        """What is in each image: its "name", or its "label" without names.
+        """The class of each image: its "name", or else its "label".
 
         Raises:
-            ValueError: If there is neither column for every row.
+            ValueError: If neither column has a value for every row.
         """
         columns = self._gallery.table().columns
         for column in ("name", "label"):
@@ -112,12 +112,12 @@ class Contents:
             if None not in values:
                 return list(values)
         raise ValueError(
-            '`labels` of an Index are its column "name" or "label", and every '
-            f"row must have one. Received: columns {list(columns)}."
+            '`labels` of an Index require a column "name" or "label" in which '
+            f"every row has a value. Received: columns {list(columns)}."
         )
 
     def row(self, row_id: int) -> dict[str, Any]:
-        """The columns of one row; KeyError if there is no such row."""
+        """The columns of one row; KeyError if the row does not exist."""
         return self._gallery.table(np.array([row_id])).row(row_id)
 
     @property
@@ -128,7 +128,7 @@ class Contents:
     def _embeddings(
         self, items: Any, name: str, owner: str, batch_size: int
     ) -> Embeddings:
-        """Of images or of embeddings, the argument `name` of `owner`."""
+        """Embeddings of images, or the given ones, checked, (N, D)."""
         found = self._encoder.embed(items, name, owner, batch_size)
         x = items if found is None else found
         return self._gallery.metric.given(x, self.dim, name, owner)

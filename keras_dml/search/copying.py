@@ -1,4 +1,4 @@
-"""Push: rows are copied into a database, and compared with what is there."""
+"""Push: copying rows into a database, and verifying the copy."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,24 +15,25 @@ from keras_dml.search.table import Table
 from keras_dml.utils.progress import throughput
 
 COMPARED = 100
-"""Rows that are read back and compared."""
+"""Number of rows that are read back and compared."""
 
 BATCH = 5000
-"""Rows that are written at a time."""
+"""Number of rows written at a time."""
 
 _EQUAL = 1e-6
 
 
 @dataclass(frozen=True)
 class Pushed:
-    """What a push has done, and compared.
+    """The result of a push.
 
     Attributes:
-        uri: The address.
-        rows: Rows that the database has, as many as there were to copy.
-        written: How many of them this call wrote; others were there.
-        compared: How many rows, drawn at random, were read back: keys and
-            columns equal, vectors to 1e-6.
+        uri: The address of the index.
+        rows: Number of rows in the database, the same as in the source.
+        written: Number of rows written by this call; the others were already
+            there.
+        compared: Number of randomly drawn rows that were read back: keys and
+            columns are equal, vectors agree to 1e-6.
     """
 
     uri: str
@@ -43,8 +44,8 @@ class Pushed:
     def __str__(self) -> str:
         return (
             f"{self.rows:,} rows in {self.uri}, {self.written:,} of them "
-            f"written now. Compared: their number, and {self.compared} rows "
-            "drawn at random, which are equal."
+            "written by this call. Verified: the number of rows, and the "
+            f"contents of {self.compared} randomly drawn ones."
         )
 
 
@@ -56,19 +57,21 @@ def copy(
     overwrite: bool = False,
     batch_size: int = BATCH,
 ) -> tuple[DatabaseGallery, Pushed]:
-    """Copies rows into a table of a database, or goes on with that.
+    """Copies rows into a table of a database, or resumes copying.
 
     Args:
         source: The rows.
-        table: Where they go.
-        factory, parameters: The kind of index, as of `Index`.
-        overwrite: Whether an index of other rows is replaced.
-        batch_size: Rows that are written at a time.
+        table: The table to write to.
+        factory, parameters: The kind of index, as for `Index`.
+        overwrite: Whether to replace an index of other rows.
+        batch_size: Number of rows written at a time.
 
     Raises:
-        FileExistsError: If something else is there; then nothing was touched.
-        OSError: If the database cannot be reached, or was lost on the way: the
-            same call continues. Or if what it holds is not what was pushed.
+        FileExistsError: If the table holds something else. Nothing is touched
+            in this case.
+        OSError: If the database cannot be reached, or the connection was lost
+            meanwhile (the same call resumes), or if it does not hold what was
+            pushed.
     """
     kind = Kind.of(factory, parameters, table.engine)
     state = source.state.changed(factory=factory, parameters=kind.parameters)
@@ -91,9 +94,9 @@ def copy(
             gallery.finish()
     except OSError as error:
         raise OSError(
-            f"{table} was lost, or refused, after {first:,} of "
-            f"{source.count:,} rows: {error} Existing rows are kept: the same "
-            "call continues."
+            f"The push to {table} failed after {first:,} of {source.count:,} "
+            f"rows: {error} The rows already written are kept. Repeat the same "
+            "call to continue."
         ) from error
     compared = sum(len(block) for block in expected)
     _compare(gallery, source.count, expected)
@@ -101,12 +104,12 @@ def copy(
 
 
 def _begun(table: Table, state: State, overwrite: bool) -> DatabaseGallery:
-    """The gallery that is to hold the rows, which may have some already."""
+    """The gallery to hold the rows, which may already have some of them."""
     if table.exists():
         text = table.read_state()
         if text is None:
             raise FileExistsError(
-                f"`uri` must be new, or hold an index of keras_dml. Received: "
+                "`uri` must be new, or hold a keras_dml index. Received: "
                 f"{table}, which holds something else. Nothing was touched. "
                 "Use another name."
             )
@@ -125,7 +128,7 @@ def _begun(table: Table, state: State, overwrite: bool) -> DatabaseGallery:
 
 
 def _readable(text: str, table: Table, overwrite: bool) -> State | None:
-    """What a table holds; None if it was only begun, or may be replaced."""
+    """The state of a table; None if it was only begun, or may be replaced."""
     if not text:
         return None
     try:
@@ -137,18 +140,18 @@ def _readable(text: str, table: Table, overwrite: bool) -> State | None:
 
 
 def _difference(there: State, wanted: State) -> str:
-    """In what an index that is there is another; empty if it is the same."""
+    """How the existing index differs; empty if it is the same."""
     for name in ("dim", "metric", "keys", "factory", "parameters"):
         mine, its = getattr(wanted, name), getattr(there, name)
         if mine != its:
-            return f"another {name}: {its!r}, not {mine!r}"
+            return f"a different {name}: {its!r}, not {mine!r}"
     if there.source != wanted.source:
         return "other rows"
     return ""
 
 
 def _write_missing(gallery: DatabaseGallery, block: Block) -> int:
-    """Writes the rows that are not there yet; says how many."""
+    """Writes the rows that are missing, and returns their number."""
     there = gallery.ids_between(int(block.ids[0]), int(block.ids[-1]) + 1)
     missing = np.flatnonzero(~np.isin(block.ids, there))
     if len(missing):
@@ -160,13 +163,13 @@ def _write_missing(gallery: DatabaseGallery, block: Block) -> int:
 def _compare(
     gallery: DatabaseGallery, count: int, expected: list[Block]
 ) -> None:
-    """OSError if a database does not hold what was written."""
+    """OSError if the database does not hold what was written."""
     if len(gallery) != count:
-        raise _refusal(gallery, f"{len(gallery):,} rows, not {count:,}")
+        raise _refusal(gallery, f"{len(gallery):,} rows instead of {count:,}")
     for block in expected:
         found = gallery.rows(block.ids)
         if found.ids.tolist() != block.ids.tolist():
-            raise _refusal(gallery, "rows that are missing")
+            raise _refusal(gallery, "missing rows")
         gap = np.abs(found.vectors - block.vectors).max(initial=0)
         if not gap <= _EQUAL:
             raise _refusal(gallery, f"vectors that differ by {gap:.3g}")
@@ -174,11 +177,11 @@ def _compare(
             raise _refusal(gallery, "other keys")
         for name, values in _whole(block, found):
             if found.columns[name] != values:
-                raise _refusal(gallery, f"other values in the column {name!r}")
+                raise _refusal(gallery, f"different values of column {name!r}")
 
 
 def _whole(block: Block, found: Block) -> Iterator[tuple[str, list[Any]]]:
-    """Columns, also those that a block lacks, as None."""
+    """All columns; those missing from a block are None."""
     for name in found.columns:
         yield name, block.columns.get(name, [None] * len(block))
 
@@ -186,5 +189,5 @@ def _whole(block: Block, found: Block) -> Iterator[tuple[str, list[Any]]]:
 def _refusal(gallery: DatabaseGallery, how: str) -> OSError:
     return OSError(
         f"{gallery.place} must hold what was written. Received: {how}. Another "
-        "process may write there: push again with overwrite=True."
+        "process may be writing to it. Push again with overwrite=True."
     )

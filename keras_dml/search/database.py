@@ -1,4 +1,4 @@
-"""DatabaseGallery: searches of rows in a database."""
+"""DatabaseGallery: searching rows in a database."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks
 
 _LAST = -1e300
-"""The score of what was not found: more than that of what was not fetched."""
+"""The score of rows not found, above that of rows not fetched."""
 
 _AT_A_TIME = 100
 """Queries of one search."""
@@ -24,10 +24,10 @@ _KINDS: dict[type, str] = {str: "text", list: "list"}
 
 
 class DatabaseGallery(DatabaseRows):
-    """Rows in a database, where searches of kind "Flat" are exact.
+    """Rows in a database, where searches with "Flat" are exact.
 
-    The database finds candidates; scores are computed from their vectors, in
-    float64, and candidates are fetched until none can be missing.
+    The database finds candidates, whose scores are computed from their vectors
+    in float64. Candidates are fetched until none can be missing.
     """
 
     def where(self, where: Where) -> Rows:
@@ -42,15 +42,14 @@ class DatabaseGallery(DatabaseRows):
     ) -> tuple[FloatArray, Rows]:
         """The k nearest rows of each query; see `Gallery.nearest`.
 
-        Scores are computed from the vectors, in float64. Where "Flat" finds
-        more equal ones than the database returns, which of them are found is
-        its choice.
+        Scores are computed from the vectors, in float64. If more rows have
+        equal scores than the database returns, the database chooses among them.
         """
         if k > self.place.most:
             raise ValueError(
                 f"`k` of Index.search must be at most {self.place.most:,} in "
-                f"{self.place.engine}. Received: k={k}. Indexes in a folder, "
-                "by faiss, and in LanceDB find more."
+                f"{self.place.engine}. Received: k={k}. Use a smaller `k`, or "
+                "an index in a folder or in LanceDB, which have no such limit."
             )
         scores = np.full((len(queries), k), -np.inf)
         ids = np.full((len(queries), k), NONE)
@@ -90,14 +89,14 @@ class DatabaseGallery(DatabaseRows):
         return which, outer, ids
 
     def _expression(self, where: Where | None) -> str:
-        """A filter in the language of the database; empty for none."""
+        """A filter in the database's language; empty if there is no filter."""
         if where is None:
             return ""
         if not isinstance(where, Mapping):
             raise ValueError(
                 f"`where` of an Index in {self.place.engine} must be "
                 f"conditions by column. Received: a {type(where).__name__}. "
-                "Indexes in a folder, by faiss, take functions and masks."
+                "Functions and masks require an index in a folder."
             )
         types = self.state.types
 
@@ -114,9 +113,9 @@ class DatabaseGallery(DatabaseRows):
     def _nearest(
         self, queries: FloatArray, k: int, passing: str, limit: int
     ) -> tuple[FloatArray, Rows]:
-        """Scores in float64 and ids, as of `exact.nearest`.
+        """Scores in float64 and ids, as from `exact.nearest`.
 
-        Where there are fewer than k, ids are -1.
+        Missing results have the id -1.
         """
         seen: dict[int, Found] = {}
         share = self._share(passing)
@@ -148,20 +147,20 @@ class DatabaseGallery(DatabaseRows):
         return exact.nearest(candidates, score, tolerance, k, limit)
 
     def _share(self, passing: str) -> float:
-        """Share of the rows that pass, where the effort depends on it."""
+        """Fraction of rows that pass, if the search effort depends on it."""
         if self.is_exact or not passing:
             return 1.0
         return max(1, self.place.count(passing)) / max(1, len(self))
 
     def _exact(self, query: FloatArray, vectors: FloatArray) -> FloatArray:
-        """Inner scores of a query with vectors, (n,) float64."""
+        """Inner scores of a query and n vectors, (n,) float64."""
         if not len(vectors):
             return np.empty(0)
         labels = np.arange(len(vectors))[None]
         return self.metric.exact(query[None], vectors, labels)[0]
 
     def _tolerance(self, queries: FloatArray) -> FloatArray:
-        """By how much rough scores may be off, (Q,)."""
+        """Error bounds of approximate scores, (Q,)."""
         is_unit = self.metric.name == COSINE
         longest = 1.0 if is_unit else self.state.longest
         # Some databases return 1 − x·y, rounded.
@@ -169,7 +168,7 @@ class DatabaseGallery(DatabaseRows):
 
 
 def _padded(found: list[Found], count: int) -> tuple[FloatArray, Rows]:
-    """What was found for each query, (Q, count) each."""
+    """The results of each query, padded to (Q, count) each."""
     scores = np.full((len(found), count), -np.inf)
     ids = np.full((len(found), count), NONE)
     for row, (some, rough, _) in enumerate(found):

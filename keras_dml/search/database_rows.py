@@ -33,23 +33,23 @@ from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks, row_norms
 
 NAMED = 1000
-"""Rows that one expression names."""
+"""Number of rows named by one expression."""
 
 WRITTEN = 5000
-"""Rows that are written at a time."""
+"""Number of rows written at a time."""
 
 _KINDS: dict[type, str] = {str: "text", list: "list"}
 
 
 class DatabaseRows(Gallery):
-    """Rows in a database, to be read and written.
+    """Rows in a database, for reading and writing.
 
-    One process writes at a time. Each change says so beside the rows, before
-    and after; a second writer is noticed by that.
+    Only one process may write at a time. Each change is recorded in the state
+    before and after, which reveals a second writer.
 
     Args:
         table: The table.
-        state: What it says of its index; an attribute.
+        state: The state stored with the table; also an attribute.
     """
 
     def __init__(self, table: Table, state: State) -> None:
@@ -75,7 +75,7 @@ class DatabaseRows(Gallery):
 
     @property
     def has_keys(self) -> bool:
-        """Whether rows have own keys."""
+        """Whether rows have keys of their own."""
         return self.state.keys is not None
 
     @property
@@ -85,7 +85,7 @@ class DatabaseRows(Gallery):
 
     @property
     def types(self) -> Mapping[str, set[type]]:
-        """Types of the values of each column, without that of None."""
+        """Types of the values of each column, not counting None."""
         return self.state.types
 
     @property
@@ -107,7 +107,7 @@ class DatabaseRows(Gallery):
         return self.find([key], "Index") != [None]
 
     def check_keys(self, keys: Any, count: int, owner: str) -> list[Key] | None:
-        """The keys of rows to be written; see `RowTable.check_keys`."""
+        """The keys of rows to write; see `RowTable.check_keys`."""
         if not check_given(keys, owner, self.has_keys, is_empty=False):
             return None
         return new_keys(keys, count, owner, self.state.key_type)
@@ -115,7 +115,7 @@ class DatabaseRows(Gallery):
     def find(
         self, keys: Any, owner: str, name: str = "keys"
     ) -> list[int | None]:
-        """Ids of the rows with some keys; None where there is no such row."""
+        """Ids of the rows with these keys; None for keys that do not exist."""
         listed = as_keys(keys, owner, name)
         if self.has_keys:
             check_kind(self.state.key_type, listed, owner, name)
@@ -131,7 +131,7 @@ class DatabaseRows(Gallery):
         return [known.get(key) for key in listed]
 
     def table(self, ids: Rows | None = None) -> RowTable:
-        """A table of the rows with some ids; KeyError if one is missing."""
+        """A table of the rows with these ids; KeyError if one is missing."""
         if ids is None:
             parts = list(self._read(self._ranges(""), self.types))
         else:
@@ -148,7 +148,7 @@ class DatabaseRows(Gallery):
         return rows
 
     def blocks(self, size: int) -> Iterator[Block]:
-        """All rows by ids, at most so many at a time."""
+        """All rows in the order of ids, at most `size` at a time."""
         ranges = self._ranges("", min(size, self.place.most))
         for block in self._read(ranges, self.types, vectors=True):
             if len(block):
@@ -157,17 +157,17 @@ class DatabaseRows(Gallery):
     def insert(
         self, x: Embeddings, columns: Values, keys: list[Key] | None
     ) -> Rows:
-        """Adds rows, with keys that are new; says their ids, (n,)."""
+        """Adds rows with new keys and returns their ids, (n,)."""
         return self._add(x, columns, keys, self.place.append)
 
     def upsert(
         self, x: Embeddings, columns: Values, keys: list[Key] | None
     ) -> Rows:
-        """Adds rows, in place of those with the same keys; says their ids."""
+        """Adds rows, replacing those with the same keys; returns their ids."""
         return self._add(x, columns, keys, self.place.put)
 
     def update(self, ids: Rows, columns: Values) -> None:
-        """Replaces values of rows; other columns stay as they are."""
+        """Sets values of rows, leaving other columns as they are."""
         with self._writing(columns):
             found = self._read(self._named(ids), self.types, vectors=True)
             for old in found:
@@ -184,32 +184,32 @@ class DatabaseRows(Gallery):
                 self.place.delete(where)
 
     def keep_threshold(self, threshold: Threshold | None) -> None:
-        """Keeps the score from which on two images are of one class."""
+        """Stores the score from which two images count as the same class."""
         source = self.state.source
         with self._writing({}, threshold=threshold, source=source):
             pass
 
     def close(self) -> None:
-        """Gives back connections."""
+        """Closes connections."""
         self.place.close()
 
     def rows(self, ids: Rows) -> Block:
-        """The rows with some ids, as far as they are there, ascending."""
+        """The existing rows among these ids, ascending."""
         parts = self._read(self._named(ids), self.types, vectors=True)
         return joined(list(parts), self.names, self.has_keys)
 
     def ids_between(self, first: int, end: int) -> Rows:
-        """Ids of the rows from one to before another."""
+        """Ids of the rows in a half-open range."""
         found = self.place.read(f"id >= {first} and id < {end}", {})
         return found.ids
 
     def begin(self) -> None:
-        """Says that this process now writes the rows of a push."""
+        """Records that this process is now writing the rows of a push."""
         with self._writing({}):
             pass
 
     def fill(self, block: Block, longest: float) -> None:
-        """Writes rows of a push, by the ids that they have."""
+        """Writes rows of a push, which keep their ids."""
         self._check_writer("Rows are missing.")
         types = joined_types(self.state.columns, block.columns)
         longest = max(longest, self.state.longest)
@@ -218,12 +218,12 @@ class DatabaseRows(Gallery):
         self.place.put(block)
 
     def finish(self) -> None:
-        """Says that the rows of a push are all there."""
-        self._check_writer("It is not finished.")
+        """Records that all rows of a push are written."""
+        self._check_writer("The push is not finished.")
         self._change(is_whole=True)
 
     def _write(self, block: Block, put: Callable[[Block], None]) -> None:
-        """Writes rows of any number, a few at a time."""
+        """Writes any number of rows, in batches."""
         for part in blocks(len(block), WRITTEN):
             columns = {name: x[part] for name, x in block.columns.items()}
             keys = None if block.keys is None else block.keys[part]
@@ -248,7 +248,7 @@ class DatabaseRows(Gallery):
 
     @contextlib.contextmanager
     def _writing(self, columns: Values, **changes: Any) -> Iterator[None]:
-        """Says beside the rows that, and what, a block is about to change."""
+        """Records in the state what the block is about to change."""
         self._check_writer("Nothing was written.")
         types = joined_types(self.state.columns, columns)
         # What is changed after a push is no longer what was pushed.
@@ -256,8 +256,8 @@ class DatabaseRows(Gallery):
         self._change(**{"columns": types, "source": source, **changes})
         yield
         self._check_writer(
-            "Both wrote at the same time: rows of either may be missing. "
-            "Write them again, by Index.upsert."
+            "Both wrote at the same time, so rows of either may be missing. "
+            "Use Index.upsert to write them again."
         )
 
     def _change(self, **changes: Any) -> None:
@@ -266,25 +266,25 @@ class DatabaseRows(Gallery):
         self.state = new
 
     def _check_writer(self, outcome: str) -> None:
-        """OSError if another process has written."""
+        """OSError if another process has written to the table."""
         text = self.place.read_state()
         found = State.from_json(text or "", repr(self.place))
         if found.version != self.state.version:
             raise OSError(
-                f"{self.place} must be written by one process at a time. "
-                "Received: a change, after another process has made one. "
-                f"{outcome} Use open_index to go on from where it is now."
+                f"{self.place} must only be written by one process at a time. "
+                "Received: a change after another process had made one. "
+                f"{outcome} Use open_index to continue from its current state."
             )
 
     def _ranges(self, passing: str, size: int = 0) -> Iterator[str]:
-        """Expressions that cover all rows, by their ids."""
+        """Expressions that together cover all rows, by id."""
         size = size or min(self.place.most, 2**20)
         for part in blocks(self.state.next_id, size):
             bounds = f"id >= {part.start} and id < {part.stop}"
             yield f"{bounds} and {passing}" if passing else bounds
 
     def _named(self, ids: Rows) -> Iterator[str]:
-        """Expressions that name rows."""
+        """Expressions that select rows by id."""
         for part in blocks(len(ids), NAMED):
             yield self.place.one_of("id", ids[part].tolist())
 

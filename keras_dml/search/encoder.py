@@ -1,4 +1,4 @@
-"""Encoder: the model of an index, and embeddings of images by it."""
+"""Encoder: the model of an index, which embeds images."""
 
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,13 @@ from keras_dml.utils.types import FloatArray, Rows
 
 
 class Encoder:
-    """The model that made an index, read when it is needed.
+    """The model behind an index, loaded when it is needed.
 
     Args:
-        model: The model, if it is at hand.
-        identity: Which model it has to be; None if any. An attribute.
-        file: A `.keras` file of it.
+        model: The model, if it is already in memory.
+        identity: The identity that the model must have; None if any model will
+            do. Also an attribute.
+        file: A `.keras` file of the model.
     """
 
     def __init__(
@@ -44,42 +45,43 @@ class Encoder:
 
     @property
     def model(self) -> keras.Model:
-        """The model; an error if there is none, or it is another."""
+        """The model; an error if there is none, or it is a different one."""
         if self._model is None:
             if self._file is None:
                 raise ValueError(
-                    "`model` of an Index is needed to embed images. "
-                    "Received: an index without a model. Search by "
-                    "embedding, or give Index or Index.load a `model`."
+                    "`model` of an Index is needed to embed images. Received: "
+                    "an index without a model. Search by embedding, or pass a "
+                    "`model` to Index or Index.load."
                 )
             if not self._file.exists():
                 raise FileNotFoundError(
                     f"The model {str(self._file)!r} of an Index no longer "
-                    "exists: the index was saved again. Load it again."
+                    "exists, because the index was saved again. Use Index.load "
+                    "to load it again."
                 )
             self.use(read_model(self._file))
         return self._model
 
     def difference(self, other: "Encoder") -> str | None:
-        """How another's model differs, as far as both are known."""
+        """How another encoder's model differs, if both are known."""
         if self.identity is None or other.identity is None:
             return None
         return self.identity.difference(other.identity)
 
     def expect(self, identity: ModelIdentity | None) -> None:
-        """Notes which model it must be; ValueError if it is another."""
+        """Sets the required identity; ValueError if the model differs."""
         if identity is None:
             return
         if self.identity is None:
             self.identity = identity
         elif difference := identity.difference(self.identity):
             raise ValueError(
-                "`model` of an Index must be the one that made its "
+                "`model` of an Index must be the one that computed its "
                 f"embeddings. Received: one {difference}."
             )
 
     def use(self, model: keras.Model) -> None:
-        """Takes a model; ValueError if it did not make the index."""
+        """Sets the model; ValueError if the index was not built with it."""
         if self.identity is None:
             self.identity = ModelIdentity.of(model)
         else:
@@ -89,17 +91,16 @@ class Encoder:
     def embed(
         self, items: Any, name: str, owner: str, batch_size: int
     ) -> FloatArray | None:
-        """Embeddings of what a user hands over, (N, D); None if not images.
+        """Embeddings of the user's images, (N, D); None if not images.
 
         Args:
-            items: See `image_sets`. Strings are texts where the model takes
-                such.
+            items: See `image_sets`. Strings are texts if the model takes text.
             name: The name of the argument `items`.
-            owner: Whose argument it is.
+            owner: The function that has this argument.
             batch_size: Images embedded at a time.
 
         Raises:
-            ValueError: If there are images that are not such, or no model.
+            ValueError: If an image is invalid, or there is no model.
         """
         check_count(owner, "batch_size", batch_size)
         sets = self._texts(items) or image_sets(items, f"`{name}` of {owner}")
@@ -113,7 +114,7 @@ class Encoder:
         return result
 
     def _texts(self, items: Any) -> list[tuple[Rows, Examples]] | None:
-        """Texts as a set, if these are and the model takes them."""
+        """Texts as a set, if `items` are texts and the model takes text."""
         texts = [items] if isinstance(items, str) else items
         if not (isinstance(texts, list | tuple) and texts and self.exists):
             return None
@@ -126,7 +127,7 @@ class Encoder:
         return [(np.arange(len(texts)), ArraySet(x))]
 
     def _embed(self, images: Examples, batch_size: int) -> FloatArray:
-        """Embeddings of a set; errors name a file that is at fault."""
+        """Embeddings of a set; errors name the file at fault."""
         model = self.model
         if not len(images) and self.identity:
             dim = len(self.identity.test_embeddings[0])

@@ -19,7 +19,7 @@ MOST = 0.75
 """A filter that a larger share of the rows passes is left to the kind."""
 
 FEW, LITTLE = 2**17, 1 / 20
-"""So many rows, or a share so small, are compared one by one."""
+"""Up to this many rows, or this fraction, are compared one by one."""
 
 EFFORT = 2
 """How many times as thoroughly a kind searches where a filter is left to it:
@@ -77,8 +77,8 @@ class Engine:
                 index.train(x.array)
             except RuntimeError as error:
                 raise ValueError(
-                    f"`factory` of an Index must fit the gallery. Received: "
-                    f"{factory!r} for {len(x)} vectors, of which faiss says: "
+                    "`factory` of an Index must fit the gallery. Received: "
+                    f"{factory!r} for {len(x)} vectors, which faiss refuses: "
                     f"{error}. Use {EXACT!r}, or smaller numbers."
                 ) from None
         return cls(index, metric, factory, parameters, np.empty(0, np.int64))
@@ -115,14 +115,14 @@ class Engine:
             raise
         except RuntimeError as error:
             raise ValueError(
-                "`factory` of an Index must allow to add rows. Received: an "
-                f"index of which faiss says: {error}. Build it again, with "
-                "all rows or another factory."
+                "`factory` of an Index must support adding rows. Received: an "
+                f"index that faiss refuses to change: {error}. Build it again, "
+                "with all rows or with another factory."
             ) from None
         self.ids = np.concatenate([self.ids, ids])
 
     def reserve(self, count: int) -> None:
-        """Makes room for so many vectors in all, where faiss lets one."""
+        """Reserves memory for a total number of vectors, if faiss allows it."""
         if self.is_exact and not len(self):
             # It keeps the memory, and need not move vectors as they grow.
             self.index.codes.resize(4 * count * self.dim)
@@ -135,8 +135,8 @@ class Engine:
         if faiss_kinds.selecting(self.index, np.empty(0, np.int64)) is None:
             raise ValueError(
                 "`factory` of an Index must be one of Flat, SQ, IVF or HNSW to "
-                f"remove rows. Received: factory={self.factory!r}. Build it "
-                "with another one, or again without those rows."
+                f"remove rows. Received: factory={self.factory!r}. Build the "
+                "index again with one of them, or without those rows."
             )
         return False
 

@@ -15,7 +15,7 @@ from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks
 
 MANY = 20
-"""So many queries are faster as one product; faiss draws the line there."""
+"""From this many queries on, one product is faster, as faiss sees it."""
 
 _NUMBERS = 2**24
 """Numbers of vectors that are copied at a time, in 64 MiB."""
@@ -24,7 +24,7 @@ _NUMBERS = 2**24
 def nearest(
     index: Any, queries: FloatArray, k: int, chosen: Rows
 ) -> tuple[FloatArray, Rows]:
-    """The k nearest of the chosen vectors, in an order that is not sure.
+    """The k nearest of the chosen vectors, in no particular order.
 
     Args:
         index: A faiss index of products or squared distances.
@@ -80,9 +80,9 @@ def above(
     except RuntimeError as error:
         raise ValueError(
             "`factory` of an Index must be of a kind that can be searched by "
-            f"range. Received: a faiss {type(part).__name__}, of which faiss "
-            f"says: {error}. Use Index.search with a `k`, or build the index "
-            "with another factory."
+            f"range. Received: a faiss {type(part).__name__}, which does not "
+            f"support it: {error}. Use Index.search with a `k`, or build the "
+            "index with another factory."
         ) from None
     counts = np.diff(limits.astype(np.int64))
     return np.repeat(np.arange(len(queries)), counts), scores, labels
@@ -120,9 +120,9 @@ def _vectors(part: Any, labels: Rows) -> FloatArray:
         x: FloatArray = part.reconstruct_batch(labels)
     except RuntimeError as error:
         raise ValueError(
-            "`factory` of an Index must be of a kind that can be searched in "
-            f"part. Received: a faiss {type(part).__name__}, of which faiss "
-            f"says: {error}. Search without `where`, or build the index with "
+            "`factory` of an Index must be of a kind that can be filtered. "
+            f"Received: a faiss {type(part).__name__}, which does not support "
+            f"it: {error}. Search without `where`, or build the index with "
             "another factory."
         ) from None
     return x

@@ -9,7 +9,7 @@ from typing import Any
 from keras_dml.search.filters import ORDERS
 
 _LARGEST = 2**63
-"""No integer of a database reaches it."""
+"""Above every integer that a database can hold."""
 
 
 class Language(ABC):
@@ -78,8 +78,7 @@ def _as_stored(name: str, wanted: list[Any], types: set[type]) -> Iterator[Any]:
             raise ValueError(
                 "`where` of an Index in a database must compare with text, "
                 f"numbers, booleans or None. Received: {value!r} for the "
-                f"column {name!r}. An Index in a folder, with faiss, also "
-                "compares lists."
+                f"column {name!r}. Use an index in a folder to compare lists."
             )
         if isinstance(value, str) and str in types:
             yield value

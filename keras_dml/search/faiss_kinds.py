@@ -20,14 +20,15 @@ def make(dim: int, factory: str, metric: int) -> Any:
     except RuntimeError as error:
         raise ValueError(
             "`factory` of an Index must be a factory string of faiss. "
-            f"Received: factory={factory!r} for {dim} dimensions, of which "
-            f"faiss says: {error}. Use for instance 'Flat', 'HNSW32' or "
-            "'IVF256,PQ16'; a number after PQ must divide the dimensions."
+            f"Received: factory={factory!r} for {dim} dimensions, which faiss "
+            f"refuses: {error}. Use for instance 'Flat', 'HNSW32' or "
+            "'IVF256,PQ16'; the number after PQ must divide the number of "
+            "dimensions."
         ) from None
 
 
 def read(path: Path, dim: int, count: int, factory: str, metric: int) -> Any:
-    """The index in a file, which may be from a stranger.
+    """The index in a file, which need not be trustworthy.
 
     Raises:
         ValueError: If it is not of `count` vectors of `dim` dimensions and
@@ -58,7 +59,7 @@ def read(path: Path, dim: int, count: int, factory: str, metric: int) -> Any:
     if shape != (count, dim):
         raise ValueError(f"it has vectors of shape {shape}, not {count, dim}")
     if not _fits(factory, dim, size):
-        raise ValueError(f"{factory!r} is no index of its size")
+        raise ValueError(f"{factory!r} does not match the size of the file")
     like = make(dim, factory, metric)  # Its parts live as long as it does.
     new, found = list(_parts(like, count)), list(_parts(index, count))
     kinds, expected = ([_kind(x) for x, _ in parts] for parts in (found, new))
@@ -126,7 +127,7 @@ def _check_links(graph: Any, new: Any, count: int) -> None:
         linked = links[starts[:-1][levels > level, None] + own]
         fits = fits and (levels[linked[linked >= 0]] > level).all()
     if not fits:
-        raise ValueError("its vectors have links to what is not there")
+        raise ValueError("its graph links to vectors that do not exist")
 
 
 def _fits(factory: str, dim: int, size: int) -> bool:
@@ -183,9 +184,9 @@ def set_parameters(index: Any, parameters: str | None) -> str:
     except (RuntimeError, ValueError) as error:
         raise ValueError(
             "`parameters` of an Index must be those of its kind of index. "
-            f"Received: parameters={text!r}, of which faiss says: {error}. "
-            "Use for instance 'nprobe=32' for IVF, 'efSearch=64' for HNSW, "
-            "and none for Flat."
+            f"Received: parameters={text!r}, which faiss refuses: {error}. Use "
+            "for instance 'nprobe=32' for IVF, 'efSearch=64' for HNSW, and no "
+            "parameters for Flat."
         ) from None
     return text
 

@@ -64,10 +64,10 @@ class Filters:
         array = np.asarray(found)
         if array.dtype != bool or array.shape != (self._count,):
             raise ValueError(
-                "`where` of an Index must be conditions by column, or one "
-                f"boolean for each of its {self._count:,} rows, or a function "
-                "that returns these. Received: "
-                f"{type(found).__name__} of shape {array.shape} and dtype "
+                "`where` of an Index must be conditions by column, one boolean "
+                f"for each of its {self._count:,} rows, or a function that "
+                f"returns these booleans. Received: {type(found).__name__} of "
+                f"shape {array.shape} and dtype "
                 f'{array.dtype}. Use for instance {{"name": "crow"}}.'
             )
         return array
@@ -129,7 +129,7 @@ def check_column(name: Any, names: Iterable[str]) -> None:
     """ValueError if there is no column of a name."""
     if name not in names:
         raise ValueError(
-            "`where` of an Index must name its columns. Received: "
+            "`where` of an Index must use the names of its columns. Received: "
             f"{name!r}.{did_you_mean(name, names)} Available: "
             f"{', '.join(names) or 'none'}."
         )
@@ -281,7 +281,7 @@ def _alternatives(name: str, condition: Any, held: frozenset[str]) -> list[Any]:
 def _check_ordered(name: str, value: Any, held: frozenset[str]) -> None:
     if kind_of(value) not in ("text", "number"):
         raise ValueError(
-            "`where` of an Index must compare by order with text or a "
+            "`where` of an Index must use <, <=, > and >= with text or a "
             f"number. Received: {value!r} for the column {name!r}."
         )
     _check_kind(name, value, held)
@@ -299,9 +299,9 @@ def _check_kind(name: str, value: Any, held: frozenset[str]) -> None:
     if held and kind not in held:
         holds = " and ".join(sorted(held))
         raise ValueError(
-            "`where` of an Index must compare a column with what it holds. "
-            f"Received: {value!r}, a {kind}, for the column {name!r} of "
-            f"{holds}."
+            "`where` of an Index must compare a column with values of its own "
+            f"kind. Received: {value!r}, a {kind}, for the column {name!r}, "
+            f"which holds {holds}."
         )
 
 

@@ -120,7 +120,7 @@ class Gallery(ABC):
 
     @abstractmethod
     def blocks(self, size: int) -> Iterator[Block]:
-        """All rows by ids, at most so many at a time."""
+        """All rows in the order of ids, at most `size` at a time."""
 
     @abstractmethod
     def insert(

@@ -1,4 +1,4 @@
-"""Hits: what a search found."""
+"""Hits: the results of a search."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,14 +25,15 @@ _SHOWN_QUERIES, _SHOWN_HITS = 5, 3
 
 @dataclass(frozen=True)
 class Hit:
-    """A row of the gallery that was found.
+    """A gallery row found by a search.
 
     Attributes:
         id: Its id in the index.
-        score: Its similarity to the query, by the metric of the index.
-        is_match: Whether that reaches the threshold; None without one.
-        row: Its columns: path, label, …
-        key: Its own key; its id in an index without own keys.
+        score: Its similarity to the query, in the metric of the index.
+        is_match: Whether the score reaches the threshold; None without a
+            threshold.
+        row: Its columns, such as path and label.
+        key: Its key; its id if the rows of the index have no keys.
     """
 
     id: int
@@ -43,7 +44,7 @@ class Hit:
 
 
 def _picture(hit: Hit) -> tuple[str | None, str]:
-    """A thumbnail, if there is any, and what is said of a hit."""
+    """A thumbnail, if there is any, and the caption of a hit."""
     name = hit.row.get("name", hit.row.get("label"))
     said = [f"{hit.score:.4f}", str(hit.key)]
     said += [] if name is None else [str(name)]
@@ -57,19 +58,19 @@ def _picture(hit: Hit) -> tuple[str | None, str]:
 
 @dataclass(eq=False, repr=False)
 class Hits(Sequence[list[Hit]]):
-    """The nearest images of each query, nearest first.
+    """The nearest images for each query, nearest first.
 
-    Item `i` is the list of the hits of query `i`; it is shorter than `k`
-    where fewer were found.
+    Item `i` is the list of hits for query `i`; it is shorter than `k` if fewer
+    were found.
 
     Attributes:
-        scores: Similarities, (Q, k) float32, descending; -inf where there
-            is no hit.
-        ids: Ids of rows of the index, (Q, k) int64; -1 where there is no
-            hit. Equal scores are in the order of the rows.
-        threshold: The score from which a hit is a match; None without one.
-        metric: What scores are: "cosine", "dot", or "euclidean", which are
-            negative distances.
+        scores: Similarities, (Q, k) float32, descending; -inf for missing hits.
+        ids: Ids of rows of the index, (Q, k) int64; -1 for missing hits. Hits
+            with equal scores are in the order of the rows.
+        threshold: The score from which a hit counts as a match; None without a
+            threshold.
+        metric: The metric of the scores: "cosine", "dot", or "euclidean", whose
+            scores are negative distances.
     """
 
     scores: FloatArray
@@ -125,27 +126,27 @@ class Hits(Sequence[list[Hit]]):
 
     @property
     def keys(self) -> list[list[Key]]:
-        """Keys of the hits of each query, nearest first."""
+        """Keys of the hits for each query, nearest first."""
         return [self._table.keys_of(ids[ids != NONE]) for ids in self.ids]
 
     @property
     def matches(self) -> list[Hit | None]:
-        """The nearest image of each query, or None for no match."""
+        """The nearest image for each query, or None if it is not a match."""
         if self.threshold is None:
             raise ValueError(
-                "`matches` of Hits need a threshold. Received: a search "
-                "without one. Calibrate the index, or give Index.search a "
-                "`threshold`."
+                "`matches` of Hits requires a threshold. Received: hits of a "
+                "search without one. Use Index.calibrate, or pass a "
+                "`threshold` to Index.search."
             )
         return [hits[0] if hits and hits[0].is_match else None for hits in self]
 
     def to_dict(self) -> dict[str, list[Any]]:
-        """All hits as a table: lists of equal length by column.
+        """All hits as a table: columns by name, as lists of equal length.
 
         Returns:
-            "query", its number; "rank", from 1; "key"; "score"; "is_match";
-            and the columns of the index. One of the same name as these is
-            called "row.query", and so on.
+            The columns "query", the query's number, "rank", from 1, "key",
+            "score" and "is_match", followed by the columns of the index. If one
+            of those has the same name, it is called "row.query", and so on.
         """
         own = ("query", "rank", "key", "score", "is_match")
         found = [
@@ -159,10 +160,10 @@ class Hits(Sequence[list[Hit]]):
         return dict(zip(titles, map(list, columns), strict=True))
 
     def to_dataframe(self) -> "pandas.DataFrame":
-        """The table of `to_dict` as a DataFrame of pandas.
+        """The table of `to_dict` as a pandas DataFrame.
 
         Raises:
-            ImportError: If pandas is not installed; it says how to.
+            ImportError: If pandas is not installed.
         """
         frames = import_extra("Hits.to_dataframe", "pandas", "pandas")
         return frames.DataFrame(self.to_dict())

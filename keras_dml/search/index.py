@@ -24,49 +24,50 @@ from keras_dml.search.uris import table_at
 
 
 class Index(Changes, Searches):
-    """The embeddings of a gallery, to be searched and changed.
+    """A searchable gallery of embeddings.
 
-    Every image has a row with columns, such as its path and label, and an
-    id that no other row is ever given. Rows can also have keys of the
-    user's, such as article numbers: wherever an argument is called `keys`,
-    it takes these, or ids if there are none. Searches are exact and depend
-    on neither threads nor batches, unless `factory` says otherwise.
+    Every image is a row with columns, such as its path and label, and an id
+    that is never reused. Rows can also have your own keys, such as article
+    numbers. Every argument called `keys` takes these keys, or ids if the rows
+    have no keys. Unless `factory` says otherwise, searches are exact, and
+    results do not depend on the number of threads or on batching.
 
     Args:
-        embeddings: (N, D); N may be 0. Or `EmbeddingShards`, which are read
-            a shard at a time and bring columns, and keys: their ids.
+        embeddings: (N, D); N may be 0. Or `EmbeddingShards`, which are read one
+            shard at a time and have columns of their own; their ids become the
+            keys.
         columns: Values of the rows by column, N each: text, finite numbers,
-            booleans, None or lists of these.
-        keys: Own keys, N text or N integers, each once; or the name of the
-            column that holds them.
-        metric: What scores are. "cosine": the cosine similarity, of
-            embeddings that are brought to unit length; "dot": the dot
-            product; "euclidean": the negative distance, so that the nearest
-            scores highest here, too.
-        factory: Kind of index: "Flat" is exact; other factory strings of
-            faiss, such as "IVF4096,PQ32" and "HNSW32", are faster or
-            smaller and miss something, see `recall`.
-        parameters: How thoroughly it searches, as faiss calls it:
-            "nprobe=32" of IVF, "efSearch=64" of HNSW. By default the
-            square root of the number of lists, and 64.
-        model: The model that made the embeddings; without it, there is
-            no searching by image.
-        store: Where rows are kept: in memory by default, or in a database,
-            by its address, such as "lancedb://FOLDER/TABLE". It must be new,
-            or begun by the same call.
+            booleans, None, or lists of these.
+        keys: Unique keys of the N rows, all strings or all integers; or the
+            name of the column that holds them.
+        metric: The metric of the scores. "cosine": the cosine similarity, for
+            which embeddings are scaled to unit length; "dot": the dot product;
+            "euclidean": the negative distance, so that here, too, higher is
+            nearer.
+        factory: The kind of index. "Flat" is exact; other faiss factory
+            strings, such as "IVF4096,PQ32" and "HNSW32", are faster or smaller
+            but miss some neighbors, see `recall`.
+        parameters: How thoroughly to search, in the notation of faiss:
+            "nprobe=32" for IVF, "efSearch=64" for HNSW. By default, nprobe is
+            the square root of the number of lists and efSearch is 64.
+        model: The model that computed the embeddings. It is needed to search by
+            image.
+        store: The address of a database to keep the rows in, such as
+            "lancedb://FOLDER/TABLE"; by default, rows are kept in memory. The
+            table must be new, or begun by the same call.
 
     Attributes:
-        threshold: From which score on two images are of one class; None
-            before it is calibrated.
-        recall: What it missed when it was built; None for exact ones, and
-            in databases.
+        threshold: The score from which two images count as the same class; None
+            until the index is calibrated.
+        recall: How much the index missed when it was built; None for exact
+            indexes and in databases.
 
     Raises:
         FileExistsError: If `store` holds something else.
-        ImportError: If the extra of a database is not installed.
-        OSError: If a database cannot be reached.
-        ValueError: If embeddings are not finite or zero, if lengths
-            differ, or if faiss cannot make such an index.
+        ImportError: If the extra for the database is not installed.
+        OSError: If the database cannot be reached.
+        ValueError: If embeddings are not finite or are zero, if lengths differ,
+            or if faiss cannot build this kind of index.
     """
 
     def __init__(
@@ -120,32 +121,33 @@ class Index(Changes, Searches):
         batch_size: int = 256,
         store: str | None = None,
     ) -> "Index":
-        """Embeds a gallery and makes its index.
+        """Embeds a gallery and builds its index.
 
-        Rows get the columns "path" of files, and "label", "name", "source"
-        and "box" of a set with labels, names of classes, ids and boxes.
+        Rows get the column "path" for files, and "label", "name", "source" and
+        "box" for sets with labels, class names, ids and boxes.
 
         Args:
-            model: From inputs, pixels of images in 0 to 255, to embeddings.
-            images: An `ImageSet`, `ArraySet` or other `Examples`, with labels
-                or without; or images as queries of `search`, which have no
-                label.
-            columns: Further columns, or those to replace.
-            keys, metric, factory, parameters, store: As for `Index`; for
+            model: A model that maps its inputs, for images pixels from 0 to
+                255, to embeddings.
+            images: An `ImageSet`, `ArraySet` or other `Examples`, with or
+                without labels; or images in any form that `search` accepts,
+                which have no label.
+            columns: Further columns, or replacements for those above.
+            keys, metric, factory, parameters, store: As for `Index`, for
                 instance `keys="source"`.
-            batch_size: Images embedded at a time.
+            batch_size: Number of images embedded at a time.
 
         Raises:
-            ValueError: As for `Index`, or if `images` are no images.
+            ValueError: As for `Index`, or if `images` are not images.
         """
         encoder = Encoder(model)
         x = encoder.embed(images, "images", "Index.build", batch_size)
         if x is None:
             raise ValueError(
                 "`images` of Index.build must be an ImageSet, files or uint8 "
-                f"pixels. Received: {type(images).__name__}. Embeddings make "
-                "an index by Index(embeddings), and a tf.data.Dataset makes "
-                "examples by keras_dml.data.from_dataset."
+                f"pixels. Received: {type(images).__name__}. Use "
+                "Index(embeddings) for embeddings, and "
+                "keras_dml.data.from_dataset for a tf.data.Dataset."
             )
         index = cls.__new__(cls)
         index._over(
@@ -168,26 +170,27 @@ class Index(Changes, Searches):
         overwrite: bool = False,
         include_model: bool = True,
     ) -> None:
-        """Writes the index into a folder, whole or not at all.
+        """Writes the index to a folder, atomically.
 
         Args:
-            path: A new folder, or that from which this index was loaded.
-            overwrite: Whether to replace another index that is there, or
-                one that another process has changed meanwhile.
-            include_model: Whether the folder also holds the model, and is
-                then all that searching by image takes.
+            path: A new folder, or the one this index was loaded from.
+            overwrite: Whether to replace a different index in this folder, or
+                one that another process has changed in the meantime.
+            include_model: Whether to store the model in the folder as well,
+                which can then be searched by image without anything else.
 
         Raises:
-            FileExistsError: If there is anything else at `path`, a link, or
-                an index that cannot be read; then nothing was touched.
-            OSError: If it cannot be written; what was there still is.
+            FileExistsError: If `path` is a link, or holds other files or an
+                index that cannot be read. Nothing is touched in this case.
+            OSError: If the index cannot be written. The previous content is
+                kept.
         """
         gallery, encoder = self._gallery, self._encoder
         if not isinstance(gallery, LocalGallery):
             raise ValueError(
-                "Index.save writes an index that is in memory. Received: "
-                f"{self!r}, which its database keeps. open_index(uri) "
-                "opens it there."
+                f"Index.save requires an index in memory. Received: {self!r}, "
+                "which its database keeps up to date. Use open_index(uri) to "
+                "open it again."
             )
         folder = store.folder_at(path)
         engine, rows = gallery.engine, gallery.rows
@@ -223,14 +226,14 @@ class Index(Changes, Searches):
 
         Args:
             path: The folder.
-            model: The model that made it; by default the one in the folder,
-                which is read when it is needed.
-            verify: Whether to compare checksums of the files.
+            model: The model that computed the embeddings; by default, the one
+                in the folder, which is loaded when it is needed.
+            verify: Whether to verify the checksums of the files.
 
         Raises:
-            FileNotFoundError: If there is no index.
-            ValueError: If it is damaged or of another kind, or the model
-                is another one.
+            FileNotFoundError: If there is no index in the folder.
+            ValueError: If it is damaged or of an unknown version, or if `model`
+                is not the one that computed the embeddings.
         """
         folder = store.folder_at(path)
         version, content, engine, rows, file = store.load(folder, verify)
@@ -249,7 +252,7 @@ class Index(Changes, Searches):
 
     @classmethod
     def open(cls, uri: str, model: keras.Model | None = None) -> "Index":
-        """The index in a database; see `open_index`."""
+        """Opens an index in a database; see `open_index`."""
         gallery = building.opened(table_at(uri, "open_index"))
         state = gallery.state
         encoder = Encoder(identity=state.model)
@@ -281,22 +284,23 @@ class Index(Changes, Searches):
         )
 
     def _as_source(self) -> Source:
-        """The rows, to be copied."""
+        """The rows as a source to copy from."""
         model = self._encoder.identity
         return Source.of_gallery(self._gallery, model, self.threshold)
 
     @property
     def model(self) -> keras.Model | None:
-        """The model that made the embeddings, which is read now; or None.
+        """The model that computed the embeddings, loaded on access; or None.
 
         Raises:
-            FileNotFoundError: If the index was saved again since.
-            ValueError: If its file is damaged.
+            FileNotFoundError: If the index has been saved again in the
+                meantime.
+            ValueError: If the file of the model is damaged.
         """
         return self._encoder.model if self._encoder.exists else None
 
     def close(self) -> None:
-        """Gives back what a database holds: connections, a server, files."""
+        """Releases connections, servers and files of a database."""
         self._gallery.close()
 
     def __repr__(self) -> str:

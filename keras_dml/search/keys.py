@@ -1,4 +1,4 @@
-"""Keys: what users call the rows of an index."""
+"""Keys: the user's names for the rows of an index."""
 
 from collections.abc import Iterable
 from typing import Any, TypeAlias
@@ -8,7 +8,7 @@ import numpy as np
 from keras_dml.utils.types import Rows
 
 Key: TypeAlias = str | int
-"""An own key of a row; without own keys, its id."""
+"""The key of a row; its id if rows have no keys."""
 
 _INT64 = np.iinfo(np.int64)
 
@@ -68,8 +68,8 @@ def check_kind(
         names = {str: "text", int: "integers"}
         raise ValueError(
             f"`{name}` of {owner} must be {names[kind]}, like those of the "
-            f"index. Received: {keys[0]!r}. Use {kind.__name__}(key) if it is "
-            "the same key."
+            f"index. Received: {keys[0]!r}. Use {kind.__name__}(key) to "
+            "convert it."
         )
 
 
@@ -78,7 +78,7 @@ def check_given(keys: Any, owner: str, has_own: bool, is_empty: bool) -> bool:
     if keys is None and has_own:
         raise ValueError(
             f"`keys` of {owner} must be given, because the rows of the index "
-            "have keys. Received: none."
+            "have keys. Received: no keys."
         )
     if keys is not None and not has_own and not is_empty:
         raise ValueError(
@@ -94,8 +94,8 @@ def new_keys(keys: Any, count: int, owner: str, kind: type | None) -> list[Key]:
     listed = as_keys(keys, owner)
     if len(listed) != count:
         raise ValueError(
-            f"`keys` of {owner} must be one for each row. Received: "
-            f"{len(listed)} keys and {count} rows."
+            f"`keys` of {owner} must be one key per row. Received: "
+            f"{len(listed)} keys for {count} rows."
         )
     check_unique(listed, owner)
     check_kind(kind, listed, owner)
@@ -137,7 +137,7 @@ def as_keys(keys: Any, owner: str, name: str = "keys") -> list[Key]:
             raise _refusal(owner, name, key, f", at position {place}")
         if kind is int and not _INT64.min <= key <= _INT64.max:
             raise ValueError(
-                f"`{name}` of {owner} that are integers must fit 64 bits. "
+                f"`{name}` of {owner} that are integers must fit into 64 bits. "
                 f"Received: {key}. Use str(key)."
             )
     return listed
@@ -151,8 +151,8 @@ def check_unique(keys: list[Key], owner: str) -> None:
     for place, key in enumerate(keys):
         if key in seen:
             raise ValueError(
-                f"`keys` of {owner} must each occur once. Received: {key!r} "
-                f"again at position {place}. Keep one row for each key."
+                f"`keys` of {owner} must be unique. Received: {key!r} again at "
+                f"position {place}. Use one row per key."
             )
         seen.add(key)
 

@@ -47,8 +47,8 @@ class Kind:
             raise ValueError(
                 f"`factory` of an Index in {engine} must be 'Flat', "
                 "'IVF1024,Flat', 'IVF1024,SQ8', 'IVF1024,PQ16' or 'HNSW32'. "
-                f"Received: factory={factory!r}. Indexes of faiss, in a "
-                "folder, take all others."
+                f"Received: factory={factory!r}. Use an index in a folder for "
+                "other kinds."
             )
         if match["flat"]:
             return cls(factory, _given(parameters, "", engine))
@@ -72,10 +72,10 @@ class Kind:
         return self.factory == EXACT
 
     def refusal(self, count: int, engine: str, error: Exception) -> ValueError:
-        """The error where an engine cannot build it for so many vectors."""
+        """The error if an engine cannot build it for `count` vectors."""
         return ValueError(
-            f"`factory` of an Index must fit the gallery. Received: "
-            f"{self.factory!r} for {count} vectors, of which {engine} says: "
+            "`factory` of an Index must fit the gallery. Received: "
+            f"{self.factory!r} for {count} vectors, which {engine} refuses: "
             f"{str(error).strip()[:300]}. Use {EXACT!r}, or smaller numbers."
         )
 

@@ -18,7 +18,7 @@ from keras_dml.utils.arguments import import_extra
 from keras_dml.utils.types import FloatArray
 
 _REFINED = 10
-"""So many times k candidates of compressed vectors are compared whole."""
+"""This multiple of k compressed candidates is compared exactly."""
 
 _MANY = 100
 """Files of rows, one of each write, from which on they are joined."""

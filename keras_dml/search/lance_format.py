@@ -16,7 +16,7 @@ from keras_dml.utils.types import FloatArray
 STATE = "keras_dml"
 
 _PARTITION = 2**20
-"""Vectors of one HNSW graph, at the most."""
+"""The largest number of vectors in one HNSW graph."""
 
 
 def schema(state: State) -> Any:
@@ -48,7 +48,7 @@ def new_columns(there: Any, columns: Types) -> list[Any]:
             result.append(field)
         elif there.field(place).type != field.type:
             raise _refusal(
-                name, types, f", where it is {there.field(place).type}"
+                name, types, f", which has the type {there.field(place).type}"
             )
     return result
 
@@ -68,9 +68,9 @@ def _type_of(name: str, types: set[type]) -> Any:
 def _refusal(name: str, types: set[type], where: str) -> ValueError:
     names = " and ".join(sorted(x.__name__ for x in types))
     return ValueError(
-        "`columns` of an Index in LanceDB must each hold text, numbers, "
-        f"booleans or lists, and one of these. Received: {names} in the column "
-        f"{name!r}{where}. Indexes in a folder, by faiss, take any."
+        "`columns` of an Index in LanceDB must each hold values of one type: "
+        f"text, numbers, booleans or lists. Received: {names} in the column "
+        f"{name!r}{where}. Use an index in a folder to mix types."
     )
 
 

@@ -62,9 +62,9 @@ class LocalGallery(Gallery):
         """All vectors, (N, D), where faiss has them."""
         if not self.is_exact:
             raise ValueError(
-                f"`factory` of an Index must be {EXACT!r} to get its "
-                f"embeddings back. Received: factory={self.factory!r}, which "
-                "does not keep them as they were."
+                f"`factory` of an Index must be {EXACT!r} to read its "
+                f"embeddings. Received: factory={self.factory!r}, which does "
+                "not keep them unchanged."
             )
         return self.engine.vectors
 
@@ -96,7 +96,7 @@ class LocalGallery(Gallery):
         return self.rows.where(where)
 
     def blocks(self, size: int) -> Iterator[Block]:
-        """All rows by ids, at most so many at a time."""
+        """All rows in the order of ids, at most `size` at a time."""
         rows, vectors = self.rows, self.vectors
         for part in blocks(len(rows), size):
             ids = rows.ids[part]

@@ -21,7 +21,7 @@ VECTORS, ROWS, MODEL = PARTS = ("vectors.faiss", "rows.json", "model.keras")
 
 
 class IndexFileError(ValueError):
-    """A folder that is no index, or a damaged one."""
+    """A folder that is not an index, or a damaged index."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ class Content:
             )
         if self.model is None:
             if has_model:
-                raise ValueError("it does not say which model it has")
+                raise ValueError("it does not identify its model")
         elif [len(x) for x in self.model.test_embeddings] != [self.dim] * 2:
-            raise ValueError("its model is of another size")
+            raise ValueError("its model has embeddings of a different size")
 
 
 @dataclass(frozen=True)
@@ -112,13 +112,12 @@ class Manifest:
         except OtherDocument as error:
             if error.version is None:
                 raise IndexFileError(
-                    "is not of an index of keras_dml"
+                    "does not belong to a keras_dml index"
                 ) from None
             raise IndexFileError(
                 f"must be of format version {VERSIONS[0]} or {VERSIONS[1]}. "
-                f"Received: {error}. "
-                "Read it with the keras_dml that wrote it, or build the index "
-                "again"
+                f"Received: {error}. Use the version of keras_dml that wrote "
+                "it, or build the index again"
             ) from None
         manifest._check()
         return manifest
@@ -128,9 +127,9 @@ class Manifest:
         parts = "|".join(map(re.escape, PARTS))
         for name in (*self.used, *self.replaced, f"{self.next}-{ROWS}"):
             if not re.fullmatch(f"[0-9a-f]{{16}}-({parts})", name):
-                raise ValueError(f"{name!r} is no name that a save gives")
+                raise ValueError(f"{name!r} is not a name given by Index.save")
         if any(name.startswith(self.next) for name in self.used):
-            raise ValueError("the next version has the names of this one")
+            raise ValueError("the next version has the file names of this one")
         needed = {VECTORS, ROWS} if self.content else set()
         if not needed <= set(self.files) <= needed | {MODEL}:
             raise ValueError(f"its files are {sorted(self.files)}")

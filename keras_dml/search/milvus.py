@@ -113,16 +113,18 @@ class MilvusTable(MilvusLanguage, Table):
         if not kind.is_exact:
             raise ValueError(
                 "`factory` of an Index in Milvus must be 'Flat' to find all "
-                f"that reach a threshold. Received: {kind.factory!r}. LanceDB, "
-                "and indexes in a folder, do so with any."
+                f"rows that reach a threshold. Received: {kind.factory!r}. Use "
+                "LanceDB or an index in a folder, which support this with any "
+                "factory."
             )
         how = {"radius": -bound if self.is_distance else bound}
         (found,) = self._search(query[None], self.most, where, how)
         if len(found[0]) == self.most:
             raise ValueError(
-                f"`threshold` of an Index in Milvus must be reached by fewer "
-                f"than {self.most:,} rows. Received: one that more reach. "
-                "Raise it; LanceDB, and indexes in a folder, return more."
+                "`threshold` of an Index in Milvus must be reached by fewer "
+                f"than {self.most:,} rows. Received: a threshold that more "
+                "rows reach. Use a higher one, or LanceDB or an index in a "
+                "folder, which have no such limit."
             )
         return found
 

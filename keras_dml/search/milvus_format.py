@@ -26,7 +26,7 @@ SENT = 2**24
 """Bytes of vectors that are sent at a time."""
 
 EF = 2**15
-"""Candidates of HNSW at the most."""
+"""The largest number of candidates of HNSW."""
 
 CHUNK = 60_000
 """Characters of a text; Milvus takes 65,535 bytes."""
@@ -91,9 +91,10 @@ def rows(block: Block, fields: Fields) -> Iterator[dict[str, Any]]:
         text = json.dumps(values).encode()
         if len(text) > CHUNK:
             raise ValueError(
-                f"`columns` of an Index in Milvus must take at most {CHUNK:,} "
-                f"bytes per row. Received: {len(text):,} in the row {row_id}. "
-                "LanceDB, and indexes in a folder, take more."
+                "`columns` of an Index in Milvus must take up at most "
+                f"{CHUNK:,} bytes per row. Received: {len(text):,} bytes in "
+                f"row {row_id}. Use LanceDB or an index in a folder, which "
+                "have no such limit."
             )
         row = {"id": row_id, "vector": vector}
         row |= {f"c_{name}": values.pop(name, None) for name in fields}
@@ -125,9 +126,9 @@ def check_types(fields: Fields, columns: Types) -> None:
         if kind and field_type(types | _KEPT[kind]) != kind:
             names = " and ".join(sorted(x.__name__ for x in types))
             raise ValueError(
-                "`columns` of an Index in Milvus keep the type that they were "
-                f"pushed with. Received: {names} in the column {name!r} of "
-                f"{kind}. Indexes in a folder, by faiss, take any."
+                "`columns` of an Index in Milvus must keep the type that they "
+                f"were pushed with. Received: {names} in the column {name!r} "
+                f"of type {kind}. Use an index in a folder to change types."
             )
 
 

@@ -55,7 +55,7 @@ class MilvusServer:
             return method(*arguments, timeout=_LONG.get(what, CALL), **options)
         except Exception as error:
             said = first_line(getattr(error, "message", error))
-            hint = " A file is open to one process at a time."
+            hint = " Only one process at a time can open a file."
             raise OSError(
                 f"{self._uri} cannot be reached, read or written. Milvus "
                 f"says: {said}.{hint if self._is_file else ''}"

@@ -57,8 +57,8 @@ def _batch(pixels: Pixels, who: str) -> Pixels:
     if not (has_channels or is_grey) or 0 in batch.shape[1:]:
         raise ValueError(
             f"{who} must be pixels, (H, W), (H, W, C) or (N, H, W, C), with C "
-            f"1 or 3. Received: uint8 of shape {shape}. Give images with an "
-            "alpha channel as PIL images, and embeddings as floats."
+            f"1 or 3. Received: uint8 of shape {shape}. Use PIL images for "
+            "images with an alpha channel, and floats for embeddings."
         )
     return batch
 
@@ -102,8 +102,8 @@ def _pixels(item: Any, who: str) -> Pixels:
         return read_image(io.BytesIO(item))
     except ValueError as error:
         raise ValueError(
-            f"{who} must be whole image files where they are bytes. "
-            f"Received: {len(item)} bytes, {item[:8]!r}…: {error}"
+            f"{who} must be complete image files if they are bytes. Received: "
+            f"{len(item)} bytes, {item[:8]!r}…: {error}"
         ) from error
 
 
@@ -111,7 +111,7 @@ def _as_uint8(pixels: Any, who: str) -> Pixels:
     """Pixels, (H, W, C); numbers in 0 to 255 are rounded."""
     if pixels.dtype.kind not in "uif" or not pixels.size:
         raise ValueError(
-            f"{who} must be pixels, numbers in 0 to 255. Received: "
+            f"{who} must be pixels, numbers from 0 to 255. Received: "
             f"{pixels.dtype} of shape {pixels.shape}."
         )
     if pixels.dtype == np.uint8:
@@ -121,13 +121,13 @@ def _as_uint8(pixels: Any, who: str) -> Pixels:
     # NaN is not in a range.
     if not (least >= 0 and most <= 255):
         raise ValueError(
-            f"{who} must be pixels in 0 to 255. Received: pixels of dtype "
+            f"{who} must be pixels from 0 to 255. Received: pixels of dtype "
             f"{pixels.dtype} from {least:.3g} to {most:.3g}."
         )
     if 0 < most <= 1:
         raise ValueError(
-            f"{who} must be pixels in 0 to 255. Received: pixels of dtype "
-            f"{pixels.dtype} up to {most:.3g}, as if white were 1. Multiply "
-            "them by 255."
+            f"{who} must be pixels from 0 to 255. Received: pixels of dtype "
+            f"{pixels.dtype} up to {most:.3g}, which look scaled to 0…1. "
+            "Multiply them by 255."
         )
     return np.rint(numbers).astype(np.uint8)

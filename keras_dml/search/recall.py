@@ -1,4 +1,4 @@
-"""Recall: what an approximate index misses, beside an exact search."""
+"""Recall: what an approximate index misses, compared to exact search."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -15,16 +15,17 @@ QUERIES, NEIGHBORS = 500, 10
 
 @dataclass(frozen=True)
 class Recall:
-    """Recall of an index against exact search, when it was built.
+    """Recall of an index, compared to exact search, when it was built.
 
-    Images of the gallery are searched for among all others.
+    A sample of gallery images is searched for among all others.
 
     Attributes:
-        at: Share of the exact k nearest that are among the k found, by k.
-        score_error: 95th percentile of the difference of scores that are
-            returned to those of the embeddings; of compressed vectors.
-        queries: Number of queries that it was measured with.
-        rows: Number of images at that time.
+        at: By k, the fraction of the true k nearest neighbors among the k
+            found.
+        score_error: For compressed vectors, the 95th percentile of the error of
+            the returned scores.
+        queries: Number of queries used for the measurement.
+        rows: Number of images in the index at that time.
     """
 
     at: dict[int, float]

@@ -169,7 +169,7 @@ class RowTable:
         elif ids is None and count == next_id:
             table.ids = np.arange(count, dtype=np.int64)
         else:
-            raise ValueError(f"it does not have the ids of {count} rows")
+            raise ValueError(f"it does not have ids for {count} rows")
         table.columns = checked_columns(columns, count)
         table.next_id = next_id
         if "keys" in content:
@@ -191,7 +191,7 @@ def as_columns(columns: Any) -> Columns:
         return {}
     if not isinstance(columns, Mapping):
         raise ValueError(
-            "`columns` of an Index must be values by the column's name. "
+            "`columns` of an Index must map names of columns to values. "
             f"Received: a {type(columns).__name__}. Use for instance "
             '{"price": [5, 7]}.'
         )
@@ -210,7 +210,7 @@ def ascending(ids: Sequence[int], end: int) -> Rows:
 
 def _read_keys(keys: Any, ids: Rows) -> Keys:
     if not isinstance(keys, list) or len(keys) != len(ids):
-        raise ValueError(f"it does not have the keys of {len(ids)} rows")
+        raise ValueError(f"it does not have keys for {len(ids)} rows")
     listed = as_keys(keys, "a file")
     check_unique(listed, "a file")
     return Keys(listed, ids)
@@ -219,21 +219,19 @@ def _read_keys(keys: Any, ids: Rows) -> Keys:
 def _as_plain(name: str, values: Iterable[Any], count: int) -> list[Any]:
     if not isinstance(name, str):
         raise ValueError(
-            "`columns` of an Index must have names that are text. Received: "
+            "`columns` of an Index must have strings as names. Received: "
             f"{name!r}. Use str(name)."
         )
     if isinstance(values, str | bytes) or not np.iterable(values):
         raise ValueError(
-            "`columns` of an Index must have one value for each row. "
-            f"Received: {values!r} for the column {name!r} and {count} rows. "
-            "Use a list."
+            "`columns` of an Index must have one value per row. Received: "
+            f"{values!r} for the column {name!r} and {count} rows. Use a list."
         )
     listed = values.tolist() if isinstance(values, np.ndarray) else list(values)
     if len(listed) != count:
         raise ValueError(
-            "`columns` of an Index must have one value for each row. "
-            f"Received: {len(listed)} values in the column {name!r} and "
-            f"{count} rows."
+            "`columns` of an Index must have one value per row. Received: "
+            f"{len(listed)} values in the column {name!r} and {count} rows."
         )
     if set(map(type, listed)) <= {*_PLAIN} - {float}:
         return listed  # A million rows pass in milliseconds.
@@ -243,9 +241,8 @@ def _as_plain(name: str, values: Iterable[Any], count: int) -> list[Any]:
         except ValueError:
             raise ValueError(
                 "`columns` of an Index must hold text, finite numbers, "
-                f"booleans, None or lists of these. Received: {value!r} in "
-                f"row {row} of the column {name!r}. Use None for what is not "
-                "known."
+                f"booleans, None or lists of these. Received: {value!r} in row "
+                f"{row} of the column {name!r}. Use None for unknown values."
             ) from None
     return listed
 

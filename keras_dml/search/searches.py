@@ -1,4 +1,4 @@
-"""Searches: what is found in an index, and from which score on it matches."""
+"""Searches: finding rows of an index, and calibrating what is a match."""
 
 from typing import Any
 
@@ -13,11 +13,11 @@ from keras_dml.utils.types import FloatArray, Rows
 
 
 class Searches(Contents):
-    """What searches an index, and calibrates what counts as a match.
+    """Methods that search an index and calibrate what counts as a match.
 
     Attributes:
-        threshold: From which score on two images are of one class; None
-            before it is calibrated.
+        threshold: The score from which two images count as the same class; None
+            until the index is calibrated.
     """
 
     threshold: Threshold | None = None
@@ -32,32 +32,34 @@ class Searches(Contents):
         threshold: float | None = None,
         batch_size: int = 256,
     ) -> Hits:
-        """The k most similar images of each query.
+        """Finds the k most similar images for each query.
 
         Args:
-            queries: Embeddings, (Q, D) or (D,); examples, as an `ImageSet`
-                or `ArraySet`; or images: paths, files as bytes, PIL images,
-                uint8 pixels, (H, W), (H, W, C) or (Q, H, W, C), or such
-                pixels as numbers in 0 to 255, which are rounded; one or a
-                list of them.
-            k: How many; there are fewer where the gallery has fewer.
-            where: Which rows to search. Values that columns must have:
-                `{"name": "crow"}`, or `{"label": [3, 4]}` for any of
-                several; comparisons: `{"price": {">=": 10, "<": 20}}`, by
-                ==, !=, <, <=, > and >=; or a function from columns, as
-                arrays, to a mask, (N,) booleans in the order of `ids`; or
-                the mask. Several columns must all fit. None is equal to
-                None and unequal to all else, and in no order with anything.
-            exclude: Key of a row that each query must not find, (Q,): its
-                own. One that is not there excludes nothing.
-            threshold: The score from which a hit is a match; by default
-                that of `calibrate`, if there is one.
-            batch_size: Images embedded at a time.
+            queries: Embeddings, (Q, D) or (D,); examples, such as an `ImageSet`
+                or `ArraySet`; or one image or a list of images: paths, encoded
+                files as bytes, PIL images, or pixels, (H, W), (H, W, C) or (Q,
+                H, W, C), as uint8 or as numbers from 0 to 255, which are
+                rounded.
+            k: Number of images to find. Fewer are returned if the gallery is
+                smaller.
+            where: The rows to search among, as conditions by column. A value
+                that a column must have: `{"name": "crow"}`; one of several
+                values: `{"label": [3, 4]}`; or comparisons by ==, !=, <, <=, >
+                and >=: `{"price": {">=": 10, "<": 20}}`. Rows must fulfil the
+                conditions on all columns. None equals None and nothing else,
+                and never fulfils <, <=, > or >=. Instead of conditions, a mask,
+                (N,) booleans in the order of `ids`, or a function that maps
+                columns, as arrays, to a mask.
+            exclude: For each query, the key of a row that it must not find,
+                usually its own, (Q,). Keys that do not exist exclude nothing.
+            threshold: The score from which a hit counts as a match; by default,
+                the calibrated one, if any.
+            batch_size: Number of images embedded at a time.
 
         Raises:
-            ValueError: If queries are not finite, zero or of another
-                dimension, if there is no model for images, or if another
-                argument is not as described.
+            ValueError: If queries are zero, not finite or of the wrong
+                dimension, if they are images but there is no model, or if
+                another argument is invalid.
         """
         k = check_count("Index.search", "k", k)
         threshold = self._threshold(threshold, "Index.search")
@@ -78,28 +80,29 @@ class Searches(Contents):
         exclude: Any = None,
         batch_size: int = 256,
     ) -> Hits:
-        """All images that reach a threshold, for each query.
+        """Finds all images that reach a threshold, for each query.
 
-        Every vector is compared, whatever the kind of index: none is missed,
-        and scores are those of the vectors as they are kept. Hits take memory
-        for as many as the query with most of them has.
+        Every vector is compared, whatever the kind of index, so none is missed.
+        Scores are computed from the vectors as they are stored. Each query
+        takes up as much memory as the one with the most hits.
 
         Args:
             queries: As for `search`.
-            threshold: The least score; by default that of `calibrate`.
+            threshold: The lowest score to return; by default, the calibrated
+                one.
             where, exclude, batch_size: As for `search`.
 
         Raises:
-            ValueError: As for `search`, if there is no threshold, or if
-                this kind of index cannot be searched so.
+            ValueError: As for `search`, or if there is no threshold, or if this
+                kind of index does not support range search.
         """
         owner = "Index.range_search"
         threshold = self._threshold(threshold, owner)
         if threshold is None:
             raise ValueError(
                 f"`threshold` of {owner} must be a score. Received: None, for "
-                "an index that is not calibrated. Give one, or calibrate the "
-                "index."
+                "an index that is not calibrated. Use a score, or "
+                "Index.calibrate."
             )
         x = self._embeddings(queries, "queries", owner, batch_size).array
         which, scores, ids = self._gallery.above(x, threshold, where)
@@ -117,29 +120,29 @@ class Searches(Contents):
         batch_size: int = 256,
         **options: Any,
     ) -> Threshold:
-        """Calibrates the score from which two images are of one class.
+        """Calibrates the score from which two images count as the same class.
 
-        It is a score by the metric of the index: of "euclidean", the negative
-        of a distance.
+        The score is in the metric of the index; for "euclidean" it is a
+        negative distance.
 
         Args:
-            images: Of classes that the model was not trained on: an
+            images: Images of classes that the model was not trained on: an
                 `ImageSet`, or embeddings, (N, D).
-            labels: Their classes, (N,); by default those of the set.
+            labels: Their classes, (N,); by default, the labels of the set.
             criterion: See `keras_dml.search.calibrate`.
-            batch_size: Images embedded at a time.
-            **options: Further arguments of `keras_dml.search.calibrate`.
+            batch_size: Number of images embedded at a time.
+            **options: Further arguments for `keras_dml.search.calibrate`.
 
         Returns:
-            The threshold, which is also kept and saved.
+            The threshold. The index keeps it and saves it, too.
         """
         owner = "Index.calibrate"
         if labels is None:
             labels = getattr(images, "labels", None)
         if labels is None:
             raise ValueError(
-                f"`labels` of {owner} must be given, or `images` be a set "
-                f"that has them. Received: images of {type(images).__name__}, "
+                f"`labels` of {owner} must be given unless `images` is a set "
+                f"with labels. Received: images of {type(images).__name__}, "
                 "labels=None."
             )
         x = self._embeddings(images, "images", owner, batch_size).array
@@ -154,8 +157,8 @@ class Searches(Contents):
         found = self._gallery.find(exclude, owner, "exclude")
         if len(found) != count:
             raise ValueError(
-                f"`exclude` of {owner} must be one id for each query, or one "
-                f"key. Received: {len(found)} for {count} queries."
+                f"`exclude` of {owner} must be one key, or one key per query. "
+                f"Received: {len(found)} keys for {count} queries."
             )
         return np.array([NONE - 1 if x is None else x for x in found], np.int64)
 

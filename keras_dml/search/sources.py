@@ -31,8 +31,8 @@ class Source:
     Attributes:
         count: How many there are, N.
         state: What the database is to say of them, but for the kind of index.
-        blocks: From a number of rows to the blocks of at most so many, with
-            ascending ids; it can be called again.
+        blocks: Maps a number of rows to an iterator over blocks of at most this
+            size, with ascending ids; it can be called repeatedly.
     """
 
     count: int
@@ -153,7 +153,7 @@ def label_values(labels: Any) -> list[Any]:
 
 
 def _cut(block: Block, size: int) -> Iterator[Block]:
-    """A block in parts of at most so many rows."""
+    """A block in parts of at most `size` rows."""
     for part in blocks(len(block), size):
         columns = {name: x[part] for name, x in block.columns.items()}
         keys = None if block.keys is None else block.keys[part]

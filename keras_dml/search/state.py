@@ -57,7 +57,7 @@ class State:
 
     @property
     def key_type(self) -> type | None:
-        """Type of the own keys, if rows have such."""
+        """Type of the keys, if rows have keys."""
         return None if self.keys is None else TYPES[self.keys]
 
     @property
@@ -80,8 +80,8 @@ class State:
         except OtherDocument as error:
             raise IndexFileError(
                 f"{where} must hold an index of format version "
-                f"{_DOCUMENT.versions[0]}. Received: {error}. Use the "
-                "keras_dml that wrote it, or push it again with "
+                f"{_DOCUMENT.versions[0]}. Received: {error}. Use the version "
+                "of keras_dml that wrote it, or push it again with "
                 "overwrite=True."
             ) from None
         except ValueError as error:

@@ -80,9 +80,8 @@ def save(
             raise FileExistsError(
                 "`path` of Index.save must be new, or hold the version that "
                 "this index was loaded from or saved as. Received: "
-                f"path={str(folder)!r}, which holds another version of it, or "
-                "another index. Use overwrite=True to replace that, or "
-                "another path."
+                f"path={str(folder)!r}, which holds another version or another "
+                "index. Use overwrite=True to replace it, or another path."
             )
         try:
             return _replace(folder, current, content, writers).next
@@ -115,8 +114,8 @@ def read(folder: Path) -> Manifest:
         return Manifest.from_json(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(
-            f"There is no index in {str(folder)!r}: it has no {MANIFEST}. "
-            "`keras-dml index` and `Index.save` write one."
+            f"There is no index in {str(folder)!r}: it has no {MANIFEST}. Use "
+            "`keras-dml index` or `Index.save` to write one."
         ) from None
     except IndexFileError as error:
         raise IndexFileError(f"{str(path)!r} {error}.") from None
@@ -177,8 +176,8 @@ def _inspect(folder: Path) -> Manifest | None:
         return _inspected(folder, folder / DATA, folder / MANIFEST)
     except (OSError, ValueError) as error:
         raise FileExistsError(
-            "`path` of Index.save must be a new folder, or that of an index "
-            f"and nothing else. Received: path={str(folder)!r}, where "
+            "`path` of Index.save must be a new folder, or a folder that holds "
+            f"an index and nothing else. Received: path={str(folder)!r}, where "
             f"{error}. Nothing was written. Use another path, or move the "
             "other files away."
         ) from None
@@ -187,7 +186,7 @@ def _inspect(folder: Path) -> Manifest | None:
 def _inspected(folder: Path, data: Path, path: Path) -> Manifest | None:
     for own in (folder, data, path, folder / LOCK):
         if own.is_symlink():
-            raise ValueError(f"{str(own)!r} is a link, which no save follows")
+            raise ValueError(f"{str(own)!r} is a link, which is not followed")
     if not folder.exists():
         return None
     # A manifest that is empty was begun, and nothing else was.
@@ -199,7 +198,7 @@ def _inspected(folder: Path, data: Path, path: Path) -> Manifest | None:
             foreign.add(f"{DATA}/{file.name}")
     if foreign:
         some = ", ".join(sorted(foreign)[:3])
-        raise ValueError(f"there is something else: {some}")
+        raise ValueError(f"there are other files: {some}")
     return manifest
 
 
@@ -255,12 +254,12 @@ def _found(folder: Path, entry: FileEntry) -> Path:
     path = folder / DATA / entry.name
     if not path.is_file():
         raise FileNotFoundError(
-            f"The index {str(folder)!r} lacks its file {DATA}/{path.name}. "
+            f"The index {str(folder)!r} lacks the file {DATA}/{path.name}. "
             "Restore it, or build the index again."
         )
     size = path.stat().st_size
     if size != entry.bytes:
-        raise _damaged(path, f"it has {size} bytes, not {entry.bytes}")
+        raise _damaged(path, f"it has {size} bytes instead of {entry.bytes}")
     return path
 
 
@@ -277,7 +276,7 @@ def _verifying(
         finally:
             for path, entry in zip(checked, files.values(), strict=True):
                 if next(digests) != entry.xxh3_128:
-                    raise _damaged(path, "its checksum does not fit") from None
+                    raise _damaged(path, "its checksum is wrong") from None
 
 
 def _damaged(path: Path, how: object) -> IndexFileError:

@@ -26,7 +26,7 @@ class Table(ABC):
     Attributes:
         engine: What messages call the database.
         uri: The address, without what is secret.
-        most: How many rows it returns at the most.
+        most: The largest number of rows that it returns.
         is_distance: Whether scores are negative distances.
         has_keys: Whether rows have own keys.
     """
@@ -63,7 +63,8 @@ class Table(ABC):
         """Writes the state, after which the table has its columns.
 
         Raises:
-            ValueError: If it cannot have such columns; then nothing changed.
+            ValueError: If the table cannot have these columns. Nothing is
+                changed in this case.
         """
 
     @abstractmethod

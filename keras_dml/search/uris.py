@@ -18,7 +18,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9]*)(?:\+([A-Za-z0-9]+))?://(.*)")
 
 
 def is_database(uri: str | os.PathLike[str]) -> bool:
-    """Whether an address is that of a database, and not of a folder."""
+    """Whether an address is that of a database rather than a folder."""
     return not isinstance(uri, Path) and "://" in os.fspath(uri)
 
 
@@ -42,9 +42,9 @@ def table_at(uri: str, owner: str) -> Table:
         )
     if "@" in place.partition("/")[0]:
         raise ValueError(
-            f"`uri` of {owner} must not contain a password, because messages "
-            f"show it. Received: {_shown(uri)!r}. Use the environment: "
-            "MILVUS_TOKEN, or the variables of the object store."
+            f"`uri` of {owner} must not contain a password, because error "
+            f"messages would show it. Received: {_shown(uri)!r}. Use "
+            "environment variables: MILVUS_TOKEN, or those of the object store."
         )
     if not _NAME.fullmatch(name):
         raise ValueError(

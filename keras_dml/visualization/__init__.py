@@ -1,7 +1,7 @@
 """Figures of the papers, and the arrays behind them.
 
-Every figure is a `matplotlib.figure.Figure` whose attribute `data` holds
-its numbers, and whose `save` writes both.
+Every figure is a `matplotlib.figure.Figure` with an attribute `data`, which
+holds its numbers, and a method `save`, which writes both.
 """
 
 from keras_dml.visualization.attention import (

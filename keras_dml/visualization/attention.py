@@ -1,4 +1,4 @@
-"""Attention: what groups and learners look at, as arrays and as figures."""
+"""Attention of groups and learners, as arrays and figures."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -39,29 +39,28 @@ def attention_maps(
     batch_size: int = 256,
     progress: bool | None = None,
 ) -> FloatArray:
-    """The attention of a model's groups or learners, for all images.
+    """Computes the attention of a model's groups or learners for all images.
 
-    Works for every model whose head has an output `"attention"`, either
-    maps, (B, h, w, P), as of attentive grouping with A- and G-grouping, or
-    masks with a value for each channel, (B, P, h, w, C), as of
-    attention-based ensembles; these count with their mean over channels.
-    Of tokens, (B, T, …) in place of (B, h, w, …), those are drawn that are
-    patches of the image, on their grid; the class token and registers are
-    left out.
+    Works for every model whose head has an output `"attention"`: either maps,
+    (B, h, w, P), as in attentive grouping with A- and G-grouping, or masks with
+    a value for each channel, (B, P, h, w, C), as in attention-based ensembles,
+    which are averaged over channels. If the model attends to tokens, (B, T, …)
+    instead of (B, h, w, …), the tokens that stand for image patches are
+    arranged on their grid; the class token and registers are left out.
 
     Args:
         model: A `MetricModel`.
         images: An `ImageSet` of N images, seen in their test view.
-        batch_size: Images computed at a time.
-        progress: Whether to show progress; None shows it in a terminal.
+        batch_size: Number of images processed at a time.
+        progress: Whether to show progress; by default, only in a terminal.
 
     Returns:
-        (N, h, w, P) float32: a map for each of P groups, on the grid of
-        the features (Eq. 9). `resize_maps` brings them to image size.
+        (N, h, w, P) float32: a map for each of the P groups, on the grid of the
+        features (Eq. 9). Use `resize_maps` to resize them to the images.
 
     Raises:
-        ValueError: If there are no images, or the model gives no
-            attention, or one over tokens that are on no grid.
+        ValueError: If there are no images, or the model has no attention, or
+            attends to tokens that are not on a grid.
 
     Reference:
         Xu et al., "Towards Improved and Interpretable Deep Metric Learning
@@ -75,7 +74,7 @@ def maps_of(
 ) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
     """A function from the outputs of a model's head to `{"maps": maps}`.
 
-    The maps are (B, h, w, P) tensors, as of `attention_maps`.
+    The maps are (B, h, w, P) tensors, as described in `attention_maps`.
 
     Raises:
         ValueError: As for `attention_maps`.
@@ -120,10 +119,11 @@ def _patches(model: keras.Model) -> tuple[int, int, int]:
         grid = patch_grid(count, *image[1:3])
     if grid is None:
         raise ValueError(
-            "`model` of attention_maps must attend to a map, or to tokens "
-            f"that are the patches of an image. Received: {model!r} with "
-            f"{count} tokens of {model.backbone.input_shape}. Use "
-            "`backbones.get(…, num_prefix_tokens=1)` if the first is a class "
+            "`model` of attention_maps must attend to a feature map, or to "
+            f"tokens that stand for image patches. Received: {model!r} with "
+            f"{count} tokens for inputs of shape {model.backbone.input_shape}. "
+            "Use `backbones.get(…, num_prefix_tokens=1)` if the first is a "
+            "class "
             'token, or `head_outputs(model, examples, ["attention"])` for '
             "the numbers."
         )
@@ -132,19 +132,19 @@ def _patches(model: keras.Model) -> tuple[int, int, int]:
 
 
 def resize_maps(maps: FloatArray, size: tuple[int, int]) -> FloatArray:
-    """Attention maps resized to images, bilinearly (Eq. 10).
+    """Resizes attention maps to the size of the images, bilinearly (Eq. 10).
 
     Args:
         maps: (N, h, w, P).
         size: Height and width of the images, in pixels.
 
     Returns:
-        (N, *size, P) float32. Pixel centers are aligned as if the image
-        were cut into h × w cells; beyond the outermost centers the border
-        continues.
+        (N, *size, P) float32. Pixel centers are aligned as if the image were
+        divided into h × w cells; values are extended beyond the outermost
+        centers.
 
     Raises:
-        ValueError: If `maps` has another rank.
+        ValueError: If `maps` has the wrong rank.
     """
     _check_maps("resize_maps", maps)
     resized = ops.image.resize(
@@ -159,18 +159,18 @@ def resize_maps(maps: FloatArray, size: tuple[int, int]) -> FloatArray:
 def strongest_images(maps: FloatArray, num_images: int = 12) -> Rows:
     """The images to which each group attends most (Figures 3 and 4).
 
-    Images are ranked by the largest weight in the group's map, equals in
-    the order of their rows.
+    Images are ranked by the largest weight in the group's map, with ties in the
+    order of the rows.
 
     Args:
         maps: (N, h, w, P) attention maps of N images.
-        num_images: Images of each group; all if there are fewer.
+        num_images: Number of images per group; all images if there are fewer.
 
     Returns:
-        (P, num_images) rows, the strongest first.
+        (P, num_images) rows, strongest first.
 
     Raises:
-        ValueError: If `maps` has another rank or `num_images` is below 1.
+        ValueError: If `maps` has the wrong rank or `num_images` is below 1.
     """
     _check_maps("strongest_images", maps)
     check_count("strongest_images", "num_images", num_images)
@@ -199,22 +199,22 @@ def attention_overlays(
     *,
     part: str = "group",
 ) -> "DataFigure":
-    """Images, and the attention of every group on them (Figures 2 and 5).
+    """Shows images and the attention of every group (Figures 2 and 5).
 
-    A row of the figure is an image: as it is, then once for each group,
-    bright where the group attends. Each map has its own scale, from its
-    smallest weight to its largest, which are printed below it.
+    Each row of the figure shows one image: first unchanged, then once for each
+    group, bright where the group attends. Each map has its own scale, from its
+    smallest to its largest weight, which are printed below it.
 
     Args:
         images: An `ImageSet` of N images.
-        maps: (N, h, w, P) of `attention_maps`.
-        rows: (n,) images to show.
-        view: A `keras_dml.data.View`, as `View.of(model)`.
-        part: What the method calls a group.
+        maps: (N, h, w, P), from `attention_maps`.
+        rows: (n,) rows of the images to show.
+        view: A `keras_dml.data.View`, such as `View.of(model)`.
+        part: The method's name for a group.
 
     Returns:
-        A figure; its data are row, group from 1, position in the map (y
-        and x, from 0) and weight.
+        A figure. Its data columns are row, group (from 1), position in the map
+        (y and x, from 0) and weight.
 
     Raises:
         ValueError: If there are no images to show.
@@ -265,18 +265,19 @@ def strongest_attention(
 ) -> "DataFigure":
     """The images to which each group attends most (Figures 3 and 4).
 
-    For each group two rows: the images and, below them, its attention.
+    There are two rows for each group: the images and, below them, its
+    attention.
 
     Args:
         images: An `ImageSet` of N images.
-        maps: (N, h, w, P) of `attention_maps`.
-        view: A `keras_dml.data.View`, as `View.of(model)`.
-        num_images: Images of each group.
-        part: What the method calls a group.
+        maps: (N, h, w, P), from `attention_maps`.
+        view: A `keras_dml.data.View`, such as `View.of(model)`.
+        num_images: Number of images per group.
+        part: The method's name for a group.
 
     Returns:
-        A figure; its data are group and place from 1, row, class and the
-        largest weight in the map.
+        A figure. Its data columns are group and rank (from 1), row, class and
+        the largest weight in the map.
 
     Raises:
         ValueError: If `num_images` is not a positive integer.
@@ -338,29 +339,28 @@ def attention_masks(
     learners: Sequence[int] | None = None,
     channels: Sequence[int] | None = None,
 ) -> "DataFigure":
-    """Masks by learner and channel (ABE, Figure 6).
+    """Shows attention masks by learner and channel (ABE, Figure 6).
 
-    A column is an image. Below it, for each channel, the masks of the
-    learners, one below the other; and at the bottom the mean of all
-    learners' masks over all channels.
+    Each column shows an image, below it the learners' masks for each channel,
+    and at the bottom the mean of all masks over learners and channels.
 
     Args:
-        model: A `MetricModel` whose head gives `"attention"`,
-            (B, M, h, w, C), as of `methods.abe`.
+        model: A `MetricModel` whose head has the output `"attention"`,
+            (B, M, h, w, C), such as one from `methods.abe`.
         images: An `ImageSet`.
-        rows: (n,) images to show.
-        learners: Learners to show, from 0; the first three by default, as
-            in the paper.
-        channels: Channels to show, from 0; by default the three whose
-            masks differ most between the learners on these images.
+        rows: (n,) rows of the images to show.
+        learners: Learners to show, counted from 0; by default the first three,
+            as in the paper.
+        channels: Channels to show, counted from 0; by default the three whose
+            masks differ most between learners on these images.
 
     Returns:
-        A figure; its data are row, channel ("mean" at the bottom),
-        learner from 1 ("all" at the bottom), position in the mask (y and
-        x, from 0) and value.
+        A figure. Its data columns are row, channel ("mean" at the bottom),
+        learner (from 1; "all" at the bottom), position in the mask (y and x,
+        from 0) and value.
 
     Raises:
-        ValueError: If the model has no such masks.
+        ValueError: If the model does not have these masks.
 
     Reference:
         Kim et al., "Attention-based Ensemble for Deep Metric Learning",
@@ -372,8 +372,8 @@ def attention_masks(
     masks = found.get("attention", np.empty(0))
     if masks.ndim != 5:
         raise ValueError(
-            "`model` of attention_masks must give masks by learner and "
-            f"channel. Received: {model!r}. Use a model of `methods.abe`."
+            "`model` of attention_masks must have masks by learner and "
+            f"channel. Received: {model!r}. Use a model from `methods.abe`."
         )
     if learners is None:
         learners = range(min(3, masks.shape[1]))

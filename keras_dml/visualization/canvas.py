@@ -111,7 +111,7 @@ def draw_curve(
     marks: int = 20,
     size: float = 5,
 ) -> None:
-    """Draws the n-th series, with at most about so many marks of a size."""
+    """Draws the n-th series, with at most about `marks` marks of a size."""
     style = look(number)
     axes.plot(
         x,

@@ -1,4 +1,4 @@
-"""Curves over epochs, from the tables that runs write."""
+"""Curves over epochs, from the metrics that runs record."""
 
 import csv
 import os
@@ -30,17 +30,17 @@ Series: TypeAlias = Mapping[str, tuple[FloatArray, FloatArray]]
 
 
 def read_history(path: str | os.PathLike[str]) -> History:
-    """The columns of a `metrics.csv`; what was not measured is NaN.
+    """Reads the columns of a `metrics.csv`; missing values become NaN.
 
     Raises:
-        ValueError: If no epoch is in it.
+        ValueError: If the file contains no epoch.
     """
     with Path(path).open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     if not rows:
         raise ValueError(
-            f"The table {os.fspath(path)!r} has no epoch: the run ended "
-            "before its first one did."
+            f"The table {os.fspath(path)!r} must contain at least one epoch. "
+            "Received: none, because the run ended before its first epoch did."
         )
     return {
         name: np.array([_number(row[name]) for row in rows]) for name in rows[0]
@@ -50,19 +50,19 @@ def read_history(path: str | os.PathLike[str]) -> History:
 def recall_curves(
     histories: Mapping[str, History], metric: str = "val_recall@1"
 ) -> "DataFigure":
-    """One metric over the epochs of several runs (D&C, Figure 1).
+    """Plots one metric over the epochs of several runs (D&C, Figure 1).
 
-    The paper's figure compares the number of learners: give the runs names
-    such as "K = 4".
+    The paper's figure compares numbers of learners; use names such as "K = 4"
+    for the runs.
 
     Args:
-        histories: By name of the run, its columns: "epoch", from 0, and
-            `metric`, of `read_history` or of `keras.callbacks.History`
-            with its "epoch".
-        metric: What to draw.
+        histories: The columns of each run by its name: "epoch", from 0, and
+            `metric`, as returned by `read_history`, or from
+            `keras.callbacks.History` with its "epoch" added.
+        metric: The metric to plot.
 
     Returns:
-        A figure; its data are run, epoch from 1, and the metric.
+        A figure. Its data columns are run, epoch (from 1) and the metric.
 
     Raises:
         ValueError: If there are no runs, or one lacks the metric.
@@ -74,9 +74,9 @@ def recall_curves(
     for name, history in histories.items():
         if metric not in history:
             raise ValueError(
-                f"`metric` of recall_curves must be measured in every run. "
-                f"Received: metric={metric!r}, which {name!r} does not have; "
-                f"it has {sorted(history)}."
+                "`metric` of recall_curves must be measured in every run. "
+                f"Received: metric={metric!r}, which {name!r} does not have. "
+                f"Use one of {sorted(history)}."
             )
     label = metric.removeprefix("val_")
     where = ", validation classes" if metric.startswith("val_") else ""
@@ -87,32 +87,32 @@ def recall_curves(
 def metric_curves(
     history: History, metrics: Sequence[str], ylabel: str, title: str
 ) -> "DataFigure":
-    """Several metrics over the epochs of one run.
+    """Plots several metrics over the epochs of one run.
 
     Args:
         history: See `recall_curves`.
-        metrics: Columns to draw.
-        ylabel: What they are, with its unit.
+        metrics: Columns to plot.
+        ylabel: Label of the vertical axis, with its unit.
         title: Title of the figure.
 
     Returns:
-        A figure; its data are metric, epoch from 1, and value.
+        A figure. Its data columns are metric, epoch (from 1) and value.
     """
     return _curves(_series(history, metrics), "metric", ylabel, title)
 
 
 def loss_curves(history: History, losses: Sequence[str]) -> "DataFigure":
-    """Losses over the epochs of one run, each on an axis of its own.
+    """Plots losses over the epochs of one run, each on its own axis.
 
-    The terms of a loss differ in size and sign, and in one chart the small
-    ones would all lie at zero.
+    The terms of a loss differ in size and sign; in a single chart, the small
+    ones would all appear as zero.
 
     Args:
         history: See `recall_curves`.
-        losses: Columns to draw.
+        losses: Columns to plot.
 
     Returns:
-        A figure; its data are loss, epoch from 1, and value.
+        A figure. Its data columns are loss, epoch (from 1) and value.
 
     Raises:
         ValueError: If there are no losses.

@@ -12,13 +12,14 @@ from matplotlib.figure import Figure
 from keras_dml.utils.files import atomic_file
 
 Columns: TypeAlias = Mapping[str, Any]
-"""A table: for each column its values, equally many."""
+"""A table: the values of each column, with columns of equal length."""
 
 
 class DataFigure(Figure):
-    """A `matplotlib.figure.Figure` with its numbers, by column, as `data`.
+    """A `matplotlib.figure.Figure` that holds its numbers in `data`.
 
-    It belongs to no window and to no global state of matplotlib.
+    `data` maps names of columns to values. The figure is not part of a window
+    or of matplotlib's global state.
     """
 
     def __init__(self, data: Columns, **kwargs: Any) -> None:
@@ -26,15 +27,16 @@ class DataFigure(Figure):
         self.data = dict(data)
 
     def save(self, path: str | os.PathLike[str], dpi: int = 200) -> Path:
-        """Writes the figure, and its numbers beside it as CSV.
+        """Writes the figure, and its numbers as a CSV file next to it.
 
         Args:
-            path: Where to; the suffix says the format, such as ".png",
-                ".svg" or ".pdf". The CSV has the same name otherwise.
-            dpi: Dots per inch, where the format has dots.
+            path: The file to write. Its suffix determines the format, such as
+                ".png", ".svg" or ".pdf". The CSV file has the same name with
+                the suffix ".csv".
+            dpi: Dots per inch, for formats that consist of pixels.
 
         Returns:
-            The path of the CSV.
+            The path of the CSV file.
         """
         path = Path(path)
         with atomic_file(path) as partial:
@@ -54,6 +56,6 @@ class DataFigure(Figure):
         return file.getvalue()
 
     def write_csv(self, writer: Any) -> None:
-        """Writes the numbers with a `csv.writer`, a header first."""
+        """Writes a header and the numbers with a `csv.writer`."""
         writer.writerow(self.data)
         writer.writerows(zip(*self.data.values(), strict=True))

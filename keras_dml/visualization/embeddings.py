@@ -1,4 +1,4 @@
-"""Charts of embeddings: pairs, singular values, and a map of the images."""
+"""Charts of embeddings: pairs, singular values, and maps of images."""
 
 from collections.abc import Mapping
 from itertools import combinations
@@ -43,28 +43,28 @@ def cosine_histograms(
     num_pairs: int = 100_000,
     seed: int = 0,
 ) -> "DataFigure":
-    """Cosines of positive, negative and self pairs (ABE, Figure 5).
+    """Plots histograms of cosine similarities of pairs (ABE, Figure 5).
 
-    Positive and negative pairs are two images, of one class or of two,
-    embedded by the same learner; all learners count alike. A self pair is
-    one image, embedded by two learners.
+    Positive and negative pairs are two images of the same class or of different
+    classes, embedded by the same learner; all learners count equally. A self
+    pair is one image, embedded by two learners.
 
     Args:
-        parts: Sub-embeddings, (N, K, d); or embeddings, (N, D), which
-            have no self pairs.
-        labels: Class of every image, (N,); or which labels it has, (N, C)
-            booleans. A pair that shares one is positive.
-        num_bins: Bins from −1 to 1.
-        num_pairs: Positive and negative pairs of images, at most so many of
-            each; of more, a random selection.
-        seed: Seed of the selection.
+        parts: Sub-embeddings, (N, K, d); or embeddings, (N, D), for which there
+            are no self pairs.
+        labels: Class of every image, (N,); or its labels, (N, C) booleans,
+            where pairs that share a label are positive.
+        num_bins: Number of bins from −1 to 1.
+        num_pairs: The largest number of positive and of negative pairs of
+            images; if there are more, they are sampled at random.
+        seed: Seed of the random sample.
 
     Returns:
-        A figure; its data are the density of each kind of pair, by bin.
-        The densities of a kind integrate to 1.
+        A figure. Its data columns are the densities of each kind of pair, by
+        bin; the densities of each kind integrate to 1.
 
     Raises:
-        ValueError: If there is no pair of any kind.
+        ValueError: If there are no pairs at all.
 
     Reference:
         Kim et al., "Attention-based Ensemble for Deep Metric Learning",
@@ -113,24 +113,25 @@ def cluster_distances(
     num_pairs: int = 200_000,
     seed: int = 0,
 ) -> "DataFigure":
-    """Distances of negative pairs in and between clusters (D&C, Figure 8).
+    """Plots distances of negative pairs by cluster (D&C, Figure 8).
 
     Args:
         embeddings: (N, D).
         labels: Class of every image, (N,).
-        clusters: Cluster of every image, (N,), for instance of
+        clusters: Cluster of every image, (N,), for instance from
             `keras_dml.evaluation.kmeans(embeddings, learners)`.
-        num_bins: Bins from 0 to the largest distance.
-        num_pairs: Negative pairs, at most; of more, a random selection.
-        seed: Seed of the selection.
+        num_bins: Number of bins from 0 to the largest distance.
+        num_pairs: The largest number of negative pairs; if there are more, they
+            are sampled at random.
+        seed: Seed of the random sample.
 
     Returns:
-        A figure; its data are the density of the Euclidean distances of
-        "intra-cluster" and "inter-cluster" pairs of images of different
-        classes, by bin.
+        A figure. Its data columns are the densities of the Euclidean distances,
+        by bin, for "intra-cluster" and "inter-cluster" pairs of images of
+        different classes.
 
     Raises:
-        ValueError: If there is no negative pair.
+        ValueError: If there are no negative pairs.
 
     Reference:
         Sanakoyeu et al., "Divide and Conquer the Embedding Space for
@@ -166,8 +167,8 @@ def _histograms(
     }
     if not densities:
         raise ValueError(
-            "`labels` of a histogram of pairs must give a pair to draw. "
-            "Received: labels with no pair of images."
+            "`labels` of a histogram of pairs must allow at least one pair. "
+            "Received: labels without any pair of images."
         )
     table = {"from": edges[:-1], "to": edges[1:], **densities}
     figure, axes = chart(table, xlabel, "density", title)
@@ -192,18 +193,19 @@ def _histograms(
 def singular_value_spectrum(
     embeddings: Mapping[str, FloatArray],
 ) -> "DataFigure":
-    """Singular values of embeddings, divided by their sum (DiVA, Figure 5).
+    """Plots the normalized singular values of embeddings (DiVA, Figure 5).
 
-    A flat line means that all directions are used alike. The legend gives
-    the spectral decay ρ, see
+    Singular values are divided by their sum. A flat line means that all
+    directions are used equally. The legend shows the spectral decay ρ, see
     `keras_dml.evaluation.embedding_space.spectral_decay`.
 
     Args:
-        embeddings: (N, D) each, by name of the model. Not centered.
+        embeddings: Embeddings, (N, D), by name of the model. They are not
+            centered.
 
     Returns:
-        A figure; its data are the model, the number of the singular value
-        from 1, and its share of the sum.
+        A figure. Its data columns are the model, the number of the singular
+        value (from 1), and its share of the sum.
 
     Raises:
         ValueError: If there are no embeddings.
@@ -244,7 +246,7 @@ def _shares(embeddings: FloatArray) -> FloatArray:
 
 
 AXES = {"tsne": "t-SNE axis {} (no unit)", "pca": "principal component {}"}
-"""What the axes of each projection are called."""
+"""Names of the axes of each projection."""
 
 
 def embedding_map(
@@ -257,41 +259,41 @@ def embedding_map(
     highlight: int = 10,
     seed: int = 0,
 ) -> "DataFigure":
-    """Images as points in the plane, some classes marked.
+    """Plots images as points in the plane, with some classes marked.
 
     Args:
         embeddings: (N, D).
         labels: Class of every image, (N,).
         names: Names of classes.
-        projection: "tsne" (t-SNE of cosines, which keeps neighbors
-            together and says nothing about large distances), or "pca"
-            (the two directions of most variance).
-        most: Images to draw; of more, whole classes are drawn at random
-            until there are so many.
-        highlight: Classes to mark: those with most images; among equals,
-            the lowest labels.
-        seed: Seed of the draw and of t-SNE.
+        projection: "tsne" (t-SNE on cosine similarities, which keeps neighbors
+            together but whose large distances are meaningless), or "pca" (the
+            two directions with the most variance).
+        most: Largest number of images to plot. If there are more, whole classes
+            are chosen at random until this number is reached.
+        highlight: Number of classes to mark: those with the most images, with
+            ties broken by the lowest label.
+        seed: Seed of the random choice and of t-SNE.
 
     Returns:
-        A figure; its data are row, class, x and y.
+        A figure. Its data columns are row, class, x and y.
 
     Raises:
-        ValueError: If `projection` is unknown, there are fewer than
-            three images, or images have several labels.
+        ValueError: If `projection` is unknown, if there are fewer than three
+            images, or if images have several labels.
     """
     check_choice("embedding_map", "projection", projection, AXES)
     check_count("embedding_map", "most", most, least=3)
     labels = _as_labels(labels, len(embeddings), "embedding_map")
     if labels.ndim != 1:
         raise ValueError(
-            "`labels` of embedding_map must be one class for each image. "
-            f"Received: labels of shape {labels.shape}. Of several labels, "
-            "map one at a time: labels[:, column]."
+            "`labels` of embedding_map must be one class per image. Received: "
+            f"labels of shape {labels.shape}. Use one column at a time if "
+            "images have several labels: labels[:, column]."
         )
     rows = _some_classes(labels, most, seed)
     if len(rows) < 3:
         raise ValueError(
-            "`embeddings` of embedding_map must be of three images or more. "
+            "`embeddings` of embedding_map must contain at least three images. "
             f"Received: {len(rows)} images."
         )
     points = _project(embeddings[rows], projection, seed)
@@ -331,9 +333,10 @@ def _as_labels(labels: Any, count: int, owner: str) -> Labels:
             table = table.astype(str)
     if table.ndim == 0 or len(table) != count or table.dtype == object:
         raise ValueError(
-            f"`labels` of {owner} must be a class for each image, (N,), or "
-            "booleans, (N, C), where each has several. Received: labels of "
-            f"shape {table.shape} and dtype {table.dtype}, {count} images."
+            f"`labels` of {owner} must be one class per image, (N,), or "
+            "booleans, (N, C), for several labels per image. Received: labels "
+            f"of shape {table.shape} and dtype {table.dtype} for {count} "
+            "images."
         )
     return table
 

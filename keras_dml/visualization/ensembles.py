@@ -1,4 +1,4 @@
-"""Ensembles: what compositors and learners have come to do."""
+"""Ensembles: the weights of compositors and the distances of learners."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 def mean_weights(
     model: MetricModel, images: Any, batch_size: int = 256
 ) -> FloatArray:
-    """How strongly each compositor weighs each learner (Figure 4).
+    """Computes how strongly each compositor weights each learner (Figure 4).
 
     Args:
-        model: A model made by `methods.dcml`, with compositors.
-        images: An `ImageSet`, taken in its test view.
-        batch_size: Images computed at a time.
+        model: A model from `methods.dcml` with compositors.
+        images: An `ImageSet`, seen in its test view.
+        batch_size: Number of images processed at a time.
 
     Returns:
         |c_m^k| averaged over the images, (M, K); rows sum to 1.
@@ -35,7 +35,7 @@ def mean_weights(
         raise ValueError(
             "`model` of mean_weights must have compositors. Received: "
             f"{model!r}, whose objective is {model.objective!r}. Use a model "
-            "of `methods.dcml` with num_compositors=1 or more."
+            "from `methods.dcml` with num_compositors=1 or more."
         )
 
     def weights(outputs: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -48,29 +48,29 @@ def mean_weights(
 def part_distance(
     model: MetricModel, images: Any, batch_size: int = 256
 ) -> float:
-    """How far apart the learners place one and the same image.
+    """Computes the mean distance between learners for the same image.
 
-    The mean Euclidean distance of the unit sub-embeddings of an image, over
-    all pairs of learners and all images. The paper gives 0.823 for a model
-    with self-reinforcement and 0.534 for one without (Sec. 4.3), without
-    saying how its "normalized distance" is normalized.
+    This is the mean Euclidean distance between the unit-length sub-embeddings
+    of an image, over all pairs of learners and all images. The paper reports
+    0.823 for a model with self-reinforcement and 0.534 for one without
+    (Sec. 4.3), but does not say how its "normalized distance" is normalized.
 
     Args:
-        model: A model whose head gives `"parts"`, (B, K, d), K > 1.
-        images: An `ImageSet`, taken in its test view.
-        batch_size: Images computed at a time.
+        model: A model whose head has the output `"parts"`, (B, K, d), K > 1.
+        images: An `ImageSet`, seen in its test view.
+        batch_size: Number of images processed at a time.
 
     Returns:
         A distance in [0, 2]; √2 for sub-embeddings at right angles.
 
     Raises:
-        ValueError: If there is a single learner.
+        ValueError: If there is only one learner.
     """
     parts = head_outputs(model, images, ["parts"], batch_size)["parts"]
     learners = parts.shape[1]
     if learners < 2:
         raise ValueError(
-            "`model` of part_distance must have two learners or more. "
+            "`model` of part_distance must have at least two learners. "
             f"Received: {model!r}, with {learners}."
         )
     first, second = np.triu_indices(learners, k=1)
@@ -79,17 +79,17 @@ def part_distance(
 
 
 def compositor_weights(weights: FloatArray) -> "DataFigure":
-    """Mean absolute weight of each learner in each composite (Figure 4).
+    """Plots the mean absolute weights of learners in composites (Figure 4).
 
     Args:
-        weights: (M, K), for instance of
+        weights: (M, K), for instance from
             `keras_dml.visualization.ensembles.mean_weights(model, images)`.
 
     Returns:
-        A figure; its data are compositor, learner and weight.
+        A figure. Its data columns are compositor, learner and weight.
 
     Raises:
-        ValueError: If `weights` has another rank.
+        ValueError: If `weights` has the wrong rank.
 
     Reference:
         Zheng et al., "Deep Compositional Metric Learning", CVPR 2021,

@@ -1,4 +1,4 @@
-"""All outputs of a model's head, for whole sets of images."""
+"""Outputs of a model's head for whole sets of images."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,19 +20,18 @@ def head_outputs(
     batch_size: int = 256,
     progress: bool | None = None,
 ) -> dict[str, FloatArray]:
-    """Named outputs of a model's head for all images, in one pass.
+    """Computes named outputs of a model's head for all images, in one pass.
 
     Args:
         model: A `MetricModel`.
         images: An `ImageSet` of N images, seen in their test view, or other
             `Examples`.
-        names: Names of outputs; those that the head does not have are
-            left out.
-        batch_size: Images computed at a time.
-        progress: Whether to show progress; None shows it in a terminal.
+        names: Names of outputs; names that the head does not have are ignored.
+        batch_size: Number of images processed at a time.
+        progress: Whether to show progress; by default, only in a terminal.
 
     Returns:
-        For each name (N, ...) float32, in the order of the rows.
+        The outputs by name, (N, ...) float32, in the order of the rows.
 
     Raises:
         ValueError: If there are no images.

@@ -1,4 +1,4 @@
-"""Retrieval: the nearest images of some queries, and a figure of them."""
+"""Retrieval: the nearest images of queries, as arrays and as a figure."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -36,26 +36,27 @@ def nearest(
     labels: Labels | None = None,
     groups: Rows | None = None,
 ) -> tuple[Rows, FloatArray]:
-    """The images that are nearest to some of the images, by their cosine.
+    """Finds the nearest images of some queries, by cosine similarity.
 
-    The ranking is that of `keras_dml.evaluation.evaluate`: a query does
-    not find itself, equal scores rank in the order of the gallery, and
-    what float32 cannot decide is decided in float64.
+    The ranking is that of `keras_dml.evaluation.evaluate`: a query does not
+    find itself, ties are in the order of the gallery, and scores too close to
+    compare in float32 are compared in float64.
 
     Args:
         embeddings: (N, D).
         queries: (Q,) rows.
-        num_neighbors: Neighbors of each query; fewer where the gallery
-            has fewer.
-        gallery: (G,) rows to search among; all by default.
-        labels: Class of every row, (N,), or which labels it has, (N, C)
-            booleans, where there are `groups`.
-        groups: Group of every row, (N,): a query ignores the images of its
-            class in its group, as with `exclude` of `evaluate`.
+        num_neighbors: Number of neighbors per query; fewer if the gallery is
+            smaller.
+        gallery: (G,) rows to search among; by default, all rows.
+        labels: Class of every row, (N,), or its labels, (N, C) booleans; needed
+            with `groups`.
+        groups: Group of every row, (N,): a query ignores images of its own
+            class in its own group, as with `exclude` of `evaluate`.
 
     Returns:
-        Rows of the neighbors, the nearest first, (Q, num_neighbors), −1 where
-        there is none; and their cosines, (Q, num_neighbors) float64, NaN there.
+        Rows of the neighbors, nearest first, (Q, num_neighbors), −1 if missing;
+        and their cosine similarities, (Q, num_neighbors) float64, NaN if
+        missing.
 
     Raises:
         ValueError: If `num_neighbors` is below 1.
@@ -131,25 +132,26 @@ def retrieval_grid(
     gallery: Rows | None = None,
     groups: Rows | None = None,
 ) -> "DataFigure":
-    """Queries and their nearest images, right and wrong ones marked.
+    """Shows queries and their nearest images, marked as right or wrong.
 
-    A right image, of the query's class, has a solid frame and a ✓, a wrong
-    one a dashed frame and a ✗.
+    Images of the query's class are right and have a solid frame and a ✓; others
+    are wrong and have a dashed frame and a ✗.
 
     Args:
         images: An `ImageSet` of N images; or other `Examples` with labels,
-            of which it shows what they are called.
+            which are shown by name.
         embeddings: (N, D).
-        queries: (Q,) rows; each is a row of the grid.
-        view: A `keras_dml.data.View`, as `View.of(model)`; None where
-            examples are no images.
-        num_neighbors: Neighbors of each query.
+        queries: (Q,) rows; each query is one row of the grid.
+        view: A `keras_dml.data.View`, such as `View.of(model)`; None for
+            examples that are not images.
+        num_neighbors: Number of neighbors per query.
         gallery: As for `nearest`.
         groups: As for `nearest`.
 
     Returns:
-        A figure; its data are query and its class, rank, row and class of
-        the neighbor, cosine, and whether it is right (1 or 0).
+        A figure. Its data columns are the query and its class, the rank, row
+        and class of the neighbor, the cosine similarity, and whether the
+        neighbor is right (1 or 0).
 
     Raises:
         ValueError: If there are no queries.

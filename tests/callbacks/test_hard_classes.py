@@ -79,7 +79,7 @@ def test_in_recipes() -> None:
     (callback,) = building.callbacks(recipe, images, sampler)
     assert (callback.every, callback.start) == (3, 1)
     own = {**content, "method": {"name": "divide_and_conquer"}}
-    with pytest.raises(RecipeError, match="has batches of its own"):
+    with pytest.raises(RecipeError, match="makes its own batches"):
         validate(own, "here")
     content["batches"]["hard_classes"]["neighbours"] = 2
     with pytest.raises(RecipeError, match="num_neighbors"):

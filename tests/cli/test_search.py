@@ -143,7 +143,7 @@ def test_keys_metric_and_all(trained, tmp_path) -> None:
     assert "must be a score" in output
     output = run("index", str(trained / "run"), "test", "--output",
                  str(tmp_path / "j"), "--key", "label", code=1)  # fmt: skip
-    assert "must each occur once" in " ".join(output.split())
+    assert "must be unique" in " ".join(output.split())
 
 
 COLUMNS = {"name": ["a", None], "price": [3, 2.5], "sold": [True, None],

@@ -111,9 +111,9 @@ def test_one_input_of_numbers_in_the_other_formats(
 def test_what_cannot_be_served(tmp_path: Path) -> None:
     model, x = texts_and_prices()
     for options, message in (
-        ({"format": "onnx"}, "one input of numbers"),
-        ({"input_dtype": "uint8"}, "for models of images"),
-        ({"gallery": np.ones((3, 4))}, "must be a set of examples or have"),
+        ({"format": "onnx"}, "a single numeric input"),
+        ({"input_dtype": "uint8"}, "for models that take images"),
+        ({"gallery": np.ones((3, 4))}, "must be a set of examples, or have"),
         ({"gallery": ArraySet(x)}, "must be known"),
     ):
         with pytest.raises(ValueError, match=message):

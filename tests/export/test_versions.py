@@ -38,7 +38,7 @@ def test_what_exists_is_kept(
     with unchanged(exported.parent):
         with pytest.raises(FileExistsError, match="next free version"):
             export_model(model, exported)
-        with pytest.raises(ValueError, match="a version is never replaced"):
+        with pytest.raises(ValueError, match="SavedModel is never replaced"):
             export_model(model, exported, overwrite=True)
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "thesis.tex").write_text("not an export")

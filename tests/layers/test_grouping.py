@@ -143,7 +143,7 @@ def test_attention_of_gates_is_the_mean_of_their_masks() -> None:
 @pytest.mark.parametrize("module", [LinearGrouping, ChannelGrouping])
 def test_attention_that_there_is_not_is_refused(module) -> None:
     for inputs in (feature_map(), keras.Input((3, 4, 10))):
-        with pytest.raises(ValueError, match="does not weigh positions"):
+        with pytest.raises(ValueError, match="does not weight positions"):
             module(8, 2)(inputs, return_attention_scores=True)
 
 

@@ -202,9 +202,9 @@ def test_kinds_that_are_not_exact_find_most(at, factory) -> None:
 def test_what_a_database_cannot_do_says_which_can(at) -> None:
     index = Index(X[:50], {"n": list(range(50))}, store=at("gallery"))
     for where in (np.ones(50, bool), lambda columns: columns["n"] > 3):
-        with pytest.raises(ValueError, match="faiss, take functions"):
+        with pytest.raises(ValueError, match="Functions and masks require"):
             index.search(X[0], where=where)
-    with pytest.raises(ValueError, match="faiss, also compares lists"):
+    with pytest.raises(ValueError, match="to compare lists"):
         Index(X[:2], {"list": [[1], [2]]}, store=at("lists")).search(
             X[0], where={"list": [[1]]}
         )
@@ -212,9 +212,9 @@ def test_what_a_database_cannot_do_says_which_can(at) -> None:
         index.search(X[0], where={"m": 3})
     with pytest.raises(ValueError, match="a text, for the column 'n'"):
         index.search(X[0], where={"n": "x"})
-    with pytest.raises(ValueError, match="faiss, take any"):
+    with pytest.raises(ValueError, match="folder to (mix|change) types"):
         index.add(X[:1], {"n": [2.5]})
-    with pytest.raises(ValueError, match=r"open_index\(uri\) opens it"):
+    with pytest.raises(ValueError, match=r"Use open_index\(uri\)"):
         index.save("somewhere")
     with pytest.raises(ValueError, match="must be in memory"):
         as_gallery(None, index, None, DIM)
@@ -231,10 +231,10 @@ def test_limits_of_milvus(at) -> None:
     index = Index(X[:50], store=at("gallery"))
     with pytest.raises(ValueError, match="at most 16,384 in Milvus"):
         index.search(X[0], 20_000)
-    with pytest.raises(ValueError, match="60,000 bytes a row"):
+    with pytest.raises(ValueError, match="60,000 bytes per row"):
         index.add(X[:1], {"long": ["x" * 70_000]})
     fast = Index(X[:50], factory="HNSW8", store=at("fast"))
-    with pytest.raises(ValueError, match="LanceDB, and indexes in a folder"):
+    with pytest.raises(ValueError, match="Use LanceDB or an index in a folder"):
         fast.range_search(X[0], 0.5)
     index.close(), fast.close()
 

@@ -209,15 +209,18 @@ def test_masks_and_functions() -> None:
         ({"whole": "3"}, "'3', a text, for the column 'whole' of number"),
         ({"text": {"<": 3}}, "3, a number, for the column 'text' of text"),
         ({"whole": {"=": 3}}, "Received: '=' for the column 'whole'"),
-        ({"whole": {"<": None}}, "by order with text or a number"),
-        ({"whole": {"<": [1, 2]}}, "by order with text or a number"),
+        ({"whole": {"<": None}}, "<, <=, > and >= with text or a number"),
+        ({"whole": {"<": [1, 2]}}, "<, <=, > and >= with text or a number"),
         ({"real": np.nan}, "nan for the column 'real'"),
         ({"real": {">": np.nan}}, "nan for the column 'real'"),
         ({"text": b"a"}, "b'a' for the column 'text'"),
         ("whole", "Received: str of shape"),
         ([True] * 4, r"list of shape \(4,\)"),
         (lambda columns: [1, 0, 1, 0, 1], "dtype int64"),
-        (lambda columns: columns["nothing"], "must name its columns"),
+        (
+            lambda columns: columns["nothing"],
+            "the names of its columns",
+        ),
     ],
 )
 def test_filters_that_are_refused(where, message) -> None:

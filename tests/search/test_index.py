@@ -143,7 +143,7 @@ def test_threshold_decides_what_matches() -> None:
     assert [hit.is_match for hit in found[0]] == [True, False]
     plain = index.search([1, 0, 0])
     assert plain[0][0].is_match is None
-    with pytest.raises(ValueError, match="need a threshold"):
+    with pytest.raises(ValueError, match="requires a threshold"):
         _ = plain.matches
     labels = [0, 0, 1, 1]
     index.calibrate([[1, 0, 0], [1, 0.1, 0], [0, 0, 1], [0, 0.1, 1]], labels)
@@ -268,7 +268,7 @@ def test_nothing_is_added_of_what_is_refused(bad) -> None:
         ({"factory": "Flatt"}, "factory='Flatt'"),
         ({"factory": None}, "must be a factory string"),
         ({"parameters": 3}, "parameters=3"),
-        ({"factory": "IVF8,PQ5"}, "must divide the dimensions"),
+        ({"factory": "IVF8,PQ5"}, "must divide the number of dimensions"),
         ({"factory": "IVF64,Flat"}, "for 20 vectors"),
         ({"parameters": "nprobe=4"}, "parameters='nprobe=4'"),
         ({"columns": {"a": range(3)}}, "3 values in the column 'a'"),
@@ -306,5 +306,5 @@ def test_embeddings_and_labels_are_in_the_order_of_the_ids() -> None:
 def test_embeddings_and_labels_that_are_not_there_are_errors() -> None:
     with pytest.raises(ValueError, match="does not keep them"):
         _ = Index(gallery(), factory="SQ8").embeddings
-    with pytest.raises(ValueError, match="every row must have one"):
+    with pytest.raises(ValueError, match="every row has a value"):
         _ = Index(gallery(2), {"label": [1, None]}).labels

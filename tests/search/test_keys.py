@@ -118,7 +118,7 @@ def test_remove_by_keys_and_by_a_filter() -> None:
     index.add(X[9], {"price": [1]}, keys=["q"])
     assert index["q"] == {"price": 1, "name": None}
     for options in ({}, {"keys": "q", "where": {"price": 1}}):
-        with pytest.raises(ValueError, match="and not both"):
+        with pytest.raises(ValueError, match="but not both"):
             index.remove(**options)
     with pytest.raises(KeyError, match="'z'"):
         index.remove(["q", "z"])

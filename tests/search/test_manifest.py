@@ -250,7 +250,7 @@ def test_links_that_leave_the_graph(change, tmp_path) -> None:
     index, new = hnsw(MANY), hnsw()
     faiss_kinds._check_links(index.hnsw, new.hnsw, 400)
     change(index.hnsw)
-    with pytest.raises(ValueError, match="links to what is not there"):
+    with pytest.raises(ValueError, match="links to vectors that do not exist"):
         faiss_kinds._check_links(index.hnsw, new.hnsw, 400)
     forged = faiss.serialize_index(index).tobytes()
     forge_file(saved(tmp_path, "HNSW8", MANY), "vectors.faiss", forged)

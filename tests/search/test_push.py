@@ -370,7 +370,7 @@ def test_shards_are_streamed(at, tmp_path) -> None:
     assert found[0] == expected[0]
     assert found.keys == expected.keys
     assert index[found.keys[0][0]]["label"] in (3, 4)
-    with pytest.raises(ValueError, match="are for EmbeddingShards"):
+    with pytest.raises(ValueError, match="only be given for EmbeddingShards"):
         push(local, at("b"), keys="row")
     index.close()
 
@@ -379,7 +379,7 @@ def test_shards_are_streamed(at, tmp_path) -> None:
 def test_the_command(at, tmp_path) -> None:
     gallery().save(tmp_path / "index")
     output = run("push", str(tmp_path / "index"), at("a"), "--batch-size", "99")
-    assert "230 of them written now" in output.replace("\n", " ")
+    assert "230 of them written by this call" in output.replace("\n", " ")
     assert written(at("a"))[0] == KEYS
 
 

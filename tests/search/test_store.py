@@ -127,7 +127,7 @@ def test_damage_is_an_error(number, harm, tmp_path) -> None:
     if harm == "flip":
         content[len(content) // 2] ^= 4
     path.write_bytes({"cut": content[:-9], "empty": b""}.get(harm, content))
-    with pytest.raises(IndexFileError, match="is (damaged|not of an index)"):
+    with pytest.raises(IndexFileError, match="is (damaged|does not belong to)"):
         Index.load(tmp_path / "i")
 
 
@@ -145,7 +145,7 @@ def test_foreign_and_newer_files(tmp_path) -> None:
     with pytest.raises(FileNotFoundError, match="no index"):
         Index.load(tmp_path / "nothing")
     (tmp_path / "index.json").write_text('{"format": "other"}')
-    with pytest.raises(IndexFileError, match="not of an index"):
+    with pytest.raises(IndexFileError, match="does not belong to"):
         Index.load(tmp_path)
     newer = {"format": manifest.FORMAT, "format_version": 99}
     (tmp_path / "index.json").write_text(json.dumps(newer))
@@ -156,7 +156,7 @@ def test_foreign_and_newer_files(tmp_path) -> None:
 def test_missing_file(tmp_path) -> None:
     saved(tmp_path / "i")
     files(tmp_path / "i")[1].unlink()
-    with pytest.raises(FileNotFoundError, match="lacks its file data/"):
+    with pytest.raises(FileNotFoundError, match="lacks the file data/"):
         Index.load(tmp_path / "i")
 
 

@@ -77,7 +77,7 @@ def test_pairs_that_share_a_label_are_positive(kind) -> None:
 
 @pytest.mark.parametrize("labels", [None, [1, 2], [{1}, 2, 3]])
 def test_labels_of_charts_are_one_for_each_image(labels) -> None:
-    with pytest.raises(ValueError, match="a class for each image"):
+    with pytest.raises(ValueError, match="one class per image"):
         visualization.cosine_histograms(np.eye(3), labels)
     with pytest.raises(ValueError, match="of embedding_map must be"):
         visualization.embedding_map(np.eye(3), labels)

@@ -53,7 +53,7 @@ def test_refuses_models_without_what_is_analyzed(tiny_backbone, images) -> None:
     model = model_of(tiny_backbone, num_learners=1, num_compositors=0)
     with pytest.raises(ValueError, match="must have compositors"):
         dcml_analysis.mean_weights(model, images)
-    with pytest.raises(ValueError, match="two learners or more"):
+    with pytest.raises(ValueError, match="at least two learners"):
         dcml_analysis.part_distance(model, images)
 
 
