@@ -21,6 +21,7 @@ EDITED = (
     "evaluation",
     "export",
     "layers",
+    "losses",
     "methods",
     "model",
     "recipes",

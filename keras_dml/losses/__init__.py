@@ -1,4 +1,4 @@
-"""Losses on embeddings: classes, and the pure function of each."""
+"""Losses on embeddings, as classes and as pure functions."""
 
 from keras_dml.losses import distances, mining, regularizers, tfa
 from keras_dml.losses._all_pairs import (

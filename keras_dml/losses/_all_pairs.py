@@ -1,4 +1,4 @@
-"""Losses of all pairs of an anchor: multi-similarity, circle, lifted."""
+"""Losses on all pairs of an anchor: multi-similarity, circle, lifted."""
 
 from typing import Any
 
@@ -16,10 +16,9 @@ from keras_dml.utils.types import Tensor
 
 @LOSSES.register("multi_similarity")
 class MultiSimilarityLoss(PairLoss):
-    r"""Multi-similarity loss: an anchor's hard pairs, weighted by similarity.
+    r"""Multi-similarity loss: hard pairs of an anchor, weighted by similarity.
 
-    For an anchor $a$, with the positives $P$ and the negatives $N$ that mining
-    keeps,
+    For an anchor $a$ with positives $P$ and negatives $N$ chosen by mining,
 
     $$
     \ell_a = \frac{1}{\alpha} \log\left( 1 + \sum_{p \in P}
@@ -27,30 +26,30 @@ class MultiSimilarityLoss(PairLoss):
     \log\left( 1 + \sum_{n \in N} e^{\beta (s(a, n) - \lambda)} \right) .
     $$
 
-    Terms are anchors, all B of them ("mean" is the paper's 1/m Σ);
-    `pair_weights` multiply each pair's exponential.
+    Terms are all B anchors ("mean" is the paper's 1/m Σ); `pair_weights`
+    multiply the exponential of each pair.
 
     Labels:
-        (B,) class ids, integers of any size or strings; (B, C) booleans,
-        where an example has several labels; or a (B, R) relation matrix of
-        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
+        (B,) class ids, integers of any size or strings; (B, C) booleans, for
+        several labels per example; or a (B, R) relation matrix of 1 (positive),
+        0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         alpha: Scale α of the positives.
         beta: Scale β of the negatives.
-        threshold: λ, the similarity between close and far.
-        distance: A name in `keras_dml.losses.distances.DISTANCES`; the
-            paper's is cosine similarity.
-        mining: As for `PairLoss`; a pair counts once, however often mining
-            picks it. "all" leaves mining out.
+        threshold: λ, the similarity that separates close from distant pairs.
+        distance: A name in `keras_dml.losses.distances.DISTANCES`; the paper
+            uses cosine similarity.
+        mining: As for `PairLoss`; a pair counts once, even if mining picks it
+            repeatedly. "all" disables mining.
         reduction, **kwargs: As for `PairLoss`.
 
     Raises:
         ValueError: If `alpha` or `beta` is not positive.
 
     Deviations:
-        - λ is 0.5, as in the authors' released code; the paper prints 1,
-          a similarity that no pair can exceed.
+        - λ is 0.5, as in the authors' released code; the paper states 1, which
+          no similarity can exceed.
 
     Also known as:
         - pytorch-metric-learning: `MultiSimilarityLoss()` with
@@ -92,7 +91,7 @@ class MultiSimilarityLoss(PairLoss):
 
 @LOSSES.register("circle")
 class CircleLoss(PairLoss):
-    r"""Circle loss: each similarity paced by how far it has to go.
+    r"""Circle loss: similarities weighted by their distance from the optimum.
 
     For an anchor $a$ with positives $P$ and negatives $N$,
 
@@ -106,25 +105,26 @@ class CircleLoss(PairLoss):
     \alpha_n = \left[ s(a, n) + m \right]_+ ,
     $$
 
-    in cosine similarities; no gradient passes through $\alpha_p$ and
-    $\alpha_n$. Terms are the anchors that have positives and negatives;
-    `pair_weights` multiply each pair's exponential.
+    where $s$ is the cosine similarity, and no gradient passes through
+    $\alpha_p$ and $\alpha_n$. Terms are the anchors that have both positives
+    and negatives; `pair_weights` multiply the exponential of each pair.
 
     Labels:
-        (B,) class ids, integers of any size or strings; (B, C) booleans,
-        where an example has several labels; or a (B, R) relation matrix of
-        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
+        (B,) class ids, integers of any size or strings; (B, C) booleans, for
+        several labels per example; or a (B, R) relation matrix of 1 (positive),
+        0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         margin: m, the radius of the decision boundary; the default is the
             paper's for fine-grained retrieval.
         gamma: Scale γ.
-        distance: A similarity in [−1, 1], the paper's cosine by default: the
-            formula has its optimum at 1 and −1.
+        distance: A similarity in [−1, 1], because the formula has its optimum
+            at 1 and −1; by default cosine similarity, as in the paper.
         mining, reduction, **kwargs: As for `PairLoss`.
 
     Raises:
-        ValueError: If `gamma` is not positive, or `distance` no similarity.
+        ValueError: If `gamma` is not positive, or `distance` is not a
+            similarity.
 
     Also known as:
         - pytorch-metric-learning: `CircleLoss()` is
@@ -156,8 +156,8 @@ class CircleLoss(PairLoss):
         self.gamma = check_positive("CircleLoss", "gamma", gamma)
         if not get_distance(distance).larger_is_closer:
             raise ValueError(
-                "`distance` of CircleLoss must be a similarity, which its "
-                f"formula is about. Received: distance={distance!r}. Use "
+                "`distance` of CircleLoss must be a similarity, because its "
+                f"formula requires one. Received: distance={distance!r}. Use "
                 '"cosine".'
             )
         self.margin = margin
@@ -176,10 +176,10 @@ class CircleLoss(PairLoss):
 
 @LOSSES.register("lifted_structure")
 class LiftedStructureLoss(PairLoss):
-    r"""Lifted structure: positive pairs against all negatives of both ends.
+    r"""Lifted structure: positive pairs against all negatives of both examples.
 
-    Terms of the original form (Song et al., Eq. 4) are positive pairs, with
-    negatives $N_a$ of $a$ and $N_p$ of $p$:
+    In the original form (Song et al., Eq. 4), terms are positive pairs, with
+    the negatives $N_a$ of $a$ and $N_p$ of $p$:
 
     $$
     J_{ap} = \log\left( \sum_{k \in N_a} e^{m - d(a, k)} +
@@ -187,26 +187,27 @@ class LiftedStructureLoss(PairLoss):
     \ell_{ap} = \frac{1}{2} \left[ J_{ap} \right]_+^2 .
     $$
 
-    Terms of the generalized form (Hermans et al.) are anchors:
+    In the generalized form (Hermans et al.), terms are anchors:
 
     $$
     \ell_a = \left[ \log \sum_{p \in P_a} e^{d(a, p)} +
     \log \sum_{n \in N_a} e^{m - d(a, n)} \right]_+ .
     $$
 
-    With references, the negatives of a positive p are the anchors of the batch
-    that are negative to p. `pair_weights` multiply the terms of positive pairs
-    (generalized: their exponentials) and the exponentials of negative pairs,
-    those of p as they stand in its column.
+    With references, the negatives of a positive p are the anchors in the batch
+    that are negatives of p. `pair_weights` multiply the terms of positive pairs
+    (in the generalized form, their exponentials) and the exponentials of
+    negative pairs; for the negatives of p, these are the weights in its column.
 
     Labels:
-        (B,) class ids, integers of any size or strings; (B, C) booleans,
-        where an example has several labels; or a (B, R) relation matrix of
-        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
+        (B,) class ids, integers of any size or strings; (B, C) booleans, for
+        several labels per example; or a (B, R) relation matrix of 1 (positive),
+        0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         margin: m, in units of `distance`.
-        generalized: Which of the two forms.
+        generalized: Whether to use the generalized form instead of the
+            original.
         distance, mining, reduction, **kwargs: As for `PairLoss`.
 
     Also known as:

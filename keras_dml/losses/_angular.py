@@ -27,7 +27,7 @@ from keras_dml.utils.types import Tensor
 
 @LOSSES.register("angular")
 class AngularLoss(MetricLoss):
-    r"""Angular loss: the angle at the negative of each triplet is bounded.
+    r"""Angular loss: bounds the angle at the negative of each triplet.
 
     For each positive pair, with the negatives $N_a$ of the anchor,
 
@@ -37,13 +37,13 @@ class AngularLoss(MetricLoss):
     2 (1 + \tan^2 \alpha) \, x_a^\top x_p \right) \right) .
     $$
 
-    Terms are positive pairs. `pair_weights` multiply a positive pair's term
-    and a negative pair's exponential.
+    Terms are positive pairs. `pair_weights` multiply the terms of positive
+    pairs and the exponentials of negative pairs.
 
     Labels:
-        (B,) class ids, integers of any size or strings; (B, C) booleans,
-        where an example has several labels; or a (B, R) relation matrix of
-        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
+        (B,) class ids, integers of any size or strings; (B, C) booleans, for
+        several labels per example; or a (B, R) relation matrix of 1 (positive),
+        0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         angle: α, in degrees, between 0 and 90.
@@ -75,7 +75,7 @@ class AngularLoss(MetricLoss):
         super().__init__(reduction, **kwargs)
         if not 0 < angle < 90:
             raise ValueError(
-                "`angle` of AngularLoss is in degrees, between 0 and 90. "
+                "`angle` of AngularLoss must be in degrees, between 0 and 90. "
                 f"Received: angle={angle}."
             )
         self.angle = angle

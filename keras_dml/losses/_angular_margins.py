@@ -1,4 +1,4 @@
-"""Relatives of ArcFace: sub-centers, dynamic margins, SphereFace, P2SGrad."""
+"""Variants of ArcFace: sub-centers, dynamic margins, SphereFace, P2SGrad."""
 
 import math
 from collections.abc import Sequence
@@ -54,10 +54,10 @@ class _SubCenters(CosineClassifier):
 
 @LOSSES.register("sub_center_arc_face")
 class SubCenterArcFaceLoss(_SubCenters):
-    r"""Sub-center ArcFace: ArcFace with several centers a class.
+    r"""Sub-center ArcFace: ArcFace with several centers per class.
 
-    For an example of class $y$, where class $c$ has $K$ centers, at the angles
-    $\theta_{ck}$ to the example,
+    For an example of class $y$ that forms the angles $\theta_{ck}$ with the $K$
+    centers of each class $c$,
 
     $$
     \ell = -\log \frac{e^{s \cos(\theta_y + m)}}
@@ -65,27 +65,27 @@ class SubCenterArcFaceLoss(_SubCenters):
     \qquad \cos \theta_c = \max_k \cos \theta_{ck} .
     $$
 
-    Images that are wrongly labeled gather around centers of their own, and no
-    longer pull at the rest of the class. Terms are examples.
+    Images with wrong labels gather around centers of their own, and no longer
+    affect the rest of the class. Terms are examples.
 
     Labels:
         (B,) class ids, integers in [0, num_classes).
 
     Args:
         num_classes: As for `ProxyLoss`.
-        num_centers: Centers a class, K.
+        num_centers: Number of centers per class, K.
         margin: m, in radians, between 0 and π.
-        scale: s, what the cosines are multiplied by.
+        scale: s, the factor of the cosines.
         reduction, **kwargs: As for `ProxyLoss`.
 
     Raises:
         ValueError: If an argument is out of range.
 
     Deviations:
-        - Dropping all centers but the dominant ones, and the images far
-          from these, is a second stage of training in the paper, and no
-          part of the loss. Rows c·K to (c + 1)·K of the proxies are the
-          centers of class c.
+        - In a second stage of training, the paper drops all centers but the
+          dominant ones, and the images far from these. This is not part of the
+          loss. The centers of class c are the rows c·K to (c + 1)·K of the
+          proxies.
 
     Also known as:
         - pytorch-metric-learning: `SubCenterArcFaceLoss(num_classes=C,
@@ -119,9 +119,9 @@ class SubCenterArcFaceLoss(_SubCenters):
 
 @LOSSES.register("dynamic_arc_face")
 class DynamicArcFaceLoss(_SubCenters):
-    r"""Dynamic-margin ArcFace: the rarer a class, the wider its margin.
+    r"""Dynamic-margin ArcFace: wider margins for rarer classes.
 
-    For an example of class $y$, which has $n_y$ training images,
+    For an example of class $y$ with $n_y$ training images,
 
     $$
     \ell = -\log \frac{e^{s \cos(\theta_y + m_y)}}
@@ -129,27 +129,27 @@ class DynamicArcFaceLoss(_SubCenters):
     \qquad m_y = a \, n_y^{-\lambda} + b ,
     $$
 
-    with $\cos \theta_c$ the largest of the cosines with the centers of class
-    $c$, as in `SubCenterArcFaceLoss`. Rare classes are hard to learn, and are
-    held farther from the others. Terms are examples.
+    where $\cos \theta_c$ is the largest cosine with any center of class $c$, as
+    in `SubCenterArcFaceLoss`. Rare classes are hard to learn, so they are kept
+    farther away from the others. Terms are examples.
 
     Labels:
         (B,) class ids, integers in [0, num_classes).
 
     Args:
         num_classes: As for `ProxyLoss`.
-        class_counts: n of every class, (C,), as by `np.bincount(labels)`;
-            in a recipe `class_counts: auto`.
+        class_counts: n of every class, (C,), for instance
+            `np.bincount(labels)`; in a recipe, `class_counts: auto`.
         a: a, in radians.
         b: b, in radians.
         power: λ.
-        num_centers: Centers a class; 1 is ArcFace.
-        scale: s, what the cosines are multiplied by.
+        num_centers: Number of centers per class; with 1 as in ArcFace.
+        scale: s, the factor of the cosines.
         reduction, **kwargs: As for `ProxyLoss`.
 
     Raises:
-        ValueError: If there is not one positive count for every class, or
-            a margin is not in [0, π).
+        ValueError: If `class_counts` does not hold one positive count per
+            class, or a margin is not in [0, π).
 
     Deviations:
         - a, b and λ are the defaults of pytorch-metric-learning 3.
@@ -183,10 +183,10 @@ class DynamicArcFaceLoss(_SubCenters):
         if len(self.class_counts) != num_classes or min(self.class_counts) < 1:
             raise ValueError(
                 "`class_counts` of DynamicArcFaceLoss must hold the number of "
-                "training images, at least 1, of each of the num_classes="
-                f"{num_classes} classes. Received: {len(self.class_counts)} "
-                f"counts, the least {min(self.class_counts, default=0)}. Use "
-                "np.bincount(labels)."
+                "training images, at least 1, of each of the "
+                f"num_classes={num_classes} classes. Received: "
+                f"{len(self.class_counts)} counts, the smallest of which is "
+                f"{min(self.class_counts, default=0)}. Use np.bincount(labels)."
             )
         self.a, self.b, self.power = a, b, power
         counts = np.array(self.class_counts, "float64")
@@ -206,10 +206,10 @@ class DynamicArcFaceLoss(_SubCenters):
 
 @LOSSES.register("sphere_face")
 class SphereFaceLoss(ProxyLoss):
-    r"""SphereFace: normalized softmax whose own angle is multiplied.
+    r"""SphereFace: normalized softmax with a multiplied own-class angle.
 
-    For an example $x$ of class $y$, at the angles $\theta_c$ to the proxies of
-    the classes,
+    For an example $x$ of class $y$ that forms the angles $\theta_c$ with the
+    proxies of the classes,
 
     $$
     \ell = -\log \frac{e^{s \|x\| \psi(\theta_y)}}
@@ -225,19 +225,19 @@ class SphereFaceLoss(ProxyLoss):
     Args:
         num_classes: As for `ProxyLoss`.
         margin: m, an integer.
-        scale: s. The paper's is 1, with `normalize=False`.
+        scale: s. The paper uses 1, with `normalize=False`.
         reduction, **kwargs: As for `ProxyLoss`.
 
     Raises:
-        ValueError: If `margin` is not a positive integer, or `scale` is
-            not positive.
+        ValueError: If `margin` is not a positive integer, or `scale` is not
+            positive.
 
     Deviations:
-        - The paper takes the embedding's own length for the scale, as does
-          pytorch-metric-learning: `normalize=False, scale=1`. The default
-          fits unit embeddings, as later work on SphereFace does.
-        - The authors' code blends ψ(θ) with cos θ, less and less during
-          training. Here it is ψ from the start.
+        - The paper uses the length of the embedding as the scale, as does
+          pytorch-metric-learning: `normalize=False, scale=1`. The default is
+          for unit-length embeddings, as in later work on SphereFace.
+        - The authors' code blends ψ(θ) with cos θ, to a lesser degree as
+          training progresses. Here, ψ is used from the start.
 
     Also known as:
         - pytorch-metric-learning: `SphereFaceLoss(num_classes, D, scale=s)` is
@@ -290,18 +290,18 @@ def _multiply_angle(cosines: Tensor, times: int) -> Tensor:
 
 @LOSSES.register("p2s_grad")
 class P2SGradLoss(CosineClassifier):
-    r"""P2SGrad: squared errors of the cosines with class vectors.
+    r"""P2SGrad: squared errors of cosines with class vectors.
 
-    For an example of class $y$, at the angles $\theta_c$ to the proxies of the
-    classes,
+    For an example of class $y$ that forms the angles $\theta_c$ with the
+    proxies of the classes,
 
     $$
     \ell = \frac{1}{2} \left( \cos \theta_y - 1 \right)^2 +
     \frac{1}{2} \sum_{c \ne y} \cos^2 \theta_c .
     $$
 
-    Its gradient is the paper's: that of a softmax with cosines in place of
-    probabilities. There is no scale and no margin to choose. Terms are
+    Its gradient is that of the paper: the gradient of a softmax with cosines in
+    place of probabilities. There is no scale or margin to choose. Terms are
     examples.
 
     Labels:
@@ -311,9 +311,9 @@ class P2SGradLoss(CosineClassifier):
         num_classes, reduction, **kwargs: As for `ProxyLoss`.
 
     Deviations:
-        - The paper defines the gradient and no loss; this is the loss with
-          that gradient. pytorch-metric-learning averages the squares over
-          the classes, 2/C times this.
+        - The paper defines only the gradient; this is the loss with that
+          gradient. pytorch-metric-learning averages the squares over the
+          classes, which is 2/C times this loss.
 
     Also known as:
         - pytorch-metric-learning: `P2SGradLoss(D, num_classes)` is

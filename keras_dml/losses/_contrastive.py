@@ -1,4 +1,4 @@
-"""Losses of single pairs: contrastive and binomial deviance."""
+"""Losses on single pairs: contrastive and binomial deviance."""
 
 from typing import Any
 
@@ -23,34 +23,34 @@ class ContrastiveLoss(PairLoss):
     \ell_- = \left[ m_- - d \right]_+^q .
     $$
 
-    Common forms:
+    Common variants:
 
-    - squared distance: the defaults, averaged over the pairs that still cost
-      something.
+    - squared distance: the defaults, averaged over pairs with a nonzero loss.
     - ABE, Eq. 10: `reduction="sum_over_pairs"`, the sum over all ordered
       pairs, divided by B.
     - plain (attentive grouping, Eq. 1): `distance="euclidean"`,
       `reduction="mean"`.
-    - Hadsell et al., times two: `distance="euclidean"`, `power=2`.
+    - Hadsell et al., multiplied by two: `distance="euclidean"`, `power=2`.
     - two margins: `positive_margin` > 0.
 
-    Terms are pairs, which `pair_weights` multiply; "mean" and "mean_nonzero"
-    average positive and negative pairs separately, and add the two.
+    Terms are pairs, which are multiplied by `pair_weights`; "mean" and
+    "mean_nonzero" average positive and negative pairs separately, and add the
+    two.
 
     Labels:
-        (B,) class ids, integers of any size or strings; (B, C) booleans,
-        where an example has several labels; or a (B, R) relation matrix of
-        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
+        (B,) class ids, integers of any size or strings; (B, C) booleans, for
+        several labels per example; or a (B, R) relation matrix of 1 (positive),
+        0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
-        positive_margin: m₊, in units of `distance`: positives closer than
-            this cost nothing.
-        negative_margin: m₋, in units of `distance`: negatives farther than
-            this cost nothing.
+        positive_margin: m₊, in units of `distance`: positives closer than this
+            have no loss.
+        negative_margin: m₋, in units of `distance`: negatives farther away than
+            this have no loss.
         power: 1, or 2 to square the hinges.
         distance: A name in `keras_dml.losses.distances.DISTANCES`. With a
-            similarity the margins are similarities, and both inequalities
-            turn round.
+            similarity, the margins are similarities, and both inequalities are
+            reversed.
         mining, reduction, **kwargs: As for `PairLoss`.
 
     Raises:
@@ -115,17 +115,17 @@ class BinomialDevianceLoss(PairLoss):
     \ell_- = \log\left( 1 + e^{\alpha \beta_- (s - m)} \right) .
     $$
 
-    Terms are pairs, which `pair_weights` multiply; "mean" averages positive
-    and negative pairs separately, and adds the two.
+    Terms are pairs, which are multiplied by `pair_weights`; "mean" averages
+    positive and negative pairs separately, and adds the two.
 
     Labels:
-        (B,) class ids, integers of any size or strings; (B, C) booleans,
-        where an example has several labels; or a (B, R) relation matrix of
-        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
+        (B,) class ids, integers of any size or strings; (B, C) booleans, for
+        several labels per example; or a (B, R) relation matrix of 1 (positive),
+        0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         alpha: α.
-        threshold: m, the similarity between close and far.
+        threshold: m, the similarity that separates close from distant pairs.
         positive_scale: β₊, the paper's β₁.
         negative_scale: β₋, the paper's β₀.
         distance: A name in `keras_dml.losses.distances.DISTANCES`; the
@@ -133,13 +133,13 @@ class BinomialDevianceLoss(PairLoss):
         mining, reduction, **kwargs: As for `PairLoss`.
 
     Deviations:
-        - Table 1 of the attentive grouping paper prints the 25 on the
-          positive side (`positive_scale=25, negative_scale=1`); its
-          released code has it on the negative side, as here, which
-          balances the many negatives.
+        - Table 1 of the attentive grouping paper has the 25 on the positive
+          side (`positive_scale=25, negative_scale=1`); its released code has it
+          on the negative side, as here, which compensates for the larger number
+          of negatives.
 
     Also known as:
-        No library that this one is compared with has it.
+        None of the compared libraries has an equivalent.
 
     Example:
         `BinomialDevianceLoss(negative_scale=40.0)(labels, embeddings)`

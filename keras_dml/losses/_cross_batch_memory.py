@@ -1,4 +1,4 @@
-"""CrossBatchMemory: any loss on pairs, against embeddings of past batches."""
+"""CrossBatchMemory: losses on pairs with embeddings of past batches."""
 
 from typing import Any
 
@@ -28,66 +28,66 @@ _OTHERS = ("ref_labels", "ref_embeddings", "pair_weights", "mask")
 
 @COMPOSITES.register("cross_batch_memory")
 class CrossBatchMemory(CompositeLoss):
-    r"""Cross-batch memory: a loss on pairs, against past batches as well.
+    r"""Cross-batch memory: a loss on pairs that include past batches.
 
-    With $X$ the batch, $M$ the memory and $w$ the `memory_weight`,
+    With the batch $X$, the memory $M$ and the `memory_weight` $w$,
 
     $$
     \mathcal{L} = \ell(X, X) + w \, \ell(X, M) .
     $$
 
-    A queue keeps the last `size` embeddings that training has seen, as
-    they were then. The loss compares each example of the batch with all
-    of them, which gives small batches many more negatives, at the cost of
-    one more (B, `size`) comparison. It works as long as embeddings of the
-    same image change slowly from step to step, hence the warm-up.
+    A queue keeps the last `size` embeddings seen in training, as they were at
+    that time. The loss compares each example of the batch with all of them,
+    which provides small batches with many more negatives, at the cost of one
+    more (B, `size`) comparison. It works as long as embeddings of the same
+    image change slowly from step to step, hence the warm-up.
 
-    Terms are "memory", and "batch" where the batch is also compared with
-    itself; of several losses, each by its name after these.
+    Terms are "memory", and "batch" if the batch is also compared with itself;
+    if there are several losses, their names are appended.
 
-    The memory belongs to the objective that builds the loss, and is saved
-    with the model: `fit` goes on where it was. Evaluation does not change
-    it. Each learner of an ensemble has its own.
+    The memory belongs to the objective that builds the loss, and is saved with
+    the model, so `fit` continues with the same memory. Evaluation does not
+    change it. Each learner of an ensemble has its own memory.
 
     Labels:
-        (B,) class ids, integers; with `num_labels` (B, C) booleans.
+        (B,) class ids, integers; with `num_labels`, (B, C) booleans.
 
     Args:
         loss: A loss on pairs or triplets, as for `losses.get`. It may own
             variables, such as β.
-        size: Embeddings held, N; a share of the training set is typical.
-        memory_weight: Weight of the term "memory", unless `loss_weights`
-            has one.
-        batch: Whether the loss of the batch with itself is a term too.
-        warm_up: Updates before the memory is filled and used; until then
-            the loss is that of the batch with itself.
-        num_labels: C, where examples have several of C labels. None: each
-            has a class id.
-        relation_rule: What makes examples with several labels positive to
-            each other: "any" shared label, or "all"; see
-            `losses.relations`.
+        size: Number of embeddings in the memory, N; typically a fraction of the
+            training set.
+        memory_weight: Weight of the term "memory", unless given in
+            `loss_weights`.
+        batch: Whether to add the loss of the batch with itself.
+        warm_up: Number of updates before the memory is filled and used; until
+            then, the loss is that of the batch with itself.
+        num_labels: C, if examples have several of C labels. None: each has one
+            class id.
+        relation_rule: When two examples with several labels are positive: if
+            they share "any" label, or "all"; see `losses.relations`.
         name: Name of the instance.
 
     Raises:
-        ValueError: If `size`, `memory_weight` or `num_labels` is not
-            positive, `relation_rule` is unknown, if the loss is one on
-            proxies or a function, or if labels are not what is remembered.
+        ValueError: If `size`, `memory_weight` or `num_labels` is not positive,
+            if `relation_rule` is unknown, if the loss uses proxies or is a
+            function, or if labels are not of the kind that is stored.
         RuntimeError: When called before `build`.
 
     Requirements:
-        Labels are class ids, (B,), or with `num_labels` booleans, (B, C):
-        the memory keeps those of each embedding. With several replicas,
-        `MetricModel` has every replica remember the batches of all.
+        Labels are class ids, (B,), or, with `num_labels`, booleans, (B, C): the
+        memory stores those of each embedding. With several replicas,
+        `MetricModel` makes every replica remember the batches of all replicas.
 
     Deviations:
-        - The batch counts as remembered when it is compared, as in the
-          paper, and an example is not compared with itself. The paper
-          has the loss against the memory alone, which is `batch=False`;
-          its released code adds the loss of the batch, as here.
-        - The released code starts after 1,000 updates; here `warm_up` is
-          0 unless it is given.
-        - A model with a momentum network, `ema_momentum`, remembers that
-          network's embeddings of the second view.
+        - The batch is already part of the memory when it is compared, as in the
+          paper, but an example is not compared with itself. The paper uses the
+          loss against the memory alone, which is `batch=False`; its released
+          code adds the loss of the batch, as here.
+        - The released code starts after 1,000 updates; here, `warm_up` is 0 by
+          default.
+        - For a model with a momentum network, `ema_momentum`, the memory stores
+          that network's embeddings of the second view.
 
     Also known as:
         - pytorch-metric-learning: `CrossBatchMemory(loss, D, memory_size)` is
@@ -136,12 +136,11 @@ class CrossBatchMemory(CompositeLoss):
         self.queue: EmbeddingQueue | None = None
         if self.loss.has_memory or not self.loss.takes_references:
             raise ValueError(
-                "`loss` of CrossBatchMemory must compare pairs of examples, "
-                "those of the batch with others. Received: "
-                f"{type(self.loss).__name__}, which takes no references or has "
-                "a memory of its own. Use "
-                "a loss on pairs or triplets; several losses may stand beside "
-                'a memory: `{"proxy_anchor": ..., "memory": '
+                "`loss` of CrossBatchMemory must compare the batch with "
+                f"references. Received: {type(self.loss).__name__}, which "
+                "takes no references or has a memory of its own. Use a loss "
+                "on pairs or triplets; to combine a memory with other losses, "
+                'use `{"proxy_anchor": ..., "memory": '
                 '{"name": "cross_batch_memory", ...}}`.'
             )
 
@@ -252,27 +251,28 @@ class CrossBatchMemory(CompositeLoss):
         given = [name for name in _OTHERS if others.get(name) is not None]
         if given:
             raise ValueError(
-                "CrossBatchMemory brings its own references, and cannot be "
-                f"combined with {given}. Received: values for these. Use "
-                "the loss without memory."
+                "CrossBatchMemory has its own references and cannot be "
+                f"combined with {given}. Received: values for these. Use the "
+                "loss without a memory."
             )
         shape, count = tuple(labels.shape), self.num_labels
         if count is None and len(shape) != 1:
             raise ValueError(
-                "CrossBatchMemory keeps a class id for each embedding, and "
-                "a relation matrix does not tell. Received: labels of shape "
-                f"{shape}. Pass (B,) class ids, or (B, C) booleans, which "
-                "labels each example has, with num_labels=C."
+                "`labels` of CrossBatchMemory must be class ids, which it "
+                "stores with the embeddings, and not a relation matrix. "
+                f"Received: labels of shape {shape}. Use (B,) class ids, or "
+                "(B, C) booleans for several labels per example, with "
+                "num_labels=C."
             )
         if count is not None and not (
             is_multi_hot(labels) and shape[1] == count
         ):
             raise ValueError(
-                f"CrossBatchMemory with num_labels={count} keeps which labels "
-                f"each embedding has. Received: {dtype_name(labels)} of shape "
-                f"{shape}. Pass (B, {count}) booleans. A `relation_rule` of "
-                "the model leaves a relation matrix of the batch: give that "
-                "of CrossBatchMemory instead."
+                f"`labels` of CrossBatchMemory with num_labels={count} must be "
+                f"(B, {count}) booleans. Received: {dtype_name(labels)} of "
+                f"shape {shape}. If the model has a `relation_rule`, which "
+                "turns labels into a relation matrix, set it in "
+                "CrossBatchMemory instead."
             )
 
 

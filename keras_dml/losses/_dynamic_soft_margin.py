@@ -27,54 +27,55 @@ _CLOSEST_NEGATIVES = Selection("all", "hard")
 
 @LOSSES.register("dynamic_soft_margin")
 class DynamicSoftMarginLoss(PairLoss):
-    r"""Dynamic soft margin: triplets weighted by how many are less hard.
+    r"""Dynamic soft margin: triplets weighted by the share of easier ones.
 
-    For each triplet that mining picks,
+    For each triplet chosen by mining,
 
     $$
     \ell_{apn} = F\left( d(a, p) - d(a, n) \right)
     \left( d(a, p) - d(a, n) \right) ,
     $$
 
-    where $F$ is the distribution of the difference among recent triplets: a
-    triplet loss without a margin to choose. No gradient passes through $F$.
+    where $F$ is the distribution function of this difference among recent
+    triplets. This is a triplet loss without a margin to choose. No gradient
+    passes through $F$.
 
-    The distribution is a histogram, a moving average of those of the batches,
-    the present one among them. It belongs to the objective that builds the
-    loss, is saved with the model, and is not changed by evaluation.
+    The distribution is a histogram, a moving average over batches, including
+    the current one. It belongs to the objective that builds the loss, is saved
+    with the model, and is not changed by evaluation.
 
-    Terms are triplets; each is multiplied by the product of the
-    `pair_weights` of (a, p) and (a, n), which the histogram does not see.
+    Terms are triplets; each is multiplied by the product of the `pair_weights`
+    of (a, p) and (a, n), which do not affect the histogram.
 
     Labels:
-        (B,) class ids, integers of any size or strings; (B, C) booleans,
-        where an example has several labels; or a (B, R) relation matrix of
-        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
+        (B,) class ids, integers of any size or strings; (B, C) booleans, for
+        several labels per example; or a (B, R) relation matrix of 1 (positive),
+        0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
-        num_bins: Number of intervals of the histogram.
-        momentum: Share of each batch in the histogram; the first has all.
-        limit: Largest difference of distances, either way, in units of
-            `distance`; larger ones count as this. 2 is that of Euclidean
-            distances of unit embeddings.
-        distance: As for `PairLoss`; the paper's is Euclidean.
-        mining: As for `PairLoss`; the default is every positive with the
-            anchor's closest negative. Mining that draws does so anew for
-            the histogram.
+        num_bins: Number of bins of the histogram.
+        momentum: Weight of each new batch in the histogram; the first batch has
+            the weight 1.
+        limit: Largest absolute difference of distances, in units of `distance`;
+            larger differences are clipped. For Euclidean distances of
+            unit-length embeddings it is 2.
+        distance: As for `PairLoss`; Euclidean in the paper.
+        mining: As for `PairLoss`; by default, every positive with the anchor's
+            closest negative. Random mining draws again for the histogram.
         reduction, **kwargs: As for `PairLoss`.
 
     Raises:
         ValueError: If `num_bins`, `momentum` or `limit` is not positive, or
-            `momentum` is more than 1.
+            `momentum` is above 1.
         RuntimeError: When called before `build`.
 
     Deviations:
-        - The paper's batches are pairs, whose negative is the one closest
-          to either of the two; here it is the one closest to the anchor,
-          and both are anchors.
-        - pytorch-metric-learning uses all triplets, as `mining="all"` does,
-          lets gradient pass the histogram, and counts each triplet of a
-          batch, not the batch, as `momentum`.
+        - The paper's batches consist of pairs, and the negative is the one
+          closest to either example of a pair. Here, both examples are anchors,
+          and the negative is the one closest to the anchor.
+        - pytorch-metric-learning uses all triplets, like `mining="all"`, passes
+          a gradient through the histogram, and applies `momentum` per triplet
+          rather than per batch.
 
     Also known as:
         - pytorch-metric-learning: `DynamicSoftMarginLoss(num_bins=b)` with
@@ -107,8 +108,8 @@ class DynamicSoftMarginLoss(PairLoss):
         self.momentum = check_positive(owner, "momentum", momentum)
         if momentum > 1:
             raise ValueError(
-                f"`momentum` of {owner} must be at most 1, the share of the "
-                f"batch in the histogram. Received: momentum={momentum}."
+                f"`momentum` of {owner}, the weight of a batch in the "
+                f"histogram, must be at most 1. Received: momentum={momentum}."
             )
         self.limit = check_positive(owner, "limit", limit)
         self.histogram: keras.Variable | None = None

@@ -1,4 +1,4 @@
-"""FunctionLoss: a function, or a loss of Keras, as a metric loss."""
+"""FunctionLoss: a function or a Keras loss as a metric loss."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,44 +16,45 @@ _REDUCTIONS = ("sum_over_batch_size", "mean", "none", None, "sum")
 
 @COMPOSITES.register("function")
 class FunctionLoss(MetricLoss):
-    r"""Function: a loss that is a function, or a loss of Keras.
+    r"""Function: a loss given as a function or as a Keras loss.
 
-    `losses.get`, and with it every method, makes one of a function. It
-    cannot be compared with references, nor weight pairs: derive a class
-    from `PairLoss` for that.
+    `losses.get`, and therefore every method, wraps functions in this class. It
+    does not support references or pair weights; for these, derive a class from
+    `PairLoss`.
 
     $$
     \ell_i = f(y, x)_i
     $$
 
-    for a function $f$ of all labels and embeddings of the batch.
+    for a function $f$ of all labels and embeddings in the batch.
 
     Labels:
-        Whatever the function takes.
+        Any labels that the function takes.
 
     Args:
-        function: `(labels, embeddings)` → the loss of the batch, a scalar,
-            or of every example, (B,). Or a `keras.losses.Loss`, whose
-            `call` gives these, and whose `reduction` holds.
-        normalize: Whether to L2-normalize the embeddings first. Those of
-            a `MetricModel` are unit anyway.
-        needs_positives: Whether a batch teaches the function nothing in
-            which no two examples have the same class. If so, `fit` warns of
-            such batches.
+        function: A function of `(labels, embeddings)` that returns the loss of
+            the batch, a scalar, or of every example, (B,). Or a
+            `keras.losses.Loss`, whose `call` returns one of these, and whose
+            `reduction` is applied.
+        normalize: Whether to L2-normalize the embeddings first. Those of a
+            `MetricModel` already have unit length.
+        needs_positives: Whether the function needs at least two examples of the
+            same class in a batch. If so, `fit` warns about batches without
+            them.
         name: Name of the instance; by default that of the function.
 
     Raises:
-        ValueError: If `function` cannot be called, or is a loss of Keras
-            with a reduction other than a mean, a sum, or none.
+        ValueError: If `function` is not callable, or is a Keras loss with a
+            reduction other than mean, sum or none.
 
     Also known as:
-        No library that this one is compared with has it.
+        None of the compared libraries has an equivalent.
 
     Example:
         `FunctionLoss(lambda y, x: keras.ops.mean(x**2))(labels, embeddings)`
 
     Requirements:
-        A model with the loss can be saved if Keras knows the function:
+        To save a model with this loss, the function must be known to Keras:
         decorate it with `keras.saving.register_keras_serializable`.
     """
 
@@ -91,9 +92,9 @@ class FunctionLoss(MetricLoss):
     def call(self, batch: Batch) -> Tensor:
         if any(value is not None for value in batch[2:]):
             raise ValueError(
-                f"The function {self.name!r} takes labels and embeddings, and "
-                "neither references nor weights of pairs. Derive a loss from "
-                "`keras_dml.losses.PairLoss` instead."
+                f"The function {self.name!r} only takes labels and embeddings, "
+                "without references or pair weights. To use these, derive a "
+                "loss from `keras_dml.losses.PairLoss` instead."
             )
         function: Callable[..., Any] = self.function
         if isinstance(function, keras.losses.Loss):
@@ -105,8 +106,8 @@ class FunctionLoss(MetricLoss):
             return ops.broadcast_to(values, (size,))
         if len(values.shape) != 1:
             raise ValueError(
-                f"The function {self.name!r} must return a scalar, or a "
-                "value for each example, (B,). Received: a result of shape "
+                f"The function {self.name!r} must return a scalar, or one "
+                "value per example, (B,). Received: a result of shape "
                 f"{tuple(values.shape)}."
             )
         return values * ops.cast(size, "float32") if self._is_sum else values

@@ -1,4 +1,4 @@
-"""Pure functions of losses: what `call` computes, without an object."""
+"""Pure functions of losses: the computation of `call` without an object."""
 
 from collections.abc import Callable
 from inspect import Parameter, Signature, signature
@@ -26,9 +26,9 @@ def functional(name: str, cls: type[MetricLoss]) -> Callable[..., Tensor]:
     """The pure function of a loss.
 
     It takes the tensors of `MetricLoss.per_example`, or of `values` of a
-    `ProxyLoss`: float32, unit if they ought to be. Its keyword arguments
-    are the class's, but that a number may be a tensor, and `seed` whatever
-    `keras.random` takes.
+    `ProxyLoss`: float32, and normalized if necessary. Its keyword arguments are
+    those of the class, except that numbers may be tensors, and `seed` may be
+    anything that `keras.random` takes.
     """
     is_on_proxies = issubclass(cls, ProxyLoss)
     method = ProxyLoss.values if is_on_proxies else MetricLoss.per_example
@@ -63,6 +63,6 @@ def functional(name: str, cls: type[MetricLoss]) -> Callable[..., Tensor]:
 
     function.__name__ = function.__qualname__ = name
     function.__module__ = cls.__module__.partition("._")[0]
-    function.__doc__ = f"The (B,) values of `{cls.__name__}`, which see."
+    function.__doc__ = f"The (B,) values of `{cls.__name__}`; see this class."
     vars(function)["__signature__"] = own
     return function

@@ -15,9 +15,9 @@ from keras_dml.utils.types import Tensor
 
 @LOSSES.register("hist")
 class HISTLoss(ProxyLoss):
-    r"""HIST: Gaussian classes, and a hypergraph that classifies the batch.
+    r"""HIST: Gaussian classes, and classification by a hypergraph of the batch.
 
-    For an example $x$ of class $y$, where class $c$ is a Gaussian with a
+    For an example $x$ of class $y$, where each class $c$ is a Gaussian with
     learned mean $\mu_c$ and diagonal covariance $\Sigma_c$,
 
     $$
@@ -26,14 +26,14 @@ class HISTLoss(ProxyLoss):
     d_c^2 = (x - \mu_c)^\top \Sigma_c^{-1} (x - \mu_c) .
     $$
 
-    Each class of the batch is a hyperedge, in which its own examples have
-    weight 1 and others $e^{-\alpha d_c^2}$. A network of two layers passes the
-    embeddings along the hyperedges, and $\ell_{CE}$ is its cross entropy. So
-    an example that is easily mistaken for another class is told apart in the
-    context of the batch.
+    Each class in the batch is a hyperedge, in which its own examples have the
+    weight 1 and others $e^{-\alpha d_c^2}$. A two-layer network passes the
+    embeddings along the hyperedges, and $\ell_{CE}$ is its cross entropy. In
+    this way, examples that are easily confused with another class are
+    distinguished in the context of the batch.
 
-    Terms are examples, each kind reduced on its own. The means are the
-    proxies; the network is part of the loss, and of no use afterwards.
+    Terms are examples; the two parts are reduced separately. The means are the
+    proxies. The network is part of the loss and is not needed after training.
 
     Labels:
         (B,) class ids, integers in [0, num_classes).
@@ -41,31 +41,32 @@ class HISTLoss(ProxyLoss):
     Args:
         num_classes: As for `ProxyLoss`.
         tau: τ.
-        alpha: α: the larger, the fewer examples join another class's edge.
+        alpha: α. With larger values, fewer examples join the hyperedges of
+            other classes.
         weight: λ.
-        hidden_dim: Units of the network's hidden layer.
+        hidden_dim: Number of units in the network's hidden layer.
         reduction, **kwargs: As for `ProxyLoss`.
 
     Raises:
         ValueError: If an argument is out of range.
 
     Requirements:
-        The authors train the proxies and log-variances about 1,000 times,
-        and the network 10 times, as fast as the embedding:
-        `rate_multipliers={"/loss/(proxies|log_variances)": 1000,
+        The authors use learning rates about 1,000 times higher for the proxies
+        and log-variances, and 10 times higher for the network, than for the
+        embedding: `rate_multipliers={"/loss/(proxies|log_variances)": 1000,
         "/loss/": 10}`.
 
     Deviations:
-        - Defaults are those of the authors' code; the paper tunes τ and α
-          for each data set.
-        - The network sees the embedding that the loss gets, unit if
-          `normalize`; the authors' model normalizes by a layer
-          normalization, and only distances take unit vectors.
-        - Batch normalization uses the statistics of the batch, as in
-          training; there is no other use of it.
+        - Defaults follow the authors' code; the paper tunes τ and α for each
+          data set.
+        - The network sees the same embeddings as the loss, of unit length if
+          `normalize`; the authors' model uses layer normalization, and unit
+          vectors only for distances.
+        - Batch normalization always uses the statistics of the batch, because
+          the network is only used in training.
 
     Also known as:
-        No library that this one is compared with has it.
+        None of the compared libraries has an equivalent.
 
     Example:
         `HISTLoss(num_classes=100, tau=16.0)`

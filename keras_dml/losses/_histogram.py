@@ -1,4 +1,4 @@
-"""Losses of histograms with a gradient: histogram loss and FastAP."""
+"""Losses on differentiable histograms: histogram loss and FastAP."""
 
 from typing import Any
 
@@ -41,33 +41,34 @@ class _HistogramLoss(MetricLoss):
 
 @LOSSES.register("histogram")
 class HistogramLoss(_HistogramLoss):
-    r"""Histogram loss: how often a negative pair looks like a positive one.
+    r"""Histogram loss: how often a negative pair is closer than a positive one.
 
-    With $h^+$ and $h^-$ the soft histograms of the cosine similarities of all
-    positive and of all negative pairs,
+    With the soft histograms $h^+$ and $h^-$ of the cosine similarities of all
+    positive and all negative pairs,
 
     $$
     \mathcal{L} = \sum_r h^-_r \sum_{q \le r} h^+_q ,
     $$
 
-    the probability that a random negative pair is more similar than a random
-    positive one. It belongs to the batch; an anchor's value is the share of
-    its negative pairs, and their mean is the loss. `pair_weights` multiply
-    each pair's count in its histogram.
+    which is the probability that a random negative pair is more similar than a
+    random positive one. The loss is defined for the whole batch; the value of
+    an anchor is the part that its negative pairs contribute, and the mean of
+    these values is the loss. `pair_weights` multiply the counts of pairs in the
+    histograms.
 
     Labels:
-        (B,) class ids, integers of any size or strings; (B, C) booleans,
-        where an example has several labels; or a (B, R) relation matrix of
-        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
+        (B,) class ids, integers of any size or strings; (B, C) booleans, for
+        several labels per example; or a (B, R) relation matrix of 1 (positive),
+        0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
-        num_bins: Number of intervals of the histogram over [−1, 1].
-        reduction: "mean", the only one.
+        num_bins: Number of bins of the histograms over [−1, 1].
+        reduction: Must be "mean".
         **kwargs: As for `MetricLoss`.
 
     Raises:
-        ValueError: If `num_bins` is not a positive integer, or for another
-            reduction.
+        ValueError: If `num_bins` is not a positive integer, or `reduction` is
+            not "mean".
 
     Also known as:
         - pytorch-metric-learning: `HistogramLoss(n_bins)` is
@@ -101,28 +102,28 @@ class HistogramLoss(_HistogramLoss):
 
 @LOSSES.register("fast_ap")
 class FastAPLoss(_HistogramLoss):
-    r"""FastAP: one minus the average precision of soft distance histograms.
+    r"""FastAP: one minus the average precision from soft distance histograms.
 
-    For an anchor with positives $P$, with $h^+_j$ and $h_j$ the soft counts of
-    its positives and of all examples in the bin $j$ of their squared
-    distances, and $H^+_j$ and $H_j$ the sums of these up to the bin,
+    For an anchor with positives $P$, with the soft counts $h^+_j$ and $h_j$ of
+    its positives and of all examples in bin $j$ of their squared distances, and
+    the cumulative counts $H^+_j$ and $H_j$ up to this bin,
 
     $$
     \ell_a = 1 - \frac{1}{|P|} \sum_{j} \frac{h^+_j H^+_j}{H_j} .
     $$
 
-    Squared distances of unit vectors lie in [0, 4]; histograms over that range
-    give precision and recall with a gradient. Terms are the anchors that have
-    positives and negatives; `pair_weights` multiply each pair's counts in the
-    histograms.
+    Squared distances of unit vectors lie in [0, 4]; soft histograms over this
+    range make precision and recall differentiable. Terms are the anchors that
+    have both positives and negatives; `pair_weights` multiply the counts of
+    pairs in the histograms.
 
     Labels:
-        (B,) class ids, integers of any size or strings; (B, C) booleans,
-        where an example has several labels; or a (B, R) relation matrix of
-        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
+        (B,) class ids, integers of any size or strings; (B, C) booleans, for
+        several labels per example; or a (B, R) relation matrix of 1 (positive),
+        0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
-        num_bins: Number of intervals of the histogram, L.
+        num_bins: Number of bins of the histograms, L.
         reduction, **kwargs: As for `MetricLoss`.
 
     Raises:

@@ -18,7 +18,7 @@ _RIM = 1e-3
 
 @LOSSES.register("hyperbolic")
 class HyperbolicContrastiveLoss(MetricLoss):
-    r"""Hyperbolic contrastive: NT-Xent of distances in the Poincaré ball.
+    r"""Hyperbolic contrastive: NT-Xent with distances in the Poincaré ball.
 
     For each positive pair, with the negatives $N_a$ of the anchor and the
     hyperbolic distance $D$,
@@ -28,8 +28,8 @@ class HyperbolicContrastiveLoss(MetricLoss):
     {e^{-D(a, p) / \tau} + \sum_{n \in N_a} e^{-D(a, n) / \tau}} .
     $$
 
-    Embeddings longer than r are clipped to the length r, and the exponential
-    map at the origin takes them into the ball of curvature −c, where
+    Embeddings are clipped to length r at most, and mapped into the ball of
+    curvature −c by the exponential map at the origin, where
 
     $$
     x = \tanh\left( \sqrt{c} \, \|v\| \right) \frac{v}{\sqrt{c} \, \|v\|} ,
@@ -42,41 +42,41 @@ class HyperbolicContrastiveLoss(MetricLoss):
     exponentials of negative pairs.
 
     Labels:
-        (B,) class ids, integers of any size or strings; (B, C) booleans,
-        where an example has several labels; or a (B, R) relation matrix of
-        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
+        (B,) class ids, integers of any size or strings; (B, C) booleans, for
+        several labels per example; or a (B, R) relation matrix of 1 (positive),
+        0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
-        curvature: c. Towards 0 the space becomes Euclidean.
-        clip: r, which keeps gradients from vanishing at the rim of the
+        curvature: c. As c approaches 0, the space becomes Euclidean.
+        clip: r, which prevents vanishing gradients near the boundary of the
             ball. None: no clipping.
         temperature: τ.
-        normalize: As for `MetricLoss`. The length of an embedding says how
-            general it is, so the default is no.
+        normalize: As for `MetricLoss`; False by default, because the length of
+            an embedding represents how general it is.
         reduction, **kwargs: As for `MetricLoss`.
 
     Raises:
         ValueError: If `curvature`, `clip` or `temperature` is not positive.
 
     Requirements:
-        Embeddings of any length. The methods' embeddings are unit and lie
-        on one sphere of the ball: train a Keras model of your own with it,
-        `compile(loss=HyperbolicContrastiveLoss())`. By `poincare_distance`
-        two embeddings are compared afterwards.
+        Embeddings of any length. Embeddings of the methods have unit length, so
+        they would lie on one sphere of the ball: use this loss with your own
+        Keras model, `compile(loss=HyperbolicContrastiveLoss())`. After
+        training, compare embeddings by `poincare_distance`.
 
     Deviations:
-        - D is written by arsinh, which equals the paper's 2/√c · artanh(√c
-          ‖−x ⊕ y‖) and needs one matrix product. Its gradient at distance
-          0 is 0.
-        - The authors' code goes through pairs of views with one image a
-          class; here, as in `NTXentLoss`, an anchor's negatives are all of
-          the batch, and its other positives are not among them.
-        - The gradient is that of the formula. The authors' code rescales it
-          by the inverse of the ball's metric, (1 − c‖x‖²)²/4.
-        - Points end 0.1 % before the rim, as in the authors' code.
+        - D is expressed by arsinh, which equals the paper's 2/√c · artanh(√c
+          ‖−x ⊕ y‖) and requires a single matrix product. Its gradient at
+          distance 0 is 0.
+        - The authors' code compares pairs of views with one image per class.
+          Here, as in `NTXentLoss`, all examples of other classes in the batch
+          are negatives of an anchor, and its other positives are ignored.
+        - The gradient is that of the formula. The authors' code rescales it by
+          the inverse of the metric of the ball, (1 − c‖x‖²)²/4.
+        - Points are kept 0.1 % away from the boundary, as in the authors' code.
 
     Also known as:
-        No library that this one is compared with has it.
+        None of the compared libraries has an equivalent.
 
     Example:
         `HyperbolicContrastiveLoss(curvature=0.3)(labels, embeddings)`
@@ -129,12 +129,12 @@ def poincare_distance(
     curvature: float = 0.1,
     clip: float | None = 2.3,
 ) -> Tensor:
-    """Hyperbolic distances of all rows, mapped into the Poincaré ball first.
+    """Hyperbolic distances of all rows, which are mapped to the Poincaré ball.
 
     Args:
         x: (B, D) embeddings, in the tangent space at the origin.
-        refs: (R, D), likewise; None: `x`.
-        curvature: c of `HyperbolicContrastiveLoss`, which see.
+        refs: (R, D), likewise; `x` by default.
+        curvature: c, as for `HyperbolicContrastiveLoss`.
         clip: r, likewise.
 
     Returns:

@@ -28,7 +28,7 @@ NORMALIZATIONS = ("pairs", "triplets")
 
 @LOSSES.register("margin")
 class MarginLoss(PairLoss):
-    r"""Margin loss: pairs on their side of a boundary, which may be learned.
+    r"""Margin loss: pairs on either side of a boundary that can be learned.
 
     For a positive and a negative pair at distance $d$,
 
@@ -37,35 +37,35 @@ class MarginLoss(PairLoss):
     \ell_- = \left[ \alpha + \beta - d \right]_+ ,
     $$
 
-    a hinge of width α on either side of the boundary β.
+    which is a hinge of width α on either side of the boundary β.
 
-    Mining yields triplets (a, p, n), one drawn negative for each positive by
-    default; each counts as the pairs (a, p) and (a, n). Terms are pairs, or
-    triplets with `normalize_by="triplets"`. The default, "mean_nonzero",
-    divides by the number of active pairs. `pair_weights` multiply the hinges
-    of pairs, also within triplets.
+    Mining yields triplets (a, p, n), by default with one randomly drawn
+    negative for each positive; each triplet counts as the pairs (a, p) and
+    (a, n). Terms are pairs, or triplets with `normalize_by="triplets"`. The
+    default reduction, "mean_nonzero", divides by the number of active pairs.
+    `pair_weights` multiply the hinges of pairs, also within triplets.
 
     Labels:
-        (B,) class ids, integers of any size or strings; (B, C) booleans,
-        where an example has several labels; or a (B, R) relation matrix of
-        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`. With
-        `num_classes`, only class ids, integers in [0, num_classes).
+        (B,) class ids, integers of any size or strings; (B, C) booleans, for
+        several labels per example; or a (B, R) relation matrix of 1 (positive),
+        0 (negative) and −1 (ignored). See `MetricLoss`. With `num_classes`,
+        only class ids, integers in [0, num_classes).
 
     Args:
         alpha: Half-width α of the hinge, in units of `distance`.
         beta: Boundary β, or its initial value if it is learned.
-        learn_beta: Whether β is a weight. Such a loss must be built by a
-            layer, as `keras_dml.MetricModel` does.
-        num_classes: None for one β; a number for one β a class, that of
-            the anchor. Needs `learn_beta`, and class ids in
-            [0, num_classes): another id is an error, or NaN as the
-            example's loss inside a compiled graph.
+        learn_beta: Whether β is a trainable weight. If so, the loss must be
+            built by a layer, as in a `keras_dml.MetricModel`.
+        num_classes: None for a single β; a number for one β per class, where
+            the anchor's class counts. Requires `learn_beta`, and class ids in
+            [0, num_classes): any other id raises an error, or gives the example
+            a loss of NaN inside a compiled graph.
         nu: Weight ν of the penalty ν·β on a learned β (Eq. 7).
-        normalize_by: What counts as a term: "pairs", or "triplets", where
-            a triplet is active if either of its pairs is.
+        normalize_by: Whether terms are "pairs" or "triplets"; a triplet is
+            active if either of its pairs is.
         distance: A name in `keras_dml.losses.distances.DISTANCES`.
-        mining: As for `PairLoss`. With "all", and normalized by pairs,
-            each pair counts once.
+        mining: As for `PairLoss`. With "all", and normalization by pairs, each
+            pair counts once.
         reduction, **kwargs: As for `PairLoss`.
 
     Raises:
@@ -73,11 +73,11 @@ class MarginLoss(PairLoss):
         RuntimeError: When called before `build`, if `learn_beta`.
 
     Requirements:
-        At least two examples a class; several images a class make the
-        draws worthwhile.
+        At least two examples per class; random draws become useful with several
+        images per class.
 
     Deviations:
-        - The paper's per-image β is left out.
+        - The paper's β per image is not implemented.
 
     Also known as:
         - pytorch-metric-learning: `MarginLoss()` with `BatchHardMiner()` is
@@ -112,10 +112,10 @@ class MarginLoss(PairLoss):
             check_count("MarginLoss", "num_classes", num_classes)
             if not learn_beta:
                 raise ValueError(
-                    "`num_classes` of MarginLoss gives every class a "
-                    "learned boundary and needs `learn_beta`. Received: "
-                    f"num_classes={num_classes}, learn_beta=False. Use "
-                    "learn_beta=True."
+                    "`num_classes` of MarginLoss requires `learn_beta`, "
+                    "because it gives every class a learned boundary. "
+                    f"Received: num_classes={num_classes}, learn_beta=False. "
+                    "Use learn_beta=True."
                 )
         self.alpha = alpha
         self.beta = beta

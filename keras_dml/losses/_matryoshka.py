@@ -25,43 +25,43 @@ _OWNER = "MatryoshkaLoss"
 class MatryoshkaLoss(CompositeLoss):
     r"""Matryoshka: any loss on nested prefixes of the embedding.
 
-    With $x_{1:d}$ the first $d$ dimensions of each embedding, made unit,
+    With the first $d$ dimensions $x_{1:d}$ of each embedding, scaled to unit
+    length,
 
-    $$
-    \mathcal{L} = \sum_d w_d \, \mathcal{L}_d(x_{1:d}) :
-    $$
+    $$ \mathcal{L} = \sum_d w_d \, \mathcal{L}_d(x_{1:d}) . $$
 
-    one embedding that can be cut to its
-    first d dimensions, each prefix made unit again, for a smaller index or
-    a quick first search.
+    This trains one embedding that can be truncated to its first d dimensions,
+    and scaled to unit length again, for a smaller index or a quick first
+    search.
 
-    Each prefix is a term, "dim_8", "dim_16", …, logged under its name, whose
-    weight `loss_weights` may replace. Each has a copy of the loss: its own
-    proxies, its own draws of mining, its own memory.
+    Each prefix is a term, "dim_8", "dim_16", …, which is logged under this name
+    and whose weight can be replaced by `loss_weights`. Each has its own copy of
+    the loss, with its own proxies, random draws of mining, and memory.
 
-    Measure the prefixes by `evaluate(..., prefixes=dims)`, in a recipe
-    `evaluation: {prefixes: [...]}`.
+    To evaluate the prefixes, use `evaluate(..., prefixes=dims)`, or
+    `evaluation: {prefixes: [...]}` in a recipe.
 
     Labels:
-        As for the loss.
+        As for the given loss.
 
     Args:
         loss: The loss, as for `losses.get`.
-        dims: Sizes d of the prefixes, rising. The last is the whole
-            embedding, D, or the dimensions of a part, where a method
-            applies its loss to parts.
-        weights: w of each prefix, as many as `dims`: numbers, schedules, or
-            "learned". None: 1 each, as in the paper.
-        normalize: Whether each prefix is made unit before the loss sees it.
+        dims: Sizes d of the prefixes, in ascending order. The last one is the
+            whole embedding, D, or the size of a part if the method applies its
+            loss to parts.
+        weights: w of each prefix, one for each of `dims`: numbers, schedules,
+            or "learned". None: 1 each, as in the paper.
+        normalize: Whether to scale each prefix to unit length before the loss.
         name: Name of the instance.
 
     Raises:
-        ValueError: If `dims` do not rise, `weights` are not as many, or the
-            last of `dims` is not the size of the embedding.
+        ValueError: If `dims` are not ascending, if there are not as many
+            `weights`, or if the last of `dims` is not the size of the
+            embedding.
 
     Deviations:
-        - With proxies, each prefix has its own, as in the paper's MRL; the
-          shared ones of MRL-E are not offered.
+        - If the loss has proxies, each prefix has its own, as in the paper's
+          MRL; the shared proxies of MRL-E are not implemented.
 
     Also known as:
         - sentence-transformers: `MatryoshkaLoss(model, loss, matryoshka_dims,
@@ -91,8 +91,8 @@ class MatryoshkaLoss(CompositeLoss):
         self.dims = tuple(check_count(_OWNER, "dims", d) for d in dims)
         if list(self.dims) != sorted(set(self.dims)):
             raise ValueError(
-                f"`dims` of {_OWNER} must rise. Received: dims={self.dims}. "
-                f"Use {tuple(sorted(set(self.dims)))}."
+                f"`dims` of {_OWNER} must be ascending. Received: "
+                f"dims={self.dims}. Use {tuple(sorted(set(self.dims)))}."
             )
         self.loss = get(loss)
         self.weights = None if weights is None else list(weights)
@@ -108,7 +108,7 @@ class MatryoshkaLoss(CompositeLoss):
             len(given) != len(self.dims) or not all(map(is_weight, given))
         ):
             raise ValueError(
-                f"`weights` of {_OWNER} must be a number, a schedule or "
+                f"`weights` of {_OWNER} must hold a number, a schedule or "
                 f'"learned" for each of the dims {self.dims}. Received: '
                 f"weights={given!r}."
             )
@@ -194,7 +194,7 @@ class MatryoshkaLoss(CompositeLoss):
     def _check_dim(self, size: int) -> None:
         if size != self.dims[-1]:
             raise ValueError(
-                f"`dims` of {_OWNER} must end with the dimensions of the "
-                f"embedding, {size}. Received: dims={self.dims}. Use "
+                f"`dims` of {_OWNER} must end with the size of the embedding, "
+                f"{size}. Received: dims={self.dims}. Use "
                 f"dims={(*(d for d in self.dims if d < size), size)}."
             )

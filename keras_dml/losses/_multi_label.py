@@ -15,7 +15,7 @@ from keras_dml.utils.types import Tensor
 
 @LOSSES.register("multi_sup_con")
 class MultiSupConLoss(SupConLoss):
-    r"""Multi-label SupCon: examples attract as far as their labels overlap.
+    r"""Multi-label SupCon: examples attract by the overlap of their labels.
 
     For an anchor $a$,
 
@@ -25,33 +25,34 @@ class MultiSupConLoss(SupConLoss):
     \qquad J(a, p) = \frac{|L_a \cap L_p|}{|L_a \cup L_p|} ,
     $$
 
-    with $J$ the Jaccard overlap of two label sets, $P$ the examples with
-    $J$ ≥ `threshold`, and $k$ over all other examples. Terms are the anchors
-    that have a positive. `pair_weights` multiply the part of each p, and the
-    exponentials of negative pairs.
+    where $J$ is the Jaccard overlap of two label sets, $P$ are the examples
+    with $J$ ≥ `threshold`, and $k$ runs over all other examples. Terms are the
+    anchors that have a positive. `pair_weights` multiply the contribution of
+    each p, and the exponentials of negative pairs.
 
-    Class ids and relation matrices are accepted too: J is then 1, and the loss
+    Class ids and relation matrices are also accepted; J is then 1, and the loss
     is SupCon.
 
     Labels:
-        (B, C) booleans: which example has which label. Also (B,) class ids
+        (B, C) booleans that mark the labels of each example; or (B,) class ids
         or a (B, R) relation matrix, as for `SupConLoss`.
 
     Args:
-        threshold: Least overlap of a positive, between 0 and 1.
-        weighted: Whether J multiplies the part of each p. Otherwise all
-            positives count alike.
+        threshold: Smallest overlap of a positive pair, between 0 and 1.
+        weighted: Whether J multiplies the contribution of each p. Otherwise,
+            all positives count equally.
         temperature: τ.
         distance, mining, reduction, **kwargs: As for `PairLoss`.
 
     Raises:
-        ValueError: If `threshold` is not between 0 and 1, or `temperature`
+        ValueError: If `threshold` is not between 0 and 1, or `temperature` is
             not positive.
 
     Deviations:
-        - The default of `temperature` is SupCon's, not the 0.07 of the code
-          that it follows. pytorch-metric-learning 3 does not weight, and
-          wants an overlap above the threshold, not at it.
+        - The default of `temperature` is that of SupCon rather than the 0.07 of
+          the code that this loss follows. pytorch-metric-learning 3 does not
+          use weights, and requires an overlap above the threshold rather than
+          at least equal to it.
 
     Also known as:
         - pytorch-metric-learning: `MultiSupConLoss`, from its version 3 on, has

@@ -14,7 +14,7 @@ from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.types import Tensor
 
 AXES = {"queue_axis": 1, "batch_axis": 0}
-"""Over what weights that sum to 1 do so, of (B, N) queries and keys."""
+"""The axis of (B, N) queries and keys along which weights sum to 1."""
 
 WEIGHTINGS = ("paper", *AXES)
 
@@ -32,32 +32,31 @@ def nce(
     max_distance: float = 1.4,
     positive_in_denominator: bool | None = None,
 ) -> Tensor:
-    r"""Noise-contrastive loss of every query against a queue of keys.
+    r"""Noise-contrastive loss of each query against a queue of keys.
 
-    For a query $q$ with the key $k$, and with the inner product $s$,
+    For a query $q$ with the key $k$, and the inner product $s$,
 
     $$
     \ell = -\log \frac{e^{s(q, k) / \tau}}{\sum_n e^{w_n s(q, n) / \tau}} .
     $$
 
-    No gradient passes through the keys, the queue and the weights.
+    No gradient passes through the keys, the queue or the weights.
 
     Args:
         queries: (B, D) unit embeddings.
         keys: (B, D) unit embeddings; row i is the positive of query i.
         queue: (N, D) unit embeddings, the negatives.
-        filled: (N,) boolean: which rows of the queue hold a key. None:
-            all of them. An empty slot is never compared.
+        filled: (N,) boolean: which rows of the queue hold a key. None: all
+            rows. Empty slots are never compared.
         temperature: τ.
-        weighting: What multiplies the logits of the negatives.
+        weighting: The weights of the logits of the negatives.
 
-            - None: nothing (plain NCE, Eq. 5).
-            - "paper": w(d) = min(λ, 1/q(d)) (Eq. 6).
-            - "queue_axis": w ∝ 1/q(d), d clamped to at least `cutoff`, 0
-              beyond `max_distance`, scaled to sum to 1 over the queue for
-              each query (the released code as it stands).
-            - "batch_axis": the same, scaled to sum to 1 over the queries
-              for each key (the runs that the authors released).
+            - None: no weights (plain NCE, Eq. 5). - "paper": w(d) = min(λ,
+            1/q(d)) (Eq. 6). - "queue_axis": w ∝ 1/q(d), d clamped to at least
+            `cutoff`, 0 beyond `max_distance`, scaled to sum to 1 over the queue
+            for each query (the released code as it stands). - "batch_axis": the
+            same, scaled to sum to 1 over the queries for each key (the runs
+            that the authors released).
 
             1/q(d) is the inverse density of distances on the sphere, up to
             its constant: see `distances.log_inverse_density`. With
@@ -67,22 +66,23 @@ def nce(
             from its positive is .0004 and .66, where plain NCE has .066
             and .89; with keys of cosines up to .6, .036 and .66, where it
             has 1.05 and 1.36.
-        limit: λ of "paper", which gives no value for it.
-        cutoff: Smallest distance told apart, for the two along an axis.
-        max_distance: Largest distance with a weight, for the same.
-        positive_in_denominator: Whether exp(s(q, k)/τ) is added to the
-            denominator. None: not with "paper", which prints none; with
-            the others, as MoCo and the released code do.
+        limit: λ of "paper". The paper does not state a value.
+        cutoff: Lower bound of distances, for the two weightings along an axis.
+        max_distance: Largest distance with a nonzero weight, likewise.
+        positive_in_denominator: Whether to add exp(s(q, k)/τ) to the
+            denominator. None: add it unless the weighting is "paper", as in
+            MoCo and in the released code; the paper's equation does not contain
+            it.
 
     Returns:
-        (B,) float32; exactly 0 while no slot of the queue is filled.
+        (B,) float32; exactly 0 as long as the queue is empty.
 
     Raises:
         ValueError: If `weighting` is unknown, or `limit` is missing.
 
     Deviations:
-        - Eq. 5 and 6 print φ(Ĩ_a) as the positive. It is φ*(Ĩ_a), a key of
-          the momentum network without gradient, as in MoCo and in the
+        - Eq. 5 and 6 have φ(Ĩ_a) as the positive. Here it is φ*(Ĩ_a), a key of
+          the momentum network without a gradient, as in MoCo and in the
           released code.
 
     Reference:

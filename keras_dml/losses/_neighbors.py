@@ -18,38 +18,36 @@ _EMPTY = -1e29
 
 @LOSSES.register("nca")
 class NCALoss(PairLoss):
-    r"""NCA: the probability that the nearest neighbor is of the same class.
+    r"""NCA: the probability that the nearest neighbor has the same class.
 
     For an anchor $a$ with positives $P$,
 
-    $$
-    \ell_a = -\log \frac{\sum_{p \in P} e^{-d(a, p) / T}}
-    {\sum_{k \ne a} e^{-d(a, k) / T}} :
-    $$
+    $$ \ell_a = -\log \frac{\sum_{p \in P} e^{-d(a, p) / T}} {\sum_{k \ne a}
+    e^{-d(a, k) / T}} . $$
 
-    an anchor picks its neighbor by a softmax over negative squared distances.
-    Terms are the anchors that have a positive; `pair_weights` multiply each
-    pair's exponential.
+    An anchor picks its neighbor by a softmax over negative squared distances.
+    Terms are the anchors that have a positive; `pair_weights` multiply the
+    exponential of each pair.
 
     Labels:
-        (B,) class ids, integers of any size or strings; (B, C) booleans,
-        where an example has several labels; or a (B, R) relation matrix of
-        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
+        (B,) class ids, integers of any size or strings; (B, C) booleans, for
+        several labels per example; or a (B, R) relation matrix of 1 (positive),
+        0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         temperature: T.
-        distance: As for `PairLoss`; the paper's is squared Euclidean.
+        distance: As for `PairLoss`; squared Euclidean in the paper.
         mining, reduction, **kwargs: As for `PairLoss`.
 
     Raises:
         ValueError: If `temperature` is not positive.
 
     Deviations:
-        - The logarithm is the second of the paper's two objectives, Σ log
-          p_i; the first, Σ p_i, is the expected number of correct
-          neighbors.
-        - The paper's embedding is linear and not normalized; distances of
-          unit vectors, at most 4, ask for a lower temperature.
+        - This is the second of the paper's two objectives, Σ log p_i; the
+          first, Σ p_i, is the expected number of correct neighbors.
+        - The paper's embedding is linear and not normalized; the squared
+          distances of unit vectors are at most 4, which requires a lower
+          temperature.
 
     Also known as:
         - pytorch-metric-learning: `NCALoss(softmax_scale)` is
@@ -92,7 +90,7 @@ class NCALoss(PairLoss):
 
 @LOSSES.register("instance")
 class InstanceLoss(MetricLoss):
-    r"""Instance loss: each example is a class, told from all negatives.
+    r"""Instance loss: each example is its own class, against all negatives.
 
     For each example $a$ with negatives $N_a$,
 
@@ -101,16 +99,16 @@ class InstanceLoss(MetricLoss):
     {e^{\gamma} + \sum_{n \in N_a} e^{\gamma s(a, n)}} ,
     $$
 
-    s cosine similarity, 1 of an example with itself. The loss spreads the
-    negatives out and pulls nothing together, so it also works where no class
-    is known: number the images. Terms are examples; `pair_weights` multiply
-    the exponentials of negative pairs.
+    where s is the cosine similarity, which is 1 for an example with itself. The
+    loss spreads negatives apart but does not pull examples together, so it also
+    works without known classes: number the images. Terms are examples;
+    `pair_weights` multiply the exponentials of negative pairs.
 
     Labels:
-        (B,) class ids, integers of any size or strings; (B, C) booleans,
-        where an example has several labels; or a (B, R) relation matrix of
-        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
-        Without classes, the numbers of the images.
+        (B,) class ids, integers of any size or strings; (B, C) booleans, for
+        several labels per example; or a (B, R) relation matrix of 1 (positive),
+        0 (negative) and −1 (ignored). See `MetricLoss`. If there are no
+        classes, the numbers of the images.
 
     Args:
         gamma: Scale γ of the similarities.
@@ -124,10 +122,10 @@ class InstanceLoss(MetricLoss):
           pytorch-metric-learning. The paper learns a vector for each
           instance of the training set:
           `NormalizedSoftmaxLoss(num_classes=instances, temperature=1 / 64)`.
-        - Other examples of the anchor's class are neither classes nor
-          targets. pytorch-metric-learning takes the column whose number is
-          the anchor's class for the target, whatever example is there; both
-          agree where every example has a class of its own.
+        - Other examples of the anchor's class are neither classes nor targets.
+          pytorch-metric-learning uses the column whose number is the anchor's
+          class as the target, whichever example it holds. Both agree if every
+          example has its own class.
 
     Also known as:
         - pytorch-metric-learning: `InstanceLoss(gamma)`, where every example
@@ -163,7 +161,7 @@ class InstanceLoss(MetricLoss):
 
 @LOSSES.register("decoupled_contrastive")
 class DecoupledContrastiveLoss(PairLoss):
-    r"""Decoupled contrastive: NT-Xent without the positive in its sum.
+    r"""Decoupled contrastive: NT-Xent without the positive in the denominator.
 
     For each positive pair, with the negatives $N_a$ of the anchor,
 
@@ -172,41 +170,40 @@ class DecoupledContrastiveLoss(PairLoss):
     \log \sum_{n \in N_a} e^{s(a, n) / \tau} ,
     $$
 
-    with $w = 1$, or with `sigma`
+    with $w = 1$, or, with `sigma`,
 
     $$
     w_{ap} = 2 - \frac{e^{s(a, p) / \sigma}}
     {\operatorname{mean}_{(b, q)} e^{s(b, q) / \sigma}} ,
     $$
 
-    the mean over all positive pairs. With the positive out of the denominator,
-    easy pairs keep their gradient, and small batches train well. The loss may
-    be negative.
+    with the mean over all positive pairs. Without the positive in the
+    denominator, easy pairs keep their gradient, and training works well with
+    small batches. The loss can be negative.
 
     Terms are the positive pairs of anchors that have a negative;
     `pair_weights` multiply them, and the exponentials of negative pairs.
 
     Labels:
-        (B,) class ids, integers of any size or strings; (B, C) booleans,
-        where an example has several labels; or a (B, R) relation matrix of
-        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
+        (B,) class ids, integers of any size or strings; (B, C) booleans, for
+        several labels per example; or a (B, R) relation matrix of 1 (positive),
+        0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         temperature: τ.
-        sigma: Width σ of the weights of DCLW,
-            w = 2 − exp(s(a, p)/σ) / E[exp(s/σ)], E the mean over all
-            positive pairs, which favor distant positives. The paper's is
-            0.5. None: w = 1 (DCL).
-        distance: As for `PairLoss`; the paper's is cosine similarity.
+        sigma: Width σ of the weights of DCLW, w = 2 − exp(s(a, p)/σ) /
+            E[exp(s/σ)], which favor distant positives; E is the mean over all
+            positive pairs. The paper uses 0.5. None: w = 1 (DCL).
+        distance: As for `PairLoss`; cosine similarity in the paper.
         mining, reduction, **kwargs: As for `PairLoss`.
 
     Raises:
         ValueError: If `temperature` or `sigma` is not positive.
 
     Deviations:
-        - E is a mean, as printed. A reimplementation in use divides by the
-          sum, which leaves w close to 2 for every pair.
-        - The gradient passes w.
+        - E is a mean, as in the paper. A common reimplementation divides by the
+          sum instead, which makes w close to 2 for every pair.
+        - The gradient passes through w.
 
     Also known as:
         - pytorch-metric-learning: `DecoupledContrastiveLoss`, from its version

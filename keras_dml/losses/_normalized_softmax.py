@@ -35,8 +35,8 @@ class CosineClassifier(ProxyLoss):
 class NormalizedSoftmaxLoss(CosineClassifier):
     r"""Normalized softmax: cross entropy of cosines with class vectors.
 
-    For an example of class $y$, at the angles $\theta_c$ to the proxies of the
-    classes,
+    For an example of class $y$ that forms the angles $\theta_c$ with the
+    proxies of the classes,
 
     $$
     \ell = -\log \frac{e^{\cos \theta_y / \tau}}
@@ -49,7 +49,7 @@ class NormalizedSoftmaxLoss(CosineClassifier):
         (B,) class ids, integers in [0, num_classes).
 
     Args:
-        temperature: What the cosines are divided by.
+        temperature: τ, by which the cosines are divided.
         num_classes, reduction, **kwargs: As for `ProxyLoss`.
 
     Raises:
@@ -87,8 +87,8 @@ class NormalizedSoftmaxLoss(CosineClassifier):
 class CosFaceLoss(CosineClassifier):
     r"""CosFace: normalized softmax with a margin on the own class's cosine.
 
-    For an example of class $y$, at the angles $\theta_c$ to the proxies of the
-    classes,
+    For an example of class $y$ that forms the angles $\theta_c$ with the
+    proxies of the classes,
 
     $$
     \ell = -\log \frac{e^{s (\cos \theta_y - m)}}
@@ -101,8 +101,8 @@ class CosFaceLoss(CosineClassifier):
         (B,) class ids, integers in [0, num_classes).
 
     Args:
-        margin: m, subtracted from the cosine with the own class.
-        scale: s, what the cosines are multiplied by.
+        margin: m, subtracted from the cosine with the example's own class.
+        scale: s, the factor of the cosines.
         num_classes, reduction, **kwargs: As for `ProxyLoss`.
 
     Raises:
@@ -141,8 +141,8 @@ class CosFaceLoss(CosineClassifier):
 class ArcFaceLoss(CosineClassifier):
     r"""ArcFace: normalized softmax with a margin on the own class's angle.
 
-    For an example of class $y$, at the angles $\theta_c$ to the proxies of the
-    classes,
+    For an example of class $y$ that forms the angles $\theta_c$ with the
+    proxies of the classes,
 
     $$
     \ell = -\log \frac{e^{s \cos(\theta_y + m)}}
@@ -156,15 +156,15 @@ class ArcFaceLoss(CosineClassifier):
 
     Args:
         margin: m, in radians, between 0 and π.
-        scale: s, what the cosines are multiplied by.
+        scale: s, the factor of the cosines.
         num_classes, reduction, **kwargs: As for `ProxyLoss`.
 
     Raises:
-        ValueError: If `scale` is not positive, or `margin` out of range.
+        ValueError: If `scale` is not positive, or `margin` is out of range.
 
     Deviations:
-        - Where θ + m exceeds π, cos(θ + m) would rise again; there the
-          logit is cos θ − m·sin m, as in the authors' code.
+        - If θ + m exceeds π, where cos(θ + m) would rise again, the logit is
+          cos θ − m·sin m, as in the authors' code.
 
     Also known as:
         - pytorch-metric-learning: `ArcFaceLoss(num_classes, D, margin)`, with

@@ -17,15 +17,15 @@ from keras_dml.utils.types import Tensor
 class ProxyNCALoss(ProxyLoss):
     r"""Proxy-NCA: neighborhood component analysis against class proxies.
 
-    For an example $x$ of class $y$, with $d$ the squared distance of unit
-    vectors and proxies $p$,
+    For an example $x$ of class $y$, with proxies $p$ and the squared distance
+    $d$ of unit vectors,
 
     $$
     \ell = -\log \frac{e^{-d(x, p_y) / T}}{\sum_{z} e^{-d(x, p_z) / T}} .
     $$
 
-    As published, $z$ runs over the *other* classes, and the loss can be
-    negative; Proxy-NCA++ sums over all of them, with a low temperature:
+    In the paper, $z$ runs over the *other* classes, and the loss can be
+    negative. Proxy-NCA++ sums over all classes, with a low temperature:
     `exclude_positive=False, temperature=1/9`.
 
     Terms are examples.
@@ -35,8 +35,8 @@ class ProxyNCALoss(ProxyLoss):
 
     Args:
         temperature: T.
-        exclude_positive: Whether the example's own proxy is left out of
-            the denominator.
+        exclude_positive: Whether to leave the proxy of the example's own class
+            out of the denominator.
         num_classes, reduction, **kwargs: As for `ProxyLoss`.
 
     Raises:
@@ -89,9 +89,9 @@ class ProxyNCALoss(ProxyLoss):
 class ProxyAnchorLoss(ProxyLoss):
     r"""Proxy-Anchor: every proxy is an anchor for the whole batch.
 
-    With $P$ all proxies, $P_+$ those whose class is in the batch, $X_p$ the
-    examples of p's class and $\bar{X}_p$ those of others, and $s$ cosine
-    similarity,
+    With all proxies $P$, those $P_+$ whose class is in the batch, the examples
+    $X_p$ of p's class and $\bar{X}_p$ of other classes, and the cosine
+    similarity $s$,
 
     $$
     \mathcal{L} = \frac{1}{|P_+|} \sum_{p \in P_+} \log\left( 1 +
@@ -100,9 +100,9 @@ class ProxyAnchorLoss(ProxyLoss):
     \sum_{x \in \bar{X}_p} e^{\alpha (s(x, p) + \delta)} \right) .
     $$
 
-    The loss belongs to proxies, not examples: each proxy's two terms are
-    shared equally by the examples in them, and the mean of the shares is the
-    loss.
+    The loss is defined for proxies rather than examples: the two terms of each
+    proxy are divided equally among the examples in them, and the mean of these
+    values over the batch is the loss.
 
     Labels:
         (B,) class ids, integers in [0, num_classes).
@@ -111,11 +111,11 @@ class ProxyAnchorLoss(ProxyLoss):
         num_classes: As for `ProxyLoss`.
         alpha: Scale α.
         margin: δ, a cosine similarity.
-        reduction: "mean", the only one.
+        reduction: Must be "mean".
         **kwargs: As for `ProxyLoss`.
 
     Raises:
-        ValueError: If `alpha` is not positive, or for another reduction.
+        ValueError: If `alpha` is not positive, or `reduction` is not "mean".
 
     Also known as:
         - pytorch-metric-learning: `ProxyAnchorLoss(num_classes, D)`.
@@ -168,7 +168,7 @@ def _shares(exponents: Tensor, mask: Tensor) -> Tensor:
 
 @LOSSES.register("soft_triple")
 class SoftTripleLoss(ProxyLoss):
-    r"""SoftTriple: softmax over classes that have several centers each.
+    r"""SoftTriple: softmax over classes with several centers each.
 
     For an example $x$ of class $y$, where class $c$ has the unit centers
     $w_{c1}, \dots, w_{cK}$,
@@ -180,7 +180,7 @@ class SoftTripleLoss(ProxyLoss):
     {\sum_l e^{x^\top w_{cl} / \gamma}} \, x^\top w_{ck} .
     $$
 
-    A term on the centers merges those that are not needed:
+    An additional term merges superfluous centers:
 
     $$
     \frac{\tau}{C K (K - 1)} \sum_c \sum_{t < s} \| w_{ct} - w_{cs} \| .
@@ -193,12 +193,12 @@ class SoftTripleLoss(ProxyLoss):
 
     Args:
         num_classes: As for `ProxyLoss`.
-        num_centers: Centers a class, K.
+        num_centers: Number of centers per class, K.
         scale: λ.
         gamma: Temperature γ of the softmax over centers.
         margin: δ, a cosine similarity.
         tau: Weight τ of the distance between centers.
-        reduction: As for `MetricLoss`; does not concern the τ term.
+        reduction: As for `MetricLoss`; it does not apply to the τ term.
         **kwargs: As for `ProxyLoss`.
 
     Raises:

@@ -16,8 +16,8 @@ from keras_dml.utils.types import Tensor
 class RankedListLoss(PairLoss):
     r"""Ranked list: positives within a sphere, negatives beyond a margin.
 
-    For an anchor $a$, with $P$ its positives farther than $\alpha - m$ and $N$
-    its negatives closer than $\alpha$,
+    For an anchor $a$, with its positives $P$ farther away than $\alpha - m$ and
+    its negatives $N$ closer than $\alpha$,
 
     $$
     \ell_a = (1 - \lambda) \frac{\sum_{p \in P} w_p
@@ -31,25 +31,25 @@ class RankedListLoss(PairLoss):
     w_n = e^{T_- (\alpha - d(a, n))} .
     $$
 
-    Terms are anchors, all B of them. `pair_weights` multiply a pair's w in the
-    numerators, but not what they are divided by.
+    Terms are all B anchors. `pair_weights` multiply the w of each pair in the
+    numerators, but not in the denominators.
 
     Labels:
-        (B,) class ids, integers of any size or strings; (B, C) booleans,
-        where an example has several labels; or a (B, R) relation matrix of
-        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
+        (B,) class ids, integers of any size or strings; (B, C) booleans, for
+        several labels per example; or a (B, R) relation matrix of 1 (positive),
+        0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         alpha: α, the boundary of the negatives, in units of `distance`.
-        margin: m between positives and negatives.
-        balance: λ, the share of the negatives.
-        positive_temperature: T₊. 0 weights all positives alike.
-        negative_temperature: T₋. The larger, the more the hardest negatives
-            count.
-        differentiate_weights: Whether the gradient passes w, as in
-            pytorch-metric-learning. In the paper w only says how much of
-            the gradient each pair gets.
-        distance: As for `PairLoss`; the paper's is Euclidean.
+        margin: m, the gap between positives and negatives.
+        balance: λ, the weight of the negatives.
+        positive_temperature: T₊. With 0, all positives have the same weight.
+        negative_temperature: T₋. Larger values give more weight to the hardest
+            negatives.
+        differentiate_weights: Whether the gradient passes through w, as in
+            pytorch-metric-learning. In the paper, w only determines the share
+            of each pair in the gradient.
+        distance: As for `PairLoss`; Euclidean in the paper.
         mining, reduction, **kwargs: As for `PairLoss`.
 
     Raises:
@@ -57,10 +57,10 @@ class RankedListLoss(PairLoss):
             [0, 1].
 
     Deviations:
-        - pytorch-metric-learning adds 1e−5 to w for every example of the
-          batch in the denominators.
-        - Its α is 1 + m/2 by default; 1.2 with m = 0.4 is that and the
-          paper's.
+        - pytorch-metric-learning adds 1e−5 to w in the denominators for every
+          example in the batch.
+        - Its default for α is 1 + m/2; the default here, 1.2 with m = 0.4,
+          agrees with this and with the paper.
 
     Also known as:
         - pytorch-metric-learning: `RankedListLoss(margin, Tn, imbalance, alpha,
@@ -93,7 +93,7 @@ class RankedListLoss(PairLoss):
         self.margin = check_positive("RankedListLoss", "margin", margin)
         if not 0 <= balance <= 1:
             raise ValueError(
-                "`balance` of RankedListLoss must lie between 0 and 1. "
+                "`balance` of RankedListLoss must be between 0 and 1. "
                 f"Received: balance={balance}."
             )
         self.alpha = alpha

@@ -1,4 +1,4 @@
-"""Losses of soft ranks: Smooth-AP, the recall@k surrogate and PNP."""
+"""Losses on soft ranks: Smooth-AP, the recall@k surrogate and PNP."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -88,7 +88,7 @@ def _mean_over_positives(
 
 @LOSSES.register("smooth_ap")
 class SmoothAPLoss(_RankingLoss):
-    r"""Smooth-AP: one minus the average precision of soft ranks.
+    r"""Smooth-AP: one minus the average precision from soft ranks.
 
     For an anchor with positives $P$ and negatives $N$, at cosine similarities
     $s$ to it, and with the sigmoid $\sigma$,
@@ -101,20 +101,20 @@ class SmoothAPLoss(_RankingLoss):
     $$
 
     Terms are the anchors that have a positive. `pair_weights` multiply the
-    part of each positive i, and each pair's count in the ranks.
+    contribution of each positive i, and the count of each pair in the ranks.
 
-    Time is O(B·P·R) and memory O(B·R), with P the most positives that an
-    anchor has.
+    Time is O(B·P·R) and memory O(B·R), with P the largest number of positives
+    of any anchor.
 
     Labels:
-        (B,) class ids, integers of any size or strings; (B, C) booleans,
-        where an example has several labels; or a (B, R) relation matrix of
-        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
+        (B,) class ids, integers of any size or strings; (B, C) booleans, for
+        several labels per example; or a (B, R) relation matrix of 1 (positive),
+        0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
-        temperature: τ of the sigmoid: smaller is closer to the true rank,
-            and leaves fewer pairs with a gradient.
-        include_self: Whether an anchor is a positive of its own, at
+        temperature: τ of the sigmoid. Smaller values approximate the true ranks
+            better, but fewer pairs have a gradient.
+        include_self: Whether an anchor counts as its own positive, with
             similarity 1, as in the authors' code and in
             pytorch-metric-learning.
         reduction, **kwargs: As for `MetricLoss`.
@@ -123,14 +123,14 @@ class SmoothAPLoss(_RankingLoss):
         ValueError: If `temperature` is not positive.
 
     Requirements:
-        Several images of a class in every batch, and the larger the batch
-        the better: an AP among a few images says little.
+        Several images per class in every batch. Large batches work better,
+        because the AP among a few images says little.
 
     Deviations:
-        - Classes may have any number of images; the authors' code needs
-          the same number of every class. pytorch-metric-learning 2.9 takes
-          that number for the number of classes, and so is right only for
-          batches of n classes of n images.
+        - Classes can have any number of images; the authors' code requires the
+          same number for every class. pytorch-metric-learning 2.9 assumes that
+          this number equals the number of classes, so it is only correct for
+          batches of n classes with n images each.
 
     Also known as:
         - pytorch-metric-learning: `SmoothAPLoss(temperature)` is
@@ -168,7 +168,7 @@ class SmoothAPLoss(_RankingLoss):
 
 
 def _lost_precision(positives: Tensor, negatives: Tensor) -> Tensor:
-    """One minus the precision at a positive with so many above it."""
+    """One minus the precision at a positive, by the counts above it."""
     return negatives / (1.0 + positives + negatives)
 
 
@@ -184,31 +184,32 @@ class PNPLoss(_RankingLoss):
     N_i = \sum_{n \in N} \sigma\left( \frac{s_n - s_i}{\tau} \right) ,
     $$
 
-    where $N_i$ is the soft number of negatives above i, and `variant` chooses
-    $f$:
+    where $N_i$ is the soft number of negatives ranked above i, and `variant`
+    selects $f$:
 
     - "O": $N$.
-    - "I_u": $(1 + N) \log(1 + N)$, whose slope rises without bound.
-    - "I_b": $(b N - \log(1 + b N)) / b^2$, whose slope rises to 1/b.
-    - "D_s": $\log(1 + N)$, whose slope falls slowly.
-    - "D_q": $1 - (1 + N)^{-\alpha}$, whose slope falls fast.
+    - "I_u": $(1 + N) \log(1 + N)$, with an unbounded slope.
+    - "I_b": $(b N - \log(1 + b N)) / b^2$, with a slope that rises to 1/b.
+    - "D_s": $\log(1 + N)$, with a slope that falls slowly.
+    - "D_q": $1 - (1 + N)^{-\alpha}$, with a slope that falls quickly.
 
     Terms are the anchors that have a positive. `pair_weights` multiply the
-    part of each positive i, and each negative's count in N_i. Time is
-    O(B·P·R) and memory O(B·R).
+    contribution of each positive i, and the count of each negative in N_i. Time
+    is O(B·P·R) and memory O(B·R).
 
     Labels:
-        (B,) class ids, integers of any size or strings; (B, C) booleans,
-        where an example has several labels; or a (B, R) relation matrix of
-        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
+        (B,) class ids, integers of any size or strings; (B, C) booleans, for
+        several labels per example; or a (B, R) relation matrix of 1 (positive),
+        0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
-        variant: f. The paper's best are "D_q" and "D_s", which correct the
-            almost right rankings first and bear wrong labels better.
+        variant: f. The best ones in the paper are "D_q" and "D_s", which first
+            correct rankings that are almost right, and tolerate wrong labels
+            better.
         alpha: α of "D_q".
         b: b of "I_b".
         temperature: τ of the sigmoid.
-        include_self: Whether an anchor is a positive of its own, at
+        include_self: Whether an anchor counts as its own positive, with
             similarity 1, as in the authors' code and in
             pytorch-metric-learning.
         reduction, **kwargs: As for `MetricLoss`.
@@ -218,8 +219,7 @@ class PNPLoss(_RankingLoss):
             `temperature` is not positive.
 
     Deviations:
-        - `variant` is "D_q" by default; the code of
-          pytorch-metric-learning begins with "O".
+        - `variant` is "D_q" by default; in pytorch-metric-learning it is "O".
 
     Also known as:
         - pytorch-metric-learning: `PNPLoss(b, alpha, anneal, variant)` is
@@ -272,7 +272,7 @@ class PNPLoss(_RankingLoss):
 
 @LOSSES.register("recall_at_k")
 class RecallAtKLoss(_RankingLoss):
-    r"""Recall@k surrogate: one minus the recall of soft ranks, at several k.
+    r"""Recall@k surrogate: one minus the recall from soft ranks, at several k.
 
     For an anchor with positives $P$, at cosine similarities $s$ to it, and
     with the sigmoid $\sigma$,
@@ -283,42 +283,42 @@ class RecallAtKLoss(_RankingLoss):
     A_i = \sum_{j \ne i} \sigma\left( \frac{s_j - s_i}{\tau_2} \right) ,
     $$
 
-    where $A_i$ is the soft number of references above the positive i.
+    where $A_i$ is the soft number of references ranked above the positive i.
 
     Terms are the anchors that have a positive. `pair_weights` multiply the
-    part of each positive i, and each pair's count in the ranks; the recall
-    that is lost is a share of the weights. Time is O(B·P·R) and memory
+    contribution of each positive i, and the count of each pair in the ranks;
+    recall is then a fraction of the weights. Time is O(B·P·R) and memory
     O(B·R·|K|).
 
     Labels:
-        (B,) class ids, integers of any size or strings; (B, C) booleans,
-        where an example has several labels; or a (B, R) relation matrix of
-        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
+        (B,) class ids, integers of any size or strings; (B, C) booleans, for
+        several labels per example; or a (B, R) relation matrix of 1 (positive),
+        0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         k: The values of k, K.
         rank_temperature: τ₁, in ranks.
         temperature: τ₂, in similarities.
-        attainable: Whether recall is divided by min(k, |P|), the most that
-            k places can hold, and counts no more than k positives, as in
-            the authors' code; not by |P|, as the paper prints.
-        include_self: Whether an anchor counts among the references above
+        attainable: Whether recall is divided by min(k, |P|), the largest number
+            of positives among k places, and counts at most k positives, as in
+            the authors' code. Otherwise, it is divided by |P|, as in the paper.
+        include_self: Whether an anchor counts as one of the references above
             its positives, as in the authors' code.
         reduction, **kwargs: As for `MetricLoss`.
 
     Raises:
-        ValueError: If `k` is empty or holds anything but positive
-            integers, or a temperature is not positive.
+        ValueError: If `k` is empty or contains anything but positive integers,
+            or a temperature is not positive.
 
     Requirements:
-        Large batches: the paper trains with 4,000 images. A batch of B
-        images has no ranks beyond B.
+        Large batches: the paper trains with 4,000 images. In a batch of B
+        images there are no ranks beyond B.
 
     Deviations:
-        - Similarity mixup, the paper's other half, is not part of it.
+        - Similarity mixup, the other half of the paper, is not included.
 
     Also known as:
-        No library that this one is compared with has it.
+        None of the compared libraries has an equivalent.
 
     Example:
         `RecallAtKLoss(k=(1, 2, 4))(labels, embeddings)`

@@ -15,7 +15,7 @@ from keras_dml.utils.types import Tensor
 
 @LOSSES.register("vicreg")
 class VICRegLoss(MetricLoss):
-    r"""VICReg: views agree, dimensions vary and do not covary.
+    r"""VICReg: views agree; dimensions vary but do not covary.
 
     For two views $Z$ and $Z'$ of a batch, with $D$ dimensions,
 
@@ -31,37 +31,40 @@ class VICRegLoss(MetricLoss):
     c = \frac{1}{D} \sum_{i \ne j} C_{ij}^2 ,
     $$
 
-    where $C$ is the covariance matrix of a view, and $s$ the mean over the
+    where $C$ is the covariance matrix of a view, and $s$ is the mean over the
     positive pairs.
 
-    Z is the batch and Z' the references: second views, with the images of both
-    numbered alike. Without references Z' = Z, and the positives of a batch are
-    each other's views. Examples that are ignored in all pairs are left out.
+    Z is the batch, and Z' are the references: second views, with the same
+    numbers for the same images. Without references, Z' = Z, and the positives
+    in a batch are each other's views. Examples that are ignored in all pairs
+    are left out.
 
-    The invariance of an anchor is its own; variance and covariance belong to
-    the batch, and every example has them in full.
+    The invariance term is computed for each anchor; variance and covariance are
+    those of the whole batch and are the same for every example.
 
     Labels:
-        (B,) integers that number the images: the views of one image have
-        the same number. Class ids make all images of a class its views.
+        (B,) integers that number the images: views of the same image have the
+        same number. With class ids, all images of a class count as views of
+        each other.
 
     Args:
         invariance: λ.
         variance: μ.
         covariance: ν.
-        target: γ, the least standard deviation of a dimension. None: 1/√D,
-            that of unit embeddings spread evenly, which can have no more.
+        target: γ, the smallest standard deviation of a dimension without a
+            penalty. None: 1/√D, that of evenly spread unit-length embeddings,
+            which cannot exceed it.
         epsilon: ε.
-        reduction: "mean", the only one.
+        reduction: Must be "mean".
         normalize: As for `MetricLoss`; the paper does not normalize.
         **kwargs: As for `MetricLoss`.
 
     Raises:
-        ValueError: If `target` or `epsilon` is not positive, or for another
-            reduction.
+        ValueError: If `target` or `epsilon` is not positive, or `reduction` is
+            not "mean".
 
     Requirements:
-        The embedding of a method is unit: give `target=None` there.
+        Embeddings of methods have unit length: use `target=None` for them.
 
     Deviations:
         - The authors' code and pytorch-metric-learning halve the variances:
@@ -136,41 +139,43 @@ class VICRegLoss(MetricLoss):
 
 @LOSSES.register("barlow_twins")
 class BarlowTwinsLoss(MetricLoss):
-    r"""Barlow Twins: dimensions agree between views, and with no other.
+    r"""Barlow Twins: each dimension correlates only with itself across views.
 
-    With $C$ the (D, D) correlation, over all positive pairs, of the dimensions
-    of one example with those of the other,
+    With the (D, D) correlation $C$, over all positive pairs, between the
+    dimensions of one example and those of the other,
 
     $$
     \mathcal{L} = \sum_i \left( 1 - C_{ii} \right)^2 +
     \lambda \sum_{i \ne j} C_{ij}^2 .
     $$
 
-    The positives of an anchor are its views: references (second views, with
-    the images of both numbered alike), or the others of its class in the
-    batch. `pair_weights` multiply each pair's part in the correlation.
+    The positives of an anchor are its views: references (second views, with the
+    same numbers for the same images), or the other examples of its class in the
+    batch. `pair_weights` multiply the contribution of each pair to the
+    correlation.
 
-    The loss belongs to the batch; the anchors that have a positive share it
-    equally.
+    The loss is defined for the whole batch; it is divided equally among the
+    anchors that have a positive.
 
     Labels:
-        (B,) integers that number the images: the views of one image have
-        the same number. Class ids make all images of a class its views.
+        (B,) integers that number the images: views of the same image have the
+        same number. With class ids, all images of a class count as views of
+        each other.
 
     Args:
         redundancy: λ.
-        epsilon: What is added to variances, as in batch normalization.
-        reduction: "mean", the only one.
+        epsilon: Added to variances, as in batch normalization.
+        reduction: Must be "mean".
         normalize: As for `MetricLoss`; the paper does not normalize.
         **kwargs: As for `MetricLoss`.
 
     Raises:
-        ValueError: If `epsilon` is not positive, or for another reduction.
+        ValueError: If `epsilon` is not positive, or `reduction` is not "mean".
 
     Deviations:
-        - λ is 0.0051, as in the authors' code; the paper says 0.005.
-        - The paper's batches are two views an image; with more positives an
-          example counts in means and variances once for each of its pairs.
+        - λ is 0.0051, as in the authors' code; the paper states 0.005.
+        - The paper's batches have two views per image; with more positives, an
+          example counts once for each of its pairs in means and variances.
 
     Also known as:
         - TF Similarity: `Barlow(lambda_)` is `BarlowTwinsLoss(lambda_,

@@ -1,4 +1,4 @@
-"""Relations of examples with several labels each."""
+"""Relations between examples with several labels."""
 
 from typing import Literal, TypeAlias
 
@@ -17,24 +17,24 @@ def relations(
     ref_multi_hot: Tensor | None = None,
     rule: Rule = "any",
 ) -> Tensor:
-    """Which examples with several labels are positive to each other.
+    """Computes which examples with several labels are positive pairs.
 
-    What any loss on pairs takes as `labels`. An example without labels is
-    positive to none, whatever the rule.
+    The result can be passed to any loss on pairs as `labels`. An example
+    without labels has no positives, whatever the rule.
 
     Args:
-        multi_hot: (B, C), not 0 where an example has a label.
-        ref_multi_hot: (R, C), of the references. None compares the batch
-            with itself.
-        rule: "any": those that share a label are positive; "all": those
-            that have the same labels.
+        multi_hot: (B, C), nonzero where an example has a label.
+        ref_multi_hot: (R, C), likewise for the references. None compares the
+            batch with itself.
+        rule: "any": examples that share a label are positive; "all": examples
+            with the same labels are positive.
 
     Returns:
-        (B, R) int32: 1 for a positive, 0 for a negative pair. A loss that
-        compares the batch with itself leaves out the diagonal.
+        (B, R) int32: 1 for a positive and 0 for a negative pair. Losses ignore
+        the diagonal if they compare the batch with itself.
 
     Raises:
-        ValueError: If `rule` is unknown, or a matrix is none.
+        ValueError: If `rule` is unknown, or an argument is not a matrix.
 
     Example:
         ```python
@@ -60,9 +60,8 @@ def _counts(name: str, multi_hot: Tensor) -> Tensor:
     matrix = ops.convert_to_tensor(multi_hot)
     if len(matrix.shape) != 2:
         raise ValueError(
-            f"`{name}` of relations must be a matrix with a row for each "
-            "example and a column for each label. Received: shape "
-            f"{tuple(matrix.shape)}."
+            f"`{name}` of relations must be a matrix with one row per example "
+            f"and one column per label. Received: shape {tuple(matrix.shape)}."
         )
     return ops.cast(ops.not_equal(matrix, 0), "float32")
 

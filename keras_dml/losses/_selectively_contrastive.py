@@ -20,7 +20,7 @@ _EASY_POSITIVE_HARD_NEGATIVE = Selection("easy", "hard")
 class SelectivelyContrastiveLoss(PairLoss):
     r"""Selectively contrastive triplets: hard negatives are only pushed away.
 
-    For each triplet that mining picks,
+    For each triplet chosen by mining,
 
     $$
     \ell_{apn} = \begin{cases}
@@ -29,35 +29,35 @@ class SelectivelyContrastiveLoss(PairLoss):
     \end{cases}
     $$
 
-    A triplet loss lets very hard triplets pull all three examples together.
-    Without their positives these triplets teach something, and the hardest
-    negatives can be mined.
+    With a triplet loss, very hard triplets pull all three examples together.
+    Here, they only push the negative away, so the hardest negatives can be
+    mined.
 
-    Terms are triplets; each is multiplied by the product of the
-    `pair_weights` of (a, p) and (a, n). They may be negative.
+    Terms are triplets; each is multiplied by the product of the `pair_weights`
+    of (a, p) and (a, n). Terms can be negative.
 
     Labels:
-        (B,) class ids, integers of any size or strings; (B, C) booleans,
-        where an example has several labels; or a (B, R) relation matrix of
-        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
+        (B,) class ids, integers of any size or strings; (B, C) booleans, for
+        several labels per example; or a (B, R) relation matrix of 1 (positive),
+        0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         temperature: τ.
         weight: λ.
-        cutoff: In units of `distance`: a negative closer than this is hard
-            whatever the positive. None: only one closer than the positive.
-        distance: As for `PairLoss`; the paper's is cosine similarity. Of a
+        cutoff: In units of `distance`: negatives closer than this also count as
+            hard. None: only negatives closer than the positive do.
+        distance: As for `PairLoss`; cosine similarity in the paper. For a
             distance d, s is −d.
-        mining: As for `PairLoss`; the default, as in the released code, is
-            the closest positive and the closest negative of each anchor.
+        mining: As for `PairLoss`; by default, as in the released code, the
+            closest positive and the closest negative of each anchor.
         reduction, **kwargs: As for `PairLoss`.
 
     Raises:
         ValueError: If `temperature` or `weight` is not positive.
 
     Deviations:
-        - The released code has `cutoff=0.8`, and passes over positives
-          more similar than 0.9999 as duplicates.
+        - The released code has `cutoff=0.8`, and skips positives with a
+          similarity above 0.9999 as duplicates.
 
     Also known as:
         - pytorch-metric-learning: `SelectivelyContrastiveTripletLoss`, from its

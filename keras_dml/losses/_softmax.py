@@ -47,9 +47,9 @@ class NTXentLoss(_SoftmaxLoss):
     exponentials of negative pairs.
 
     Labels:
-        (B,) class ids, integers of any size or strings; (B, C) booleans,
-        where an example has several labels; or a (B, R) relation matrix of
-        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
+        (B,) class ids, integers of any size or strings; (B, C) booleans, for
+        several labels per example; or a (B, R) relation matrix of 1 (positive),
+        0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         temperature: τ.
@@ -59,8 +59,8 @@ class NTXentLoss(_SoftmaxLoss):
         ValueError: If `temperature` is not positive.
 
     Deviations:
-        - With more than one positive, an anchor's other positives are not
-          in the denominator; SimCLR has one positive, where both agree.
+        - If an anchor has several positives, the others are not in the
+          denominator. SimCLR has one positive per anchor, so both agree.
 
     Also known as:
         - pytorch-metric-learning: `NTXentLoss(temperature)`, with another
@@ -93,7 +93,7 @@ class NTXentLoss(_SoftmaxLoss):
 
 @LOSSES.register("n_pair")
 class NPairLoss(NTXentLoss):
-    r"""N-pair loss: NT-Xent of raw inner products, without temperature.
+    r"""N-pair loss: NT-Xent on raw inner products, without temperature.
 
     For each positive pair, with the negatives $N_a$ of the anchor,
 
@@ -102,23 +102,23 @@ class NPairLoss(NTXentLoss):
     e^{x_a^\top x_n - x_a^\top x_p} \right) ,
     $$
 
-    where all exponents are divided by `temperature`, 1 by default. The
-    paper's batch of N pairs is the anchors as `embeddings` and their positives
-    as `ref_embeddings`; a P×K batch uses all its pairs.
+    where all exponents are divided by `temperature`, 1 by default. For the
+    paper's batch of N pairs, pass the anchors as `embeddings` and their
+    positives as `ref_embeddings`; with a P×K batch, all its pairs are used.
 
     Labels:
-        (B,) class ids, integers of any size or strings; (B, C) booleans,
-        where an example has several labels; or a (B, R) relation matrix of
-        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
+        (B,) class ids, integers of any size or strings; (B, C) booleans, for
+        several labels per example; or a (B, R) relation matrix of 1 (positive),
+        0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         temperature, distance, **kwargs: As for `NTXentLoss`.
         normalize: As for `MetricLoss`; the paper does not normalize.
 
     Requirements:
-        Without normalization the norms must be held back, as the paper
-        does by an L2 penalty on the embeddings: add it to the layer,
-        `Dense(dim, activity_regularizer=keras.regularizers.L2(...))`.
+        Without normalization, norms must be limited. The paper uses an L2
+        penalty on the embeddings; add it to the layer: `Dense(dim,
+        activity_regularizer=keras.regularizers.L2(...))`.
 
     Also known as:
         - pytorch-metric-learning: `NPairsLoss()` is `NPairLoss(normalize=True)`
@@ -148,7 +148,7 @@ class NPairLoss(NTXentLoss):
 
 @LOSSES.register("sup_con")
 class SupConLoss(_SoftmaxLoss):
-    r"""Supervised contrastive loss: each positive against all, by a softmax.
+    r"""Supervised contrastive loss: a softmax of positives against all others.
 
     For an anchor $a$ with positives $P$,
 
@@ -157,14 +157,14 @@ class SupConLoss(_SoftmaxLoss):
     \frac{e^{s(a, p) / \tau}}{\sum_{k \ne a} e^{s(a, k) / \tau}} ,
     $$
 
-    $k$ over all other examples, positives included. Terms are the anchors that
-    have a positive. `pair_weights` multiply the part of each p, and the
-    exponential of each k.
+    where $k$ runs over all other examples, including positives. Terms are the
+    anchors that have a positive. `pair_weights` multiply the contribution of
+    each p, and the exponential of each k.
 
     Labels:
-        (B,) class ids, integers of any size or strings; (B, C) booleans,
-        where an example has several labels; or a (B, R) relation matrix of
-        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
+        (B,) class ids, integers of any size or strings; (B, C) booleans, for
+        several labels per example; or a (B, R) relation matrix of 1 (positive),
+        0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         temperature: τ.

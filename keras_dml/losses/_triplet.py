@@ -14,17 +14,17 @@ from keras_dml.utils.types import Tensor
 
 @LOSSES.register("triplet")
 class TripletLoss(PairLoss):
-    r"""Triplet loss: the positive closer than the negative, by a margin.
+    r"""Triplet loss: positives closer than negatives by a margin.
 
-    For each triplet of an anchor $a$, a positive $p$ and a negative $n$ that
-    mining picks,
+    For each triplet of an anchor $a$, a positive $p$ and a negative $n$ chosen
+    by mining,
 
     $$
     \ell_{apn} = \left[ d(a, p) - d(a, n) + m \right]_+ ,
     $$
 
-    or log(1 + exp(·)) of the same in place of the hinge, with `soft_margin`.
-    Common forms:
+    or, with `soft_margin`, log(1 + exp(·)) instead of the hinge. Common
+    variants:
 
     - FaceNet: the defaults, squared distance and semi-hard negatives.
     - batch-hard (Hermans et al.): `distance="euclidean"`, `mining="hard"`,
@@ -35,9 +35,9 @@ class TripletLoss(PairLoss):
     `pair_weights` of (a, p) and (a, n).
 
     Labels:
-        (B,) class ids, integers of any size or strings; (B, C) booleans,
-        where an example has several labels; or a (B, R) relation matrix of
-        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
+        (B,) class ids, integers of any size or strings; (B, C) booleans, for
+        several labels per example; or a (B, R) relation matrix of 1 (positive),
+        0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         margin: m, in units of `distance`.
@@ -45,10 +45,10 @@ class TripletLoss(PairLoss):
         distance, mining, reduction, **kwargs: As for `PairLoss`.
 
     Requirements:
-        At least two examples of a class and at least two classes.
+        At least two classes, and at least two examples of one class.
 
-    Time is O(B·P·R) and memory O(B·R), with P the most positives that an
-    anchor has: no list of triplets is ever made.
+    Time is O(B·P·R) and memory O(B·R), with P the largest number of positives
+    of any anchor: no list of triplets is created.
 
     Also known as:
         - pytorch-metric-learning: `TripletMarginLoss(margin)` is

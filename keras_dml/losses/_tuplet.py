@@ -1,4 +1,4 @@
-"""The tuplet margin loss, and the intra-pair variance that goes with it."""
+"""The tuplet margin loss, and the intra-pair variance loss."""
 
 import math
 from typing import Any
@@ -16,7 +16,7 @@ from keras_dml.utils.types import Tensor
 
 @LOSSES.register("tuplet_margin")
 class TupletMarginLoss(PairLoss):
-    r"""Tuplet margin: each positive against all negatives, eased by an angle.
+    r"""Tuplet margin: each positive against all negatives, with angular slack.
 
     For each positive pair, with the negatives $N_a$ of the anchor and the
     angles $\theta$ between embeddings,
@@ -26,23 +26,22 @@ class TupletMarginLoss(PairLoss):
     \cos \theta_{an} - \cos(\theta_{ap} - \beta) \right)} \right) .
     $$
 
-    The slack β takes the pressure off the hardest positives. Terms are
-    positive pairs; `pair_weights` multiply them, and the exponentials of
-    negative pairs.
+    The slack β relieves the hardest positives. Terms are positive pairs;
+    `pair_weights` multiply them, and the exponentials of negative pairs.
 
     Labels:
-        (B,) class ids, integers of any size or strings; (B, C) booleans,
-        where an example has several labels; or a (B, R) relation matrix of
-        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
+        (B,) class ids, integers of any size or strings; (B, C) booleans, for
+        several labels per example; or a (B, R) relation matrix of 1 (positive),
+        0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         margin: β, in radians, between 0 and π; 0.1 is the paper's 5.73°.
-        scale: s, what the cosines are multiplied by.
-        distance: As for `PairLoss`; the paper's is cosine similarity.
+        scale: s, the factor of the cosines.
+        distance: As for `PairLoss`; cosine similarity in the paper.
         mining, reduction, **kwargs: As for `PairLoss`.
 
     Raises:
-        ValueError: If `scale` is not positive, or `margin` out of range.
+        ValueError: If `scale` is not positive, or `margin` is out of range.
 
     Also known as:
         - pytorch-metric-learning: `TupletMarginLoss(margin, scale)` is
@@ -89,7 +88,7 @@ class TupletMarginLoss(PairLoss):
 
 @LOSSES.register("intra_pair_variance")
 class IntraPairVarianceLoss(PairLoss):
-    r"""Intra-pair variance: no pair much worse than the average of its kind.
+    r"""Intra-pair variance: limits how far pairs fall behind their average.
 
     For a positive and a negative pair with similarity $s$,
 
@@ -98,24 +97,24 @@ class IntraPairVarianceLoss(PairLoss):
     \ell_- = \left[ s - (1 + \epsilon_-) \mu_- \right]_+^2 ,
     $$
 
-    where $\mu_+$ and $\mu_-$ are the mean similarities of all positive and of
-    all negative pairs. The gradient passes through the means.
+    where $\mu_+$ and $\mu_-$ are the mean similarities of all positive and all
+    negative pairs. The gradient passes through the means.
 
-    Terms are pairs, which `pair_weights` multiply; "mean" averages positive
-    and negative pairs separately, and adds the two. The loss is meant to go
-    beside another one, as the paper adds half of it to the tuplet margin loss:
-    by itself, a constant embedding is best.
+    Terms are pairs, which are multiplied by `pair_weights`; "mean" averages
+    positive and negative pairs separately, and adds the two. The loss is
+    intended to be added to another one: by itself, it is minimized by a
+    constant embedding. The paper adds half of it to the tuplet margin loss.
 
     Labels:
-        (B,) class ids, integers of any size or strings; (B, C) booleans,
-        where an example has several labels; or a (B, R) relation matrix of
-        1 (positive), 0 (negative) and −1 (ignored). See `MetricLoss`.
+        (B,) class ids, integers of any size or strings; (B, C) booleans, for
+        several labels per example; or a (B, R) relation matrix of 1 (positive),
+        0 (negative) and −1 (ignored). See `MetricLoss`.
 
     Args:
         positive_slack: ε₊.
         negative_slack: ε₋.
-        distance: As for `PairLoss`; the paper's is cosine similarity. With
-            a distance the inequalities turn round.
+        distance: As for `PairLoss`; cosine similarity in the paper. With a
+            distance, the inequalities are reversed.
         mining, reduction, **kwargs: As for `PairLoss`.
 
     Also known as:

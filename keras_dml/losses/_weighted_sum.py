@@ -24,36 +24,35 @@ _NOT_NAMES = ("loss", "name", "class_name")
 
 @COMPOSITES.register("weighted_sum")
 class WeightedSum(CompositeLoss):
-    r"""Weighted sum: several losses at once, each a term of its own.
+    r"""Weighted sum: several losses at once, each as a separate term.
 
     $$
     \mathcal{L} = \sum_i w_i \mathcal{L}_i .
     $$
 
-    Each keeps its own miner, reduction, distance and weights. In every
-    method each is logged under its name, and `loss_weights` may replace
-    its weight; in plain `compile` it is the sum.
+    Each loss keeps its own miner, reduction, distance and weights. In every
+    method, each is logged under its name, and its weight can be replaced by
+    `loss_weights`; in plain `compile`, only the sum is used.
 
-    Methods, recipes and `losses.get` make one of a dict or a list, and
-    `+` and `*` of losses and numbers do too.
+    Methods, recipes and `losses.get` create a weighted sum from a dict or a
+    list, and so do `+` and `*` of losses and numbers.
 
     Labels:
-        Those that all of its losses take.
+        Any labels that all of its losses take.
 
     Args:
-        losses: A dict from names to losses, or a list of losses, which take
-            the names they are registered by. Each is as for `losses.get`.
-            Under a name may also stand the weight of the loss that is
-            registered by it, or `{"loss": ..., "weight": ...}`.
-        weights: Weight of each loss, by name, or in the order of the
-            list: a number, a `LearningRateSchedule`, or "learned", as
-            `MetricModel` takes them; the latter two need a `MetricModel`.
-            By default 1.
+        losses: A dict of losses by name, or a list of losses, which get the
+            names under which they are registered. Each loss is given as for
+            `losses.get`. In a dict, a registered name can also map to a weight
+            only, and any name to `{"loss": ..., "weight": ...}`.
+        weights: Weight of each loss, by name or in the order of the list: a
+            number, a `LearningRateSchedule`, or "learned", as for
+            `MetricModel`; the latter two require a `MetricModel`. By default 1.
         name: Name of the instance.
 
     Raises:
-        ValueError: If there are no losses, a name or weight is not as
-            described, or two losses have one name.
+        ValueError: If there are no losses, if a name or weight is invalid, or
+            if two losses have the same name.
 
     Also known as:
         - pytorch-metric-learning: `MultipleLosses(losses, miners, weights)`;
@@ -90,8 +89,7 @@ class WeightedSum(CompositeLoss):
         if not _NAME.fullmatch(str(name)) or name in _NOT_NAMES:
             raise ValueError(
                 "`losses` of WeightedSum must have names of letters, digits "
-                f"and underscores, other than {_NOT_NAMES}. Received: "
-                f"{name!r}."
+                f"and underscores, other than {_NOT_NAMES}. Received: {name!r}."
             )
         self.losses[name] = loss
         self.weights[name] = _checked_weight(name, weight)
@@ -102,16 +100,16 @@ class WeightedSum(CompositeLoss):
         if not isinstance(weights, Mapping):
             if len(weights) != len(self.losses):
                 raise ValueError(
-                    "`weights` of WeightedSum must be as many as its losses. "
-                    f"Received: {len(weights)} weights for the losses "
+                    "`weights` of WeightedSum must contain one weight per "
+                    f"loss. Received: {len(weights)} weights for the losses "
                     f"{list(self.losses)}."
                 )
             weights = dict(zip(self.losses, weights, strict=True))
         for name, weight in weights.items():
             if name not in self.losses:
                 raise ValueError(
-                    "`weights` of WeightedSum must name its losses, "
-                    f"{list(self.losses)}. Received: {name!r}."
+                    "`weights` of WeightedSum must use the names of its "
+                    f"losses, {list(self.losses)}. Received: {name!r}."
                 )
             self.weights[name] = _checked_weight(name, weight)
 
@@ -157,9 +155,9 @@ class WeightedSum(CompositeLoss):
             terms = joined(name, weights)
             if found.keys() & terms.keys():
                 raise ValueError(
-                    "Terms of WeightedSum must have different names. "
-                    f"Received: {sorted(found.keys() & terms.keys())} twice. "
-                    "Name the losses otherwise."
+                    "Terms of WeightedSum must have different names. Received: "
+                    f"{sorted(found.keys() & terms.keys())} twice. Use other "
+                    "names for the losses."
                 )
             found |= terms
         return found
@@ -198,7 +196,7 @@ class WeightedSum(CompositeLoss):
             loss.remember(labels, embeddings, when)
 
     def copy(self, **changes: Any) -> "WeightedSum":
-        """As for `MetricLoss`; what changes does so in each of the losses."""
+        """As for `MetricLoss`; changes apply to each of the losses."""
         copies = {name: x.copy(**changes) for name, x in self.losses.items()}
         return WeightedSum(copies, self.weights, name=self.name)
 

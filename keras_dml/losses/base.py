@@ -1,4 +1,4 @@
-"""MetricLoss: base of all losses on embeddings, and their registry."""
+"""MetricLoss: the base class of losses on embeddings, and their registry."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -37,40 +37,39 @@ from keras_dml.utils.types import Config, Shape, Tensor, Tensors
 _FUNCTIONS = ("function", "distance", "reduction")
 
 METRIC = "metric"
-"""The term of a loss that has only one."""
+"""Name of the term of a loss that has only one."""
 
 
 class MetricLoss(Serializable, keras.losses.Loss):
-    """Base of all losses on embeddings.
+    """Base class of all losses on embeddings.
 
-    A loss is called in two ways. Plain Keras calls `loss(labels,
-    embeddings, sample_weight)`, for `compile(loss=...)`. The objectives of
-    this library call `per_example`, which can also compare with
-    references, and do the averaging themselves. Both go through `call`,
-    which a subclass implements: `PairLoss` and `ProxyLoss` do, in terms of
-    pairs and of proxies.
+    A loss can be called in two ways. Plain Keras, with `compile(loss=...)`,
+    calls `loss(labels, embeddings, sample_weight)`. The objectives of this
+    library call `per_example`, which can also compare with references, and
+    compute the average themselves. Both use `call`, which subclasses implement:
+    `PairLoss` and `ProxyLoss` do so in terms of pairs and proxies.
 
     Args:
-        reduction: "mean", "mean_nonzero", "sum_over_pairs", or one of your
-            own: another name in `keras_dml.losses.reductions.REDUCTIONS`,
-            or a function like those there.
-        normalize: Whether to L2-normalize the embeddings first. Harmless
-            for embeddings that are unit already; a zero row stays zero.
+        reduction: "mean", "mean_nonzero", "sum_over_pairs", or your own: any
+            other name registered in `keras_dml.losses.reductions.REDUCTIONS`,
+            or a function like those registered there.
+        normalize: Whether to L2-normalize the embeddings first. This has no
+            effect on embeddings of unit length; a zero row stays zero.
         name: Name of the instance.
 
     Attributes:
-        weights_pairs: Whether the loss takes `pair_weights`.
-        takes_references: Whether it can compare with references.
-        needs_positives: Whether a batch teaches it nothing in which no two
-            examples have the same class.
-        needs_negatives: Whether one of a single class teaches it nothing,
-            or only to collapse.
-        needs_triplets: Whether an example teaches it nothing unless it has
+        weights_pairs: Whether the loss supports `pair_weights`.
+        takes_references: Whether the loss can compare with references.
+        needs_positives: Whether the loss learns nothing from a batch in which
+            no two examples have the same class.
+        needs_negatives: Whether the loss learns nothing, or only to collapse,
+            from a batch with a single class.
+        needs_triplets: Whether the loss learns nothing from an example without
             both a positive and a negative.
-        num_classes: Number of classes, where it has a weight for each: ids
-            must be below it. Otherwise None.
+        num_classes: Number of classes, if the loss has weights for each class:
+            class ids must be below it. Otherwise None.
 
-    Losses are added and multiplied by numbers, which gives a
+    Losses can be added, and multiplied by numbers, which results in a
     `WeightedSum`: `TripletLoss() + 0.5 * MultiSimilarityLoss()`.
 
     Raises:
@@ -98,20 +97,20 @@ class MetricLoss(Serializable, keras.losses.Loss):
 
     @property
     def owns_variables(self) -> bool:
-        """Whether the loss has variables, which some layer must hold."""
+        """Whether the loss has variables, which a layer must own."""
         return False
 
     @property
     def has_memory(self) -> bool:
-        """Whether the loss keeps embeddings of past batches; `remember`."""
+        """Whether the loss stores past batches; see `remember`."""
         return False
 
     @property
     def term_weights(self) -> dict[str, Any]:
-        """The terms by name, and the weight of each unless the model has one.
+        """The default weights of the terms by name; a model may replace them.
 
-        One for most losses, "metric". A `WeightedSum` has one for each of
-        its losses.
+        Most losses have a single term, "metric". A `WeightedSum` has one for
+        each of its losses.
         """
         return {METRIC: 1.0}
 
@@ -119,7 +118,7 @@ class MetricLoss(Serializable, keras.losses.Loss):
         """Creates the variables of the loss in the layer that will own them.
 
         Args:
-            owner: The layer whose own `build` calls this, so that the
+            owner: The layer whose `build` calls this method, so that the
                 variables belong to the model; see `add_loss_variable`.
             embedding_dim: Dimensions of the embeddings, D.
         """
@@ -127,29 +126,29 @@ class MetricLoss(Serializable, keras.losses.Loss):
     def term_values(
         self, labels: Tensor, embeddings: Tensor, **kwargs: Any
     ) -> Tensors:
-        """The loss of every example, by term and not yet weighted.
+        """Computes the unweighted terms of the loss for every example.
 
-        What objectives return, so that each term is logged.
+        Objectives return these terms, so that each of them is logged.
 
         Args:
-            labels: As for `per_example`, and so are all others.
+            labels: As for `per_example`, like all other arguments.
             embeddings: (B, D).
             **kwargs: `ref_labels` and so on.
 
         Returns:
-            A dict of (B,), with the names of `term_weights`.
+            A dict of (B,) tensors, with the names of `term_weights`.
         """
         return {METRIC: self.per_example(labels, embeddings, **kwargs)}
 
     def remember(
         self, labels: Tensor, embeddings: Tensor, when: Tensor | None = None
     ) -> None:
-        """Takes in what a step has seen; called once after each update.
+        """Stores the batch of a step; called once after each update.
 
         Args:
             labels: (B,) integer class ids.
             embeddings: (B, D).
-            when: Scalar boolean: whether to. None: yes.
+            when: Scalar boolean: whether to store the batch. None: always.
         """
 
     def start_from(
@@ -157,16 +156,17 @@ class MetricLoss(Serializable, keras.losses.Loss):
         parts: "Sequence[MetricLoss]",
         class_means: Tensor | None = None,
     ) -> None:
-        """Takes over what copies have learned on slices of its embedding.
+        """Initializes the loss from copies trained on slices of the embedding.
 
-        Called once both are built. A loss leaves its variables as they are
-        unless it knows what theirs mean for the whole.
+        Called when both are built. By default, the variables are left as they
+        are; losses override this if the variables of the parts have a meaning
+        for the whole.
 
         Args:
-            parts: A copy for each of K slices, which side by side and
-                divided by √K are the embedding.
-            class_means: (C, D): the mean embedding of each class, which
-                proxies start at instead. None: from the parts.
+            parts: A copy for each of the K slices. Concatenated and divided by
+                √K, the slices form the embedding.
+            class_means: (C, D): the mean embedding of each class, to be used as
+                initial proxies. None: use the proxies of the parts.
         """
 
     def per_example(
@@ -178,40 +178,39 @@ class MetricLoss(Serializable, keras.losses.Loss):
         pair_weights: PairWeights | None = None,
         mask: Tensor | None = None,
     ) -> Tensor:
-        """The loss of every example; its plain mean is the reduced loss.
+        """Computes the loss of every example; its mean is the reduced loss.
 
         Args:
-            labels: (B,) class ids, integers or strings, or a (B, R)
-                integer relation matrix (1 positive, 0 negative, −1
-                ignored). Booleans, (B, C), are several labels per example,
-                positive where they share one; see `losses.relations`.
+            labels: (B,) class ids, integers or strings, or a (B, R) integer
+                relation matrix (1 positive, 0 negative, −1 ignored). Booleans,
+                (B, C), are several labels per example; examples that share a
+                label are positive, see `losses.relations`.
             embeddings: (B, D) anchors, of any floating dtype.
             ref_labels: (R,) class ids of the references, unless `labels`
                 is a relation matrix.
             ref_embeddings: (R, D) references to compare with (a queue, a
-                gallery, a second view). None compares the batch with
-                itself. With references no pair is taken for a self-pair;
-                mark such pairs −1 in a relation matrix.
-            pair_weights: `(positive, negative)`, (B, R) float each, 0 or
-                more: what multiplies each positive and each negative pair.
-                Mining does not see them, and no gradient passes. The
-                weight of a pair multiplies its term where the pair is a
-                term of the loss, its exponential where it stands in a sum
-                of exponentials, and its count in a histogram; a triplet's
-                term is multiplied by the weights of both of its pairs.
-                The number of terms by which a mean divides stays as it
-                is. None weights nothing, as ones do.
-            mask: (B, R) boolean: the pairs that there are; others are
-                neither positive nor negative. None: all.
+                gallery, a second view). None compares the batch with itself. No
+                pair with a reference counts as a self-pair; mark self-pairs by
+                −1 in a relation matrix.
+            pair_weights: `(positive, negative)`, (B, R) float each, 0 or more:
+                the weights of positive and negative pairs. They do not affect
+                mining, and no gradient passes through them. The weight of a
+                pair multiplies its term if pairs are the terms of the loss, its
+                exponential in sums of exponentials, and its count in
+                histograms; the term of a triplet is multiplied by the weights
+                of both of its pairs. The number of terms that a mean divides by
+                does not change. None is the same as ones.
+            mask: (B, R) boolean: the pairs to consider; others are neither
+                positive nor negative. None: all pairs.
 
         Returns:
-            (B,) float32. An anchor without a valid pair has exactly 0; one
-            with a NaN or infinite embedding has NaN.
+            (B,) float32. The loss of an anchor without a valid pair is exactly
+            0; that of an anchor with a NaN or infinite embedding is NaN.
 
         Raises:
-            ValueError: If shapes are wrong or references incomplete, if
-                labels are floats or one-hot, or if the loss cannot weight
-                pairs.
+            ValueError: If shapes are wrong or references are incomplete, if
+                labels are floats or one-hot, or if the loss does not support
+                pair weights.
         """
         name = type(self).__name__
         check_order(name, labels, embeddings)
@@ -243,9 +242,9 @@ class MetricLoss(Serializable, keras.losses.Loss):
         return ops.where(finite, self.call(batch), float("nan"))
 
     def call(self, batch: Batch) -> Tensor:
-        """What `per_example` returns, of tensors that are checked.
+        """Computes the result of `per_example` for validated tensors.
 
-        Embeddings are float32, and unit if `normalize`.
+        Embeddings are float32, and of unit length if `normalize`.
         """
         raise NotImplementedError
 
@@ -255,7 +254,7 @@ class MetricLoss(Serializable, keras.losses.Loss):
         counts: Tensor | None = None,
         weights: Tensor | None = None,
     ) -> Tensor:
-        """(B,) values whose mean is the reduction of (B,) or (B, T) terms.
+        """Reduces (B,) or (B, T) terms to (B,) values, whose mean is the loss.
 
         Args:
             terms: As for `keras_dml.losses.sum_terms`.
@@ -281,10 +280,10 @@ class MetricLoss(Serializable, keras.losses.Loss):
         return self._average(values, values, sample_weight)
 
     def copy(self, **changes: Any) -> "MetricLoss":
-        """A loss with the same arguments, and variables of its own.
+        """Returns a loss with the same arguments, but its own variables.
 
         Args:
-            **changes: Arguments that are others.
+            **changes: Arguments to change.
         """
         functions = self._functions()
         others = self.serialized_arguments(without=functions)
@@ -332,22 +331,21 @@ class MetricLoss(Serializable, keras.losses.Loss):
         is_half = (batch.ref_labels is None) != (batch.ref_embeddings is None)
         if ranks[0] == 1 and is_half:
             raise ValueError(
-                f"`ref_labels` and `ref_embeddings` of {name} go together. "
-                f"Received: ref_labels={batch.ref_labels}, "
+                f"`ref_labels` and `ref_embeddings` of {name} must be given "
+                f"together. Received: ref_labels={batch.ref_labels}, "
                 f"ref_embeddings={batch.ref_embeddings}. Pass both, or "
                 "describe the pairs by a (B, R) relation matrix as `labels`."
             )
         if ranks[0] == 2 and batch.ref_labels is not None:
             raise ValueError(
-                f"{name} got a (B, R) relation matrix as `labels`, which "
-                "leaves nothing for `ref_labels` to say. Received: "
-                f"labels of shape {tuple(labels.shape)}. Pass "
-                "ref_labels=None."
+                f"`ref_labels` of {name} must be None if `labels` is a (B, R) "
+                "relation matrix. Received: both, with labels of shape "
+                f"{tuple(labels.shape)}. Use ref_labels=None."
             )
         if ranks[0] == 1 and not _match(labels.shape, batch.size[:1]):
             raise ValueError(
-                f"`labels` of {name} must have an entry for every embedding. "
-                f"Received: {labels.shape[0]} labels, {batch.size[0]} "
+                f"`labels` of {name} must have one entry per embedding. "
+                f"Received: {labels.shape[0]} labels for {batch.size[0]} "
                 "embeddings."
             )
         if ranks[0] == 2:
@@ -361,9 +359,9 @@ class MetricLoss(Serializable, keras.losses.Loss):
         name, shape = type(self).__name__, tuple(batch.labels.shape)
         if not _match(shape, batch.size):
             raise ValueError(
-                f"The relation matrix of {name} must have a row for every "
-                f"anchor and a column for every reference, here {batch.size}. "
-                f"Received: labels of shape {shape}. {ONE_HOT}"
+                f"The relation matrix of {name} must have one row per anchor "
+                f"and one column per reference, here {batch.size}. Received: "
+                f"labels of shape {shape}. {ONE_HOT}"
             )
         if batch.ref_embeddings is not None:
             return
@@ -371,9 +369,9 @@ class MetricLoss(Serializable, keras.losses.Loss):
         has_fixed_columns = shape[0] is None and shape[1] is not None
         if has_fixed_columns or is_one_hot(values_of(batch.labels)):
             raise ValueError(
-                f"{name} takes class ids or a relation matrix, which says of "
-                "every pair whether it is positive. Received: labels of "
-                f"shape {shape}, which are one-hot. {ONE_HOT}"
+                f"{name} takes class ids, or a relation matrix that marks "
+                f"positive pairs. Received: labels of shape {shape}, which are "
+                f"one-hot. {ONE_HOT}"
             )
 
     def _checked_weights(
@@ -384,8 +382,9 @@ class MetricLoss(Serializable, keras.losses.Loss):
             others = [entry.value for entry in LOSSES.values()]
             can = ", ".join(c.__name__ for c in others if c.weights_pairs)
             raise ValueError(
-                f"{name} takes no `pair_weights`: it is not made of pairs of "
-                f"examples alone. Pass None, or use one of {can}."
+                f"{name} does not support `pair_weights`, because it does not "
+                "consist of pairs of examples alone. Pass None, or use one of "
+                f"{can}."
             )
         if not isinstance(pair_weights, tuple | list):
             pair_weights = (pair_weights,)
@@ -393,10 +392,10 @@ class MetricLoss(Serializable, keras.losses.Loss):
         shapes = [tuple(values.shape) for values in weights]
         if len(shapes) != 2 or not all(_match(s, batch.size) for s in shapes):
             raise ValueError(
-                f"`pair_weights` of {name} must be two matrices, "
-                "`(positive, negative)`, with a row for every anchor and a "
-                f"column for every reference, here {batch.size}. Received: "
-                f"{len(shapes)} of the shapes {shapes}."
+                f"`pair_weights` of {name} must be two matrices, `(positive, "
+                "negative)`, with one row per anchor and one column per "
+                f"reference, here {batch.size}. Received: {len(shapes)} of the "
+                f"shapes {shapes}."
             )
         return weights[0], weights[1]
 
@@ -430,18 +429,18 @@ function. As `losses.get` takes them."""
 
 
 def get(identifier: Any) -> MetricLoss:
-    """The loss that something stands for.
+    """Returns the loss described by an identifier.
 
     Args:
-        identifier: A loss; a name in `LOSSES`; a dict with such a name and
-            arguments, `{"name": "margin", "beta": 1.1}`; several losses,
-            as a dict by name or a list, see `WeightedSum`; a function of
-            labels and embeddings, a `keras.losses.Loss`, or the place of
-            one, "package.module:function", see `FunctionLoss`; or a loss
-            as serialized by Keras.
+        identifier: A loss; a name in `LOSSES`; a dict with a name and
+            arguments, `{"name": "margin", "beta": 1.1}`; several losses, as a
+            dict by name or a list, see `WeightedSum`; a function of labels and
+            embeddings, a `keras.losses.Loss`, or the import path of one,
+            "package.module:function", see `FunctionLoss`; or a loss serialized
+            by Keras.
 
     Raises:
-        ValueError: If there is no such name or argument; the error names
+        ValueError: If the name or an argument is unknown; the message suggests
             the nearest known one.
     """
     if isinstance(identifier, MetricLoss):

@@ -1,4 +1,4 @@
-"""What `losses.get` takes, and the loss that each of it stands for."""
+"""The identifiers that `losses.get` takes, and their losses."""
 
 import importlib
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from keras_dml.utils.arguments import did_you_mean
 
 
 def resolve(identifier: Any) -> MetricLoss:
-    """The loss that `identifier` stands for; see `losses.get`."""
+    """The loss described by `identifier`; see `losses.get`."""
     given = identifier
     if isinstance(given, Mapping) and "class_name" in given:
         given = keras.saving.deserialize_keras_object(given)

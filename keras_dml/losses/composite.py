@@ -1,4 +1,4 @@
-"""CompositeLoss: base of the losses made of other losses."""
+"""CompositeLoss: the base class of losses made of other losses."""
 
 import numbers
 from collections.abc import Iterable
@@ -19,11 +19,11 @@ COMPOSITES: SerializableRegistry[MetricLoss] = SerializableRegistry(
 
 
 class CompositeLoss(MetricLoss):
-    """Base of the losses with several terms, each made of other losses.
+    """Base class of losses with several terms, made of other losses.
 
-    A subclass implements `term_values` and `term_weights`. Objectives log
-    and weight each term under its own name; called as any other loss, it
-    is the weighted sum.
+    Subclasses implement `term_values` and `term_weights`. Objectives log and
+    weight each term under its own name; called like any other loss, a composite
+    returns the weighted sum.
 
     Args:
         name: Name of the instance.
@@ -50,7 +50,7 @@ class CompositeLoss(MetricLoss):
         pair_weights: PairWeights | None = None,
         mask: Tensor | None = None,
     ) -> Tensor:
-        """The weighted sum of all terms, (B,); see `MetricLoss`."""
+        """Computes the weighted sum of all terms, (B,); see `MetricLoss`."""
         weights = self.term_weights
         for term, weight in weights.items():
             check_number(type(self).__name__, term, weight)
@@ -93,10 +93,10 @@ def check_number(owner: str, term: str, weight: Any) -> None:
     """Raises `ValueError` for a weight that only a model can apply."""
     if not is_number(weight):
         raise ValueError(
-            f"The weight of {term!r} in {owner} changes while training, "
-            "which only a MetricModel can do, whose objective returns "
-            f"`loss.term_values(...)`. Received: {weight!r}. Use a number, "
-            "or train by `keras_dml.methods`."
+            f"The weight of {term!r} in {owner} must be a number, unless a "
+            "MetricModel changes it during training, with an objective that "
+            f"returns `loss.term_values(...)`. Received: {weight!r}. Use a "
+            "number, or train with `keras_dml.methods`."
         )
 
 
@@ -114,10 +114,10 @@ def scaled(owner: str, weight: Any, terms: dict[str, Any]) -> dict[str, Any]:
         if all(is_number(value) for value in terms.values()):
             return {term: weight * value for term, value in terms.items()}
     raise ValueError(
-        f"A weight in {owner} that is not a number must be that of a loss "
-        "with a single term of weight 1, and a weight within a weighted "
-        f"loss must be a number. Received: {weight!r} for a loss with the "
-        f"weights {terms}. Weight its terms by `loss_weights` of the model."
+        f"A weight in {owner} that is not a number must belong to a loss with "
+        "a single term of weight 1, and weights within a weighted loss must be "
+        f"numbers. Received: {weight!r} for a loss with the weights {terms}. "
+        "Use `loss_weights` of the model to weight its terms."
     )
 
 

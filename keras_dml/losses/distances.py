@@ -53,7 +53,7 @@ def _from_cosine(oriented: Tensor) -> Tensor:
     "dot", "inner product", larger_is_closer=True, unit_euclidean=_from_cosine
 )
 def inner_product(x: Tensor, refs: Tensor | None = None) -> Tensor:
-    r"""x · r for all rows x of `x` and r of `refs` (`x` if None): (B, R).
+    r"""Inner products x · r of all rows of `x` and of `refs`, or `x`: (B, R).
 
     $$
     s(x, r) = \sum_i x_i r_i
@@ -73,7 +73,7 @@ def inner_product(x: Tensor, refs: Tensor | None = None) -> Tensor:
     unit_euclidean=_from_cosine,
 )
 def cosine_similarity(x: Tensor, refs: Tensor | None = None) -> Tensor:
-    r"""Cosine of the angle between all rows: (B, R), in [−1, 1].
+    r"""Cosine similarities of all rows: (B, R), in [−1, 1].
 
     $$
     s(x, r) = \frac{x^\top r}{\|x\| \, \|r\|}
@@ -91,7 +91,7 @@ def cosine_similarity(x: Tensor, refs: Tensor | None = None) -> Tensor:
     "squared", "squared Euclidean distance", unit_euclidean=safe_sqrt
 )
 def squared_distance(x: Tensor, refs: Tensor | None = None) -> Tensor:
-    r"""‖x − r‖² for all rows: (B, R). Exactly 0 on the diagonal of (x, x).
+    r"""Squared distances ‖x − r‖² of all rows: (B, R); exactly 0 for x itself.
 
     $$
     d(x, r) = \sum_i (x_i - r_i)^2
@@ -113,7 +113,7 @@ def squared_distance(x: Tensor, refs: Tensor | None = None) -> Tensor:
     "euclidean", "Euclidean distance", unit_euclidean=lambda value: value
 )
 def euclidean_distance(x: Tensor, refs: Tensor | None = None) -> Tensor:
-    r"""‖x − r‖ for all rows: (B, R). The gradient at distance 0 is 0.
+    r"""Euclidean distances ‖x − r‖ of all rows: (B, R), with gradient 0 at 0.
 
     $$
     d(x, r) = \sqrt{\sum_i (x_i - r_i)^2}
@@ -133,14 +133,14 @@ def euclidean_distance(x: Tensor, refs: Tensor | None = None) -> Tensor:
 
 @DISTANCES.register("snr", "variance of x − r over that of x (SNR distance)")
 def snr_distance(x: Tensor, refs: Tensor | None = None) -> Tensor:
-    r"""Var(x − r)/Var(x) for all rows, variances over dimensions: (B, R).
+    r"""Noise-to-signal ratios Var(x − r)/Var(x) of all rows: (B, R).
 
     $$
     d(x, r) = \frac{\operatorname{Var}_i(x_i - r_i)}{\operatorname{Var}_i(x_i)}
     $$
 
-    The noise-to-signal ratio of r as a noisy copy of x. Not symmetric; 0 for
-    a row without variance.
+    r is regarded as a noisy copy of x; variances are over dimensions. Not
+    symmetric; 0 for a row without variance.
 
     Also known as:
         - pytorch-metric-learning: `SNRDistance()`.
@@ -231,14 +231,14 @@ DistanceLike: TypeAlias = str | Config | Callable[..., Tensor]
 
 @dataclass(frozen=True)
 class Distance:
-    """A way to compare embeddings that knows which side is close.
+    """A distance or similarity of embeddings, with its orientation.
 
     Attributes:
-        name: What messages call it.
-        larger_is_closer: Whether this is a similarity.
+        name: Its name in messages.
+        larger_is_closer: Whether it is a similarity.
         pairwise: (B, D), optional (R, D) → (B, R) in its own units.
-        to_euclidean: Euclidean distances of unit rows, from what `between`
-            returns; None if they do not follow from it.
+        to_euclidean: A function that computes Euclidean distances of unit rows
+            from the result of `between`; None if this is not possible.
     """
 
     name: str
@@ -258,22 +258,22 @@ class Distance:
         """Euclidean distances of unit rows, from what `between` returns."""
         if self.to_euclidean is None:
             raise ValueError(
-                f"The distance {self.name!r} does not say how Euclidean "
-                "distances follow from it, which distance-weighted mining "
-                "needs. Register it with `unit_euclidean=`, or choose "
-                "another mining."
+                f"The distance {self.name!r} must define how to compute "
+                "Euclidean distances from it, because distance-weighted mining "
+                "needs them. Register it with `unit_euclidean=`, or use "
+                "another mining strategy."
             )
         return self.to_euclidean(oriented)
 
 
 def get(identifier: DistanceLike) -> Distance:
-    """The distance that something stands for.
+    """Returns the distance described by an identifier.
 
     Args:
-        identifier: A name in `DISTANCES`; a dict with such a name and the
-            arguments of the class that is registered there; or a function
-            or object `(x, refs)` → (B, R), which may have the details of
-            `DISTANCES` as attributes.
+        identifier: A name in `DISTANCES`; a dict with a name and the arguments
+            of the class registered under it; or a function or callable object
+            `(x, refs)` → (B, R), which may have the details of `DISTANCES` as
+            attributes.
 
     Raises:
         ValueError: If it is none of these.
@@ -298,8 +298,8 @@ def get(identifier: DistanceLike) -> Distance:
         pairwise = pairwise(**arguments)
     elif arguments:
         raise ValueError(
-            f"The distance {entry.name!r} is a function and has no arguments. "
-            f"Received: {arguments}."
+            f"The distance {entry.name!r} is a function and takes no "
+            f"arguments. Received: {arguments}."
         )
     return _described(
         entry.name, pairwise, {**_details_of(pairwise), **entry.details}
@@ -339,7 +339,7 @@ def _described(
 
 
 def log_inverse_density(distance: Tensor, dim: int) -> Tensor:
-    """log 1/q(d), q the density of distances on the unit sphere.
+    """Computes log 1/q(d), with q the density of distances on the unit sphere.
 
     log q(d) = (n − 2) log d + (n − 3)/2 · log(1 − d²/4), without its
     constant (Wu et al., "Sampling Matters in Deep Embedding Learning",
@@ -350,8 +350,8 @@ def log_inverse_density(distance: Tensor, dim: int) -> Tensor:
         dim: Dimensions of the embedding, n.
 
     Returns:
-        A tensor of the shape of `distance`. At d = 2, where 1/q is
-        infinite, a large finite number.
+        A tensor of the shape of `distance`. At d = 2, where 1/q is infinite,
+        the value is a large finite number.
     """
     tiny = math.ldexp(1.0, -40)
     rest = ops.maximum(1.0 - 0.25 * ops.square(distance), tiny)

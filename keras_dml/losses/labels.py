@@ -36,10 +36,10 @@ def label_tensors(
     if any(map(_are_strings, given)):
         if by_class:
             raise ValueError(
-                f"`labels` of {owner} must be class ids, as it has a weight "
-                f"for each class. Received: strings, {_start(labels)}. Use "
-                "names, labels = np.unique(labels, return_inverse=True), "
-                "once for the whole training set."
+                f"`labels` of {owner} must be class ids, because the loss has "
+                "a weight for each class. Received: strings, "
+                f"{_start(labels)}. Use names, labels = np.unique(labels, "
+                "return_inverse=True), once for the whole training set."
             )
         numbers = np.unique(np.concatenate(given), return_inverse=True)[1]
         given = np.split(numbers.astype(np.int64), [len(labels)])
@@ -73,8 +73,9 @@ def check_order(owner: str, labels: Any, embeddings: Any) -> None:
     ]
     if ranks == [2, 1]:
         raise ValueError(
-            f"{owner} takes labels first. Received: labels of rank 2 and "
-            f"embeddings of rank 1. Use {owner}(…)(labels, embeddings)."
+            f"{owner} takes labels first, then embeddings. Received: labels of "
+            f"rank 2 and embeddings of rank 1. Use {owner}(…)(labels, "
+            "embeddings)."
         )
 
 

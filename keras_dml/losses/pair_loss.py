@@ -1,4 +1,4 @@
-"""PairLoss: base of the losses on mined pairs and triplets."""
+"""PairLoss: the base class of losses on mined pairs and triplets."""
 
 from typing import Any
 
@@ -16,9 +16,9 @@ from keras_dml.utils.types import Tensor
 
 
 class PairLoss(MetricLoss):
-    """Base of the losses on pairs of examples, which mining may choose.
+    """Base class of losses on pairs of examples, which can be mined.
 
-    A subclass implements `values`.
+    Subclasses implement `values`.
 
     Args:
         distance: A name in `keras_dml.losses.distances.DISTANCES`, or a
@@ -26,10 +26,9 @@ class PairLoss(MetricLoss):
         mining: A name in `keras_dml.losses.mining.MINING`, a `Miner`, or
             the config of one.
         reduction: As for `MetricLoss`.
-        seed: Seed of mining that draws. Two losses made with one seed draw
-            the same, as long as both are compiled by XLA or neither is:
-            XLA has another generator. None draws a seed from Keras'
-            global one.
+        seed: Seed of random mining. Two losses with the same seed draw the same
+            numbers, provided that both or neither are compiled by XLA, which
+            has a different generator. None draws a seed from Keras' global one.
         **kwargs: As for `MetricLoss`.
 
     Raises:
@@ -71,30 +70,30 @@ class PairLoss(MetricLoss):
         return self.values(batch.compare(self.distance))
 
     def values(self, pairs: Pairs) -> Tensor:
-        """(B,): the loss of every anchor, whose mean is the reduced loss."""
+        """Computes the loss of every anchor, (B,); the mean is the loss."""
         raise NotImplementedError
 
     def mined(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
-        """How often each positive and each negative pair counts, (B, R)."""
+        """Returns how often positive and negative pairs count, (B, R) each."""
         return self.miner.pair_weights(pairs, self.seed_generator)
 
     def for_each_positive(
         self, pairs: Pairs, body: Body, initial: State
     ) -> State:
-        """As `Miner.for_each_positive`, with the loss's own miner and seed."""
+        """`Miner.for_each_positive` with the miner and seed of the loss."""
         return self.miner.for_each_positive(
             pairs, body, initial, self.seed_generator
         )
 
     def mined_masks(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
-        """Which positive and which negative pairs count: boolean, (B, R)."""
+        """Returns masks of positive and negative pairs that count, (B, R)."""
         positive, negative = self.mined(pairs)
         return ops.cast(positive, "bool"), ops.cast(negative, "bool")
 
     def reduce_pairs(self, pairs: Pairs, pull: Tensor, push: Tensor) -> Tensor:
-        """(B,): terms of mined positive and of negative pairs, reduced.
+        """Reduces the terms of mined positive and negative pairs to (B,).
 
-        Each kind is reduced on its own, and the two are added.
+        Both kinds are reduced separately and added.
 
         Args:
             pairs: The pairs of the batch.

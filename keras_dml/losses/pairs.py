@@ -1,4 +1,4 @@
-"""Pairs: which are positive, which negative, and how far apart they are."""
+"""Pairs: positive and negative pairs, and their distances."""
 
 from typing import NamedTuple, TypeAlias
 
@@ -9,7 +9,7 @@ from keras_dml.losses.distances import Distance, DistanceLike, diagonal
 from keras_dml.utils.types import Shape, Tensor
 
 PairWeights: TypeAlias = tuple[Tensor, Tensor]
-"""What multiplies each positive and each negative pair: (B, R) float each."""
+"""Weights of positive and of negative pairs: (B, R) float each."""
 
 POSITIVE = 1
 NEGATIVE = 0
@@ -21,25 +21,25 @@ def pair_masks(
     ref_labels: Tensor | None = None,
     exclude_self: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """The positive and the negative pairs of a batch.
+    """Computes masks of the positive and the negative pairs of a batch.
 
     Args:
         labels: (B,) integer class ids of the anchors, or a (B, R)
             relation matrix: 1 positive, 0 negative, −1 (`IGNORE`) neither.
         ref_labels: (R,) class ids of the references. None compares the
             batch with itself.
-        exclude_self: Whether the diagonal holds pairs of an example with
-            itself, which are neither positive nor negative, as where a
-            batch is compared with itself. References (a queue, a gallery,
-            a second view) are other images; where they do contain the
-            batch, pass a relation matrix with −1 for an anchor's own
+        exclude_self: Whether the diagonal contains pairs of an example with
+            itself, which are neither positive nor negative. This is the case
+            when a batch is compared with itself. References (a queue, a
+            gallery, a second view) are usually other images; if they contain
+            the batch, pass a relation matrix with −1 for the anchor's own
             column.
 
     Returns:
         `(positive, negative)`: two boolean (B, R) masks.
 
-    Class ids are compared as the integers they are: a cast to float32
-    would merge ids above 2²⁴.
+    Class ids are compared as integers, because float32 would merge ids above
+    2²⁴.
     """
     by_class = len(labels.shape) == 1
     if by_class:
@@ -58,16 +58,16 @@ def pair_masks(
 
 
 class Pairs(NamedTuple):
-    """All pairs of a batch with its references.
+    """All pairs of a batch and its references.
 
     Attributes:
         distances: (B, R), oriented so that smaller is closer.
         positive: (B, R) boolean.
         negative: (B, R) boolean.
-        metric: Where the distances come from.
+        metric: The distance function.
         embedding_dim: Dimensions of the embeddings, D.
         weights: (B, R) weights of the positive and of the negative pairs,
-            without gradient; None each if pairs have none.
+            without a gradient; None each without weights.
     """
 
     distances: Tensor
@@ -78,7 +78,7 @@ class Pairs(NamedTuple):
     weights: tuple[Tensor | None, Tensor | None] = (None, None)
 
     def counts(self) -> tuple[Tensor, Tensor]:
-        """(B, R) how much each pair counts: the masks, or the weights."""
+        """How much each pair counts, (B, R): the masks, or the weights."""
         masks = self.positive, self.negative
         if self.weights[0] is None:
             return masks
@@ -90,7 +90,7 @@ class Pairs(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What a loss is called with; see `MetricLoss.per_example`."""
+    """The arguments of a loss; see `MetricLoss.per_example`."""
 
     labels: Tensor
     embeddings: Tensor
@@ -101,7 +101,7 @@ class Batch(NamedTuple):
 
     @property
     def references(self) -> Tensor:
-        """(R, D): the references, or the batch itself if there are none."""
+        """The references, (R, D), or the batch itself if there are none."""
         is_own = self.ref_embeddings is None
         return self.embeddings if is_own else self.ref_embeddings
 
@@ -111,7 +111,7 @@ class Batch(NamedTuple):
         return self.embeddings.shape[0], self.references.shape[0]
 
     def compare(self, distance: DistanceLike) -> Pairs:
-        """All pairs; `distance` is as for `distances.get`."""
+        """Compares all pairs; `distance` is as for `distances.get`."""
         return compare(*self[:4], distance, self.pair_weights, self.mask)
 
 

@@ -1,4 +1,4 @@
-"""ProxyLoss: base of the losses with a learned vector for each class."""
+"""ProxyLoss: the base class of losses with learned class vectors."""
 
 import math
 from collections.abc import Sequence
@@ -27,28 +27,27 @@ from keras_dml.utils.types import Tensor
 
 
 class ProxyLoss(MetricLoss):
-    """Base of the losses that compare embeddings with learned proxies.
+    """Base class of losses that compare embeddings with learned proxies.
 
-    A subclass implements `values`. Proxies are weights of the layer that
-    builds the loss, so such a loss cannot be given to plain `compile`.
+    Subclasses implement `values`. Proxies are weights of the layer that builds
+    the loss, so losses with proxies cannot be passed to plain `compile`.
 
     Args:
-        num_classes: Number of classes, C. Labels must be class ids in
-            [0, num_classes): another id is an error, or NaN as the
-            example's loss inside a compiled graph.
-        initializer: Initializer of the (C, D) proxies. The default is a
-            normal with standard deviation √(2/C).
-        class_share: Share of the classes that a step compares with: those of
-            the batch, and others at random, as if there were no more. Time,
-            and memory beside the proxies and what the optimizer keeps of
-            them, grow with these alone. See `SampledClasses`. 1 compares
-            with all.
-        seed: Of the draws of classes; None: as Keras is seeded.
+        num_classes: Number of classes, C. Labels must be class ids in [0,
+            num_classes): any other id raises an error, or gives the example a
+            loss of NaN inside a compiled graph.
+        initializer: Initializer of the (C, D) proxies; by default, a normal
+            distribution with standard deviation √(2/C).
+        class_share: Fraction of the classes used in a step: those of the batch
+            and other, random ones; the rest is ignored. Time and memory, apart
+            from the proxies and their optimizer states, depend only on the
+            number of classes used. See `SampledClasses`. 1 uses all classes.
+        seed: Seed for drawing classes; None: determined by the seed of Keras.
         **kwargs: As for `MetricLoss`.
 
     Raises:
-        ValueError: If `num_classes` is smaller than 2, or `class_share` out
-            of range, or not for this loss.
+        ValueError: If `num_classes` is smaller than 2, or `class_share` is out
+            of range or not supported by this loss.
         RuntimeError: When called before `build`.
     """
 
@@ -80,10 +79,10 @@ class ProxyLoss(MetricLoss):
     def _check_can_sample(self) -> None:
         if not self.can_sample:
             raise ValueError(
-                f"`class_share` of {type(self).__name__} must be 1: it has "
-                "more of each class than proxies, and is another loss on some "
-                f"of the classes. Received: class_share={self.class_share!r}. "
-                "Use ArcFaceLoss or another loss on proxies."
+                f"`class_share` of {type(self).__name__} must be 1, because "
+                "this loss cannot be computed on some of the classes. "
+                f"Received: class_share={self.class_share!r}. Use ArcFaceLoss "
+                "or another loss on proxies."
             )
 
     needs_positives = False  # Each is compared with its class's proxies.
@@ -95,7 +94,7 @@ class ProxyLoss(MetricLoss):
 
     @property
     def num_proxies(self) -> int:
-        """Rows of the weight, as many for each class."""
+        """Number of proxies; every class has the same number."""
         return self.num_classes
 
     @property
@@ -143,8 +142,8 @@ class ProxyLoss(MetricLoss):
             raise not_built_error(name, code)
         if batch.ref_embeddings is not None:
             raise ValueError(
-                f"{name} compares embeddings with its proxies, and takes no "
-                "`ref_embeddings`. Pass None."
+                f"{name} compares embeddings with its proxies and does not "
+                "take `ref_embeddings`. Pass None."
             )
         check_class_ids(name, batch.labels, self.num_classes)
         if self.sampled is not None:
@@ -164,7 +163,7 @@ class ProxyLoss(MetricLoss):
         return nan_outside(values, labels, sampled.count)
 
     def among(self, classes: Tensor) -> "ProxyLoss":
-        """The loss with what it knows of each class for some classes.
+        """Returns the loss restricted to some of the classes.
 
         Args:
             classes: (S,) their ids.
@@ -174,9 +173,9 @@ class ProxyLoss(MetricLoss):
     def values(
         self, labels: Tensor, embeddings: Tensor, proxies: Tensor
     ) -> Tensor:
-        """(B,) losses of class ids, (B, D) embeddings and (C, D) proxies.
+        """Computes the losses, (B,), from class ids, embeddings and proxies.
 
-        Proxies are as they are learned, not unit.
+        Embeddings are (B, D); proxies are (C, D) and not normalized.
         """
         raise NotImplementedError
 

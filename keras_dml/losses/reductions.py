@@ -12,7 +12,7 @@ from keras_dml.utils.types import Tensor
 
 
 class Terms(NamedTuple):
-    """The terms of a loss, summed and counted for every example.
+    """The terms of a loss, summed up and counted for every example.
 
     Attributes:
         total: (B,) sum of an example's terms.
@@ -32,10 +32,10 @@ def sum_terms(
 
     Args:
         terms: (B,) or (B, T).
-        counts: Same shape, boolean or float: how often each term counts,
-            0 where there is none.
-        weights: Same shape: what multiplies each term, but not its count.
-            None: nothing.
+        counts: Same shape, boolean or float: how often each term counts, 0 for
+            missing terms.
+        weights: Same shape: weights of the terms, which do not affect the
+            counts. None: no weights.
     """
     exists = ops.cast(counts, "bool")
     terms = ops.where(exists, terms, 0.0)
@@ -54,16 +54,16 @@ ReductionLike: TypeAlias = str | Callable[[Terms], Tensor]
 """A name in `REDUCTIONS`, or a function like those there."""
 
 REDUCTIONS: Registry[Callable[[Terms], Tensor]] = Registry("reduction")
-"""How the terms of a loss become one number: functions of `Terms`, to (B,)
-values whose plain mean over the batch is the reduced loss.
+"""How the terms of a loss become one number: functions of `Terms` that return
+(B,) values whose mean over the batch is the reduced loss.
 
-What a term is (a pair, a triplet, an anchor) is said by each loss.
+The docstring of each loss says what its terms are (pairs, triplets, anchors).
 """
 
 
 @REDUCTIONS.register("mean", "their sum divided by their number")
 def mean(terms: Terms) -> Tensor:
-    """All 0 where there are no terms."""
+    """The mean of all terms; 0 if there are no terms."""
     return scale_to_mean(terms.total, ops.sum(terms.count))
 
 
@@ -71,7 +71,7 @@ def mean(terms: Terms) -> Tensor:
     "mean_nonzero", "their sum divided by the number of those above 0"
 )
 def mean_nonzero(terms: Terms) -> Tensor:
-    """All 0 where there are no terms above 0."""
+    """The mean of the terms above 0; 0 if there are none."""
     return scale_to_mean(terms.total, ops.sum(terms.nonzero))
 
 
@@ -79,7 +79,7 @@ def mean_nonzero(terms: Terms) -> Tensor:
     "sum_over_pairs", "their sum divided by the number of examples, B"
 )
 def sum_over_pairs(terms: Terms) -> Tensor:
-    """An example's value is the sum of its terms."""
+    """The sum of the terms of each example."""
     return terms.total
 
 
@@ -95,11 +95,12 @@ def check_reduction(owner: str, reduction: ReductionLike) -> ReductionLike:
 
 
 def reduce_terms(terms: Terms, reduction: ReductionLike) -> Tensor:
-    """(B,) values whose plain mean over the batch is the reduction.
+    """Reduces terms to (B,) values, whose mean over the batch is the loss.
 
     Args:
         terms: The terms of a loss.
-        reduction: A name in `REDUCTIONS`, or a function like those there.
+        reduction: A name in `REDUCTIONS`, or a function like those registered
+            there.
 
     Returns:
         (B,) float32.

@@ -1,4 +1,4 @@
-"""Regularizers of ensembles: terms on the parts of one image."""
+"""Regularizers of ensembles: terms on the parts of an image's embedding."""
 
 import numpy as np
 from keras import ops
@@ -10,18 +10,18 @@ from keras_dml.utils.types import Tensor
 def divergence(
     parts: Tensor, margin: float = 1.0, reduction: str = "mean"
 ) -> Tensor:
-    r"""Divergence loss of ABE: an image's learners stay apart (Eq. 9).
+    r"""Divergence loss of ABE: keeps the learners of an image apart (Eq. 9).
 
     $$
     \sum_{p < q} \left[ m - \| B_p(x) - B_q(x) \|^2 \right]_+
     $$
 
     Args:
-        parts: (B, K, d) unit embeddings of K learners.
+        parts: (B, K, d) unit-length embeddings of K learners.
         margin: m, a squared distance.
-        reduction: "mean" over the batch, of unordered pairs, or "sum", of
-            ordered ones, as Eq. 9 prints it, without the 1/N of Eq. 10:
-            2B times the mean.
+        reduction: "mean" over the batch, with unordered pairs; or "sum", with
+            ordered pairs, as in Eq. 9 without the 1/N of Eq. 10, which is 2B
+            times the mean.
 
     Returns:
         (B,) float32, whose mean is the loss; 0 for a single learner.
@@ -30,8 +30,8 @@ def divergence(
         ValueError: If `reduction` is unknown.
 
     Deviations:
-        - The default divides by the batch, as the metric loss does, and
-          takes each pair once.
+        - The default divides by the batch size, like the metric loss, and
+          counts each pair once.
 
     Reference:
         Kim et al., "Attention-based Ensemble for Deep Metric Learning",
@@ -53,20 +53,20 @@ def diversity(
     scale: float = 25.0,
     reduction: str = "mean",
 ) -> Tensor:
-    r"""Diversity loss of attentive grouping: groups differ (Eq. 4).
+    r"""Diversity loss of attentive grouping: makes groups differ (Eq. 4).
 
     $$
     \log\left( 1 + e^{\alpha \beta_0 (s - m)} \right)
     $$
 
-    for each pair of an image's groups, s their cosine similarity.
+    for each pair of groups of an image, with their cosine similarity s.
 
     Args:
-        parts: (B, P, d) unit embeddings of P groups.
+        parts: (B, P, d) unit-length embeddings of P groups.
         alpha: α.
         threshold: m.
-        scale: β₀. The default is the released code's; the paper's Table 1
-            prints 1.
+        scale: β₀. The default is that of the released code; Table 1 of the
+            paper has 1.
         reduction: "mean" over the pairs i < j (Eq. 14), or "sum": their
             sum divided by P − 1, as in the released code.
 
@@ -91,11 +91,9 @@ def diversity(
 def self_reinforcement(weights: Tensor) -> Tensor:
     r"""Self-reinforcement of DCML's compositors (Eq. 7).
 
-    $$
-    -\sum_m \log \max_k |c_{mk}| :
-    $$
+    $$ -\sum_m \log \max_k |c_{mk}| . $$
 
-    each compositor strengthens its strongest weight.
+    Each compositor strengthens its strongest weight.
 
     Args:
         weights: (B, M, K) weights c of M compositors over K learners.
@@ -104,8 +102,8 @@ def self_reinforcement(weights: Tensor) -> Tensor:
         (B,) float32, the sum over compositors.
 
     Deviations:
-        - The paper takes the maximum of the signed weights, which may be
-          negative and has no logarithm then; |c| is the softmax score.
+        - The paper takes the maximum of the signed weights, whose logarithm is
+          undefined if it is negative; |c| is the softmax score.
 
     Reference:
         Zheng et al., "Deep Compositional Metric Learning", CVPR 2021.
@@ -121,16 +119,15 @@ def correlation(a: Tensor, b: Tensor, reduction: str = "mean") -> Tensor:
     c = \sum_i a_i^2 b_i^2
     $$
 
-    DiVA subtracts ρ·c from the loss, with a = R(φ_a) and
-    b = ψ(R(φ_b)), R a gradient reversal and ψ a small network: ψ learns to
-    raise c, the embeddings to lower it.
+    DiVA subtracts ρ·c from the loss, with a = R(φ_a) and b = ψ(R(φ_b)), where R
+    is a gradient reversal and ψ a small network: ψ learns to raise c, and the
+    embeddings learn to lower it.
 
     Args:
-        a: (B, D) unit embeddings.
-        b: (B, D) unit embeddings.
-        reduction: "sum" over dimensions, as Eq. 7 prints, or their
-            "mean", as in the released code, for which the published ρ are
-            meant.
+        a: (B, D) unit-length embeddings.
+        b: (B, D) unit-length embeddings.
+        reduction: "sum" over dimensions, as in Eq. 7, or "mean", as in the
+            released code, to which the published values of ρ refer.
 
     Returns:
         (B,) float32.

@@ -1,4 +1,4 @@
-"""SampledClasses: the classes of a batch, and a random share of the others."""
+"""SampledClasses: the classes of a batch and a random sample of the rest."""
 
 from numbers import Real
 
@@ -9,25 +9,26 @@ from keras_dml.utils.types import Tensor
 
 
 class SampledClasses:
-    """Draws the classes that a step compares with.
+    """Draws the classes to use in a step.
 
-    All classes of the batch are among them, and the others are equally
-    likely, none of them twice. Draws follow each other by a generator of
-    their own, and depend on nothing else: replicas that see the labels of
-    all draw alike.
+    The sample contains all classes of the batch, and others with equal
+    probability, without repetition. Draws come from a separate generator and
+    depend on nothing else, so replicas that see all labels draw the same
+    classes.
 
     Args:
         owner: Name of the loss, for errors.
         num_classes: Number of classes, C.
-        share: How many of them are drawn, as a share.
-        seed: Of the generator. None: one that `keras.utils.set_random_seed`
-            decides.
+        share: Fraction of the classes to draw.
+        seed: Seed of the generator. None: determined by
+            `keras.utils.set_random_seed`.
 
     Attributes:
-        count: Number of classes that are drawn, S.
+        count: Number of classes drawn, S.
 
     Raises:
-        ValueError: If `share` is not in (0, 1], or is less than two classes.
+        ValueError: If `share` is not in (0, 1], or amounts to fewer than two
+            classes.
 
     Reference:
         An et al., "Killing Two Birds with One Stone: Efficient and Robust
@@ -44,10 +45,9 @@ class SampledClasses:
         is_number = isinstance(share, Real)
         if not (is_number and 2 / num_classes <= share <= 1):
             raise ValueError(
-                f"`class_share` of {owner} must be a share of num_classes="
-                f"{num_classes} classes, no more than 1 and at least two of "
-                f"them. Received: class_share={share!r}. Use 1 to compare "
-                "with all."
+                f"`class_share` of {owner} must be at most 1 and amount to at "
+                f"least two of the num_classes={num_classes} classes. "
+                f"Received: class_share={share!r}. Use 1 to compare with all."
             )
         self.count = round(share * num_classes)
         self.seed_generator = keras.random.SeedGenerator(seed)
@@ -65,13 +65,13 @@ class SampledClasses:
         size = labels.shape[0]
         if size is not None and size > self.count < self.num_classes:
             raise ValueError(
-                f"`class_share` of {self.owner} must leave room for the "
-                "classes of a batch, which may be as many as its examples. "
-                f"Received: class_share={self.share} of num_classes="
-                f"{self.num_classes}, {self.count} classes, for a batch of "
-                f"{size}. Use class_share="
-                f"{min(1.0, size / self.num_classes):.3g} or more, or "
-                "smaller batches."
+                f"`class_share` of {self.owner} must leave room for all "
+                "classes in a batch, which can be as many as its examples. "
+                f"Received: class_share={self.share} of "
+                f"num_classes={self.num_classes}, {self.count} classes, for a "
+                f"batch of {size}. Use "
+                f"class_share={min(1.0, size / self.num_classes):.3g} or more, "
+                "or smaller batches."
             )
         order = keras.random.uniform(
             (self.num_classes,), seed=self.seed_generator

@@ -1,10 +1,10 @@
-"""TensorFlow Addons' metric losses, under their names and arguments.
+"""The metric losses of TensorFlow Addons, with its names and arguments.
 
-TensorFlow Addons ended in May 2024 and does not import beside Keras 3.
-These take its arguments and match the numbers of its version 0.23, save
-where that is wrong: a loss for anchors without a positive or without a
-negative, and non-finite gradients. Like the originals they do not
-normalize the embeddings.
+TensorFlow Addons reached its end of life in May 2024 and cannot be imported
+together with Keras 3. These losses take its arguments and match the numbers of
+its version 0.23, except where it is wrong: it assigns a loss to anchors without
+a positive or without a negative, and has non-finite gradients. Like the
+originals, they do not normalize the embeddings.
 """
 
 from typing import Any
@@ -55,12 +55,11 @@ class TripletSemiHardLoss(_AddonsLoss):
     \ell_{ap} = \left[ d(a, p) - d(a, n) + m \right]_+
     $$
 
-    for every positive pair, n the closest negative beyond p, or else the
-    farthest.
+    for every positive pair, where n is the closest negative beyond p, or, if
+    there is none, the farthest.
 
     Labels:
-        (B,) class ids, integers of any size. Embeddings are taken as they
-        are, not normalized.
+        (B,) class ids, integers of any size. Embeddings are not normalized.
 
     Args:
         margin: Margin, in units of the distance.
@@ -112,25 +111,24 @@ class TripletHardLoss(_AddonsLoss):
     \ell_a = \left[ \max_p d(a, p) - \min_n d(a, n) + m \right]_+
     $$
 
-    for every anchor a, or with `soft` log(1 + exp(·)) of the difference of
+    for every anchor a; or, with `soft`, log(1 + exp(·)) of the difference of
     both distances.
 
     Labels:
-        (B,) class ids, integers of any size. Embeddings are taken as they
-        are, not normalized.
+        (B,) class ids, integers of any size. Embeddings are not normalized.
 
     Args:
         margin: As for `TripletSemiHardLoss`; not used if `soft`.
         soft: Whether log(1 + exp(·)) replaces the hinge.
         distance_metric, name, **kwargs: As for `TripletSemiHardLoss`.
-        reduction: As for `MetricLoss`; by default the mean over all anchors.
+        reduction: As for `MetricLoss`; by default, the mean over all anchors.
 
     Raises:
         ValueError: If `distance_metric` is unknown.
 
     Deviations:
-        - Anchors without a positive or without a negative have no loss;
-          they still count in the mean, as in the original.
+        - Anchors without a positive or without a negative have no loss; as in
+          the original, they still count in the mean.
 
     Also known as:
         - Here: `TripletLoss(margin, distance="euclidean", mining="hard",
@@ -180,8 +178,7 @@ class LiftedStructLoss(_AddonsLoss):
     for every positive pair.
 
     Labels:
-        (B,) class ids, integers of any size. Embeddings are taken as they
-        are, not normalized.
+        (B,) class ids, integers of any size. Embeddings are not normalized.
 
     Args:
         margin: Margin, in units of Euclidean distance.
@@ -210,8 +207,8 @@ class LiftedStructLoss(_AddonsLoss):
 class NpairsLoss(_AddonsLoss):
     r"""`tfa.losses.NpairsLoss`: cross entropy of (B, B) similarities.
 
-    With $S_i$ the examples of the class of $i$, itself included, and the
-    logits $z$,
+    With the logits $z$ and the examples $S_i$ of the class of $i$, including
+    itself,
 
     $$
     \ell_i = -\frac{1}{|S_i|} \sum_{j \in S_i} \log
@@ -219,14 +216,15 @@ class NpairsLoss(_AddonsLoss):
     $$
 
     Labels:
-        (B,) class ids, integers. In place of embeddings come logits, (B, B):
-        row i holds the similarities of example i to all, itself included.
+        (B,) class ids, integers. Instead of embeddings, the loss takes logits,
+        (B, B): row i holds the similarities of example i to all examples,
+        including itself.
 
     Args:
         name, **kwargs: As for `MetricLoss`.
 
     Also known as:
-        No library that this one is compared with has it; `NPairLoss` is the
+        None of the compared libraries has an equivalent; `NPairLoss` is the
         loss of embeddings.
 
     Example:
@@ -263,7 +261,7 @@ lifted_struct = functional("lifted_struct", LiftedStructLoss)
 
 @_register
 class ContrastiveLoss(Serializable, keras.losses.Loss):
-    r"""`tfa.losses.ContrastiveLoss`: of given pairs and their distances.
+    r"""`tfa.losses.ContrastiveLoss`, for given distances of pairs.
 
     For a pair with the label $y$ at the distance $d$,
 
@@ -272,8 +270,8 @@ class ContrastiveLoss(Serializable, keras.losses.Loss):
     $$
 
     Labels:
-        (B,) of 1 for a positive and 0 for a negative pair. In place of
-        embeddings come distances, (B,).
+        (B,) values of 1 for positive and 0 for negative pairs. Instead of
+        embeddings, the loss takes distances, (B,).
 
     Args:
         margin: m, a distance.

@@ -1,4 +1,4 @@
-"""Variables that belong to a loss: class ids, and where they must live."""
+"""Variables that belong to a loss, and checks of class ids."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -17,16 +17,16 @@ def add_loss_variable(
     initializer: Any,
     **kwargs: Any,
 ) -> keras.Variable:
-    """A variable that a loss owns, with the path `{owner's}/loss/{name}`.
+    """Adds a variable of a loss, with the path `{owner's}/loss/{name}`.
 
-    By "/loss/" in their paths models find the variables of their losses:
+    Models recognize the variables of their losses by "/loss/" in the path:
     their learning rate can be set together, and they have no weight decay.
 
     Args:
-        owner: The layer that the variable is to belong to, through a child of
-            its own, `owner.loss_variables`.
-        name: Of the variable.
-        shape: Of the variable.
+        owner: The layer to which the variable will belong, through its child
+            `owner.loss_variables`.
+        name: Name of the variable.
+        shape: Shape of the variable.
         initializer, **kwargs: As for `Layer.add_weight`.
     """
     if not hasattr(owner, "loss_variables"):
@@ -56,19 +56,16 @@ def scope_of(owner: keras.layers.Layer) -> AbstractContextManager[Any]:
 def not_built_error(owner: str, code: str) -> RuntimeError:
     """The error of a loss, written as `code`, that nobody would train."""
     return RuntimeError(
-        f"{owner} owns variables, and it was called before anything had "
-        "created them: they would not be trained. A loss given to `compile` "
-        "cannot own variables:\n\n"
-        f"    model.compile(optimizer, loss={code})  # not trained\n\n"
-        "Give it to a method instead:\n\n"
-        "    model = keras_dml.methods.baseline(\n"
-        f"        backbone, loss=keras_dml.losses.{code}\n"
-        "    )\n"
-        "    model.compile(optimizer)\n\n"
-        "If an objective of your own calls the loss, derive it from "
-        "`keras_dml.LossObjective` and call `super().build(outputs_shape)` "
-        "in its `build`. In any other layer, call "
-        "`loss.build(self, embedding_dim)` in `build`."
+        f"{owner} owns variables, and was called before they were created, so "
+        "they would not be trained. A loss passed to `compile` cannot own "
+        f"variables:\n\n    model.compile(optimizer, loss={code})  # not "
+        "trained\n\nPass it to a method instead:\n\n    model = "
+        "keras_dml.methods.baseline(\n        backbone, "
+        f"loss=keras_dml.losses.{code}\n    )\n    "
+        "model.compile(optimizer)\n\nIf your own objective calls the loss, "
+        "derive it from `keras_dml.LossObjective` and call "
+        "`super().build(outputs_shape)` in its `build`. In any other layer, "
+        "call `loss.build(self, embedding_dim)` in `build`."
     )
 
 
@@ -76,9 +73,9 @@ def check_not_built(owner: str, is_built: bool) -> None:
     """Raises `RuntimeError` if the variables of a loss exist already."""
     if is_built:
         raise RuntimeError(
-            f"The variables of this {owner} already belong to a layer, and "
-            "building it again would leave them to nobody. Give every model "
-            "a loss of its own: `loss.copy()`."
+            f"The variables of this {owner} already belong to a layer, which "
+            "would lose them if the loss were built again. Use a separate loss "
+            "for every model: `loss.copy()`."
         )
 
 
@@ -90,9 +87,9 @@ def check_class_ids(owner: str, labels: Tensor, num_classes: int) -> None:
     """
     if len(labels.shape) != 1:
         raise ValueError(
-            f"{owner} needs the class of every example, and a relation "
-            "matrix does not tell. Received: labels of shape "
-            f"{tuple(labels.shape)}. Pass (B,) class ids."
+            f"`labels` of {owner} must be class ids, because a relation matrix "
+            "does not contain the class of each example. Received: labels of "
+            f"shape {tuple(labels.shape)}. Use (B,) class ids."
         )
     ids = values_of(labels)
     if ids is None:
@@ -100,9 +97,9 @@ def check_class_ids(owner: str, labels: Tensor, num_classes: int) -> None:
     outside = ids[(ids < 0) | (ids >= num_classes)]
     if outside.size:
         raise ValueError(
-            f"{owner} needs class ids in [0, num_classes). Received: "
-            f"num_classes={num_classes} and a label {outside[0]}. Number "
-            "the training classes 0, 1, 2, …, or raise num_classes."
+            f"`labels` of {owner} must be class ids in [0, num_classes). "
+            f"Received: num_classes={num_classes} and a label {outside[0]}. "
+            "Number the training classes 0, 1, 2, …, or raise num_classes."
         )
 
 

@@ -91,8 +91,8 @@ def test_trains_a_plain_keras_model(policy, jit):
         (LABEL, X, {"ref_embeddings": X}, "go together"),
         (LABEL, X, {"ref_labels": LABEL}, "go together"),
         (np.eye(9), X, {"ref_labels": LABEL}, "leaves nothing"),
-        (np.eye(8), X, {}, "a row for every anchor"),
-        (np.eye(9)[:, :4], X, {}, "a column for every reference"),
+        (np.eye(8), X, {}, "one row per anchor"),
+        (np.eye(9)[:, :4], X, {}, "one column per reference"),
         (np.eye(9), X, {"ref_embeddings": X[:4]}, "here .9, 4."),
     ],
 )

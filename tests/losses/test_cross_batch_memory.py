@@ -219,9 +219,9 @@ def test_a_momentum_network_is_what_is_remembered(tiny_backbone) -> None:
 
 def test_what_it_refuses(tiny_backbone) -> None:
     for inner in ({"name": "proxy_anchor", "num_classes": 3}, keras.ops.mean):
-        with pytest.raises(ValueError, match="must compare pairs of examples"):
+        with pytest.raises(ValueError, match="the batch with references"):
             CrossBatchMemory(inner, 10)
-    with pytest.raises(ValueError, match="must compare pairs of examples"):
+    with pytest.raises(ValueError, match="the batch with references"):
         CrossBatchMemory(CrossBatchMemory(SUMMED, 10), 10)
     with pytest.raises(ValueError, match="`size`.*size=0"):
         CrossBatchMemory(SUMMED, 0)
@@ -230,7 +230,7 @@ def test_what_it_refuses(tiny_backbone) -> None:
     with pytest.raises(RuntimeError, match="loss=CrossBatchMemory"):
         loss(labels, x)
     loss.build(keras.layers.Layer(), 3)
-    with pytest.raises(ValueError, match="keeps a class id"):
+    with pytest.raises(ValueError, match="must be class ids, which it stores"):
         loss.per_example(np.eye(3, dtype="int32"), x)
     with pytest.raises(ValueError, match="cannot be combined with"):
         loss.per_example(labels, x, labels, x)

@@ -41,7 +41,7 @@ PEERS = (
     "pytorch-metric-learning", "TF Similarity", "TensorFlow Addons",
     "sentence-transformers", "Elsewhere", "Here",
 )  # fmt: skip
-NONE = "No library that this one is compared with has it"
+NONE = "None of the compared libraries has an equivalent"
 
 
 def sections(value) -> dict[str, str]:

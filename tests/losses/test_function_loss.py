@@ -79,7 +79,7 @@ def test_others_say_so_when_they_are_saved(given) -> None:
 
 def test_what_a_function_cannot_do() -> None:
     loss = losses.get(spread)
-    with pytest.raises(ValueError, match="neither references nor weights"):
+    with pytest.raises(ValueError, match="without references or pair weights"):
         loss.per_example(LABEL, X, LABEL, X)
     wrong = losses.get(lambda labels, x: x)
     with pytest.raises(ValueError, match=r"value for each example.*\(9, 5\)"):

@@ -89,7 +89,7 @@ def test_a_model_logs_every_prefix_and_owns_proxies_for_each(tmp_path):
     ("arguments", "message"),
     [
         ({"dims": ()}, "`dims` of MatryoshkaLoss must not be empty"),
-        ({"dims": (4, 2)}, r"must rise.*Use \(2, 4\)"),
+        ({"dims": (4, 2)}, r"must be ascending.*Use \(2, 4\)"),
         ({"dims": (0, 2)}, "`dims` of MatryoshkaLoss must be an integer"),
         ({"dims": (2, 4), "weights": (1,)}, "`weights` of MatryoshkaLoss"),
         ({"dims": (2, 4)}, r"must end with.* 6\..*dims=\(2, 4, 6\)"),

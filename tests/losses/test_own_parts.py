@@ -119,7 +119,7 @@ def test_unregistered_ones_train_and_say_so_when_saved() -> None:
 def test_mistakes() -> None:
     with pytest.raises(ValueError, match="`distance` must be a name"):
         losses.TripletLoss(distance=3)
-    with pytest.raises(ValueError, match="is a function and has no arguments"):
+    with pytest.raises(ValueError, match="function and takes no arguments"):
         losses.TripletLoss(distance={"name": "squared", "power": 2})
     with pytest.raises(ValueError, match="`reduction` of TripletLoss must be"):
         losses.TripletLoss(reduction="average")

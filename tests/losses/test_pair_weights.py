@@ -742,5 +742,5 @@ def test_losses_without_pairs_say_which_can(name):
     loss = default(name)
     labels, x = LABELS["balanced"], batch(LABELS["balanced"])
     ones = np.ones((9, 9))
-    with pytest.raises(ValueError, match="takes no `pair_weights`.*Contrast"):
+    with pytest.raises(ValueError, match="support `pair_weights`.*Contrast"):
         loss.per_example(np.array(labels), x, pair_weights=(ones, ones))

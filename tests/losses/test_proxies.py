@@ -264,9 +264,9 @@ def test_unknown_class_is_an_error_and_in_a_graph_nan():
 def test_relation_labels_and_references_are_errors():
     loss, _ = built(ProxyNCALoss(CLASSES))
     x = batch([0] * 3).astype("float32")
-    with pytest.raises(ValueError, match="relation matrix does not tell"):
+    with pytest.raises(ValueError, match="relation matrix does not contain"):
         loss.per_example(np.eye(3, dtype="int32"), x)
-    with pytest.raises(ValueError, match="takes no `ref_embeddings`"):
+    with pytest.raises(ValueError, match="does not take `ref_embeddings`"):
         loss.per_example(np.array([0, 1, 2]), x, np.array([0, 1, 2]), x)
 
 

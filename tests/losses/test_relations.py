@@ -154,5 +154,7 @@ def test_losses_that_need_classes_say_so(tiny_backbone) -> None:
         losses.CrossBatchMemory("contrastive", 10),
     ):
         model = methods.baseline(tiny_backbone, embedding_dim=4, loss=loss)
-        with pytest.raises(ValueError, match="a relation matrix does not tell"):
+        with pytest.raises(
+            ValueError, match="relation matrix does not contain"
+        ):
             model.objective(model.outputs_of(x), {"label": LABELS})

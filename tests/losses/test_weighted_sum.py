@@ -92,7 +92,7 @@ def test_what_a_dict_may_say() -> None:
     assert loss.weights["margin"] == "learned"
     explicit = losses.get({"name": "weighted_sum", "losses": {"margin": 2.0}})
     assert explicit.weights == {"margin": 2.0}
-    with pytest.raises(ValueError, match="only a MetricModel can do"):
+    with pytest.raises(ValueError, match="unless a MetricModel changes it"):
         loss(LABEL, X)
 
 
@@ -131,9 +131,9 @@ def test_mistakes_are_named(given, message) -> None:
 
 def test_weights_that_one_weight_a_term_cannot_say() -> None:
     inner = losses.TripletLoss() + losses.MarginLoss()
-    with pytest.raises(ValueError, match="must be that of a loss with a sing"):
+    with pytest.raises(ValueError, match="must belong to a loss with a sing"):
         WeightedSum({"inner": inner}, {"inner": "learned"})
-    with pytest.raises(ValueError, match="as many as its losses"):
+    with pytest.raises(ValueError, match="one weight per loss"):
         WeightedSum(["triplet", "margin"], [1.0])
-    with pytest.raises(ValueError, match="must name its losses.*'margn'"):
+    with pytest.raises(ValueError, match="the names of its losses.*'margn'"):
         WeightedSum(["triplet", "margin"], {"margn": 1.0})

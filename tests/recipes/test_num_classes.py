@@ -127,7 +127,7 @@ def test_a_run_is_measured_again(splits, tmp_path, monkeypatch) -> None:
     ("loss", "message"),
     [
         ("{name: contrastive, num_classes: auto}", "argument.*num_classes"),
-        ("{name: margin, num_classes: auto}", "needs `learn_beta`"),
+        ("{name: margin, num_classes: auto}", "requires `learn_beta`"),
         ("{name: proxy_nca, num_classes: all}", "num_classes.*'all'"),
     ],
 )

@@ -206,8 +206,8 @@ def test_masks_and_functions() -> None:
     ("where", "message"),
     [
         ({"wohle": 1}, "Did you mean 'whole'"),
-        ({"whole": "3"}, "'3', a text, for the column 'whole' of number"),
-        ({"text": {"<": 3}}, "3, a number, for the column 'text' of text"),
+        ({"whole": "3"}, "for the column 'whole', which holds number"),
+        ({"text": {"<": 3}}, "3, a number, for the column 'text', which"),
         ({"whole": {"=": 3}}, "Received: '=' for the column 'whole'"),
         ({"whole": {"<": None}}, "<, <=, > and >= with text or a number"),
         ({"whole": {"<": [1, 2]}}, "<, <=, > and >= with text or a number"),

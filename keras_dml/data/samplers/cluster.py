@@ -70,7 +70,7 @@ class ClusterSampler(Sampler):
         None of the compared libraries has an equivalent.
 
     Also known as:
-        No library that this one is compared with has it.
+        None of the compared libraries has an equivalent.
 
     Example:
         `ClusterSampler(train.labels, classes_per_batch=32, num_learners=4)`

@@ -1,4 +1,4 @@
-"""Mining: which pairs and triplets of a batch a loss looks at."""
+"""Mining: the choice of pairs and triplets that a loss uses."""
 
 from keras_dml.losses.mining.distance_weighted import DistanceWeighted
 from keras_dml.losses.mining.miner import MINING, Miner, Seed, get

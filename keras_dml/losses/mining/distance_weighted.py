@@ -28,30 +28,30 @@ class _Blocks(NamedTuple):
 @MINING.register("distance_weighted")
 @dataclass(frozen=True)
 class DistanceWeighted(Miner):
-    r"""Every positive, with a negative drawn by distance.
+    r"""Every positive, with a negative drawn at random by its distance.
 
-    The probability of a negative at the Euclidean distance $d$ is, in D
-    dimensions,
+    In D dimensions, the probability of a negative at the Euclidean distance $d$
+    is
 
     $$
     \propto \frac{1}{q(d)} , \qquad
     q(d) = d^{D - 2} \left( 1 - \frac{d^2}{4} \right)^{(D - 3) / 2} ,
     $$
 
-    q the density of the distance between two random points on the unit sphere
-    (see `distances.log_inverse_density`), which makes the distances of the
-    drawn negatives uniform. Distances are clamped to at least `cutoff` first;
-    negatives beyond `max_distance` are not drawn. Weights are formed in log
-    space, relative to the largest of the row.
+    where q is the density of the distance between two random points on the unit
+    sphere (see `distances.log_inverse_density`). This makes the distances of
+    the drawn negatives uniform. Distances are first clamped to at least
+    `cutoff`; negatives beyond `max_distance` are not drawn. Weights are
+    computed in log space, relative to the largest in the row.
 
     An anchor that has no negative within `max_distance` draws uniformly
     from its negatives.
 
     Args:
-        cutoff: Smallest distance told apart, in Euclidean distance.
-        max_distance: Largest distance of a negative that may be drawn.
-            2 or more draws at any distance, as DiVA, DCML and DGML do;
-            beyond √2 the weight 1/q rises again.
+        cutoff: Lower bound of distances, as a Euclidean distance.
+        max_distance: Largest distance of a negative that can be drawn. With 2
+            or more, there is no limit, as in DiVA, DCML and DGML; beyond √2,
+            the weight 1/q rises again.
 
     Also known as:
         - pytorch-metric-learning: `DistanceWeightedMiner(cutoff,
@@ -61,12 +61,12 @@ class DistanceWeighted(Miner):
         `MarginLoss(mining=DistanceWeighted(cutoff=0.3))`
 
     Deviations:
-        - An anchor whose negatives are all too far draws from its
-          negatives; the original draws from the whole batch then,
-          positives included.
-        - Negatives are draws with replacement, one for each positive of
-          the anchor; an anchor's first eight are independent, further ones
-          are rotations of these with the same distribution.
+        - If all negatives of an anchor are too far away, it draws from its
+          negatives; the original draws from the whole batch in this case,
+          including positives.
+        - Negatives are drawn with replacement, one for each positive of the
+          anchor. The first eight of an anchor are independent; further ones are
+          rotations of these with the same distribution.
 
     Reference:
         Wu et al., "Sampling Matters in Deep Embedding Learning", ICCV 2017, Eq.
@@ -81,15 +81,15 @@ class DistanceWeighted(Miner):
     def __post_init__(self) -> None:
         if not 0 < self.cutoff < self.max_distance:
             raise ValueError(
-                "`cutoff` of DistanceWeighted must lie between 0 and "
+                "`cutoff` of DistanceWeighted must be between 0 and "
                 f"`max_distance`. Received: cutoff={self.cutoff}, "
                 f"max_distance={self.max_distance}."
             )
 
     def probabilities(self, pairs: Pairs) -> Tensor:
-        """(B, R): the probability with which each negative is drawn.
+        """Computes the probability of each negative to be drawn, (B, R).
 
-        All 0 in the rows of anchors without a negative.
+        Rows of anchors without a negative are 0.
         """
         distances = pairs.metric.unit_euclidean(pairs.distances)
         near = ops.logical_and(pairs.negative, distances <= self.max_distance)

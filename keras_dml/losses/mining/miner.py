@@ -1,4 +1,4 @@
-"""Miner: what every mining strategy answers, and the loop over triplets."""
+"""Miner: the interface of mining strategies, and the loop over triplets."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,18 +24,18 @@ GOLDEN_RATIO = 0.618034
 
 @dataclass(frozen=True)
 class Miner(Serializable):
-    """Base of all mining strategies: pairs → weights of pairs or triplets.
+    """Base class of mining strategies: pairs → weights of pairs or triplets.
 
-    A miner picks positives for every anchor, and for every anchor and
-    positive the negatives that complete a triplet. Triplet losses go
-    through these triplets; pair losses take each triplet (a, p, n) as the
-    two pairs (a, p) and (a, n), unless the strategy is about pairs.
+    A miner chooses positives for every anchor, and, for every anchor and
+    positive, the negatives that complete a triplet. Triplet losses iterate over
+    these triplets; pair losses use each triplet (a, p, n) as the two pairs
+    (a, p) and (a, n), unless the strategy chooses pairs directly.
 
-    All of it is masks and weights over (B, R), never a list of indices:
-    shapes stay static, and memory O(B·R).
+    All choices are masks and weights of shape (B, R) rather than lists of
+    indices, so shapes stay static, and memory is O(B·R).
 
-    A strategy of one's own says which `positives` and which `negatives` to
-    use; one about pairs replaces `pair_weights`.
+    Your own strategy implements `positives` and `negatives`; one that chooses
+    pairs directly overrides `pair_weights`.
 
     Example:
         Labels [0, 0, 0, 1], and the distances of anchor 0 to the four are
@@ -58,8 +58,8 @@ class Miner(Serializable):
             examples have the same class.
         needs_triplets: Whether it finds nothing for an example without both
             a positive and a negative.
-        one_positive: Whether `positives` marks at most one an anchor, so
-            that there is nothing to loop over.
+        one_positive: Whether `positives` marks at most one positive per anchor,
+            so that no loop is needed.
     """
 
     is_random = False
@@ -71,20 +71,20 @@ class Miner(Serializable):
         return False
 
     def positives(self, pairs: Pairs) -> Tensor:
-        """(B, R) boolean: the positives to use."""
+        """Chooses the positives to use, (B, R) boolean."""
         return pairs.positive
 
     def prepare(self, pairs: Pairs) -> Any:
-        """Whatever `negatives` needs again for every positive."""
+        """Computes what `negatives` needs for every positive, once."""
         return pairs
 
     def negatives(
         self, prepared: Any, to_positive: Tensor, uniform: Tensor
     ) -> Tensor:
-        """The negatives for one positive of every anchor.
+        """Chooses the negatives for one positive of every anchor.
 
         Args:
-            prepared: What `prepare` returned.
+            prepared: The result of `prepare`.
             to_positive: (B, 1) distance of each anchor to its positive.
             uniform: (B, 1) uniform random numbers in [0, 1); zeros unless
                 `is_random`.
@@ -97,15 +97,15 @@ class Miner(Serializable):
     def pair_weights(
         self, pairs: Pairs, seed: Seed = None
     ) -> tuple[Tensor, Tensor]:
-        """How often each pair counts in a pair loss.
+        """Computes how often each pair counts in a pair loss.
 
         Args:
             pairs: The pairs of the batch.
-            seed: Seed of the strategies that draw.
+            seed: Seed of random strategies.
 
         Returns:
-            `(positive_weights, negative_weights)`: (B, R) each, float32,
-            or boolean if no pair counts more than once; without gradient.
+            `(positive_weights, negative_weights)`: (B, R) each, float32, or
+            boolean if no pair counts more than once; without a gradient.
         """
 
         def count(state: State, positive: Tensor, negatives: Tensor) -> State:
@@ -129,10 +129,11 @@ class Miner(Serializable):
         initial: State,
         seed: Seed = None,
     ) -> State:
-        """Goes through all triplets: the k-th positive of all anchors at once.
+        """Iterates over all triplets: the k-th positive of all anchors at once.
 
-        As many visits as the anchor with the most positives has (K − 1 in
-        a batch of P classes × K images), each O(B·R). No gradient passes.
+        The number of iterations is the largest number of positives of any
+        anchor (K − 1 in a batch of P classes × K images); each takes O(B·R). No
+        gradient passes.
 
         Args:
             pairs: The pairs of the batch.
@@ -142,7 +143,7 @@ class Miner(Serializable):
                 or of zeros and ones; both empty for anchors with fewer
                 positives.
             initial: The first state.
-            seed: Seed of the strategies that draw.
+            seed: Seed of random strategies.
 
         Returns:
             The last state.
@@ -198,7 +199,7 @@ MINING: SerializableRegistry[Miner] = SerializableRegistry("mining", Miner)
 
 
 def get(identifier: Any) -> Miner:
-    """A mining strategy by name or config; see `MINING.resolve`."""
+    """Returns a mining strategy by name or config; see `MINING.resolve`."""
     return MINING.resolve(identifier)
 
 

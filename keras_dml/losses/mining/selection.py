@@ -25,17 +25,17 @@ NEGATIVES = ("all", "easy", "semihard", "hard")
 @MINING.register("all", "all pairs, or all triplets")
 @dataclass(frozen=True)
 class Selection(Miner):
-    """Picks positives and negatives of an anchor by their distance.
+    """Chooses positives and negatives of an anchor by their distance.
 
     Args:
-        positive: Which positives of an anchor to use. "all"; "easy": the
-            closest one (Xuan et al., WACV 2020); "hard": the farthest one
-            (Hermans et al., 2017).
-        negative: Which negatives to use with each positive. "all";
-            "easy": the farthest one; "semihard": the closest one of those
-            farther away than the positive, or the farthest of all if there
-            is none (Schroff et al., FaceNet, CVPR 2015, as TensorFlow
-            Addons fills it in); "hard": the closest one.
+        positive: The positives of an anchor to use. "all"; "easy": the closest
+            one (Xuan et al., WACV 2020); "hard": the farthest one (Hermans et
+            al., 2017).
+        negative: The negatives to use with each positive. "all"; "easy": the
+            farthest one; "semihard": the closest of those farther away than the
+            positive, or, if there are none, the farthest of all, as in
+            TensorFlow Addons (Schroff et al., FaceNet, CVPR 2015); "hard": the
+            closest one.
 
     Raises:
         ValueError: If a strategy is unknown.
@@ -144,7 +144,7 @@ MINING.register(
 @MINING.register("multi_similarity")
 @dataclass(frozen=True)
 class MultiSimilarity(Miner):
-    r"""The pairs that are hard relative to the anchor's other pairs.
+    r"""Pairs that are hard relative to the other pairs of the anchor.
 
     For an anchor $a$ with positives $P$ and negatives $N$, it keeps
 
@@ -154,7 +154,7 @@ class MultiSimilarity(Miner):
     \left\{ p \in P : d(a, p) > \min_{n \in N} d(a, n) - \epsilon \right\} .
     $$
 
-    An anchor lacking positives or negatives keeps nothing.
+    Nothing is kept for anchors without positives or without negatives.
 
     Args:
         epsilon: Slack ε, in units of the loss's distance.
@@ -177,7 +177,7 @@ class MultiSimilarity(Miner):
     needs_triplets = True
 
     def keep(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
-        """Boolean (B, R) masks of the positives and negatives kept."""
+        """Computes (B, R) masks of the positives and negatives to keep."""
         distances, positive, negative = pairs[:3]
         infinity = float("inf")
         farthest = ops.max(
