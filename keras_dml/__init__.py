@@ -1,9 +1,9 @@
 """Deep metric learning for Keras 3 on TensorFlow.
 
-In a program, `import keras_dml` imports the parts that register the classes
-of saved models with Keras. The command `keras-dml`, whose help is not to wait
-for TensorFlow, imports them when it runs one of its commands. `hub`,
-`recipes`, `reports` and `runs` register nothing, and wait until they are used.
+In a program, `import keras_dml` imports the parts that register the classes of
+saved models with Keras. The command `keras-dml`, whose help must not wait for
+TensorFlow, imports them when it runs a command. `hub`, `recipes`, `reports` and
+`runs` do not register anything, and are imported when they are first used.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""Optimizers with coupled weight decay, as PyTorch has it."""
+"""Optimizers with coupled weight decay, as in PyTorch."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,25 +14,25 @@ _ARGUMENT = "`decay_multipliers` of an optimizer with coupled decay"
 
 
 class CoupledDecay:
-    """Makes the weight decay of a Keras optimizer coupled.
+    """A mixin that couples the weight decay of a Keras optimizer.
 
-    A mixin, to stand before an optimizer among the bases of a class. The
-    `weight_decay` λ of a Keras optimizer is decoupled: it takes η·λ·w off a
-    weight, past the optimizer. Here λ·w is added to the gradient, L2
-    regularization, and goes through the optimizer's moments, as
-    `weight_decay` does in PyTorch's Adam, SGD and RMSprop. Both come after
-    gradient clipping. `exclude_from_weight_decay` holds for either.
+    Put it before an optimizer in the bases of a class. The `weight_decay` λ of
+    a Keras optimizer is decoupled: it subtracts η·λ·w from a weight directly.
+    Here, λ·w is added to the gradient (L2 regularization) and passes through
+    the moments of the optimizer, like `weight_decay` in PyTorch's Adam, SGD and
+    RMSprop. Both are applied after gradient clipping.
+    `exclude_from_weight_decay` applies to both.
 
     Args:
-        *args: Those of the Keras optimizer.
-        decay_multipliers: What λ is multiplied with for every variable whose
-            path the regular expression matches; the first that matches
-            counts. As `rate_multipliers` of a `MetricModel`.
-        **kwargs: Those of the Keras optimizer.
+        *args: Arguments of the Keras optimizer.
+        decay_multipliers: Factors of λ for variables, by regular expressions
+            that match their paths; the first match counts. See
+            `rate_multipliers` of `MetricModel`.
+        **kwargs: Arguments of the Keras optimizer.
 
     Raises:
-        ValueError: If a multiplier is negative or there is no decay to
-            multiply, or, in `build`, if a pattern matches no variable.
+        ValueError: If a multiplier is negative, if there is no decay to
+            multiply, or, in `build`, if a pattern does not match any variable.
 
     Reference:
         Loshchilov and Hutter, "Decoupled Weight Decay Regularization",
@@ -67,7 +67,7 @@ class CoupledDecay:
                 raise ValueError(
                     f"{_ARGUMENT} must be patterns that match the path of a "
                     f"variable. Received: {pattern!r}, which matches none of "
-                    f"{len(variables)}. Paths are for instance "
+                    f"{len(variables)} paths. Paths are for instance "
                     f"{variables[0].path!r} and {variables[-1].path!r}."
                 )
         super().build(variables)  # type: ignore[misc]
@@ -108,9 +108,8 @@ class CoupledAdam(CoupledDecay, keras.optimizers.Adam):
     """`keras.optimizers.Adam` with coupled weight decay.
 
     Deviations:
-        - ε stands where Keras has it, beside the square root of the
-          uncorrected second moment; in PyTorch's Adam beside that of the
-          corrected one.
+        - As in Keras, ε is added to the square root of the uncorrected second
+          moment; in PyTorch's Adam, it is added to that of the corrected one.
     """
 
 
@@ -129,4 +128,4 @@ COUPLED: dict[str, type[keras.Optimizer]] = {
     "rmsprop": CoupledRMSprop,
     "sgd": CoupledSGD,
 }
-"""The optimizers with coupled decay by the names of those without."""
+"""Optimizers with coupled decay, by the names of their Keras optimizers."""

@@ -35,8 +35,8 @@ def read_conditions(
             known.setdefault("==" if sign == "=" else sign, []).extend(values)
         elif sign in known:
             raise ValueError(
-                f"--where must have {sign} once for a column. Received: "
-                f"{text!r} after another."
+                f"--where must not use {sign} more than once for a column. "
+                f"Received: {text!r} after another one."
             )
         else:
             known[sign] = values[-1]
@@ -54,8 +54,8 @@ def _values(text: str, value: str, column: Sequence[Any]) -> list[Any]:
             found.append(_number(value))
     if not found:
         raise ValueError(
-            "--where must compare a column with what it holds. Received: "
-            f"{text!r}, where the column holds values such as "
+            "--where must compare a column with values of its own kind. "
+            f"Received: {text!r}, where the column holds values such as "
             f"{next(x for x in column if x is not None)!r}."
         )
     return found

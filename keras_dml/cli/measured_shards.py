@@ -111,8 +111,8 @@ def measure(
 
     if gallery and queries:
         raise click.UsageError(
-            "--queries draws from embeddings that are searched among each "
-            "other. Leave out --gallery."
+            "--queries draws queries from embeddings without a gallery. Leave "
+            "out --gallery."
         )
     shards = EmbeddingShards(folder)
     try:

@@ -80,9 +80,9 @@ def read_split(name: str, recipe: Recipe | None) -> Examples:
 
     if recipe is None:
         raise ValueError(
-            f"The split {name!r} is one of a run's data. Received: a model "
-            f"without a run. Give the folder of a run, or ./{name} if it is "
-            "a folder of images."
+            f"The split {name!r} requires the data of a run. Received: a model "
+            f"without a run. Use the folder of a run, or ./{name} if it is a "
+            "folder of images."
         )
     images: Examples = getattr(building.splits(recipe), name)
     return images

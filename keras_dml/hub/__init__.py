@@ -1,4 +1,4 @@
-"""Models on the Hugging Face Hub: a folder with a model card."""
+"""Models on the Hugging Face Hub: folders with a model card."""
 
 from keras_dml.hub.folders import from_pretrained, save_pretrained
 from keras_dml.hub.pushing import push_to_hub

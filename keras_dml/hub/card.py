@@ -55,7 +55,7 @@ def card(
 
 def _about(model: keras.Model) -> str:
     return (
-        f"An embedding of {model.output.shape[-1]} dimensions by "
+        f"An embedding model with {model.output.shape[-1]} dimensions and "
         f"{model.count_params():,} parameters, trained with keras-dml. Shape "
         f"of the inputs: {model.input_shape}."
     )
@@ -82,7 +82,7 @@ def _measured(outcome: Outcome) -> list[str]:
     units = "queries" if outcome.after.per_query else None
     intervals = bootstrap(outcome.after) if units else {}
     note = (
-        "Intervals are percentile bootstraps over the queries."
+        "Intervals are percentile bootstrap intervals over the queries."
         if intervals
         else ""
     )

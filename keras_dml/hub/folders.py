@@ -35,34 +35,33 @@ def save_pretrained(
     name: str | None = None,
     tags: Sequence[str] = (),
 ) -> Path:
-    """Writes a model with its card, as the Hugging Face Hub has them.
+    """Writes a model with its card, as used on the Hugging Face Hub.
 
-    The folder receives `model.keras`, without its optimizer, `config.json`
-    and `README.md`, the model card; of a run also `recipe.yaml`, and the card
-    has its data and its metrics with 95 % intervals.
+    The folder receives `model.keras`, without the optimizer, `config.json` and
+    `README.md`, the model card. For a run, it also receives `recipe.yaml`, and
+    the card contains the data and the metrics with 95 % intervals.
 
     Args:
-        model_or_run: A model, or the folder of a finished run, whose best
-            model is written.
-        folder: Where to; it is made where needed.
-        name: What the card calls the model; by default the name of the
-            folder.
-        tags: More tags of the card. The license is left to you.
+        model_or_run: A model, or the folder of a finished run, whose best model
+            is written.
+        folder: The folder to write to; it is created if necessary.
+        name: Name of the model in the card; by default, the name of the folder.
+        tags: Additional tags of the card. You must choose a license yourself.
 
     Returns:
         The folder.
 
     Raises:
-        FileExistsError: If the folder has files of something else.
+        FileExistsError: If the folder contains other files.
         FileNotFoundError: If the run is not finished.
-        RecipeError: If there is no run.
+        RecipeError: If the folder is not that of a run.
     """
     path = Path(folder)
     others = {x.name for x in path.iterdir()} if path.is_dir() else set()
     if others and CONFIG not in others:
         raise FileExistsError(
-            f"`folder` of save_pretrained must be new, or one that it wrote. "
-            f"Received: {os.fspath(folder)!r}, which has "
+            "`folder` of save_pretrained must be new, or written by "
+            f"save_pretrained. Received: {os.fspath(folder)!r}, which contains "
             f"{', '.join(sorted(others)[:3])}. Use another folder."
         )
     outcome = None
@@ -94,21 +93,23 @@ def from_pretrained(
     revision: str | None = None,
     token: str | None = None,
 ) -> keras.Model:
-    """The model of a folder, or of a repository of the Hugging Face Hub.
+    """Loads a model from a folder or a repository on the Hugging Face Hub.
 
-    No code of the model runs: it is read in Keras's safe mode, which refuses
-    Lambda layers and classes that are not registered.
+    No code from the model is executed: it is loaded in Keras's safe mode, which
+    refuses Lambda layers and unregistered classes.
 
     Args:
-        folder_or_repo: A folder of `save_pretrained`, or "owner/name". A
-            folder that is there goes first.
+        folder_or_repo: A folder written by `save_pretrained`, or "owner/name".
+            An existing folder takes precedence.
         revision: Branch, tag or commit of the repository.
-        token: Of the Hub, for what is private.
+        token: Access token for private repositories.
 
     Raises:
-        ImportError: If huggingface-hub, which downloads, is not installed.
-        OSError: If a file cannot be read, or there is no such repository.
-        ValueError: If it is no model of `save_pretrained`, or is damaged.
+        ImportError: If huggingface-hub is needed for the download and not
+            installed.
+        OSError: If a file cannot be read, or the repository does not exist.
+        ValueError: If the model was not written by `save_pretrained`, or is
+            damaged.
     """
     path = Path(folder_or_repo)
     if not path.is_dir():
@@ -136,7 +137,7 @@ def _check(path: Path, source: str) -> None:
     found = config if isinstance(config, dict) else {}
     if found.get("format") != _FORMAT or found.get("format_version") != 1:
         raise ValueError(
-            "`folder_or_repo` of from_pretrained must have a model that "
-            f"save_pretrained wrote, with its {CONFIG}. Received: {source!r}. "
-            "Use keras.saving.load_model for other models."
+            "`folder_or_repo` of from_pretrained must contain a model written "
+            f"by save_pretrained, with a {CONFIG}. Received: {source!r}. Use "
+            "keras.saving.load_model for other models."
         )

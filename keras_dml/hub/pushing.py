@@ -1,4 +1,4 @@
-"""push_to_hub: a model into a repository of the Hugging Face Hub."""
+"""push_to_hub: uploading a model to the Hugging Face Hub."""
 
 import os
 import tempfile
@@ -20,25 +20,25 @@ def push_to_hub(
     commit_message: str = "Model of keras-dml",
     token: str | None = None,
 ) -> str:
-    """Uploads a model with its card; see `save_pretrained`.
+    """Uploads a model with its card to the Hugging Face Hub.
 
     Args:
         model_or_run: A model, or the folder of a finished run.
-        repo_id: "owner/name"; the repository is made if it is not there.
-        private: Whether a new repository is private; None as the owner has
-            set it.
+        repo_id: "owner/name"; the repository is created if it does not exist.
+        private: Whether a new repository is private; None uses the owner's
+            default.
         revision: Branch to commit to.
-        tags: More tags of the card. The license is left to you.
-        commit_message: What the commit says.
-        token: Of the Hub; by default that of `hf auth login`.
+        tags: Additional tags of the card. You must choose a license yourself.
+        commit_message: Message of the commit.
+        token: Access token; by default, the one from `hf auth login`.
 
     Returns:
         The address of the commit.
 
     Raises:
         ImportError: If huggingface-hub is not installed.
-        OSError: If the Hub cannot be reached, or refuses.
-        RecipeError: If there is no run.
+        OSError: If the Hub cannot be reached, or refuses the upload.
+        RecipeError: If the folder is not that of a run.
     """
     hub = import_extra("push_to_hub", "huggingface_hub", "hub")
     with tempfile.TemporaryDirectory() as folder:

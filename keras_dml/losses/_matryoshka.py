@@ -28,7 +28,9 @@ class MatryoshkaLoss(CompositeLoss):
     With the first $d$ dimensions $x_{1:d}$ of each embedding, scaled to unit
     length,
 
-    $$ \mathcal{L} = \sum_d w_d \, \mathcal{L}_d(x_{1:d}) . $$
+    $$
+    \mathcal{L} = \sum_d w_d \, \mathcal{L}_d(x_{1:d}) .
+    $$
 
     This trains one embedding that can be truncated to its first d dimensions,
     and scaled to unit length again, for a smaller index or a quick first

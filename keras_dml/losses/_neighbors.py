@@ -22,8 +22,10 @@ class NCALoss(PairLoss):
 
     For an anchor $a$ with positives $P$,
 
-    $$ \ell_a = -\log \frac{\sum_{p \in P} e^{-d(a, p) / T}} {\sum_{k \ne a}
-    e^{-d(a, k) / T}} . $$
+    $$
+    \ell_a = -\log \frac{\sum_{p \in P} e^{-d(a, p) / T}}
+    {\sum_{k \ne a} e^{-d(a, k) / T}} .
+    $$
 
     An anchor picks its neighbor by a softmax over negative squared distances.
     Terms are the anchors that have a positive; `pair_weights` multiply the

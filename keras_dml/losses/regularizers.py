@@ -91,7 +91,9 @@ def diversity(
 def self_reinforcement(weights: Tensor) -> Tensor:
     r"""Self-reinforcement of DCML's compositors (Eq. 7).
 
-    $$ -\sum_m \log \max_k |c_{mk}| . $$
+    $$
+    -\sum_m \log \max_k |c_{mk}| .
+    $$
 
     Each compositor strengthens its strongest weight.
 

@@ -1,4 +1,4 @@
-"""Pools: where the tasks of a long piece of work are done."""
+"""Pools: workers that share the tasks of a large job."""
 
 from keras_dml.pools._pool_of import pool_of
 from keras_dml.pools.base import Done, Pool, Work

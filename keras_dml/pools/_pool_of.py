@@ -15,20 +15,20 @@ def pool_of(
     timeout: float | None = None,
     logs: str | Path | None = None,
 ) -> Pool:
-    """The pool that is asked for.
+    """Creates a pool.
 
     Args:
-        workers: How many there are. None is one, this process, and with Ray
-            as many as the cluster has GPUs or CPUs.
-        ray: Whether Ray decides where tasks are done, or the address of its
+        workers: Number of workers. By default, only this process, or, with Ray,
+            one per GPU or CPU of the cluster.
+        ray: Whether to run tasks on a Ray cluster, or the address of the
             cluster; see `RayActors`.
-        timeout: Seconds that a task may take before its worker counts as
-            hanging; see `LocalWorkers`. This process waits for itself.
-        logs: A folder for what local workers print; see `LocalWorkers`.
+        timeout: Seconds that a task may take before its worker is considered
+            hung; see `LocalWorkers`. It does not apply to this process.
+        logs: A folder for the output of local workers; see `LocalWorkers`.
 
     Raises:
         ValueError: If an argument is out of range.
-        ImportError: If Ray is asked for and not installed.
+        ImportError: If Ray is requested but not installed.
     """
     if workers is not None:
         workers = check_count("pool_of", "workers", workers)

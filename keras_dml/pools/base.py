@@ -1,11 +1,11 @@
-"""What pools have in common: work, its tasks, and what is done of it.
+"""The interface of pools: work, its tasks, and their results.
 
-A piece of work is a class that can be pickled. Each worker of a pool starts
-it once, for instance to load a model, and is then given tasks, one at a time.
-Tasks do not know each other: each is done whole or not at all, in any order
-and by any worker. Where a worker dies, its task is given to another one. So
-what a task leaves behind, such as a file, must be the same whoever does it,
-and be there whole or not at all.
+Work is an object that can be pickled. Each worker of a pool starts it once, for
+instance to load a model, and then receives tasks, one at a time. Tasks are
+independent: each is done completely or not at all, in any order and by any
+worker. If a worker dies, its task is given to another one. Therefore, the
+result of a task, such as a file, must not depend on the worker, and must be
+written atomically.
 """
 
 import abc
@@ -18,31 +18,31 @@ Result = TypeVar("Result")
 
 
 class Work(abc.ABC, Generic[Task, Result]):
-    """What workers do; it can be pickled."""
+    """The work of a pool; it can be pickled."""
 
     @abc.abstractmethod
     def start(self) -> Callable[[Task], Result]:
-        """What does one task; called once by each worker.
+        """Returns a function that does one task; called once by each worker.
 
         Raises:
-            ValueError: Or OSError, ImportError: what a user can mend. It ends
-                the run of the pool, and is raised there, as are such errors
-                of a task.
+            ValueError: Or OSError or ImportError, for errors that the user can
+                fix. They end the run of the pool and are raised there, as are
+                these errors in a task.
         """
 
     def called(self, task: Task) -> str:
-        """What messages call a task, as "shard 7"."""
+        """The name of a task in messages, such as "shard 7"."""
         return str(task)
 
 
 @dataclass(frozen=True)
 class Done(Generic[Task, Result]):
-    """A task that was done.
+    """A completed task.
 
     Attributes:
         task: The task.
-        result: What the work returned.
-        seconds: How long the worker was at it.
+        result: The result of the work.
+        seconds: How long the task took.
         worker: The number of the worker, from 0.
     """
 
@@ -53,20 +53,21 @@ class Done(Generic[Task, Result]):
 
 
 class Pool(abc.ABC):
-    """Where tasks are done: in this process, in others, on an engine."""
+    """Runs tasks in this process, in other processes, or on an engine."""
 
     @abc.abstractmethod
     def run(
         self, work: Work[Task, Result], tasks: Iterable[Task]
     ) -> Iterator[Done[Task, Result]]:
-        """Does all tasks; yields each when it is done, in any order.
+        """Runs all tasks and yields each one when it is done, in any order.
 
-        Tasks are taken from the iterable when a worker is free for them.
-        Whoever closes the iterator ends all workers.
+        Tasks are taken from the iterable when a worker is free. Closing the
+        iterator ends all workers.
 
         Raises:
-            ValueError: Or OSError, ImportError: as the work raised it.
-            RuntimeError: If workers die or hang again and again. What else a
-                task raises in another process is one too, with the traceback
-                of that process; in this one it is raised as it is.
+            ValueError: Or OSError or ImportError, as raised by the work.
+            RuntimeError: If workers repeatedly die or hang. Other errors of
+                tasks in other processes are also raised as RuntimeError, with
+                the traceback of that process; errors in this process are raised
+                unchanged.
         """

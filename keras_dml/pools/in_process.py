@@ -7,7 +7,7 @@ from keras_dml.pools.base import Done, Pool, Result, Task, Work
 
 
 class InProcess(Pool):
-    """Tasks are done here, one after the other."""
+    """Runs tasks in this process, one after another."""
 
     def run(
         self, work: Work[Task, Result], tasks: Iterable[Task]

@@ -1,4 +1,4 @@
-"""A pool of processes of this machine."""
+"""A pool of processes on this machine."""
 
 import os
 import queue
@@ -37,26 +37,27 @@ _Answers = queue.SimpleQueue["tuple[_Process, bytes | Lost]"]
 
 
 class LocalWorkers(CrewPool):
-    """Tasks are done by processes of this machine.
+    """Runs tasks in processes on this machine.
 
-    They are started when there are tasks for them, share the cores, and end
-    with this process, however it ends. One that dies or hangs is replaced,
-    and its task given again, up to three times.
+    Processes are started when there are tasks for them, share the cores, and
+    end with this process, however it ends. If one dies or hangs, it is
+    replaced, and its task is repeated up to three times.
 
-    Workers import what the work is pickled by, from where this process does;
-    they do not run its script again.
+    Workers import the modules needed to unpickle the work from the same places
+    as this process; they do not run its script again.
 
     Args:
-        count: How many processes.
-        timeout: Seconds that a task may take before its worker counts as
-            hanging. None is 20 times the median of the last hundred tasks,
-            and at least ten minutes.
-        logs: A folder for what workers print, a file each, which is appended
-            to. None keeps it until the worker ends, and errors show the end.
+        count: Number of processes.
+        timeout: Seconds that a task may take before its worker is considered
+            hung. By default, 20 times the median of the last hundred tasks, and
+            at least ten minutes.
+        logs: A folder for the output of workers, with one file per worker, to
+            which output is appended. By default, output is kept until the
+            worker ends, and errors show its last lines.
 
     Raises:
         ValueError: If an argument is out of range.
-        OSError: From `run`, if processes or logs cannot be made.
+        OSError: From `run`, if processes or logs cannot be created.
     """
 
     def __init__(
@@ -198,7 +199,7 @@ class _Process:
         if status < 0:
             how = f"was killed by {signal.Signals(-status).name}"
         if status == -signal.SIGKILL:
-            how += ", as a system does that runs out of memory"
+            how += ", probably because memory ran out"
         printed = self._tail()
         return how + (f". It printed last:\n{printed}" if printed else ".")
 

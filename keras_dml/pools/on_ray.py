@@ -1,4 +1,4 @@
-"""A pool of actors of a Ray cluster."""
+"""A pool of actors on a Ray cluster."""
 
 import contextlib
 import os
@@ -17,30 +17,31 @@ from keras_dml.utils.provenance import usable_cores
 
 
 class RayActors(CrewPool):
-    """Tasks are done by actors of a Ray cluster; it needs the extra `ray`.
+    """Runs tasks in actors on a Ray cluster; requires the extra `ray`.
 
-    An actor, or a machine of the cluster, that dies or hangs costs the tasks
-    in its hands: they are given to others, up to three times. Where this
-    process dies, its actors do. All machines need the same versions of this
-    package and of what it uses; they import what the work is pickled by.
+    If an actor or a machine of the cluster dies or hangs, its tasks are given
+    to others, up to three times. If this process dies, so do its actors. All
+    machines need the same versions of this package and its dependencies; they
+    import the modules needed to unpickle the work.
 
     Args:
-        count: How many actors. None is one for each GPU that the cluster
-            has, and without GPUs one for each CPU.
-        address: Of the cluster, as `ray.init` takes it. "local" starts Ray on
-            this machine for the time of a run. "auto" is the cluster that
-            this process is connected to, or RAY_ADDRESS names, or that `ray
-            start` began on this machine, and where none is, "local".
-        timeout: As of `LocalWorkers`. An actor that gets no place in the
-            cluster within ten minutes is given up like one that hangs.
-        cpus: CPUs of each actor, which also has so many threads. None is its
-            share of this machine if Ray starts here, 1 otherwise.
-        gpus: GPUs of each actor. None is 1 if the cluster has any.
+        count: Number of actors. By default, one for each GPU of the cluster,
+            or, if there are none, one for each CPU.
+        address: Address of the cluster, as for `ray.init`. "local" starts Ray
+            on this machine for the duration of a run. "auto" uses the cluster
+            that this process is connected to, the one named by RAY_ADDRESS, or
+            the one that `ray start` started on this machine; if there is none,
+            it is the same as "local".
+        timeout: As for `LocalWorkers`. An actor that cannot be placed in the
+            cluster within ten minutes is treated like a hung one.
+        cpus: CPUs of each actor, and number of its threads. By default, its
+            share of this machine if Ray is started here, and 1 otherwise.
+        gpus: GPUs of each actor; by default, 1 if the cluster has any.
 
     Raises:
         ValueError: If an argument is out of range.
         ImportError: If Ray is not installed.
-        OSError: From `run`, if the cluster does not answer or is of another
+        OSError: From `run`, if the cluster does not respond or has a different
             version of Ray or Python.
     """
 

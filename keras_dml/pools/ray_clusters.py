@@ -1,6 +1,6 @@
 """Where a Ray cluster is, and whether it answers.
 
-Ray itself waits for a quarter of an hour where none answers.
+Ray itself waits for a quarter of an hour if no cluster responds.
 """
 
 import os

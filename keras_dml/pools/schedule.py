@@ -41,7 +41,8 @@ class Lost:
     """What a crew says of a worker that is no more.
 
     Attributes:
-        how: It goes on from "a worker …", as "was killed by SIGKILL".
+        how: The rest of a sentence about the worker, such as "was killed by
+            SIGKILL".
     """
 
     how: str
@@ -228,8 +229,8 @@ class _Run(Generic[Task, Result]):
                 del self.workers[handle]
                 self._lost(
                     worker,
-                    f"gave no answer in {limit:.0f} s and was killed. If that "
-                    "is too short, use a larger timeout",
+                    f"did not respond within {limit:.0f} s and was killed. If "
+                    "that is too short, use a larger timeout",
                 )
 
     def _limit(self, worker: _Worker[Task]) -> float:

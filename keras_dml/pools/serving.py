@@ -36,7 +36,7 @@ class Failure:
     """An exception in a worker.
 
     Attributes:
-        kind: Which of the exceptions it is that users can mend, if it is.
+        kind: Its class, if it is an exception that users can fix.
         message: What it says.
         pickled: The exception itself, where it can be pickled.
         trace: The traceback, as Python prints it.
@@ -87,8 +87,8 @@ def order_for(work: Work[Any, Any]) -> bytes:
     if kind.__module__ == "__main__":
         raise ValueError(
             "`work` of a pool must be of a class that workers can import. "
-            f"Received: {kind.__qualname__} of the script that runs. Move "
-            "the class into a module, and import it from there."
+            f"Received: {kind.__qualname__}, defined in the running script. "
+            "Move the class into a module, and import it from there."
         )
     return pickle.dumps((versions(), to_bytes("`work` of a pool", work)))
 
@@ -103,8 +103,8 @@ def to_bytes(name: str, value: Any) -> bytes:
         return pickle.dumps(value)
     except Exception as error:  # Of any kind, PicklingError the rarest.
         raise ValueError(
-            f"{name} must be what can be pickled. Received: "
-            f"{type(value).__name__}, of which Python says: {error}"
+            f"{name} must be an object that can be pickled. Received: "
+            f"{type(value).__name__}, for which Python reports: {error}"
         ) from error
 
 
@@ -155,8 +155,8 @@ def _check_versions(theirs: dict[str, str], ours: dict[str, str]) -> None:
     ]
     if different:
         raise ValueError(
-            "Workers must have the versions of the process that gives them "
-            f"tasks. Received, of that process and of a worker: "
-            f"{'; '.join(different)}. Install the same on all machines, and "
-            "change nothing during a run."
+            "Workers must have the same versions as the process that gives "
+            "them tasks. Received, from a worker and this process, different "
+            f"ones: {'; '.join(different)}. Install the same versions on all "
+            "machines, and do not change the code during a run."
         )

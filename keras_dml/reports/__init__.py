@@ -1,4 +1,4 @@
-"""Finished runs as figures and as one page to read."""
+"""Reports on finished runs: figures, and self-contained HTML pages."""
 
 from keras_dml.reports.analysis import Run
 from keras_dml.reports.figures import RunFigure, comparisons, figures_of

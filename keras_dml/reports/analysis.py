@@ -1,4 +1,4 @@
-"""A finished run, read back: what figures and reports are made from."""
+"""A finished run, as read for figures and reports."""
 
 import os
 from functools import cached_property
@@ -18,22 +18,22 @@ from keras_dml.visualization.curves import History
 from keras_dml.visualization.outputs import output_shapes
 
 MOST_TRAINING_IMAGES = 5000
-"""More training images than this are not embedded for a figure."""
+"""The largest number of training images embedded for a figure."""
 
 
 class Run:
-    """A finished run. What takes time is computed when it is asked for.
+    """A finished run, whose expensive attributes are computed on first use.
 
     Args:
         folder: The folder of the run.
 
     Attributes:
-        outcome: What it measured.
+        outcome: Its outcome.
         recipe: Its recipe.
         results: Its metrics on the test classes, also for each query.
 
     Raises:
-        RecipeError: If the folder holds no run.
+        RecipeError: If the folder is not that of a run.
         FileNotFoundError: If the run is not finished.
     """
 
@@ -66,7 +66,7 @@ class Run:
 
     @cached_property
     def view(self) -> View | None:
-        """What the model sees of an image; None if it takes others."""
+        """The view of the model; None if it does not take images."""
         return self.images.view_for(self.model)
 
     @cached_property
@@ -75,18 +75,18 @@ class Run:
 
     @property
     def embeddings(self) -> FloatArray:
-        """Of the test images, (N, D)."""
+        """Embeddings of the test images, (N, D)."""
         return self._outputs["embedding"]
 
     @property
     def parts(self) -> FloatArray | None:
-        """Sub-embeddings of the test images, (N, K, d), if there are any."""
+        """Sub-embeddings of the test images, (N, K, d); None without any."""
         parts = self._outputs.get("parts")
         return parts if parts is not None and parts.shape[1] > 1 else None
 
     @cached_property
     def part_names(self) -> list[str]:
-        """What the method calls each of its sub-embeddings."""
+        """The method's names for its sub-embeddings."""
         count = 0 if self.parts is None else self.parts.shape[1]
         names = getattr(self.model.head, "tasks", ())
         if len(names) != count:
@@ -95,12 +95,12 @@ class Run:
 
     @property
     def traits(self) -> Traits:
-        """What is special about the method."""
+        """The traits of the method."""
         return find(self.recipe.method.name)[1]
 
     @property
     def part(self) -> str:
-        """What the method calls a sub-embedding."""
+        """The method's word for a sub-embedding."""
         return self.traits.part
 
     @property
@@ -117,18 +117,18 @@ class Run:
 
     @property
     def num_clusters(self) -> int:
-        """Clusters that the training set was divided into; 0 if it was not."""
+        """Number of clusters of the training set; 0 if it was not divided."""
         divisions = self.outcome.divisions
         return len(divisions[0]["sizes"]) if divisions else 0
 
     @cached_property
     def attention(self) -> FloatArray:
-        """Attention to the test images, (N, h, w, P)."""
+        """Attention maps of the test images, (N, h, w, P)."""
         return attention_maps(self.model, self.images)
 
     @cached_property
     def training_images(self) -> Examples:
-        """Images of training classes; of many, a seeded selection."""
+        """Images of training classes; a seeded sample if there are many."""
         train = self.splits.train
         if len(train) <= MOST_TRAINING_IMAGES:
             return train
@@ -137,21 +137,20 @@ class Run:
         return train.select(np.sort(rows))
 
     def queries(self, count: int, seed: int = 0) -> Rows:
-        """Some of the queries that were measured, at random, ascending."""
+        """Returns random measured queries, ascending."""
         rows = np.unique(self.results.query_rows)
         rng = np.random.default_rng(seed)
         picked = rng.choice(rows, min(count, len(rows)), replace=False)
         return np.sort(picked)
 
     def worst_queries(self, count: int) -> tuple[str, Rows, FloatArray]:
-        """The queries with the lowest value of the run's monitor.
+        """Returns the queries with the lowest value of the run's monitor.
 
-        Of each class only its worst query, and among equals the lowest
-        row.
+        Only the worst query of each class is included; ties are broken by the
+        lowest row.
 
         Returns:
-            The metric, the rows of the queries, the worst first, and their
-            values.
+            The metric, the rows of the queries, worst first, and their values.
         """
         measured = self.results.per_query
         monitor = self.recipe.evaluation.monitor

@@ -1,4 +1,4 @@
-"""Figures that belong to a run."""
+"""Figures of a run."""
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
@@ -26,9 +26,9 @@ class RunFigure:
 
     Attributes:
         name: Name of its files.
-        caption: What it shows, on which images, and its source.
+        caption: A description with the images used and the source.
         wide: Whether it is wider than a chart.
-        draw: Draws it.
+        draw: A function that draws it.
     """
 
     name: str
@@ -38,15 +38,15 @@ class RunFigure:
 
 
 def figures_of(run: Run, num_queries: int = 6) -> Iterator[RunFigure]:
-    """The figures that say something about a run, none of them drawn yet.
+    """Yields the figures that apply to a run, not drawn yet.
 
     Args:
-        run: The run. Its method declares what it adds to the figures of
-            every run; what there is nothing of is left out.
-        num_queries: Images in figures that show some.
+        run: The run. Its method declares which figures it adds to those of
+            every run; figures without data are left out.
+        num_queries: Number of images in figures that show images.
 
     Raises:
-        ValueError: If the method declares a figure that there is not.
+        ValueError: If the method declares an unknown figure.
     """
     rows = run.queries(num_queries)
     yield from _curves(run)
@@ -72,8 +72,8 @@ def _curves(run: Run) -> Iterator[RunFigure]:
     )
     yield RunFigure(
         "losses",
-        "The loss and its terms, before they are weighted: the mean of every "
-        "epoch, each on an axis of its own.",
+        "The loss and its unweighted terms: means over every epoch, each on "
+        "its own axis.",
         lambda: visualization.loss_curves(history, terms),
     )
 
@@ -82,8 +82,9 @@ def _embedding_space(run: Run) -> Iterator[RunFigure]:
     parts = "" if run.parts is None else f" Self: one image, two {run.part}s."
     yield RunFigure(
         "cosines",
-        "Cosines of two test images of one class (positive) and of two "
-        f"(negative).{parts} ABE, Figure 5.",
+        "Cosine similarities of pairs of test images of the same class "
+        f"(positive) and of different classes (negative).{parts} ABE, Figure "
+        "5.",
         lambda: visualization.cosine_histograms(
             run.embeddings if run.parts is None else run.parts,
             any_labels_of(run.images, "run.images.labels", "figures_of"),
@@ -91,9 +92,9 @@ def _embedding_space(run: Run) -> Iterator[RunFigure]:
     )
     yield RunFigure(
         "spectrum",
-        "Singular values of the test embeddings: the flatter, the more "
-        "directions are used. ρ, the spectral decay, is 0 where all are used "
-        "alike. DiVA, Figure 5.",
+        "Singular values of the test embeddings: a flatter curve means that "
+        "more directions are used. The spectral decay ρ is 0 if all are used "
+        "equally. DiVA, Figure 5.",
         lambda: visualization.singular_value_spectrum(
             {run.recipe.method.name: run.embeddings}
         ),
@@ -102,9 +103,9 @@ def _embedding_space(run: Run) -> Iterator[RunFigure]:
         return
     yield RunFigure(
         "map",
-        "Some test classes in the plane, by t-SNE of cosines, which keeps "
-        "neighbors together and says nothing about large distances. The "
-        "largest ten of the classes are marked and numbered.",
+        "Some test classes in the plane, by t-SNE on cosine similarities, "
+        "which keeps neighbors together but whose large distances are "
+        "meaningless. The ten largest classes are marked and numbered.",
         lambda: visualization.embedding_map(
             run.embeddings, run.images.known_labels, run.images.names
         ),
@@ -114,8 +115,8 @@ def _embedding_space(run: Run) -> Iterator[RunFigure]:
 def _retrieval(run: Run, rows: Rows) -> RunFigure:
     return RunFigure(
         "retrieval",
-        "Random test queries and their nearest images: ✓ and a solid frame "
-        "for the right class, ✗ and a dashed frame for another.",
+        "Random test queries and their nearest images: ✓ and a solid frame for "
+        "the right class, ✗ and a dashed frame for others.",
         lambda: visualization.retrieval_grid(
             run.images,
             run.embeddings,
@@ -146,7 +147,7 @@ def _compositors(run: Run, rows: Rows) -> Iterator[RunFigure]:
     if getattr(run.model.objective, "compositor", None) is not None:
         yield RunFigure(
             "compositors",
-            "How strongly each composite weighs each learner, averaged over "
+            "How strongly each composite weights each learner, averaged over "
             f"{_SOME}. DCML, Figure 4.",
             lambda: visualization.compositor_weights(
                 mean_weights(run.model, run.training_images)
@@ -158,9 +159,9 @@ def _clusters(run: Run, rows: Rows) -> Iterator[RunFigure]:
     if run.num_clusters:
         yield RunFigure(
             "clusters",
-            f"Distances of pairs of different classes, {_SOME} in "
-            f"{run.num_clusters} clusters of K-means. Divide and conquer, "
-            "Figure 8.",
+            f"Distances of pairs of different classes, for {_SOME} in "
+            f"{run.num_clusters} K-means clusters. Divide and conquer, Figure "
+            "8.",
             lambda: _cluster_distances(run),
         )
 
@@ -177,10 +178,10 @@ def _overlays(run: Run, rows: Rows) -> Iterator[RunFigure]:
     if run.has_attention:
         yield RunFigure(
             "attention",
-            f"Where each {run.part} looks on random test images. Every map "
-            "has its own scale, from its smallest weight, dark, to its "
-            "largest, bright, which are printed below; the contour is at the "
-            f"middle. {_weights(run)} Attentive grouping, Figures 2 and 5.",
+            f"Attention of each {run.part} on random test images. Every map "
+            "has its own scale, from its smallest weight (dark) to its largest "
+            "(bright), which are printed below; the contour is at the middle. "
+            f"{_weights(run)} Attentive grouping, Figures 2 and 5.",
             lambda: visualization.attention_overlays(
                 run.images, run.attention, rows, run.view, part=run.part
             ),
@@ -191,15 +192,15 @@ def _overlays(run: Run, rows: Rows) -> Iterator[RunFigure]:
 def _weights(run: Run) -> str:
     if np.allclose(run.attention.sum(axis=(1, 2)), 1.0, atol=1e-3):
         return "The weights of a map sum to 1."
-    return "A weight is the mean of a mask over its channels."
+    return "Each weight is the mean of a mask over its channels."
 
 
 def _strongest(run: Run, rows: Rows) -> Iterator[RunFigure]:
     if run.has_attention:
         yield RunFigure(
             "strongest",
-            f"The test images on which each {run.part} puts the largest "
-            "weight. Attentive grouping, Figures 3 and 4.",
+            f"The test images with the largest weight for each {run.part}. "
+            "Attentive grouping, Figures 3 and 4.",
             lambda: visualization.strongest_attention(
                 run.images, run.attention, run.view, part=run.part
             ),
@@ -211,9 +212,9 @@ def _masks(run: Run, rows: Rows) -> Iterator[RunFigure]:
     if run.has_attention:
         yield RunFigure(
             "masks",
-            "Masks of the first three learners in the three channels in "
-            "which they differ most, and the mean of all, each on a scale of "
-            "its own. ABE, Figure 6.",
+            "Masks of the first three learners for the three channels in which "
+            "they differ most, and the mean of all, each on its own scale. "
+            "ABE, Figure 6.",
             lambda: visualization.attention_masks(run.model, run.images, rows),
             wide=True,
         )
@@ -235,11 +236,11 @@ Each yields its figure if the run has what it shows.
 def comparisons(
     runs: Sequence[Run], metric: str = "val_recall@1"
 ) -> list[RunFigure]:
-    """A metric over the epochs, and the spectra, of several runs.
+    """Draws a metric over the epochs, and the spectra, of several runs.
 
     Args:
-        runs: The runs; they go by the names of their recipes, and where
-            these are the same by their folders.
+        runs: The runs. They are named after their recipes, or after their
+            folders if several recipes have the same name.
         metric: Column of `metrics.csv`.
     """
     names = [run.recipe.name for run in runs]

@@ -1,4 +1,4 @@
-"""Pages: HTML files that ask for nothing else, in one style."""
+"""Pages: self-contained HTML files in one style."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""The report of a run: one HTML page that needs nothing else."""
+"""The report of a run: one self-contained HTML page."""
 
 import csv
 import io
@@ -28,25 +28,24 @@ def report(
     output: str | os.PathLike[str] | None = None,
     num_queries: int = 60,
 ) -> Path:
-    """Writes the report of a finished run: one HTML page.
+    """Writes the report of a finished run as one HTML page.
 
-    It opens from disk, without a network. It has the recipe, the metrics
-    with confidence intervals, curves, the figures of the method, the worst
-    queries, and an explorer of neighbors under the full embedding and
-    under each sub-embedding.
+    The page can be opened from disk, without a network. It contains the recipe,
+    the metrics with confidence intervals, curves, the figures of the method,
+    the worst queries, and an explorer of neighbors in the full embedding and in
+    each sub-embedding.
 
     Args:
         folder: The folder of the run.
         output: The page; `report.html` in the run's folder by default.
-        num_queries: Test images that can be explored, chosen at random with a
-            fixed seed; fewer where their thumbnails would take more than
-            4 MB.
+        num_queries: Number of test images to explore, chosen at random with a
+            fixed seed; fewer if their thumbnails would exceed 4 MB.
 
     Returns:
         The path of the page.
 
     Raises:
-        RecipeError: If the folder holds no run.
+        RecipeError: If the folder is not that of a run.
         FileNotFoundError: If the run is not finished.
     """
     run = Run(folder)
@@ -133,7 +132,7 @@ def _divisions(run: Run) -> str:
 
 
 def _pairs(texts: dict[str, str]) -> str:
-    """The lines of a list of terms and what is said of each."""
+    """The lines of a list of terms and their descriptions."""
     return "\n".join(
         f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>"
         for name, text in texts.items()

@@ -1,4 +1,4 @@
-"""Training runs: what a recipe trains, measures and leaves behind."""
+"""Training runs: training and measuring recipes, and reading the results."""
 
 from keras_dml.runs.folder import (
     check_output,

@@ -1,4 +1,4 @@
-"""The folder of a run: what is in it and how it is read back."""
+"""The folder of a run: writing and reading its files."""
 
 import json
 import logging
@@ -42,12 +42,12 @@ _PLACES, _CLASSES = "places/", "classes/"
 def create_folder(
     path: str | os.PathLike[str], recipe: Recipe, overwrite: bool = False
 ) -> Path:
-    """Makes the folder of a new run, with its complete recipe in it.
+    """Creates the folder of a new run, with its complete recipe.
 
     Args:
         path: The folder; it may exist if it is empty.
         recipe: The recipe of the run.
-        overwrite: Whether a run that is there already is removed.
+        overwrite: Whether to remove an existing run.
 
     Raises:
         FileExistsError: See `check_output`.
@@ -66,12 +66,12 @@ def create_folder(
 
 
 def free_folder(name: str, inside: str = "runs") -> Path:
-    """`inside/name`, or with a number where that is taken."""
+    """The path `inside/name`, with a number added if it exists."""
     return next(x for x in _folders(name, inside) if not x.exists())
 
 
 def last_folder(name: str, inside: str = "runs") -> Path:
-    """The last of those folders that is there, or else the first."""
+    """The last existing one of these folders, or else the first."""
     taken = list(takewhile(Path.exists, _folders(name, inside)))
     return taken[-1] if taken else Path(inside) / name
 
@@ -82,7 +82,7 @@ def _folders(name: str, inside: str) -> Iterator[Path]:
 
 
 def is_finished(path: str | os.PathLike[str]) -> bool:
-    """Whether a run has ended, and all of it could be saved."""
+    """Whether a run has ended and was saved completely."""
     result = Path(path) / RESULT
     if not result.exists():
         return False
@@ -141,11 +141,11 @@ def _settings(value: Any, *keys: str) -> dict[str, str]:
 
 
 def check_output(path: str | os.PathLike[str], overwrite: bool = False) -> None:
-    """Checks that a run may be written to `path`, and changes nothing.
+    """Checks that a run can be written to `path`, without changing anything.
 
     Raises:
-        FileExistsError: If there is something at `path` already, unless
-            it is a run and `overwrite` is set.
+        FileExistsError: If `path` exists, unless it is a run and `overwrite` is
+            set.
     """
     folder = Path(path)
     is_run = (folder / RECIPE).exists()
@@ -156,7 +156,7 @@ def check_output(path: str | os.PathLike[str], overwrite: bool = False) -> None:
         if STATE in names:
             way_out = f"--resume to continue it, {way_out}"
         raise FileExistsError(
-            f"The output {folder} exists already. Use {way_out}another "
+            f"The output {folder} already exists. Use {way_out}another "
             "--output."
         )
 
@@ -190,16 +190,16 @@ def write_outcome(folder: Path, outcome: Outcome) -> None:
 
 
 def load_recipe(folder: str | os.PathLike[str]) -> Recipe:
-    """The recipe of a run.
+    """Reads the recipe of a run.
 
     Raises:
-        RecipeError: If the folder holds no run.
+        RecipeError: If the folder is not that of a run.
     """
     path = Path(folder) / RECIPE
     if not path.exists():
         raise RecipeError(
             f"{os.fspath(folder)!r} is not the folder of a run: it has no "
-            f"{RECIPE}. `keras-dml train` prints the folder that it writes."
+            f"{RECIPE}. Use the folder that `keras-dml train` prints."
         )
     return load(path)
 
@@ -208,7 +208,7 @@ def load_outcome(folder: str | os.PathLike[str]) -> Outcome:
     """What a run measured.
 
     Raises:
-        RecipeError: If the folder holds no run.
+        RecipeError: If the folder is not that of a run.
         FileNotFoundError: If the run is not finished.
         ValueError: If what it measured is damaged.
     """
@@ -237,20 +237,20 @@ def load_outcome(folder: str | os.PathLike[str]) -> Outcome:
 def load_model(
     folder: str | os.PathLike[str], which: str = "best"
 ) -> keras.Model:
-    """The best or the last model of a run.
+    """Loads the best or the last model of a run.
 
-    Where a run ended before its first epoch did, or the disk was full, there
-    is no best model. The last one is returned then, which is logged.
+    If the run ended before its first epoch did, or the disk was full, there is
+    no best model. In this case, the last one is returned, with a warning.
 
     Raises:
-        FileNotFoundError: If the run saved no model.
+        FileNotFoundError: If the run did not save a model.
     """
     for name in (which, "last"):
         path = Path(folder) / f"{name}.keras"
         if path.exists():
             if name != which and load_recipe(folder).holds_out:
                 logger.warning(
-                    "The run %s has no %s.keras; this is %s.keras.",
+                    "The run %s has no %s.keras; %s.keras is used instead.",
                     folder,
                     which,
                     name,

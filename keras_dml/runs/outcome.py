@@ -1,4 +1,4 @@
-"""Outcome: what a run measured, and how it reads on one page."""
+"""Outcome: the results of a run, and a one-page summary."""
 
 import math
 import re
@@ -20,29 +20,30 @@ Table: TypeAlias = list[list[str]]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run measured.
+    """The results of a run.
 
     Attributes:
         recipe: The recipe that ran.
         images: Number of images by role: "train", "validation", "test".
-        before: Metrics of the untrained model on test.
-        after: Metrics of the best model on test, also of each query.
-        best_epoch: The epoch of the best model, counted from 1; None if
-            there is none, and `after` is of another one.
+        before: Metrics of the untrained model on the test set.
+        after: Metrics of the best model on the test set, also for each query.
+        best_epoch: The epoch of the best model, counted from 1; None if there
+            is none, so that `after` belongs to another model.
         monitored: The best value of the recipe's monitor.
-        divisions: Reports of the data divisions, if the method divides.
-        seconds: Durations by name: "training" in all, and of it
-            "evaluation", "division" and "trackers".
-        images_per_second: Training images per second, without these three;
-            None if no epoch was completed.
+        divisions: Reports of the data divisions, if the method divides the
+            data.
+        seconds: Durations by name: "training" in total, of which "evaluation",
+            "division" and "trackers" are parts.
+        images_per_second: Training images per second, not counting these three
+            parts; None if no epoch was completed.
         interrupted: Whether Ctrl-C ended the training.
         test_set: Digest of the test images, see `data.contents.digest`.
         environment: Hardware and versions, see `provenance.environment`.
-        measured: Of which model `after` is.
+        measured: The model that `after` belongs to.
         refit: Metrics of the model that was trained again on all training
             classes, if the recipe has `refit`.
-        unsaved: Files that are missing or not what they should be, as they
-            could not be saved, and why; see `Checkpoint`.
+        unsaved: Files that are missing or incomplete because they could not be
+            saved, and the reasons; see `Checkpoint`.
     """
 
     recipe: Recipe
@@ -62,13 +63,13 @@ class Outcome:
     unsaved: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the recipe, as plain values."""
+        """Returns everything but the recipe, as plain values."""
         content = {**vars(self), "after": dict(self.after)}
         del content["recipe"]
         return content
 
     def metrics_table(self) -> Table:
-        """Metrics on the test classes."""
+        """A table of the metrics on the test classes."""
         rows = [
             [name, f"{self.before[name]:.4f}", f"{value:.4f}"]
             for name, value in self.after.items()
@@ -83,7 +84,7 @@ class Outcome:
         return table
 
     def cost_lines(self) -> list[str]:
-        """How long the run took, and where the time went."""
+        """Lines on the duration of the run and its parts."""
         total = self.seconds["training"]
         lines = [f"Training took {total:.1f} s:"]
         lines += [
@@ -97,18 +98,20 @@ class Outcome:
         return lines
 
     def choice_line(self) -> str:
-        """How the model that was measured was chosen."""
+        """A sentence on how the measured model was chosen."""
         if self.best_epoch is None and self.unsaved:
             return (
-                f"There is no best.keras; these metrics are of {self.measured}."
+                "There is no best.keras; these metrics belong to "
+                f"{self.measured}."
             )
         if self.best_epoch is None and not self.images["validation"]:
             return (
                 "Trained on all training classes: none was held out to choose "
-                f"an epoch by, and these metrics are of {self.measured}."
+                f"an epoch, and these metrics belong to {self.measured}."
             )
         if self.best_epoch is None:
-            return "No epoch was completed; this is the last model."
+            return "No epoch was completed; these metrics belong to the last "
+            "model."
         monitor = self.recipe.evaluation.monitor
         missed = "best.keras" in self.unsaved
         return (
@@ -119,12 +122,12 @@ class Outcome:
         )
 
     def unsaved_lines(self) -> list[str]:
-        """What could not be saved, if there is such."""
+        """Lines on files that could not be saved, if any."""
         items = self.unsaved.items()
         return [f"{x} could not be saved at {why}" for x, why in items]
 
     def protocol_phrase(self) -> str:
-        """Which test images query which."""
+        """A phrase on which test images are queries and gallery."""
         results = self.after
         if results.num_draws > 1:
             return (
@@ -136,7 +139,7 @@ class Outcome:
         return "each image in turn the query among all others"
 
     def summary(self) -> str:
-        """The one-page summary, Markdown."""
+        """Returns the one-page summary in Markdown."""
         parts = [
             f"# {self.recipe.name}",
             "Interrupted before its last epoch." if self.interrupted else "",

@@ -1,4 +1,4 @@
-"""Measurements of finished runs, made again, and compared by pairs."""
+"""Repeated measurements of finished runs, and paired comparisons."""
 
 import os
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from keras_dml.runs.training import measure
 
 @dataclass(frozen=True)
 class Measurement:
-    """What a run's model does on some images.
+    """The results of a run's model on some images.
 
     Attributes:
         recipe: The recipe of the run.
         images: The images.
-        results: Metrics, also of each query.
+        results: Metrics, also for each query.
     """
 
     recipe: Recipe
@@ -37,12 +37,12 @@ class Measurement:
 def remeasure(
     folder: str | os.PathLike[str], split: str = "test", which: str = "best"
 ) -> Measurement:
-    """Measures the model of a run again, to the same digits.
+    """Measures the model of a run again, with identical results.
 
     Args:
         folder: The folder of the run.
         split: "test", "validation" or "train".
-        which: "best" or "last" model.
+        which: The "best" or the "last" model.
 
     Raises:
         RecipeError: If the folder holds no run.
@@ -57,18 +57,18 @@ def remeasure(
 
 
 class Changes:
-    """Which queries a second model answers better than a first, or worse.
+    """The queries that a second model answers better or worse than a first.
 
     Args:
-        first: The first model's measurement.
-        second: The second's.
+        first: The measurement of the first model.
+        second: The measurement of the second model.
         units: As for `keras_dml.evaluation.compare`.
 
     Attributes:
         comparison: Differences of the metrics.
 
     Raises:
-        ValueError: If they were not measured on the same queries.
+        ValueError: If the two were not measured on the same queries.
     """
 
     def __init__(
@@ -76,10 +76,10 @@ class Changes:
     ) -> None:
         if digest(first.images) != digest(second.images):
             raise ValueError(
-                "Two runs can be compared only on the same images, in the "
-                f"same order and classes. Received: {first} and {second}. "
-                "Train both recipes on the same `data`; validation and "
-                "training images also hang on `seed`."
+                "Two runs must be compared on the same images, with the same "
+                f"order and classes. Received: {first} and {second}. Train "
+                "both recipes on the same `data`; validation and training "
+                "images also depend on `seed`."
             )
         self.first = first.results
         self.second = second.results
@@ -87,13 +87,13 @@ class Changes:
         self._images = first.images
 
     def counts(self, metric: str) -> tuple[int, int, int]:
-        """Numbers of queries that are better, worse and equal."""
+        """Returns the numbers of better, worse and equal queries."""
         better = len(self.comparison.better(metric))
         worse = len(self.comparison.worse(metric))
         return better, worse, self.first.num_queries - better - worse
 
     def table(self, metric: str, better: bool, top: int) -> Table:
-        """Header and rows of the queries that changed most."""
+        """Returns a header and the rows of the queries that changed most."""
         found = self.comparison
         changed = found.better(metric) if better else found.worse(metric)
         rows = []
@@ -104,7 +104,7 @@ class Changes:
         return [["row", "image", "class", "first", "second"], *rows]
 
     def every_query(self) -> Table:
-        """Header and rows of all queries, for all metrics."""
+        """Returns a header and the rows of all queries, for all metrics."""
         columns = [
             f"{x} {w}" for x in self.comparison for w in ("first", "second")
         ]

@@ -38,11 +38,11 @@ class Training(NamedTuple):
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Raises for a tracker that there is not, or that cannot be imported.
+    """Checks that trackers exist and can be imported.
 
     Raises:
-        ImportError: If the package of one is not installed.
-        ValueError: If there is none of the name.
+        ImportError: If the package of a tracker is not installed.
+        ValueError: If a tracker is unknown.
     """
     for name in names:
         check_choice("runs.train", "log", name, TRACKERS)

@@ -1,4 +1,4 @@
-"""Training of what a recipe describes."""
+"""Training of recipes."""
 
 import os
 import shutil
@@ -59,54 +59,55 @@ def train(
     resume: bool = False,
     save_every: str | int | None = None,
 ) -> Outcome | None:
-    """Trains what a recipe describes and measures it.
+    """Trains a recipe and measures the result.
 
-    The best epoch is chosen on classes held out of training; test classes
-    are measured once before and once after training, the second time on
-    the model as it was saved. Ctrl-C ends the training, and what was
-    learned until then is saved and measured. The state of the training is
-    in `state` of the folder until it is finished; see `callbacks.Resume`.
+    The best epoch is chosen on classes held out of training. Test classes are
+    measured once before and once after training, the second time with the saved
+    model. Ctrl-C ends the training early; the model at that time is saved and
+    measured. Until training is finished, its state is kept in `state` in the
+    folder; see `callbacks.Resume`.
 
-    With `refit` in the recipe, the model is then trained again on all
-    training classes, for the number of epochs that was chosen, by a run in
-    `refit` of the folder, whose metrics the outcome has beside its own.
+    With `refit` in the recipe, the model is then trained again on all training
+    classes, for the chosen number of epochs, as a run in `refit` in the folder.
+    The outcome also contains the metrics of this run.
 
     Args:
         recipe: A complete recipe.
-        folder: The run's folder; it is made once the data are read, the
-            model is built, and both are known to fit the augmentation, so
-            that a mistake in any leaves nothing behind and replaces
-            nothing. It receives the recipe, the metrics of every epoch, the
-            best and the last model, the result, its values for each query
-            and a one-page summary.
+        folder: The folder of the run. It is created after the data are read,
+            the model is built, and both are checked against the augmentation,
+            so a mistake in any of these does not leave or replace any files.
+            The folder receives the recipe, the metrics of every epoch, the best
+            and the last model, the result, its values for each query and a
+            one-page summary.
         verbose: As for `keras.Model.fit`.
-        overwrite: Whether a run that is in the folder is replaced.
-        log: Where else the training is logged: "mlflow", "wandb",
-            "tensorboard"; see `MLflowTracker`, `WandbTracker` and
-            `EmbeddingTensorBoard`, which writes to `tensorboard` in the
-            folder. It is the same training with and without.
-        strategy: What to train on, as `connect` returns it. All workers call
-            this function alike; the first one measures and writes.
-        resume: Whether to go on with a run that is in the folder, from its
-            last state; workers have to share the folder. One that is finished
-            is read. Where there is none, it begins.
-        save_every: How often the state is written within epochs, as `every`
-            of `callbacks.Resume`.
+        overwrite: Whether to replace an existing run in the folder.
+        log: Trackers to log the training to: "mlflow", "wandb", "tensorboard";
+            see `MLflowTracker`, `WandbTracker` and `EmbeddingTensorBoard`,
+            which writes to `tensorboard` in the folder. Trackers do not affect
+            the training.
+        strategy: The strategy to train with, as returned by `connect`. All
+            workers call this function with the same arguments; the first one
+            measures and writes.
+        resume: Whether to continue an existing run in the folder from its last
+            state; workers must share the folder. If the run is finished, its
+            outcome is read; if there is no run, a new one begins.
+        save_every: How often to save the state within epochs, as for `every` of
+            `callbacks.Resume`.
 
     Returns:
-        What was measured; None on other workers than the first.
+        The outcome; None on workers other than the first.
 
     Raises:
-        FileExistsError: If there is something in the folder already.
-        BlockingIOError: If another run is at work in the folder.
-        ConnectionError: If another worker has gone.
+        FileExistsError: If the folder already contains something.
+        BlockingIOError: If another run is using the folder.
+        ConnectionError: If another worker was lost.
         ImportError: If the package of one of `log` is not installed.
-        RecipeError: If the run that is to go on is of another recipe.
+        RecipeError: If the run to continue has a different recipe.
         RuntimeError: If the first worker failed.
         SystemExit: On SIGTERM, with status 75, after the state was written.
-        ValueError: If the data cannot be measured, see `check_splits`, or
-            workers have different data; if a run cannot go on from its state,
-            see `callbacks.Resume`; if `log` has an unknown name.
+        ValueError: If the data cannot be measured, see `check_splits`; if
+            workers have different data; if a run cannot be resumed from its
+            state, see `callbacks.Resume`; or if `log` contains an unknown name.
     """
     check_trackers(log)
     strategy = strategy or tf.distribute.get_strategy()
@@ -289,7 +290,7 @@ def _chosen(
     if checkpoint.last is not None:
         name = f"last.keras of {checkpoint.last}"
         return name, load_model(checkpoint.folder, "last")
-    return "the model in memory, of which there is no file", model
+    return "the model in memory, which has no file", model
 
 
 def measure(
@@ -298,12 +299,13 @@ def measure(
     splits: data.DataSplits,
     split: str = "test",
 ) -> evaluation.Results:
-    """The recipe's metrics of a model on one of the splits.
+    """Measures a model on one of the splits with the metrics of a recipe.
 
-    Test images are measured as the data set wants it, unless the recipe has
-    a protocol: who is a query, who is searched among. Images of a query's
-    class by its own camera do not count. At the levels of a hierarchy test
-    images are measured, others where the model was trained.
+    Unless the recipe has a protocol, test images are measured as the data set
+    defines it: which images are queries, and which form the gallery. Images of
+    a query's class from its own camera do not count. Test images are measured
+    at the levels of a hierarchy, others at the level that the model was trained
+    with.
     """
     return evaluation.evaluate(
         model, getattr(splits, split), **_asked(recipe, splits, split)
@@ -348,8 +350,8 @@ def check_splits(recipe: Recipe, splits: data.DataSplits) -> None:
     named = splits.query_rows is not None or splits.gallery_rows is not None
     if recipe.evaluation.protocol == "official" and named:
         raise ValueError(
-            "`evaluation.protocol` of a recipe must be left out, or "
-            "'all_vs_all', where the data set names queries and gallery. "
+            "`evaluation.protocol` of a recipe must be left out, or be "
+            "'all_vs_all', if the data set defines queries and gallery. "
             f"Received: 'official' and {recipe.source}."
         )
     missing = set(recipe.evaluation.levels or ()) - set(splits.levels)
@@ -357,15 +359,15 @@ def check_splits(recipe: Recipe, splits: data.DataSplits) -> None:
         raise ValueError(
             "`evaluation.levels` of a recipe must be levels of the data set. "
             f"Received: {recipe.evaluation.levels} and {recipe.source}, which "
-            f"has {', '.join(splits.levels) or 'none'}. Those of a table are "
-            "the columns that `data.levels` names."
+            f"has {', '.join(splits.levels) or 'none'}. The levels of a table "
+            "are the columns listed in `data.levels`."
         )
     measured = ("validation", "test") if len(splits.validation) else ("test",)
     if recipe.refit and "validation" not in measured:
         raise ValueError(
-            "`refit` of a recipe needs classes that are held out, by which "
-            "the number of epochs is chosen. Received: refit=True, and "
-            f"{recipe.source} with none. Leave out `train_on: all` and "
+            "`refit` of a recipe requires held-out classes to choose the "
+            f"number of epochs. Received: refit=True, and {recipe.source} "
+            "without held-out classes. Leave out `train_on: all` and "
             "`data.validation: 0`, or `refit`."
         )
     if not splits.test.has_label_sets:
@@ -395,11 +397,11 @@ def _check_pairs(
     itself = np.isin(queries, gallery)
     if not np.any(found > itself):
         raise ValueError(
-            f"`data` of the recipe {recipe.name!r} must have two images of "
-            f"some {role} class, one to be searched for and one to be found. "
-            f"Received: {recipe.source}, where no two of the images of "
-            f"{role} classes ({len(rows)}) are of one class. Put the images "
-            "of one class into one folder, or give them one label."
+            f"`data` of the recipe {recipe.name!r} must have at least two "
+            f"images of one {role} class, a query and an image to find. "
+            f"Received: {recipe.source}, where no two of the {len(rows)} "
+            f"images of {role} classes have the same class. Put images of the "
+            "same class into one folder, or give them the same label."
         )
 
 

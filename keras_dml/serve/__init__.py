@@ -1,4 +1,4 @@
-"""The embedded server: REST as TensorFlow Serving speaks it, and a page."""
+"""The built-in server: the REST API of TensorFlow Serving, and a web page."""
 
 from keras_dml.serve.settings import Settings
 

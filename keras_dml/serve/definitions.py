@@ -50,8 +50,8 @@ class TensorSpec:
         )
         if not fits:
             raise RequestError(
-                f"Tensor {name!r} must have the shape {list(self.shape)}, -1 "
-                f"for any length. Received: {list(array.shape)}."
+                f"Tensor {name!r} must have the shape {list(self.shape)}, "
+                f"where -1 is any length. Received: {list(array.shape)}."
             )
 
 
@@ -107,8 +107,8 @@ def read_definitions(folder: Path) -> dict[str, Definition]:
     # Whatever protobuf stumbles over, the file is what is wrong.
     except Exception as error:
         raise ValueError(
-            f"There is no SavedModel in {str(folder)!r}: {error}. "
-            "`keras-dml export` writes one."
+            f"There is no SavedModel in {str(folder)!r}: {error}. Use "
+            "`keras-dml export` to write one."
         ) from error
     return {
         name: Definition.of(

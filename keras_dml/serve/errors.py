@@ -65,5 +65,5 @@ def message_of(error: Exception) -> str:
     if isinstance(error, tf.errors.OpError):
         return error.message.partition("\n")[0][:500]
     if code_of(error) == 500:
-        return "The server failed on this request; its log says why."
+        return "The server failed to process this request; see its log."
     return str(error)

@@ -151,8 +151,8 @@ def _challenge(scope: Scope) -> str:
 
 def _too_large(most: int) -> RequestError:
     return RequestError(
-        f"The body of a request must not have more than {most:,} bytes. Send "
-        "fewer images at a time, or start the server with a larger --max-body.",
+        f"The body of a request must not exceed {most:,} bytes. Send fewer "
+        "images at a time, or start the server with a larger --max-body.",
         413,
     )
 

@@ -9,7 +9,7 @@ _STARTS = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF", b"BM")
 
 
 class NotAPicture(ValueError):
-    """Bytes that no image file begins with."""
+    """Bytes that do not look like an image file."""
 
 
 class TooManyPixels(ValueError):
@@ -54,8 +54,8 @@ def check_any_pictures(values: list[bytes], most_pixels: int) -> None:
             total += pixels
     if total > 8 * most_pixels:
         raise TooManyPixels(
-            "The pictures of a request must not have more than "
-            f"{8 * most_pixels:,} pixels together. Received: {total:,.0f}. "
+            "The pictures in a request must not have more than "
+            f"{8 * most_pixels:,} pixels in total. Received: {total:,.0f}. "
             "Send them in several requests."
         )
 
@@ -65,8 +65,8 @@ def _check(pixels: float, most_pixels: int) -> None:
         count = "many more" if pixels == math.inf else f"{pixels:,}"
         raise TooManyPixels(
             f"A picture must not have more than {most_pixels:,} pixels. "
-            f"Received: {count}. Make it smaller, or start the server with "
-            "a larger --max-pixels."
+            f"Received: {count}. Reduce its size, or start the server with a "
+            "larger --max-pixels."
         )
 
 

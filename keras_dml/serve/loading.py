@@ -43,7 +43,7 @@ _INIT = "__saved_model_init_op"
 def load(
     source: Source, gallery: GallerySource | None, before: int = 0
 ) -> Current:
-    """Reads what is there.
+    """Loads a model and its gallery.
 
     Args:
         source: Where the model is.
@@ -157,7 +157,7 @@ def _check_same(
         same = False
     if not same:
         raise ValueError(
-            "The gallery must be of the model that is served. Received: an "
-            "index of another model. Make it again with `keras-dml index`, or "
-            "serve its model."
+            "The gallery must have been built with the model that is served. "
+            "Received: an index built with a different model. Use `keras-dml "
+            "index` to build it again, or serve its model."
         )

@@ -27,7 +27,8 @@ class Reloader:
 
     Attributes:
         on_reload: Is called with "ok" or "failed" after each attempt.
-        problem: What is wrong with what is there now; None if it is served.
+        problem: What is wrong with the files now in place; None if they are
+            served.
     """
 
     def __init__(
@@ -66,7 +67,8 @@ class Reloader:
             return
         self._seen = stamps
         if missing := self._missing(stamps):
-            self.problem = f"{missing} is gone; what was loaded is served on."
+            self.problem = f"{missing} no longer exists; the loaded version is "
+            "still served."
             logger.warning(self.problem)
             return
         try:
@@ -76,8 +78,8 @@ class Reloader:
         # A server outlives whatever is wrong with a file.
         except Exception as error:
             self.problem = (
-                "The new version cannot be loaded; the one before is served "
-                f"on. {type(error).__name__}: {error}"
+                "The new version cannot be loaded; the previous one is still "
+                f"served. {type(error).__name__}: {error}"
             )
             logger.exception(self.problem)
             self.on_reload(FAILED)
@@ -98,5 +100,5 @@ class Reloader:
 def stamps_of(
     source: Source, gallery: GallerySource | None
 ) -> tuple[Stamp, Stamp]:
-    """What is there now, of the model and of the gallery."""
+    """The current stamps of the model and of the gallery."""
     return source.stamp(), None if gallery is None else gallery.stamp()

@@ -31,23 +31,23 @@ def serve(
     settings: Settings | None = None,
     on_ready: Callable[[str, str], object] = lambda address, name: None,
 ) -> None:
-    """Serves a model until the process gets SIGTERM or SIGINT.
+    """Serves a model until the process receives SIGTERM or SIGINT.
 
-    What is being answered then is finished.
+    Requests in progress are completed first.
 
     Args:
         path: The folder of a run, a `.keras` file, or `saved_models/NAME`,
             whose highest version is served.
-        gallery: The folder of an index or its address in a database;
-            without one, there is only predicting.
-        name: Of the model in addresses; by default that of the run, file or
-            folder.
-        settings: Where it listens, and its limits.
-        on_ready: Is called with the address and the name of the model when
-            the server answers.
+        gallery: The folder of an index or its address in a database; without
+            one, the server only makes predictions.
+        name: Name of the model in addresses; by default, the name of the run,
+            file or folder.
+        settings: The address to listen on, and limits.
+        on_ready: Called with the address and the name of the model when the
+            server is ready.
 
     Raises:
-        OSError: If the port is in use, or something is not there.
+        OSError: If the port is in use, or a file does not exist.
         ValueError: If model or gallery cannot be served.
     """
     settings = settings or Settings()
@@ -56,8 +56,8 @@ def serve(
     with contextlib.closing(sockets.listen(settings)) as opened:
         if settings.token is None and not sockets.is_local(settings.host):
             logger.warning(
-                "Everyone who can reach %s can use this server, as it has no "
-                "--token.",
+                "Anyone who can reach %s can use this server, because it has "
+                "no --token.",
                 settings.host,
             )
         stamps = stamps_of(source, place)

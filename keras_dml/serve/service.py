@@ -89,8 +89,8 @@ class Service:
 
         Raises:
             Busy: If the queue is full, or the service was closed.
-            TimeoutError: If there is no result in time. Work that has begun
-                goes on and is thrown away.
+            TimeoutError: If there is no result in time. Work that has begun is
+                completed and discarded.
         """
         if self._is_closed:
             raise Busy()

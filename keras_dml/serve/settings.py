@@ -1,4 +1,4 @@
-"""Settings: where a server listens, and how much it takes on."""
+"""Settings: the address of a server, and its limits."""
 
 import math
 from dataclasses import dataclass
@@ -8,28 +8,30 @@ from keras_dml.utils.arguments import check_count, check_positive
 
 @dataclass(frozen=True)
 class Settings:
-    """How a server listens, and its limits.
+    """The address that a server listens on, and its limits.
 
     Args:
-        host: The address it listens on: by default this machine alone can
-            reach it.
-        port: The port; 0 takes a free one.
+        host: The address to listen on; by default, only this machine can reach
+            the server.
+        port: The port; 0 chooses a free one.
         token: What clients must send as `Authorization: Bearer TOKEN`; None
-            lets everyone in.
-        max_body: Bytes of the largest request body.
-        max_pixels: Pixels of the largest picture, by its header.
-        max_batch: Examples that run through the model at a time.
-        batch_timeout: Seconds that a batch waits for more examples; with 0
-            it takes those that queued while the one before it ran.
-        queue: Examples that wait at most; further requests are answered 503.
-        request_timeout: Seconds a request may take, from its first byte to
-            its answer.
-        stop_timeout: Seconds that requests are given to finish in when the
-            server stops.
-        poll: Seconds between two looks for a new version.
+            allows everyone.
+        max_body: Largest size of a request body, in bytes.
+        max_pixels: Largest number of pixels of a picture, according to its
+            header.
+        max_batch: Largest number of examples in a batch for the model.
+        batch_timeout: Seconds that a batch waits for more examples; with 0, it
+            consists of those that arrived while the previous batch ran.
+        queue: Largest number of waiting examples; further requests are answered
+            with status 503.
+        request_timeout: Seconds that a request may take, from its first byte to
+            its response.
+        stop_timeout: Seconds that requests have to finish when the server
+            stops.
+        poll: Seconds between two checks for a new version.
 
     Raises:
-        ValueError: If an argument is not as described.
+        ValueError: If an argument is invalid.
     """
 
     host: str = "127.0.0.1"
@@ -62,10 +64,10 @@ class Settings:
             )
         if self.token is not None and not _is_header_text(self.token):
             raise ValueError(
-                "`token` of Settings must be visible ASCII characters, at "
-                "least one, as it is sent in a header. Received: another "
-                f"text, of length {len(self.token)}. Use for instance what "
-                "`openssl rand -hex 32` prints."
+                "`token` of Settings must consist of visible ASCII characters, "
+                "because it is sent in a header. Received: a text of length "
+                f"{len(self.token)} that does not. Use for instance the output "
+                "of `openssl rand -hex 32`."
             )
 
 

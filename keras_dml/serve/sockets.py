@@ -19,7 +19,7 @@ def listen(settings: Settings) -> socket.socket:
     except socket.gaierror as error:
         raise OSError(
             f"`host` must be an address of this machine. Received: {host!r}, "
-            f"which is not known: {error.strerror}. Use 127.0.0.1."
+            f"which is unknown: {error.strerror}. Use 127.0.0.1."
         ) from error
     family, kind, protocol, _, address = found[0]
     opened = socket.socket(family, kind, protocol)
@@ -58,5 +58,6 @@ def _reason(error: OSError, host: str, port: int) -> str:
             "--port, or --port 0 for a free one."
         )
     if error.errno in (errno.EACCES, errno.EPERM):
-        return f"Port {port} needs more rights. Use a --port from 1024 on."
+        return f"Port {port} requires more privileges. Use a --port of 1024 or "
+        "above."
     return f"The server cannot listen on {host}, port {port}: {error.strerror}."

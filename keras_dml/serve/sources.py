@@ -13,7 +13,7 @@ from keras_dml.search.uris import is_database
 SAVED_MODEL = "saved_model.pb"
 
 Stamp = Hashable
-"""What is there: two that differ are two versions. None: nothing is there."""
+"""Identifies a version: two versions have different stamps. None: missing."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def find_source(path: str, name: str | None = None) -> Source:
     where = Path(path)
     if not where.exists():
         raise FileNotFoundError(
-            f"There is nothing at {path!r}. Give the folder of a run, a .keras "
+            f"There is nothing at {path!r}. Use the folder of a run, a .keras "
             "file or saved_models/NAME."
         )
     folder = where.absolute()
@@ -121,9 +121,8 @@ def find_source(path: str, name: str | None = None) -> Source:
         return SavedSource(_checked(name or known), where)
     if not _versions(where):
         raise ValueError(
-            f"There is no model in {path!r}. Give the folder of a run, a "
-            ".keras file or saved_models/NAME, which has versions 1, 2, … in "
-            "it."
+            f"There is no model in {path!r}. Use the folder of a run, a .keras "
+            "file, or saved_models/NAME with the versions 1, 2, … in it."
         )
     return SavedSource(_checked(name or folder.name), where)
 
@@ -131,8 +130,8 @@ def find_source(path: str, name: str | None = None) -> Source:
 def _checked(name: str) -> str:
     if re.search(r"[/:]", name) or not name:
         raise ValueError(
-            "`name` of a model must be without / and :, as addresses have it. "
-            f"Received: {name!r}. Use --name."
+            "`name` of a model must not contain / or :, because it is part of "
+            f"addresses. Received: {name!r}. Use --name to choose another one."
         )
     return name
 

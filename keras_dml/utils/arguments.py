@@ -46,7 +46,7 @@ def check_fraction(owner: str, name: str, value: float) -> None:
     """Raises `ValueError` unless `value` is between 0 and 1, and neither."""
     if not 0 < value < 1:
         raise ValueError(
-            f"`{name}` of {owner} must lie between 0 and 1. "
+            f"`{name}` of {owner} must be between 0 and 1, exclusive. "
             f"Received: {name}={value!r}."
         )
 
@@ -55,8 +55,8 @@ def check_angle(owner: str, name: str, angle: float) -> float:
     """`angle`; raises `ValueError` unless it lies in [0, π)."""
     if not 0 <= angle < math.pi:
         raise ValueError(
-            f"`{name}` of {owner} is an angle in radians, between 0 and π. "
-            f"Received: {name}={angle}. For {angle} degrees use "
+            f"`{name}` of {owner} must be an angle in radians, between 0 and "
+            f"π. Received: {name}={angle}. For {angle} degrees, use "
             f"{name}={math.radians(angle):.4f}."
         )
     return angle
@@ -80,7 +80,7 @@ def check_not_empty(owner: str, name: str, value: Sized) -> None:
     """Raises `ValueError` if there is nothing in `value`."""
     if not len(value):
         raise ValueError(
-            f"`{name}` of {owner} must not be empty. Received: none."
+            f"`{name}` of {owner} must not be empty. Received: nothing."
         )
 
 

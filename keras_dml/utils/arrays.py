@@ -77,9 +77,9 @@ def _check_finite(x: EmbeddingRows, name: str, owner: str) -> None:
     if count:
         raise ValueError(
             f"`{name}` of {owner} must be finite. Received: {count} of "
-            f"{len(x)} rows with NaN or infinity, the first is row "
-            f"{first}. Such embeddings usually mean that training "
-            "diverged: lower the learning rate or clip gradients."
+            f"{len(x)} rows with NaN or infinity, the first of which is row "
+            f"{first}. This usually means that training diverged. Use a lower "
+            "learning rate, or clip gradients."
         )
 
 
@@ -92,15 +92,15 @@ def as_ids(ids: Any, count: int, name: str, owner: str) -> Rows:
     ids = np.asarray(ids)
     if ids.dtype.kind not in "iu":
         raise ValueError(
-            f"`{name}` of {owner} must be integers; float32 cannot tell "
-            f"ids above 2**24 apart. Received: {name}.dtype={ids.dtype}. "
-            f"Use `np.unique({name}, return_inverse=True)[1]` to number "
-            "other kinds of ids."
+            f"`{name}` of {owner} must be integers, because float32 cannot "
+            f"distinguish ids above 2**24. Received: {name}.dtype={ids.dtype}. "
+            f"Use `np.unique({name}, return_inverse=True)[1]` to number other "
+            "kinds of ids."
         )
     if ids.shape != (count,):
         raise ValueError(
-            f"`{name}` of {owner} must have one id for each embedding. "
-            f"Received: {name}.shape={ids.shape} and {count} embeddings."
+            f"`{name}` of {owner} must have one id per embedding. Received: "
+            f"{name}.shape={ids.shape} for {count} embeddings."
         )
     return ids.astype(np.int64, copy=False)
 
@@ -192,10 +192,10 @@ class Embeddings:
         if norms.max() > _LONGEST:
             row = int(norms.argmax())
             raise ValueError(
-                f"`{self._name}` of {self._owner} must be no longer than "
-                f"{_LONGEST:.3g}, or float32 cannot hold squared distances. "
-                f"Received: {self._name}[{row}] of length {norms[row]:.3g}. "
-                "Scale them down."
+                f"`{self._name}` of {self._owner} must not be longer than "
+                f"{_LONGEST:.3g}, because float32 could not hold squared "
+                f"distances. Received: {self._name}[{row}] with length "
+                f"{norms[row]:.3g}. Scale them down."
             )
         out[:] = given
 
@@ -263,7 +263,7 @@ def _unit(x: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 def _no_unit(given: FloatArray, row: int, name: str, owner: str) -> ValueError:
     return ValueError(
-        f"`{name}` of {owner} must have a length that float32 can hold and "
-        f"that is not zero. Received: {name}[{row}] with numbers up to "
+        f"`{name}` of {owner} must have a nonzero length that float32 can "
+        f"hold. Received: {name}[{row}] with numbers up to "
         f"{np.abs(given).max():.3g}."
     )

@@ -71,7 +71,7 @@ class Document(Generic[D]):
         if version not in self.versions:
             raise OtherDocument(f"format_version={version!r}", version)
         if plain.pop("checksum", None) != checksum(plain):
-            raise ValueError("its checksum does not fit")
+            raise ValueError("its checksum is wrong")
         try:
             value: D = self._adapter.validate_json(text, strict=True)
         except ValueError as error:

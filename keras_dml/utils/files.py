@@ -127,16 +127,16 @@ def one_at_a_time(folder: str | os.PathLike[str], what: str) -> Iterator[None]:
             path.write_text(f"process {os.getpid()} on {platform.node()}")
         except BlockingIOError:
             raise BlockingIOError(
-                f"Another {what} is at work in {os.fspath(folder)!r}: "
+                f"Another {what} is using {os.fspath(folder)!r}: "
                 f"{path.read_text() or 'a process'}. Wait for it, or use "
-                "another folder (--output). When that process ends or is "
-                f"killed, so does its lock; {LOCK} may stay."
+                "another folder (--output). The lock ends with that process, "
+                f"even if it is killed; the file {LOCK} can stay."
             ) from None
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 raise
             logger.warning(
-                "%s cannot be locked (%s): make sure that nothing else writes "
+                "%s cannot be locked (%s). Make sure that nothing else writes "
                 "to it.",
                 folder,
                 error.strerror,

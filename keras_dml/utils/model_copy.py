@@ -71,9 +71,9 @@ class ModelTemplate:
         """
         if self._model is None:
             raise ValueError(
-                "A ModelTemplate can be copied until it is told to forget "
-                f"its model. Received: copy({name!r}) after that. A layer "
-                "is built once; make a new one `from_config`."
+                "A ModelTemplate cannot be copied after `forget`. Received: "
+                f"copy({name!r}). Use `from_config` to create a new layer, "
+                "because a layer can only be built once."
             )
         with keras.name_scope(name):
             return copy_model(self._model)

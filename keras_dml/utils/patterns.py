@@ -28,9 +28,9 @@ def matches(
             )
         except tf.errors.InvalidArgumentError as error:
             raise ValueError(
-                f"{argument} must have regular "
-                "expressions of RE2, which has neither look-around nor "
-                f"references back. Received: {pattern!r}. "
+                f"{argument} must be RE2 regular expressions, which do not "
+                "support look-around or back-references. Received: "
+                f"{pattern!r}. "
                 f'{error.message}. Use "/loss/", for instance.'
             ) from None
     return bool(found)

@@ -85,9 +85,8 @@ class Registry(Mapping[str, Entry[T]]):
             taken = self._entries.get(name)
             if taken is not None and not _is_again(taken.value, value):
                 raise ValueError(
-                    f"The {self.kind} {name!r} is registered already, as "
-                    f"{taken.value!r}. Received: {value!r}. Choose another "
-                    "name."
+                    f"The {self.kind} {name!r} is already registered as "
+                    f"{taken.value!r}. Received: {value!r}. Use another name."
                 )
             what = definition or _defined(value)
             source = paper or cited_paper(value)
@@ -172,8 +171,8 @@ def import_own(kind: str, name: str, module: str) -> None:
         importlib.import_module(module)
     except ImportError as error:
         raise ValueError(
-            f"The {kind} {name!r} is looked for in the module {module!r}, "
-            f"which cannot be imported: {error}. Is its folder in PYTHONPATH?"
+            f"The {kind} {name!r} belongs to the module {module!r}, which "
+            f"cannot be imported: {error}. Is its folder in PYTHONPATH?"
         ) from error
 
 

@@ -157,11 +157,12 @@ def check_saveable(owner: str, argument: str, value: Any) -> None:
         keras.saving.deserialize_keras_object(serialized)
     except (TypeError, ValueError, AttributeError, ImportError) as error:
         raise ValueError(
-            f"`{argument}` of {owner} is {name!r}, which Keras would not "
-            "find again when the model is loaded. Register it:\n\n"
+            f"`{argument}` of {owner} must be registered with Keras, which "
+            f"could not load the model otherwise. Received: {name!r}, which is "
+            f"{value!r}. Use\n\n"
             "    @keras.saving.register_keras_serializable("
             'package="my_package")\n\n'
-            f"on its definition, which must be no lambda. Received: {value!r}."
+            "on its definition, which must not be a lambda."
         ) from error
 
 

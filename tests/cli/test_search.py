@@ -90,7 +90,7 @@ def test_index_of_folders_by_a_model_file(trained, tmp_path) -> None:
     ("arguments", "message"),
     [
         (["{run}", "test", "--output", "{index}"], "--overwrite"),
-        (["{run}/best.keras", "test", "--output", "{new}"], "one of a run's"),
+        (["{run}/best.keras", "test", "--output", "{new}"], "data of a run"),
         (["{run}", "nowhere", "--output", "{new}"], "nowhere"),
         (["{images}", "test", "--output", "{new}"], "best.keras"),
         (["{run}", "test", "--output", "{new}", "--factory", "X"], "'X'"),

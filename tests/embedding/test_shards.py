@@ -254,7 +254,7 @@ def test_folders_that_are_none(tmp_path):
     text = manifest.read_text()
     for damaged, message in (
         (text.replace('"format_version": 1', '"format_version": 2'), "=2"),
-        (text.replace('"dim": 6', '"dim": 7'), "its checksum does not fit"),
+        (text.replace('"dim": 6', '"dim": 7'), "its checksum is wrong"),
         (text[:-9], "not JSON"),
         ('{"format": "other"}', "something else"),
         ("[" * 10_000, "not JSON"),

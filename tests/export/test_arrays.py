@@ -119,6 +119,6 @@ def test_what_cannot_be_served(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=message):
             export_model(model, tmp_path / "model", **options)
     flat = keras.Sequential([keras.Input((3, 2)), keras.layers.Dense(4)])
-    with pytest.raises(ValueError, match="one embedding for each example"):
+    with pytest.raises(ValueError, match="one embedding per example"):
         export_model(flat, tmp_path / "model")
     assert not [*tmp_path.iterdir()]

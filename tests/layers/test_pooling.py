@@ -157,5 +157,5 @@ def test_tokens_that_make_no_grid() -> None:
     layer = TokenMask(1, (2, 3))
     assert TokenMask.from_config(layer.get_config()).grid == (2, 3)
     assert layer(np.zeros((1, 7, 4))).shape == (1, 7, 4)
-    with pytest.raises(ValueError, match="which make 7, with 8 tokens"):
+    with pytest.raises(ValueError, match="require 7 tokens, and 8 tokens"):
         TokenMask(1, (2, 3))(np.zeros((1, 8, 4)))

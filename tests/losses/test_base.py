@@ -88,9 +88,9 @@ def test_trains_a_plain_keras_model(policy, jit):
     [
         (LABEL, X[:, 0], {}, "takes .B,. class ids"),
         (LABEL[:, None, None], X, {}, "takes .B,. class ids"),
-        (LABEL, X, {"ref_embeddings": X}, "go together"),
-        (LABEL, X, {"ref_labels": LABEL}, "go together"),
-        (np.eye(9), X, {"ref_labels": LABEL}, "leaves nothing"),
+        (LABEL, X, {"ref_embeddings": X}, "must be given together"),
+        (LABEL, X, {"ref_labels": LABEL}, "must be given together"),
+        (np.eye(9), X, {"ref_labels": LABEL}, "must be None if `labels`"),
         (np.eye(8), X, {}, "one row per anchor"),
         (np.eye(9)[:, :4], X, {}, "one column per reference"),
         (np.eye(9), X, {"ref_embeddings": X[:4]}, "here .9, 4."),

@@ -82,7 +82,7 @@ def test_what_a_function_cannot_do() -> None:
     with pytest.raises(ValueError, match="without references or pair weights"):
         loss.per_example(LABEL, X, LABEL, X)
     wrong = losses.get(lambda labels, x: x)
-    with pytest.raises(ValueError, match=r"value for each example.*\(9, 5\)"):
+    with pytest.raises(ValueError, match=r"one value per example.*\(9, 5\)"):
         wrong.per_example(LABEL, X)
     with pytest.raises(ValueError, match="`function` of FunctionLoss must be"):
         FunctionLoss(3)

@@ -196,7 +196,7 @@ def test_a_task_that_hangs_is_given_again(clock, caplog) -> None:
     assert results(pool, range(6)) == SQUARES
     assert 60 < pool.clock < 70
     assert sum(x[0] == "kill" for x in pool.log) == 2
-    assert "gave no answer in 30 s and was killed" in caplog.text
+    assert "did not respond within 30 s and was killed" in caplog.text
 
 
 def test_a_task_that_hangs_again_and_again_ends_the_run(clock) -> None:
@@ -281,5 +281,5 @@ def test_tasks_must_be_picklable() -> None:
 
 def test_work_of_a_script_is_refused() -> None:
     kind = type("Mine", (Squares,), {"__module__": "__main__"})
-    with pytest.raises(ValueError, match="Mine of the script that runs. Move"):
+    with pytest.raises(ValueError, match="defined in the running script. Move"):
         list(Scripted().run(kind(), [1]))

@@ -98,7 +98,7 @@ def test_warmup_is_a_line_and_then_the_cosine() -> None:
          "'epochs'"),
         (("optimizer.schedule={name: steps, epochs: [8]}",),
          "`epochs`: .*after 8 epochs, when the run has ended.*Received: 8"),
-        (("optimizer.schedule={name: cosine, warmup: 8}",), "`epochs`: .*over"),
+        (("optimizer.schedule={name: cosine, warmup: 8}",), "`epochs`.*ended"),
         (("epochs=3", "optimizer.schedule={name: steps, epochs: [2, 5]}"),
          "`epochs`: .*after 5 epochs.*`optimizer.schedule` to null"),
         (("optimizer.decay=both",), "`optimizer.decay`.*coupled"),

@@ -42,7 +42,7 @@ def test_what_is_no_run_is_never_removed(recipe, tmp_path) -> None:
         runs.create_folder(folder, recipe, overwrite=True)
     file = tmp_path / "file"
     file.write_text("precious")
-    with pytest.raises(FileExistsError, match="exists already"):
+    with pytest.raises(FileExistsError, match="already exists"):
         runs.create_folder(file, recipe, overwrite=True)
     assert (folder / "holiday.jpg").exists()
     assert file.read_text() == "precious"

@@ -45,7 +45,7 @@ def test_no_model_can_be_saved(tmp_path: Path, no_model_fits) -> None:
         str(tmp_path / "run"), "--set", "epochs=2", "--set",
         METHODS["baseline"], code=1,
     )  # fmt: skip
-    said = "these metrics are of the model in memory, of which there is no file"
+    said = "these metrics belong to the model in memory, which has no file"
     assert said in output
     assert "best.keras could not be saved at epoch 2: File too" in output
     assert "last.keras could not be saved at epoch 2: File too" in output

@@ -69,7 +69,7 @@ def test_by_default_it_is_the_data_sets(path) -> None:
     assert measure(every, model, named).gallery_size == count
     official = recipes.load(path, ("evaluation.protocol=official",))
     check_splits(official, splits)
-    with pytest.raises(ValueError, match="names queries and gallery"):
+    with pytest.raises(ValueError, match="defines queries and gallery"):
         check_splits(official, named)
 
 

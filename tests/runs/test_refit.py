@@ -78,8 +78,11 @@ def test_a_refit_that_was_killed_goes_on(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (("refit=true", "train_on=all"), "`refit` of a recipe needs classes"),
-        (("refit=true", "data.validation=0"), "`refit` of a recipe needs"),
+        (
+            ("refit=true", "train_on=all"),
+            "requires held-out classes",
+        ),
+        (("refit=true", "data.validation=0"), "`refit` of a recipe requires"),
         (("stop_after=4",), "`stop_after`: must be at most the 3 `epochs`"),
         (("data.validation=1",), "`data.validation`.*less than 1"),
     ],

@@ -99,6 +99,6 @@ def test_rows_are_those_of_the_images(recipe) -> None:
 
 def test_other_images_are_refused(recipe) -> None:
     first, second = measurement(recipe, 1.0), measurement(recipe, 1.0, "b")
-    with pytest.raises(ValueError, match="only on the same images") as error:
+    with pytest.raises(ValueError, match="on the same images") as error:
         Changes(first, second)
     assert "image_folder at photographs" in str(error.value)

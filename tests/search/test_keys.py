@@ -196,7 +196,7 @@ def test_lists_and_numbers_of_numpy_are_saved_as_kept(
 def test_a_key_that_is_not_there_changes_nothing() -> None:
     index = small()
     before = state(index)
-    with pytest.raises(KeyError, match="'z', which is not there"):
+    with pytest.raises(KeyError, match="'z', which does not exist"):
         index.update(["p", "z"], {"price": [1, 2]})
     assert state(index) == before
 

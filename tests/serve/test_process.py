@@ -225,7 +225,7 @@ def test_a_gigabyte_is_refused_at_once(adder) -> None:
     ("arguments", "error"),
     [
         (["nothing"], "There is nothing at 'nothing'"),
-        (["--host", "no.such.host.invalid"], "which is not known"),
+        (["--host", "no.such.host.invalid"], "which is unknown"),
         (["--gallery", "nothing"], "There is no index in"),
     ],
 )
@@ -250,7 +250,7 @@ def test_other_machines_without_a_token_are_warned_of(adder) -> None:
     with serving(adder, "--host", "0.0.0.0") as server:  # noqa: S104
         assert server.ask("/healthz")[0] == 200
         assert server.stop() == 0
-    assert any("as it has no --token" in x for x in server.said)
+    assert any("because it has no --token" in x for x in server.said)
 
 
 def test_the_token_can_be_in_the_environment(adder, monkeypatch) -> None:

@@ -22,6 +22,6 @@ def test_anything_else_is_refused(value: Any) -> None:
 @pytest.mark.parametrize("value", [0, 1, -0.1, 1.5, float("nan")])
 def test_a_fraction_lies_between_0_and_1(value: float) -> None:
     check_fraction("Owner", "name", 0.5)
-    message = "`name` of Owner must lie between 0 and 1.*name="
+    message = "`name` of Owner must be between 0 and 1.*name="
     with pytest.raises(ValueError, match=message):
         check_fraction("Owner", "name", value)

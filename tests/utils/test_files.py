@@ -220,7 +220,7 @@ def test_the_error_says_who_has_the_folder(tmp_path: Path) -> None:
             with one_at_a_time(folder, "run"):
                 pass
     said = str(error.value)
-    assert "Another run is at work in" in said
+    assert "Another run is using" in said
     assert f"process {os.getpid()} on {platform.node()}. Wait" in said
     with one_at_a_time(folder, "run"):
         pass

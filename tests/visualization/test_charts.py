@@ -98,7 +98,7 @@ def test_means_below_zero_have_the_sign_of_the_axis() -> None:
 
 
 def test_histograms_need_a_pair() -> None:
-    with pytest.raises(ValueError, match="no pair"):
+    with pytest.raises(ValueError, match="without any pair"):
         visualization.cosine_histograms(np.ones((1, 3)), np.array([0]))
 
 
@@ -179,7 +179,7 @@ def test_history_is_read_with_its_gaps(tmp_path) -> None:
     history = visualization.read_history(path)
     np.testing.assert_array_equal(history["val_recall@1"], [0.25, np.nan, 0.75])
     path.write_text(TABLE.partition("\n")[0])
-    with pytest.raises(ValueError, match="no epoch"):
+    with pytest.raises(ValueError, match="at least one epoch"):
         visualization.read_history(path)
 
 

@@ -12,8 +12,8 @@ TOKEN = "KERAS_DML_SERVE_TOKEN"
 @click.option(
     "--gallery",
     metavar="FOLDER|URI",
-    help="The index that pictures are looked up in: the folder that "
-    "`keras-dml index` made, or its address in a database.",
+    help="Index to search: a folder made by `keras-dml index`, or the address "
+    "of an index in a database.",
 )
 @click.option(
     "--name",
@@ -23,8 +23,8 @@ TOKEN = "KERAS_DML_SERVE_TOKEN"
 @click.option(
     "--host",
     default="127.0.0.1",
-    help="Address to listen on. Other machines reach the server only at "
-    "another than the default, such as 0.0.0.0.",
+    help="Address to listen on. Use for instance 0.0.0.0 to let other machines "
+    "reach the server.",
 )
 @click.option(
     "--port",
@@ -36,45 +36,46 @@ TOKEN = "KERAS_DML_SERVE_TOKEN"
     "--token",
     envvar=TOKEN,
     metavar="TEXT",
-    help="What clients must send as `Authorization: Bearer TEXT`. Better set "
-    f"in the environment, as {TOKEN}: other users see command lines.",
+    help="Token that clients must send as `Authorization: Bearer TEXT`. Prefer "
+    f"the environment variable {TOKEN}, as other users can see command lines.",
 )
 @click.option(
     "--max-body",
     type=click.IntRange(min=1),
     default=32 * 2**20,
-    help="Bytes that the body of a request may have.",
+    help="Maximum size of a request body, in bytes.",
 )
 @click.option(
     "--max-pixels",
     type=click.IntRange(min=1),
     default=2**26,
-    help="Pixels that a picture may have.",
+    help="Maximum number of pixels of a picture.",
 )
 @click.option(
     "--max-batch",
     type=click.IntRange(min=1),
     default=64,
-    help="Examples that run through the model at a time.",
+    help="Maximum number of examples in a batch for the model.",
 )
 @click.option(
     "--batch-timeout",
     type=click.FloatRange(min=0),
     default=0.0,
-    help="Seconds that a batch waits for further requests. With 0 it takes "
-    "what queued while the one before it ran.",
+    help="Seconds that a batch waits for further requests. With 0, it consists "
+    "of those that arrived while the previous batch ran.",
 )
 @click.option(
     "--queue",
     type=click.IntRange(min=1),
     default=1024,
-    help="Examples that may wait; what comes then is answered 503.",
+    help="Maximum number of waiting examples; further requests are answered "
+    "with status 503.",
 )
 @click.option(
     "--request-timeout",
     type=click.FloatRange(min=0, min_open=True),
     default=30.0,
-    help="Seconds that a request may take.",
+    help="Maximum duration of a request, in seconds.",
 )
 @command_body
 def serve(
@@ -83,12 +84,12 @@ def serve(
     name: str | None,
     **limits: object,
 ) -> None:
-    """Serve RUN or MODEL: REST for programs, a page for people.
+    """Serve a model with a REST API for programs and a page for people.
 
-    It is the folder of a run, a .keras file, or saved_models/NAME, whose
-    highest version is served. A new version of it, or of the gallery, is
-    loaded as soon as it is there. Stop it with Ctrl+C or SIGTERM: what is
-    being answered is finished.
+    RUN is the folder of a run. MODEL is a .keras file, or saved_models/NAME,
+    whose highest version is served. New versions of the model and of the
+    gallery are loaded automatically. Stop the server with Ctrl+C or SIGTERM;
+    requests in progress are completed first.
     """
     from keras_dml.serve import Settings
     from keras_dml.utils.arguments import import_extra

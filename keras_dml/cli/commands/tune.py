@@ -36,14 +36,15 @@ MOST = 10
     "--trials",
     type=click.IntRange(1),
     default=20,
-    help="Trials in all, also of earlier and other processes.",
+    help="Total number of trials, including those of earlier and other "
+    "processes.",
 )
 @click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
-    help="Seconds after which no trial begins. [default: no limit]",
+    help="Seconds after which no new trial begins. [default: no limit]",
 )
-@click.option("--seed", default=0, help="Seed of what is suggested.")
+@click.option("--seed", default=0, help="Seed of the suggestions.")
 @json_option
 @command_body
 def tune(
@@ -55,7 +56,7 @@ def tune(
     timeout: float | None,
     seed: int,
 ) -> None:
-    """Search for the settings of RECIPE that do best on validation classes."""
+    """Search for the best settings of RECIPE on validation classes."""
     from pathlib import Path
 
     from keras_dml import recipes, reports, runs

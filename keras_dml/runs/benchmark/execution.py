@@ -103,7 +103,7 @@ def _failure(answer: bytes, status: int, log: Path) -> str | None:
         name = signal.Signals(-status).name
         reason = f"was killed by {name}"
         if name == "SIGKILL":
-            reason += ", as a system does that runs out of memory"
+            reason += ", probably because memory ran out"
     else:
         reason = f"ended with status {status} and no result"
     return f"The process {reason}; see {log}."

@@ -96,7 +96,7 @@ def read_plan(
     Raises:
         RecipeError: If a recipe cannot be used, if two have one name, or
             if a setting is about the seed.
-        ValueError: If an argument is not as described.
+        ValueError: If an argument is invalid.
     """
     check_count("benchmark", "seeds", seeds)
     texts = [text for text in recipes if not _is_base(text)]
@@ -127,9 +127,9 @@ def _load(text: str, settings: Sequence[str]) -> Recipe:
     for setting in (*settings, *own):
         if setting.partition("=")[0] == "seed":
             raise RecipeError(
-                "A benchmark trains every recipe with the seeds 0, 1, …. "
-                f"Received: the setting {setting!r}. Use --seeds for their "
-                "number."
+                "`seed` must not be set in a benchmark, which trains every "
+                "recipe with the seeds 0, 1, …. Received: the setting "
+                f"{setting!r}. Use --seeds for their number."
             )
     return load(path, (*settings, *own))
 

@@ -24,11 +24,11 @@ def benchmark(
     echo: Callable[[str], None] = lambda line: None,
     execute: Execute = execute,
 ) -> tuple[list[Entry], list[Line]]:
-    """Does the runs of a plan that are not done, and writes the tables.
+    """Trains the remaining runs of a plan, and writes the tables.
 
-    It may be killed at any moment: the next call with the same plan goes
-    on with the run that was not finished, from the last state of it. A run
-    that fails is noted, and the others go on.
+    It can be killed at any moment: the next call with the same plan resumes the
+    unfinished run from its last saved state. If a run fails, this is recorded,
+    and the other runs continue.
 
     Args:
         plan: See `read_plan`.
@@ -104,8 +104,8 @@ def _same_recipe(run: Run, entry: Entry) -> bool:
 
 def _changed(run: Run) -> str:
     return (
-        f"The recipe {run.recipe.name!r} is not the one that was trained: its "
-        f"result for seed {run.recipe.seed} is in {run.folder}, and these "
+        f"The recipe {run.recipe.name!r} must be the one that was trained. Its "
+        f"result for seed {run.recipe.seed} is in {run.folder}, but these "
         "settings have changed:\n  "
         + "\n  ".join(changed_settings(run.folder, run.recipe))
         + f"\nGive it another name (RECIPE{SEPARATOR}name=NAME), or use "

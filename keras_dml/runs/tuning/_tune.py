@@ -1,4 +1,4 @@
-"""tune: trials of a recipe until there are enough."""
+"""tune: running trials of a recipe."""
 
 import csv
 import io
@@ -53,42 +53,42 @@ def tune(
     seed: int = 0,
     verbose: int | str = 0,
 ) -> Tuned:
-    """Searches for the settings of a recipe that do best on validation.
+    """Searches for the best settings of a recipe on validation classes.
 
-    A trial trains the recipe with values that Optuna's TPE suggests, and is
-    worth the best value of the recipe's monitor on classes held out of
-    training. One that is below the median of the others at some epoch is
-    ended there. Test classes are measured in no trial.
+    Each trial trains the recipe with values suggested by Optuna's TPE. Its
+    value is the best value of the recipe's monitor on classes held out of
+    training. A trial that is below the median of the others at some epoch is
+    stopped there. Trials never measure test classes.
 
-    The same call goes on with a study that is in the folder, where a process
-    was killed within a trial, too: that trial goes on from its last epoch.
-    Several processes may work on one folder at a time, on one machine. A
-    trial that fails, because settings do not fit each other, memory ends, or
-    the loss is NaN, is recorded with the reason, and the study goes on.
+    The same call continues an existing study in the folder, even if a process
+    was killed during a trial: the trial continues from its last epoch. Several
+    processes on one machine can work on one folder at the same time. If a trial
+    fails, because settings are incompatible, memory runs out, or the loss is
+    NaN, the reason is recorded, and the study continues.
 
     Args:
-        recipe: What is searched.
+        recipe: The recipe whose settings are searched.
         space: For each dotted setting a range, `{"low": 1e-5, "high": 1e-2,
             "log": True}`, or a list of choices.
-        folder: Where the study is kept: `study.db`, `trials.csv`, and
-            `best.yaml`, a recipe of the best settings.
-        trials: Trials in all, also of other processes and calls. Those that
-            were killed do not count.
-        timeout: Seconds after which no trial begins; None for no limit.
-        seed: Seed of what is suggested. One process suggests the same values
-            each time, also if it was killed in between.
+        folder: The folder of the study, with `study.db`, `trials.csv`, and
+            `best.yaml`, a recipe with the best settings.
+        trials: Total number of trials, including those of other processes and
+            calls. Killed trials do not count.
+        timeout: Seconds after which no new trial begins; None for no limit.
+        seed: Seed of the suggestions. A single process suggests the same values
+            every time, even if it was killed in between.
         verbose: As for `keras.Model.fit`.
 
     Returns:
-        All trials, and the best of them.
+        All trials, and the best one.
 
     Raises:
-        FileExistsError: If there is something else in the folder.
+        FileExistsError: If the folder contains something else.
         ImportError: If optuna is not installed.
-        RecipeError: If a setting of the space is unknown, or a value does
-            not fit the recipe.
-        ValueError: If the space is none, the study in the folder is of
-            another recipe or space, or no trial succeeded.
+        RecipeError: If a setting of the space is unknown, or a value is not
+            valid for the recipe.
+        ValueError: If the space is invalid, the study in the folder has a
+            different recipe or space, or no trial succeeded.
         SystemExit: On SIGTERM, with status 75; see `callbacks.Resume`.
     """
     import_extra("tune", "optuna", "tune")
@@ -117,9 +117,9 @@ def tune(
 def _check_held_out(recipe: Recipe, splits: data.DataSplits) -> None:
     if recipe.refit or not len(splits.validation):
         raise ValueError(
-            f"The recipe {recipe.name!r} must hold validation classes out of "
-            "training, by which trials are judged, and must not refit on "
-            f"them. Received: {len(splits.validation)} validation examples, "
+            f"The recipe {recipe.name!r} must hold out validation classes, on "
+            "which trials are compared, and must not refit on them. Received: "
+            f"{len(splits.validation)} validation examples, "
             f"refit={recipe.refit}. Use `data.validation: 0.2` and `refit: "
             "false`; train the best settings with refit afterwards."
         )
@@ -133,7 +133,7 @@ def _begin(folder: Path, recipe: Recipe, space: Mapping[str, Any]) -> None:
         if DATABASE not in names:
             if names - {RECIPE, SPACE}:
                 raise FileExistsError(
-                    f"The output {folder} exists already, and is no study. "
+                    f"The output {folder} already exists, and is not a study. "
                     "Use another --output."
                 )
             write_atomically(folder / RECIPE, dump(recipe))
@@ -148,9 +148,10 @@ def _begin(folder: Path, recipe: Recipe, space: Mapping[str, Any]) -> None:
         changes.append("the space")
     if changes:
         raise ValueError(
-            f"The study {str(folder)!r} cannot go on: these have changed:\n  "
+            f"The study {str(folder)!r} cannot be continued, because these "
+            "settings have changed:\n  "
             + "\n  ".join(changes)
-            + "\nUse the recipe and the space that are there, or another "
+            + "\nUse the recipe and the space of the study, or another "
             "--output."
         )
 

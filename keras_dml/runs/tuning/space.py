@@ -1,4 +1,4 @@
-"""Space: which settings of a recipe are searched, and their values."""
+"""Space: the settings of a recipe to search, and their values."""
 
 import math
 import os
@@ -117,8 +117,8 @@ def checked(content: Any, recipe: Recipe, source: str = "of tune") -> Space:
     """The space that a mapping describes; see `read_space`."""
     if not isinstance(content, Mapping) or not content:
         raise ValueError(
-            f"The space {source} must have a dotted setting of the recipe as "
-            f"each key. Received: {str(content)[:100]!r}. Use "
+            f"The space {source} must have dotted settings of the recipe as "
+            f"keys. Received: {str(content)[:100]!r}. Use "
             "`optimizer.learning_rate: {low: 1.0e-5, high: 1.0e-2, log: true}`."
         )
     space = Space({str(k): _setting(str(k), x) for k, x in content.items()})
@@ -152,7 +152,7 @@ def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
             section = section.setdefault(part, {})
             if not isinstance(section, dict):
                 raise RecipeError(
-                    f"The settings of a space must not be inside each other. "
+                    "The settings of a space must not be nested in each other. "
                     f"Received: {key!r} and {part!r}."
                 )
         section[last] = value

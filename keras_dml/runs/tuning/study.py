@@ -1,4 +1,4 @@
-"""Study: the trials of a search, in a SQLite file that processes share."""
+"""Study: the trials of a search, in a SQLite file shared by processes."""
 
 import json
 import os
@@ -33,11 +33,11 @@ class Trial:
     Attributes:
         number: Counted from 0, in the order in which trials began.
         state: "complete", "pruned", "failed" or "running".
-        value: The best value of what is monitored; of a pruned trial the
-            last; None of one that failed or runs.
+        value: The best value of the monitored metric; the last value of a
+            pruned trial; None if the trial failed or is running.
         settings: Values by dotted key.
-        curve: What is monitored by epoch, counted from 1.
-        seconds: How long it took; None while it runs.
+        curve: The monitored metric by epoch, counted from 1.
+        seconds: Duration of the trial; None while it is running.
         error: Why it failed; empty otherwise.
     """
 
@@ -52,12 +52,12 @@ class Trial:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a search has found.
+    """The result of a search.
 
     Attributes:
-        folder: Where it is.
-        recipe: What was searched.
-        space: Which settings, and their values.
+        folder: The folder of the study.
+        recipe: The recipe whose settings were searched.
+        space: The searched settings and their values.
         trials: All trials that were not killed, by number.
     """
 
@@ -68,12 +68,12 @@ class Tuned:
 
     @property
     def best(self) -> Trial | None:
-        """The complete trial of the highest value; None if there is none."""
+        """The complete trial with the highest value; None if there is none."""
         done = [x for x in self.trials if x.state == "complete"]
         return max(done, key=lambda x: x.value or 0.0, default=None)
 
     def to_dict(self) -> dict[str, Any]:
-        """The trials and the best of them, as plain values."""
+        """Returns the trials and the best one as plain values."""
         best = self.best
         return {
             "monitor": self.recipe.evaluation.monitor,
@@ -90,7 +90,7 @@ class Tuned:
         )
 
     def table(self) -> list[list[str]]:
-        """A header, and a row for each trial, the best first."""
+        """Returns a header and one row per trial, the best first."""
         keys = list(self.space.settings)
         rows = [
             [
@@ -135,7 +135,7 @@ def shown(value: Any) -> str:
 
 
 def open_study(folder: Path) -> Any:
-    """Optuna's study of a folder, which is made where there is none.
+    """Optuna's study in a folder, created if necessary.
 
     Raises:
         ImportError: If optuna is not installed.
@@ -161,7 +161,7 @@ def one_asks(folder: Path) -> Iterator[None]:
 
 
 def load_study(folder: str | os.PathLike[str]) -> Tuned:
-    """The search in a folder, as far as it is.
+    """Loads the search in a folder, in its current state.
 
     Raises:
         FileNotFoundError: If there is none.
@@ -171,7 +171,7 @@ def load_study(folder: str | os.PathLike[str]) -> Tuned:
     if not (path / DATABASE).exists():
         raise FileNotFoundError(
             f"{os.fspath(folder)!r} is not the folder of a study: it has no "
-            f"{DATABASE}. `keras-dml tune` prints the folder that it writes."
+            f"{DATABASE}. Use the folder that `keras-dml tune` prints."
         )
     recipe = load(path / RECIPE)
     space = read_space(path / SPACE, recipe)

@@ -43,15 +43,15 @@ def refusal(current: Current) -> str | None:
     address = f"/v1/models/{current.name}"
     if current.model is None:
         return (
-            f"Of {current.name!r} only an export is served, which the page "
-            "cannot ask for maps and learners. Start the server with the run, "
-            "or with --gallery and an index that holds the model; programs "
-            f"can use {address}:predict."
+            f"Only an export of {current.name!r} is served, which does not "
+            "provide the attention maps and learners that this page shows. "
+            "Start the server with the run, or with --gallery and an index "
+            f"that contains the model; programs can use {address}:predict."
         )
     if current.view is None:
         return (
-            f"The model {current.name!r} takes no pictures. Send what it takes "
-            f"to {address}:predict; {address}/metadata says what that is."
+            f"The model {current.name!r} does not take pictures. Send its "
+            f"inputs to {address}:predict; {address}/metadata describes them."
         )
     return None
 

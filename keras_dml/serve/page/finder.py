@@ -54,8 +54,8 @@ class Finder:
             raise ValueError(refusal(current))
         if current.index is None and (wanted.where or wanted.exclude):
             raise ValueError(
-                "There is no gallery to search in. Received: a filter. Start "
-                "the server with --gallery."
+                "There is no gallery to search. Received: a filter. Start the "
+                "server with --gallery."
             )
         most = self._settings.max_pixels
         seen = await run_in_threadpool(_seen, data, most, current.view)
@@ -72,7 +72,7 @@ class Finder:
     ) -> list[dict[str, Any] | ValueError]:
         outputs = self._outputs_of(current)
         if outputs is None:
-            raise ValueError("The model takes no pictures.")
+            raise ValueError("The model does not take pictures.")
         return find(current, outputs, queries)
 
     def _outputs_of(self, current: Current) -> Outputs | None:

@@ -47,7 +47,7 @@ async def of_form(form: FormData) -> tuple[bytes, Wanted]:
     picture = form.get("picture")
     if not isinstance(picture, UploadFile):
         raise ValueError(
-            "`picture` of the form must be a file. Received: none. Choose a "
+            "`picture` of the form must be a file. Received: no file. Choose a "
             "picture first."
         )
     return await picture.read(), wanted(form)

@@ -96,5 +96,5 @@ def test_settings_inside_each_other_are_refused() -> None:
         "a": {"b": 1, "c": 2},
         "d": 3,
     }
-    with pytest.raises(RecipeError, match="inside each other"):
+    with pytest.raises(RecipeError, match="nested in each other"):
         nested({"a": 1, "a.b": 2})

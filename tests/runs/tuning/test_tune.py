@@ -164,7 +164,7 @@ def test_a_study_of_another_space_or_recipe_is_refused(tmp_path) -> None:
         runs.tune(small(tmp_path, "epochs=3"), SPACE, folder, **arguments)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").touch()
-    with pytest.raises(FileExistsError, match="is no study"):
+    with pytest.raises(FileExistsError, match="is not a study"):
         runs.tune(recipe, SPACE, tmp_path / "other", **arguments)
 
 

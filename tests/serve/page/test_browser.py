@@ -417,9 +417,9 @@ def test_a_busy_server_is_asked_again(browser, model, monkeypatch) -> None:
 def test_a_model_that_takes_no_pictures(browser) -> None:
     with serving(Current("texts", 1, None, None, None, {})) as running:
         browser.visit(running.url)
-        assert "only an export" in browser.text("#error")
+        assert "Only an export" in browser.text("#error")
         send(browser, picture(2), "drop")
-        assert "only an export" in browser.text("#error")
+        assert "Only an export" in browser.text("#error")
 
 
 def test_a_server_that_is_gone(browser, model) -> None:
