@@ -69,9 +69,6 @@ class ClusterSampler(Sampler):
     Also known as:
         None of the compared libraries has an equivalent.
 
-    Also known as:
-        None of the compared libraries has an equivalent.
-
     Example:
         `ClusterSampler(train.labels, classes_per_batch=32, num_learners=4)`
 
