@@ -20,12 +20,18 @@ EDITED = (
     "data",
     "evaluation",
     "export",
+    "hub",
     "layers",
     "losses",
     "methods",
     "model",
+    "pools",
     "recipes",
+    "reports",
+    "runs",
     "search",
+    "serve",
+    "utils",
     "visualization",
 )
 """Parts of the package whose texts are held to it."""
