@@ -80,6 +80,6 @@ def test_the_largest_k_is_that_of_the_export_if_it_is_larger(
 
 
 def test_one_k_for_each_example() -> None:
-    with pytest.raises(tf.errors.InvalidArgumentError, match="one number for"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="one number per"):
         of_own_k([3], ["ok"] * 5, QUERIES)
     assert of_own_k([0, 41], ["ok"] * 2, QUERIES[:2])["ids"].shape == (2, 1)
