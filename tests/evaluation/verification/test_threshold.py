@@ -174,7 +174,7 @@ def test_a_threshold_through_json() -> None:
         ({"criterion": "fpr=1e-9"}, "at least one of the diff"),
         ({"labels": np.arange(60)}, "0 same-class pairs"),
         ({"labels": np.zeros(60, int)}, "0 different-class"),
-        ({"labels": [1, 2]}, "one id for each embedding"),
+        ({"labels": [1, 2]}, "one id per embedding"),
         ({"labels": None}, "`labels` of calibrate must be integers"),
         ({"labels": np.zeros((60, 3), bool)}, "one class per image"),
         ({"confidence": 1.0}, "confidence=1.0"),
