@@ -87,7 +87,7 @@ class ModelIdentity:
         difference = self.difference(other)
         if difference:
             raise ValueError(
-                "`model` of an Index must be the one that made its "
+                "`model` of an Index must be the one that computed its "
                 "embeddings, because embeddings of different models cannot be "
                 "compared. "
                 f"Received: {model!r}, {difference}. Use the model of the "

@@ -22,21 +22,21 @@ from keras_dml.utils.files import write_atomically
 def study_report(
     folder: str | os.PathLike[str], output: str | os.PathLike[str] | None = None
 ) -> Path:
-    """Writes the report of a study: one HTML page that needs nothing else.
+    """Writes the report of a study as one self-contained HTML page.
 
-    It has the best trial, the value of every trial in order, the curves
-    of the trials with where they were pruned, the value by each setting, how
-    much each setting matters, and a table of all trials.
+    It contains the best trial, the values of all trials in order, their
+    curves and where they were pruned, the values by setting, the importance of
+    each setting, and a table of all trials.
 
     Args:
-        folder: The folder of the study, which may still be at work.
+        folder: The folder of the study, which may still be running.
         output: The page; `report.html` in the folder by default.
 
     Returns:
         The path of the page.
 
     Raises:
-        FileNotFoundError: If the folder has no study.
+        FileNotFoundError: If the folder is not that of a study.
         ImportError: If optuna is not installed.
     """
     tuned = load_study(folder)
@@ -133,13 +133,13 @@ def _importance(tuned: Tuned) -> str:
     shares = importances(tuned.folder)
     if not shares:
         return (
-            '<p class="note">It takes four complete trials of different '
-            "values.</p>"
+            '<p class="note">At least four complete trials with different '
+            "values are needed.</p>"
         )
     rows = [[name, f"{share:.0%}"] for name, share in shares.items()]
     note = (
-        '<p class="note">Share of the variance between complete trials that '
-        "a setting explains (fANOVA).</p>"
+        '<p class="note">Fraction of the variance between complete trials '
+        "that a setting explains (fANOVA).</p>"
     )
     return note + _table([["setting", "importance"], *rows])
 

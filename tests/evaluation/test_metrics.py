@@ -89,7 +89,7 @@ def test_details_are_checked(register, options) -> None:
 
 
 def test_names_are_taken_once(register) -> None:
-    with pytest.raises(ValueError, match="'map@r' is registered already"):
+    with pytest.raises(ValueError, match="'map@r' is already registered"):
         register("map@r", "mine")(precision)
 
 

@@ -126,7 +126,7 @@ def test_a_row_of_no_direction_is_named(data, in_file):
     x, labels = data[0].copy(), data[1]
     x[299] = 0
     with pytest.raises(
-        ValueError, match=r"not zero. Received: embeddings\[299"
+        ValueError, match=r"can hold. Received: embeddings\[299"
     ):
         calibrate(in_file(x), labels)
 

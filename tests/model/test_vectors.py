@@ -68,7 +68,7 @@ def test_an_index_is_built_saved_and_searched_by_vectors(
     hits = again.search(gallery.select([5, 0]), k=1)
     assert hits.ids[:, 0].tolist() == [5, 0]
     other = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
-    with pytest.raises(ValueError, match="must be the one that made"):
+    with pytest.raises(ValueError, match="must be the one that computed"):
         dml.search.Index.load(tmp_path / "index", other)
 
 

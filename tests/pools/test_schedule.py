@@ -221,7 +221,7 @@ def test_patience_grows_with_the_tasks(clock, monkeypatch) -> None:
 def test_a_start_that_hangs_ends_the_run(clock) -> None:
     pool = Scripted(lambda *_: SILENT, timeout=5)
     clock.append(pool)
-    with pytest.raises(RuntimeError, match="lost at the start;.* in 600 s"):
+    with pytest.raises(RuntimeError, match="lost at the start;.* within 600 s"):
         results(pool, range(6))
 
 

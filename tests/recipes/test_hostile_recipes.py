@@ -164,7 +164,7 @@ def test_each_base_is_read_once(tmp_path: Path) -> None:
          "'recall@1000000000000000000000000000000'"),
         ("rate_multipliers={'(': 2.0}", "RE2 regular expressions"),
         ("rate_multipliers={'(?=a)': 2.0}", "RE2 regular expressions"),
-        ("rate_multipliers={'((a{999}){999}){999}': 2.0}", "of RE2"),
+        ("rate_multipliers={'((a{999}){999}){999}': 2.0}", "RE2 regular"),
         ("rate_multipliers={head: -2}", "greater than or equal to 0"),
     ],
 )  # fmt: skip

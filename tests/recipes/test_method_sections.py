@@ -105,7 +105,7 @@ def test_a_method_of_another_package(own) -> None:
     ("name", "message"),
     [
         ("own_methds:two", "`method.name`: The module 'own_methds'.*PYTHONPA"),
-        ("own_methods:tow", "has no 'tow'"),
+        ("own_methods:tow", "must define 'tow'"),
         ("own_methods:number", "must be a function of a backbone.*: 3"),
         ("own_methods:closed", "must be a function of a backbone"),
         ("own_methods:bare", "`dim` of bare must have a type"),

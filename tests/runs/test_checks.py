@@ -32,7 +32,7 @@ def test_ordinary_data_pass(recipe, splits) -> None:
 def test_one_image_a_class(role, recipe, splits, tmp_path) -> None:
     alone = one_a_class(getattr(splits, role))
     splits = dataclasses.replace(splits, **{role: alone})
-    with pytest.raises(ValueError, match=f"some {role} class") as error:
+    with pytest.raises(ValueError, match=f"one {role} class") as error:
         check_splits(recipe, splits)
     assert str(tmp_path / "images") in str(error.value)
     assert "`data` of the recipe 'small'" in str(error.value)
@@ -46,14 +46,14 @@ def test_queries_and_gallery_without_a_common_class(recipe, splits) -> None:
         query_rows=np.flatnonzero(is_first),
         gallery_rows=np.flatnonzero(~is_first),
     )
-    with pytest.raises(ValueError, match="some test class"):
+    with pytest.raises(ValueError, match="one test class"):
         check_splits(recipe, divided)
 
 
 def test_a_query_does_not_find_itself(recipe, splits) -> None:
     row = np.array([0])
     same = dataclasses.replace(splits, query_rows=row, gallery_rows=row)
-    with pytest.raises(ValueError, match="some test class"):
+    with pytest.raises(ValueError, match="one test class"):
         check_splits(recipe, same)
     other = dataclasses.replace(same, gallery_rows=np.array([0, 1]))
     check_splits(recipe, other)

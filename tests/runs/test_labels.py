@@ -138,8 +138,8 @@ def test_levels_that_are_asked_for(folder) -> None:
     [
         (SPECIES, "levels: [family]", "", "which has species, genus"),
         ("label: species", "levels: [genus]", "", "which has none"),
-        (SPECIES, "relevance: any", "relation_rule=all", "several labels per"),
-        ("label: species", "relevance: shared", "", "several labels per"),
+        (SPECIES, "relevance: any", "relation_rule=all", "several labels"),
+        ("label: species", "relevance: shared", "", "several labels"),
         (TAGS, "levels: [tags]", "", "which has none"),
         (TAGS, "protocol: official", "", "must not be 'official'"),
         (TAGS, "monitor: map", "evaluation.metrics=[nmi]", "compare clusters"),

@@ -233,9 +233,9 @@ NAN = np.where(np.arange(24).reshape(2, 12) == 17, np.nan, 1.0)
 @pytest.mark.parametrize(
     ("queries", "message"),
     [
-        (NAN, "the first is row 1"),
+        (NAN, "first of which is row 1"),
         (np.full((1, 12), np.inf), "must be finite"),
-        (np.zeros((1, 12)), "not zero"),
+        (np.zeros((1, 12)), "nonzero length"),
         (np.full((1, 12), 1e200), "float32 can hold"),
         (np.full((1, 12), "a"), "real numbers"),
         (np.ones((2, 11)), r"\(N, 12\).*shape \(2, 11\)"),

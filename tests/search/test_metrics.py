@@ -194,7 +194,7 @@ def test_scores_of_any_metric_are_calibrated(metric, tmp_path) -> None:
 def test_what_is_refused() -> None:
     with pytest.raises(ValueError, match="`metric` of Index must be one of"):
         Index(X, metric="manhattan")
-    with pytest.raises(ValueError, match=r"no longer than 4.61e\+18"):
+    with pytest.raises(ValueError, match=r"not be longer than 4.61e\+18"):
         Index(X * 1e19, metric="dot")
     with pytest.raises(ValueError, match="must be finite"):
         Index(X, metric="euclidean").search(np.full(12, np.nan))

@@ -112,7 +112,7 @@ def test_a_run_s_model_and_its_gallery_are_replaced(tmp_path, pixels) -> None:
     served.reloader.look()
     # The gallery is still of the model before.
     assert served.service.current is first
-    assert "must be the one that made its embeddings" in served.problem()
+    assert "must be the one that computed its embeddings" in served.problem()
     shutil.rmtree(place)
     (tmp_path / "new" / "index").rename(place)
     served.reloader.look()
@@ -157,7 +157,7 @@ def test_a_name_must_fit_into_an_address(tmp_path) -> None:
 
 def test_a_gallery_must_be_of_the_model(written, tmp_path) -> None:
     file, _ = write(tmp_path, seed=3)
-    with pytest.raises(ValueError, match="must be the one that made"):
+    with pytest.raises(ValueError, match="must be the one that computed"):
         load(find_source(str(file)), GallerySource(str(written[1])))
 
 

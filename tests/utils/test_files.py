@@ -234,7 +234,7 @@ def test_a_file_system_without_locks_keeps_nobody_out(
 
     monkeypatch.setattr("fcntl.flock", refuse)
     with one_at_a_time(tmp_path, "run"), one_at_a_time(tmp_path, "run"):
-        assert "No locks available): make sure" in caplog.text
+        assert "No locks available). Make sure" in caplog.text
 
 
 def test_a_lock_follows_no_link(tmp_path: Path) -> None:

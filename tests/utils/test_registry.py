@@ -63,5 +63,5 @@ def test_an_unknown_name_is_told_the_nearest(tools) -> None:
 
 
 def test_a_name_has_one_meaning(tools) -> None:
-    with pytest.raises(ValueError, match="'hammer' is registered already"):
+    with pytest.raises(ValueError, match="'hammer' is already registered"):
         tools.register("hammer", "another")(print)

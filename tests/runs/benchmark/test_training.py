@@ -140,7 +140,7 @@ def test_a_changed_recipe_is_refused(recipe) -> None:
     stub = Stub()
     with pytest.raises(RecipeError, match="epochs: 2 → 3") as error:
         done_by(plan_of(recipe, epochs=3), stub)
-    assert "'a' is not the one that was trained" in str(error.value)
+    assert "'a' must be the one that was trained" in str(error.value)
     assert "another name" in str(error.value)
     assert stub.done == []
     assert journal.read_bytes() == before
@@ -166,5 +166,5 @@ def test_two_benchmarks_do_not_share_a_folder(recipe) -> None:
     plan = plan_of(recipe)
     plan.output.mkdir()
     with one_at_a_time(plan.output, "benchmark"):
-        with pytest.raises(OSError, match="Another benchmark is at work"):
+        with pytest.raises(OSError, match="Another benchmark is using"):
             done_by(plan, Stub())

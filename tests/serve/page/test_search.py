@@ -208,7 +208,7 @@ def test_without_a_gallery_there_are_the_maps(model) -> None:
 
 @pytest.mark.parametrize(
     ("served", "said"),
-    [(None, "Only an export"), ("any", "takes no pictures")],
+    [(None, "Only an export"), ("any", "does not take pictures")],
 )
 def test_what_cannot_be_asked_for_a_picture(served, said) -> None:
     now = Current("other", 1, served, None, None, {})
