@@ -137,7 +137,7 @@ def test_each_function_names_the_other():
     network, data = model(), images()
     embeddings = np.ones((23, 3))
     for call, message in (
-        (lambda: evaluate(embeddings, data.labels), "Use `evaluate_embedd"),
+        (lambda: evaluate(embeddings, data.labels), "use `evaluate_embedd"),
         (lambda: evaluate_embeddings(network, data), r"Use `evaluate\(model"),
         (lambda: evaluate_embeddings(embeddings, data), "Use `images.labels`"),
     ):

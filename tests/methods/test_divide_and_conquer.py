@@ -67,8 +67,8 @@ def test_without_splitting_it_is_one_embedding(tiny_backbone) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"num_learners": 4}, "Received: num_learners=4. Leave out `num_le"),
-        ({"update": "active"}, "Received: update='active'. Leave out `update`"),
+        ({"num_learners": 4}, "Received: num_learners=4. Omit `num_le"),
+        ({"update": "active"}, "Received: update='active'. Omit `update`"),
         ({"num_learners": 2, "update": "all"}, "`num_learners` and `update`;"),
     ],
 )
@@ -262,7 +262,7 @@ def test_the_merged_loss_may_stay_as_it_was_initialized(tiny_backbone) -> None:
 def test_how_the_merged_loss_starts_is_checked(tiny_backbone) -> None:
     with pytest.raises(ValueError, match="`merged_start` of divide_and_conq"):
         model_of(tiny_backbone, merged_start="mean")
-    with pytest.raises(ValueError, match="Leave out `merged_start`"):
+    with pytest.raises(ValueError, match="Omit `merged_start`"):
         methods.divide_and_conquer(
             tiny_backbone, split_embedding=False, merged_start="learned"
         )
