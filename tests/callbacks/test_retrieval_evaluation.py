@@ -119,7 +119,7 @@ def test_metrics_are_functions_and_stand_for_several(tiny_backbone) -> None:
         (blobs(5, 1), {"protocol": "official"}, "`queries` of Protocol"),
         (blobs(), {"protocol": Protocol(np.array([48]))}, "rows of the 48"),
         (blobs(), {"protocol": "offical"}, "`protocol` of Retrieval"),
-        (blobs(), {"protocol": "official", "gallery": blobs()}, "Leave out"),
+        (blobs(), {"protocol": "official", "gallery": blobs()}, "Omit one"),
         (blobs(), {"gallery": "photographs"}, "`gallery` of Retrieval"),
         (blobs(), {"gallery": np.eye(4)}, "`gallery_labels` of Retrieval"),
         ("photographs", {}, "`images` of Retrieval"),

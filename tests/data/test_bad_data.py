@@ -180,7 +180,7 @@ def test_one_class_is_told(caplog: pytest.LogCaptureFixture) -> None:
     evaluate_embeddings(VECTORS, LABELS)
     assert not caplog.records
     assert evaluate_embeddings(VECTORS, 0 * LABELS)["recall@1"] == 1
-    assert "All 12 examples that evaluate_embeddings" in caplog.text
+    assert "All 12 examples measured by evaluate_embeddings" in caplog.text
 
 
 def test_images_without_pixels() -> None:

@@ -93,7 +93,7 @@ def test_evaluate_by_other_labels():
     parts = evaluate(network, x, y, gallery=data, gallery_labels=y)
     whole = evaluate(network, data, gallery=data)
     assert parts.num_queries == whole.num_queries
-    with pytest.raises(ValueError, match=r"\(22,\) and 23"):
+    with pytest.raises(ValueError, match=r"\(22,\) for 23"):
         evaluate(network, x, y[1:])
 
 

@@ -160,7 +160,7 @@ X, LABELS = data()
         (X > 0, LABELS, {}, "embeddings.dtype=bool"),
         (X.astype(str), LABELS, {}, "embeddings.dtype=<U"),
         (X, None, {}, "labels of type NoneType"),
-        (X, LABELS[1:], {}, r"labels.shape=\(59,\) and 60"),
+        (X, LABELS[1:], {}, r"labels.shape=\(59,\) for 60"),
         (X, LABELS[:, None], {}, r"labels.shape=\(60, 1\)"),
         (X, LABELS + 0.0, {}, "labels.dtype=float64"),
         (X, LABELS > 3, {}, "labels.dtype=bool"),

@@ -108,5 +108,5 @@ def test_own_keys_of_an_index_are_the_ids(model: keras.Model) -> None:
     index = Index(ROWS, columns, keys=["p", "q", "r", "s"])
     index.remove("q")
     assert as_gallery(model, index).ids.tolist() == [b"p", b"r", b"s"]
-    with pytest.raises(ValueError, match="an index by dot"):
+    with pytest.raises(ValueError, match="metric='dot'"):
         as_gallery(model, Index(ROWS, columns, metric="dot"))

@@ -121,7 +121,7 @@ def test_one_training_at_a_time(tmp_path) -> None:
     with Generations(tmp_path).locked():
         assert not leftover.exists()
         with (
-            pytest.raises(BlockingIOError, match="Another training is at work"),
+            pytest.raises(BlockingIOError, match="Another training is using"),
             Generations(tmp_path).locked(),
         ):
             pass

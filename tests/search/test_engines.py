@@ -137,7 +137,7 @@ def test_changes_are_those_of_faiss(at, keys) -> None:
             changed = index.upsert([*keys[4:6], keys[250]], X[4:7],
                                    {"n": [7, 8, 9]})  # fmt: skip
             assert changed.tolist() == [203, 204, 205]
-        with pytest.raises(KeyError, match="not there"):
+        with pytest.raises(KeyError, match="does not exist"):
             index.remove([named[10], named[20]])
         with pytest.raises(ValueError, match="finite"):
             index.add(np.full((1, DIM), np.nan), keys=keys and keys[260:261])

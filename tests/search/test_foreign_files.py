@@ -50,7 +50,7 @@ def test_a_folder_that_is_no_index_is_left_alone(
 
 def test_the_error_names_what_is_there(tmp_path) -> None:
     write(tmp_path, "data/photo1.jpg")
-    with pytest.raises(FileExistsError, match="else: data/photo1.jpg"):
+    with pytest.raises(FileExistsError, match="other files: data/photo1.jpg"):
         Index(X).save(tmp_path)
     write(tmp_path, "index.json")
     with pytest.raises(FileExistsError, match="index.json' is damaged"):
@@ -84,7 +84,7 @@ def test_a_damaged_index_is_not_replaced(tmp_path) -> None:
     text = (tmp_path / "index.json").read_text()
     (tmp_path / "index.json").write_text(text.replace('"dim": 6', '"dim": 7'))
     before = contents(tmp_path)
-    with pytest.raises(FileExistsError, match="checksum does not fit"):
+    with pytest.raises(FileExistsError, match="checksum is wrong"):
         Index(X).save(tmp_path, overwrite=True)
     assert contents(tmp_path) == before
 

@@ -153,7 +153,7 @@ def test_small_numbers_on_an_axis_are_written_as_the_others() -> None:
 
 
 def test_spectrum_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="`embeddings`.*none"):
+    with pytest.raises(ValueError, match="`embeddings`.*nothing"):
         visualization.singular_value_spectrum({})
 
 

@@ -105,7 +105,7 @@ def test_retrieval_grid_has_holes_where_there_is_nothing(images) -> None:
     )
     assert list(figure.data["query"]) == [0, 0, 2]
     assert list(figure.data["row"]) == [1, 2, 1]
-    with pytest.raises(ValueError, match="`queries`.*none"):
+    with pytest.raises(ValueError, match="`queries`.*nothing"):
         retrieval_grid(few, x, np.array([], int), VIEW)
 
 
@@ -144,7 +144,7 @@ def test_overlays_have_the_weights_of_the_maps(tiny_backbone, images) -> None:
     labels = [axes.get_xlabel() for axes in figure.axes]
     first = maps[7, ..., 0]
     assert labels[1] == f"{first.min():.2f} – {first.max():.2f}"
-    with pytest.raises(ValueError, match="`rows`.*none"):
+    with pytest.raises(ValueError, match="`rows`.*nothing"):
         attention_overlays(images, maps, [], VIEW)
 
 
