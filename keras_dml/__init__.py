@@ -60,16 +60,16 @@ __all__ = [
 
 
 def import_parts() -> None:
-    """Imports what a program has after `import keras_dml`."""
+    """Imports the parts that `import keras_dml` imports in a program."""
     for name in __all__:
         if name not in ("hub", "recipes", "reports", "runs"):
             getattr(sys.modules[__name__], name)
 
 
-if not TYPE_CHECKING:  # Type checkers would take any name for known.
+if not TYPE_CHECKING:  # Type checkers would accept any name.
 
     def __getattr__(name: str) -> Any:
-        """A part that is not imported yet."""
+        """Imports a part when it is first used."""
         if name not in __all__:
             raise AttributeError(
                 f"module {__name__!r} has no attribute {name!r}"

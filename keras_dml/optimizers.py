@@ -73,12 +73,12 @@ class CoupledDecay:
         super().build(variables)  # type: ignore[misc]
 
     def _decay_of(self, variable: Any) -> float:
-        """λ of a variable; 0 where it has no decay."""
+        """λ of a variable; 0 if it does not decay."""
         optimizer: Any = self
         decay = optimizer.weight_decay
         if not (decay and optimizer._use_weight_decay(variable)):
             return 0.0
-        # An update is given TensorFlow's variable, which has no path.
+        # Keras passes TensorFlow's variable here, which does not have a path.
         index = optimizer._get_variable_index(variable)
         path = optimizer._trainable_variables[index].path
         for pattern, multiplier in self.decay_multipliers.items():
@@ -100,7 +100,7 @@ class CoupledDecay:
         )
 
     def _apply_weight_decay(self, variables: list[Any]) -> None:
-        """Where Keras applies the decoupled decay: there is none."""
+        """Does nothing: Keras would apply the decoupled decay here."""
 
 
 @register

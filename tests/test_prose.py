@@ -18,6 +18,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EDITED = (
     "cli",
     "data",
+    "distribution",
     "evaluation",
     "export",
     "hub",

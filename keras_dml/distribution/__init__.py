@@ -1,4 +1,4 @@
-"""Distribution: what R replicas do as one."""
+"""Distributed training on several devices and machines."""
 
 from keras_dml.distribution.clusters import connect
 

@@ -13,22 +13,23 @@ from keras_dml.distribution.workers import this_worker
 
 
 class ReplicaBatches(DataAdapter):
-    """Global batches as `keras.Model.fit` takes them, split among replicas.
+    """Global batches for `keras.Model.fit`, split among the replicas.
 
-    Replica r of R has the r-th of R stretches of rows, as even as the batch
-    allows: of a batch with fewer than R rows some replicas have none. Unlike
-    what a strategy makes of a dataset by itself, the order of rows over the
-    replicas is that of the batch, whatever R is, and nothing is read before
-    the first batch of an epoch is asked for: what callbacks change at its
-    beginning holds for it.
+    Each batch is cut into R contiguous blocks of rows, as equal in size as
+    possible, and replica r takes the r-th. If a batch has fewer than R rows,
+    some replicas get none. When a strategy distributes a dataset itself, the
+    order of rows may depend on R, and rows are read ahead. Here, the rows of
+    the replicas together are in the order of the batch for every R, and nothing
+    is read before the first batch of an epoch is requested, so changes that
+    callbacks make at the beginning of an epoch take effect in it.
 
     Args:
-        batches: Batches of all replicas; or of this worker's.
-        strategy: What the replicas belong to.
-        is_share: Whether the batches are those of this worker alone.
-        least: Rows that each replica must have.
-        at_once: Batches that Keras takes at a time, its
-            `steps_per_execution`.
+        batches: Batches for all replicas, or only for those of this worker.
+        strategy: The strategy of the replicas.
+        is_share: Whether the batches are for this worker alone.
+        least: The minimum number of rows for each replica.
+        at_once: Number of batches that Keras takes at a time
+            (`steps_per_execution`).
     """
 
     def __init__(
@@ -94,10 +95,10 @@ class ReplicaBatches(DataAdapter):
 def rows_of_replicas(
     batch: Any, strategy: tf.distribute.Strategy, least: int = 0
 ) -> Any:
-    """One batch, split among the replicas as `ReplicaBatches` does.
+    """Splits one batch among the replicas as `ReplicaBatches` does.
 
-    On a single replica as given. It is an error if a replica would have
-    fewer than `least` rows.
+    With a single replica, the batch is returned unchanged. It is an error if a
+    replica would get fewer than `least` rows.
     """
     among = strategy.num_replicas_in_sync
     if among == 1:
@@ -118,15 +119,15 @@ def rows_of_replicas(
 def share_of_worker(
     x: Any, strategy: tf.distribute.Strategy
 ) -> tf.data.Dataset | None:
-    """This worker's rows of planned batches, of which only these are read.
+    """This worker's rows of planned batches; no other rows are read.
 
     Returns:
-        None if there is a single worker, or batches that can only be read
-        as a whole.
+        None if there is only one worker, or if batches can only be read as a
+        whole.
 
     Raises:
-        ValueError: If a sampler plans batches that workers cannot share
-            evenly.
+        ValueError: If the batches of a sampler cannot be divided evenly among
+            the workers.
     """
     worker = this_worker(strategy)
     sampler = sampler_of(x) if isinstance(x, tf.data.Dataset) else None
@@ -134,9 +135,9 @@ def share_of_worker(
         return None
     if sampler.batch_size % worker.count:
         raise ValueError(
-            "Batches that a sampler plans must have as many rows for each "
+            "Batches of a sampler must have the same number of rows for every "
             f"worker. Received: {sampler!r} for {worker.count} workers. Use "
-            f"a batch size that {worker.count} divides."
+            f"a batch size that is a multiple of {worker.count}."
         )
     return share_of(x, worker.number, worker.count)
 
@@ -144,10 +145,10 @@ def share_of_worker(
 def split(
     dataset: tf.data.Dataset, first: int, count: int, among: int, least: int = 0
 ) -> tf.data.Dataset:
-    """Batches of rows for replicas `first` to `first + count` of `among`.
+    """Batches for the `count` replicas from `first` on, out of `among`.
 
-    One batch becomes `count` of them, in the order of the replicas. It is an
-    error if one of these would have fewer than `least` rows.
+    Each batch becomes `count` batches, in the order of the replicas. It is an
+    error if one of them would have fewer than `least` rows.
     """
 
     def parts(*batch: Any) -> tf.data.Dataset:
@@ -168,7 +169,7 @@ def split(
 
 
 def _sizes(size: int, among: int) -> int | None:
-    """The rows of each part, if all have the same number."""
+    """Number of rows of each part; None if the parts differ in size."""
     return None if size % among else size // among
 
 
@@ -185,23 +186,23 @@ def _check_least(x: tf.Tensor, among: int, least: int) -> None:
     tf.debugging.assert_greater_equal(
         tf.shape(x)[0],
         among * least,
-        f"Batches for a model with gather='none' must have {least} row or "
-        f"more for each of {among} replicas. Use dataset.batch(…, "
-        "drop_remainder=True), or gather='replicas'.",
+        "Batches for a model with gather='none' must have at least "
+        f"{among * least} rows, {least} for each of {among} replicas. Use "
+        "dataset.batch(…, drop_remainder=True), or gather='replicas'.",
     )
 
 
 class _Lazy(tf.distribute.DistributedDataset):
-    """A distributed dataset of which an iterator begins when it is asked.
+    """A distributed dataset that is only opened when it is first read.
 
-    Keras makes one at the end of every epoch and throws it away at the
+    Keras creates an iterator at the end of every epoch, and discards it at the
     beginning of the next.
 
     Args:
-        make: What gives the dataset.
-        element_spec: Of the batches.
-        count: Number of batches; None: not known.
-        at_once: Batches that Keras takes at a time.
+        make: Returns the dataset.
+        element_spec: The specification of a batch.
+        count: Number of batches; None if it is not known.
+        at_once: Number of batches that Keras takes at a time.
     """
 
     def __init__(
@@ -225,7 +226,7 @@ class _Lazy(tf.distribute.DistributedDataset):
         for batch in self._make():
             yield batch
             given += 1
-        # Keras asks for more where it does not know the number, and takes
-        # this alone as an answer, unless it has a batch to train on already.
+        # If Keras does not know the number of batches, it asks for more, and
+        # accepts only this error, unless it already has a batch to train on.
         if self._count is None and given % self._at_once == 0:
             raise tf.errors.OutOfRangeError(None, None, "There are no more.")

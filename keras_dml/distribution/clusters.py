@@ -1,4 +1,4 @@
-"""Clusters: the strategy for some devices of this machine, or of several."""
+"""Clusters: strategies for devices of one machine or of several."""
 
 import json
 import logging
@@ -15,7 +15,7 @@ from keras_dml.utils.arguments import check_count
 logger = logging.getLogger(__name__)
 
 _HEARTBEAT = 30.0
-"""Seconds without a sign of life after which a worker counts as lost."""
+"""Seconds without a heartbeat after which a worker is considered lost."""
 
 
 def connect(
@@ -25,33 +25,34 @@ def connect(
     facts: Mapping[str, Any] | None = None,
     timeout: float = 300.0,
 ) -> tf.distribute.Strategy:
-    """The strategy that trains on several devices, or on several machines.
+    """The strategy for training on several devices or machines.
 
-    Call it before TensorFlow computes anything. Unlike TensorFlow's own
-    strategy of several workers, it waits for the others for a bounded time,
-    refuses workers that do not fit together, and ends the training when one
-    of them has gone.
+    Call it before TensorFlow computes anything. Compared with TensorFlow's own
+    multi-worker strategy, it waits for the other workers for a limited time,
+    rejects workers whose settings differ, and ends the training if one of them
+    is lost.
 
     Args:
-        devices: Devices of this machine: its first GPUs. Without any GPU,
-            logical devices of the CPU, which share its cores: to try what
-            replicas compute. None: one device, or every GPU with `workers`.
-        workers: Addresses of all workers, "host:port", in the same order
-            everywhere. None: as the variable TF_CONFIG of the environment
-            says, if it is set.
-        index: Which of the workers this process is, from 0.
-        facts: What must be the same for all workers, by name, as JSON has it.
+        devices: Number of devices of this machine to use. These are its first
+            GPUs. Without a GPU, they are logical devices that share the cores
+            of the CPU, for testing. With None, one device is used, or every GPU
+            if there are several `workers`.
+        workers: Addresses of all workers, "host:port", in the same order on
+            every worker. With None, they are read from the environment variable
+            TF_CONFIG, if it is set.
+        index: The index of this process in `workers`, from 0.
+        facts: JSON values, by name, that must be the same on all workers.
         timeout: Seconds to wait for the other workers.
 
     Returns:
         A `MirroredStrategy`, a `MultiWorkerMirroredStrategy`, or TensorFlow's
-        default for one device.
+        default strategy for one device.
 
     Raises:
-        ValueError: If there are fewer GPUs than `devices`, or the workers
-            are not as described, or do not fit together.
-        TimeoutError: If a worker has not come in time.
-        RuntimeError: If TensorFlow has computed something already.
+        ValueError: If there are fewer GPUs than `devices`, if `workers` or
+            `index` is invalid, or if `facts` differ between workers.
+        TimeoutError: If a worker does not connect in time.
+        RuntimeError: If TensorFlow has already been initialized.
     """
     if devices is not None:
         check_count("connect", "devices", devices)
@@ -78,7 +79,7 @@ def _gpus(devices: int | None) -> list[Any]:
     if devices > len(gpus):
         raise ValueError(
             "`devices` of connect must be at most the number of GPUs. "
-            f"Received: {devices}, where there are {len(gpus)}. Use "
+            f"Received: {devices}, but this machine has {len(gpus)}. Use "
             f"--devices {len(gpus)}, or several --workers."
         )
     tf.config.set_visible_devices(gpus[:devices], "GPU")
@@ -90,8 +91,8 @@ def _logical_cpus(count: int) -> list[str]:
     one = tf.config.LogicalDeviceConfiguration()
     tf.config.set_logical_device_configuration(cpu, [one] * count)
     logger.warning(
-        "There is no GPU: %d replicas share the cores of the CPU. They "
-        "compute what GPUs would, and are no faster than one.",
+        "There is no GPU: %d replicas share the cores of the CPU. They compute "
+        "the same as GPUs would, but not faster than a single replica.",
         count,
     )
     return [f"CPU:{number}" for number in range(count)]
@@ -100,12 +101,13 @@ def _logical_cpus(count: int) -> list[str]:
 def _resolver(
     workers: Sequence[str] | None, index: int | None
 ) -> tf.distribute.cluster_resolver.ClusterResolver | None:
-    """What says who the workers are, if there are several."""
+    """The cluster of workers; None if there is only one."""
     if workers is None:
         if index is not None:
             raise ValueError(
-                "`index` of connect is for several `workers`. Received: "
-                f"index={index} and no workers. Use --workers as well."
+                "`index` of connect must only be given with several "
+                f"`workers`. Received: index={index} without workers. Use "
+                "--workers as well."
             )
         return _resolver_of_environment()
     _check_workers(workers, index)
@@ -135,9 +137,9 @@ def _check_workers(workers: Sequence[str], index: int | None) -> None:
         )
     if index is None or not 0 <= index < len(workers):
         raise ValueError(
-            "`index` of connect must say which of the workers this is, "
-            f"in 0…{len(workers) - 1}. Received: index={index} and "
-            f"{len(workers)} workers. Use --index."
+            "`index` of connect must be the index of this process among the "
+            f"workers, from 0 to {len(workers) - 1}. Received: index={index} "
+            f"with {len(workers)} workers. Use --index."
         )
 
 
@@ -160,9 +162,9 @@ def _resolver_of_environment() -> (
             raise ValueError
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise ValueError(
-            "TF_CONFIG of the environment must be JSON of a cluster of "
-            "workers, at most one of them a chief, and this process's task. "
-            f"Received: {given}. Use for instance "
+            "The environment variable TF_CONFIG must be JSON that describes a "
+            "cluster of workers, with at most one chief, and the task of this "
+            f"process. Received: {given}. Use for instance "
             '{"cluster": {"worker": ["machine0:12345", "machine1:12345"]}, '
             '"task": {"type": "worker", "index": 0}}, or unset it.'
         ) from error
@@ -179,10 +181,10 @@ def _addresses(
 def _notice_lost_workers(
     resolver: tf.distribute.cluster_resolver.ClusterResolver,
 ) -> None:
-    """Has TensorFlow end what waits for a worker that has gone.
+    """Makes TensorFlow stop waiting for a worker that was lost.
 
-    It is what the strategy sets by itself, but for the times, for which
-    TensorFlow has no public way.
+    These are the strategy's own settings with other timeouts, which cannot be
+    set by TensorFlow's public API.
     """
     from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
     from tensorflow.python.eager import context

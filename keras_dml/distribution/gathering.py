@@ -1,4 +1,4 @@
-"""Gathering: rows of all replicas on each of them, with their gradient."""
+"""Gathering rows of all replicas on every replica, with gradients."""
 
 from typing import Any
 
@@ -10,17 +10,18 @@ from keras_dml.utils.types import Tensor, Tensors
 
 
 def gathered(structure: Any) -> Any:
-    """The rows of all replicas, in their order; on a single one as given.
+    """Gathers the rows of all replicas, in the order of the replicas.
 
-    A gradient of what each replica computes from gathered rows is summed
-    over the replicas: divide by their number what all of them compute alike.
+    With a single replica, they are returned unchanged. Gradients with respect
+    to gathered rows are summed over the replicas. So if all replicas compute
+    the same loss from them, divide it by the number of replicas.
 
     Args:
-        structure: Tensors, (b, …), on each replica. They may have any number
-            of rows, and agree in everything else.
+        structure: A structure of tensors, (b, …), on each replica. Only the
+            number of rows, b, may differ between replicas.
 
     Returns:
-        The same structure of tensors, (B, …), B the sum of all b.
+        The same structure of tensors, (B, …), where B is the sum of all b.
     """
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
@@ -32,22 +33,22 @@ def gathered(structure: Any) -> Any:
 
 def _gathered(context: tf.distribute.ReplicaContext, x: Tensor) -> Tensor:
     x = tf.convert_to_tensor(x)
-    # With one replica a worker, a strategy gathers nothing unless it is told
-    # on which device the rows are.
+    # With one replica per worker, a strategy gathers nothing unless it knows
+    # the device of the rows.
     devices = context.strategy.extended.worker_devices
     with tf.device(devices[0] if len(devices) == 1 else None):
-        # NCCL has no booleans.
+        # NCCL does not support booleans.
         sent = tf.cast(x, tf.int32) if x.dtype == tf.bool else tf.identity(x)
     rows = tf.cast(context.all_gather(sent, axis=0), x.dtype)
-    # Others may have another number of rows, so that the sum is not known.
+    # Replicas may differ in their number of rows, so the sum is not known.
     rows.set_shape((None, *x.shape[1:]))
     return rows
 
 
 def reducible(logs: Tensors) -> Tensors:
-    """Logs of a step as Keras reduces them over the replicas.
+    """The logs of a step in a form that Keras can average over the replicas.
 
-    Of several workers it takes the mean along the first axis, which scalars
+    With several workers, it takes the mean along the first axis, which scalars
     do not have.
     """
     if this_worker().count == 1:
@@ -56,16 +57,16 @@ def reducible(logs: Tensors) -> Tensors:
 
 
 def overflowing_together(gradients: list[Any]) -> list[Any]:
-    """Gradients that overflow on all replicas if they do on one of them.
+    """Makes gradients overflow on all replicas if they do so on one.
 
-    Keras's `LossScaleOptimizer` asks the first replica whether all are
-    finite, as if they had been summed before.
+    Keras's `LossScaleOptimizer` only checks the gradients of the first replica,
+    as if they had already been summed.
 
     Args:
         gradients: Tensors, `tf.IndexedSlices` or None, of this replica.
 
     Returns:
-        The same; NaN if any replica has one that is not finite.
+        The gradients; all NaN if a gradient of any replica is not finite.
     """
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
@@ -93,14 +94,15 @@ def overflowing_together(gradients: list[Any]) -> list[Any]:
 def clipped_together(
     gradients: list[Any], optimizer: keras.Optimizer
 ) -> list[Any]:
-    """Gradients whose sum over replicas is clipped as a single one's is.
+    """Clips the sum of gradients over the replicas, as on a single replica.
 
-    Keras clips what each replica has, before it sums. What this returns is
-    each replica's share of the clipped sum, so small that Keras clips no more.
+    Keras clips the gradients of each replica before it sums them. This function
+    returns each replica's share of the clipped sum, which is small enough that
+    Keras does not clip it again.
 
     Args:
         gradients: Tensors, `tf.IndexedSlices` or None, of this replica.
-        optimizer: What will apply them.
+        optimizer: The optimizer that will apply them.
     """
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:

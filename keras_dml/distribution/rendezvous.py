@@ -1,7 +1,7 @@
-"""Rendezvous: workers meet, and compare what they are, before they train.
+"""Rendezvous: workers connect and compare their settings before they train.
 
-TensorFlow by itself waits for a missing worker for an hour, and lets workers
-train together that were given different recipes.
+TensorFlow itself waits an hour for a missing worker, and does not notice when
+workers have different recipes.
 """
 
 import json
@@ -15,16 +15,16 @@ from typing import Any
 logger = logging.getLogger(__name__)
 
 LONGEST = 2**20
-"""Bytes of the longest message."""
+"""The largest size of a message, in bytes."""
 
 _PAUSE = 0.2
 """Seconds between two attempts to reach the first worker."""
 
 _PATIENCE = 5.0
-"""Seconds that what has connected may take to say what it is."""
+"""Seconds to wait for the first message of a connection."""
 
 _SHOWN = 5
-"""Differences that an error lists."""
+"""The largest number of differences listed in an error."""
 
 
 def meet(
@@ -33,22 +33,22 @@ def meet(
     facts: Mapping[str, Any],
     timeout: float = 300.0,
 ) -> None:
-    """Waits until all workers are there, and checks that they fit together.
+    """Waits for all workers to connect, and checks that their facts agree.
 
-    The first worker listens at its own address, which is free again when
-    this function returns.
+    The first worker listens on its own address, which is free again when this
+    function returns.
 
     Args:
         workers: Addresses of all workers, "host:port".
-        index: Which of them this is, from 0.
-        facts: What must be the same for all, by name, as JSON has it.
-        timeout: Seconds to wait for the others.
+        index: The index of this worker, from 0.
+        facts: JSON values, by name, that must be the same on all workers.
+        timeout: Seconds to wait for the other workers.
 
     Raises:
-        TimeoutError: If a worker has not come in time.
-        ValueError: If facts of the workers differ, or two of them have one
+        TimeoutError: If a worker does not connect in time.
+        ValueError: If the facts of workers differ, or two workers have the same
             index.
-        OSError: If the first worker cannot listen at its address.
+        OSError: If the first worker cannot listen on its address.
     """
     deadline = time.monotonic() + timeout
     own = {"index": index, "facts": dict(facts)}
@@ -77,9 +77,10 @@ def _receive_all(
         except TimeoutError:
             lacking = ", ".join(f"{i} ({x})" for i, x in missing.items())
             problem = TimeoutError(
-                f"Worker {lacking} of {len(workers)} did not come within "
-                f"{timeout:g} s. Start all workers, with one --workers and "
-                f"an --index of their own, on hosts that reach {workers[0]}."
+                f"Worker {lacking} of {len(workers)} did not connect within "
+                f"{timeout:g} s. Start all workers with the same --workers, "
+                f"each with its own --index, on hosts that can reach "
+                f"{workers[0]}."
             )
         answer = {
             "problem": str(problem) if problem else None,
@@ -94,26 +95,27 @@ def _receive_all(
 def _listener(address: str) -> socket.socket:
     host, port = address.rsplit(":", 1)
     try:
-        # At every address of this host, which may know its name by another.
+        # On every address of this host, as its name may resolve to another.
         return socket.create_server(("", int(port)))
     except OSError as error:
         raise OSError(
-            f"Worker 0 cannot listen at {host}:{port}: {error.strerror}. End "
-            "what uses the port, or give --workers another one."
+            f"Worker 0 cannot listen on {host}:{port}: {error.strerror}. Stop "
+            "the process that uses the port, or choose another port in "
+            "--workers."
         ) from error
 
 
 def _arrivals(
     listener: socket.socket, deadline: float
 ) -> Iterator[tuple[socket.socket, Any]]:
-    """Workers that come; whatever else connects is turned away."""
+    """Workers that connect; any other connection is closed."""
     while True:
         left = deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError
         listener.settimeout(left)
         connection, _ = listener.accept()
-        # A probe of the port sends nothing: it must not hold up others.
+        # A port scan sends nothing, and must not delay the workers.
         connection.settimeout(min(left, _PATIENCE))
         try:
             told = _received(connection)
@@ -130,19 +132,19 @@ def _misfit(
     told: Any,
     missing: Mapping[int, str],
 ) -> Exception | None:
-    """Why a worker that came cannot take part, if it cannot."""
+    """Why a worker cannot take part; None if it can."""
     index = told["index"]
     if index not in missing:
         return ValueError(
-            "`index` of every worker must be its own, in "
-            f"0…{len(workers) - 1}. Received: {index}, which is taken or "
-            f"not among them, for the workers {', '.join(workers)}."
+            "`index` must be different for every worker, from 0 to "
+            f"{len(workers) - 1}. Received: {index}, which is taken or out of "
+            f"range, for the workers {', '.join(workers)}."
         )
     different = differences(own["facts"], told["facts"])
     if different:
         return ValueError(
             "All workers must have the same recipe, settings and versions. "
-            f"Received, of worker 0 and of worker {index}: "
+            f"Received from worker 0 and from worker {index}: "
             f"{'; '.join(different)}."
         )
     return None
@@ -157,9 +159,9 @@ def _report(
         left = deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError(
-                f"Worker 0 ({workers[0]}) was not reached within "
-                f"{timeout:g} s. Start it, on a host and port that this one "
-                "reaches."
+                f"Worker 0 ({workers[0]}) could not be reached within "
+                f"{timeout:g} s. Start it on a host and port that this host "
+                "can reach."
             )
         try:
             connection = socket.create_connection((host, int(port)), left)
@@ -167,15 +169,15 @@ def _report(
             time.sleep(min(_PAUSE, left))
     with closing(connection):
         _send(connection, own)
-        # The first one waits no longer than this worker does, but for when
-        # they were started.
+        # The first worker waits as long as this one, but may have started
+        # later.
         connection.settimeout(timeout + left)
         try:
             answer = _received(connection)
         except (OSError, ValueError) as error:
             raise TimeoutError(
-                f"Worker 0 ({workers[0]}) ended before all workers had come, "
-                "or is no keras_dml training. See what it printed."
+                f"Worker 0 ({workers[0]}) ended before all workers had "
+                "connected, or is not a keras_dml training. Check its output."
             ) from error
     if answer["problem"]:
         kind = TimeoutError if answer["is_late"] else ValueError
@@ -185,7 +187,7 @@ def _report(
 def _send(connection: socket.socket, message: Any) -> None:
     try:
         connection.sendall(json.dumps(message).encode() + b"\n")
-    except OSError as error:  # It has gone; TensorFlow will miss it.
+    except OSError as error:  # It is gone; TensorFlow will notice.
         logger.warning("A worker left before training began: %s", error)
 
 
@@ -198,7 +200,7 @@ def _received(connection: socket.socket) -> Any:
 
 
 def differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
-    """What two structures of JSON differ in, a few lines of "where: a, b"."""
+    """Differences of two JSON structures, a few lines of "path: a, b"."""
     if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
         found = [
             line

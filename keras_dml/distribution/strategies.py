@@ -1,4 +1,4 @@
-"""What a model needs of a strategy that has several replicas."""
+"""Models under a strategy with several replicas."""
 
 import logging
 from typing import Any
@@ -10,20 +10,19 @@ logger = logging.getLogger(__name__)
 
 
 def strategy_of(model: keras.Model) -> tf.distribute.Strategy:
-    """The strategy of a model; on other backends, which have none, the default.
+    """The strategy of a model; the default one on backends without strategies.
 
     Args:
-        model: Any model of Keras.
+        model: Any Keras model.
     """
     return getattr(model, "distribute_strategy", tf.distribute.get_strategy())
 
 
 def check_optimizer(optimizer: keras.Optimizer) -> None:
-    """Refuses options of optimizers that TensorFlow cannot run on replicas.
+    """Rejects optimizer options that TensorFlow does not support on replicas.
 
     Raises:
-        ValueError: If the optimizer accumulates gradients, or keeps an
-            average of the weights.
+        ValueError: If the optimizer accumulates gradients or averages weights.
     """
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     for name, way_out in (
@@ -36,56 +35,56 @@ def check_optimizer(optimizer: keras.Optimizer) -> None:
         value = getattr(optimizer, name, None)
         if value:
             raise ValueError(
-                f"`{name}` of {type(optimizer).__name__} does not work on "
-                "several replicas: TensorFlow refuses its conditional update. "
-                f"Received: {name}={value}. {way_out}"
+                f"`{name}` of {type(optimizer).__name__} must not be used with "
+                "several replicas, because TensorFlow does not support its "
+                f"conditional update. Received: {name}={value}. {way_out}"
             )
 
 
 def check_scope(
     variables: list[keras.Variable], strategy: tf.distribute.Strategy
 ) -> None:
-    """Checks that replicas do not share what each has to have of its own.
+    """Checks that all variables were created in the strategy's scope.
 
     Raises:
-        ValueError: If a variable was made outside of the strategy's scope.
+        ValueError: If a variable was created outside of it.
     """
     for variable in variables:
         if not strategy.extended.variable_created_in_scope(variable.value):
             raise ValueError(
-                "All of a model must be made in the scope of the strategy "
-                "that it is trained with. Received: the variable "
-                f"{variable.path!r}, made outside of it. Make losses, miners "
-                "and backbones within `with strategy.scope():`, as the model, "
-                "and call `compile` there, too."
+                "All variables of a model must be created in the scope of the "
+                "strategy that it is trained with. Received: the variable "
+                f"{variable.path!r}, which was created outside of it. Create "
+                "the model, its backbone, losses and miners within `with "
+                "strategy.scope():`, and call `compile` there, too."
             )
 
 
 def synchronize(model: keras.Model) -> None:
-    """Batch normalization takes its statistics from all replicas."""
+    """Makes batch normalization use the statistics of all replicas."""
     for layer in _normalizations(model):
         layer.synchronized = True
 
 
 def check_parts(model: keras.Model) -> None:
-    """Refuses what a batch that is embedded in parts cannot have.
+    """Checks that a model can embed a batch in parts.
 
     Raises:
-        ValueError: If batch normalization is to synchronize its statistics.
+        ValueError: If batch normalization synchronizes its statistics.
     """
     for layer in _normalizations(model):
         if layer.synchronized and layer.trainable:
             raise ValueError(
-                "`accumulate` of MetricModel must be 1 on several replicas "
-                "where batch normalization is synchronized: replicas cannot "
-                "send each other anything within a part. Received: "
-                f"synchronized=True of {layer.name!r}. Use "
-                "synchronized=False, freeze it, or use accumulate=1."
+                "`accumulate` of MetricModel must be 1 with several replicas "
+                "and synchronized batch normalization, because replicas cannot "
+                "exchange statistics within a part of a batch. Received: "
+                f"synchronized=True for {layer.name!r}. Use "
+                "synchronized=False, freeze the layer, or use accumulate=1."
             )
 
 
 def average_statistics(model: keras.Model) -> None:
-    """Replicas take on the mean of the moving statistics that each has.
+    """Averages the moving statistics over the replicas.
 
     Keras lets them drift apart, and saves those of the first replica.
     """

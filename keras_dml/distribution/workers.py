@@ -1,4 +1,4 @@
-"""Workers: the processes of a strategy, and what they tell each other."""
+"""Workers: the processes of a strategy, and how they communicate."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -11,15 +11,15 @@ import numpy.typing as npt
 import tensorflow as tf
 
 _WORD = 8
-"""Bytes of the integers in which text is sent."""
+"""Size, in bytes, of the integers that text is sent as."""
 
 
 @dataclass(frozen=True)
 class Worker:
-    """Which of several processes this is."""
+    """The place of this process among the workers."""
 
     number: int
-    """From 0, which is the chief."""
+    """Number of this worker; 0 is the chief."""
     count: int
 
     @property
@@ -31,7 +31,7 @@ def this_worker(strategy: tf.distribute.Strategy | None = None) -> Worker:
     """Which worker of a strategy this process is.
 
     Args:
-        strategy: None: the one that is in scope.
+        strategy: The strategy; None for the current one.
     """
     strategy = strategy or tf.distribute.get_strategy()
     return worker_of(strategy.cluster_resolver)
@@ -55,17 +55,17 @@ def worker_of(
 def done_by_chief(
     action: Callable[[], Any], strategy: tf.distribute.Strategy
 ) -> Any:
-    """What an action gives, which only the chief does, on every worker.
+    """Runs an action on the chief, and returns its result on every worker.
 
-    All workers have to call it; the others wait.
+    All workers must call it; the others wait.
 
     Args:
-        action: Gives numbers, strings, and lists and dicts of them.
-        strategy: What the workers belong to.
+        action: Returns numbers, strings, or lists and dicts of these.
+        strategy: The strategy of the workers.
 
     Raises:
-        RuntimeError: On other workers than the chief, if the action raised
-            an error there.
+        RuntimeError: On the other workers, if the action raised an error on the
+            chief.
     """
     worker = this_worker(strategy)
     if worker.count == 1:
@@ -85,15 +85,15 @@ def done_by_chief(
 
 
 def check_same(name: str, value: str, strategy: tf.distribute.Strategy) -> None:
-    """Checks that all workers have the same; all have to call it.
+    """Checks that a value is the same on all workers; all must call it.
 
     Args:
-        name: What it is.
-        value: What tells whether it is the same, such as a digest.
-        strategy: What the workers belong to.
+        name: What the value describes, for the message.
+        value: The value to compare, such as a digest.
+        strategy: The strategy of the workers.
 
     Raises:
-        ValueError: On every worker, if one has another than the first.
+        ValueError: On every worker, if any value differs from the first one's.
     """
     worker = this_worker(strategy)
     if worker.count == 1:
@@ -103,18 +103,19 @@ def check_same(name: str, value: str, strategy: tf.distribute.Strategy) -> None:
     odd = np.flatnonzero(summed(is_odd, strategy))
     if len(odd):
         raise ValueError(
-            f"All workers must have the same {name}. Received: on worker "
-            f"{', '.join(map(str, odd))} other {name} than on worker 0. Copy "
-            "them again, or read them from a folder that all share."
+            f"All workers must have the same {name}. Received: different "
+            f"{name} on worker {', '.join(map(str, odd))} than on worker 0. "
+            "Copy them again, or read them from a folder that all workers "
+            "share."
         )
 
 
 @contextmanager
 def lost_workers_named(strategy: tf.distribute.Strategy) -> Iterator[None]:
-    """Says what it means when TensorFlow no longer reaches another worker.
+    """Explains the errors that TensorFlow raises when a worker is lost.
 
     Raises:
-        ConnectionError: In place of TensorFlow's error.
+        ConnectionError: Instead of TensorFlow's error.
     """
     try:
         yield
@@ -123,19 +124,19 @@ def lost_workers_named(strategy: tf.distribute.Strategy) -> Iterator[None]:
         if worker.count == 1:
             raise
         raise ConnectionError(
-            f"Worker {worker.number} of {worker.count} lost another one, "
-            "which ended or does not answer: see what it printed. What the "
-            "first worker has saved until now is there; start all workers "
-            f"again. TensorFlow says: {error.message}"
+            f"Worker {worker.number} of {worker.count} lost another worker, "
+            "which has ended or does not respond: check its output. Everything "
+            "that the first worker has saved so far is kept. Start all workers "
+            f"again. TensorFlow reports: {error.message}"
         ) from error
 
 
 def array_of_chief(
     array: npt.NDArray[Any], strategy: tf.distribute.Strategy
 ) -> npt.NDArray[Any]:
-    """The chief's array, of a shape that is the same on all workers.
+    """The array of the chief; its shape must be the same on all workers.
 
-    All workers have to call it.
+    All workers must call it.
     """
     worker = this_worker(strategy)
     if worker.count == 1:
@@ -146,7 +147,7 @@ def array_of_chief(
 def rows_of_all(
     rows: npt.NDArray[Any], strategy: tf.distribute.Strategy
 ) -> npt.NDArray[Any]:
-    """The rows of all workers, in their order; all have to call it."""
+    """The rows of all workers, in their order; all must call it."""
     worker = this_worker(strategy)
     if worker.count == 1:
         return rows
@@ -162,7 +163,7 @@ def rows_of_all(
 def summed(
     array: npt.NDArray[Any], strategy: tf.distribute.Strategy
 ) -> npt.NDArray[Any]:
-    """The sum of the arrays of all workers; all have to call it."""
+    """The sum of the arrays of all workers; all must call it."""
     zeros, here = np.zeros_like(array), len(strategy.extended.worker_devices)
 
     def own(
@@ -176,7 +177,7 @@ def summed(
 
 
 def _text_of_chief(text: str, strategy: tf.distribute.Strategy) -> str:
-    """The text of the chief; that of all others is empty."""
+    """The text of the chief, on every worker; the others pass an empty one."""
     content = text.encode()
     content += b" " * (-len(content) % _WORD)
     (size,) = summed(np.array([len(content)]), strategy)

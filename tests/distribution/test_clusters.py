@@ -26,12 +26,15 @@ PAIR = {"worker": ["a:1", "b:2"]}
     ("arguments", "message"),
     [
         ({"devices": 0}, "`devices` of connect must be an integer"),
-        ({"index": 0}, "no workers"),
+        ({"index": 0}, "without workers"),
         ({"workers": ["a:1", "b"], "index": 0}, "host:port. Received: 'b'"),
         ({"workers": ["a:1", "b:0"], "index": 0}, "Received: 'b:0'"),
         ({"workers": ["a:1", "a:1"], "index": 0}, "different addresses"),
-        ({"workers": ["a:1", "b:2"]}, "index=None and 2 workers"),
-        ({"workers": ["a:1", "b:2"], "index": 2}, "in 0…1. Received: index=2"),
+        ({"workers": ["a:1", "b:2"]}, "index=None with 2 workers"),
+        (
+            {"workers": ["a:1", "b:2"], "index": 2},
+            "from 0 to 1. Received: index=2",
+        ),
     ],
 )
 def test_what_is_no_cluster_is_refused(arguments, message) -> None:
@@ -57,7 +60,7 @@ def test_what_is_no_cluster_is_refused(arguments, message) -> None:
 )
 def test_a_wrong_tf_config_is_refused(config, monkeypatch) -> None:
     monkeypatch.setenv("TF_CONFIG", config)
-    with pytest.raises(ValueError, match="TF_CONFIG of the environment must"):
+    with pytest.raises(ValueError, match="environment variable TF_CONFIG must"):
         connect()
 
 
@@ -119,7 +122,7 @@ def test_devices_and_workers_train_alike(tmp_path) -> None:
     second.send_signal(signal.SIGKILL)
     killed = time.monotonic()
     second.communicate()
-    assert "Worker 0 of 2 lost another one" in output_of(first, code=1)
+    assert "Worker 0 of 2 lost another worker" in output_of(first, code=1)
     assert time.monotonic() - killed < 90
     assert not (tmp_path / "other").exists()
     # Later epochs have another phase where there are fewer in all.

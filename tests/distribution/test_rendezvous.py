@@ -53,9 +53,8 @@ def test_a_missing_worker_is_named_to_all() -> None:
     errors = met(workers, [0, 1], timeout=1.0)
     for error in errors:
         assert isinstance(error, TimeoutError)
-        assert f"Worker 2 ({workers[2]}) of 3 did not come within 1 s" in str(
-            error
-        )
+        named = f"Worker 2 ({workers[2]}) of 3"
+        assert f"{named} did not connect within 1 s" in str(error)
 
 
 def test_the_first_worker_is_missing() -> None:
@@ -69,9 +68,7 @@ def test_an_index_is_taken_or_unknown(index) -> None:
     errors = met(free_addresses(3), [0, 1, index])
     found = [error for error in errors if isinstance(error, ValueError)]
     assert found
-    assert f"Received: {index}, which is taken or not among them" in str(
-        found[0]
-    )
+    assert f"Received: {index}, which is taken or out of range" in str(found[0])
 
 
 def test_what_else_connects_is_turned_away() -> None:
@@ -103,7 +100,7 @@ def test_a_port_is_taken() -> None:
         address = f"localhost:{taken.getsockname()[1]}"
         (error,) = met([address, "localhost:1"], [0])
     assert isinstance(error, OSError)
-    assert f"Worker 0 cannot listen at {address}" in str(error)
+    assert f"Worker 0 cannot listen on {address}" in str(error)
 
 
 def test_differences_are_few_lines() -> None:
