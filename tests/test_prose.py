@@ -29,6 +29,7 @@ EDITED = (
     "pools",
     "recipes",
     "reports",
+    "resuming",
     "runs",
     "search",
     "serve",

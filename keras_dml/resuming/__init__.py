@@ -1,4 +1,4 @@
-"""Resuming: a training that is killed goes on where it was."""
+"""Resuming interrupted training exactly where it stopped."""
 
 from keras_dml.resuming._resume import TERMINATED, Resume, parsed_every
 from keras_dml.resuming.generations import StateError

@@ -1,4 +1,4 @@
-"""Resume: where and how often the state of a training is kept."""
+"""Resume: where and how often the state of training is saved."""
 
 import os
 import re
@@ -13,56 +13,59 @@ from keras_dml.resuming.generations import Generations
 from keras_dml.utils.arguments import check_count
 
 TERMINATED = 75
-"""Exit status after SIGTERM, `EX_TEMPFAIL` of BSD's sysexits.h: try again."""
+"""Exit status after SIGTERM: `EX_TEMPFAIL` of BSD's sysexits.h, try again."""
 
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
 class Resume(keras.callbacks.Callback):
-    """Keeps the state of `MetricModel.fit`; the same call continues from it.
+    """Saves the state of `MetricModel.fit`; the same call continues from it.
 
-    Where the folder has a state, `fit` begins where that was written, within
-    an epoch, too, and ends with the same bits as without the interruption:
-    weights, slots of the optimizer, states of random generators, logs. Where
-    it has none, `fit` begins as ever. After the last epoch the same call
-    trains nothing.
+    If the folder holds a state, `fit` continues from there, even within an
+    epoch. The weights, optimizer slots, states of random generators and logs
+    are in the end bit-identical to those of uninterrupted training. If there is
+    no state, `fit` starts normally. Once training is complete, the same call
+    does not train any further.
 
-    A state is written at the end of every epoch, and within epochs as `every`
-    says, whole or not at all; the one before it is kept and used where the
-    newest is damaged. If it cannot be written, because the disk is full, that
-    is logged and training continues. After SIGTERM a state is written at the
-    end of the step, and the process exits with status 75. Several workers all
-    do so in the same step, within about a second, if one of them gets it.
+    A state is written atomically at the end of every epoch, and within epochs
+    as set by `every`. The previous state is kept, and used if the newest is
+    damaged. If a state cannot be written, for instance because the disk is
+    full, the error is logged and training continues. After SIGTERM, a state is
+    written at the end of the step, and the process exits with status 75. With
+    several workers, a SIGTERM to any of them makes all of them do so after the
+    same step, within about a second.
 
-    The state has what callbacks of this package have seen, of Keras's
+    A state includes those of the callbacks of this package; of Keras's
     `History`, `EarlyStopping`, `ReduceLROnPlateau`, `ModelCheckpoint` and
-    `CSVLogger`, and of all that have `get_state()`, which gives a dict of
-    numbers, strings, arrays, lists and dicts, and `set_state(state)`. Within
-    an epoch their `on_epoch_begin` is not called again.
+    `CSVLogger`; and of every callback that has `get_state()`, which returns a
+    dict of numbers, strings, arrays, lists and dicts, and `set_state(state)`.
+    When training continues within an epoch, their `on_epoch_begin` is not
+    called again.
 
-    Within an epoch a training continues only where a sampler plans the batches:
-    those of `keras_dml.data.pipeline`, also if they are mapped, and balanced
-    batches of arrays. Others go on from the beginning of the epoch that was
-    interrupted.
+    Training can only continue within an epoch if a sampler plans the batches,
+    as for those of `keras_dml.data.pipeline`, even after `map`, and for
+    balanced batches of arrays. Otherwise, the interrupted epoch is trained
+    again from its beginning.
 
     Args:
-        folder: Where states are kept. A training has one of its own.
-        sampler: What plans the batches, where `fit` cannot know that: of a
-            dataset that is not made by `pipeline`. Its epoch is restored.
-        every: How often within epochs: after so many steps, or after a time,
-            "90s", "5m" or "1h". None: not.
-        identity: What else must be the same when the training continues, of
-            values that JSON has; differences are named by their keys. Of
-            versions, model, optimizer, sampler and data it is known.
+        folder: The folder for states, which must not be shared with other
+            trainings.
+        sampler: The sampler that plans the batches, if they are from a dataset
+            that `pipeline` did not create. Its epoch is restored.
+        every: How often to save within epochs: a number of steps, or a time
+            such as "90s", "5m" or "1h". With None, only after epochs.
+        identity: Further JSON values, by name, that must not change before
+            training continues. Versions, model, optimizer, sampler and data are
+            always compared.
 
     Attributes:
-        seconds: Time spent on writing so far.
+        seconds: Time spent on writing states so far.
 
     Raises:
-        ValueError: If `every` is not as described. By `fit`: if the state is
-            of another model, sampler, data set, version of this package, of
-            Keras, TensorFlow or NumPy, which is named, or if no state is
-            whole.
+        ValueError: If `every` is invalid. By `fit`: if the state is of a
+            different model, sampler or data set, or was written with other
+            versions of this package, Keras, TensorFlow or NumPy, in which case
+            the differences are named; or if all states are damaged.
         BlockingIOError: By `fit`, if another training uses the folder.
         SystemExit: By `fit`, after SIGTERM.
 
@@ -91,23 +94,23 @@ class Resume(keras.callbacks.Callback):
 
     @property
     def has_state(self) -> bool:
-        """Whether there is something to go on from."""
+        """Whether there is a state to continue from."""
         return bool(Generations(self.folder).paths())
 
     def on_train_begin(self, logs: Any = None) -> None:
-        # `MetricModel.fit` takes it out of the list of callbacks.
+        # `MetricModel.fit` removes it from the list of callbacks.
         raise ValueError(
-            "Resume is for MetricModel.fit. Received: "
+            "Resume must be used with MetricModel.fit. Received: "
             f"{type(self.model).__name__}. Use keras.callbacks."
             "BackupAndRestore for other models."
         )
 
 
 def parsed_every(every: Any) -> tuple[int | None, float | None]:
-    """After how many steps, or seconds, a state is due.
+    """The steps, or the seconds, after which to save a state.
 
     Raises:
-        ValueError: If it is neither.
+        ValueError: If `every` is neither a number of steps nor a time.
     """
     if every is None:
         return None, None
@@ -117,7 +120,7 @@ def parsed_every(every: Any) -> tuple[int | None, float | None]:
             return None, float(found[1]) * _UNITS[found[2]]
         if not every.isdecimal():
             raise ValueError(
-                "`every` of Resume must be a number of steps, or a time. "
+                "`every` of Resume must be a number of steps or a time. "
                 f'Received: every={every!r}. Use 200, "90s", "5m" or "1h".'
             )
         every = int(every)

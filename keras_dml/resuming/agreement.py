@@ -1,4 +1,4 @@
-"""Agreement: what one of several workers is asked to do, all do in one step."""
+"""Agreement: a request to one worker is carried out by all in the same step."""
 
 import time
 
@@ -8,18 +8,18 @@ import tensorflow as tf
 from keras_dml.distribution.workers import summed, this_worker
 
 _SECONDS = 1.0
-"""About how often workers ask each other, as it takes them some time."""
+"""Approximate time between two exchanges of the workers, which take time."""
 
 
 class Agreement:
-    """Tells all workers at the end of one step what any of them wishes.
+    """Makes all workers aware, after the same step, of requests to any of them.
 
-    A signal reaches one process, and no two have the same clock, but all
-    train the same steps. So they ask each other after a number of steps that
-    the first one sets, by the time that the steps before have taken.
+    A signal reaches only one process, and clocks differ, but all workers train
+    the same steps. So they exchange their requests after a number of steps that
+    the first worker sets from the time that previous steps took.
 
     Args:
-        strategy: What the workers belong to.
+        strategy: The strategy of the workers.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy) -> None:
@@ -29,13 +29,13 @@ class Agreement:
         self._asked_at = time.monotonic()
 
     def reached(self, *wishes: bool, at_once: bool = False) -> list[bool]:
-        """Which wishes some worker has; none, if they do not ask now.
+        """Which requests any worker has; none if no exchange is due.
 
-        All workers have to call it alike, once a step.
+        All workers must call it once per step, with the same `at_once`.
 
         Args:
-            *wishes: Of this worker.
-            at_once: Whether they ask in any case.
+            *wishes: The requests of this worker.
+            at_once: Whether to exchange them even if it is not due.
         """
         if self._worker.count == 1:
             return list(wishes)

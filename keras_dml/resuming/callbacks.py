@@ -1,4 +1,4 @@
-"""States of callbacks: of this package, of users, and of Keras."""
+"""States of callbacks: those of this package, of Keras and of users."""
 
 import os
 from collections.abc import Iterable
@@ -30,34 +30,34 @@ _OF_KERAS: dict[type[keras.callbacks.Callback], tuple[str, ...]] = {
     keras.callbacks.CSVLogger: ("keys",),
     keras.callbacks.LearningRateScheduler: (),
 }
-"""Attributes in which the callbacks of Keras keep what they have seen."""
+"""Attributes that hold the states of Keras's callbacks."""
 
 _SIZE = "size"
 
 
 def is_kept(callback: keras.callbacks.Callback) -> bool:
-    """Whether a callback says what it has seen, or is known to keep it."""
+    """Whether a callback has a state that can be saved."""
     has_own = hasattr(callback, "get_state") and hasattr(callback, "set_state")
     return has_own or isinstance(callback, tuple(_OF_KERAS))
 
 
 def states_of(callbacks: Iterable[keras.callbacks.Callback]) -> State:
-    """States by name, those of one class numbered."""
+    """States by callback name; callbacks of the same class are numbered."""
     return {name: _state_of(x) for name, x in _named(callbacks).items()}
 
 
 def names_of(callbacks: Iterable[keras.callbacks.Callback]) -> list[str]:
-    """The names of all whose state is kept."""
+    """The names of all callbacks whose states are saved."""
     return sorted(_named(callbacks))
 
 
 def prepare(
     callbacks: Iterable[keras.callbacks.Callback], states: State
 ) -> None:
-    """What has to be done before the training begins.
+    """Prepares callbacks before training begins.
 
     Raises:
-        StateError: If a log has lost rows that had been written.
+        StateError: If a CSV log has lost rows that had been written.
     """
     for name, callback in _named(callbacks).items():
         if isinstance(callback, keras.callbacks.CSVLogger):
@@ -67,7 +67,7 @@ def prepare(
 def restore(
     callbacks: Iterable[keras.callbacks.Callback], states: State
 ) -> None:
-    """Gives callbacks, whose training has begun, their states."""
+    """Restores the states of callbacks once training has begun."""
     for name, callback in _named(callbacks).items():
         state = states[name]
         if hasattr(callback, "set_state"):
@@ -100,12 +100,12 @@ def _state_of(callback: keras.callbacks.Callback) -> State:
         if hasattr(callback, name)
     }
     if state.get("best_weights") is not None:
-        # Those of scalars are numbers of NumPy, with which no variable is set
-        # when a file gives them back as numbers of Python.
+        # Those of scalars are NumPy numbers. A file would return them as Python
+        # numbers, to which variables cannot be set.
         state["best_weights"] = list(map(np.asarray, state["best_weights"]))
     if isinstance(callback, keras.callbacks.CSVLogger):
         path = Path(callback.filename)
-        sync(path)  # What the state counts on must outlast a power cut, too.
+        sync(path)  # The rows that the state counts must survive a power cut.
         state[_SIZE] = path.stat().st_size
     return state
 
@@ -117,14 +117,14 @@ def _attributes(callback: Any) -> tuple[str, ...]:
 
 
 def _cut(logger: keras.callbacks.CSVLogger, size: int) -> None:
-    """Takes rows off a log that were written after the state."""
+    """Removes rows of a log that were written after the state."""
     path = Path(logger.filename)
     found = path.stat().st_size if path.exists() else 0
     if found < size:
         raise StateError(
-            f"{path} must have the rows of the epochs that were trained. "
-            f"Received: {found} bytes of {size}. Put the file back, or begin "
-            "anew with another folder."
+            f"{path} must contain the rows of all epochs trained so far. "
+            f"Received: {found} bytes of {size}. Restore the file, or start "
+            "again with another folder."
         )
     os.truncate(path, size)
     logger.append = True

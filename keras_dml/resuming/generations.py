@@ -1,4 +1,4 @@
-"""Generations: the last states of a training, in files that tell damage."""
+"""Generations: the latest states of training, in files with checksums."""
 
 import contextlib
 import json
@@ -17,32 +17,32 @@ from keras_dml.utils.files import atomic_file, one_at_a_time
 logger = logging.getLogger(__name__)
 
 FORMAT = 1
-"""Version of the files. A later one may hold what this version loses."""
+"""Version of the file format. Files of later versions are not read."""
 
 KEPT = 2
-"""Generations that are kept."""
+"""Number of generations to keep."""
 
 _NAME = re.compile(r"state-(\d+)\.npz")
 _ARRAY = "__array__"
 
 Array: TypeAlias = npt.NDArray[Any]
 State: TypeAlias = dict[str, Any]
-"""Numbers, strings, None, arrays, and lists and dicts of them."""
+"""Numbers, strings, None, arrays, and lists and dicts of these."""
 
 
 class StateError(ValueError):
-    """A training cannot go on from the state that there is."""
+    """Training cannot continue from the saved state."""
 
 
 class Generations:
     """The last two states, `state-N.npz`, in a folder.
 
-    A state is written whole or not at all, and the one before it is kept. The
-    arrays of a file are those that its JSON, `content`, refers to, and
-    `digest` is a checksum of all.
+    A state is written atomically, and the previous one is kept. A file contains
+    JSON, `content`; the arrays that it refers to; and a checksum of all of
+    this, `digest`.
 
     Args:
-        folder: Where they are; it is made where needed.
+        folder: The folder, which is created if needed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -51,10 +51,10 @@ class Generations:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keeps other trainings out of the folder.
+        """Locks the folder against use by other trainings.
 
         Raises:
-            BlockingIOError: If another one is at work in it.
+            BlockingIOError: If another training uses it.
         """
         with one_at_a_time(self.folder, "training"):
             for partial in self.folder.glob(".state-*"):
@@ -62,7 +62,7 @@ class Generations:
             yield
 
     def paths(self) -> list[Path]:
-        """The files, newest first."""
+        """The files of states, newest first."""
         found = {
             path: int(match[1])
             for path in self.folder.glob("state-*.npz")
@@ -71,10 +71,10 @@ class Generations:
         return sorted(found, key=found.__getitem__, reverse=True)
 
     def write(self, state: State) -> Path:
-        """Adds a generation, and removes all but the newest.
+        """Adds a generation, and removes those that are too old.
 
         Raises:
-            OSError: If it cannot be written; all are as they were then.
+            OSError: If it cannot be written. Earlier ones are then unchanged.
         """
         before = self.paths()
         number = 1 + max((int(_number(path)) for path in before), default=0)
@@ -87,11 +87,11 @@ class Generations:
         return path
 
     def read(self) -> tuple[Path, State] | None:
-        """The newest state that is whole; None if there is none at all.
+        """The newest undamaged state; None if there are no states.
 
         Raises:
-            StateError: If none is whole, or the newest is of a later version
-                of the package.
+            StateError: If all are damaged, or the newest was written by a later
+                version of the package.
         """
         paths = self.paths()
         for path in paths:
@@ -102,7 +102,7 @@ class Generations:
                     f"The state {path} was written by a later version of "
                     "keras_dml. Use that version, or another folder."
                 ) from None
-            except Exception as error:  # Damage makes any of a reader's.
+            except Exception as error:  # A damaged file may raise any error.
                 logger.warning(
                     "The state %s is damaged (%s: %s); the one before it is "
                     "used instead.",
@@ -115,7 +115,7 @@ class Generations:
                 return path, state
         if paths:
             raise StateError(
-                f"No state in {self.folder} is whole. Received: "
+                f"{self.folder} must have an undamaged state. Received: "
                 f"{', '.join(x.name for x in paths)}, all damaged. Remove the "
                 "folder to start again."
             )
@@ -125,20 +125,21 @@ class Generations:
         """The state that the first of several workers has read.
 
         Raises:
-            StateError: If it is not here.
+            StateError: If this worker cannot see the file.
         """
         path = self.folder / name
         try:
             return path, _read(path)
         except OSError:
             raise StateError(
-                f"All workers must see the states of the first. Received: no "
-                f"{path}. Use a folder that all of them share."
+                "All workers must see the states that the first one writes. "
+                f"Received: {path} is missing. Use a folder that all workers "
+                "share."
             ) from None
 
 
 class _Later(Exception):
-    """A file is of a later version."""
+    """A file was written by a later version of the package."""
 
 
 def _number(path: Path) -> str:
@@ -166,7 +167,7 @@ def _read(path: Path) -> State:
         count = sum(name.startswith("array_") for name in file.files)
         arrays = [file[f"array_{i}"] for i in range(count)]
         if _digest(content, arrays) != str(file["digest"]):
-            raise ValueError("its digest is not that of its content")
+            raise ValueError("its checksum does not match")
     state: State = _unpacked(plain, arrays)
     return state
 
@@ -180,7 +181,7 @@ def _digest(content: bytes, arrays: list[Array]) -> str:
 
 
 def _packed(value: Any, arrays: list[Array]) -> Any:
-    """The value with references to arrays, which are added to a list."""
+    """A value with its arrays replaced by references and added to a list."""
     if isinstance(value, dict):
         return {str(k): _packed(x, arrays) for k, x in value.items()}
     if isinstance(value, list | tuple):

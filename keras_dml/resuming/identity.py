@@ -1,4 +1,4 @@
-"""Identity: what must be the same where a training continues."""
+"""Identity: everything that must be unchanged when training continues."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from keras_dml.data.planned import examples_of
 from keras_dml.resuming.generations import State
 
 _MOST = 5
-"""Differences that a message names."""
+"""The largest number of differences listed in a message."""
 
 
 def identity_of(
@@ -28,15 +28,15 @@ def identity_of(
     class_weight: Mapping[int, float] | None = None,
     sample_weight: Any = None,
 ) -> State:
-    """What the course of a training hangs on, but for what it changes.
+    """Everything that training depends on and does not itself change.
 
     Args:
         model: A compiled model.
-        sampler: What plans the batches, if anything does.
-        batches: What the model is fitted to.
-        targets: With them, if these are arrays.
+        sampler: The sampler that plans the batches, if there is one.
+        batches: The data that the model is trained on.
+        targets: The targets, if the data is an array.
         class_weight: As for `fit`.
-        sample_weight: Likewise.
+        sample_weight: As for `fit`.
     """
     data = None
     if isinstance(batches, tf.data.Dataset):
@@ -66,7 +66,7 @@ def identity_of(
 
 
 def differences(there: State, here: State) -> list[str]:
-    """Settings that are not as they were, "key.key: before → now"."""
+    """Settings that have changed, as "key.key: before → now"."""
     before, now = _flat(there), _flat(here)
     return [
         f"{key}: {before.get(key, 'nothing')} → {now.get(key, 'nothing')}"
@@ -76,7 +76,7 @@ def differences(there: State, here: State) -> list[str]:
 
 
 def listed(changes: list[str]) -> str:
-    """The first of some changes, a line each."""
+    """The first few changes, one per line."""
     lines = changes[:_MOST]
     more = len(changes) - len(lines)
     return "\n  ".join([*lines, *([f"… and {more} more"] if more else [])])
@@ -95,13 +95,13 @@ def _digest(arrays: Any) -> str | None:
 def _config(layer: Any) -> Any:
     try:
         config = layer.get_config()
-    except NotImplementedError:  # A class of the user that is not saved.
+    except NotImplementedError:  # A user's class that cannot be saved.
         return type(layer).__name__
     return {"class": type(layer).__name__, **config}
 
 
 def _settings(sampler: Sampler) -> State:
-    """What a sampler was made with."""
+    """The arguments that a sampler was created with."""
     state = sampler.get_state()
     labels = np.ascontiguousarray(sampler.labels)
     return {
@@ -118,10 +118,10 @@ def _settings(sampler: Sampler) -> State:
 
 
 def _plain(value: Any) -> Any:
-    """As a file of JSON gives it back, without what is counted up.
+    """A value as JSON returns it, without parts that may change.
 
-    Names that Keras makes have the number of such layers before; a learning
-    rate that is no schedule is a variable.
+    Names that Keras generates contain a running number. A learning rate that is
+    not a schedule is a variable.
     """
     if isinstance(value, dict):
         return {

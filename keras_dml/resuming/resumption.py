@@ -1,4 +1,4 @@
-"""Resumption: the callbacks of a `fit` that goes on where it was."""
+"""Resumption: the callbacks of a `fit` that can be resumed."""
 
 import contextlib
 import logging
@@ -25,28 +25,28 @@ logger = logging.getLogger(__name__)
 
 
 class Batches(NamedTuple):
-    """What a model is fitted to."""
+    """The batches that a model is trained on."""
 
     data: Any
-    """A dataset, or what else Keras takes."""
+    """A dataset, or other data that Keras accepts."""
     sampler: Sampler | None
-    """What plans them, if anything does."""
+    """The sampler that plans them, if there is one."""
     is_own_sampler: bool
-    """Whether `fit` made it, with a seed that was drawn."""
+    """Whether `fit` created the sampler, with a random seed."""
     is_ordered: bool
-    """Whether they are the same in every epoch: arrays in their order."""
+    """Whether they are the same in every epoch: arrays that are in order."""
     rest: Callable[[int], Iterable[Any]]
-    """The batches of an epoch from some step on."""
+    """Returns the batches of an epoch from a step on."""
     targets: Any
-    """With the data, if these are arrays."""
+    """The targets, if the data is an array."""
     class_weight: Mapping[int, float] | None
     """As for `fit`."""
     sample_weight: Any
-    """Likewise."""
+    """As for `fit`."""
 
     @property
     def can_go_on(self) -> bool:
-        """Whether an epoch can be begun at any of its steps."""
+        """Whether training can continue at any step of an epoch."""
         return (
             self.sampler is not None
             and not is_shuffled(self.data)
@@ -55,13 +55,13 @@ class Batches(NamedTuple):
 
 
 class Resumption(keras.callbacks.CallbackList):
-    """The callbacks of a `fit`, whose state is kept and restored.
+    """The callbacks of a `fit` whose state is saved and restored.
 
     Args:
-        resume: Where the state is.
-        callbacks: All others.
-        model: What is fitted.
-        batches: What it is fitted to.
+        resume: The callback that sets where and how often to save.
+        callbacks: All other callbacks.
+        model: The model to train.
+        batches: The batches to train it on.
         initial_epoch: As for `fit`.
         **params: As for `keras.callbacks.CallbackList`.
     """
@@ -104,9 +104,10 @@ class Resumption(keras.callbacks.CallbackList):
         within = resume.every_steps or resume.every_seconds
         if within and not batches.can_go_on:
             logger.warning(
-                "Resume saves states only at the ends of epochs, and not "
-                "every %s: no sampler plans the batches, so training cannot "
-                "be resumed within an epoch. Use keras_dml.data.pipeline.",
+                "Resume only saves states at the ends of epochs, and not "
+                "every %s: without a sampler that plans the batches, training "
+                "cannot be resumed within an epoch. Use "
+                "keras_dml.data.pipeline.",
                 resume.every,
             )
 
@@ -120,12 +121,12 @@ class Resumption(keras.callbacks.CallbackList):
         self._exits.close()
 
     def steer(self, iterator: Any) -> None:
-        """Takes the iterator of `fit`, which may have to begin within an epoch.
+        """Takes the iterator of `fit`, which may have to start within an epoch.
 
         Args:
-            iterator: What Keras passes on to build a model with.
+            iterator: The iterator that Keras builds the model with.
         """
-        if self._iterator is None:  # Validation has one of its own.
+        if self._iterator is None:  # Validation has its own.
             self._iterator = iterator
             self.set_params({**self.params, "steps": iterator.num_batches})
 
@@ -165,12 +166,12 @@ class Resumption(keras.callbacks.CallbackList):
             self._planned = self._state_of_sampler()
             return
         for callback in self.callbacks:
-            if not kept.is_kept(callback):  # The others have begun it.
+            if not kept.is_kept(callback):  # The others have already begun it.
                 callback.on_epoch_begin(epoch, logs)
         self._planned = state["sampler"]
         _restore_metrics(self.model, state["metrics"])
         if state["step"] == self._iterator.num_batches:
-            # Keras takes the names of logs from a step, and there is none.
+            # Keras takes the names of logs from a step, but none is left.
             self._results = self.model.get_metrics_result()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -183,7 +184,7 @@ class Resumption(keras.callbacks.CallbackList):
         if is_due and self.batches.can_go_on:
             if self._async_train:
                 self._flush_futures()
-            # The last of several steps at a time may have been fewer.
+            # The last group of steps may have been smaller.
             step = min(batch + 1, self._iterator.num_batches)
             self._save(self._epoch, step)
         if ends:
@@ -198,7 +199,7 @@ class Resumption(keras.callbacks.CallbackList):
             self._exit()
 
     def _read(self) -> tuple[Path, State] | None:
-        """The state from which all workers go on, which the first chooses."""
+        """The state that all workers continue from, as the first chooses."""
         found: list[tuple[Path, State]] = []
 
         def choose() -> str | None:
@@ -214,24 +215,24 @@ class Resumption(keras.callbacks.CallbackList):
         return found[0] if found else None
 
     def _is_time(self) -> bool:
-        """Whether the clock, of several workers the first one's, says so."""
+        """Whether a state is due by the clock of the first worker."""
         seconds = self.resume.every_seconds
         if seconds is None or not self._worker.is_chief:
             return False
         return time.monotonic() - self._saved_at >= seconds
 
     def _save(self, epoch: int, step: int) -> None:
-        """Writes that so many steps of an epoch have been trained."""
+        """Writes the state after a number of steps of an epoch."""
         began = time.perf_counter()
-        metrics = self._metrics() if step else None  # Of all workers.
+        metrics = self._metrics() if step else None  # From all workers.
         if self._worker.is_chief:
             try:
                 self._generations.write(self._state(epoch, step, metrics))
             except OSError as error:
                 if not self._has_failed:
                     logger.error(
-                        "Could not write the state of the training into %s: "
-                        "%s. Earlier states are kept; training continues.",
+                        "Could not write the state of training to %s: %s. "
+                        "Earlier states are kept, and training continues.",
                         self.resume.folder,
                         error,
                     )
@@ -239,7 +240,7 @@ class Resumption(keras.callbacks.CallbackList):
             else:
                 if self._has_failed:
                     logger.warning(
-                        "The state of the training is written again into %s.",
+                        "The state of training can be written to %s again.",
                         self.resume.folder,
                     )
                 self._has_failed = False
@@ -259,7 +260,7 @@ class Resumption(keras.callbacks.CallbackList):
             "is_stopped": bool(self.model.stop_training) and not step,
             "variables": variables.state_of(variables.variables_of(self.model)),
             "metrics": metrics,
-            # What is left of an epoch is planned anew.
+            # The rest of an epoch is planned again.
             "sampler": self._planned
             if 0 < step < self._iterator.num_batches
             else self._state_of_sampler(),
@@ -274,7 +275,7 @@ class Resumption(keras.callbacks.CallbackList):
 
     def _check(self, state: State) -> None:
         there = state["identity"]
-        if not self._worker.is_chief:  # Which has more callbacks.
+        if not self._worker.is_chief:  # The chief has more callbacks.
             there = {**there, "callbacks": self._identity["callbacks"]}
         changes = identity.differences(there, self._identity)
         if not changes:
@@ -284,7 +285,7 @@ class Resumption(keras.callbacks.CallbackList):
         if changes:
             raise StateError(
                 f"The state in {self.resume.folder} must be of this training. "
-                "Received: another one, of which these have changed:\n  "
+                "Received: the state of a training with other settings:\n  "
                 f"{identity.listed(changes)}\nUse the original settings, or "
                 "another folder to start again."
             )
@@ -305,10 +306,10 @@ class Resumption(keras.callbacks.CallbackList):
     def _tell(self, path: Path, state: State) -> None:
         epoch, epochs = state["epoch"], self.params["epochs"]
         if state["is_stopped"] or epoch >= epochs:
-            logger.info("The training of %s has ended.", path)
+            logger.info("The training of %s is already complete.", path)
             return
         logger.info(
-            "Training continues from %s: epoch %d of %d, after %d steps of it.",
+            "Training continues from %s: epoch %d of %d, after step %d.",
             path,
             epoch + 1,
             epochs,
@@ -316,15 +317,15 @@ class Resumption(keras.callbacks.CallbackList):
         )
         if not (self.batches.can_go_on or self.batches.is_ordered):
             logger.warning(
-                "Resume cannot know which batches come next, as no sampler of "
-                "keras_dml plans them: the result is that of a training "
-                "without interruption only if they are the same in every "
-                "epoch. Use keras_dml.data.pipeline."
+                "Resume cannot know which batches come next, because no "
+                "sampler of keras_dml plans them. The result is that of "
+                "uninterrupted training only if the batches are the same in "
+                "every epoch. Use keras_dml.data.pipeline."
             )
 
     @contextlib.contextmanager
     def _sigterm_noted(self) -> Iterator[None]:
-        """SIGTERM waits for the end of a step; a second one does not."""
+        """Delays a first SIGTERM until the end of a step, but not a second."""
         previous = signal.getsignal(signal.SIGTERM)
         is_main = threading.current_thread() is threading.main_thread()
         if not is_main or previous in (signal.SIG_IGN, None):
@@ -345,16 +346,16 @@ class Resumption(keras.callbacks.CallbackList):
             signal.raise_signal(signal.SIGTERM)
 
     def _exit(self) -> None:
-        """Ends the process, unless the program has its own way to do that."""
+        """Ends the process, or calls the program's own handler of SIGTERM."""
         self._is_terminated = False
-        # No worker goes while the first one writes.
+        # All workers wait until the first one has written.
         done_by_chief(lambda: None, self.model.distribute_strategy)
         if callable(self._handler):
             self._handler(signal.SIGTERM, None)
             return
         logger.warning(
-            "SIGTERM: the training ends here. The same call continues from "
-            "the state in %s.",
+            "SIGTERM: training stops here. The same call continues from the "
+            "state in %s.",
             self.resume.folder,
         )
         raise SystemExit(TERMINATED)
@@ -363,8 +364,8 @@ class Resumption(keras.callbacks.CallbackList):
 def _one_of(planned: Sampler | None, given: Sampler | None) -> Sampler | None:
     if planned is not None and given is not None and planned is not given:
         raise ValueError(
-            "`sampler` of Resume must be what plans the batches. Received: "
-            f"{given!r}, and batches of {planned!r}. Leave it out."
+            "`sampler` of Resume must be the one that plans the batches. "
+            f"Received: {given!r} for batches of {planned!r}. Leave it out."
         )
     return planned or given
 
@@ -372,12 +373,12 @@ def _one_of(planned: Sampler | None, given: Sampler | None) -> Sampler | None:
 def begin_at(
     iterator: Any, step: int, rest: Callable[[int], Iterable[Any]]
 ) -> None:
-    """Lets the next epoch of an iterator of Keras begin at a step.
+    """Makes the next epoch of a Keras iterator begin at a given step.
 
     Args:
-        iterator: Of all epochs, as Keras makes it for `fit`.
+        iterator: The iterator over all epochs that Keras creates for `fit`.
         step: The first step of the epoch.
-        rest: Gives the batches of an epoch from a step on.
+        rest: Returns the batches of an epoch from a step on.
     """
     whole = iterator._enumerate_iterator
 
@@ -393,10 +394,10 @@ def begin_at(
 
 
 def _restore_metrics(model: keras.Model, state: State) -> None:
-    """Gives the metrics of an epoch what they have seen of it."""
+    """Restores what the metrics have accumulated in an epoch."""
     given = getattr(model, "_compile_metrics", None)
     if given is not None and not given.built:
-        # Keras makes them in the first step, which is too late.
+        # Keras creates them in the first step, which is too late.
         with model.distribute_strategy.scope():
             given.build(tf.zeros((1,)), tf.zeros((1, 1)))
     found = model.metrics_variables
@@ -404,8 +405,8 @@ def _restore_metrics(model: keras.Model, state: State) -> None:
     changes = variables.differences(found, of_one)
     if changes:
         logger.warning(
-            "Metrics of this epoch are those of its remaining steps, as they "
-            "cannot be restored:\n  %s",
+            "Metrics of this epoch only cover its remaining steps, because "
+            "they cannot be restored:\n  %s",
             identity.listed(changes),
         )
         return

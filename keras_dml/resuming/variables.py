@@ -1,4 +1,4 @@
-"""Variables: their values in a state, and back."""
+"""Saving the values of variables in a state, and restoring them."""
 
 import re
 
@@ -11,7 +11,7 @@ from keras_dml.resuming.generations import Array, State
 
 
 def state_of(variables: list[keras.Variable]) -> State:
-    """What variables are called, and their values."""
+    """The names and values of variables."""
     return {
         "names": [_name(v) for v in variables],
         "values": [_value(v) for v in variables],
@@ -19,7 +19,7 @@ def state_of(variables: list[keras.Variable]) -> State:
 
 
 def differences(variables: list[keras.Variable], state: State) -> list[str]:
-    """In what a state is not one of these variables."""
+    """How the variables of a state differ from the given ones."""
     here = [f"{_name(v)} {tuple(v.shape)}" for v in variables]
     there = [
         f"{name} {value.shape}"
@@ -36,7 +36,7 @@ def differences(variables: list[keras.Variable], state: State) -> list[str]:
 
 
 def restore(variables: list[keras.Variable], state: State) -> None:
-    """Gives variables the values of a state."""
+    """Sets variables to the values of a state."""
     for variable, value in zip(variables, state["values"], strict=True):
         variable.assign(value.view(np.dtype(variable.dtype)))
 
@@ -44,10 +44,10 @@ def restore(variables: list[keras.Variable], state: State) -> None:
 def state_of_metrics(
     metrics: list[keras.Variable], strategy: tf.distribute.Strategy
 ) -> State:
-    """As `state_of`, with the values of each replica, (R, …).
+    """Like `state_of`, with the values of every replica, (R, …).
 
-    All workers have to call it. The sum over replicas, which metrics have
-    elsewhere, cannot be divided among them again to the last bit.
+    All workers must call it. The sum over replicas could not be divided among
+    them again without rounding errors.
     """
     local = strategy.experimental_local_results
     return {
@@ -64,7 +64,7 @@ def restore_metrics(
     state: State,
     strategy: tf.distribute.Strategy,
 ) -> None:
-    """Gives each replica the values that `state_of_metrics` has of it."""
+    """Sets the metrics of each replica to its values in a state."""
     worker = this_worker(strategy).number
     for metric, values in zip(metrics, state["values"], strict=True):
         own = strategy.experimental_local_results(metric.value)
@@ -74,18 +74,18 @@ def restore_metrics(
 
 
 def variables_of(model: keras.Model) -> list[keras.Variable]:
-    """Of a model and its optimizer: weights, states of generators, slots."""
+    """Weights, states of random generators and optimizer slots of a model."""
     found = [*model.variables, *model.optimizer.variables]
     return list({id(v): v for v in found}.values())
 
 
 def _name(variable: keras.Variable) -> str:
-    # Numbers are of how many layers of a kind there were before.
+    # Numbers count the layers of the same kind that were created before.
     return f"{re.sub(r'_[0-9]+', '', variable.path)} {variable.dtype}"
 
 
 def _value(variable: keras.Variable) -> Array:
     value = np.asarray(keras.ops.convert_to_numpy(variable))
-    # NumPy's files do not know the types that came after it, like bfloat16.
+    # NumPy's files do not support types defined elsewhere, like bfloat16.
     is_known = value.dtype.kind != "V"
     return value if is_known else value.view(f"u{value.dtype.itemsize}")

@@ -117,7 +117,7 @@ def test_sigterm_is_passed_on_and_the_run_goes_on(tmp_path) -> None:
         execute(run)
     waiting.join()
     assert raised.value.code == 75
-    assert "SIGTERM: the training ends here" in run.log.read_text()
+    assert "SIGTERM: training stops here" in run.log.read_text()
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     assert execute(run) is None
     assert len((run.folder / "metrics.csv").read_text().split()) == 9
