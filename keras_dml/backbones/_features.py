@@ -41,7 +41,7 @@ Progress: TypeAlias = tuple[int, bool | None]
 _VERSION = "1"
 
 _POOLED = ("avg", "max", "cls", "none")
-"""Pooling that does not train."""
+"""Pooling that does not train, and leaves pooled features as they are."""
 
 
 def features(

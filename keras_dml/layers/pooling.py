@@ -15,6 +15,8 @@ SMALLEST = 1e-6
 INITIAL_P = 3.0
 """p of GeM before training, as in the paper."""
 
+_MAPS = "a map (B, h, w, C) or tokens (B, T, C)"
+
 
 @register
 class FeaturePooling(SerializableLayer):
@@ -22,23 +24,24 @@ class FeaturePooling(SerializableLayer):
 
     With the features x_i at the N unmasked positions:
 
-        avg:  1/N Σ_i x_i
-        max:  max_i x_i
-        gem:  (1/N Σ_i max(x_i, 1e-6)^p)^(1/p), p trainable, 3 at first
-        cls:  the first token
-        none: features that come pooled, (B, C)
+        avg:     1/N Σ_i x_i
+        max:     max_i x_i
+        avg_max: the sum of both
+        gem:     (1/N Σ_i max(x_i, 1e-6)^p)^(1/p), p trainable, 3 at first
+        cls:     the first token
+        none:    features that come pooled, (B, C)
 
     "gem" lies between "avg" (p = 1) and "max" (p → ∞). It is intended for
     non-negative activations: values below 1e-6 count as 1e-6.
 
     Args:
-        pooling: "avg", "max", "gem", "cls" or "none".
+        pooling: "avg", "max", "avg_max", "gem", "cls" or "none".
         **kwargs: Passed to `keras.layers.Layer`. `dtype` defaults to
             float32, whatever the global policy.
 
     Call arguments:
         features: (B, h, w, C), (B, T, C) or (B, C). The latter are returned
-            unchanged; only "gem" does not accept them.
+            unchanged; only "gem" and "avg_max" do not accept them.
         mask: (B, T) or (B, h, w), True for positions that count; by default,
             the Keras mask of the features, if any. "cls" takes the first token
             even if it is masked. If all positions of an example are masked, its
@@ -74,11 +77,13 @@ class FeaturePooling(SerializableLayer):
 
     def _check(self, shape: Shape) -> None:
         rank = len(shape)
-        allowed = {"gem": (3, 4), "cls": (2, 3), "none": (2,)}
+        maps = (3, 4)
+        allowed = {"gem": maps, "avg_max": maps, "cls": (2, 3), "none": (2,)}
         if rank in allowed.get(self.pooling, (2, 3, 4)):
             return
         needed = {
-            "gem": "a map (B, h, w, C) or tokens (B, T, C)",
+            "gem": _MAPS,
+            "avg_max": _MAPS,
             "cls": "tokens (B, T, C)",
             "none": "pooled features, (B, C)",
         }.get(self.pooling, "(B, h, w, C), (B, T, C) or (B, C)")
@@ -96,15 +101,11 @@ class FeaturePooling(SerializableLayer):
             return features[:, 0]
         if self.pooling == "avg":
             return average(features, mask)
-        features, weights = _positions(features, mask)
-        pooled = (
-            _maximum(features, weights)
-            if self.pooling == "max"
-            else _generalized_mean(features, weights, self.p)
-        )
-        if weights is None:
-            return pooled
-        return pooled * ops.max(weights, axis=1)  # 0 where nothing counts.
+        if self.pooling == "avg_max":
+            return average(features, mask) + maximum(features, mask)
+        if self.pooling == "max":
+            return maximum(features, mask)
+        return _generalized_mean(*_positions(features, mask), self.p)
 
     def compute_mask(self, inputs: Tensor, previous_mask: Any) -> None:
         return None
@@ -122,6 +123,21 @@ def average(features: Tensor, mask: Tensor | None) -> Tensor:
     return ops.sum(features * weights, axis=1) / count
 
 
+def maximum(features: Tensor, mask: Tensor | None) -> Tensor:
+    """The maximum over positions, (B, …, C) → (B, C), of those of a mask."""
+    features, weights = _positions(features, mask)
+    # The gradient of `ops.max` looks for what equals the maximum, and
+    # divides by their number: XLA may round the two differently, find
+    # none, and give NaN. An index cannot be missed.
+    compared = features
+    if weights is not None:
+        lowest = ops.full_like(features, -float("inf"))
+        compared = ops.where(weights > 0, features, lowest)
+    highest = ops.argmax(compared, axis=1)[:, None]
+    pooled = ops.take_along_axis(features, highest, axis=1)[:, 0]
+    return pooled if weights is None else pooled * _any(weights)
+
+
 def _positions(
     features: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
@@ -136,18 +152,6 @@ def _positions(
     return features, ops.cast(mask, features.dtype)[..., None]
 
 
-def _maximum(features: Tensor, weights: Tensor | None) -> Tensor:
-    # The gradient of `ops.max` looks for what equals the maximum, and
-    # divides by their number: XLA may round the two differently, find
-    # none, and give NaN. An index cannot be missed.
-    compared = features
-    if weights is not None:
-        lowest = ops.full_like(features, -float("inf"))
-        compared = ops.where(weights > 0, features, lowest)
-    highest = ops.argmax(compared, axis=1)[:, None]
-    return ops.take_along_axis(features, highest, axis=1)[:, 0]
-
-
 def _generalized_mean(
     features: Tensor, weights: Tensor | None, p: Tensor
 ) -> Tensor:
@@ -159,7 +163,13 @@ def _generalized_mean(
         # Not −inf: an example without any position would be NaN.
         scaled = ops.where(weights > 0, scaled, -1e30)
         count = ops.maximum(ops.sum(weights, axis=1), 1)
-    return ops.exp((ops.logsumexp(scaled, axis=1) - ops.log(count)) / p)
+    pooled = ops.exp((ops.logsumexp(scaled, axis=1) - ops.log(count)) / p)
+    return pooled if weights is None else pooled * _any(weights)
+
+
+def _any(weights: Tensor) -> Tensor:
+    """(B, 1): 0 for an example in which no position counts, otherwise 1."""
+    return ops.max(weights, axis=1)
 
 
 def _instead(pooling: str, rank: int) -> str:

@@ -1,6 +1,6 @@
 """Baseline: one embedding, one loss."""
 
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import keras
 from keras import ops
@@ -11,8 +11,14 @@ from keras_dml.methods.declaration import declare
 from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import LossObjective
+from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Pooling, Shape, Tensor, Tensors, Units
+
+LossInput: TypeAlias = Literal["embedding", "activation"]
+
+# That of PyTorch, and thus of the papers' code; Keras's own is 1e-3.
+_NORM_EPSILON = 1e-5
 
 
 @register
@@ -21,26 +27,53 @@ class EmbeddingHead(Head):
 
     Args:
         embedding_dim: Dimensions of the embedding, D.
+        layer_norm: Whether the pooled features of an image are first
+            standardized to mean 0 and variance 1 over the channels: layer
+            normalization without trainable scale and offset.
+        activation: Whether to return also the output of the dense layer before
+            it is scaled to unit length.
         **kwargs: See `Head`.
 
     Returns:
-        `{"embedding": (B, D)}`, unit rows, float32.
+        `{"embedding": (B, D)}`, unit rows, float32; with `activation`, also
+        `"activation"`, (B, D), of any length.
     """
 
-    def __init__(self, embedding_dim: int, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        embedding_dim: int,
+        layer_norm: bool = False,
+        activation: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.embedding_dim = embedding_dim
+        self.activation = activation
+        self.layer_norm = layer_norm
         self.dense = keras.layers.Dense(
             embedding_dim, dtype=self.dtype_policy, name="dense"
+        )
+        self.norm = keras.layers.LayerNormalization(
+            epsilon=_NORM_EPSILON,
+            center=False,
+            scale=False,
+            dtype=self.dtype_policy,
+            name="norm",
         )
 
     def build(self, features_shape: Shape) -> None:
         super().build(features_shape)
         self.dense.build((None, features_shape[-1]))
+        self.norm.build((None, features_shape[-1]))
 
     def embed(self, pooled: Tensor) -> Tensors:
-        embedding = ops.normalize(self.dense(pooled), axis=-1, epsilon=1e-12)
-        return {"embedding": embedding}
+        if self.layer_norm:
+            pooled = self.norm(pooled)
+        activation = self.dense(pooled)
+        embedding = ops.normalize(activation, axis=-1, epsilon=1e-12)
+        if not self.activation:
+            return {"embedding": embedding}
+        return {"embedding": embedding, "activation": activation}
 
 
 @register
@@ -49,22 +82,30 @@ class EmbeddingObjective(LossObjective):
 
     Args:
         loss: See `LossObjective`.
+        loss_input: Name of the output that the loss is given, and that its
+            memory stores, if it has one.
         **kwargs: See `Objective`.
 
     Call arguments:
-        outputs: Dict with `"embedding"`, (B, D).
+        outputs: Dict with `"embedding"` or `"activation"`, (B, D).
         targets: Dict with `"label"`, (B,).
 
     Returns:
         `{"metric": (B,)}`; with several losses, each under its own name.
     """
 
-    def __init__(self, loss: losses.MetricLoss, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        loss: losses.MetricLoss,
+        loss_input: LossInput = "embedding",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(loss, **kwargs)
+        self.loss_input = loss_input
         self.split_terms()
 
     def call(self, outputs: Tensors, targets: Tensors) -> Tensors:
-        return self.loss.term_values(targets["label"], outputs["embedding"])
+        return self.loss.term_values(targets["label"], outputs[self.loss_input])
 
 
 @declare("baseline", "one embedding, one loss")
@@ -74,6 +115,8 @@ def baseline(
     embedding_dim: Units = 128,
     loss: LossLike = "margin",
     pooling: Pooling = "avg",
+    layer_norm: bool = False,
+    loss_input: LossInput = "embedding",
     **kwargs: Any,
 ) -> MetricModel:
     r"""The single-embedding model that every ensemble is compared with.
@@ -98,15 +141,32 @@ def baseline(
         loss: A loss of `keras_dml.losses`, its name or its config; several
             losses with weights, `{"contrastive": 1.0, "triplet": 0.5}`, each a
             separate term; or a function. See `losses.get`.
-        pooling: See `Head`: "avg", "max", "gem", "cls" or "none".
+        pooling: See `Head`: "avg", "max", "avg_max", "gem", "cls" or "none".
+        layer_norm: See `EmbeddingHead`: layer normalization of $f$.
+        loss_input: What the loss is given: the unit "embedding" $x$, or the
+            "activation" $W f + b$, for losses that do not normalize and for
+            which the length means something, such as `hyperbolic` and
+            `n_pair`. The model's embedding is $x$ in either case.
         **kwargs: Passed to `MetricModel`.
 
     Returns:
         A `MetricModel`, built and ready for `compile`.
+
+    Raises:
+        ValueError: If `loss_input` is unknown.
     """
+    check_choice("baseline", "loss_input", loss_input, get_args(LossInput))
     return MetricModel(
         backbone=backbones.get(backbone),
-        head=EmbeddingHead(embedding_dim, pooling=pooling, name="head"),
-        objective=EmbeddingObjective(losses.get(loss), name="objective"),
+        head=EmbeddingHead(
+            embedding_dim,
+            layer_norm=layer_norm,
+            activation=loss_input == "activation",
+            pooling=pooling,
+            name="head",
+        ),
+        objective=EmbeddingObjective(
+            losses.get(loss), loss_input, name="objective"
+        ),
         **kwargs,
     )

@@ -373,7 +373,8 @@ def bier(
         norm_penalty: λ_w, how strongly the weights of every unit of the
             embedding and of the regressors are kept at length 1. Without it,
             small weights would minimize the independence loss.
-        pooling: See `Head`: "avg", "max", "gem", "cls" or "none".
+        pooling: See `Head`: "avg", "max", "avg_max", "gem", "cls" or
+            "none".
         **kwargs: Passed to `MetricModel`.
 
     Returns:

@@ -296,7 +296,7 @@ def divide_and_conquer(
             the concatenation of their unit proxies and the mean of their β.
             "class_means": proxies start at the mean embedding of each class.
             "initial": random, as in the released code.
-        pooling: See `Head`: "avg", "max", "gem", "cls" or "none".
+        pooling: See `Head`: "avg", "max", "avg_max", "gem", "cls" or "none".
         **kwargs: Passed to `MetricModel`.
 
     Returns:

@@ -21,10 +21,10 @@ class Head(SerializableLayer):
 
     Args:
         pooling: How a map (B, h, w, C) or tokens (B, T, C) become (B, C)
-            features: "avg", "max", "gem" (with a trainable power), "cls" (the
-            first token) or "none" (the features are already pooled); see
-            `layers.FeaturePooling`. "avg" and "max" also leave pooled features
-            unchanged.
+            features: "avg", "max", "avg_max" (the sum of both), "gem" (with a
+            trainable power), "cls" (the first token) or "none" (the features
+            are already pooled); see `layers.FeaturePooling`. "avg" and "max"
+            also leave pooled features unchanged.
         **kwargs: Passed to `keras.layers.Layer`. `dtype` defaults to float32,
             whatever the global policy.
 

@@ -122,6 +122,9 @@ class MetricModel(EmbeddingModel):
             uses the statistics of a part. With several replicas, each embeds
             its share in this number of parts, and moving statistics are
             averaged.
+        freeze_steps: Number of updates at the beginning of training that change
+            only head and loss, not the weights of the backbone. Statistics of
+            batch normalization change unless they are frozen.
         **kwargs: Passed to `keras.Model`.
 
     Attributes:
@@ -155,6 +158,7 @@ class MetricModel(EmbeddingModel):
         relation_rule: Rule | None = None,
         gather: Gather = "replicas",
         accumulate: Count = 1,
+        freeze_steps: int = 0,
         **kwargs: Any,
     ) -> None:
         super().__init__(backbone, head, **kwargs)
@@ -162,6 +166,9 @@ class MetricModel(EmbeddingModel):
             "MetricModel", "gather", gather, get_args(Gather)
         )
         self.accumulate = check_count("MetricModel", "accumulate", accumulate)
+        self.freeze_steps = check_count(
+            "MetricModel", "freeze_steps", freeze_steps, least=0
+        )
         self.objective = objective
         if relation_rule is not None:  # It is saved with the objective.
             rule = check_choice(
@@ -601,6 +608,7 @@ class MetricModel(EmbeddingModel):
             "copy_statistics": self.copy_statistics,
             "gather": self.gather,
             "accumulate": self.accumulate,
+            "freeze_steps": self.freeze_steps,
             # Pairs, as keys of JSON would be strings.
             "label_names": [[k, v] for k, v in self.label_names.items()],
         }

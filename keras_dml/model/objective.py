@@ -186,11 +186,14 @@ class LossObjective(Objective):
         loss_terms: Names of the loss's terms: "metric", or those of several
             losses.
         loss: The loss as given.
+        loss_input: Name of the output of the head that the loss is given,
+            unless it is one loss per part.
         part_losses: The loss of each part, after `build_parts`.
         part_layers: Layers that own the variables of these losses, if any.
     """
 
     terms: tuple[str, ...] = (METRIC,)
+    loss_input = "embedding"
 
     def __init__(self, loss: MetricLoss, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -275,7 +278,8 @@ class LossObjective(Objective):
             return
         labels = targets["label"]
         if not self.part_losses:
-            self.loss.remember(labels, remembered(outputs, "embedding"))
+            inputs = remembered(outputs, self.loss_input)
+            self.loss.remember(labels, inputs)
         for k, loss in enumerate(self.part_losses):
             loss.remember(labels, remembered(outputs, "parts")[:, k])
 

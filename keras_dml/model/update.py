@@ -103,6 +103,8 @@ def restricted_update(model: keras.Model) -> "RestrictedUpdate":
             (v, m) for v in variables if (m := multiplier_of(model, v)) != 1.0
         ],
         sampled=model._sampled_rows,
+        frozen=model.backbone.trainable_variables if model.freeze_steps else (),
+        freeze_steps=model.freeze_steps,
     )
 
 
@@ -125,6 +127,9 @@ class RestrictedUpdate:
         multipliers: (variable, m) for every m other than 1.
         sampled: The tables of which a step reads only some rows. The optimizer
             is built for these rows as well.
+        frozen: Variables that stay as they are in the first updates, whereas
+            the optimizer already gathers their moments.
+        freeze_steps: The number of these updates.
 
     Raises:
         ValueError: If there are learners or sampled rows, and the optimizer's
@@ -138,8 +143,12 @@ class RestrictedUpdate:
         learners: list[list[keras.Variable]],
         multipliers: list[tuple[keras.Variable, float]],
         sampled: Sequence[SampledRows] = (),
+        frozen: Sequence[keras.Variable] = (),
+        freeze_steps: int = 0,
     ) -> None:
         self.optimizer = optimizer
+        self.frozen = frozen
+        self.freeze_steps = freeze_steps
         self.sampled = {id(x.table): x for x in sampled}
         if learners or sampled:
             check_slots(optimizer, [*variables, *(x.rows for x in sampled)])
@@ -202,10 +211,14 @@ class RestrictedUpdate:
         turn, learners = (-1, []) if active is None else (active, self.learners)
         kept = [[_copy(v) for v in group] for group in learners]
         before = [(v, m, _copy(v)) for v, m in self.multipliers]
+        is_early = self.optimizer.iterations < self.freeze_steps
+        start = [(v, _copy(v)) for v in self.frozen]
         gradients = clipped_together(gradients, self.optimizer)
         self.optimizer.apply(gradients, variables)
         for variable, multiplier, old in before:
             variable.assign(old + multiplier * (variable - old))
+        for variable, old in start:
+            variable.assign(ops.where(is_early, old, variable))
         for k, group in enumerate(learners):
             moves = ops.logical_or(turn < 0, ops.equal(turn, k))
             for variable, old in zip(group, kept[k], strict=True):

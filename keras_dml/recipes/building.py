@@ -40,8 +40,8 @@ def model(recipe: Recipe, batches: data.Sampler | None = None) -> MetricModel:
         recipe: A complete recipe.
         batches: The result of `sampler`. It provides the number of training
             classes, for `num_classes: auto`, and the number of steps per epoch,
-            for a learning rate schedule. Recipes that use neither do not need
-            it.
+            for a learning rate schedule and `freeze_epochs`. Recipes that use
+            none of them do not need it.
 
     Raises:
         ValueError: If the recipe needs `batches`, or a loss has fewer classes
@@ -61,7 +61,7 @@ def model(recipe: Recipe, batches: data.Sampler | None = None) -> MetricModel:
     backbone = backbones.get(
         recipe.backbone.name,
         **recipe.backbone.model_dump(
-            exclude={"name", "feature_views", "feature_cache"}
+            exclude={"name", "feature_views", "feature_cache", "freeze_epochs"}
         ),
     )
     built = factory(
@@ -71,11 +71,21 @@ def model(recipe: Recipe, batches: data.Sampler | None = None) -> MetricModel:
         relation_rule=recipe.relation_rule,
         gather=recipe.gather,
         accumulate=recipe.accumulate,
+        freeze_steps=_freeze_steps(recipe, batches),
         view=_view(recipe, backbone),
         **arguments,
     )
     built.compile(optimizer(recipe, batches), jit_compile=recipe.jit)
     return built
+
+
+def _freeze_steps(recipe: Recipe, batches: data.Sampler | None) -> int:
+    epochs = recipe.backbone.freeze_epochs
+    if not epochs:
+        return 0
+    if batches is None:
+        raise ValueError(_needs_batches(recipe, "`backbone.freeze_epochs`"))
+    return epochs * batches.steps
 
 
 def _view(recipe: Recipe, backbone: keras.Model) -> data.View | None:

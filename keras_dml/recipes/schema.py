@@ -91,8 +91,12 @@ class Backbone(Named):
     `feature_views` is the number of random views per image, made by
     `augmentation`; with 0, the head is trained on the test view.
     `feature_cache: none` disables this and trains through the frozen network.
+
+    `freeze_epochs` is the number of epochs at the beginning of training that
+    change only head and loss, not the weights of the backbone.
     """
 
+    freeze_epochs: int = Field(0, ge=0, le=_MOST_EPOCHS)
     feature_views: int = Field(0, ge=0, le=1000)
     feature_cache: Literal["auto", "memory", "disk", "none"] = "auto"
 

@@ -51,7 +51,7 @@ Fraction: TypeAlias = Annotated[float, Gt(0), Lt(1)]
 HeldOut: TypeAlias = Annotated[float, Ge(0), Lt(1)]
 """A share of something that is neither none of it nor all."""
 
-Pooling: TypeAlias = Literal["avg", "max", "gem", "cls", "none"]
+Pooling: TypeAlias = Literal["avg", "max", "avg_max", "gem", "cls", "none"]
 """How features become one vector, see `layers.FeaturePooling`."""
 
 Reduction: TypeAlias = Literal["mean", "sum"]

@@ -28,6 +28,8 @@ def by_loop(kind: str, features: np.ndarray, mask: np.ndarray, p: float = 3):
                 pooled[b, c] = sum(values) / len(values)
             elif len(values) and kind == "max":
                 pooled[b, c] = max(values)
+            elif len(values) and kind == "avg_max":
+                pooled[b, c] = sum(values) / len(values) + max(values)
             elif len(values):
                 powers = [max(x, 1e-6) ** p for x in values]
                 pooled[b, c] = (sum(powers) / len(powers)) ** (1 / p)
@@ -35,7 +37,7 @@ def by_loop(kind: str, features: np.ndarray, mask: np.ndarray, p: float = 3):
 
 
 @pytest.mark.parametrize("masked", [True, False])
-@pytest.mark.parametrize("kind", ["avg", "max", "gem", "cls"])
+@pytest.mark.parametrize("kind", ["avg", "max", "avg_max", "gem", "cls"])
 def test_tokens(kind, masked) -> None:
     mask = MASK if masked else np.ones_like(MASK)
     pool = FeaturePooling(kind)
@@ -44,7 +46,7 @@ def test_tokens(kind, masked) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["avg", "max", "gem"])
+@pytest.mark.parametrize("kind", ["avg", "max", "avg_max", "gem"])
 def test_a_map_is_its_positions(kind) -> None:
     features = np.random.default_rng(0).normal(size=(2, 3, 4, 5)).astype("f4")
     mask = np.random.default_rng(1).random((2, 3, 4)) < 0.5
@@ -84,7 +86,7 @@ def test_gem_and_its_gradients(p) -> None:
 
 
 @graph_and_xla
-@pytest.mark.parametrize("kind", ["avg", "max", "gem"])
+@pytest.mark.parametrize("kind", ["avg", "max", "avg_max", "gem"])
 def test_an_example_without_any_position_has_no_gradient(kind, jit) -> None:
     pool = FeaturePooling(kind)
     pool.build((None, 5, 4))
@@ -117,7 +119,7 @@ def test_masks_of_embeddings_are_found() -> None:
 @pytest.mark.parametrize(
     ("kind", "shape"),
     [("none", (2, 3, 4)), ("cls", (2, 3, 3, 4)),
-     ("gem", (2, 4)), ("avg", (2, 3, 3, 3, 4))],
+     ("gem", (2, 4)), ("avg_max", (2, 4)), ("avg", (2, 3, 3, 3, 4))],
 )  # fmt: skip
 def test_what_cannot_be_pooled(kind, shape) -> None:
     with pytest.raises(ValueError, match="`pooling=.*takes.*Received: .*Use"):

@@ -42,7 +42,9 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "baseline": {
         "embedding_dim": 10,
         "loss": SUMMED,
-        "pooling": "max",
+        "pooling": "avg_max",
+        "layer_norm": True,
+        "loss_input": "activation",
         "view": View((16, 16), 1, 18, "squash"),
         "loss_weights": {"metric": "learned"},
         "rate_multipliers": {"backbone": 0.5},

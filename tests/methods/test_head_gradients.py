@@ -25,6 +25,16 @@ def embedding(x: np.ndarray, weights: Arrays) -> dict[str, np.ndarray]:
     return {"embedding": unit(x.mean((1, 2)) @ kernel + bias)}
 
 
+def standardized(x: np.ndarray, weights: Arrays) -> dict[str, np.ndarray]:
+    """The maximum, layer normalization, and the activation."""
+    kernel, bias = weights
+    pooled = x.max((1, 2))
+    centered = pooled - pooled.mean(1, keepdims=True)
+    variance = (centered**2).mean(1, keepdims=True)
+    y = centered / np.sqrt(variance + 1e-5) @ kernel + bias
+    return {"embedding": unit(y), "activation": y}
+
+
 def slices(x: np.ndarray, weights: Arrays) -> dict[str, np.ndarray]:
     """D 7 and K 3: slices of 3, 3 and 1; the last is padded."""
     pooled = x.mean((1, 2))
@@ -74,6 +84,10 @@ def groups(x: np.ndarray, weights: Arrays) -> dict[str, np.ndarray]:
 
 HEADS: dict[str, tuple[Head, Callable]] = {
     "baseline": (EmbeddingHead(4), embedding),
+    "layer_norm": (
+        EmbeddingHead(4, layer_norm=True, activation=True, pooling="max"),
+        standardized,
+    ),
     "divide_and_conquer": (SlicedHead(7, 3), slices),
     "dcml": (LearnersHead(6, 3), learners),
     "diva": (TaskHead(["one", "two"], 3, [0.5, 2.0]), tasks),

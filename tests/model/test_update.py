@@ -133,3 +133,21 @@ def test_rate_multiplier_scales_the_update(tiny_backbone) -> None:
         moves.append(kernel.numpy() - before)
     assert np.abs(moves[0]).max() > 0
     np.testing.assert_allclose(moves[1], 0.25 * moves[0], atol=1e-7)
+
+
+@graph_and_xla
+def test_the_backbone_is_frozen_in_the_first_updates(
+    jit, tiny_backbone
+) -> None:
+    optimizer = keras.optimizers.AdamW(1e-2, weight_decay=0.1)
+    model = model_with(optimizer, tiny_backbone, jit, freeze_steps=2)
+    for update in range(4):
+        variables = tiny_backbone.trainable_variables
+        before = [v.numpy() for v in variables]
+        head = model.head.get_weights()
+        step(model, -1)
+        after = [v.numpy() for v in variables]
+        assert same(before, after) == (update < 2)
+        assert not same(head, model.head.get_weights())
+        # The first update of the backbone has moments to go by.
+        assert all(np.any(slot) for slot in slots_of(optimizer, variables[0]))

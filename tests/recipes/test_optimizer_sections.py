@@ -177,3 +177,11 @@ def test_the_rate_of_every_epoch_is_in_metrics_csv(
     model = keras.models.load_model(tmp_path / "run" / "last.keras")
     assert int(model.optimizer.iterations) == 6
     assert float(model.optimizer.learning_rate) == pytest.approx(1e-4)
+
+
+def test_the_backbone_waits_for_whole_epochs() -> None:
+    recipe = load(RECIPE, ("backbone.freeze_epochs=2",))
+    assert building.model(recipe, batches(3)).freeze_steps == 6
+    with pytest.raises(ValueError, match="uses `backbone.freeze_epochs`"):
+        building.model(recipe)
+    assert building.model(load(RECIPE)).freeze_steps == 0

@@ -145,7 +145,8 @@ def dcml(
         compositor_initializer: Initializer of the compositors; the default is
             a standard normal distribution, as in the paper. It saturates the
             softmax if sub-embeddings are long; `input_norm` prevents this.
-        pooling: See `Head`: "avg", "max", "gem", "cls" or "none".
+        pooling: See `Head`: "avg", "max", "avg_max", "gem", "cls" or
+            "none".
         loss_weights: See `MetricModel`. λ_r, "reinforcement", is 0.05 by
             default; 0 turns the self-reinforcement off (Table 1).
         **kwargs: Passed to `MetricModel`.

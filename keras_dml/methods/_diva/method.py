@@ -218,7 +218,7 @@ def diva(
         reduction: "mean" or "sum", of c over dimensions.
         test_weights: Weight of each task's embedding in the whole: (.5, 1, 1,
             1) for CUB, (.5, 2, 2, 2) for Cars, all 1 (default) for SOP.
-        pooling: See `Head`: "avg", "max", "gem", "cls" or "none".
+        pooling: See `Head`: "avg", "max", "avg_max", "gem", "cls" or "none".
         loss_weights: Weights of single terms, which override those given by
             `alpha` and `rho`.
         **kwargs: Passed to `MetricModel`.

@@ -1,0 +1,56 @@
+"""The baseline's options: what its loss is given."""
+
+import numpy as np
+import pytest
+
+from keras_dml import backbones, losses, methods
+from keras_dml.losses import HyperbolicContrastiveLoss
+from tests.conftest import blobs
+
+
+def batch() -> tuple[np.ndarray, np.ndarray]:
+    images = blobs(4, 3)
+    return images.images[..., None].astype("float32"), images.labels
+
+
+def model_with(loss, **kwargs):
+    backbone = backbones.small_convnet((16, 16, 1), filters=(4, 8))
+    return methods.baseline(backbone, embedding_dim=6, loss=loss, **kwargs)
+
+
+def test_a_loss_may_be_given_the_activation() -> None:
+    loss = HyperbolicContrastiveLoss(clip=None)
+    model = model_with(loss, loss_input="activation")
+    x, labels = batch()
+    outputs = model.outputs_of(x)
+    lengths = np.linalg.norm(outputs["activation"], axis=1)
+    assert np.abs(lengths - 1).min() > 1e-3
+    np.testing.assert_allclose(
+        outputs["embedding"],
+        outputs["activation"] / lengths[:, None],
+        rtol=1e-5,
+        atol=1e-6,
+    )
+    terms = model.objective(outputs, {"label": labels})
+    expected = HyperbolicContrastiveLoss(clip=None).per_example(
+        labels, outputs["activation"]
+    )
+    np.testing.assert_allclose(terms["metric"], expected, rtol=1e-6)
+    np.testing.assert_array_equal(model.predict(x, verbose=0).shape, (12, 6))
+
+
+def test_memories_store_what_the_loss_is_given() -> None:
+    memory = losses.CrossBatchMemory("n_pair", size=12)
+    model = model_with(memory, loss_input="activation")
+    x, labels = batch()
+    model.compile("sgd")
+    model.optimizer.learning_rate = 0.0
+    expected = model.outputs_of(x, training=True)["activation"]
+    model.train_on_batch(x, labels)
+    stored = model.objective.loss.queue.embeddings
+    np.testing.assert_allclose(stored, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_an_unknown_input_is_refused() -> None:
+    with pytest.raises(ValueError, match="`loss_input` of baseline must be"):
+        model_with("contrastive", loss_input="raw")
