@@ -49,6 +49,17 @@ def check_compiled(arguments: dict[str, Any]) -> None:
                 )
 
 
+def check_momentum(ema_momentum: float | None, momentum_scale: float) -> None:
+    """Raises `ValueError` for a scale without a momentum network."""
+    if ema_momentum is None and momentum_scale != 1:
+        raise ValueError(
+            "`momentum_scale` of MetricModel requires a momentum network. "
+            f"Received: momentum_scale={momentum_scale!r} and "
+            "ema_momentum=None. Set `ema_momentum`, for diva by the task "
+            '"dance", or leave `momentum_scale` out.'
+        )
+
+
 def check_terms(terms: tuple[str, ...]) -> None:
     """Raises `ValueError` if terms cannot be told apart in the logs."""
     repeated = {name for name in terms if terms.count(name) > 1}

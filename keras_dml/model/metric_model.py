@@ -24,6 +24,7 @@ from keras_dml.model.accumulation import embedding_of
 from keras_dml.model.argument_checks import (
     check_backend,
     check_compiled,
+    check_momentum,
     check_terms,
     check_view,
 )
@@ -62,6 +63,7 @@ from keras_dml.utils.serialization import register
 from keras_dml.utils.types import (
     Config,
     Count,
+    HalfToWhole,
     Share,
     Tensor,
     Tensors,
@@ -108,6 +110,8 @@ class MetricModel(EmbeddingModel):
             an image, for objectives that compare two views. None for no
             momentum encoder.
         copy_statistics: See `MomentumEncoder`.
+        momentum_scale: `scale` of the `MomentumEncoder`: 0.5 embeds second
+            views at half their height and width.
         relation_rule: See `Objective`; replaces that of the objective. None
             keeps it.
         gather: What an example is compared with under a `tf.distribute`
@@ -138,8 +142,9 @@ class MetricModel(EmbeddingModel):
         Unit embeddings, (B, D), float32.
 
     Raises:
-        ValueError: If a loss weight does not name a term, or the size or
-            channels of the view differ from those of the backbone's input.
+        ValueError: If a loss weight does not name a term, the size or channels
+            of the view differ from those of the backbone's input, or there is
+            a `momentum_scale` without `ema_momentum`.
     """
 
     jit_compile: bool
@@ -155,6 +160,7 @@ class MetricModel(EmbeddingModel):
         view: View | None = None,
         ema_momentum: Share | None = None,
         copy_statistics: bool = False,
+        momentum_scale: HalfToWhole = 1.0,
         relation_rule: Rule | None = None,
         gather: Gather = "replicas",
         accumulate: Count = 1,
@@ -179,8 +185,10 @@ class MetricModel(EmbeddingModel):
         self.decay_loss_variables = decay_loss_variables
         self.view = view
         check_view(view, backbone)
+        check_momentum(ema_momentum, momentum_scale)
         self.ema_momentum = ema_momentum
         self.copy_statistics = copy_statistics
+        self.momentum_scale = momentum_scale
         self.momentum_encoder: MomentumEncoder | None = None
         check_terms(objective.terms)
         self.weighting = LossWeighting(
@@ -215,6 +223,7 @@ class MetricModel(EmbeddingModel):
                 self.head,
                 self.ema_momentum,
                 self.copy_statistics,
+                self.momentum_scale,
             )
         self.objective.built = True
 
@@ -606,6 +615,7 @@ class MetricModel(EmbeddingModel):
             "view": serialize(self.view),
             "ema_momentum": self.ema_momentum,
             "copy_statistics": self.copy_statistics,
+            "momentum_scale": self.momentum_scale,
             "gather": self.gather,
             "accumulate": self.accumulate,
             "freeze_steps": self.freeze_steps,

@@ -5,9 +5,11 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_dml.data.feature_set import are_features
 from keras_dml.model.features import head_outputs
 from keras_dml.model.head import Head
-from keras_dml.utils.types import Tensor, Tensors
+from keras_dml.utils.model_copy import copy_model
+from keras_dml.utils.types import Shape, Tensor, Tensors
 
 
 class MomentumEncoder(keras.layers.Layer):
@@ -24,16 +26,25 @@ class MomentumEncoder(keras.layers.Layer):
         copy_statistics: Whether to also copy weights that gradients do not
             train, namely the moving statistics of batch normalization, without
             averaging.
+        scale: Sides of the images that the copy sees, relative to those of the
+            backbone, in [0.5, 1]. They are resized bilinearly; at 0.5, each
+            pixel is the mean of 2 × 2. The same weights see things at another
+            size, and a convolutional network does `scale`² of the operations.
         **kwargs: Passed to `keras.layers.Layer`.
 
     Call arguments:
-        images: (B, H, W, C), or features of a `data.FeatureSet`.
+        images: (B, H, W, C), or features of a `data.FeatureSet`, which are
+            used as they are.
 
     Returns:
         The outputs of the head, with "momentum_" before each name.
 
     Raises:
-        ValueError: If `ema_momentum` is out of range.
+        ValueError: If `ema_momentum` or `scale` is out of range, or the
+            backbone or the head cannot take images of another size.
+
+    Deviations:
+        - In the paper, the copy sees images of the same size: `scale` 1.
 
     Reference:
         He et al., "Momentum Contrast for Unsupervised Visual
@@ -46,6 +57,7 @@ class MomentumEncoder(keras.layers.Layer):
         head: Head,
         ema_momentum: float,
         copy_statistics: bool = False,
+        scale: float = 1.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -54,18 +66,51 @@ class MomentumEncoder(keras.layers.Layer):
                 "`ema_momentum` of MetricModel must lie in [0, 1]. Received: "
                 f"ema_momentum={ema_momentum!r}."
             )
+        if not 0.5 <= scale <= 1:
+            raise ValueError(
+                "`momentum_scale` of MetricModel must lie in [0.5, 1], because "
+                "a smaller one would skip pixels. Received: "
+                f"momentum_scale={scale!r}."
+            )
         self.ema_momentum = ema_momentum
         self.copy_statistics = copy_statistics
-        self.backbone = keras.models.clone_model(backbone)
-        self.backbone.set_weights(backbone.get_weights())
-        self.head = type(head).from_config(head.get_config())
-        if not self.head.built:
-            self.head.build(backbone.output_shape)
-        self.head.set_weights(head.get_weights())
+        self.scale = scale
+        self.backbone, self.head = self._copied(backbone, head)
         self.trainable = False
         self.built = True
 
+    def _copied(
+        self, backbone: keras.Model, head: Head
+    ) -> tuple[keras.Model, Head]:
+        if self.scale == 1:
+            network = keras.models.clone_model(backbone)
+            network.set_weights(backbone.get_weights())
+            return network, _copied_head(head, backbone.output_shape)
+        try:
+            inputs = keras.Input(
+                scaled_shape(backbone.input_shape, self.scale),
+                dtype=backbone.inputs[0].dtype,
+                name="image",
+            )
+            network = copy_model(backbone, inputs=inputs)
+            return network, _copied_head(head, network.output_shape)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                "`momentum_scale` of MetricModel requires a backbone and a "
+                "head whose weights do not depend on the size of images, such "
+                "as those of a convolutional network with global pooling. "
+                f"Received: momentum_scale={self.scale!r} and the backbone "
+                f"{backbone.name!r} with inputs of {backbone.input_shape}. Use "
+                "momentum_scale=1.0."
+            ) from error
+
     def call(self, images: Tensor) -> Tensors:
+        if self.scale != 1 and not are_features(images):
+            images = ops.image.resize(
+                ops.cast(images, "float32"),
+                scaled_shape(images.shape, self.scale)[:2],
+                data_format="channels_last",
+            )
         outputs = head_outputs(self.backbone, self.head, images)
         return {
             f"momentum_{name}": ops.stop_gradient(value)
@@ -82,3 +127,24 @@ class MomentumEncoder(keras.layers.Layer):
                     average.assign_add(step)
                 elif self.copy_statistics:
                     average.assign(new)
+
+
+def _copied_head(head: Head, features_shape: Shape) -> Head:
+    copy = type(head).from_config(head.get_config())
+    if not copy.built:
+        copy.build(features_shape)
+    copy.set_weights(head.get_weights())
+    return copy
+
+
+def scaled_shape(shape: Shape, scale: float) -> Shape:
+    """(H, W, C) of scaled images, given (B, H, W, C).
+
+    Raises:
+        ValueError: If the shape is not that of images.
+    """
+    if len(shape) != 4:
+        raise ValueError(f"{shape} is not the shape of images.")
+    _, height, width, channels = shape
+    sides = (side and round(scale * side) for side in (height, width))
+    return (*sides, channels)

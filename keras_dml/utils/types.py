@@ -47,6 +47,7 @@ Seed: TypeAlias = Annotated[int, Ge(0), Le(2**32 - 1)]
 Positive: TypeAlias = Annotated[float, Gt(0)]
 NonNegative: TypeAlias = Annotated[float, Ge(0)]
 Share: TypeAlias = Annotated[float, Ge(0), Le(1)]
+HalfToWhole: TypeAlias = Annotated[float, Ge(0.5), Le(1)]
 Fraction: TypeAlias = Annotated[float, Gt(0), Lt(1)]
 HeldOut: TypeAlias = Annotated[float, Ge(0), Lt(1)]
 """A share of something that is neither none of it nor all."""

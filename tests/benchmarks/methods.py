@@ -48,6 +48,7 @@ ARGUMENTS = {"num_learners": 4, "num_groups": 4, "copy_statistics": True}
 VARIANTS: dict[str, dict[str, Any]] = {
     "attentive_grouping G": {"grouping": "G"},
     "attentive_grouping C": {"grouping": "C"},
+    "diva at half size": {"momentum_scale": 0.5},
     "diva without dance": {"tasks": ["discriminative", "shared", "intra"]},
 }
 # The baseline first, with which the others are compared.

@@ -81,6 +81,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "limit": 2.0,
         "ema_momentum": 0.5,
         "copy_statistics": True,
+        "momentum_scale": 0.5,
         "psi_units": 16,
         "reduction": "sum",
         "test_weights": [0.5, 1, 2, 1],

@@ -143,3 +143,52 @@ def test_without_it_a_second_view_changes_nothing(tiny_backbone) -> None:
 def test_momentum_out_of_range_is_refused(momentum, tiny_backbone) -> None:
     with pytest.raises(ValueError, match=f"Received: ema_momentum={momentum}"):
         model_of(tiny_backbone, ema_momentum=momentum)
+
+
+# On smaller images.
+
+
+def test_at_half_the_size_it_sees_means_of_four_pixels(tiny_backbone) -> None:
+    """Computed here with NumPy, through a network for that size."""
+    model = model_of(tiny_backbone, momentum_scale=0.5)
+    encoder = model.momentum_encoder
+    assert encoder.backbone.input_shape == (None, 8, 8, 1)
+    x, _ = views()
+    means = x["image2"].reshape(12, 8, 2, 8, 2, 1).mean(axis=(2, 4))
+    expected = encoder.head(encoder.backbone(means))["embedding"]
+    found = model.outputs_of(x)["momentum_embedding"]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert not np.allclose(found, model(x["image2"]), atol=1e-3)
+
+
+@graph_and_xla
+def test_at_another_size_it_follows_and_is_saved(
+    jit, tiny_backbone, tmp_path
+) -> None:
+    model = model_of(tiny_backbone, momentum_scale=0.75)
+    model.compile(keras.optimizers.SGD(0.5), jit_compile=jit)
+    before = weights_of(networks(model)[1])
+    for step in range(2):
+        model.train_on_batch(*views(step))
+    after = weights_of(networks(model)[1])
+    moved = zip(before, after, strict=True)
+    assert any(np.any(a != b) for a, b in moved)
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    assert again.momentum_encoder.backbone.input_shape == (None, 12, 12, 1)
+    x, _ = views()
+    np.testing.assert_array_equal(
+        again.outputs_of(x)["momentum_embedding"],
+        model.outputs_of(x)["momentum_embedding"],
+    )
+
+
+def test_what_cannot_be_scaled_is_refused(tiny_backbone) -> None:
+    flat = keras.layers.Flatten()(tiny_backbone.output)
+    dense = keras.layers.Dense(5)(flat)
+    with pytest.raises(ValueError, match="momentum_scale=0.5 and the backbone"):
+        model_of(keras.Model(tiny_backbone.input, dense), momentum_scale=0.5)
+    with pytest.raises(ValueError, match="requires a momentum network"):
+        model_of(tiny_backbone, ema_momentum=None, momentum_scale=0.5)
+    with pytest.raises(ValueError, match="momentum_scale=0.4"):
+        model_of(tiny_backbone, momentum_scale=0.4)

@@ -27,6 +27,16 @@ def test_dance_needs_two_views(setting) -> None:
     load(RECIPE, ("augmentation.num_views=1", "method.tasks=[shared, intra]"))
 
 
+def test_a_momentum_network_on_smaller_images() -> None:
+    half = "method.momentum_scale=0.5"
+    encoder = building.model(load(RECIPE, (half,))).momentum_encoder
+    assert encoder.backbone.input_shape == (None, 24, 24, 1)
+    with pytest.raises(RecipeError, match="requires a momentum network"):
+        load(RECIPE, (half, "method.tasks=[shared, intra]"))
+    with pytest.raises(RecipeError, match="momentum_scale"):
+        load(RECIPE, ("method.momentum_scale=0.3",))
+
+
 def test_views_by_default_are_one_and_checked(tmp_path) -> None:
     path = tmp_path / "recipe.yaml"
     path.write_text("name: x\ndata: {name: glyphs}\nmethod: {name: diva}\n")

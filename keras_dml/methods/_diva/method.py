@@ -20,11 +20,13 @@ from keras_dml.methods._diva.tasks import (
     warn_without_triplets,
 )
 from keras_dml.methods.declaration import Arguments, Traits, declare
+from keras_dml.model.argument_checks import check_momentum
 from keras_dml.model.head import Head
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import (
+    HalfToWhole,
     Pooling,
     Positive,
     Reduction,
@@ -129,12 +131,19 @@ def _needs_two_views(method: Arguments) -> str | None:
     )
 
 
+def _check_scale(momentum_scale: float, method: Arguments) -> None:
+    has_network = "dance" in method.get("tasks", ())
+    momentum = method.get("ema_momentum") if has_network else None
+    check_momentum(momentum, momentum_scale)
+
+
 @declare(
     "diva",
     "four tasks with an embedding each, decorrelated from each other",
     Traits(
         part="task",
         two_views=_needs_two_views,
+        checks={"momentum_scale": _check_scale},
         check_labels=warn_without_triplets,
     ),
 )
@@ -156,6 +165,7 @@ def diva(
     limit: Positive | None = None,
     ema_momentum: Share = 0.9,
     copy_statistics: bool = False,
+    momentum_scale: HalfToWhole = 1.0,
     psi_units: Units = 512,
     reduction: Reduction = "mean",
     test_weights: Sequence[float] | None = None,
@@ -214,6 +224,9 @@ def diva(
         copy_statistics: Whether the momentum network copies the moving
             statistics of batch normalization, which the paper freezes. Set it
             for a backbone whose batch normalization is not frozen.
+        momentum_scale: Sides of the second view when the momentum network
+            embeds it, relative to those of the first: 0.5 makes its pass cost
+            a quarter. For convolutional backbones with global pooling.
         psi_units: Hidden units of ψ.
         reduction: "mean" or "sum", of c over dimensions.
         test_weights: Weight of each task's embedding in the whole: (.5, 1, 1,
@@ -276,5 +289,6 @@ def diva(
         loss_weights={**weights, **(loss_weights or {})},
         ema_momentum=ema_momentum if "dance" in tasks else None,
         copy_statistics=copy_statistics,
+        momentum_scale=momentum_scale,
         **kwargs,
     )
