@@ -19,6 +19,7 @@ EDITED = (
     "cli",
     "data",
     "distribution",
+    "embedding",
     "evaluation",
     "export",
     "hub",

@@ -1,4 +1,4 @@
-"""Embeddings of examples: as an array, or as a folder of Parquet shards."""
+"""Embedding examples, into an array or a folder of Parquet shards."""
 
 from keras_dml.embedding._embed import embed
 from keras_dml.embedding._embed_shards import embed_shards, write_shards

@@ -1,4 +1,4 @@
-"""Embedding of examples: sets, arrays and datasets of `tf.data`."""
+"""Embedding sets of examples, arrays and `tf.data` datasets."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -22,26 +22,28 @@ def embed(
     batch_size: int = 256,
     progress: bool | None = None,
 ) -> FloatArray:
-    """Embeds all examples; images in their test view.
+    """Embeds examples; images are seen in the test view.
 
-    Training continues undisturbed: no metric is reset, no callback called.
+    This does not affect a training in progress: metrics are not reset, and
+    callbacks are not called.
 
     Args:
-        model: From inputs to embeddings, (B, D). Of images it takes
-            (B, H, W, C), pixels in 0 to 255.
+        model: A model that returns embeddings, (B, D). Models of images take
+            (B, H, W, C), with pixels from 0 to 255.
         examples: N examples: an `ImageSet`, `ArraySet` or other `Examples`;
-            arrays as `ArraySet` takes them, uint8 pixels as `ImageSet` does,
-            alone or as `(x, y)`; or a finite `tf.data.Dataset` of x or
-            (x, y), which reach the model as they are.
-        batch_size: Examples embedded at a time, if they are not in batches.
+            uint8 pixels, or other arrays that `ArraySet` takes, alone or as
+            `(x, y)`; or a finite `tf.data.Dataset` of x or (x, y), which is
+            passed to the model unchanged.
+        batch_size: Number of examples to embed at a time, unless they are
+            already in batches.
         progress: Whether to show progress; None shows it in a terminal.
 
     Returns:
-        (N, D) float32, in the order of the rows.
+        (N, D) float32, in the order of the examples.
 
     Raises:
-        ValueError: If there are no examples, or the model's output is not
-            one embedding for each.
+        ValueError: If there are no examples, or the model does not return one
+            embedding per example.
     """
     return embedded(
         model, examples, "examples", "embed", batch_size, progress
@@ -50,7 +52,7 @@ def embed(
 
 @dataclass(frozen=True)
 class Embedded:
-    """Embeddings, (N, D), and what is known of the examples."""
+    """Embeddings, (N, D), with the labels and class names of the examples."""
 
     embeddings: FloatArray
     labels: Rows | None
@@ -58,7 +60,7 @@ class Embedded:
 
 
 def source_of(given: Any, name: str, owner: str) -> Any:
-    """A set, or a dataset of `tf.data`, of what an argument is given."""
+    """The value of an argument as a set of examples or a `tf.data` dataset."""
     if isinstance(given, tf.data.Dataset):
         return given
     return as_examples(given, name, owner)
@@ -73,10 +75,11 @@ def embedded(
     progress: bool | None,
     padded: bool = False,
 ) -> Embedded:
-    """Embeds what the argument `name` of `owner` is given; see `embed`.
+    """Embeds the value of the argument `name` of `owner`; see `embed`.
 
-    With `padded`, the model is given batches of one size only, as to compile
-    for another takes it as long as many of them; not those of datasets.
+    With `padded`, all batches have the same size, because compiling the model
+    for another size takes as long as many batches. This does not apply to
+    datasets.
     """
     if isinstance(given, tf.data.Dataset):
         reader = DatasetReader(given, name, owner, batch_size, model=model)
@@ -104,7 +107,7 @@ def _embedded(
     progress: bool | None,
     least: int = 0,
 ) -> FloatArray:
-    """Embeddings of all batches, each filled up to some size at least."""
+    """Embeddings of all batches, each padded to at least `least` examples."""
     parts = []
     predict = _predict_function(model)
     for batch in tracked(batches, count, "Embedding", progress):
@@ -117,17 +120,17 @@ def _embedded(
         if shape is None or len(shape) != 2 or shape[0] != given:
             received = type(output).__name__ if shape is None else shape
             raise ValueError(
-                f"`model` of {owner} must return one embedding for each "
-                f"example, (B, D). Received: {received} for a batch of "
-                f"{given}. Use a model whose only output is the embedding, "
-                "such as `keras.Model(model.input, embedding)`."
+                f"`model` of {owner} must return one embedding per example, "
+                f"(B, D). Received: {received} for a batch of {given}. Use a "
+                "model whose only output is the embedding, such as "
+                "`keras.Model(model.input, embedding)`."
             )
         parts.append(np.asarray(output, np.float32)[:size])
     return np.concatenate(parts)
 
 
 def _filled(batch: Any, count: int) -> Any:
-    """A batch with its first example so many times more."""
+    """A batch with `count` more copies of its first example."""
     if not count:
         return batch
 
@@ -139,21 +142,21 @@ def _filled(batch: Any, count: int) -> Any:
 
 
 def _predict_function(model: keras.Model) -> Callable[[Any], Any]:
-    """What embeds one batch, once."""
+    """The function that embeds a batch on a single replica."""
     if strategy_of(model).num_replicas_in_sync == 1:
         predict: Callable[[Any], Any] = model.predict_on_batch
         return predict
-    # Under a strategy Keras has every replica embed the whole batch.
+    # Under a strategy, Keras would embed the whole batch on every replica.
     return tf.function(lambda x: model(x, training=False), autograph=False)
 
 
 def _check_text(model: keras.Model, spec: Any, name: str, owner: str) -> None:
-    """Refuses strings for images: they are paths, most likely."""
+    """Rejects strings for models of images: they are most likely paths."""
     shape = getattr(model, "input_shape", None)
     takes_images = isinstance(shape, tuple) and len(shape) == 4
     if takes_images and getattr(spec, "dtype", None) == tf.string:
         raise ValueError(
-            f"`{name}` of {owner} must be what the model takes, images of "
-            f"shape {shape}. Received: strings. Files of images are given as "
-            "ImageSet(paths)."
+            f"`{name}` of {owner} must be images, because the model takes "
+            f"shape {shape}. Received: strings. Use ImageSet(paths) for image "
+            "files."
         )

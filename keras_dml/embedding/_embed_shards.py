@@ -1,4 +1,4 @@
-"""`embed_shards`: embeddings of millions, as a folder that can be gone on."""
+"""`embed_shards`: resumable embedding of millions of examples to a folder."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -44,46 +44,48 @@ def embed_shards(
     progress: bool | None = None,
     timeout: float | None = None,
 ) -> EmbeddingShards:
-    """Embeds examples into a folder of Parquet files, the shards.
+    """Embeds examples into a folder of Parquet files, called shards.
 
-    A shard is written whole or not at all. Where the run ends before all are
-    there, since a worker, or all of them, or this process are killed, or a
-    disk is full, the same call continues: it makes the shards that are not
-    there. One process writes into a folder at a time.
+    Each shard is written atomically. If a run is interrupted, because a worker
+    or this process is killed or a disk is full, the same call continues with
+    the missing shards. Only one process can write to a folder at a time.
 
     Args:
-        model: As for `embed`; or the path of a `.keras` file.
-        examples: As for `embed`, but no `tf.data.Dataset`, of which parts
-            cannot be had.
-        folder: A path, or a URL that fsspec knows, as s3://bucket/gallery.
-        workers: How many processes embed, each with the model. None is
-            this one; with Ray, as many as the cluster has GPUs or CPUs.
-        ray: Whether they are actors of a Ray cluster, or its address; see
-            `keras_dml.pools.RayActors`.
-        rows_per_shard: Examples in a shard; the last one may have fewer.
-            A worker that is killed loses at the most this much.
-        dtype: In which numbers embeddings are stored: "float32", or
-            "float16", which is half of the size.
-        batch_size: Examples embedded at a time.
-        columns: More about the examples, by name: N texts or numbers each.
-        max_bad: How many examples that cannot be read to pass over before
-            the run stops: a number, or a share between 0.0 and 1.0. By
-            default a hundredth, and 10 at least.
-        overwrite: Whether to replace embeddings of something else.
+        model: As for `embed`, or the path of a `.keras` file.
+        examples: As for `embed`, except for `tf.data.Dataset`, which cannot be
+            divided into parts.
+        folder: A path, or a URL that fsspec supports, such as
+            s3://bucket/gallery.
+        workers: Number of processes that embed, each with a copy of the model.
+            None uses this process alone or, with Ray, one worker per GPU or CPU
+            of the cluster.
+        ray: Whether the workers are actors of a Ray cluster, or the address of
+            the cluster; see `keras_dml.pools.RayActors`.
+        rows_per_shard: Number of examples per shard; the last one may have
+            fewer. A worker that is killed loses at most this many.
+        dtype: Number format of the stored embeddings: "float32", or "float16"
+            for half the size.
+        batch_size: Number of examples to embed at a time.
+        columns: Further columns by name, each with N strings or numbers.
+        max_bad: The largest number of unreadable examples to skip before the
+            run stops, or their largest share, from 0.0 to 1.0. By default, 1 %
+            of the examples, but at least 10.
+        overwrite: Whether to replace the embeddings of a different run.
         progress: Whether to show progress; None shows it in a terminal.
-        timeout: Seconds after which a worker at one shard counts as hung.
+        timeout: Seconds per shard after which a worker counts as hung.
 
     Returns:
         The embeddings of all examples that could be read.
 
     Raises:
-        ValueError: If an argument is not as described, the model makes what
-            is no embedding, or more examples are bad than may be.
-        FileExistsError: If the folder holds something else, or embeddings
-            of other examples or of another model.
-        BlockingIOError: If another process writes there.
+        ValueError: If an argument is invalid, the model does not return finite
+            embeddings, or there are more than `max_bad` unreadable examples.
+        FileExistsError: If the folder holds other files, or embeddings of other
+            examples or of another model.
+        BlockingIOError: If another process writes to the folder.
         OSError: If a shard cannot be written.
-        ImportError: If an extra is missing: "parquet", "ray".
+        ImportError: If the extra "parquet" or "ray" is required but not
+            installed.
     """
     if isinstance(model, str | os.PathLike):
         model = read_model(model)
@@ -114,29 +116,29 @@ def write_shards(
     overwrite: bool = False,
     progress: bool | None = None,
 ) -> EmbeddingShards:
-    """Writes embeddings that are there as a folder of shards.
+    """Writes existing embeddings to a folder of shards.
 
-    It is as `embed_shards` writes it, and so are further arguments; which
-    model made the embeddings is not known.
+    The folder has the format of `embed_shards`, and the other arguments are
+    explained there. The model that made the embeddings is not recorded.
 
     Args:
         embeddings: (N, D), finite, in memory or in a file: `numpy.memmap`,
             `h5py`, `zarr`.
-        folder: A path, or a URL that fsspec knows.
-        labels: Classes, as `ArraySet` takes them; or None.
-        names: Their names, as there.
-        ids: N texts that tell the rows apart, by default their numbers.
+        folder: A path, or a URL that fsspec supports.
+        labels: Classes, as for `ArraySet`, or None.
+        names: Names of the classes, as for `ArraySet`.
+        ids: N strings that identify the rows; by default, the row numbers.
 
     Raises:
-        ValueError: If an argument is not as described.
-        OSError: As `embed_shards`.
+        ValueError: If an argument is invalid.
+        OSError: As for `embed_shards`.
     """
     owner = "write_shards"
     import_extra(owner, "pyarrow", EXTRA)
     if len(np.shape(embeddings)) != 2:
         raise ValueError(
-            f"`embeddings` of {owner} must be (N, D). Received: an array of "
-            f"shape {np.shape(embeddings)}."
+            f"`embeddings` of {owner} must have shape (N, D). Received: an "
+            f"array of shape {np.shape(embeddings)}."
         )
     given = ArraySet(embeddings, labels, names, ids)
     source = Source(given, columns, whole=True)
@@ -167,13 +169,13 @@ def _run(
 
 
 def _finite(identity: ModelIdentity) -> tuple[tuple[float, ...], ...]:
-    """Embeddings of generated examples, as a model makes them."""
+    """A model's embeddings of generated examples; they must be finite."""
     found = identity.test_embeddings
     if not np.isfinite(found).all():
         raise ValueError(
-            f"`model` of {_OWNER} must make finite embeddings. Received: NaN "
+            f"`model` of {_OWNER} must return finite embeddings. Received: NaN "
             "or infinity for generated examples, which usually means that "
-            "training diverged: lower the learning rate or clip gradients."
+            "training diverged. Lower the learning rate or clip gradients."
         )
     return found
 

@@ -1,4 +1,4 @@
-"""How many examples may be bad before a run stops."""
+"""The number of unreadable examples that a run accepts."""
 
 import math
 from collections.abc import Sequence
@@ -13,15 +13,15 @@ _NAMED = 3
 
 
 def most_bad(max_bad: Any, count: int) -> int:
-    """How many of `count` examples may be bad.
+    """How many of `count` examples may be unreadable.
 
     Args:
-        max_bad: How many, an int; what share, a float between 0 and 1; or
-            None, a hundredth of them, and 10 at least.
-        count: How many there are.
+        max_bad: Their number, an int; their share, a float from 0 to 1; or None
+            for 1 % of the examples, but at least 10.
+        count: Number of examples.
 
     Raises:
-        ValueError: If it is something else.
+        ValueError: If `max_bad` is none of these.
     """
     if max_bad is None:
         return max(_LEAST, math.ceil(_SHARE * count))
@@ -31,20 +31,21 @@ def most_bad(max_bad: Any, count: int) -> int:
     if isinstance(max_bad, float | np.floating) and 0 <= max_bad <= 1:
         return math.floor(max_bad * count)
     raise ValueError(
-        "`max_bad` of embed_shards must be a number of examples, 0 or more, "
-        f"or a share, 0.0 to 1.0. Received: max_bad={max_bad!r}. Use for "
+        "`max_bad` of embed_shards must be a number of examples, at least 0, "
+        f"or a share from 0.0 to 1.0. Received: max_bad={max_bad!r}. Use for "
         "instance 100 or 0.01."
     )
 
 
 def check_bad(bad: Sequence[BadExample], most: int, folder: str) -> None:
-    """Raises ValueError if more examples are bad than may be."""
+    """Raises ValueError if there are more unreadable examples than allowed."""
     if len(bad) <= most:
         return
     named = " ".join(f"Row {x.row}: {x.error}" for x in bad[:_NAMED])
     raise ValueError(
-        "`max_bad` of embed_shards must be at least the examples that cannot "
-        f"be read. Received: {most}, and {len(bad)} up to now. {named} Fix or "
-        "remove these files, or allow more: --max-bad (max_bad=…). The "
-        f"shards in {folder!r} are kept, and the same call continues."
+        "`max_bad` of embed_shards must be at least the number of unreadable "
+        f"examples. Received: {most}, but {len(bad)} could not be read so far. "
+        f"{named} Fix or remove these files, or allow more with --max-bad "
+        f"(max_bad=…). The shards in {folder!r} are kept, and the same call "
+        "continues."
     )

@@ -1,4 +1,4 @@
-"""Lease: who writes into a folder of an object store, which has no locks."""
+"""Leases: one writer at a time in object stores, which do not have locks."""
 
 import contextlib
 import json
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 LEASE = ".lease.json"
 
 STALE = 60.0
-"""Seconds after which a lease that was not renewed counts no longer."""
+"""Seconds after which a lease expires unless it is renewed."""
 
 _RENEWED = STALE / 4
 _SETTLED = 0.2
@@ -24,18 +24,18 @@ _SETTLED = 0.2
 
 @contextlib.contextmanager
 def leased(storage: "Storage", what: str) -> Iterator[None]:
-    """Keeps other writers out of an object store while the block runs.
+    """Locks a folder of an object store while the block runs.
 
-    An object says who writes, and until when: it is renewed by a thread, and
-    counts no longer a minute after its writer was killed. Where two begin at
-    once, the later one to write the object goes on.
+    The lease is an object that names the writer. A thread renews it, and it
+    expires a minute after its writer was killed. If two writers start at the
+    same time, the one that writes the object last continues.
 
     Args:
         storage: The folder.
-        what: What is at work in it, as "embedding".
+        what: What is done in the folder, such as "embedding".
 
     Raises:
-        BlockingIOError: If there is another writer; it is named.
+        BlockingIOError: If there is another writer, which is named.
     """
     _check_free(storage, what)
     token = secrets.token_hex(8)
@@ -67,14 +67,14 @@ def _taken(
     storage: "Storage", what: str, found: dict[str, Any]
 ) -> BlockingIOError:
     return BlockingIOError(
-        f"Another {what} is at work in {storage.name!r}: {found['holder']}. "
-        f"Wait for it, or use another folder. If it was killed, its lease "
-        f"ends {STALE:.0f} seconds after it was last renewed."
+        f"Another {what} is using {storage.name!r}: {found['holder']}. Wait "
+        "for it to end, or use another folder. If it was killed, its lease "
+        f"expires {STALE:.0f} seconds after it was last renewed."
     )
 
 
 def _read(storage: "Storage") -> dict[str, Any] | None:
-    """The lease; None if there is none, or it is none of ours."""
+    """The lease; None if there is none, or it has another format."""
     try:
         found: Any = json.loads(storage.read(LEASE))
     except (FileNotFoundError, ValueError):
@@ -92,6 +92,6 @@ def _write(storage: "Storage", token: str) -> None:
 
 def _renew(storage: "Storage", token: str, ended: threading.Event) -> None:
     while not ended.wait(_RENEWED):
-        # A store that is away for a moment is tried again.
+        # If the store cannot be reached for a moment, this is tried again.
         with contextlib.suppress(OSError):
             _write(storage, token)

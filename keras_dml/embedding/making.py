@@ -1,4 +1,4 @@
-"""Making of shards: those that are missing, and what lists them at the end."""
+"""Creating the missing shards of a run, and the manifest that lists them."""
 
 import contextlib
 import time
@@ -27,26 +27,26 @@ def made(
     overwrite: bool,
     progress: bool | None,
 ) -> EmbeddingShards:
-    """The shards of a run, of which those that are not there are made.
+    """Creates the missing shards of a run, and returns all of them.
 
     Args:
-        work: What makes a shard.
+        work: The work that creates a shard.
         source: The examples.
-        pool: Where that is done.
-        most: How many examples may be bad.
-        overwrite: Whether to remove what is in the folder.
+        pool: The pool that does the work.
+        most: The largest number of unreadable examples.
+        overwrite: Whether to remove the shards of another run.
         progress: As for `embed_shards`.
 
     Raises:
-        ValueError: If more examples are bad.
+        ValueError: If there are more unreadable examples.
         FileExistsError: If the folder holds something else.
-        BlockingIOError: If another process writes there.
+        BlockingIOError: If another process writes to the folder.
         OSError: If a shard cannot be written.
     """
     target = Target(storage_of(work.folder), work.run)
     with target.lock():
         written = target.found(overwrite)
-        if len(_bad(written)) > most:  # They may have been mended.
+        if len(_bad(written)) > most:  # They may have been fixed since.
             written = {k: x for k, x in written.items() if not x.bad}
         if len(written) < work.run.num_shards or not target.is_ended():
             target.open()
@@ -63,10 +63,10 @@ def _make(
     written: dict[int, Written],
     progress: bool | None,
 ) -> float:
-    """Adds the shards that are missing to those that are written.
+    """Adds the missing shards to those that are already written.
 
     Returns:
-        How many examples a second were embedded.
+        Number of examples embedded per second.
     """
     run, folder = work.run, str(work.folder)
     done = sum(x.entry.examples for x in written.values())

@@ -1,4 +1,4 @@
-"""Manifest: what a folder of embeddings holds, and which run made it."""
+"""Manifest: the content of a folder of embeddings, and the run that made it."""
 
 import functools
 from collections.abc import Mapping
@@ -15,17 +15,17 @@ FORMAT = "keras_dml.embedding"
 RUN, MANIFEST = "_run.json", "_manifest.json"
 
 Precision: TypeAlias = Literal["float32", "float16"]
-"""In which numbers embeddings are stored."""
+"""Number formats of stored embeddings."""
 
 LabelKind: TypeAlias = Literal["none", "one", "several"]
-"""How many labels each example has, if they are known."""
+"""Number of labels per example; "none" if they are not known."""
 
 _Count: TypeAlias = Annotated[int, Ge(0)]
 
 
 @dataclass(frozen=True)
 class BadExample:
-    """An example that could not be read: its row in the source, id, why."""
+    """An example that could not be read: row in the source, id and reason."""
 
     row: _Count
     id: str
@@ -34,18 +34,19 @@ class BadExample:
 
 @dataclass(frozen=True)
 class Run:
-    """What embeddings are made of, all that they depend on.
+    """Everything that the embeddings of a run depend on.
 
     Attributes:
-        model: Which model makes them; None if that is not known.
-        examples: How many there are in the source.
+        model: The model that makes them; None if it is not known.
+        examples: Number of examples in the source.
         fingerprint: Checksum of their ids, labels, names and columns.
-        rows_per_shard: Examples of the source in a shard; the last one may
-            have fewer.
-        dtype: In which numbers embeddings are stored.
-        dim: Dimensions of an embedding, D.
-        labels: How many labels each example has.
-        num_labels: With several each, how many there are, C; else 0.
+        rows_per_shard: Number of examples of the source per shard; the last one
+            may have fewer.
+        dtype: Number format of the stored embeddings.
+        dim: Dimension of the embeddings, D.
+        labels: Number of labels per example.
+        num_labels: Number of labels in total, C, if examples can have several;
+            otherwise 0.
         columns: Names of further columns.
     """
 
@@ -61,23 +62,25 @@ class Run:
 
     @functools.cached_property
     def id(self) -> str:
-        """What tells the run from others, on whatever machine."""
+        """Identifies the run, on any machine."""
         plain = asdict(self)
-        # The same model differs a little between machines.
+        # Embeddings of the same model differ slightly between machines.
         if self.model is not None:
             del plain["model"]["test_embeddings"]
         return checksum(plain)
 
     @property
     def num_shards(self) -> int:
-        """How many shards all examples take."""
+        """Number of shards for all examples."""
         return -(-self.examples // self.rows_per_shard)
 
     def difference(self, other: "Run") -> str:
-        """In what another run differs; empty if it is this one."""
+        """How another run differs from this one; empty if it does not."""
         if self.model is None or other.model is None:
             if self.model is not other.model:
-                return "embeddings that a model makes, and given ones"
+                given = "existing embeddings, not those of a model"
+                made = "embeddings of a model, not existing ones"
+                return given if other.model is None else made
         elif found := self.model.difference(other.model):
             return f"a model {found}"
         for name, what in _SAID.items():
@@ -88,28 +91,28 @@ class Run:
 
 
 _SAID = {
-    "dim": "embeddings of another dimension",
-    "examples": "another number of examples",
-    "columns": "other columns",
-    "labels": "other labels",
-    "num_labels": "another number of labels",
-    "fingerprint": "other examples, ids or labels, by their fingerprint",
-    "rows_per_shard": "other rows_per_shard",
-    "dtype": "another dtype",
+    "dim": "embeddings of a different dimension",
+    "examples": "a different number of examples",
+    "columns": "different columns",
+    "labels": "different labels",
+    "num_labels": "a different number of labels",
+    "fingerprint": "different examples, ids or labels, by their fingerprint",
+    "rows_per_shard": "different rows_per_shard",
+    "dtype": "a different dtype",
 }
 
 
 @dataclass(frozen=True)
 class ShardEntry:
-    """A shard: a file with the rows of a part of the source.
+    """A shard: a file with the embeddings of one part of the source.
 
     Attributes:
-        number: It, from 0.
+        number: Number of the shard, from 0.
         first_row: The first row of its part of the source.
-        examples: How many rows this part has.
-        rows: How many of them could be embedded.
+        examples: Number of rows in this part.
+        rows: Number of rows that could be embedded.
         bytes: Size of the file.
-        digest: Checksum of what is in it.
+        digest: Checksum of its content.
     """
 
     number: _Count
@@ -132,17 +135,17 @@ def shard_name(number: int) -> str:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a folder of embeddings holds.
+    """The content of a folder of embeddings.
 
     Attributes:
-        run: What they are made of.
-        shards: Its files, in the order of the source.
+        run: The run that made them.
+        shards: The shards, in the order of the source.
         names: Names of classes by label.
         bad: Examples that could not be read.
-        batch_size: Examples embedded at a time.
-        images_per_second: How fast that was, with start-up, in the call
-            that wrote this.
-        versions: Of what made them, by name.
+        batch_size: Number of examples embedded at a time.
+        images_per_second: Speed of the call that completed the run, including
+            start-up.
+        versions: Versions of the packages used, by name.
     """
 
     run: Run
@@ -154,20 +157,20 @@ class Manifest:
     versions: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """As the text of a file, with a checksum."""
+        """The manifest as JSON with a checksum."""
         return _DOCUMENT.write(self, run_id=self.run.id)
 
     @classmethod
     def from_json(cls, text: bytes, where: str) -> "Manifest":
-        """What `to_json` wrote.
+        """Reads the result of `to_json`.
 
         Args:
             text: The content of a file.
-            where: What messages call the file.
+            where: The name of the file in messages.
 
         Raises:
-            ValueError: If it is something else, damaged, or of a later
-                version.
+            ValueError: If it is not a manifest, is damaged, or was written by a
+                later version.
         """
         try:
             manifest = _DOCUMENT.read(text)
@@ -176,15 +179,15 @@ class Manifest:
         except ValueError as error:
             way = ""
             if getattr(error, "version", None) is not None:
-                way = " Read it with the keras_dml that wrote it."
+                way = " Use the version of keras_dml that wrote it."
             raise ValueError(
-                f"{where} must be what keras_dml wrote of embeddings. "
-                f"Received: {error}.{way}"
+                f"{where} must be a manifest of embeddings written by "
+                f"keras_dml. Received: {error}.{way}"
             ) from None
         return manifest
 
     def check_whole(self) -> None:
-        """Raises ValueError unless its shards are those of the run."""
+        """Raises ValueError unless its shards are all those of the run."""
         step, run = self.run.rows_per_shard, self.run
         expected = [
             (number, number * step, min(step, run.examples - number * step))
@@ -195,7 +198,7 @@ class Manifest:
         if found != expected or rows + len(self.bad) != run.examples:
             raise ValueError(
                 f"{len(self.shards)} shards with {rows} rows and "
-                f"{len(self.bad)} bad ones for {run.examples} examples"
+                f"{len(self.bad)} unreadable ones for {run.examples} examples"
             )
 
 

@@ -1,4 +1,4 @@
-"""Embeddings in a file of their raw numbers, mapped into memory."""
+"""Embeddings in a raw binary file that is mapped into memory."""
 
 import atexit
 import functools
@@ -15,17 +15,16 @@ from keras_dml.utils.files import atomic_file
 if TYPE_CHECKING:
     from keras_dml.embedding.shards import EmbeddingShards
 
-# NumPy's type of a file that is mapped, of any shape and numbers.
+# NumPy's type of memory-mapped files, for any shape and number format.
 _Map = np.memmap
 
 
 class MappedEmbeddings(_Map):
     """Embeddings, (N, D) float32, that are read from a file when needed.
 
-    They are an array of NumPy, read-only. A pickle of them has the file's
-    name, and not what is in it: another process maps the same file, or, on
-    another machine, reads the shards again. Parts of them, `x[2:5]`, are
-    pickled as other arrays are.
+    They are a read-only NumPy array. Pickles contain only the name of the file:
+    another process maps the same file or, on another machine, reads the shards
+    again. Slices such as `x[2:5]` are pickled like other arrays.
     """
 
     _origin: tuple[str, str] | None = None
@@ -34,7 +33,7 @@ class MappedEmbeddings(_Map):
     def of(
         cls, path: Path, shape: tuple[int, int], folder: str
     ) -> "MappedEmbeddings":
-        """The embeddings in a file that `spooled` made from a folder."""
+        """The embeddings in a file that `spooled` wrote from a folder."""
         mapped = cls(path, np.float32, "r", shape=shape)
         mapped._origin = folder, str(path)
         return mapped
@@ -42,7 +41,7 @@ class MappedEmbeddings(_Map):
     def __array_wrap__(
         self, array: Any, context: Any = None, return_scalar: bool = False
     ) -> Any:
-        # What is computed from them is in memory.
+        # Results of computations are in memory.
         plain = np.asarray(array)
         return plain[()] if return_scalar or not plain.shape else plain
 
@@ -53,7 +52,7 @@ class MappedEmbeddings(_Map):
         return found
 
     def __reduce__(self) -> Any:
-        if self._origin is None:  # A view, such as of other numbers.
+        if self._origin is None:  # A view, for instance of another dtype.
             return np.array(self).__reduce__()
         folder, path = self._origin
         return _again, (folder, path, self.shape)
@@ -62,22 +61,23 @@ class MappedEmbeddings(_Map):
 def spooled(
     shards: "EmbeddingShards", cache: str | os.PathLike[str] | None
 ) -> MappedEmbeddings:
-    """The embeddings of all shards in one file, written once.
+    """The embeddings of all shards in one file, which is written only once.
 
     Args:
-        shards: The shards, of which one at a time is in memory.
-        cache: Folder of the file. None: a temporary folder that is removed
-            when this process ends.
+        shards: The shards, which are read one at a time.
+        cache: Folder for the file. None uses a temporary folder, which is
+            removed when this process ends.
 
     Raises:
         ValueError: If there are no rows, or a shard is damaged.
-        OSError: If there is no room for the file.
+        OSError: If there is not enough space for the file.
     """
     count, dim = shards.shape
     if not count:
         raise ValueError(
-            f"The embeddings in {shards.folder!r} must be at least one to be "
-            f"mapped. Received: none; {len(shards.bad)} examples were bad."
+            f"There must be at least one embedding in {shards.folder!r} to be "
+            f"mapped. Received: none; {len(shards.bad)} examples could not be "
+            "read."
         )
     folder = _temporary() if cache is None else Path(cache).expanduser()
     path = folder / f"embeddings-{shards.digest}.float32"
@@ -92,20 +92,20 @@ def _spool(shards: "EmbeddingShards", path: Path, size: int) -> None:
         with atomic_file(path) as partial, partial.open("wb") as file:
             for embeddings in shards.embeddings():
                 file.write(embeddings.data)
-    except FileNotFoundError:  # A shard is gone, which it names.
+    except FileNotFoundError:  # A shard is missing, and the error names it.
         raise
     except OSError as error:
         raise OSError(
             error.errno,
-            f"The embeddings of {shards.folder!r} take {size:,} bytes in a "
-            f"file to be mapped, which cannot be written: {error.strerror}. "
-            "Give a folder with room as `cache`, or set TMPDIR",
+            f"The file for mapping the embeddings of {shards.folder!r}, of "
+            f"{size:,} bytes, cannot be written: {error.strerror}. Set `cache` "
+            "or TMPDIR to a folder with enough space",
             str(path),
         ) from error
 
 
 def _again(folder: str, path: str, shape: tuple[int, int]) -> MappedEmbeddings:
-    """The embeddings that were pickled, where the pickle is read."""
+    """Unpickles embeddings."""
     if Path(path).is_file():
         return MappedEmbeddings.of(Path(path), shape, folder)
     from keras_dml.embedding.shards import EmbeddingShards
@@ -119,7 +119,7 @@ def _temporary() -> Path:
     owner = os.getpid()
 
     def remove() -> None:
-        if os.getpid() == owner:  # And no fork of it.
+        if os.getpid() == owner:  # Not in a fork.
             shutil.rmtree(folder, ignore_errors=True)
 
     atexit.register(remove)

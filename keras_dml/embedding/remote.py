@@ -1,4 +1,4 @@
-"""Images at URLs: fetched for as long as they are embedded."""
+"""Images at URLs, which are downloaded while they are embedded."""
 
 import contextlib
 import tempfile
@@ -13,18 +13,18 @@ from keras_dml.embedding.storage import file_system, is_url
 
 _THREADS = 16
 _WAITS = (0.5, 2.0)
-"""Seconds before the second and the third try."""
+"""Seconds before the second and the third attempt."""
 
-# To try again is of no use.
+# Errors for which trying again does not help.
 _FINAL = (FileNotFoundError, PermissionError, IsADirectoryError)
 
 
 def check_protocols(examples: Examples) -> None:
-    """Raises an error unless all URLs of a set can be read here.
+    """Checks that the protocols of all URLs of a set are supported.
 
     Raises:
-        ImportError: If fsspec, or what it needs for such URLs, is missing.
-        ValueError: If it knows no such URLs.
+        ImportError: If fsspec, or a package it needs for such URLs, is missing.
+        ValueError: If fsspec does not support such URLs.
     """
     first: dict[str, str] = {}
     for url in _urls(examples):
@@ -37,16 +37,17 @@ def check_protocols(examples: Examples) -> None:
 def on_this_machine(
     examples: Examples,
 ) -> Iterator[tuple[Examples, dict[int, str]]]:
-    """A set whose images at URLs are files while the block runs.
+    """Downloads the images of a set that are at URLs while the block runs.
 
     Args:
-        examples: The set; most have no URLs, and are left as they are.
+        examples: The set. If it does not have URLs, it is yielded unchanged.
 
     Yields:
-        The same examples, and why some could not be fetched, by row.
+        The same examples as local files, and the reasons why some could not be
+        downloaded, by row.
 
     Raises:
-        OSError: If there is no room for the files.
+        OSError: If there is not enough space for the files.
     """
     if not isinstance(examples, ImageSet) or not _urls(examples):
         yield examples, {}
@@ -67,7 +68,7 @@ def on_this_machine(
 
 
 def original(local: Examples, given: Examples, row: int, message: str) -> str:
-    """A message on an example that names its URL, and not the local file."""
+    """A message about an example with its URL instead of the local file."""
     if isinstance(local, ImageSet) and isinstance(given, ImageSet):
         here, there = local.paths or (), given.paths or ()
         if here and here[row] != there[row]:
@@ -81,21 +82,21 @@ def _urls(examples: Examples) -> list[str]:
 
 
 def _fetch(folder: str, number: int, url: str) -> tuple[str, str]:
-    """The file of an image, and why it is not there, if it is not."""
+    """The file of an image, and the reason if it could not be downloaded."""
     if not is_url(url):
         return url, ""
     path = Path(folder) / f"{number}{PurePosixPath(url).suffix[:8]}"
     try:
         content = _content(url)
-    except Exception as error:  # Each file system has errors of its own.
+    except Exception as error:  # Every file system has its own errors.
         why = f"{type(error).__name__}: {error}"
-        return str(path), f"The image {url!r} cannot be fetched: {why}"
+        return str(path), f"The image {url!r} cannot be downloaded: {why}"
     path.write_bytes(content)
     return str(path), ""
 
 
 def _content(url: str) -> bytes:
-    """What is at a URL; networks get several tries."""
+    """The content at a URL; several attempts are made."""
     files, path = file_system(url)
     for wait in _WAITS:
         try:

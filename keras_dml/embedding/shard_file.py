@@ -1,8 +1,8 @@
-"""Shards: Parquet files with the embeddings of some rows of a source.
+"""Shards: Parquet files with the embeddings of one part of a source.
 
-A shard has the columns `id`, `row` (in the source), `label`, where classes
-have names `name`, further ones, and `embedding`, a list of fixed size. What
-run it is of, and checksums, are metadata of its schema.
+The columns of a shard are `id`, `row` (in the source), `label`, `name` (if
+classes have names), further columns, and `embedding`, a list of fixed size. The
+metadata of its schema identifies the run and contains checksums.
 """
 
 import json
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 ID, ROW, LABEL, NAME, EMBEDDING = RESERVED = (
     "id", "row", "label", "name", "embedding",
 )  # fmt: skip
-"""Columns that have a meaning here."""
+"""Reserved names of columns."""
 
 _KEY = FORMAT.encode()
 
 
 @dataclass(frozen=True)
 class ShardHead:
-    """What a shard says of itself.
+    """The metadata of a shard.
 
     Attributes:
         run: The id of its run.
-        number: Which shard of the run it is.
+        number: Number of the shard within the run.
         first_row: The first row of its part of the source.
-        examples: How many rows this part has.
-        rows: How many of them could be embedded.
-        bad: The others.
-        checksums: Of columns, by their names.
-        version: Of this format.
+        examples: Number of rows in this part.
+        rows: Number of rows that could be embedded.
+        bad: The examples that could not be read.
+        checksums: Checksums of columns, by name.
+        version: Version of the format.
     """
 
     run: str
@@ -53,7 +53,7 @@ class ShardHead:
 
     @property
     def digest(self) -> str:
-        """Checksum of what is in the shard."""
+        """Checksum of the content."""
         return xxh3_128_hexdigest(json.dumps(dict(self.checksums)).encode())
 
 
@@ -63,7 +63,7 @@ def schema_of(run: Run, names: bool, columns: "pa.Schema") -> "pa.Schema":
     Args:
         run: The run.
         names: Whether classes have names.
-        columns: The further columns.
+        columns: Further columns.
     """
     import pyarrow as pa
 
@@ -89,13 +89,13 @@ def to_parquet(
     embeddings: FloatArray,
     columns: Mapping[str, Any],
 ) -> tuple[ShardHead, bytes]:
-    """A shard: what it says of itself, and the content of its file.
+    """A shard: its metadata, and the content of its file.
 
     Args:
-        schema: As `schema_of` makes it.
-        head: What it is; its checksums are filled in.
+        schema: The result of `schema_of`.
+        head: The metadata; checksums are filled in.
         embeddings: (n, D), finite in the type of the schema.
-        columns: All other columns; without the labels they are null.
+        columns: All other columns; missing labels become null.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -118,8 +118,8 @@ def to_parquet(
     about = json.dumps(asdict(head)).encode()
     table = table.replace_schema_metadata({_KEY: about})
     sink = pa.BufferOutputStream()
-    # Embeddings hardly compress: zstd makes them 12 % smaller, and reading
-    # half as slow again.
+    # Embeddings hardly compress: zstd makes them 12 % smaller, and reading them
+    # takes half as long again.
     texts = [x.name for x in schema if pa.types.is_string(x.type)]
     parquet.write_table(
         table,
@@ -137,7 +137,7 @@ def _checked(table: "pa.Table") -> list[str]:
 
 
 def _checksum(table: "pa.Table", name: str) -> str:
-    """Checksum of a column, whatever its parts are in memory."""
+    """Checksum of a column, independent of its chunks in memory."""
     hashed = xxh3_128()
     for part in _bytes_of(table, name):
         hashed.update(part)
@@ -159,7 +159,7 @@ def _bytes_of(table: "pa.Table", name: str) -> Iterable[Any]:
 
 
 def _numbers(table: "pa.Table") -> FloatArray:
-    """Embeddings as they are stored, (n, D)."""
+    """The embeddings in their stored type, (n, D)."""
     column = table.column(EMBEDDING)
     dim = column.type.list_size
     parts = [chunk.flatten().to_numpy() for chunk in column.chunks]
@@ -171,13 +171,13 @@ def _numbers(table: "pa.Table") -> FloatArray:
 
 
 def read_head(file: Any) -> ShardHead:
-    """What a shard says of itself; reads the end of the file only.
+    """The metadata of a shard; only the end of the file is read.
 
     Args:
-        file: It, open.
+        file: The open file.
 
     Raises:
-        ValueError: If it is cut off, or no shard of this format.
+        ValueError: If the file is truncated, or is not a shard.
     """
     return _opened(file)[1]
 
@@ -188,24 +188,26 @@ def _opened(file: Any) -> tuple[Any, ShardHead]:
     try:
         opened = parquet.ParquetFile(file, page_checksum_verification=True)
     except (ArrowException, OSError) as error:
-        raise ValueError(f"it is cut off, or no Parquet: {error}") from None
+        raise ValueError(
+            f"it is truncated or not a Parquet file: {error}"
+        ) from None
     metadata = opened.schema_arrow.metadata or {}
     try:
         plain = json.loads(metadata[_KEY])
         bad = tuple(BadExample(**x) for x in plain.pop("bad"))
         head = ShardHead(**plain, bad=bad)
     except (KeyError, TypeError, ValueError):
-        raise ValueError("it is Parquet of something else") from None
+        raise ValueError("it is a Parquet file, but not a shard") from None
     _check_types(opened.schema_arrow)
     if opened.metadata.num_rows != head.rows:
         raise ValueError(
-            f"it has {opened.metadata.num_rows} rows, and was of {head.rows}"
+            f"it has {opened.metadata.num_rows} rows instead of {head.rows}"
         )
     return opened, head
 
 
 def _check_types(schema: "pa.Schema") -> None:
-    """Raises ValueError unless columns are of the types that they have."""
+    """Raises ValueError unless all columns have the expected types."""
     import pyarrow as pa
 
     numbers = (pa.float32(), pa.float16())
@@ -216,25 +218,25 @@ def _check_types(schema: "pa.Schema") -> None:
     }
     for name, allowed in types.items():
         if name not in schema.names or schema.field(name).type not in allowed:
-            raise ValueError(f"its column {name} is missing or of another type")
+            raise ValueError(f"its column {name} is missing or of a wrong type")
     found = EMBEDDING in schema.names and schema.field(EMBEDDING).type
     if not (
         found
         and pa.types.is_fixed_size_list(found)
         and found.value_type in numbers
     ):
-        raise ValueError("its embeddings are missing or of another type")
+        raise ValueError("its embeddings are missing or of a wrong type")
 
 
 class ShardTable:
-    """Columns of a shard that were read, and checked.
+    """Columns of a shard, read and verified.
 
     Args:
-        file: The shard, open.
-        columns: Which columns to read; None for all.
+        file: The open file.
+        columns: The columns to read; None for all.
 
     Raises:
-        ValueError: If it is damaged or was edited.
+        ValueError: If the shard is damaged or was edited.
     """
 
     def __init__(self, file: Any, columns: Sequence[str] | None = None) -> None:
@@ -248,8 +250,8 @@ class ShardTable:
         for name in _checked(self._table):
             if _checksum(self._table, name) != self.head.checksums.get(name):
                 raise ValueError(
-                    f"its column {name} was edited, or is damaged: the "
-                    "checksum does not fit"
+                    f"its column {name} was edited or is damaged: the checksum "
+                    "does not match"
                 )
 
     @property
@@ -259,12 +261,12 @@ class ShardTable:
 
     @property
     def ids(self) -> list[str]:
-        """What the source calls the rows."""
+        """The ids of the rows in the source."""
         found: list[str] = self._table.column(ID).to_pylist()
         return found
 
     def labels(self, run: Run) -> Labels | None:
-        """(n,) int64, or (n, C) booleans, or None where they are unknown."""
+        """(n,) int64, or (n, C) booleans, or None if they are not known."""
         if run.labels == "none":
             return None
         column = self._table.column(LABEL).combine_chunks()
@@ -279,7 +281,7 @@ class ShardTable:
 
     @property
     def columns(self) -> dict[str, list[Any]]:
-        """All other columns: the row in the source, names, further ones."""
+        """All other columns: the row in the source, names, further columns."""
         own = (ID, LABEL, EMBEDDING)
         names = [x for x in self._table.column_names if x not in own]
         return {x: self._table.column(x).to_pylist() for x in names}

@@ -1,4 +1,4 @@
-"""The work of a shard: its examples are embedded, and its file is written."""
+"""The work for a shard: embedding its examples and writing its file."""
 
 import os
 import tempfile
@@ -40,14 +40,14 @@ _LARGEST = float(np.finfo(np.float16).max)
 
 @dataclass(frozen=True)
 class Written:
-    """A shard that is there, and the examples that are not in it."""
+    """A shard that was written, and the examples that could not be read."""
 
     entry: ShardEntry
     bad: tuple[BadExample, ...]
 
     @classmethod
     def of(cls, head: ShardHead, size: int) -> "Written":
-        """What a shard of so many bytes says of itself."""
+        """The entry of a shard from its metadata and its size in bytes."""
         entry = ShardEntry(
             head.number,
             head.first_row,
@@ -61,15 +61,15 @@ class Written:
 
 @dataclass(frozen=True)
 class EmbedShards(Work[Part, Written]):
-    """Embeds parts of a source, each into a shard.
+    """Embeds the parts of a source, each into a shard.
 
     Attributes:
-        model: From inputs to embeddings; None: the inputs are embeddings.
-            In a pickle it is the bytes of its file.
-        run: What the shards are of.
-        schema: Their columns.
-        folder: Where they are written to.
-        batch_size: Examples embedded at a time.
+        model: The model; None if the inputs are embeddings. When pickled, it
+            becomes the bytes of its file.
+        run: The run of the shards.
+        schema: The columns of the shards.
+        folder: The folder to write to.
+        batch_size: Number of examples to embed at a time.
     """
 
     model: keras.Model | bytes | None
@@ -98,9 +98,9 @@ class _Writer:
     """Embeds and writes one part after another.
 
     Args:
-        work: What is to be done.
+        work: The work to do.
         model: The model.
-        storage: Where shards are written to.
+        storage: The folder to write to.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class _Writer:
         return Written.of(head, len(content))
 
     def _embed(self, part: Part) -> tuple[FloatArray, tuple[BadExample, ...]]:
-        """Embeddings of what can be read, (n, D), and what cannot be."""
+        """Embeddings of the readable examples, (n, D), and the unreadable."""
         with on_this_machine(part.examples) as (examples, missing):
             embeddings, bad = self._readable(examples, missing)
             said = {
@@ -150,11 +150,11 @@ class _Writer:
     def _readable(
         self, examples: Examples, bad: dict[int, str]
     ) -> tuple[FloatArray, dict[int, str]]:
-        """Embeddings of what can be read, and why the others cannot be.
+        """Embeddings of the readable examples, and errors of the others.
 
         Args:
             examples: The examples of a part.
-            bad: Those of which that is known, by row.
+            bad: Errors of examples known to be unreadable, by row.
         """
         kept = [row for row in range(len(examples)) if row not in bad]
         if not kept:
@@ -162,7 +162,7 @@ class _Writer:
         given = examples.select(kept) if bad else examples
         try:
             return self._all(given), bad
-        # TensorFlow's are those of its graphs, in which files are read.
+        # TensorFlow's errors are from graphs that read files.
         except (ValueError, OSError, tf.errors.OpError):
             found = unreadable(given, self._model)
             if not found:
@@ -184,7 +184,7 @@ class _Writer:
         ).embeddings
 
     def _columns(self, part: Part, kept: list[int]) -> dict[str, Any]:
-        """All columns but the embeddings."""
+        """All columns except for the embeddings."""
         examples = part.examples
         columns: dict[str, Any] = {
             ID: [part.ids[row] for row in kept],
@@ -207,16 +207,16 @@ class _Writer:
 def _check_range(
     embeddings: FloatArray, narrow: bool, part: Part, kept: list[int]
 ) -> None:
-    """Raises ValueError unless the shards can hold all embeddings.
+    """Raises ValueError unless the shards can represent all embeddings.
 
     Args:
         embeddings: (n, D).
         narrow: Whether they are stored as float16.
-        part: What they are of.
-        kept: The rows of the part that they are of.
+        part: The part that was embedded.
+        kept: The rows of the part that have embeddings.
     """
     limit = _LARGEST if narrow else np.inf
-    # What is not a number is not below.
+    # NaN does not compare as less or equal.
     fits = (np.abs(embeddings) <= limit) & np.isfinite(embeddings)
     if fits.all():
         return
@@ -225,13 +225,14 @@ def _check_range(
     which = f"row {part.first_row + row}, {part.ids[row]!r}, has {value}"
     if np.isfinite(value):
         raise ValueError(
-            "`dtype` of embed_shards must hold all embeddings: float16 ends "
-            f'at {_LARGEST:.0f}. Received: {which}. Use dtype="float32".'
+            "`dtype` of embed_shards must represent all embeddings, but "
+            f"float16 ends at {_LARGEST:.0f}. Received: {which}. Use "
+            'dtype="float32".'
         )
     raise ValueError(
-        "`model` of embed_shards must make finite embeddings. Received: "
-        f"{which}. Such embeddings usually mean that training diverged: "
-        "lower the learning rate or clip gradients."
+        "`model` of embed_shards must return finite embeddings. Received: "
+        f"{which}. Such embeddings usually mean that training diverged. Lower "
+        "the learning rate or clip gradients."
     )
 
 
@@ -261,14 +262,14 @@ def _from_bytes(content: bytes, identity: ModelIdentity | None) -> keras.Model:
         except ValueError as error:
             raise ValueError(
                 "`model` of embed_shards must be one that workers can load: "
-                "without Lambda layers, and of classes that are registered "
-                "by modules which are imported where workers are. Received: "
+                "without Lambda layers, and with all classes registered by "
+                "modules that the workers import. Received: "
                 f"{error} Use workers=1, or register the class in a package."
             ) from error
     difference = identity and identity.difference(ModelIdentity.of(model))
     if difference:
         raise ValueError(
-            "The model of a worker must be that of the process which started "
+            "A worker must have the same model as the process that started "
             f"it. Received: a model {difference}. Install the same versions "
             "of keras_dml, keras and tensorflow on all machines."
         )

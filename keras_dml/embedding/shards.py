@@ -1,4 +1,4 @@
-"""EmbeddingShards: a folder of embeddings, read a shard at a time."""
+"""EmbeddingShards: a folder of embeddings, read one shard at a time."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,12 +37,12 @@ class Shard:
     """The rows of one shard.
 
     Attributes:
-        rows: Which rows of the folder they are, n of them.
+        rows: The range of these n rows among all rows of the folder.
         embeddings: (n, D) float32.
-        ids: What the source calls them.
-        labels: Classes, (n,) int64; or several each, (n, C) booleans; or
-            None where they are not known.
-        columns: Further columns by name, n values each, among them "row",
+        ids: The ids of the rows in the source.
+        labels: Classes, (n,) int64; or several per row, (n, C) booleans; or
+            None if they are not known.
+        columns: Further columns by name, n values each. One of them is "row",
             the row in the source.
     """
 
@@ -54,25 +54,25 @@ class Shard:
 
 
 class EmbeddingShards:
-    """A folder of embeddings, as `embed_shards` writes it.
+    """A folder of embeddings, as written by `embed_shards`.
 
-    Rows are those that could be embedded, in the order of the source. They
-    are read a shard at a time: iterate over the shards, or map all of them
-    with `array`.
+    Its rows are the examples that could be read, in the order of the source.
+    They are read one shard at a time: iterate over the shards, or map all of
+    them into memory with `array`.
 
     Args:
         folder: A path or a URL, such as s3://bucket/gallery.
-        verify: Whether to read everything once, to compare it with its
-            checksums. Without, that is done as shards are read.
+        verify: Whether to read everything now and verify checksums. Otherwise,
+            every shard is verified when it is read.
 
     Attributes:
-        folder: It, as a text.
+        folder: The folder, as a string.
 
     Raises:
         FileNotFoundError: If there are no embeddings, or a shard is missing.
-        ImportError: If pyarrow, or what reads such a URL, is missing.
-        ValueError: If the run that makes them has not ended, a shard is
-            damaged or of another run, or the format is a later one.
+        ImportError: If pyarrow, or a package for such URLs, is missing.
+        ValueError: If the run is not complete, a shard is damaged or belongs to
+            another run, or the format is of a later version.
 
     Example:
 
@@ -98,7 +98,7 @@ class EmbeddingShards:
 
     @property
     def dim(self) -> int:
-        """Dimensions of the embeddings, D."""
+        """Dimension of the embeddings, D."""
         return self._manifest.run.dim
 
     @property
@@ -108,12 +108,12 @@ class EmbeddingShards:
 
     @property
     def dtype(self) -> Precision:
-        """In which numbers they are stored; they are read as float32."""
+        """Number format in which they are stored; they are read as float32."""
         return self._manifest.run.dtype
 
     @property
     def run_id(self) -> str:
-        """What tells the run that made them from others."""
+        """Identifies the run that made the embeddings."""
         return self._manifest.run.id
 
     @cached_property
@@ -124,7 +124,7 @@ class EmbeddingShards:
 
     @property
     def model(self) -> ModelIdentity | None:
-        """Which model made them, if it is known."""
+        """The model that made the embeddings; None if it is not known."""
         return self._manifest.run.model
 
     @property
@@ -134,12 +134,12 @@ class EmbeddingShards:
 
     @property
     def bad(self) -> tuple[BadExample, ...]:
-        """Examples of the source that could not be read; they are no rows."""
+        """Examples of the source that could not be read and have no row."""
         return self._manifest.bad
 
     @property
     def images_per_second(self) -> float:
-        """How fast they were made, with start-up, by the call that ended."""
+        """Speed of the call that completed the run, including start-up."""
         return self._manifest.images_per_second
 
     @property
@@ -149,7 +149,7 @@ class EmbeddingShards:
 
     @cached_property
     def ids(self) -> list[str]:
-        """What the source calls the rows; all in memory."""
+        """The ids of all rows in the source, in memory."""
         return [name for _, table in self._tables([ID]) for name in table.ids]
 
     @cached_property
@@ -163,10 +163,10 @@ class EmbeddingShards:
 
     @cached_property
     def columns(self) -> dict[str, list[Any]]:
-        """Further columns of all rows by name; all in memory.
+        """Further columns of all rows by name, in memory.
 
-        Among them are "row", the row in the source, and "name", where
-        classes have names.
+        These include "row", the row in the source, and "name" if classes have
+        names.
         """
         run = self._manifest.run
         named = [NAME] if self.names and run.labels != "none" else []
@@ -185,7 +185,7 @@ class EmbeddingShards:
             )
 
     def embeddings(self) -> Iterator[FloatArray]:
-        """The embeddings alone, (n, D) float32 of each shard."""
+        """The embeddings alone, (n, D) float32 for each shard."""
         for _, table in self._tables([EMBEDDING]):
             yield table.embeddings
 
@@ -194,18 +194,18 @@ class EmbeddingShards:
     ) -> MappedEmbeddings:
         """All embeddings as an array that is mapped from a file, (N, D).
 
-        The file, of 4·N·D bytes, is written once, whole or not at all; a
-        shard at a time is in memory. Pickled, it is opened again, and not
-        copied.
+        The file, of 4·N·D bytes, is written only once, atomically, with one
+        shard at a time in memory. If the array is pickled, the file is opened
+        again instead of copied.
 
         Args:
-            cache: Folder on a disk of this machine for the file, where a
-                second call, or process, finds it. By default a temporary
-                folder, removed when this process ends.
+            cache: Folder for the file on a local disk, where later calls and
+                other processes reuse it. By default, a temporary folder that is
+                removed when this process ends.
 
         Raises:
             ValueError: If there are no rows, or a shard is damaged.
-            OSError: If there is no room for the file.
+            OSError: If there is not enough space for the file.
         """
         return spooled(self, cache)
 
@@ -225,14 +225,14 @@ class EmbeddingShards:
             with self._storage.open(entry.name) as file:
                 table = ShardTable(file, columns)
             if table.head.run != self.run_id:
-                raise ValueError("it is of another run")
+                raise ValueError("it belongs to another run")
             if table.head.digest != entry.digest:
-                raise ValueError("it is not the one that the manifest lists")
+                raise ValueError("it is not the one listed in the manifest")
         except ValueError as error:
             raise ValueError(
-                f"The shard {entry.name} of {self.folder!r} must be as it was "
-                f"written. Received: {error}. Remove it and {MANIFEST}, and "
-                "embed again: the other shards are kept."
+                f"The shard {entry.name} of {self.folder!r} must be unchanged "
+                f"since it was written. Received: {error}. Remove it and "
+                f"{MANIFEST}, and embed again: the other shards are kept."
             ) from None
         return table
 
@@ -262,28 +262,28 @@ def _no_manifest(storage: Storage) -> Exception:
             "same arguments to continue."
         )
     return FileNotFoundError(
-        f"{storage.name!r} must be a folder of embeddings, as "
-        f"`keras-dml embed` writes them. Received: one without {MANIFEST}."
+        f"{storage.name!r} must be a folder of embeddings written by "
+        f"`keras-dml embed`. Received: a folder without {MANIFEST}."
     )
 
 
 def _check_files(storage: Storage, manifest: Manifest) -> None:
-    """Raises an error if a shard is missing, or of another size."""
+    """Raises an error if a shard is missing or has the wrong size."""
     sizes = storage.sizes()
     missing = [x.name for x in manifest.shards if x.name not in sizes]
     if missing:
         raise FileNotFoundError(
             f"{storage.name!r} must have all {len(manifest.shards)} shards. "
-            f"Received: {missing[0]} is missing, {len(missing)} are. Put them "
-            f"back; or remove {MANIFEST} and embed again with the same "
-            "arguments, which makes those."
+            f"Received: {missing[0]} is missing; shards missing in total: "
+            f"{len(missing)}. Restore them, or remove {MANIFEST} and embed "
+            "again with the same arguments to create only these."
         )
     odd = [x for x in manifest.shards if sizes[x.name] != x.bytes]
     if odd:
         raise ValueError(
             f"The shard {odd[0].name} of {storage.name!r} must have "
             f"{odd[0].bytes:,} bytes, as {MANIFEST} says. Received: "
-            f"{sizes[odd[0].name]:,} bytes; it was cut off or replaced. "
+            f"{sizes[odd[0].name]:,} bytes; it was truncated or replaced. "
             f"Remove it and {MANIFEST}, and embed again: the other shards are "
             "kept."
         )

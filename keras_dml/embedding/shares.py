@@ -1,4 +1,4 @@
-"""Embedding of a set by several workers, each of a share."""
+"""Embedding a set with several workers, each of which embeds a share."""
 
 import keras
 import numpy as np
@@ -16,16 +16,16 @@ def embed_shares(
     batch_size: int,
     strategy: tf.distribute.Strategy,
 ) -> FloatArray:
-    """Embeds all examples; all workers have to call it.
+    """Embeds all examples; all workers must call it.
 
     Args:
         model: As for `embed`.
-        examples: A set, the same on every worker, which reads its share.
-        batch_size: Examples embedded at a time.
-        strategy: What the workers belong to.
+        examples: The same set on every worker; each one reads its share.
+        batch_size: Number of examples to embed at a time.
+        strategy: The strategy of the workers.
 
     Returns:
-        (N, D), the same bits on every worker.
+        (N, D), bit-identical on all workers.
 
     Raises:
         ValueError: If there are more workers than examples.
@@ -35,9 +35,8 @@ def embed_shares(
         return embed(model, examples, batch_size)
     if len(examples) < worker.count:
         raise ValueError(
-            "Workers must be no more than the examples that they embed. "
-            f"Received: {worker.count} workers and {examples!r}. Use fewer "
-            "--workers."
+            "There must be at least as many examples as workers. Received: "
+            f"{worker.count} workers and {examples!r}. Use fewer --workers."
         )
     shares = np.array_split(np.arange(len(examples)), worker.count)
     own = embed(model, examples.select(shares[worker.number]), batch_size)

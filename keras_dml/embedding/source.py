@@ -1,4 +1,4 @@
-"""Source: examples with ids and columns, cut into parts of a shard each."""
+"""Source: examples with ids and columns, divided into one part per shard."""
 
 import logging
 import os
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _SOURCE = "source"
-"""The column of ids that repeat, as an Index calls it."""
+"""The name of the column for ids that repeat, as in an Index."""
 
 _SAMPLED = 64
-"""Examples of an array whose contents tell it from others."""
+"""Number of examples of an array that are hashed to identify it."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Part:
     """The examples of one shard.
 
     Attributes:
-        number: Of the shard, from 0.
-        first_row: Row of the first one in the source.
-        examples: They, n of them.
+        number: Number of the shard, from 0.
+        first_row: Row of the first example in the source.
+        examples: The n examples.
         ids: Their ids.
         columns: Their further columns.
     """
@@ -50,24 +50,25 @@ class Part:
 
 
 class Source:
-    """Examples to be embedded, and what is known of them.
+    """Examples to embed, with their ids and further columns.
 
     Args:
         examples: N examples, at least one.
-        columns: Further columns by name, N values each. Sets of files bring
-            "path", and "box" where they have such.
-        whole: Whether the fingerprint has the contents of all arrays.
+        columns: Further columns by name, N values each. Sets of files also have
+            "path", and "box" if they have boxes.
+        whole: Whether the fingerprint includes the full contents of arrays.
 
     Attributes:
-        ids: What messages and shards call the examples, each once: the set's
-            ids; or of files their paths below the folder that all share;
-            or, without such and where they repeat, row numbers.
-        columns: The further columns; where ids repeat, they are "source".
+        ids: Unique ids of the examples: those of the set or, for files, their
+            paths relative to a common folder. If there are neither, or if they
+            repeat, these are row numbers.
+        columns: The further columns, including the original ids as "source" if
+            they repeat.
 
     Raises:
-        ValueError: If there are no examples, or a column has the name of
-            one that shards have anyway, or another length.
-        ImportError: If URLs of examples cannot be read here.
+        ValueError: If there are no examples, or a column has a reserved name or
+            the wrong length.
+        ImportError: If a package for the URLs of examples is missing.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class Source:
     ) -> None:
         if not len(examples):
             raise ValueError(
-                "`examples` of embed_shards must be at least one. Received: "
+                "`examples` of embed_shards must not be empty. Received: "
                 f"{examples!r}."
             )
         check_protocols(examples)
@@ -89,8 +90,9 @@ class Source:
         repeated = len(self.ids) - len(set(self.ids))
         if repeated:
             logger.info(
-                "%d of %d ids are those of rows before them, and cannot tell "
-                "rows apart: their numbers do, and the column %s has the ids.",
+                "%d of %d ids repeat those of earlier rows. Row numbers are "
+                "used as ids instead, and the column %s holds the original "
+                "ids.",
                 repeated,
                 len(examples),
                 _SOURCE,
@@ -106,20 +108,20 @@ class Source:
 
     @property
     def labels(self) -> LabelKind:
-        """How many labels each example has."""
+        """Number of labels per example."""
         if self.examples.labels is None:
             return "none"
         return "several" if self.examples.has_label_sets else "one"
 
     @property
     def num_labels(self) -> int:
-        """How many labels there are, where examples have several; else 0."""
+        """Number of labels in total if examples can have several; else 0."""
         labels = self.examples.labels
         return 0 if labels is None or labels.ndim == 1 else labels.shape[1]
 
     @cached_property
     def schema(self) -> "pa.Schema":
-        """Types of the further columns; ValueError if one has several."""
+        """Types of the further columns; ValueError if one has mixed types."""
         import pyarrow as pa
 
         fields = []
@@ -128,7 +130,7 @@ class Source:
                 found = pa.array(values).type
             except pa.ArrowException as error:
                 raise ValueError(
-                    f"`columns` of embed_shards must have one type each. "
+                    "`columns` of embed_shards must each have a single type. "
                     f"Received: {name!r}, which cannot be written: {error}."
                 ) from None
             fields.append(pa.field(name, found))
@@ -136,11 +138,11 @@ class Source:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Checksum of what tells the examples from others.
+        """Checksum that identifies the examples.
 
-        It is that of ids, labels, names and columns but paths, which a
-        folder that is moved has others of. Of arrays it has the contents,
-        too; of those that are not in memory, some.
+        It covers ids, labels, names and columns, except for paths, which change
+        when a folder is moved. It also covers the contents of arrays; of those
+        that are not in memory, only a sample.
         """
         hashed = xxh3_128()
         for part in self._told_apart():
@@ -148,7 +150,7 @@ class Source:
         return hashed.hexdigest()
 
     def part(self, number: int, size: int) -> Part:
-        """The examples of a shard, of which each has `size` or fewer."""
+        """The examples of one shard, at most `size`."""
         rows = slice(number * size, min((number + 1) * size, len(self)))
         return Part(
             number,
@@ -187,7 +189,7 @@ def _as_bytes(values: Any) -> Iterator[bytes]:
 
 
 def _from_anywhere(examples: Examples) -> Examples:
-    """Files with paths that a process in another folder finds."""
+    """The examples with absolute paths, for processes in other folders."""
     if not isinstance(examples, ImageSet) or examples.paths is None:
         return examples
     return ImageSet(
@@ -204,7 +206,7 @@ def _absolute(path: str) -> str:
 
 
 def _own_columns(examples: Examples) -> dict[str, list[Any]]:
-    """Where the images of files are."""
+    """The paths and boxes of image files, as columns."""
     if not isinstance(examples, ImageSet) or examples.paths is None:
         return {}
     columns: dict[str, list[Any]] = {"path": list(examples.paths)}
@@ -214,7 +216,7 @@ def _own_columns(examples: Examples) -> dict[str, list[Any]]:
 
 
 def _as_list(values: Any) -> list[Any]:
-    """Values of a column, whatever holds them."""
+    """The values of a column as a list."""
     return list(values.tolist() if hasattr(values, "tolist") else values)
 
 
@@ -224,16 +226,15 @@ def _check_columns(
     taken = sorted(set(given) & {*RESERVED, *own})
     if taken:
         raise ValueError(
-            "`columns` of embed_shards must not be called "
-            f"{', '.join((*RESERVED, *own))}, which shards have of their own. "
-            f"Received: {taken[0]!r}. Rename it."
+            "`columns` of embed_shards must not have the reserved names "
+            f"{', '.join((*RESERVED, *own))}. Received: {taken[0]!r}. Rename "
+            "it."
         )
     for name, values in given.items():
         if len(values) != count:
             raise ValueError(
-                "`columns` of embed_shards must have one value for each "
-                f"example. Received: {len(values)} of {name!r} for {count} "
-                "examples."
+                "`columns` of embed_shards must have one value per example. "
+                f"Received: {len(values)} of {name!r} for {count} examples."
             )
 
 
@@ -246,7 +247,7 @@ def _ids(examples: Examples) -> list[str]:
 
 
 def _below_common_folder(paths: Sequence[str]) -> list[str]:
-    """Paths below the folder that all share, with slashes; URLs whole."""
+    """Paths relative to a common folder, with slashes; URLs are unchanged."""
     if any(is_url(path) for path in paths):
         return list(paths)
     try:

@@ -19,31 +19,32 @@ from keras_dml.utils.files import (
 )
 
 Folder: TypeAlias = str | os.PathLike[str]
-"""A path, or a URL that fsspec knows: s3://bucket/gallery."""
+"""A path, or a URL that fsspec supports, such as s3://bucket/gallery."""
 
 EXTRA = "parquet"
 
 _PARTIAL = re.compile(r"\.(shard-\d+|_run|_manifest)\.\w+\.[0-9a-f]{16}\.\w+")
-"""What `atomic_file` calls a file before it is whole."""
+"""Names that `atomic_file` gives to files until they are complete."""
 
 
 class Storage(abc.ABC):
-    """A folder whose files are written whole or not at all.
+    """A folder whose files are written atomically.
 
     Attributes:
-        name: What the user calls it.
+        name: The folder as given by the user.
     """
 
     name: str
 
     @abc.abstractmethod
     def sizes(self) -> dict[str, int]:
-        """The files directly in it that are not hidden, and their bytes.
+        """Sizes, in bytes, of the visible files directly in the folder.
 
-        What is no file has -1. There may be no such folder.
+        Anything that is not a file has size -1. If the folder does not exist,
+        there are none.
 
         Raises:
-            NotADirectoryError: If it is a file.
+            NotADirectoryError: If the folder is a file.
         """
 
     @abc.abstractmethod
@@ -52,58 +53,58 @@ class Storage(abc.ABC):
 
     @abc.abstractmethod
     def open(self, name: str) -> Any:
-        """A file to read parts of, a context; OSError as `read`."""
+        """Opens a file for reading, as a context manager; OSError as `read`."""
 
     @abc.abstractmethod
     def write(self, name: str, content: bytes) -> None:
-        """Puts a file in its place, whole; OSError if there is no room."""
+        """Writes a file atomically; OSError if there is not enough space."""
 
     @abc.abstractmethod
     def remove(self, name: str) -> None:
-        """Removes a file, if it is there."""
+        """Removes a file if it exists."""
 
     @abc.abstractmethod
     def sweep(self) -> None:
-        """Removes what writers that were killed have left behind."""
+        """Removes the incomplete files of writers that were killed."""
 
     @abc.abstractmethod
     def lock(self, what: str) -> AbstractContextManager[None]:
-        """Keeps other writers out; BlockingIOError if there is one."""
+        """Locks the folder; BlockingIOError if there is another writer."""
 
 
 def storage_of(folder: Folder) -> Storage:
     """The storage at a path or a URL.
 
     Raises:
-        ImportError: If fsspec, or what it needs for such URLs, is missing.
-        ValueError: If it knows no such URLs.
+        ImportError: If fsspec, or a package it needs for such URLs, is missing.
+        ValueError: If fsspec does not support such URLs.
     """
     name = os.fspath(folder)
     if not is_url(name):
         return _Local(Path(name))
     files, path = file_system(name)
-    # Which does not write files whole, as object stores do.
+    # fsspec's local files are not written atomically, unlike objects.
     is_local = "file" in (files.protocol, *files.protocol)
     return _Local(Path(path)) if is_local else _Objects(name, files, path)
 
 
 def from_anywhere(folder: Folder) -> str:
-    """A path or URL that a process in another folder finds."""
+    """An absolute path, or a URL, for processes in other folders."""
     name = os.fspath(folder)
     return name if is_url(name) else os.path.abspath(os.path.expanduser(name))
 
 
 def is_url(name: str) -> bool:
-    """Whether a text is a URL, and no path."""
+    """Whether a string is a URL instead of a path."""
     return "://" in name
 
 
 def file_system(url: str) -> tuple[Any, str]:
-    """What fsspec reads a URL with, and the URL's path there.
+    """The fsspec file system of a URL, and the path of the URL in it.
 
     Raises:
-        ImportError: If fsspec, or what it needs for such URLs, is missing.
-        ValueError: If it knows no such URLs.
+        ImportError: If fsspec, or a package it needs for such URLs, is missing.
+        ValueError: If fsspec does not support such URLs.
     """
     fsspec = import_extra(f"To read and write {url!r}", "fsspec", EXTRA)
     found: tuple[Any, str] = fsspec.url_to_fs(url)
@@ -152,14 +153,14 @@ class _Local(Storage):
 
 
 class _Objects(Storage):
-    """A prefix of an object store, which puts objects whole by itself."""
+    """A prefix of an object store, whose objects are written atomically."""
 
     def __init__(self, url: str, files: Any, root: str) -> None:
         self.name = url
         self._files, self._root = files, root
 
     def sizes(self) -> dict[str, int]:
-        self._files.invalidate_cache()  # Listings of others' objects.
+        self._files.invalidate_cache()  # Other writers may have added objects.
         if self._files.isfile(self._root):
             raise _is_file(self.name)
         try:
@@ -184,16 +185,14 @@ class _Objects(Storage):
         try:
             self._files.pipe_file(self._at(name), content)
         except NotImplementedError:
-            raise OSError(
-                errno.EROFS, f"{self.name!r} cannot be written to, only read"
-            ) from None
+            raise OSError(errno.EROFS, f"{self.name!r} is read-only") from None
 
     def remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             self._files.rm_file(self._at(name))
 
     def sweep(self) -> None:
-        """There is nothing: objects are whole or not there."""
+        """Does nothing: objects are never incomplete."""
 
     @contextlib.contextmanager
     def lock(self, what: str) -> Iterator[None]:
@@ -206,5 +205,5 @@ class _Objects(Storage):
 
 def _is_file(name: str) -> NotADirectoryError:
     return NotADirectoryError(
-        f"{name!r} is a file, and has to be a folder. Use another one."
+        f"{name!r} must be a folder. Received: a file. Use another path."
     )

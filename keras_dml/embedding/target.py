@@ -1,4 +1,4 @@
-"""Target: the folder that a run of embedding writes, anew or going on."""
+"""Target: the folder that a run writes, new or to be continued."""
 
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +18,7 @@ from keras_dml.embedding.storage import Storage
 _SHARD = re.compile(r"shard-(\d{5,})\.parquet")
 
 _THREADS = 16
-"""Shards that are looked at at once, as object stores take their time."""
+"""Number of shards to check at the same time, as object stores are slow."""
 
 
 class Target:
@@ -29,8 +29,8 @@ class Target:
         run: The run.
 
     Raises:
-        FileExistsError: If there is something else in the folder.
-        NotADirectoryError: If it is a file.
+        FileExistsError: If the folder holds other files.
+        NotADirectoryError: If the folder is a file.
     """
 
     def __init__(self, storage: Storage, run: Run) -> None:
@@ -39,26 +39,26 @@ class Target:
         odd = [name for name in storage.sizes() if not _is_ours(name)]
         if odd:
             raise FileExistsError(
-                "The folder to write embeddings to must be new, or one of "
-                f"embeddings. Received: {storage.name!r}, in which there is "
+                "The folder to write embeddings to must be new or contain "
+                f"only embeddings. Received: {storage.name!r}, which contains "
                 f"{odd[0]!r}. Use another folder."
             )
 
     def lock(self) -> AbstractContextManager[None]:
-        """Keeps other writers out; BlockingIOError if there is one."""
+        """Locks the folder; BlockingIOError if there is another writer."""
         return self._storage.lock("embedding")
 
     def found(self, overwrite: bool) -> dict[int, Written]:
-        """The shards of the run that are there, by their numbers.
+        """The existing shards of the run, by number.
 
-        Those that were cut off are not among them.
+        Truncated shards are left out.
 
         Args:
-            overwrite: Whether to remove what is there.
+            overwrite: Whether to remove everything in the folder first.
 
         Raises:
             FileExistsError: If there are shards of another run.
-            ValueError: If what says of which run they are cannot be read.
+            ValueError: If the file that identifies the run cannot be read.
         """
         self._storage.sweep()
         if overwrite:
@@ -75,12 +75,12 @@ class Target:
         return whole
 
     def open(self) -> None:
-        """Writes which run it is that has not ended."""
+        """Marks the run as unfinished."""
         self._storage.write(RUN, Manifest(self._run).to_json().encode())
         self._storage.remove(MANIFEST)
 
     def end(self, manifest: Manifest) -> None:
-        """Writes what says that all shards are there."""
+        """Marks the run as complete, by its manifest."""
         self._storage.write(MANIFEST, manifest.to_json().encode())
         self._storage.remove(RUN)
 
@@ -89,15 +89,15 @@ class Target:
         return MANIFEST in self._storage.sizes()
 
     def _clear(self) -> None:
-        # First what says that shards belong together.
+        # First the files that identify the run of the shards.
         for name in (MANIFEST, RUN, *self._storage.sizes()):
             self._storage.remove(name)
 
     def _before(self, sizes: dict[str, int]) -> Manifest:
-        """What is known of the run whose shards are there."""
+        """The manifest of the run that wrote the existing shards."""
         name = MANIFEST if MANIFEST in sizes else RUN
         if name not in sizes:
-            raise self._refusal("shards without anything that says of what")
+            raise self._refusal(f"shards without {MANIFEST} or {RUN}")
         where = f"{name} in {self._storage.name!r}"
         before = Manifest.from_json(self._storage.read(name), where)
         if difference := before.run.difference(self._run):
@@ -105,14 +105,14 @@ class Target:
         return before
 
     def _written(self, name: str, size: int) -> Written | None:
-        """What a shard says of itself; None if it was cut off."""
+        """A shard by its own metadata; None if it is truncated."""
         try:
             with self._storage.open(name) as file:
                 head = read_head(file)
         except ValueError:
             return None
         if head.run != self._run.id:
-            raise self._refusal(f"{name} of another run")
+            raise self._refusal(f"{name}, which belongs to another run")
         written = Written.of(head, size)
         return written if written.entry.name == name else None
 
@@ -129,5 +129,5 @@ def _is_ours(name: str) -> bool:
 
 
 def in_order(written: dict[int, Written]) -> tuple[ShardEntry, ...]:
-    """The shards by their numbers."""
+    """The shards in the order of their numbers."""
     return tuple(written[number].entry for number in sorted(written))

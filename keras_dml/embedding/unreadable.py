@@ -1,4 +1,4 @@
-"""Examples that cannot be read: which they are, and why."""
+"""Finding the examples that cannot be read, and why."""
 
 import os
 from typing import Any
@@ -16,10 +16,10 @@ def unreadable(examples: Examples, model: keras.Model | None) -> dict[int, str]:
 
     Args:
         examples: The set; each of its examples is read.
-        model: What it is read for.
+        model: The model that it is read for.
 
     Returns:
-        Why, by row.
+        Error messages by row.
     """
     if not isinstance(examples, ImageSet):
         return _one_by_one(examples)
@@ -36,7 +36,7 @@ def unreadable(examples: Examples, model: keras.Model | None) -> dict[int, str]:
 
 
 def _undecoded(images: ImageSet, view: Any) -> list[int]:
-    """Rows of files that are not decoded as they are to be embedded."""
+    """Rows of files that cannot be decoded."""
     loader = Loader(images)
 
     def load(row: tf.Tensor) -> tf.Tensor:

@@ -60,7 +60,7 @@ def test_those_that_are_bad_are_named(tmp_path, urls):
         network, ImageSet(urls), tmp_path / "out", rows_per_shard=5
     )
     assert [(x.row, x.id) for x in found.bad] == [(7, urls[7]), (8, urls[8])]
-    assert f"{urls[7]!r} cannot be fetched: FileNotF" in found.bad[0].error
+    assert f"{urls[7]!r} cannot be downloaded: FileNotF" in found.bad[0].error
     assert f"{urls[8]!r} cannot be decoded" in found.bad[1].error
     kept = np.delete(np.arange(COUNT), [7, 8])
     np.testing.assert_allclose(
@@ -94,7 +94,7 @@ def test_a_network_that_is_away(tmp_path, urls, monkeypatch):
     network = model()
     with monkeypatch.context() as patched:
         patched.setattr(type(files), "cat_file", failing)
-        with pytest.raises(ValueError, match="Received: 10, and 15.*no route"):
+        with pytest.raises(ValueError, match="Received: 10, but 15.*no route"):
             embed_shards(
                 network, ImageSet(urls), tmp_path / "out", rows_per_shard=5
             )
