@@ -43,6 +43,8 @@ class ProxyLoss(MetricLoss):
             from the proxies and their optimizer states, depend only on the
             number of classes used. See `SampledClasses`. 1 uses all classes.
         seed: Seed for drawing classes; None: determined by the seed of Keras.
+        trainable_proxies: Whether proxies are learned. False keeps their
+            initial values: with `initializer="identity"`, one-hot vectors.
         **kwargs: As for `MetricLoss`.
 
     Raises:
@@ -61,6 +63,7 @@ class ProxyLoss(MetricLoss):
         initializer: Any = "he_normal",
         class_share: float = 1.0,
         seed: int | None = None,
+        trainable_proxies: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -70,6 +73,7 @@ class ProxyLoss(MetricLoss):
         self.initializer = keras.initializers.get(initializer)
         self.class_share = class_share
         self.seed = seed
+        self.trainable_proxies = trainable_proxies
         self.proxies: keras.Variable | None = None
         self.sampled: SampledClasses | None = None
         if class_share != 1:
@@ -108,6 +112,7 @@ class ProxyLoss(MetricLoss):
             "proxies",
             shape=(self.num_proxies, embedding_dim),
             initializer=self.initializer,
+            trainable=self.trainable_proxies,
         )
         if self.sampled is not None:
             self.proxies.rows_a_step = self.sampled.count * self._rows_each

@@ -288,3 +288,14 @@ def test_relation_labels_and_references_are_errors():
 def test_arguments_are_checked(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_proxies_that_are_not_trained() -> None:
+    """One-hot vectors, which stay as they are."""
+    loss = ProxyNCALoss(3, initializer="identity", trainable_proxies=False)
+    owner = keras.layers.Layer(name="owner")
+    loss.build(owner, 4)
+    np.testing.assert_array_equal(loss.proxies, np.eye(3, 4))
+    assert not owner.trainable_variables
+    assert len(owner.weights) == 1
+    assert loss.copy().trainable_proxies is False
