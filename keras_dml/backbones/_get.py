@@ -1,5 +1,6 @@
 """`get`: a backbone by name, from a `.keras` file, or given as a model."""
 
+import inspect
 import os
 from typing import Annotated, Any
 
@@ -13,9 +14,9 @@ from keras_dml.backbones.splitting import lower_part
 from keras_dml.backbones.tokens import image_shape, single_output
 from keras_dml.layers import FrozenBatchNormalization
 from keras_dml.model.positions import freeze_positions
-from keras_dml.utils.arguments import check_count, did_you_mean
+from keras_dml.utils.arguments import check_count, check_positive, did_you_mean
 from keras_dml.utils.model_copy import copy_model
-from keras_dml.utils.types import Units
+from keras_dml.utils.types import Config, Positive, Units
 
 _Sides = tuple[Units | None, ...]
 InputShape = _Sides | dict[str, _Sides]
@@ -27,6 +28,7 @@ def get(
     *,
     input_shape: InputShape | None = None,
     weights: str | None = None,
+    width: Positive = 1.0,
     output: str | None = None,
     num_prefix_tokens: Annotated[int, Ge(0), Le(2**16)] | None = None,
     freeze_batch_norm: bool = False,
@@ -57,6 +59,8 @@ def get(
             "imagenet" or the path of a weights file; for the GoogLeNets and
             "bn_inception" a path, see `convert.load_weights`. A preset
             comes with its weights.
+        width: Of "small_convnet", the factor of the channels of every layer:
+            K networks of width 1/√K have about as many weights as one.
         output: Of an encoder that returns a dict, the name of the features:
             by default "sequence_output", the tokens, which a head pools;
             "pooled_output" is what the encoder makes of them.
@@ -79,7 +83,7 @@ def get(
         ImportError: If the library of a preset is not installed.
         ValueError: If the name is unknown, if the file holds no backbone,
             if the preset cannot be loaded, if the model's inputs are not
-            known, or its features are none of the above, if `weights`,
+            known, or its features are none of the above, if `weights`, `width`,
             `output` or `num_prefix_tokens` is given where it has no
             meaning, or if `freeze_until` is no layer.
         FileNotFoundError: If a path to a `.keras` file does not exist.
@@ -88,11 +92,13 @@ def get(
         check_count(
             "backbones.get", "num_prefix_tokens", num_prefix_tokens, least=0
         )
+    options = _width_option(backbone, width)
     if isinstance(backbone, str) and presets.is_preset(backbone):
         _check_weights(weights, backbone, ())
         model = presets.build(backbone, input_shape, output, num_prefix_tokens)
     else:
-        model = _functional(_find(backbone, input_shape, weights), input_shape)
+        found = _find(backbone, input_shape, weights, options)
+        model = _functional(found, input_shape)
         if hasattr(model, "vision_encoder"):  # CLIP and the like, of KerasHub.
             model = presets.image_tower(model)
         model = single_output(model, output, num_prefix_tokens)
@@ -124,6 +130,7 @@ def _find(
     backbone: str | os.PathLike[str] | keras.Model,
     input_shape: Any,
     weights: str | None,
+    options: Config,
 ) -> keras.Model:
     name = backbone.lower() if isinstance(backbone, str) else ""
     networks = applications.networks()
@@ -131,7 +138,8 @@ def _find(
         _check_weights(weights, backbone, with_weights())
     if name in BACKBONES:
         build = BACKBONES[name].value
-        model = build() if input_shape is None else build(input_shape)
+        shapes = () if input_shape is None else (input_shape,)
+        model = build(*shapes, **options)
         if weights is not None:
             load_weights(model, weights)
         return model
@@ -158,6 +166,26 @@ def _check_weights(
             f"{with_weights()}. Received: weights={weights!r} with "
             f"{_describe(backbone)}. Leave it out."
         )
+
+
+def _width_option(backbone: Any, width: float) -> Config:
+    """The argument `width` of a network, unless it is the default."""
+    check_positive("backbones.get", "width", width)
+    if width == 1:
+        return {}
+    accepting = [
+        name
+        for name, entry in BACKBONES.items()
+        if "width" in inspect.signature(entry.value).parameters
+    ]
+    name = backbone.lower() if isinstance(backbone, str) else ""
+    if name not in accepting:
+        raise ValueError(
+            f"`width` of backbones.get must be 1 for backbones other than "
+            f"{tuple(accepting)}. Received: width={width} with "
+            f"{_describe(backbone)}. Omit it."
+        )
+    return {"width": width}
 
 
 def _load(path: str) -> keras.Model:

@@ -14,6 +14,7 @@ from keras_dml.backbones.networks import network
 def small_convnet(
     input_shape: tuple[int, int, int] = (48, 48, 1),
     filters: tuple[int, ...] = (16, 32, 64, 128),
+    width: float = 1.0,
 ) -> keras.Model:
     """A plain convnet of blocks: conv, 2×2 max pooling, batch norm, ReLU.
 
@@ -24,10 +25,13 @@ def small_convnet(
         input_shape: (H, W, C) of images with pixels in 0 to 255. H and W
             may be None.
         filters: Channels of each block.
+        width: Factor of the channels: 0.5 leaves about a quarter of the
+            weights.
 
     Returns:
         A functional model, (B, H, W, C) → (B, h, w, filters[-1]).
     """
+    filters = tuple(max(1, round(width * channels)) for channels in filters)
     inputs = keras.Input(input_shape, name="image")
     x = layers.Rescaling(1 / 127.5, offset=-1.0, name="rescaling")(inputs)
     for i, channels in enumerate(filters):

@@ -76,6 +76,7 @@ class Named(Section):
     (
         "input_shape",
         "weights",
+        "width",
         "output",
         "num_prefix_tokens",
         "freeze_batch_norm",

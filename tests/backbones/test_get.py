@@ -21,6 +21,27 @@ def test_small_convnet_takes_another_input() -> None:
     assert model.input_shape == (None, 32, 40, 3)
 
 
+def test_small_convnet_of_half_the_width_has_a_quarter_of_the_weights() -> None:
+    whole = backbones.get("small_convnet")
+    half = backbones.get("small_convnet", width=0.5)
+    assert half.output_shape[-1] == whole.output_shape[-1] / 2
+    share = half.count_params() / whole.count_params()
+    assert 0.25 < share < 0.26
+
+
+@pytest.mark.parametrize(
+    ("backbone", "width", "message"),
+    [
+        ("mobilenet", 0.5, "`width` of backbones.get must be 1 for backbones"),
+        ("hf://timm/resnet50.tv_in1k", 0.5, "Omit it"),
+        ("small_convnet", 0, "greater than 0"),
+    ],
+)
+def test_width_where_it_means_nothing(backbone, width, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        backbones.get(backbone, width=width)
+
+
 @pytest.mark.parametrize("name", ["MobileNet", "mobilenet"])
 def test_keras_applications_by_name(name: str) -> None:
     model = backbones.get(name, input_shape=(32, 32, 3))
