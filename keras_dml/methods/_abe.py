@@ -8,6 +8,7 @@ from keras import ops
 from keras_dml import backbones, losses
 from keras_dml.backbones import splitting
 from keras_dml.backbones.networks import known_branches
+from keras_dml.backbones.side_by_side import side_by_side
 from keras_dml.layers import AttentionEnsemble
 from keras_dml.losses.base import LossLike
 from keras_dml.losses.pairs import IGNORE
@@ -313,7 +314,6 @@ def abe(
         - The dropout before GoogLeNet's classifier is omitted.
         - Under mixed precision, masks and their products with the map are
           float32; inside C and G, every layer keeps its policy.
-          precision; inside C and G every layer keeps its policy.
 
     Reference:
         Kim et al., "Attention-based Ensemble for Deep Metric Learning", ECCV
@@ -396,17 +396,10 @@ def stacked_copies(lower: keras.Model, count: int, noise: float) -> keras.Model:
     All copies but the first have Gaussian `noise` on their kernels, relative
     to the standard deviation of each kernel.
     """
-    inputs = keras.Input(
-        batch_shape=lower.input_shape, dtype=lower.inputs[0].dtype, name="image"
-    )
-    maps = []
-    for m in range(count):
-        copy = copy_model(lower, name=f"tail_{m}")
-        if m > 0:
-            _add_noise(copy, noise)
-        maps.append(copy(inputs))
-    outputs = keras.layers.Concatenate(name="tails")(maps)
-    return keras.Model(inputs, outputs, name=lower.name)
+    copies = [copy_model(lower, name=f"tail_{m}") for m in range(count)]
+    for copy in copies[1:]:
+        _add_noise(copy, noise)
+    return side_by_side(copies, name=lower.name)
 
 
 def _add_noise(model: keras.Model, noise: float) -> None:

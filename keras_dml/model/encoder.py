@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_dml.model.head import Head
+from keras_dml.utils.model_copy import input_like
 
 
 def plain_encoder(backbone: keras.Model, head: Head) -> keras.Model:
@@ -44,7 +45,7 @@ def plain_encoder(backbone: keras.Model, head: Head) -> keras.Model:
     names = {operation.name for operation in copy.operations}
     if names & {layer.name for layer in head._flatten_layers()}:
         # Names in a model differ: the backbone becomes a model within.
-        inputs = keras.tree.map_structure(_input_like, inputs)
+        inputs = keras.tree.map_structure(input_like, inputs)
         both = {"features": features} | ({} if mask is None else {"mask": mask})
         found = keras.Model(copy.input, both, name="backbone")(inputs)
         features, mask = found["features"], found.get("mask")
@@ -74,12 +75,6 @@ def _traced(head: Head, features: Any, mask: Any) -> Any:
 
 def _is_ours(layer: Any) -> bool:
     return type(layer).__module__.partition(".")[0] == "keras_dml"
-
-
-def _input_like(given: keras.KerasTensor) -> keras.KerasTensor:
-    return keras.Input(
-        batch_shape=given.shape, dtype=given.dtype, name=given.name
-    )
 
 
 def _mask_of(tensor: Any) -> Any:

@@ -15,6 +15,7 @@ def copy_model(
     | None = None,
     name: str | None = None,
     inputs: keras.KerasTensor | None = None,
+    same_weights: bool = True,
     **kwargs: Any,
 ) -> keras.Model:
     """A copy of a model with layers of its own and the same weights.
@@ -26,6 +27,8 @@ def copy_model(
         name: Name of the copy, by default that of the model.
         inputs: The input of the copy, if the model has one; by default one
             like the model's.
+        same_weights: Whether the copy has the weights of the model; otherwise
+            they are initialized anew.
         **kwargs: Passed to `keras.models.clone_model`.
     """
     packed: Any = None  # Inputs like those of the model.
@@ -41,8 +44,16 @@ def copy_model(
             packed = keras.tree.pack_sequence_as(model.input, [inputs])
     copy = keras.models.clone_model(model, packed, clone_function, **kwargs)
     copy.name = name or model.name
-    copy.set_weights(model.get_weights())
+    if same_weights:
+        copy.set_weights(model.get_weights())
     return copy
+
+
+def input_like(given: keras.KerasTensor) -> keras.KerasTensor:
+    """A new symbolic input with the shape, dtype and name of another."""
+    return keras.Input(
+        batch_shape=given.shape, dtype=given.dtype, name=given.name
+    )
 
 
 class ModelTemplate:
