@@ -1,4 +1,4 @@
-"""Keras callbacks: re-clustering, measuring, logging, resuming."""
+"""Keras callbacks for evaluation, checkpoints, logging and re-clustering."""
 
 from keras_dml.callbacks.checkpoint import Checkpoint
 from keras_dml.callbacks.hard_classes import HardClasses

@@ -1,4 +1,4 @@
-"""Checkpoint: best and last model, never half-written."""
+"""Checkpoint: the best and the last model, saved atomically."""
 
 import json
 import logging
@@ -23,30 +23,30 @@ _STATE = ("unsaved", "_reached", "_missed", "_training")
 
 
 class Checkpoint(keras.callbacks.Callback):
-    """Keeps `best.keras` and `last.keras` in a folder.
+    """Keeps the best and the last model, `best.keras` and `last.keras`.
 
-    A model that cannot be saved, because the disk is full, is reported
-    and training continues; what was saved before survives. If that was the
-    last one, it is tried once more when training ends. Of several workers
-    the first one saves, and the others do nothing.
+    If a model cannot be saved, for instance because the disk is full, this is
+    reported, the earlier file is kept, and training continues. Saving
+    `last.keras` is tried again when training ends. With several workers, only
+    the first one saves.
 
     Args:
-        folder: Where to write.
-        monitor: The entry of the logs whose maximum is best; None keeps
-            `last.keras` alone, where nothing is held out. A callback
-            that writes it, such as `RetrievalEvaluation`, comes before
-            this one. `MetricModel.fit` refuses a name before training if
-            it knows all that will be logged: if neither the model nor a
-            callback before this one is of a class of yours.
+        folder: The folder to write to.
+        monitor: The entry of the logs to maximize. With None, only `last.keras`
+            is kept, for training without held-out data. The callback that
+            writes the entry, such as `RetrievalEvaluation`, must come before
+            this one. `MetricModel.fit` rejects an unknown name before training,
+            provided that neither the model nor an earlier callback is of a
+            custom class, whose logs are not known in advance.
 
     Attributes:
-        best_epoch: The epoch of `best.keras`, counted from 1; None before
-            there is one.
-        best: The value that was monitored then; None before there is one.
-        last: What `last.keras` is, such as "epoch 3"; None before there is
-            one.
-        unsaved: Which of the two is not what it should be, as it could not
-            be saved: the epoch and the reason, by file name.
+        best_epoch: The epoch of `best.keras`, counted from 1; None until it is
+            saved.
+        best: The monitored value in that epoch; None until then.
+        last: The content of `last.keras`, such as "epoch 3"; None until it is
+            saved.
+        unsaved: For each of the two files that is outdated because it could not
+            be saved, the epoch and the reason, by file name.
     """
 
     def __init__(
@@ -69,15 +69,15 @@ class Checkpoint(keras.callbacks.Callback):
         self._training = uuid.uuid4().hex
 
     def check_logged(self, names: Iterable[str]) -> None:
-        """Raises `ValueError` if what is monitored will not be logged.
+        """Raises ValueError if the monitored entry will not be logged.
 
         Args:
-            names: All names in the logs, when this callback reads them.
+            names: All names in the logs when this callback reads them.
         """
         if self.monitor is not None and self.monitor not in names:
             raise ValueError(
                 "`monitor` of Checkpoint must be in the logs. Received: "
-                f"monitor={self.monitor!r}, and the logs have {sorted(names)}."
+                f"monitor={self.monitor!r}, but the logs have {sorted(names)}."
                 f"{did_you_mean(self.monitor, names)} Put a "
                 "RetrievalEvaluation that measures it before the Checkpoint."
             )
@@ -97,7 +97,7 @@ class Checkpoint(keras.callbacks.Callback):
         error = self._save("best", epoch=epoch + 1, value=float(value))
         if error is None:
             self.best, self.best_epoch = float(value), epoch + 1
-        # One that was better, and is not there, is missing still.
+        # If a better model could not be saved, it is still missing.
         if value >= self._missed:
             self._missed = float(value)
             self._note("best", reached, error)
@@ -107,14 +107,14 @@ class Checkpoint(keras.callbacks.Callback):
             self.save_last(self._reached)
 
     def get_state(self) -> dict[str, Any]:
-        """What it has seen of a training; see `Resume`."""
+        """The state of this callback, for `Resume`."""
         return {name: getattr(self, name) for name in _STATE}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restores what `get_state` gave.
+        """Restores the result of `get_state`.
 
-        What the two models are, they say themselves: they may be of epochs
-        after the state, which were trained in vain.
+        The epochs of the two models are read from their files, because they may
+        have been saved after the state, in epochs that are trained again.
         """
         for name in _STATE:
             setattr(self, name, state[name])
@@ -126,7 +126,7 @@ class Checkpoint(keras.callbacks.Callback):
             self.unsaved.pop("best.keras", None)
 
     def save_last(self, reached: str) -> None:
-        """Saves `last.keras`, the model as it is at some moment."""
+        """Saves the current model as `last.keras`."""
         self._reached = reached
         error = self._save("last", reached=reached)
         if error is None:
@@ -141,7 +141,7 @@ class Checkpoint(keras.callbacks.Callback):
             self.unsaved[f"{name}.keras"] = f"{reached}: {reason}"
 
     def _said_by(self, name: str) -> dict[str, Any]:
-        """What a file says it is; nothing if it is not of this training."""
+        """The metadata in a file; empty if it is not of this training."""
         try:
             with zipfile.ZipFile(self.folder / f"{name}.keras") as file:
                 said: dict[str, Any] = json.loads(file.comment)
@@ -150,14 +150,14 @@ class Checkpoint(keras.callbacks.Callback):
         return said if said.get("training") == self._training else {}
 
     def _save(self, name: str, **what: Any) -> OSError | None:
-        """Saves the model; says what stopped it, if something did.
+        """Saves the model, and returns the error if this fails.
 
-        The file says what it is, as nothing that is written after it can: the
-        process may be killed in between.
+        The file contains its own metadata: if they were written separately, the
+        process might be killed in between.
 
         Args:
-            name: Of the file.
-            **what: What it is.
+            name: The name of the file.
+            **what: The metadata.
         """
         path = self.folder / f"{name}.keras"
         try:

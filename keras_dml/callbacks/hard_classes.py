@@ -1,4 +1,4 @@
-"""HardClasses: finds anew every few epochs which classes are confused."""
+"""HardClasses: finds classes that are confused, every few epochs."""
 
 import logging
 import time
@@ -19,34 +19,34 @@ logger = logging.getLogger(__name__)
 
 
 class HardClasses(keras.callbacks.Callback):
-    """Puts classes that are near each other into one batch.
+    """Puts classes with similar embeddings into the same batch.
 
-    Before epoch `start` and then every `every` epochs: embed the whole
-    training set in its test view, and hand the classes whose mean
-    embeddings are nearest to the sampler. So a batch holds the hardest
-    negatives of the whole set, not of a random draw.
+    Before epoch `start` and then every `every` epochs, it embeds the whole
+    training set in the test view, and tells the sampler which classes have the
+    nearest mean embeddings. So a batch contains the hardest negatives of the
+    whole set instead of a random selection.
 
-    A run that is resumed without `Resume` finds them with the model as it
-    is then.
+    If training continues without `Resume`, they are found with the model at
+    that point.
 
     Args:
         images: The training set, as given to the pipeline.
         sampler: The `HardClassBalanced` of the pipeline.
-        every: Epochs between two searches.
-        start: Epochs before the first, in which batches are those of
-            `ClassBalanced`.
-        batch_size: Images embedded at a time.
+        every: Number of epochs between two searches.
+        start: Number of epochs before the first search. Until then, batches are
+            those of `ClassBalanced`.
+        batch_size: Number of images to embed at a time.
 
     Attributes:
-        seconds: Time taken by all searches.
+        seconds: Time spent on all searches.
 
     Raises:
-        ValueError: If an argument is not as described, or the sampler is
-            for other images.
+        ValueError: If an argument is invalid, or the sampler is for other
+            images.
 
     Deviations:
-        - Suh et al. update a signature for each class in every step; here
-          it is the mean embedding of all its images, every few epochs.
+        - Suh et al. update a signature of each class in every step. Here, it is
+          the mean embedding of all images of the class, every few epochs.
 
     Reference:
         Suh et al., "Stochastic Class-based Hard Example Mining for Deep
@@ -67,13 +67,13 @@ class HardClasses(keras.callbacks.Callback):
             raise ValueError(
                 "`sampler` of HardClasses must be a data.HardClassBalanced. "
                 f"Received: {sampler!r}. Use HardClassBalanced(labels, "
-                "classes_per_batch=32) for the pipeline, too."
+                "classes_per_batch=32), also for the pipeline."
             )
         images = as_examples(images, "images", "HardClasses")
         if len(images) != len(sampler.labels):
             raise ValueError(
-                "`images` of HardClasses must be those that `sampler` plans. "
-                f"Received: {len(images)} images and a sampler of "
+                "`images` of HardClasses must be the images of `sampler`. "
+                f"Received: {len(images)} images and a sampler for "
                 f"{len(sampler.labels)}."
             )
         self.images: Examples = images
@@ -107,14 +107,14 @@ class HardClasses(keras.callbacks.Callback):
             embed_shares(self.model, self.images, self.batch_size, strategy)
         )
         found = self.sampler.neighbors
-        if found is not None:  # On other machines digits may differ.
+        if found is not None:  # Rounding may differ between machines.
             self.sampler.set_neighbors(array_of_chief(found, strategy))
 
     def get_state(self) -> dict[str, Any]:
-        """What it has seen of a training; see `Resume`."""
+        """The state of this callback, for `Resume`."""
         return {"has_searched": self._has_searched, "seconds": self.seconds}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restores what `get_state` gave."""
+        """Restores the result of `get_state`."""
         self._has_searched = state["has_searched"]
         self.seconds = state["seconds"]

@@ -1,4 +1,4 @@
-"""Embeddings of the training set that are there before a model trains."""
+"""Existing embeddings of the training set, for callbacks to start from."""
 
 import os
 from typing import TypeAlias
@@ -10,21 +10,21 @@ from keras_dml.embedding import EmbeddingShards
 from keras_dml.embedding.source import Source
 
 Initial: TypeAlias = EmbeddingShards | str | os.PathLike[str]
-"""Shards, or their folder."""
+"""Shards or their folder."""
 
 
 def initial_embeddings(
     given: Initial, examples: Examples, owner: str
 ) -> EmbeddingShards:
-    """Shards of exactly these examples, in their order.
+    """Shards of exactly these examples, in the same order.
 
     Args:
-        given: What the argument `initial` of `owner` was given.
+        given: The value of the argument `initial` of `owner`.
         examples: The training set.
-        owner: What messages call the one that has the argument.
+        owner: The name of the owner of the argument in messages.
 
     Raises:
-        ValueError: If they are of others: their number, ids or labels differ.
+        ValueError: If their number, ids or labels differ from the examples'.
     """
     shards = given
     if not isinstance(shards, EmbeddingShards):
@@ -32,22 +32,22 @@ def initial_embeddings(
     difference = _difference(shards, examples)
     if difference:
         raise ValueError(
-            f"`initial` of {owner} must be embeddings of its examples, all of "
-            f"them in their order. Received: {shards!r}, {difference}. Use "
+            f"`initial` of {owner} must be embeddings of all of its examples, "
+            f"in the same order. Received: {shards!r}, {difference}. Use "
             "`keras-dml embed` on the same examples."
         )
     return shards
 
 
 def _difference(shards: EmbeddingShards, examples: Examples) -> str:
-    """In what they differ; empty if they do not."""
+    """How they differ; empty if they do not."""
     if len(shards) != len(examples):
-        return f"of {len(shards)} examples, and not {len(examples)}"
+        return f"of {len(shards)} examples instead of {len(examples)}"
     ids = Source(examples, None).ids
     for row, (found, own) in enumerate(zip(shards.ids, ids, strict=True)):
         if found != own:
-            return f"whose row {row} is {found!r}, and not {own!r}"
+            return f"whose row {row} is {found!r} instead of {own!r}"
     theirs, ours = shards.labels, examples.labels
     if theirs is not None and not np.array_equal(theirs, np.asarray(ours)):
-        return "whose labels are others"
+        return "whose labels are different"
     return ""

@@ -1,4 +1,4 @@
-"""Callbacks that log: exact retrieval metrics, and the learning rate."""
+"""Callbacks that log exact retrieval metrics and the learning rate."""
 
 import time
 from collections.abc import Sequence
@@ -38,29 +38,30 @@ EVALUATED = (
     "rerank",
     "memory",
 )
-"""Arguments of `RetrievalEvaluation` that it hands on to `evaluate`."""
+"""Arguments that `RetrievalEvaluation` passes to `evaluate`."""
 
 
 class RetrievalEvaluation(keras.callbacks.Callback):
-    """Measures retrieval on held-out examples and logs it.
+    """Measures and logs retrieval on held-out examples.
 
-    The metrics appear in the logs as `val_recall@1`, `val_map@r` and so
-    on, where `ModelCheckpoint`, `EarlyStopping` and `CSVLogger` find them
-    if they come later in the list of callbacks. For model selection give
-    it examples of classes held out of *training*, never test classes.
+    The metrics appear in the logs as `val_recall@1`, `val_map@r` and so on.
+    `ModelCheckpoint`, `EarlyStopping` and `CSVLogger` can use them if they come
+    later in the list of callbacks. For model selection, use examples of classes
+    held out from the *training* classes, never test classes.
 
-    Who may find whom is checked at once, not after the first epoch; of a
-    `tf.data.Dataset` only its kind, as it is not read before.
+    The protocol is checked against the examples at once instead of after the
+    first epoch. For a `tf.data.Dataset`, which is not read in advance, only its
+    type is checked.
 
     Args:
-        images: The examples to search among, each in turn the query: an
-            `ImageSet`, `ArraySet` or other `Examples`, with labels; arrays
+        images: The examples to search, each of which is the query in turn: an
+            `ImageSet`, `ArraySet` or other `Examples` with labels; arrays
             `(x, y)`; or a finite `tf.data.Dataset` of (x, y).
-        every: Epochs between measurements; the last epoch always counts.
-            In epochs without one, the last values are repeated.
+        every: Number of epochs between measurements. The last epoch is always
+            measured. Other epochs repeat the last values.
         metrics: Metrics of `evaluate`, by name or as functions.
-        prefix: What the names in the logs start with.
-        batch_size: Examples embedded at a time.
+        prefix: Prefix of the names in the logs.
+        batch_size: Number of examples to embed at a time.
         labels, gallery, gallery_labels, protocol, exclude, distance,
             relevance, levels, prefixes, parts, rerank, memory: As for
             `evaluate`.
@@ -69,10 +70,10 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         seconds: Time spent measuring so far.
 
     Raises:
-        ValueError: If `images` is none of these or has no labels, `every`
-            is not a positive integer, a metric or distance is unknown, or
-            the protocol does not fit the examples or leaves no query a
-            relevant one.
+        ValueError: If `images` is of another type or does not have labels,
+            `every` is not a positive integer, a metric or distance is unknown,
+            or the protocol does not fit the examples or leaves every query
+            without a relevant example.
     """
 
     def __init__(
@@ -124,9 +125,9 @@ class RetrievalEvaluation(keras.callbacks.Callback):
 
     @property
     def logged_names(self) -> frozenset[str] | None:
-        """Names in the logs; None if they are not known before the first.
+        """Names in the logs; None if they are only known after measuring.
 
-        Those of a `tf.data.Dataset` may depend on its labels.
+        For a `tf.data.Dataset`, they may depend on its labels.
         """
         if self._names is None:
             return None
@@ -134,16 +135,16 @@ class RetrievalEvaluation(keras.callbacks.Callback):
 
     @property
     def _options(self) -> dict[str, Any]:
-        """Arguments that `evaluate` has by the same name."""
+        """Arguments that `evaluate` has under the same names."""
         return {name: getattr(self, name) for name in EVALUATED}
 
     def on_train_begin(self, logs: Any = None) -> None:
-        output = getattr(self.model, "output", None)  # Where it is known.
+        output = getattr(self.model, "output", None)  # If it is known.
         dim = getattr(output, "shape", (None,))[-1]
         if dim is not None and max(self.prefixes or (0,)) > dim:
             raise ValueError(
                 "`prefixes` of RetrievalEvaluation must be at most the "
-                f"dimensions of the embeddings, {dim}. Received: prefixes="
+                f"dimension of the embeddings, {dim}. Received: prefixes="
                 f"{tuple(self.prefixes or ())}."
             )
 
@@ -155,11 +156,11 @@ class RetrievalEvaluation(keras.callbacks.Callback):
             logs.update(self._last)
 
     def get_state(self) -> dict[str, Any]:
-        """What it has seen of a training; see `Resume`."""
+        """The state of this callback, for `Resume`."""
         return {"last": self._last, "seconds": self.seconds}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restores what `get_state` gave."""
+        """Restores the result of `get_state`."""
         self._last = state["last"]
         self.seconds = state["seconds"]
 
@@ -183,10 +184,10 @@ class RetrievalEvaluation(keras.callbacks.Callback):
 
 
 class LearningRateMonitor(keras.callbacks.Callback):
-    """Logs as `learning_rate` the rate that each epoch starts with.
+    """Logs the learning rate at the start of each epoch as `learning_rate`.
 
-    Rate multipliers are not in it. Callbacks that read the logs, such as
-    `CSVLogger`, come later in the list of callbacks.
+    It does not include rate multipliers. Callbacks that read the logs, such as
+    `CSVLogger`, must come later in the list of callbacks.
     """
 
     logged_names = frozenset({"learning_rate"})
@@ -204,9 +205,9 @@ class LearningRateMonitor(keras.callbacks.Callback):
             logs["learning_rate"] = self._rate
 
     def get_state(self) -> dict[str, Any]:
-        """What it has seen of a training; see `Resume`."""
+        """The state of this callback, for `Resume`."""
         return {"rate": self._rate}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restores what `get_state` gave."""
+        """Restores the result of `get_state`."""
         self._rate = state["rate"]

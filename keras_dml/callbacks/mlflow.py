@@ -1,4 +1,4 @@
-"""MLflowTracker: a training as a run of MLflow."""
+"""MLflowTracker: tracks training as an MLflow run."""
 
 import json
 import os
@@ -23,30 +23,30 @@ _PATIENCE = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
 }
-"""Of MLflow's client, which by default asks a server for many minutes."""
+"""Settings of MLflow's client, which by default retries for many minutes."""
 
 
 class MLflowTracker(Tracker):
-    """Logs a training to MLflow.
+    """Logs training to MLflow.
 
-    What is logged, and what happens when MLflow fails, `Tracker` says. Where
-    to is for MLflow's own settings: `MLFLOW_TRACKING_URI` and
-    `MLFLOW_EXPERIMENT_NAME`, or the arguments. Unless the environment says
-    otherwise, a request to a server that is away fails after two retries.
+    See `Tracker` for what is logged, and what happens if MLflow fails. The
+    destination is set by the arguments, or by MLflow's environment variables
+    `MLFLOW_TRACKING_URI` and `MLFLOW_EXPERIMENT_NAME`. Unless the environment
+    says otherwise, requests to an unreachable server fail after two retries.
 
-    MLflow allows no "@" in names: `val_recall@1` is `val_recall_at_1` there.
+    MLflow does not allow "@" in names, so `val_recall@1` becomes
+    `val_recall_at_1`.
 
     Args:
         config, name, images, every, num_queries, seed, finish: As for
             `Tracker`.
         uri: The tracking store: an address, or `sqlite:///` and a path.
-        experiment: The experiment, which is made if there is none of this
-            name.
+        experiment: The name of the experiment, which is created if needed.
 
     Raises:
         ImportError: If mlflow is not installed.
-        ValueError: If `images` is no set with labels, or a number is not as
-            described.
+        ValueError: If `images` is not a set with labels, or a number is
+            invalid.
 
     Example:
 
@@ -125,12 +125,12 @@ class MLflowTracker(Tracker):
 
 
 def _allowed(name: str) -> str:
-    """A name as MLflow allows it."""
+    """A name without characters that MLflow does not allow."""
     return re.sub(r"[^\w\-. :/]", "_", name.replace("@", "_at_"))
 
 
 def _flat(value: Any, *keys: str) -> Iterator[tuple[str, str]]:
-    """Settings as "key.key" and text."""
+    """Settings as pairs of "key.key" and string."""
     if isinstance(value, Mapping) and (value or not keys):
         for key, below in value.items():
             yield from _flat(below, *keys, str(key))

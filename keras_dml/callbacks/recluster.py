@@ -1,4 +1,4 @@
-"""Recluster: divides the training set anew every few epochs."""
+"""Recluster: divides the training set among learners every few epochs."""
 
 import logging
 import math
@@ -34,10 +34,10 @@ Space: TypeAlias = Literal["embedding", "features"]
 
 
 def match_learners(new: Rows, old: Rows, num_learners: int) -> Rows:
-    """Relabels clusters so that each learner keeps as much as it can.
+    """Relabels clusters so that learners keep as many images as possible.
 
-    New clusters are matched one to one to old ones by maximum total
-    overlap (Hungarian method) and take the matched old number.
+    New clusters are matched one to one with old ones by maximum total overlap
+    (Hungarian method), and take the numbers of their matches.
 
     Args:
         new: New cluster of every image, (N,), 0 to K − 1.
@@ -60,7 +60,7 @@ def match_learners(new: Rows, old: Rows, num_learners: int) -> Rows:
 def merge_unusable(
     assignments: Rows, centroids: FloatArray, usable: np.ndarray
 ) -> Rows:
-    """Gives the images of unusable clusters to the nearest usable one.
+    """Moves the images of unusable clusters to the nearest usable one.
 
     Args:
         assignments: Cluster of every image, (N,).
@@ -68,8 +68,8 @@ def merge_unusable(
         usable: Which clusters can be trained on, (K,) booleans.
 
     Returns:
-        Assignments to usable clusters only, (N,). If no cluster is
-        usable, all images go to cluster 0.
+        Assignments to usable clusters only, (N,). If there are none, all images
+        are assigned to cluster 0.
     """
     if not usable.any():
         return np.zeros_like(assignments)
@@ -80,16 +80,16 @@ def merge_unusable(
 
 
 def random_partition(count: int, num_learners: int, seed: int) -> Rows:
-    """Every image to a learner at random, all learners alike in size."""
+    """Assigns images to learners at random, as evenly as possible."""
     balanced = np.arange(count, dtype=np.int64) % num_learners
     return np.random.default_rng(seed).permutation(balanced)
 
 
 def label_partition(labels: Rows, num_learners: int) -> Rows:
-    """Whole classes to learners, in the order of the labels.
+    """Assigns whole classes to learners, in the order of the labels.
 
-    Neighbouring labels go together, which groups by meaning where labels
-    are sorted by meaning. Learners get about as many images each.
+    Neighboring labels stay together, which groups classes by meaning if labels
+    are sorted by meaning. All learners get about the same number of images.
     """
     _, inverse, counts = np.unique(
         labels, return_inverse=True, return_counts=True
@@ -102,7 +102,7 @@ def label_partition(labels: Rows, num_learners: int) -> Rows:
 def centroids_of(
     points: EmbeddingRows, assignments: Rows, num_learners: int
 ) -> FloatArray:
-    """Mean point of every cluster, (K, D); zeros for an empty one."""
+    """Mean of every cluster, (K, D); zeros for an empty one."""
     sums = np.zeros((num_learners, points.shape[1]), np.float64)
     for rows in blocks(len(points), CHUNK):
         np.add.at(sums, assignments[rows], points[rows])
@@ -111,21 +111,21 @@ def centroids_of(
 
 
 class Phase(NamedTuple):
-    """A stretch of epochs that train alike."""
+    """Consecutive epochs with the same loss and source of batches."""
 
     until: int | None
-    """The epoch before which the phase ends; None for the rest."""
+    """The epoch before which the phase ends; None for the last phase."""
     loss: str
-    """Of one learner's slice, "sliced", or the merged embedding, "full"."""
+    """"sliced" for the slice of one learner, "full" for the whole embedding."""
     source: str
-    """What batches are from: "clusters", one of them each, or "all" data."""
+    """"clusters" for batches from one cluster each, or "all" data."""
 
 
 def default_phases(epochs: int) -> list[Phase]:
-    """The paper's two: alternate, then fine-tune the merged embedding.
+    """The two phases of the paper: alternating, then fine-tuning.
 
-    The paper does not say how long to fine-tune; here it is the last
-    fifth of the epochs, at least one where there are two or more.
+    The paper does not state how long to fine-tune the merged embedding. Here,
+    it is the last fifth of the epochs, and at least one of two or more.
     """
     fine_tuning = max(1, round(epochs / 5)) if epochs > 1 else 0
     return [
@@ -135,7 +135,7 @@ def default_phases(epochs: int) -> list[Phase]:
 
 
 def check_phases(phases: Sequence[Any]) -> list[Phase]:
-    """Phases given by the user, if they follow one another."""
+    """Checks that the user's phases are valid and in order."""
     for phase in phases:
         fits = (
             isinstance(phase, list | tuple)
@@ -154,7 +154,7 @@ def check_phases(phases: Sequence[Any]) -> list[Phase]:
     if ends != sorted(set(ends)) or ends[-1:] != [math.inf]:
         raise ValueError(
             "`phases` of Recluster must end at increasing epochs, and the "
-            f"last of them at None. Received: phases={phases!r}. For "
+            f"last one at None. Received: phases={phases!r}. Use for "
             'instance [(8, "sliced", "clusters"), (None, "full", "all")].'
         )
     return [Phase(*phase) for phase in phases]
@@ -169,15 +169,15 @@ def phase_at(phases: list[Phase], epoch: int) -> Phase:
 
 @dataclass(frozen=True)
 class Division:
-    """What one re-clustering did, and what it cost.
+    """The result and the cost of one re-clustering.
 
     Attributes:
-        epoch: The epoch before which it happened, counted from 0.
-        sizes: Images of each cluster.
-        kept: Share of the images that stayed with their learner; None at
-            the first division.
-        merged: Clusters given to a neighbour because they had fewer than
-            two classes of two images.
+        epoch: The epoch before which it took place, counted from 0.
+        sizes: Number of images in each cluster.
+        kept: Share of the images that stayed with their learner; None for the
+            first division.
+        merged: Clusters merged into the nearest one because they had fewer than
+            two classes with two images.
         seconds_embedding: Time to embed the training set.
         seconds_clustering: Time for K-means and matching.
     """
@@ -191,11 +191,11 @@ class Division:
 
     @property
     def seconds(self) -> float:
-        """Time for all of it."""
+        """Total time."""
         return self.seconds_embedding + self.seconds_clustering
 
     def _repr_html_(self) -> str:
-        """For notebooks: the clusters and their sizes."""
+        """The clusters and their sizes, for notebooks."""
         rows = [["cluster", "images", ""]]
         for cluster, size in enumerate(self.sizes):
             merged = "merged" if cluster in self.merged else ""
@@ -204,7 +204,7 @@ class Division:
 
     def __str__(self) -> str:
         sizes = ", ".join(str(size) for size in self.sizes)
-        kept = "" if self.kept is None else f"; {self.kept:.0%} stay"
+        kept = "" if self.kept is None else f"; {self.kept:.0%} stayed"
         return (
             f"Division before epoch {self.epoch + 1}: clusters of {sizes} "
             f"images{kept} ({self.seconds:.1f} s)."
@@ -214,49 +214,47 @@ class Division:
 class Recluster(keras.callbacks.Callback):
     """Divides the training set among the learners every T epochs.
 
-    Before epoch 0 and then every `every` epochs (Algorithm 1): embed all
-    training images in their test view, cluster them with K-means into as
-    many clusters as the sampler has learners, and hand cluster k to
-    learner k. It also moves training from phase to phase, and where the
-    merged embedding begins to train, its loss starts from what the learners
-    have learned: see `merged_start` of `methods.divide_and_conquer`.
+    Before epoch 0 and then every `every` epochs (Algorithm 1), it embeds all
+    training images in the test view, clusters them by K-means into as many
+    clusters as there are learners, and assigns cluster k to learner k. It also
+    switches between the phases of training. When the merged embedding begins to
+    train, its loss starts from the learned variables of the learners; see
+    `merged_start` of `methods.divide_and_conquer`.
 
-    A cluster with fewer than two classes of two images cannot be trained
-    on; it goes to the nearest cluster that can, with a warning, and its
-    learner pauses until the next division.
+    A cluster with fewer than two classes with two images cannot be trained on.
+    It is merged into the nearest one that can, with a warning, and its learner
+    pauses until the next division.
 
-    It writes `recluster_seconds` into the logs, so place it before
-    callbacks that read them; `divisions` holds a report of every
-    division.
+    This callback logs `recluster_seconds`, so it must come before callbacks
+    that read the logs. Its `divisions` are reports of all divisions.
 
     Args:
         images: The training set, as given to the pipeline.
         sampler: The `ClusterSampler` of the pipeline.
-        every: Epochs between divisions, T.
-        partition: "kmeans"; or, for comparison (Table 6), "random", every
-            image to a learner at random, once; or "labels", whole classes
-            in the order of their labels, once.
-        cluster_space: "embedding" (paper), or "features": the pooled
-            features, made unit, as in the released code.
-        phases: List of `(until_epoch, loss, source)` with loss "sliced" or
-            "full" and source "clusters" or "all". By default the paper's
-            two phases, with the last fifth of the epochs for the merged
+        every: Number of epochs between divisions, T.
+        partition: "kmeans"; or, for comparison (Table 6), a single division:
+            "random" assigns images to learners at random, "labels" assigns
+            whole classes in the order of their labels.
+        cluster_space: "embedding", as in the paper, or "features" for the
+            pooled features, scaled to unit length, as in the released code.
+        phases: A list of `(until_epoch, loss, source)` with loss "sliced" or
+            "full" and source "clusters" or "all". By default, the two phases of
+            the paper, with the last fifth of the epochs for the merged
             embedding.
-        iterations: K-means iterations.
-        sample: How many random images the centroids of K-means are found
-            from, see `evaluation.kmeans`; by default all.
+        iterations: Number of K-means iterations.
+        sample: Number of random images from which K-means computes centroids;
+            see `evaluation.kmeans`. By default, all images.
         initial: Embeddings of the training set, `EmbeddingShards` or their
-            folder, which the first division is made from, instead of
-            embedding all images once more. They may be another model's, such
-            as that of the pretrained one; the next divisions are made from
-            what the model in training embeds. With `sample` they are read
-            block by block.
-        batch_size: Images embedded at a time.
+            folder, for the first division, so that the images need not be
+            embedded for it. They may be from another model, such as the
+            pretrained one. Later divisions use embeddings of the model in
+            training. With `sample`, they are read block by block.
+        batch_size: Number of images to embed at a time.
         seed: Seed of K-means and of the random partition.
 
     Raises:
-        ValueError: If an argument is not as described, there are fewer
-            images than learners, or `initial` is of other images.
+        ValueError: If an argument is invalid, there are fewer images than
+            learners, or `initial` is for other images.
 
     Reference:
         Sanakoyeu et al., "Divide and Conquer the Embedding Space for
@@ -294,14 +292,14 @@ class Recluster(keras.callbacks.Callback):
             )
         if len(images) != len(sampler.labels):
             raise ValueError(
-                "`images` of Recluster must be those that `sampler` plans. "
-                f"Received: {len(images)} images and a sampler of "
+                "`images` of Recluster must be the images of `sampler`. "
+                f"Received: {len(images)} images and a sampler for "
                 f"{len(sampler.labels)}."
             )
         if len(images) < sampler.num_learners:
             raise ValueError(
-                "`images` of Recluster must be at least as many as there "
-                f"are learners. Received: {len(images)} images and "
+                "`images` of Recluster must have at least one image per "
+                f"learner. Received: {len(images)} images and "
                 f"{sampler.num_learners} learners. Use fewer learners."
             )
         self.images: Examples = images
@@ -330,7 +328,7 @@ class Recluster(keras.callbacks.Callback):
         self.sampler.set_phase(phase.loss, phase.source)
         self.sampler.epoch = epoch
         before = phase_at(phases, epoch - 1) if epoch else phase
-        # A training that goes on within this epoch has done it.
+        # If training is resumed within this epoch, this has been done.
         if (before.loss, phase.loss) == LOSSES and self._merged_at != epoch:
             self._merged_at = epoch
             self.model.objective.start_merged(self._class_means)
@@ -346,7 +344,7 @@ class Recluster(keras.callbacks.Callback):
             )
 
     def get_state(self) -> dict[str, Any]:
-        """What it has seen of a training; see `Resume`."""
+        """The state of this callback, for `Resume`."""
         return {
             "assignments": self._assignments,
             "merged_at": self._merged_at,
@@ -354,7 +352,7 @@ class Recluster(keras.callbacks.Callback):
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restores what `get_state` gave."""
+        """Restores the result of `get_state`."""
         self._assignments = state["assignments"]
         self._merged_at = state["merged_at"]
         self.divisions = [
@@ -410,7 +408,7 @@ class Recluster(keras.callbacks.Callback):
     def _assign_once(
         self, points: EmbeddingRows
     ) -> tuple[Rows, tuple[int, ...]]:
-        """What the chief assigns: on other machines digits may differ."""
+        """Assignments of the chief, as rounding may differ between machines."""
 
         def assigned() -> list[list[int]]:
             assignments, merged = self._assign(points)
@@ -430,9 +428,9 @@ class Recluster(keras.callbacks.Callback):
         merged = tuple(np.flatnonzero(~usable).tolist())
         if merged:
             logger.warning(
-                "Clusters %s have fewer than two classes of two images; "
-                "their images go to the nearest cluster and their learners "
-                "pause until the next division.",
+                "Clusters %s have fewer than two classes with two images. "
+                "Their images are moved to the nearest usable cluster, and "
+                "their learners pause until the next division.",
                 list(merged),
             )
         if self._assignments is not None:
@@ -457,7 +455,7 @@ class Recluster(keras.callbacks.Callback):
 
 
 def _feature_model(model: keras.Model, examples: Examples) -> keras.Model:
-    """Backbone and pooling, made unit: what the released code clusters."""
+    """The model of unit-length pooled features, as in the released code."""
     unit = keras.layers.UnitNormalization(dtype="float32")
     if isinstance(examples, FeatureSet):
         given = symbolic(examples)

@@ -1,4 +1,4 @@
-"""The retrieval grid that callbacks draw while a model is trained."""
+"""The retrieval grid that callbacks draw during training."""
 
 from typing import TYPE_CHECKING
 
@@ -25,10 +25,10 @@ def retrieval_picture(
     The queries are the same in every epoch.
 
     Args:
-        model: What embedded the images; it says how they are viewed.
+        model: The model that embedded the images in its test view.
         images: The N examples.
         embeddings: (N, D).
-        num_queries: Rows of the grid, at most.
+        num_queries: The largest number of rows of the grid.
         seed: Seed of the selection.
     """
     rng = np.random.default_rng(seed)

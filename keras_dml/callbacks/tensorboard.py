@@ -1,4 +1,4 @@
-"""The callback for TensorBoard: metrics, retrievals, pairs, the projector."""
+"""Logging to TensorBoard: metrics, retrieval, pairs and the projector."""
 
 import csv
 import logging
@@ -32,26 +32,26 @@ logger = logging.getLogger(__name__)
 def active_pairs(
     model: keras.Model, x: Any, targets: Any, most: int = 64
 ) -> dict[str, dict[str, float]]:
-    """The share of pairs that have a gradient, for each term.
+    """The share of pairs that have a gradient, for each term of the loss.
 
-    A pair (i, j), i ≠ j, is active in a term if moving what the head gives
-    for image j changes the term of image i. So this holds for every loss
-    and every miner: with a hinge it is the pairs that violate the margin,
-    with triplets those of a violating triplet, with a softmax over pairs
-    all. A term that compares no images of the batch has 0.
+    A pair (i, j), i ≠ j, is active in a term if a change of the head's output
+    for image j changes the term of image i. This definition applies to every
+    loss and miner. For hinge losses, active pairs are those that violate the
+    margin; for triplets, those of a violating triplet; for a softmax over
+    pairs, all pairs. A term that does not compare images of the batch has 0.
 
-    Nothing of the model changes, its random numbers included.
+    The model does not change, including the states of its random generators.
 
     Args:
         model: A `MetricModel`.
         x: Images, (B, H, W, C), or two views of them.
         targets: (B,) labels, (B, C) booleans for several labels each, or
             (B, B) relations; or the dict of the pipeline.
-        most: Images to look at: the first of the batch.
+        most: The largest number of images to use, from the start of the batch.
 
     Returns:
-        For each term the share of "positive" and of "negative" pairs, in
-        0 to 1; a kind of which the batch has no pair is left out.
+        The shares of active "positive" and "negative" pairs, from 0 to 1, for
+        each term. A kind without pairs in the batch is left out.
     """
     if not isinstance(targets, dict):
         targets = {"label": targets}
@@ -59,7 +59,7 @@ def active_pairs(
         lambda value: tf.convert_to_tensor(value)[:most], (x, targets)
     )
     outputs = model.outputs_of(x, training=False)
-    # What a momentum network gives are targets, and attention is a means.
+    # Outputs of a momentum network are targets; attention is not compared.
     watched = [
         value
         for name, value in outputs.items()
@@ -83,7 +83,7 @@ def active_pairs(
 
 
 def _relations_of(labels: Any) -> tuple[Any, Any]:
-    """Which pairs of a batch are positive, and which negative, (B, B)."""
+    """The positive and the negative pairs of a batch, each (B, B)."""
     if labels.ndim == 1:
         same = labels[:, None] == labels
     elif labels.dtype == bool:  # Several labels each.
@@ -99,7 +99,7 @@ def _active(
     targets: dict[str, Tensor],
     watched: list[Tensor],
 ) -> dict[str, Any]:
-    """For each term whether its i-th value depends on image j, (B, B)."""
+    """Whether the i-th value of a term depends on image j, (B, B) per term."""
     state = [
         (variable, ops.convert_to_numpy(variable))
         for variable in model.objective.non_trainable_variables
@@ -127,7 +127,7 @@ def _active(
 
 
 LARGEST_SPRITE = 8192
-"""Side of the largest sprite that the projector shows, in pixels."""
+"""Largest side of a sprite that the projector can show, in pixels."""
 
 CONFIG = """embeddings {{
   tensor_name: "embedding"
@@ -153,18 +153,19 @@ def export_projector(
 ) -> Path:
     """Writes embeddings, labels and thumbnails for the projector.
 
-    `tensorboard --logdir FOLDER` shows them under "Projector". The files
-    are `embeddings.tsv`, `labels.tsv` (row of the image, label, name of
-    the class), `sprite.png` and `projector_config.pbtxt`.
+    `tensorboard --logdir FOLDER` shows them under "Projector". The files are
+    `embeddings.tsv`, `labels.tsv` (row of the image, label, class name),
+    `sprite.png` and `projector_config.pbtxt`.
 
     Args:
-        folder: Where to write.
-        model: From images to embeddings.
-        images: The examples. Pictures of those that are no images say what
-            they are called.
-        most: Examples to export; of more, a random selection.
-        thumbnail: Side of a thumbnail, in pixels; less where the sprite
-            would be larger than the projector allows.
+        folder: The folder to write to.
+        model: A model that returns embeddings.
+        images: The examples. Those that are not images are shown by their
+            names.
+        most: The largest number of examples to export. If there are more, they
+            are selected at random.
+        thumbnail: Side of a thumbnail, in pixels; smaller if the sprite would
+            exceed the size that the projector allows.
         seed: Seed of the selection.
 
     Returns:
@@ -221,43 +222,43 @@ def _write_sprite(path: Path, pictures: Pixels, across: int, side: int) -> None:
 
 
 class EmbeddingTensorBoard(keras.callbacks.Callback):
-    """Logs a training for TensorBoard.
+    """Logs training to TensorBoard.
 
-    After every epoch it logs what is in the logs: the loss and its terms
+    After every epoch, it writes the Keras logs: the loss and its terms
     ("terms/…"), validation metrics ("validation/…", if the callback that
     measures them comes earlier in the list), the weight of every term
-    ("weights/…"; for a learned one exp(−s)), and the learning rate. After
-    every `every` epochs also: histograms of the Euclidean distances of
-    positive and negative pairs ("distances/…"); a grid of queries and
-    their nearest images ("retrieval"); and, with `batch`, the share of
-    pairs that still have a gradient ("active pairs/…", see
-    `active_pairs`).
+    ("weights/…"; exp(−s) for a learned one), and the learning rate. Every
+    `every` epochs, it also writes histograms of the Euclidean distances of
+    positive and negative pairs ("distances/…"); a grid of queries and their
+    nearest images ("retrieval"); and, with `batch`, the share of pairs that
+    still have a gradient ("active pairs/…", see `active_pairs`).
 
-    The training is the same with and without it, and goes on where the log
-    cannot be written, which a warning says. It needs the package
-    `tensorboard`; `tensorboard --logdir FOLDER` shows what is logged.
+    Training is not affected by it, and continues with a warning if the log
+    cannot be written. The package `tensorboard` is required, and
+    `tensorboard --logdir FOLDER` shows the log.
 
     Args:
-        folder: Where to write.
+        folder: The folder to write to.
         images: Examples to embed, for instance of validation classes: a set
             with labels, or arrays `(x, y)`.
-        batch: A training batch, `(x, targets)`, as the pipeline yields
-            it: `next(iter(pipeline))`, taken from a pipeline with a
-            sampler of its own, since iterating plans an epoch.
-        every: Epochs between the parts that need embeddings.
-        num_pairs: Positive and negative pairs in the histograms, at most.
-        num_queries: Queries in the grid.
-        projector: Images to export for the projector when the training
-            ends, at most; 0 for none. See `export_projector`.
-        seed: Seed of what is chosen at random.
+        batch: A training batch from the pipeline, `(x, targets)`, such as
+            `next(iter(pipeline))`. Take it from a pipeline with a separate
+            sampler, because iterating plans an epoch.
+        every: Number of epochs between the parts that need embeddings.
+        num_pairs: The largest number of positive and of negative pairs in the
+            histograms.
+        num_queries: Number of queries in the grid.
+        projector: The largest number of images to export for the projector when
+            training ends; 0 for none. See `export_projector`.
+        seed: Seed of all random selections.
 
     Attributes:
-        seconds: Time spent on it so far.
+        seconds: Time spent on logging so far.
 
     Raises:
         ImportError: If tensorboard is not installed.
-        ValueError: If `images` is no set with labels, or a number is not as
-            described.
+        ValueError: If `images` is not a set with labels, or a number is
+            invalid.
     """
 
     def __init__(
@@ -314,16 +315,16 @@ class EmbeddingTensorBoard(keras.callbacks.Callback):
                 self._writer = None
 
     def get_state(self) -> dict[str, Any]:
-        """What it has seen of a training; see `Resume`."""
+        """The state of this callback, for `Resume`."""
         return {"seconds": self.seconds}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restores what `get_state` gave."""
+        """Restores the result of `get_state`."""
         self.seconds = state["seconds"]
 
     @contextmanager
     def _goes_on(self, what: str) -> Iterator[None]:
-        """Training continues where a log cannot be written: a full disk."""
+        """Lets training continue if the log cannot be written."""
         start = time.perf_counter()
         try:
             yield
@@ -350,7 +351,7 @@ class EmbeddingTensorBoard(keras.callbacks.Callback):
             tf.summary.scalar("learning_rate", rate)
 
     def _weight(self, name: str) -> float:
-        """What a term is multiplied with now."""
+        """The current weight of a term."""
         weighting = self.model.weighting
         weight = weighting.given[name]
         if callable(weight):

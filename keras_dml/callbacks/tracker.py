@@ -1,4 +1,4 @@
-"""Tracker: what the callbacks of all experiment trackers have in common."""
+"""Tracker: the base class of callbacks for experiment trackers."""
 
 import logging
 import os
@@ -27,40 +27,40 @@ logger = logging.getLogger(__name__)
 Status = Literal["finished", "failed", "interrupted"]
 
 MOST_FAILURES = 3
-"""Failures in a row after which a tracker is left alone until the end."""
+"""Failures in a row after which a tracker is not tried until the end."""
 
 
 class Tracker(keras.callbacks.Callback, ABC):
-    """Logs a training to an experiment tracker; a base class.
+    """Logs training to an experiment tracker; a base class.
 
-    The tracked run has the configuration as its parameters, the logs of
-    every epoch as metrics, and a retrieval grid of `images` as a figure.
-    `log_results` adds final metrics with their 95 % intervals, and
-    `log_files` the files of the run.
+    The tracked run has the configuration as its parameters, the logs of every
+    epoch as metrics, and a retrieval grid of `images` as a figure.
+    `log_results` adds final metrics with 95 % intervals, and `log_files` adds
+    files.
 
-    A tracker never ends a training. If its server is away or its disk is
-    full, a warning says so, and training continues; metrics that could not be
-    sent are sent with the next ones. After three failures in a row the
-    tracker is tried again only when the training is over.
+    A tracker never interrupts training. If its server cannot be reached or its
+    disk is full, a warning is logged and training continues; unsent metrics are
+    sent with the next ones. After three failures in a row, the tracker is only
+    tried again when training ends.
 
-    With `callbacks.Resume` a training that goes on continues the tracked
-    run that it began. Of several workers the first one logs.
+    If training is resumed with `callbacks.Resume`, the same tracked run
+    continues. With several workers, only the first one logs.
 
     Args:
-        config: The parameters: numbers, strings, lists and dicts of them.
-        name: What the tracked run is called; None leaves it to the tracker.
-        images: Examples for the retrieval grid, for instance those of
-            validation classes: a set with labels, or arrays `(x, y)`. None
-            for no grid.
-        every: Epochs between two grids; the last epoch always has one.
-        num_queries: Queries in the grid.
-        seed: Seed of the choice of queries.
-        finish: Whether the tracked run ends with `fit`. With False it stays
-            open for `log_results` and `log_files`, until `finish()`.
+        config: The parameters: numbers, strings, or lists and dicts of these.
+        name: The name of the tracked run; None leaves it to the tracker.
+        images: Examples for the retrieval grid, for instance of validation
+            classes: a set with labels, or arrays `(x, y)`. None for no grid.
+        every: Number of epochs between two grids. The last epoch always has
+            one.
+        num_queries: Number of queries in the grid.
+        seed: Seed of the selection of queries.
+        finish: Whether the tracked run ends with `fit`. With False, it stays
+            open for `log_results` and `log_files` until `finish()` is called.
 
     Attributes:
-        run_id: The tracker's own name for the run; None before it has begun.
-        seconds: Time spent on it so far.
+        run_id: The id of the tracked run; None before it has begun.
+        seconds: Time spent on tracking so far.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Tracker(keras.callbacks.Callback, ABC):
         self._failures = 0
         self._unsent: list[dict[str, Any]] = []
 
-    # What each tracker does in its own way. Any of these may raise.
+    # To be implemented for each tracker. Any of these methods may raise.
 
     @abstractmethod
     def _open(self) -> None:
@@ -99,21 +99,21 @@ class Tracker(keras.callbacks.Callback, ABC):
 
     @abstractmethod
     def _write_metrics(self, metrics: dict[str, float], epoch: int) -> None:
-        """Metrics after an epoch, which is counted from 1."""
+        """Logs metrics of an epoch, which is counted from 1."""
 
     @abstractmethod
     def _write_results(self, metrics: dict[str, float]) -> None:
-        """Metrics of the whole run."""
+        """Logs metrics of the whole run."""
 
     @abstractmethod
     def _write_figure(
         self, name: str, figure: "DataFigure", epoch: int
     ) -> None:
-        """A figure after an epoch."""
+        """Logs a figure of an epoch."""
 
     @abstractmethod
     def _write_files(self, paths: list[Path]) -> None:
-        """Files; those that end in `.keras` are models."""
+        """Logs files; those that end in `.keras` are models."""
 
     @abstractmethod
     def _close(self, status: Status) -> None:
@@ -137,14 +137,14 @@ class Tracker(keras.callbacks.Callback, ABC):
             self.finish()
 
     def log_results(self, results: Results, prefix: str = "test/") -> None:
-        """Logs final metrics, with their 95 % intervals over the queries.
+        """Logs final metrics with their 95 % intervals over the queries.
 
-        `test/map@r` is the value, `test/map@r/low` and `test/map@r/high` are
-        the ends of its interval.
+        `test/map@r` is the value; `test/map@r/low` and `test/map@r/high` are
+        the limits of its interval.
 
         Args:
-            results: Of `evaluate`.
-            prefix: What the names start with.
+            results: The result of `evaluate`.
+            prefix: Prefix of the names.
         """
         found = {f"{prefix}{name}": x for name, x in results.items()}
         intervals = bootstrap(results) if results.per_query else {}
@@ -159,14 +159,14 @@ class Tracker(keras.callbacks.Callback, ABC):
         """Logs files as artifacts, `.keras` files as models.
 
         Args:
-            paths: The files; of those that are not there nothing is logged.
+            paths: The files; those that do not exist are skipped.
         """
         files = [x for x in map(Path, paths) if x.is_file()]
         self._failures = 0
         self._try("log files", partial(self._write_files, files))
 
     def finish(self, status: Status = "finished") -> None:
-        """Sends what is left and ends the tracked run.
+        """Sends unsent metrics and ends the tracked run.
 
         Args:
             status: How the training ended: "finished", "failed" or
@@ -180,7 +180,7 @@ class Tracker(keras.callbacks.Callback, ABC):
             self._is_open = False
 
     def get_state(self) -> dict[str, Any]:
-        """What it has seen of a training; see `Resume`."""
+        """The state of this callback, for `Resume`."""
         return {
             "run_id": self.run_id,
             "unsent": self._unsent,
@@ -188,7 +188,7 @@ class Tracker(keras.callbacks.Callback, ABC):
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restores what `get_state` gave."""
+        """Restores the result of `get_state`."""
         self.run_id = state["run_id"]
         self._unsent = state["unsent"]
         self.seconds = state["seconds"]
@@ -219,7 +219,7 @@ class Tracker(keras.callbacks.Callback, ABC):
         self._try("log a figure", write)
 
     def _try(self, what: str, write: Callable[[], None]) -> None:
-        """Does what may fail for any reason, and must not end a training."""
+        """Runs a call whose failure must not interrupt training."""
         if self._failures >= MOST_FAILURES or not self._is_chief:
             return
         start = time.perf_counter()

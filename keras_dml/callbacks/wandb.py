@@ -1,4 +1,4 @@
-"""WandbTracker: a training as a run of Weights & Biases."""
+"""WandbTracker: tracks training as a run of Weights & Biases."""
 
 import io
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ _SECONDS_TO_BEGIN = 30.0
 
 
 class WandbTracker(Tracker):
-    """Logs a training to Weights & Biases.
+    """Logs training to Weights & Biases.
 
-    What is logged, and what happens when it fails, `Tracker` says. Where to
-    is for W&B's own settings: `WANDB_PROJECT`, `WANDB_MODE=offline`,
-    `WANDB_DIR` and others, or the arguments. A run that was logged offline
-    is sent by `wandb sync`; one that was resumed offline has a folder for
-    each part, of one id, which `wandb sync --append` puts together.
+    See `Tracker` for what is logged, and what happens if W&B fails. The
+    destination is set by the arguments, or by W&B's environment variables, such
+    as `WANDB_PROJECT`, `WANDB_MODE=offline` and `WANDB_DIR`. Send a run that
+    was logged offline with `wandb sync`. A run that was resumed offline has
+    several folders with the same id; combine them with `wandb sync --append`.
 
     Args:
         config, name, images, every, num_queries, seed, finish: As for
@@ -31,8 +31,8 @@ class WandbTracker(Tracker):
 
     Raises:
         ImportError: If wandb is not installed.
-        ValueError: If `images` is no set with labels, or a number is not as
-            described.
+        ValueError: If `images` is not a set with labels, or a number is
+            invalid.
 
     Example:
 
@@ -65,7 +65,7 @@ class WandbTracker(Tracker):
     def _open(self) -> None:
         import wandb
 
-        # "allow" begins a run where there is none of this id.
+        # "allow" begins a run if there is none with this id.
         known = {"id": self.run_id, "resume": "allow"} if self.run_id else {}
         own = {
             "settings": wandb.Settings(init_timeout=_SECONDS_TO_BEGIN),

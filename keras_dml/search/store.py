@@ -175,11 +175,12 @@ def _inspect(folder: Path) -> Manifest | None:
     try:
         return _inspected(folder, folder / DATA, folder / MANIFEST)
     except (OSError, ValueError) as error:
+        problem = str(error).removesuffix(".")
         raise FileExistsError(
             "`path` of Index.save must be a new folder, or a folder that holds "
-            f"an index and nothing else. Received: path={str(folder)!r}, where "
-            f"{error}. Nothing was written. Use another path, or move the "
-            "other files away."
+            f"an index and nothing else. Received: path={str(folder)!r}. The "
+            f"problem: {problem}. Nothing was written. Use another path, or "
+            "move the other files away."
         ) from None
 
 
@@ -198,7 +199,7 @@ def _inspected(folder: Path, data: Path, path: Path) -> Manifest | None:
             foreign.add(f"{DATA}/{file.name}")
     if foreign:
         some = ", ".join(sorted(foreign)[:3])
-        raise ValueError(f"there are other files: {some}")
+        raise ValueError(f"it holds other files: {some}")
     return manifest
 
 

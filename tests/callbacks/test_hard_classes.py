@@ -54,7 +54,7 @@ def test_what_it_refuses(tiny_backbone) -> None:
     plain = data.ClassBalanced(images.labels, 3, 2)
     with pytest.raises(ValueError, match="must be a data.HardClassBalanced"):
         HardClasses(images, plain)
-    with pytest.raises(ValueError, match="those that `sampler` plans"):
+    with pytest.raises(ValueError, match="the images of `sampler`"):
         HardClasses(images.select([0, 1, 4, 5]), sampler)
     with pytest.raises(ValueError, match="`every`.*every=0"):
         HardClasses(images, sampler, every=0)

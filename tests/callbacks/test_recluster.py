@@ -199,7 +199,7 @@ def test_a_cluster_that_cannot_train_goes_to_its_neighbour(
     assert len(division.merged) == 1
     assert division.sizes[division.merged[0]] == 0
     assert sum(division.sizes) == 24
-    assert "two classes of two images" in caplog.text
+    assert "two classes with two images" in caplog.text
 
 
 def test_resumed_training_divides_at_once(tiny_backbone, images) -> None:
@@ -231,7 +231,7 @@ def test_bad_arguments(arguments, message, images) -> None:
 
 
 def test_images_of_another_sampler(images) -> None:
-    with pytest.raises(ValueError, match="24 images and a sampler of 48"):
+    with pytest.raises(ValueError, match="24 images and a sampler for 48"):
         Recluster(blobs(4, 6), sampler_of(images))
 
 
@@ -249,7 +249,7 @@ def test_a_division_reads_as_a_sentence() -> None:
     assert str(first) == (
         "Division before epoch 1: clusters of 7, 5 images (1.2 s)."
     )
-    assert "; 75% stay (" in str(replace(first, epoch=2, kept=0.75))
+    assert "; 75% stayed (" in str(replace(first, epoch=2, kept=0.75))
 
 
 def written(folder, images: ImageSet, **changes):
@@ -301,9 +301,9 @@ def test_embeddings_of_other_images_are_refused(images, tmp_path) -> None:
     others = written(tmp_path / "b", images, ids=ids)
     classes = written(tmp_path / "c", images, labels=images.labels[::-1])
     for shards, why in (
-        (fewer, f"of 10 examples, and not {len(images)}"),
+        (fewer, f"of 10 examples instead of {len(images)}"),
         (others, "whose row 0 is 'other/0'"),
-        (classes, "whose labels are others"),
+        (classes, "whose labels are different"),
     ):
         with pytest.raises(ValueError, match=f"`initial` of .* {why}"):
             Recluster(images, sampler, initial=shards)

@@ -142,5 +142,5 @@ def test_prefixes_are_compared_with_the_model_before_it_trains() -> None:
     callback = RetrievalEvaluation(blobs(), prefixes=(2, 40))
     inputs = keras.Input((5,))
     callback.set_model(keras.Model(inputs, inputs))
-    with pytest.raises(ValueError, match="at most the dimensions.*, 5"):
+    with pytest.raises(ValueError, match="at most the dimension .*, 5"):
         callback.on_train_begin()
