@@ -92,6 +92,16 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "loss": SUMMED,
         "update": "all",
     },
+    "s2sd": {
+        "embedding_dim": 10,
+        "target_dims": [12, 14],
+        "loss": SUMMED,
+        "gamma": 2.0,
+        "temperature": 0.5,
+        "warmup": 3,
+        "pooling": "max",
+        "loss_weights": {"features": 0.5},
+    },
 }
 NO_GRADIENT: dict[str, set[str]] = {}
 

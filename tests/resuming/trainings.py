@@ -62,6 +62,12 @@ METHODS: dict[str, dict[str, Any]] = {
         "num_learners": 2,
         "loss": MARGIN,
     },
+    "s2sd": {
+        "embedding_dim": 6,
+        "target_dims": [7, 8],
+        "loss": MARGIN,
+        "warmup": 4,
+    },
 }
 
 
