@@ -16,6 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EDITED = (
+    "backbones",
     "callbacks",
     "cli",
     "data",

@@ -1,7 +1,7 @@
 """Backbones by name, from a file, or any Keras model.
 
-A module here that declares a network needs no line here: it is
-`keras_dml.backbones.<name>` all the same.
+Modules of this package that declare a network are found automatically and
+exported as `keras_dml.backbones.<name>`.
 """
 
 from typing import TYPE_CHECKING

@@ -10,8 +10,8 @@ from keras_dml.utils.types import Tensor
 MEAN = (104.0, 117.0, 128.0)
 
 # Output channels of 1×1; 3×3 reduction and 3×3; double 3×3 reduction and
-# double 3×3; pooling and its projection. 3c and 4e halve the map: they have
-# no 1×1, and their pooling no projection.
+# double 3×3; pooling and its projection. 3c and 4e halve the map: they do not
+# have a 1×1 convolution or a projection after pooling.
 MODULES: dict[str, tuple[int, int, int, int, int, str, int]] = {
     "3a": (64, 64, 64, 64, 96, "avg", 32),
     "3b": (64, 64, 96, 64, 96, "avg", 64),
@@ -37,14 +37,14 @@ def bn_inception(
 ) -> keras.Model:
     """BN-Inception (Inception-V1 with batch normalization, 2015).
 
-    Convolutions have biases, as in the checkpoints that are around, and
-    batch normalization (ε 1e-5) and a ReLU after them. The classifier is
-    left out. Weights are random; see `keras_dml.backbones.convert` for
-    those of a checkpoint. Layers have the names of Caffe with "_" for "/":
-    "inception_4d_3x3", "inception_4d_3x3_bn", "inception_4d_output".
+    Convolutions have biases, as in available checkpoints, and are followed by
+    batch normalization (ε 1e-5) and ReLU. The classifier is left out. Weights
+    are random; see `keras_dml.backbones.convert` to load a checkpoint. Layers
+    have the names used in Caffe with "_" for "/": "inception_4d_3x3",
+    "inception_4d_3x3_bn", "inception_4d_output".
 
     Args:
-        input_shape: (H, W, 3) of RGB images with pixels in 0 to 255.
+        input_shape: (H, W, 3) of RGB images with pixels from 0 to 255.
 
     Returns:
         A functional model, (B, H, W, 3) → (B, h, w, 1024). Preprocessing
@@ -88,7 +88,7 @@ def _conv(
     x: Tensor, channels: int, size: int, name: str, strides: int = 1
 ) -> Tensor:
     if strides == 2:
-        # Caffe pads both sides alike, "same" in Keras does not.
+        # Caffe pads both sides equally; "same" in Keras does not.
         x = layers.ZeroPadding2D(size // 2, name=f"{name}_pad")(x)
     padding = "same" if strides == 1 else "valid"
     x = layers.Conv2D(
@@ -105,6 +105,6 @@ def _pool(x: Tensor, pooling: str, strides: int, name: str) -> Tensor:
         return halving_max_pool(x, name)
     if pooling == "max":
         return layers.MaxPooling2D(3, strides=1, padding="same", name=name)(x)
-    # Caffe counts the padding in, "same" in Keras does not.
+    # Caffe's averages include the padding; "same" in Keras excludes it.
     x = layers.ZeroPadding2D(1, name=f"{name}_pad")(x)
     return layers.AveragePooling2D(3, strides=1, name=name)(x)

@@ -1,4 +1,4 @@
-"""`features`: what a frozen backbone makes of examples, computed once."""
+"""`features`: the features of a frozen backbone, computed once."""
 
 import hashlib
 import json
@@ -35,9 +35,9 @@ logger = logging.getLogger(__name__)
 FeatureCache: TypeAlias = Literal["auto", "memory", "disk"]
 
 Progress: TypeAlias = tuple[int, bool | None]
-"""How many batches there are, and whether to show progress."""
+"""Number of batches, and whether to show progress."""
 
-# Changes with what changes the features of an example, or how they are kept.
+# To be changed with the features of an example, or the format of their storage.
 _VERSION = "1"
 
 _POOLED = ("avg", "max", "cls", "none")
@@ -55,42 +55,41 @@ def features(
     progress: bool | None = None,
     **views: Any,
 ) -> FeatureSet:
-    """What a backbone makes of examples, computed once.
+    """Computes the features of a frozen backbone once.
 
-    Where the backbone is frozen, a head trains on its features as it would
-    on the images, at a small part of the cost. The `FeatureSet` takes the
-    place of the examples in samplers, `data.pipeline`, `fit`, callbacks and
-    `evaluate`; the model is the same model, whose backbone is passed over.
-    Afterwards it takes images, is saved and exported as ever.
+    If the backbone is frozen, its features train a head exactly as the images
+    would, at a fraction of the cost. The returned `FeatureSet` replaces the
+    examples in samplers, `data.pipeline`, `fit`, callbacks and `evaluate`. The
+    model stays the same and only skips its backbone for them. Afterwards, it
+    takes images, and is saved and exported as usual.
 
-    Computing is in inference mode, and in float32 as the model has it. What
-    is kept on the disk is found again by the weights and the config of the
-    backbone, the examples (of files: path, size and time of change), and
-    the views.
+    Features are computed in inference mode and in the precision of the model.
+    On disk, they are identified by the weights and the config of the backbone,
+    the examples (for files: path, size and modification time), and the views.
 
     Args:
-        model: A `MetricModel`. Features are pooled where its head does so
-            before all else, by "avg", "max", "cls" or "none": (N, C) in
-            place of maps. Or a backbone, whose features are kept whole.
+        model: A `MetricModel`. If its head begins by pooling with "avg", "max",
+            "cls" or "none", pooled features, (N, C), are stored instead of
+            maps. Or a backbone, whose features are stored without pooling.
         examples: N examples.
-        num_views: Random views of every image to train on, V, of which one
-            is drawn each time. 0: it is trained on the test view.
-        cache: Where features are kept: "memory"; "disk", in
-            `cache_folder()/features`, from where the next run takes them;
-            or "auto", memory if they take at most half of what is
-            available, else disk.
-        batch_size: Examples computed at a time.
+        num_views: Number of random views per image, V, for training. One of
+            them is drawn each time. With 0, the model trains on the test view.
+        cache: Where to store features: "memory"; "disk", in
+            `cache_folder()/features`, for reuse by later runs; or "auto" for
+            memory if they take at most half of the available memory, and
+            otherwise disk.
+        batch_size: Number of examples to process at a time.
         seed: Seed of the random views.
         progress: Whether to show progress; None shows it in a terminal.
-        **views: Of `num_views`: `resize`, `crop`, `flip`, `pad` and what
-            else `data.pipeline` knows of random views.
+        **views: Options of random views, for `num_views`: `resize`, `crop`,
+            `flip`, `pad` and others of `data.pipeline`.
 
     Returns:
-        The set, with the labels, names and ids of the examples.
+        The features, with the labels, names and ids of the examples.
 
     Raises:
-        ValueError: If the backbone trains, if there are no examples, or if
-            an argument is not as described.
+        ValueError: If the backbone is trainable, there are no examples, or an
+            argument is invalid.
     """
     owner = "backbones.features"
     check_choice(owner, "cache", cache, get_args(FeatureCache))
@@ -98,15 +97,15 @@ def features(
     check_count(owner, "batch_size", batch_size)
     if views and not num_views:
         raise ValueError(
-            f"`{next(iter(views))}` of {owner} is for random views. Received: "
-            f"num_views=0. Use num_views=4, or another number of them."
+            f"`{next(iter(views))}` of {owner} must only be given for random "
+            "views. Received: num_views=0. Use num_views=4, or another number."
         )
     backbone = model.backbone if isinstance(model, MetricModel) else model
     if backbone.trainable_variables:
         raise ValueError(
-            f"`model` of {owner} must have a backbone that does not train, "
-            "or its features would change. Received: "
-            f"{len(backbone.trainable_variables)} variables that train. Use "
+            f"`model` of {owner} must have a frozen backbone, because features "
+            "of a backbone in training would change. Received: "
+            f"{len(backbone.trainable_variables)} trainable variables. Use "
             "`backbones.get(…, freeze=True)`."
         )
     if not len(examples):
@@ -145,7 +144,7 @@ def features(
 
 
 class _Compute:
-    """The backbone, and the pooling that a head begins with, as a graph."""
+    """The backbone and the pooling at the start of a head, as a graph."""
 
     def __init__(self, backbone: keras.Model, head: Any) -> None:
         self.backbone = backbone
@@ -169,7 +168,7 @@ class _Compute:
 def _random(
     examples: Examples, views: Views, num_views: int, batch_size: int
 ) -> Iterator[Any]:
-    """Batches of random views, the first view of all examples first."""
+    """Batches of random views, starting with the first view of all examples."""
     count = len(examples)
     steps = -(-count // batch_size)
     rows = np.resize(np.arange(count), (steps, batch_size))
@@ -190,9 +189,9 @@ def _kept(
     cache: str,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Arrays of all features by name: of the disk, or computed."""
+    """Arrays of all features by name, from disk or computed."""
     if cache != "memory" and folder.exists():
-        logger.info("Features are taken from %s.", folder)
+        logger.info("Features are read from %s.", folder)
         return _of_disk(folder)
     total, shown = progress
     store: _Store | None = None
@@ -209,7 +208,7 @@ def _kept(
 
 
 class _Store:
-    """Arrays that are filled, in memory or in a folder beside their own."""
+    """Arrays to fill, in memory or in a folder next to the final one."""
 
     def __init__(
         self,
@@ -223,7 +222,7 @@ class _Store:
             fits = size <= MEMORY_SHARE * available_memory()
             cache = "memory" if fits else "disk"
         logger.info(
-            "Features are kept in %s: %s.",
+            "Features are stored in %s: %s.",
             folder if cache == "disk" else cache,
             megabytes(size),
         )
@@ -262,7 +261,7 @@ class _Store:
         except OSError:
             if not self.folder.exists():
                 raise
-            # Another process was faster, with the same features.
+            # Another process has just stored the same features.
         return _of_disk(self.folder)
 
 
@@ -278,7 +277,7 @@ def _folder(key: Any) -> Path:
 
 
 def _of_model(compute: _Compute) -> Iterator[bytes]:
-    """What tells the features of a backbone from those of another."""
+    """Bytes that identify the features of a backbone."""
     backbone, pooling = compute.backbone, compute.pooling
     config = keras.saving.serialize_keras_object(backbone)
     yield json.dumps(config, sort_keys=True, default=str).encode()
@@ -289,7 +288,7 @@ def _of_model(compute: _Compute) -> Iterator[bytes]:
 
 
 def _of(examples: Examples) -> Iterator[bytes]:
-    """What tells examples from others, in order."""
+    """Bytes that identify examples and their order."""
     if isinstance(examples, ImageSet) and examples.paths is not None:
         for path in examples.paths:
             found = os.stat(path)

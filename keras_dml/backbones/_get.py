@@ -1,4 +1,4 @@
-"""`get`: a backbone by name, from a `.keras` file, or given as a model."""
+"""`get`: a backbone by name, from a `.keras` file, or from a model."""
 
 import inspect
 import os
@@ -20,7 +20,7 @@ from keras_dml.utils.types import Config, Positive, Units
 
 _Sides = tuple[Units | None, ...]
 InputShape = _Sides | dict[str, _Sides]
-"""Shape of one example, or of each input by its name."""
+"""Shape of one example, or of each input by name."""
 
 
 def get(
@@ -37,10 +37,10 @@ def get(
 ) -> keras.Model:
     """A backbone: a Keras model from raw examples to features.
 
-    Preprocessing belongs to the weights, so it is part of the backbone: a
-    backbone that has a name takes images with pixels in 0 to 255. A model
-    takes what it takes: images, vectors, token ids, or a dict of several
-    inputs.
+    Preprocessing belongs to the weights, so it is part of the backbone.
+    Backbones that are given by name take images with pixels from 0 to 255.
+    Models keep their own inputs: images, vectors, token ids, or a dict of
+    several inputs.
 
     Args:
         backbone: "small_convnet", "googlenet", "torchvision_googlenet",
@@ -50,42 +50,42 @@ def get(
             "keras_hub:a/folder") or KerasCV
             ("keras_cv:resnet50_imagenet"), the path of a `.keras` file, or
             a Keras model: functional, sequential, or a subclass.
-        input_shape: (H, W, C) of the images. By default what the network
-            has: (48, 48, 1) for "small_convnet", else (224, 224, 3).
-            Presets mostly take any size, and need one here. A subclassed
-            model that has not been built needs the shape of an example, or
-            a dict of them by input.
-        weights: None (random); for a name of `keras.applications`
-            "imagenet" or the path of a weights file; for the GoogLeNets and
-            "bn_inception" a path, see `convert.load_weights`. A preset
-            comes with its weights.
-        width: Of "small_convnet", the factor of the channels of every layer:
-            K networks of width 1/√K have about as many weights as one.
-        output: Of an encoder that returns a dict, the name of the features:
-            by default "sequence_output", the tokens, which a head pools;
-            "pooled_output" is what the encoder makes of them.
-        num_prefix_tokens: Number of tokens in front that are no patch of
-            the image, see `layers.TokenMask`. Known for KerasHub's vision
-            transformers; 0 for others.
+        input_shape: (H, W, C) of the images. The default depends on the
+            network: (48, 48, 1) for "small_convnet", otherwise (224, 224, 3).
+            It is required for most presets, which take images of any size. A
+            subclassed model that has not been built requires the shape of an
+            example, or a dict of shapes by input.
+        weights: None for random weights; "imagenet" or the path of a weights
+            file for networks of `keras.applications`; a path for the GoogLeNets
+            and "bn_inception", see `convert.load_weights`. Presets include
+            their weights.
+        width: For "small_convnet", a factor for the channels of all layers. K
+            networks of width 1/√K have about as many weights as one.
+        output: For an encoder that returns a dict, the name of the features. By
+            default, "sequence_output", the tokens, which a head pools;
+            "pooled_output" is pooled by the encoder.
+        num_prefix_tokens: Number of leading tokens that are not patches of the
+            image, see `layers.TokenMask`. It is detected for KerasHub's vision
+            transformers, and 0 for other models.
         freeze_batch_norm: Whether batch normalization keeps its moving
-            statistics while its gamma and beta still train.
-        freeze_until: Name of a layer: it and all that it depends on do not
-            train.
-        freeze: Whether nothing of the backbone trains. It then runs in
-            inference mode, in training too; `backbones.features` computes
-            what it gives once.
+            statistics while its gamma and beta are trained.
+        freeze_until: Name of the layer up to which to freeze the backbone: this
+            layer and all layers that it depends on.
+        freeze: Whether to freeze the whole backbone. It then runs in inference
+            mode, even in training; `backbones.features` computes its outputs
+            only once.
 
     Returns:
-        A functional model to features (B, C), (B, h, w, C) or (B, T, C). A
-        Keras mask of the latter says which tokens count.
+        A functional model that returns features (B, C), (B, h, w, C) or
+        (B, T, C). A Keras mask of the latter marks the tokens to use.
 
     Raises:
         ImportError: If the library of a preset is not installed.
-        ValueError: If the name is unknown, if the file holds no backbone,
-            if the preset cannot be loaded, if the model's inputs are not
-            known, or its features are none of the above, if `weights`, `width`,
-            `output` or `num_prefix_tokens` is given where it has no
-            meaning, or if `freeze_until` is no layer.
+        ValueError: If the name is unknown; the file does not contain a
+            backbone; the preset cannot be loaded; the model's inputs are not
+            known, or its features have a different shape; `weights`, `width`,
+            `output` or `num_prefix_tokens` does not apply; or `freeze_until` is
+            not a layer.
         FileNotFoundError: If a path to a `.keras` file does not exist.
     """
     if num_prefix_tokens is not None:
@@ -99,7 +99,7 @@ def get(
     else:
         found = _find(backbone, input_shape, weights, options)
         model = _functional(found, input_shape)
-        if hasattr(model, "vision_encoder"):  # CLIP and the like, of KerasHub.
+        if hasattr(model, "vision_encoder"):  # KerasHub's CLIP and the like.
             model = presets.image_tower(model)
         model = single_output(model, output, num_prefix_tokens)
     _check(model, backbone)
@@ -109,7 +109,7 @@ def get(
     if image and None in image[1:]:
         raise ValueError(
             "`input_shape` must be given for a backbone that takes images "
-            f"of any size. Received: input_shape={input_shape}, and "
+            f"of any size. Received: input_shape={input_shape}, but "
             f"{_describe(backbone)} takes {image}. Use for instance "
             "input_shape=(224, 224, 3)."
         )
@@ -162,8 +162,8 @@ def _check_weights(
     name = backbone.lower() if isinstance(backbone, str) else ""
     if weights is not None and name not in known:
         raise ValueError(
-            "`weights` is for backbones of keras.applications and for "
-            f"{with_weights()}. Received: weights={weights!r} with "
+            "`weights` must only be given for backbones of keras.applications "
+            f"and for {with_weights()}. Received: weights={weights!r} with "
             f"{_describe(backbone)}. Leave it out."
         )
 
@@ -206,7 +206,7 @@ def _load(path: str) -> keras.Model:
         return keras.models.load_model(path, compile=False)
     except Exception as error:
         raise ValueError(
-            "`backbone` must be a .keras file that holds a Keras model. "
+            "`backbone` must be a .keras file that contains a Keras model. "
             f"Received: backbone={path!r}, which Keras cannot load: {error}"
         ) from error
 
@@ -214,7 +214,7 @@ def _load(path: str) -> keras.Model:
 def _functional(
     model: keras.Model, input_shape: InputShape | None
 ) -> keras.Model:
-    """A model as a functional one: a subclass is called on inputs."""
+    """A model as a functional model; a subclass is called on inputs."""
     if getattr(model, "inputs", None):
         return model
     shape = input_shape
@@ -223,9 +223,9 @@ def _functional(
         shape = _without_batch(shape)
     if shape is None:
         raise ValueError(
-            "`input_shape` must be given for a model that has not been "
-            "built: it does not say what it takes. Received: input_shape="
-            f"None, and the model {model.name!r}. Use backbones.get(model, "
+            "`input_shape` must be given for a model that has not been built, "
+            "because its inputs are not known. Received: input_shape="
+            f"None for the model {model.name!r}. Use backbones.get(model, "
             "input_shape=…) with the shape of one example, (height, width, "
             'channels), (10,) or {"a": (10,)}; or call the model once.'
         )
@@ -237,8 +237,8 @@ def _functional(
         outputs = model(inputs)
     except Exception as error:
         raise ValueError(
-            "`input_shape` must be that of one example for the model. "
-            f"Received: input_shape={shape}, on which {model.name!r} fails: "
+            "`input_shape` must be the shape of one example for the model. "
+            f"Received: input_shape={shape}, for which {model.name!r} fails: "
             f"{error}"
         ) from error
     return keras.Model(inputs, outputs, name=model.name)
@@ -257,7 +257,7 @@ def _check(model: keras.Model, backbone: object) -> None:
         return
     raise ValueError(
         "`backbone` must return features (B, C), a feature map (B, h, w, C) "
-        "or tokens (B, T, C), C being known. Received: "
+        "or tokens (B, T, C), and C must be known. Received: "
         f"{_describe(backbone)} with inputs "
         f"{[tuple(x.shape) for x in model.inputs]} and output "
         f"{tuple(features.shape)}."
@@ -288,8 +288,8 @@ def _with_input_shape(
 ) -> keras.Model:
     if len(backbone.inputs) > 1:
         raise ValueError(
-            "`input_shape` must be what a backbone with several inputs "
-            f"takes: {_shapes(backbone)}. Received: input_shape="
+            "`input_shape` must match the inputs of a backbone with several "
+            f"inputs: {_shapes(backbone)}. Received: input_shape="
             f"{input_shape}. Leave it out."
         )
     (shape,) = _as_shapes(input_shape, backbone)
@@ -301,13 +301,13 @@ def _with_input_shape(
     except ValueError as error:
         raise ValueError(
             f"`input_shape` must be one that {backbone.name!r} takes. "
-            f"Received: input_shape={input_shape}, and its own is "
+            f"Received: input_shape={input_shape}, but its own shape is "
             f"{tuple(given.shape[1:])}: {error}"
         ) from error
 
 
 def _copy(backbone: keras.Model) -> keras.Model:
-    """A copy to freeze layers of; the model that was given trains on."""
+    """A copy whose layers can be frozen without affecting the given model."""
     if len(backbone.inputs) > 1:
         return copy_model(backbone)
     return _with_input_shape(backbone, tuple(backbone.inputs[0].shape[1:]))

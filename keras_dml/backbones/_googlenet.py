@@ -34,18 +34,17 @@ WIDTHS = {
 def googlenet(
     input_shape: tuple[int, int, int] = (224, 224, 3),
 ) -> keras.Model:
-    """GoogLeNet (Inception-V1) of Caffe, to the last Inception module.
+    """Caffe's GoogLeNet (Inception-V1), up to the last Inception module.
 
-    Convolutions have biases and there is no batch normalization; local
-    response normalization follows the first pooling and the third
-    convolution. The two auxiliary classifiers, the dropout and the
-    classifier are left out. Weights are random; see
-    `keras_dml.backbones.convert` for those of a checkpoint. Layers have the
-    names of Caffe with "_" for "/": "conv1_7x7_s2", "pool3_3x3_s2",
-    "inception_4e_output".
+    Convolutions have biases, and there is no batch normalization. Local
+    response normalization follows the first pooling and the third convolution.
+    The two auxiliary classifiers, the dropout and the classifier are left out.
+    Weights are random; see `keras_dml.backbones.convert` to load a checkpoint.
+    Layers have the names used in Caffe with "_" for "/": "conv1_7x7_s2",
+    "pool3_3x3_s2", "inception_4e_output".
 
     Args:
-        input_shape: (H, W, 3) of RGB images with pixels in 0 to 255.
+        input_shape: (H, W, 3) of RGB images with pixels from 0 to 255.
 
     Returns:
         A functional model, (B, H, W, 3) → (B, h, w, 1024), 5,973,552
@@ -56,7 +55,7 @@ def googlenet(
         https://arxiv.org/abs/1409.4842; the model `bvlc_googlenet` of Caffe.
     """
     inputs, x = image_input(input_shape, MEAN)
-    # Caffe pads both sides alike, "same" in Keras does not.
+    # Caffe pads both sides equally; "same" in Keras does not.
     x = layers.ZeroPadding2D(3, name="conv1_7x7_s2_pad")(x)
     x = layers.Conv2D(64, 7, strides=2, activation="relu", name="conv1_7x7_s2")(
         x

@@ -18,12 +18,12 @@ def small_convnet(
 ) -> keras.Model:
     """A plain convnet of blocks: conv, 2×2 max pooling, batch norm, ReLU.
 
-    The last block has no pooling. 0.1 million weights with the default
-    arguments.
+    The last block does not pool. The default arguments give 0.1 million
+    weights.
 
     Args:
-        input_shape: (H, W, C) of images with pixels in 0 to 255. H and W
-            may be None.
+        input_shape: (H, W, C) of images with pixels from 0 to 255. H and W may
+            be None.
         filters: Channels of each block.
         width: Factor of the channels: 0.5 leaves about a quarter of the
             weights.
@@ -39,7 +39,7 @@ def small_convnet(
             channels, 3, padding="same", use_bias=False, name=f"conv_{i}"
         )(x)
         if i < len(filters) - 1:
-            # Before normalization, which is then four times cheaper.
+            # Pooling first makes the normalization four times cheaper.
             x = layers.MaxPooling2D(name=f"pool_{i}")(x)
         x = layers.BatchNormalization(momentum=0.9, name=f"norm_{i}")(x)
         x = layers.ReLU(name=f"relu_{i}")(x)

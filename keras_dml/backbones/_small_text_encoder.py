@@ -13,20 +13,20 @@ from keras_dml.backbones.networks import network
 def small_text_encoder(
     input_shape: tuple[int] = (48,), units: int = 128, blocks: int = 3
 ) -> keras.Model:
-    """Residual blocks of layer norm, convolution of five tokens, ReLU.
+    """Residual blocks of layer norm, convolution over five tokens, ReLU.
 
-    For names, codes and short queries, where spelling says more than
-    grammar: see `keras_dml.data.byte_tokens`. 0.3 million weights with the
-    default arguments.
+    It is meant for names, codes and short queries, where spelling matters more
+    than grammar; see `keras_dml.data.byte_tokens`. The default arguments give
+    0.3 million weights.
 
     Args:
-        input_shape: (T,): tokens of a text. T may be None.
+        input_shape: (T,), the number of tokens of a text. T may be None.
         units: Channels, C.
         blocks: Number of blocks.
 
     Returns:
-        A functional model, (B, T) int32, 0 to 255 → (B, T, C). Tokens that
-        are 0 are padding: they change nothing, and the mask leaves them out.
+        A functional model, (B, T) int32, 0 to 255 → (B, T, C). Zeros are
+        padding: they do not affect other tokens, and are masked.
     """
     tokens = keras.Input(input_shape, dtype="int32", name="tokens")
     x = layers.Embedding(256, units, name="embedding")(tokens)
@@ -39,7 +39,7 @@ def small_text_encoder(
             units, 5, padding="same", activation="relu", name=f"conv_{i}"
         )(layers.multiply([normed, mask]))
         x = layers.multiply([layers.add([x, added]), mask])
-    # What is all zeros is masked.
+    # Rows of zeros are masked.
     return keras.Model(
         tokens, layers.Masking(name="masking")(x), name="small_text_encoder"
     )

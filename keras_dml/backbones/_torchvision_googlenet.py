@@ -1,4 +1,4 @@
-"""GoogLeNet as torchvision has it: with batch normalization."""
+"""GoogLeNet as in torchvision, with batch normalization."""
 
 import keras
 from keras import layers
@@ -18,23 +18,23 @@ from keras_dml.utils.types import Tensor
 def torchvision_googlenet(
     input_shape: tuple[int, int, int] = (224, 224, 3),
 ) -> keras.Model:
-    """GoogLeNet of torchvision, to the last Inception module.
+    """torchvision's GoogLeNet, up to the last Inception module.
 
-    Batch normalization (ε 1e-3) after every convolution, which has no bias;
-    no local response normalization; 3×3 convolutions where the paper has
-    5×5; a 2×2 pooling before the last two modules. The auxiliary
-    classifiers, the dropout and the classifier are left out. Weights are
-    random; layers have the names of torchvision's modules with "_" for ".",
-    so that `convert.load_state_dict` takes its state dict as it is:
+    Convolutions do not have biases and are followed by batch normalization
+    (ε 1e-3). There is no local response normalization, 3×3 convolutions replace
+    the 5×5 ones of the paper, and a 2×2 pooling precedes the last two modules.
+    The auxiliary classifiers, the dropout and the classifier are left out.
+    Weights are random. Layers have the names of torchvision's modules with "_"
+    for ".", so that `convert.load_state_dict` takes its state dict unchanged:
     "conv1_conv", "inception4e_branch2_1_bn", "maxpool3".
 
     Args:
-        input_shape: (H, W, 3) of RGB images with pixels in 0 to 255.
+        input_shape: (H, W, 3) of RGB images with pixels from 0 to 255.
 
     Returns:
-        A functional model, (B, H, W, 3) → (B, h, w, 1024). Preprocessing
-        is its first layer: to [−1, 1], which is what torchvision's
-        normalization and its `transform_input` make of an image together.
+        A functional model, (B, H, W, 3) → (B, h, w, 1024). Its first layer
+        rescales images to [−1, 1], which is the combined effect of
+        torchvision's normalization and its `transform_input`.
 
     Reference:
         Szegedy et al., "Going Deeper with Convolutions", CVPR 2015,
@@ -42,7 +42,7 @@ def torchvision_googlenet(
     """
     inputs = keras.Input(input_shape, name="image")
     x = layers.Rescaling(1 / 127.5, offset=-1.0, name="preprocessing")(inputs)
-    # PyTorch pads both sides alike, "same" in Keras does not.
+    # PyTorch pads both sides equally; "same" in Keras does not.
     x = layers.ZeroPadding2D(3, name="conv1_pad")(x)
     x = _conv(x, 64, 7, "conv1", strides=2)
     x = halving_max_pool(x, "maxpool1")

@@ -1,4 +1,4 @@
-"""Backbones of `keras.applications`, each with its own preprocessing."""
+"""Backbones of `keras.applications` with their preprocessing."""
 
 from collections.abc import Callable
 from types import ModuleType
@@ -10,18 +10,18 @@ from keras_dml.utils.serialization import SerializableLayer, register
 from keras_dml.utils.types import Shape, Tensor
 
 BRANCHES = {"resnet50": ("conv3_block4_out", "conv4_block6_out")}
-"""As `branches` of `networks.network`, by name of the network."""
+"""See `branches` of `networks.network`; by name of the network."""
 
 
 def family_of(name: str) -> str:
-    """The module of `keras.applications` that holds a network.
+    """The module of `keras.applications` that contains a network.
 
-    In it is the `preprocess_input` that the network's weights expect.
+    It has the `preprocess_input` that the network's weights expect.
     """
     for family, module in vars(keras.applications).items():
         if isinstance(module, ModuleType) and hasattr(module, name):
             return family
-    # The one family whose module does not have its networks.
+    # The only family whose module does not contain its networks.
     return "mobilenet_v3"
 
 

@@ -1,4 +1,4 @@
-"""Networks that were trained in Caffe: what they have in common."""
+"""Common parts of networks that were trained in Caffe."""
 
 from typing import Any
 
@@ -11,10 +11,10 @@ from keras_dml.utils.types import Shape, Tensor
 
 @register
 class CaffePreprocessing(SerializableLayer):
-    """RGB to BGR, less a mean of each channel.
+    """Converts RGB to BGR and subtracts the mean of each channel.
 
     Args:
-        mean: Means of blue, green and red.
+        mean: Means of blue, green and red, in this order.
         **kwargs: Passed to `keras.layers.Layer`.
 
     Call arguments:
@@ -40,7 +40,7 @@ class CaffePreprocessing(SerializableLayer):
 def image_input(
     input_shape: tuple[int, int, int], mean: tuple[float, float, float]
 ) -> tuple[keras.KerasTensor, keras.KerasTensor]:
-    """The input of a network, and what preprocessing makes of it."""
+    """The input of a network, and the preprocessed input."""
     inputs = keras.Input(input_shape, name="image")
     return inputs, CaffePreprocessing(mean, name="preprocessing")(inputs)
 
@@ -48,9 +48,9 @@ def image_input(
 def halving_max_pool(x: Tensor, name: str, size: int = 3) -> Tensor:
     """Max pooling with stride 2 whose output size is rounded up.
 
-    Caffe, and PyTorch with `ceil_mode`, let the last window hang over the
-    edge. Padding with zeros does the same to activations that are not
-    negative, and where the last window fits it is not looked at.
+    In Caffe, and in PyTorch with `ceil_mode`, the last window may extend past
+    the edge. For activations that are not negative, padding with zeros is
+    equivalent. If the last window fits, the padding is not used.
     """
     x = layers.ZeroPadding2D(((0, 1), (0, 1)), name=f"{name}_pad")(x)
     return layers.MaxPooling2D(size, strides=2, name=name)(x)

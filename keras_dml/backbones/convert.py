@@ -1,4 +1,4 @@
-"""Weights of PyTorch and Caffe checkpoints, for models of the same layout."""
+"""Loading PyTorch and Caffe checkpoints into models of the same layout."""
 
 import os
 import re
@@ -11,13 +11,13 @@ import numpy.typing as npt
 from keras import layers
 
 CLASSIFIERS = r"^(fc|classifier|last_linear|aux\d|loss\d)\b|^loss\d[_/]"
-"""Names of modules that a backbone does without."""
+"""Names of modules that a backbone does not need."""
 
-# Axes of PyTorch's kernels in the order that Keras has them in.
+# Axes of PyTorch's kernels in the order of Keras.
 KERNEL_AXES = {
     layers.Conv2D: (2, 3, 1, 0),
     layers.Dense: (1, 0),
-    # (C, 1, h, w): one filter a channel.
+    # (C, 1, h, w): one filter per channel.
     layers.DepthwiseConv2D: (2, 3, 0, 1),
 }
 
@@ -27,14 +27,14 @@ def load_weights(model: keras.Model, path: str | os.PathLike[str]) -> None:
 
     Args:
         model: A backbone, for instance `googlenet()`.
-        path: A `.npz` file, which holds a state dict as `load_state_dict`
-            takes it, or a weights file of Keras. In PyTorch, one line makes
-            the former of a checkpoint: `numpy.savez(path, **{name:
-            tensor.numpy() for name, tensor in torch.load(file).items()})`.
+        path: A Keras weights file, or a `.npz` file with a state dict for
+            `load_state_dict`. In PyTorch, one line converts a checkpoint to the
+            latter: `numpy.savez(path, **{name: tensor.numpy() for name, tensor
+            in torch.load(file).items()})`.
 
     Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If names or shapes do not fit.
+        FileNotFoundError: If the file does not exist.
+        ValueError: If names or shapes do not match.
     """
     if os.fspath(path).endswith(".npz"):
         with np.load(path) as state:
@@ -55,27 +55,27 @@ def load_state_dict(
 ) -> None:
     """Sets a model's weights from a state dict in PyTorch's layout.
 
-    Names are `module.parameter`. A module is a layer of the model, and its
-    parameters are those of torchvision and timm: `weight` and `bias` of
+    Names are `module.parameter`. A module corresponds to a layer of the model,
+    and its parameters are those of torchvision and timm: `weight` and `bias` of
     convolutions ((O, I, h, w), as in Caffe) and dense layers ((O, I));
     `weight`, `bias`, `running_mean` and `running_var` of batch
-    normalization, whose `num_batches_tracked` is passed over. For
+    normalization, whose `num_batches_tracked` is ignored. For
     `googlenet()` these are "conv1/7x7_s2.weight", "inception_3a/1x1.bias"
     (or "_" for "/"); for `bn_inception()` "inception_3a_1x1.weight",
     "inception_3a_1x1_bn.running_mean"; for `torchvision_googlenet()` those
     of torchvision, "inception3a.branch2.0.conv.weight".
 
-    Either all weights are set, or none.
+    Either all weights are set or none.
 
     Args:
         model: A functional model.
         state: Arrays by name.
-        rename: From a module's name to that of the layer. By default "/",
-            which Keras does not allow, and "." become "_".
-        ignore: Regular expression of modules that may be left over.
+        rename: Returns the name of the layer for that of a module. By default,
+            "." and "/", which Keras does not allow, become "_".
+        ignore: Regular expression for modules that may be unused.
 
     Raises:
-        ValueError: If names are missing or left over, or if shapes differ.
+        ValueError: If names are missing or unused, or if shapes differ.
     """
     names = {}
     for name in state:
@@ -93,9 +93,9 @@ def load_state_dict(
     if missing or left_over:
         raise ValueError(
             f"`state` must have the weights of {model.name!r}, no more and "
-            f"no fewer. Received: missing {_some(missing)}, left over "
+            f"no fewer. Received: missing {_some(missing)}, unused "
             f"{_some(left_over)}. Use `rename` for other names, `ignore` "
-            "for modules that the model does without."
+            "for modules that the model does not need."
         )
     values = {
         name: slot.fit(np.asarray(state[names[name]]))
@@ -106,7 +106,7 @@ def load_state_dict(
 
 
 class _Slot(NamedTuple):
-    """A weight, its name in a state dict, and how its axes move."""
+    """A weight, its name in a state dict, and the permutation of its axes."""
 
     variable: keras.Variable
     name: str
@@ -117,8 +117,8 @@ class _Slot(NamedTuple):
         value = given.transpose(self.axes) if fits else given
         if value.shape != tuple(self.variable.shape):
             raise ValueError(
-                f"`state[{self.name!r}]` must fit its layer. Received: "
-                f"shape {given.shape}, for a weight of shape "
+                f"`state[{self.name!r}]` must have the shape of its weight. "
+                f"Received: shape {given.shape} for a weight of shape "
                 f"{tuple(self.variable.shape)}."
             )
         return value
@@ -138,8 +138,8 @@ def _slots(layer: Any) -> Iterator[_Slot]:
         weights = {"weight": layer.kernel, "bias": layer.bias}
     elif layer.weights:
         raise ValueError(
-            "A state dict can be loaded into convolutions, dense layers and "
-            f"batch normalization. Received: layer {layer.name!r}, a "
+            "State dicts can only be loaded into convolutions, dense layers "
+            f"and batch normalization. Received: layer {layer.name!r} of type "
             f"{type(layer).__name__}."
         )
     else:

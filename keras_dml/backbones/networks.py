@@ -1,4 +1,4 @@
-"""Networks of this package by name, each registered where it is defined."""
+"""The registry of this package's networks, by name."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -11,7 +11,7 @@ from keras_dml.utils.registry import Registry
 Network = TypeVar("Network", bound=Callable[..., keras.Model])
 
 BACKBONES: Registry[Callable[..., keras.Model]] = Registry("backbone")
-"""Every network of this package by the name that `get` takes."""
+"""All networks of this package, by their names for `get`."""
 
 
 def network(
@@ -21,15 +21,15 @@ def network(
     has_weights: bool = False,
     branches: tuple[str, str] | None = None,
 ) -> Callable[[Network], Network]:
-    """A decorator that makes a function of `input_shape` a backbone.
+    """A decorator that registers a function of `input_shape` as a backbone.
 
     Args:
-        name: What `get` and recipes call it, and the name of the model.
-        definition: What it is, in one line.
-        has_weights: Whether there are published weights, which
-            `convert.load_weights` reads.
-        branches: The layers after which an ensemble of heads branches off
-            and its attention ends; see `methods.abe`.
+        name: The name for `get` and recipes, which is also the model's name.
+        definition: A description in one line.
+        has_weights: Whether there are published weights for
+            `convert.load_weights`.
+        branches: The layers after which an ensemble of heads branches off and
+            its attention ends; see `methods.abe`.
     """
     register: Any = BACKBONES.register(
         name, definition, has_weights=has_weights, branches=branches

@@ -14,21 +14,21 @@ def with_preprocessing(
     preprocessing: keras.layers.Layer,
     input_shape: tuple[int, int, int] | None = None,
 ) -> keras.Model:
-    """A copy of a backbone that preprocesses its images itself.
+    """A copy of a backbone that includes the preprocessing of its images.
 
-    The layers of the backbone stay layers of the copy, by their names, so
+    The layers of the backbone are layers of the copy, with the same names, so
     that it can still be cut, frozen and saved.
 
     Args:
-        backbone: A functional model with one input. It is left as it is.
-        preprocessing: A layer without weights, from pixels in 0 to 255 to
-            what the backbone takes: for torchvision's ImageNet weights
-            `keras.layers.Rescaling(scale=[1 / 255 / s for s in std],
+        backbone: A functional model with one input. It does not change.
+        preprocessing: A layer without weights that converts pixels from 0 to
+            255 to inputs of the backbone. For torchvision's ImageNet weights,
+            it is `keras.layers.Rescaling(scale=[1 / 255 / s for s in std],
             offset=[-m / s for m, s in zip(mean, std)])`.
-        input_shape: (H, W, C) of the images; by default the backbone's.
+        input_shape: (H, W, C) of the images; by default, the backbone's.
 
     Returns:
-        A functional model from raw images to the backbone's features.
+        A functional model that returns the backbone's features of raw images.
     """
     backbone = single_output(backbone)
     shape = input_shape or backbone.inputs[0].shape[1:]

@@ -1,4 +1,4 @@
-"""Backbones of KerasHub and KerasCV, by the names of their presets."""
+"""Backbones of KerasHub and KerasCV, by preset."""
 
 import importlib
 import json
@@ -36,19 +36,19 @@ def build(
     """A backbone of KerasHub or KerasCV with the weights of a preset.
 
     Args:
-        name: "keras_hub:" or "keras_cv:" and the name of a preset of that
-            library, its handle, or a folder that holds one. A handle alone
-            ("hf://timm/resnet50.tv_in1k") is KerasHub's. Of a pair of
-            towers, such as CLIP, the image's is taken.
-        input_shape: (H, W, 3); by default what the preset has.
+        name: "keras_hub:" or "keras_cv:", followed by the name or handle of a
+            preset of that library, or by a folder that contains one. A handle
+            alone ("hf://timm/resnet50.tv_in1k") is KerasHub's. For models with
+            two towers, such as CLIP, the image tower is used.
+        input_shape: (H, W, 3); by default, that of the preset.
         output: As for `get`. The image towers of CLIP and SigLIP have
             "sequence_output", the tokens, and "pooled_output", which is
-            what is compared with texts.
+            compared with texts.
         num_prefix_tokens: As for `get`.
 
     Returns:
-        A functional model, as of `get`. Preprocessing of images is its
-        first layer; encoders of texts take the dict of their preprocessor.
+        A functional model, as for `get`. Its first layer preprocesses images;
+        text encoders take the dict of their preprocessor.
     """
     preset = name.removeprefix(HUB).removeprefix(CV)
     if name.startswith(CV):
@@ -60,7 +60,7 @@ def build(
         if image_shape(model):
             layer = _preprocessing(preset, name)
             model = with_preprocessing(model, layer, input_shape)
-    # As the preset is called, and not "res_net_backbone_3".
+    # Named after the preset instead of "res_net_backbone_3".
     model.name = re.sub(r"\W+", "_", os.path.basename(preset.rstrip("/")))
     return model
 
@@ -68,7 +68,7 @@ def build(
 def _of_keras_hub(
     preset: str, name: str, input_shape: tuple[int, int, int] | None
 ) -> keras.Model:
-    """The encoder of a preset, or its image tower, as KerasHub has it."""
+    """KerasHub's encoder of a preset, or its image tower."""
     hub = import_extra(f"backbone={name!r}", "keras_hub", "keras-hub")
     model = _load(hub.models.Backbone, preset, name)
     if hasattr(model, "vision_encoder"):
@@ -78,7 +78,7 @@ def _of_keras_hub(
     own = getattr(model, "image_shape", None)
     other = input_shape is not None and tuple(input_shape) != tuple(own or ())
     if other and own and None not in own:
-        # Transformers are made for one size; some can be made for another.
+        # Transformers are built for one size; some allow another.
         try:
             model = hub.models.Backbone.from_preset(
                 preset, image_shape=input_shape
@@ -91,12 +91,12 @@ def _of_keras_hub(
 
 
 def _of_this_size(model: Any, config: dict[str, Any]) -> keras.Model:
-    """A DINO that is trained here, at its size, and not pretrained.
+    """A DINO whose training size is its own size instead of the pretraining's.
 
-    Saved, KerasHub's would resize trained positions to the size of
-    pretraining and, loaded, back: not to what they were; see
-    `freeze_positions`. And it has a token for masked patches, which nothing
-    trains.
+    On saving, KerasHub's model would resize its trained positions to the size
+    of pretraining, and on loading back again, which does not restore them; see
+    `freeze_positions`. It also has a token for masked patches, which is not
+    trained.
     """
     config = {**config, "use_mask_token": False}
     if "position_embedding_shape" in config:
@@ -118,8 +118,8 @@ def _check_size(
 ) -> None:
     if given is not None and tuple(given) != tuple(own):
         raise ValueError(
-            f"`input_shape` of backbone={name!r} must be {tuple(own)}, for "
-            "which it has learned where patches are. Received: input_shape="
+            f"`input_shape` of backbone={name!r} must be {tuple(own)}, the "
+            "size of its learned positions. Received: input_shape="
             f"{tuple(given)}. Leave it out, or use a DINO or a convolutional "
             "network, which take any size."
         ) from cause
@@ -130,8 +130,8 @@ def image_tower(model: Any) -> keras.Model:
     tower = model.vision_encoder
     images, sequence = tower.inputs[0], tower.outputs[0]
     if len(sequence.shape) == 2:
-        # SigLIP's ends with a pooling that is learned, after the tokens.
-        # It says of them that they are one more than they are.
+        # SigLIP's tower ends with a learned pooling of the tokens. It reports
+        # one token more than there are.
         tokens = tower.post_layer_norm.output
         patches = (images.shape[1] // tower.patch_size) ** 2
         outputs = {SEQUENCE: tokens[:, :patches], POOLED: sequence}
@@ -147,7 +147,7 @@ def _tower(images: Any, outputs: dict[str, Any], tower: Any) -> keras.Model:
 
 
 def _preprocessing(preset: str, name: str) -> keras.layers.Layer:
-    """The layer from pixels to what a preset of KerasHub takes."""
+    """The layer that converts pixels to inputs of a KerasHub preset."""
     hub = import_extra(f"backbone={name!r}", "keras_hub", "keras-hub")
     numbers, cause = None, None
     try:
@@ -160,9 +160,9 @@ def _preprocessing(preset: str, name: str) -> keras.layers.Layer:
         cause = error
     if numbers is None:
         raise ValueError(
-            "A preset of KerasHub must say how its images are preprocessed. "
-            f"Received: backbone={name!r}, which holds no image converter. "
-            "Save one beside it (`ImageConverter.save_to_preset`), or load "
+            "A KerasHub preset must specify the preprocessing of its images. "
+            f"Received: backbone={name!r}, which does not contain an image "
+            "converter. Add one with `ImageConverter.save_to_preset`, or load "
             "the model yourself and use `backbones.with_preprocessing(model, "
             "layer)`."
         ) from cause
@@ -177,10 +177,10 @@ def _preprocessing(preset: str, name: str) -> keras.layers.Layer:
 
 
 def _of_hugging_face(repository: str) -> tuple[list[float], list[float]]:
-    """Scale and offset of a checkpoint of transformers.
+    """Scale and offset of the images of a transformers checkpoint.
 
-    KerasHub converts the weights of such a checkpoint and not what it says
-    of its images.
+    KerasHub converts the weights of such a checkpoint, but not its
+    preprocessing.
     """
     download = importlib.import_module("huggingface_hub").hf_hub_download
     path = download(repository, "preprocessor_config.json")
@@ -203,7 +203,7 @@ def _of_keras_cv(preset: str, name: str) -> keras.Model:
     backbone = _load(owner, preset, name)
     if not getattr(backbone, "include_rescaling", False):
         raise ValueError(
-            "A preset of KerasCV must preprocess its images itself, with "
+            "A KerasCV preset must include its preprocessing, with "
             f"include_rescaling=True. Received: backbone={name!r}, which "
             "does not. Use `backbones.with_preprocessing(model, layer)` with "
             "the layer that its weights expect."
@@ -216,6 +216,6 @@ def _load(kind: Any, preset: str, name: str) -> keras.Model:
         return kind.from_preset(preset)
     except Exception as error:
         raise ValueError(
-            "`backbone` must name a preset that its library can load. "
+            "`backbone` must be a preset that its library can load. "
             f"Received: backbone={name!r}, which fails: {error}"
         ) from error

@@ -1,4 +1,4 @@
-"""Splitting a functional backbone, and copies of it with other layers."""
+"""Splitting functional backbones, and copying them with other layers."""
 
 from collections import Counter
 from typing import Any
@@ -30,10 +30,10 @@ def lower_part(backbone: keras.Model, last: str) -> keras.Model:
 
 
 def cut_points(backbone: keras.Model) -> list[str]:
-    """Layers that all connections pass through, from below to above.
+    """Layers that all connections pass through, from input to output.
 
-    At these a backbone can be cut. Left out are those below which, or above
-    which, nothing has weights.
+    A backbone can be cut at these. Layers are left out if none before them, or
+    none after them, have weights.
 
     Args:
         backbone: A functional model.
@@ -60,21 +60,20 @@ def cut_points(backbone: keras.Model) -> list[str]:
 def copy_between(
     backbone: keras.Model, after: str, last: str | None = None
 ) -> keras.Model:
-    """An independent copy of a piece of a backbone, with its weights.
+    """An independent copy of a part of a backbone, with its weights.
 
     Args:
-        backbone: A functional model. It is left as it is.
-        after: Name of the layer whose output is the piece's input.
-        last: Name of the layer whose output is the piece's output; by
-            default the backbone's output.
+        backbone: A functional model. It does not change.
+        after: Name of the layer whose output is the input of the part.
+        last: Name of the layer whose output is the output of the part; by
+            default, the backbone's output.
 
     Returns:
-        A functional model whose layers have the names that they have in
-        the backbone.
+        A functional model whose layers have the same names as in the backbone.
 
     Raises:
-        ValueError: If there is no such layer, or if a connection leads
-            past `after`, into the piece, from below.
+        ValueError: If there is no such layer, or if a connection into the part
+            bypasses `after`.
     """
     # A cut adds nodes to the layers above it, so a copy is cut.
     copy = copy_model(backbone)
@@ -84,33 +83,33 @@ def copy_between(
         piece = keras.Model(start, end, name=backbone.name)
     except ValueError as error:
         raise ValueError(
-            f"A backbone can be cut at a layer that all connections pass "
-            f"through. Received: layer {after!r} of {backbone.name!r}, past "
-            f"which some lead to {last or 'the output'!r}, or from which "
-            "none does. Use a layer between two blocks."
+            "A backbone can only be cut at a layer that all connections pass "
+            f"through. Received: layer {after!r} of {backbone.name!r}, but "
+            f"some connections to {last or 'the output'!r} bypass it, or none "
+            "lead there from it. Use a layer between two blocks."
         ) from error
-    # The copy has an input of its own in place of the cut tensor.
+    # The copy has its own input instead of the cut tensor.
     return copy_model(piece)
 
 
 def without_downsampling(model: keras.Model) -> keras.Model:
     """A copy that keeps the height and width of its input.
 
-    Pooling with strides is left out. Convolutions with strides get strides
-    of 1 and "same" padding, and the explicit padding that strided layers
-    have before them is left out. Weights are copied. The same goes for
-    layers of a `Sequential` block, except for padding.
+    Strided pooling is removed. Strided convolutions get strides of 1 and "same"
+    padding, and the explicit padding before strided layers is removed. Weights
+    are copied. The same applies to the layers of `Sequential` blocks, except
+    for padding.
 
     Args:
-        model: A functional model, as `copy_between` returns it. It is left
-            as it is.
+        model: A functional model, as returned by `copy_between`. It does not
+            change.
     """
     changed: set[int] = set()
     unpadded: dict[int, Tensor] = {}
 
     def without_strides(layer: keras.layers.Layer) -> keras.layers.Layer:
         if isinstance(layer, keras.Sequential):
-            # Made anew without the shapes that it was built for.
+            # Created again without the shapes that it was built for.
             return keras.Sequential(
                 [without_strides(x) for x in layer.layers], name=layer.name
             )

@@ -1,4 +1,4 @@
-"""Outputs of encoders: one of several, and which of its tokens count."""
+"""Outputs of encoders: selecting one, and masking its tokens."""
 
 import keras
 
@@ -8,7 +8,7 @@ from keras_dml.utils.registry import check_known
 from keras_dml.utils.types import Shape
 
 SEQUENCE, POOLED, PADDING = "sequence_output", "pooled_output", "padding_mask"
-"""Names that KerasHub gives to outputs of encoders and to an input."""
+"""KerasHub's names of encoder outputs and of an input."""
 
 
 def single_output(
@@ -16,25 +16,25 @@ def single_output(
     output: str | None = None,
     num_prefix_tokens: int | None = None,
 ) -> keras.Model:
-    """A functional model with one output, whose tokens say which count.
+    """A functional model with a single output, whose tokens have a mask.
 
     Args:
-        model: A functional model. It is left as it is.
-        output: Name of the output, of those of a dict. By default
-            "sequence_output", "pooled_output", or the only one.
-        num_prefix_tokens: As for `TokenMask`. By default that of a vision
-            transformer of KerasHub, and else 0.
+        model: A functional model. It does not change.
+        output: Name of the output in a dict. By default, "sequence_output",
+            "pooled_output", or the only one.
+        num_prefix_tokens: As for `TokenMask`. By default, that of KerasHub's
+            vision transformers, and 0 for other models.
 
     Returns:
-        The model itself where nothing is to be done; else one that shares
-        its layers. A model of a class of its own, whose layers cannot be
-        told from its blocks, becomes one layer: its class knows how to
-        save it, and its layers may not.
+        The model itself if nothing needs to change, and otherwise a model that
+        shares its layers. A model of a custom class whose layers cannot be told
+        from its blocks becomes a single layer, because its class can be saved,
+        whereas its layers might not.
 
     Raises:
-        ValueError: If there is no such output, if tokens are counted in an
-            output without, or otherwise than a `TokenMask` of the model
-            does.
+        ValueError: If there is no such output, or `num_prefix_tokens` is given
+            for an output without tokens or differs from a `TokenMask` of the
+            model.
     """
     patch_size = getattr(model, "patch_size", None)
     if _is_whole(model):
@@ -43,9 +43,9 @@ def single_output(
     is_sequence = len(features.shape) == 3
     if num_prefix_tokens is not None and not is_sequence:
         raise ValueError(
-            "`num_prefix_tokens` is for backbones whose features are "
-            f"tokens, (B, T, C). Received: num_prefix_tokens="
-            f"{num_prefix_tokens}, and {model.name!r} returns features of "
+            "`num_prefix_tokens` must only be given for backbones whose "
+            "features are tokens, (B, T, C). Received: num_prefix_tokens="
+            f"{num_prefix_tokens}, but {model.name!r} returns features of "
             f"shape {features.shape}. Leave it out."
         )
     marked = features
@@ -54,7 +54,7 @@ def single_output(
     if isinstance(model, keras.Sequential):
         inputs, is_dict = model.inputs[0], False
     else:
-        # A dict of one input would have to be given as such.
+        # A dict of one input would require inputs to be a dict.
         is_one = len(model.inputs) == 1
         inputs = model.inputs[0] if is_one else model.input
         is_dict = is_one and isinstance(model.input, dict)
@@ -72,10 +72,10 @@ def image_shape(model: keras.Model) -> Shape | None:
 def patch_grid(
     num_patches: int | None, height: int | None, width: int | None
 ) -> tuple[int, int] | None:
-    """The grid of square patches that cuts an image into so many.
+    """The grid that divides an image into a number of square patches.
 
     Returns:
-        (h, w), or None if there is none. `patch_grid(196, 224, 224)` is
+        (h, w), or None if there is no such grid. `patch_grid(196, 224, 224)` is
         (14, 14).
     """
     if num_patches is None or height is None or width is None:
@@ -88,7 +88,7 @@ def patch_grid(
 
 
 def _is_whole(model: keras.Model) -> bool:
-    """Whether a model has a class of its own, and too few blocks to cut."""
+    """Whether a model is of a custom class and has too few blocks to cut."""
     own = not type(model).__module__.startswith("keras.")
     ranks = [len(x.shape) for x in model.outputs]
     return own and ranks == [3] and len(cut_points(model)) < 2
@@ -119,8 +119,9 @@ def _chosen(model: keras.Model, output: str | None) -> keras.KerasTensor:
         )
     if output is not None:
         raise ValueError(
-            "`output` is for encoders that return a dict. Received: output="
-            f"{output!r}, and {model.name!r} returns one tensor. Leave it out."
+            "`output` must only be given for encoders that return a dict. "
+            f"Received: output={output!r}, but {model.name!r} returns a single "
+            "tensor. Leave it out."
         )
     if len(model.outputs) != 1:
         shapes = [tuple(x.shape) for x in model.outputs]
@@ -149,7 +150,7 @@ def _with_mask(
     count = tokens.shape[1]
     grid = None
     if num_prefix_tokens is None and image and patches and count:
-        # KerasHub's: what is not a patch stands in front.
+        # KerasHub's: tokens that are not patches come first.
         sides = (patches, patches) if isinstance(patches, int) else patches
         grid = (image[1] // sides[0], image[2] // sides[1])
         num_prefix_tokens = count - grid[0] * grid[1]
@@ -170,9 +171,9 @@ def _check_same_prefix(
 ) -> None:
     if given not in (None, mark.num_prefix_tokens):
         raise ValueError(
-            "`num_prefix_tokens` must be that of the backbone's own layer "
-            f"TokenMask, {mark.num_prefix_tokens}. Received: "
-            f"num_prefix_tokens={given}, and {model.name!r} has the layer "
-            f"{mark.name!r}. Leave it out, or use the network before that "
+            "`num_prefix_tokens` must be that of the backbone's own TokenMask "
+            f"layer, {mark.num_prefix_tokens}. Received: "
+            f"num_prefix_tokens={given}, but {model.name!r} has the layer "
+            f"{mark.name!r}. Leave it out, or use the network up to that "
             "layer."
         )

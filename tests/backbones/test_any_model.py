@@ -165,13 +165,13 @@ def test_of_a_dict_the_tokens_or_what_is_asked_for() -> None:
 @pytest.mark.parametrize(
     ("make", "arguments", "message"),
     [
-        (vectors, {"output": "x"}, "`output` is for encoders that return a"),
+        (vectors, {"output": "x"}, "`output` must only be given for encod"),
         (vectors, {"num_prefix_tokens": 1}, "whose features are tokens"),
         (vectors, {"num_prefix_tokens": -1}, "must be an integer of at least"),
         (vectors, {"input_shape": (7,)}, r"`input_shape` must be one that"),
-        (two_inputs, {"input_shape": (4,)}, "with several inputs takes"),
+        (two_inputs, {"input_shape": (4,)}, "with several inputs: "),
         (Subclass, {}, "`input_shape` must be given for a model that has not"),
-        (Subclass, {"input_shape": {"a": (3,)}}, "on which 'subclass.*fails"),
+        (Subclass, {"input_shape": {"a": (3,)}}, "for which 'subclass.*fails"),
         (lambda: keras.layers.Dense(2), {}, "Wrap layers in keras.Sequential"),
     ],
 )
@@ -238,7 +238,9 @@ def test_a_saved_backbone_keeps_its_prefix(tmp_path) -> None:
         loaded = backbones.get(path, num_prefix_tokens=given)
         marks = [x for x in loaded.layers if isinstance(x, layers.TokenMask)]
         assert [x.num_prefix_tokens for x in marks] == [1]
-    with pytest.raises(ValueError, match="TokenMask, 1. Received: .*=2.*Leave"):
+    with pytest.raises(
+        ValueError, match="TokenMask layer, 1. Received: .*=2.*Leave"
+    ):
         backbones.get(path, num_prefix_tokens=2)
 
 

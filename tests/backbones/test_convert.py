@@ -43,8 +43,8 @@ def test_every_kind_of_layer_computes_what_pytorch_does() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"norm.bias": None}, r"missing \['norm.bias'\], left over \[\]"),
-        ({"head.bias": 1}, r"missing \[\], left over \['head.bias'\]"),
+        ({"norm.bias": None}, r"missing \['norm.bias'\], unused \[\]"),
+        ({"head.bias": 1}, r"missing \[\], unused \['head.bias'\]"),
         ({"dense.weight": np.zeros((3, 4))}, r"dense.weight.*\(3, 4\)"),
         ({"norm.bias": np.zeros((3, 1))}, r"norm.bias.*\(3, 1\)"),
     ],
@@ -88,5 +88,5 @@ def test_layers_of_unknown_layout_are_refused() -> None:
     inputs = keras.Input((4,))
     outputs = keras.layers.LayerNormalization(name="ln")(inputs)
     model = keras.Model(inputs, outputs)
-    with pytest.raises(ValueError, match="'ln', a LayerNormalization"):
+    with pytest.raises(ValueError, match="'ln' of type LayerNormalization"):
         convert.load_state_dict(model, {})

@@ -133,7 +133,7 @@ def test_on_the_disk_they_are_found_again(tmp_path, caplog) -> None:
     model = made("baseline", frozen())
     first = backbones.features(model, IMAGES, cache="disk")
     again = backbones.features(model, IMAGES, cache="disk")
-    assert "Features are taken from" in caplog.text
+    assert "Features are read from" in caplog.text
     np.testing.assert_array_equal(
         again.inputs(...)[FEATURES], first.inputs(...)[FEATURES]
     )
@@ -232,9 +232,9 @@ def test_what_would_change() -> None:
     model = methods.baseline(
         backbones.small_convnet((16, 16, 1), filters=(4,)), embedding_dim=4
     )
-    with pytest.raises(ValueError, match="must have a backbone that does not"):
+    with pytest.raises(ValueError, match="must have a frozen backbone"):
         backbones.features(model, IMAGES)
-    with pytest.raises(ValueError, match="`pad` of .* is for random views"):
+    with pytest.raises(ValueError, match="`pad` of .* only be given for rand"):
         backbones.features(made("baseline", frozen()), IMAGES, pad=2)
     with pytest.raises(ValueError, match="must not be empty"):
         backbones.features(frozen(), IMAGES.select([]))

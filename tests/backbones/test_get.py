@@ -182,7 +182,7 @@ def test_a_model_that_is_no_backbone(tmp_path) -> None:
 
 
 def test_weights_where_they_mean_nothing() -> None:
-    with pytest.raises(ValueError, match="`weights` is for backbones of"):
+    with pytest.raises(ValueError, match="`weights` must only be given for"):
         backbones.get("small_convnet", weights="imagenet")
 
 
@@ -200,7 +200,7 @@ def test_a_network_that_is_declared_has_its_name(monkeypatch) -> None:
     assert backbones.get("flat").output_shape == (None, 64)
     assert backbones.get("flat", input_shape=(4, 4, 1)).output_shape[1] == 16
     assert known_branches()["flat"] == ("a", "b")
-    with pytest.raises(ValueError, match="`weights` is for backbones of"):
+    with pytest.raises(ValueError, match="`weights` must only be given for"):
         backbones.get("flat", weights="flat.h5")
     with pytest.raises(ValueError, match="Did you mean 'flat'"):
         backbones.get("flatt")

@@ -118,7 +118,7 @@ def test_a_preset_of_any_size_needs_a_size(hub) -> None:
 
 
 def test_a_preset_brings_its_own_weights(hub) -> None:
-    with pytest.raises(ValueError, match="`weights` is for backbones of"):
+    with pytest.raises(ValueError, match="`weights` must only be given for"):
         backbones.get("hf://timm/x", weights="imagenet")
 
 
@@ -127,7 +127,7 @@ def test_a_preset_without_preprocessing(hub, monkeypatch) -> None:
     monkeypatch.setattr(
         module.layers.ImageConverter, "from_preset", lambda _: None
     )
-    match = "holds no image converter.*with_preprocessing"
+    match = "not contain an image converter.*with_preprocessing"
     with pytest.raises(ValueError, match=match):
         backbones.get("keras_hub:x", input_shape=(16, 12, 3))
     monkeypatch.delattr(module.layers.ImageConverter, "from_preset")

@@ -243,7 +243,7 @@ def test_a_checkpoint_of_transformers_says_its_numbers(
     normal = ((pixels() / 255 - mean) / std).astype("float32")
     np.testing.assert_allclose(backbone(pixels()), network(normal), atol=1e-4)
     path.write_text("{}")
-    with pytest.raises(ValueError, match="must say how its images are prepro"):
+    with pytest.raises(ValueError, match="must specify the preprocessing"):
         backbones.get("hf://facebook/dino-vits16")
 
 
