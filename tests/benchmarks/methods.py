@@ -4,7 +4,8 @@ One backbone, one batch, one run: methods take turns, step by step, so that
 whatever else the machine does is shared by all; memory is measured with
 each method in a process of its own.
 
-    python tests/benchmarks/methods.py                      # both
+    python tests/benchmarks/methods.py                      # all
+    python tests/benchmarks/methods.py --operations         # exact, no times
     python tests/benchmarks/methods.py --no-memory dcml abe # names with these
     python tests/benchmarks/methods.py --backbone resnet50 --size 96 --batch 32
     python tests/benchmarks/methods.py --steps 50 --jit
@@ -15,6 +16,10 @@ Memory is what the model and its optimizer hold, and what a step takes at its
 peak on top, without Python, TensorFlow and traced graphs; on a GPU, the peak
 of its allocator. The data pipeline is not measured: DiVA's second view costs
 reading and augmenting on top.
+
+Operations are millions of multiply-adds per image, to embed it and in a step
+of training; they are counted in the graphs, see operations.py, and depend on
+no machine. --operations prints nothing else.
 """
 
 import argparse
@@ -37,6 +42,10 @@ import numpy as np
 import tensorflow as tf
 
 from keras_dml import MetricModel, backbones, methods
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.benchmarks import operations
 
 CLASSES = 32
 LOSS = {"name": "margin", "learn_beta": True, "num_classes": CLASSES}
@@ -167,6 +176,19 @@ def in_a_process(name: str, arguments: list[str]) -> float:
     return peak
 
 
+def report_operations(names: list[str], options: argparse.Namespace) -> None:
+    print("| method | to embed an image | step, per image | ratio |")
+    print("|---|---|---|---|")
+    base = 0.0
+    for name in names:
+        model = model_of(name, options)
+        data = batch_of(model, options.batch)
+        step = operations.of_a_step(model, data) / options.batch / 1e6
+        base = base or step
+        embed = operations.to_embed(model) / 1e6
+        print(f"| {name} | {embed:.2f} | {step:.2f} | {step / base:.2f} |")
+
+
 def report(times: Times, memory: dict[str, float]) -> None:
     print("| method | step, ms | quartiles | ratio | CPU ratio | MiB | ratio |")
     print("|---|---|---|---|---|---|---|")
@@ -200,6 +222,7 @@ def main() -> None:
     parser.add_argument("--frozen", action="store_true")
     parser.add_argument("--jit", action="store_true")
     parser.add_argument("--no-memory", action="store_true")
+    parser.add_argument("--operations", action="store_true")
     parser.add_argument("--peak-of", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.peak_of:
@@ -212,6 +235,9 @@ def main() -> None:
         or not options.names
         or any(part in name for part in options.names)
     ]
+    report_operations(names, options)
+    if options.operations:
+        return
     memory = {}
     if not options.no_memory:
         shared = [x for x in sys.argv[1:] if x not in options.names]

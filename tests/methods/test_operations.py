@@ -1,0 +1,100 @@
+"""Operations of the methods: by hand, as printed, and in the docs."""
+
+import argparse
+import re
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_dml import backbones, methods
+from tests.benchmarks import methods as benchmark
+from tests.benchmarks import operations
+
+DOCS = Path(__file__).parents[2] / "docs" / "methods" / "README.md"
+SETTING = argparse.Namespace(
+    backbone="small_convnet", size=48, frozen=False, jit=False, batch=128
+)
+
+
+def test_by_hand(tiny_backbone) -> None:
+    """16 × 16 pixels: a convolution of 4 filters, pooled, and one of 8."""
+    convolutions = [16 * 16 * 4 * 9 * 1, 8 * 8 * 8 * 9 * 4]
+    dense = 8 * 5
+    model = methods.baseline(tiny_backbone, embedding_dim=5, loss="contrastive")
+    assert operations.to_embed(model) == sum(convolutions) + dense
+    model.compile(keras.optimizers.SGD(0.1))
+    images = tf.zeros((6, 16, 16, 1))
+    labels = {"label": tf.constant([0, 0, 1, 1, 2, 2], "int64")}
+    # Backward each is two products, of the first one: no gradient of images.
+    step = 3 * sum(convolutions) - convolutions[0] + 3 * dense
+    # Similarities of the batch, and their gradient, written out as one product.
+    pairs = 2 * 6 * 6 * 5
+    assert operations.of_a_step(model, (images, labels)) == 6 * step + pairs
+
+
+def test_of_branches_the_largest_counts() -> None:
+    kernel = tf.ones((3, 4))
+    wide = tf.ones((3, 40))
+
+    def taken(x: tf.Tensor) -> tf.Tensor:
+        return tf.cond(
+            tf.reduce_sum(x) > 0,
+            lambda: tf.reduce_sum(x @ kernel),
+            lambda: tf.reduce_sum(tf.einsum("ab,bc->ac", x, wide)),
+        )
+
+    assert operations.counted(taken, tf.TensorSpec((2, 3))) == 2 * 3 * 40
+
+
+def test_how_often_a_loop_runs_is_not_guessed() -> None:
+    def looped(x: tf.Tensor) -> tf.Tensor:
+        return tf.while_loop(
+            lambda y: tf.reduce_sum(y) < 9, lambda y: [y @ y], [x]
+        )[0]
+
+    with pytest.raises(ValueError, match="How often"):
+        operations.counted(looped, tf.TensorSpec((2, 2)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("variant", "learners", "printed"),
+    [
+        ("heads", 1, "1.58"),
+        ("heads", 2, "2.25"),
+        ("heads", 4, "3.60"),
+        ("heads", 8, "6.28"),
+        ("abe", 2, "2.96"),
+        ("abe", 4, "4.46"),
+        ("abe", 8, "7.46"),
+        ("heads_attention", 8, "7.46"),
+        ("tails", 8, "12.7"),
+    ],
+)
+def test_flops_of_abe_are_those_printed(variant, learners, printed) -> None:
+    """Tables 1 and 8 of ABE, in 10⁹; ABE-4 is 2.8 times one head."""
+    backbone = backbones.googlenet((224, 224, 3))
+    if learners == 1:
+        model = methods.baseline(backbone, embedding_dim=512)
+    else:
+        model = methods.abe(
+            backbone, variant=variant, num_learners=learners, embedding_dim=512
+        )
+    digits = len(printed.split(".")[1])
+    assert f"{operations.to_embed(model) / 1e9:.{digits}f}" == printed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", benchmark.NAMES)
+def test_the_docs_have_what_is_counted(name) -> None:
+    text = DOCS.read_text(encoding="utf-8")
+    found = re.search(rf"^\| {name} \| (\S+) \| (\S+) \| \S+ \|$", text, re.M)
+    assert found is not None, "tests/benchmarks/methods.py --operations"
+    model = benchmark.model_of(name, SETTING)
+    data = benchmark.batch_of(model, SETTING.batch)
+    step = operations.of_a_step(model, data) / SETTING.batch
+    counted = np.array([operations.to_embed(model), step]) / 1e6
+    assert [f"{x:.2f}" for x in counted] == list(found.groups())
