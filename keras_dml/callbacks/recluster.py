@@ -2,59 +2,28 @@
 
 import logging
 import math
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
-import keras
 import numpy as np
 
+from keras_dml.callbacks.clustering import (
+    Clustering,
+    centroids_of,
+    feature_model,
+)
 from keras_dml.callbacks.initial_embeddings import Initial, initial_embeddings
-from keras_dml.data import ClusterSampler, Examples, View, usable_clusters
-from keras_dml.data.feature_set import FEATURES, MASK, FeatureSet, symbolic
-from keras_dml.data.given import as_examples
+from keras_dml.data import ClusterSampler, usable_clusters
 from keras_dml.data.samplers.cluster import LOSSES, SOURCES
-from keras_dml.distribution.strategies import strategy_of
-from keras_dml.distribution.workers import done_by_chief
 from keras_dml.embedding import EmbeddingShards
-from keras_dml.embedding.shares import embed_shares
-from keras_dml.evaluation import kmeans
-from keras_dml.model.generated import input_specs
-from keras_dml.utils.arguments import check_choice, check_count
-from keras_dml.utils.notebook import html_table
+from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.stored import EmbeddingRows, Mapped
 from keras_dml.utils.types import Count, FloatArray, Rows
-from keras_dml.utils.vectors import CHUNK, blocks
 
 logger = logging.getLogger(__name__)
 
 Partition: TypeAlias = Literal["kmeans", "random", "labels"]
 Space: TypeAlias = Literal["embedding", "features"]
-
-
-def match_learners(new: Rows, old: Rows, num_learners: int) -> Rows:
-    """Relabels clusters so that learners keep as many images as possible.
-
-    New clusters are matched one to one with old ones by maximum total overlap
-    (Hungarian method), and take the numbers of their matches.
-
-    Args:
-        new: New cluster of every image, (N,), 0 to K − 1.
-        old: Old cluster of every image, (N,), 0 to K − 1.
-        num_learners: Number of clusters, K.
-
-    Returns:
-        The new clusters under the numbers of the old ones, (N,).
-    """
-    from scipy.optimize import linear_sum_assignment
-
-    overlap = np.zeros((num_learners, num_learners), np.int64)
-    np.add.at(overlap, (new, old), 1)
-    rows, columns = linear_sum_assignment(overlap, maximize=True)
-    old_number_of = np.empty(num_learners, np.int64)
-    old_number_of[rows] = columns
-    return old_number_of[new]
 
 
 def merge_unusable(
@@ -97,17 +66,6 @@ def label_partition(labels: Rows, num_learners: int) -> Rows:
     middle = np.cumsum(counts) - counts / 2
     learner_of_class = (middle * num_learners / len(labels)).astype(np.int64)
     return learner_of_class[inverse]
-
-
-def centroids_of(
-    points: EmbeddingRows, assignments: Rows, num_learners: int
-) -> FloatArray:
-    """Mean of every cluster, (K, D); zeros for an empty one."""
-    sums = np.zeros((num_learners, points.shape[1]), np.float64)
-    for rows in blocks(len(points), CHUNK):
-        np.add.at(sums, assignments[rows], points[rows])
-    counts = np.bincount(assignments, minlength=num_learners)
-    return sums / np.maximum(counts, 1)[:, None]
 
 
 class Phase(NamedTuple):
@@ -167,51 +125,7 @@ def phase_at(phases: list[Phase], epoch: int) -> Phase:
     )
 
 
-@dataclass(frozen=True)
-class Division:
-    """The result and the cost of one re-clustering.
-
-    Attributes:
-        epoch: The epoch before which it took place, counted from 0.
-        sizes: Number of images in each cluster.
-        kept: Share of the images that stayed with their learner; None for the
-            first division.
-        merged: Clusters merged into the nearest one because they had fewer than
-            two classes with two images.
-        seconds_embedding: Time to embed the training set.
-        seconds_clustering: Time for K-means and matching.
-    """
-
-    epoch: int
-    sizes: tuple[int, ...]
-    kept: float | None
-    merged: tuple[int, ...]
-    seconds_embedding: float
-    seconds_clustering: float
-
-    @property
-    def seconds(self) -> float:
-        """Total time."""
-        return self.seconds_embedding + self.seconds_clustering
-
-    def _repr_html_(self) -> str:
-        """The clusters and their sizes, for notebooks."""
-        rows = [["cluster", "images", ""]]
-        for cluster, size in enumerate(self.sizes):
-            merged = "merged" if cluster in self.merged else ""
-            rows.append([str(cluster), f"{size:,}", merged])
-        return html_table(rows, str(self))
-
-    def __str__(self) -> str:
-        sizes = ", ".join(str(size) for size in self.sizes)
-        kept = "" if self.kept is None else f"; {self.kept:.0%} stayed"
-        return (
-            f"Division before epoch {self.epoch + 1}: clusters of {sizes} "
-            f"images{kept} ({self.seconds:.1f} s)."
-        )
-
-
-class Recluster(keras.callbacks.Callback):
+class Recluster(Clustering):
     """Divides the training set among the learners every T epochs.
 
     Before epoch 0 and then every `every` epochs (Algorithm 1), it embeds all
@@ -261,7 +175,7 @@ class Recluster(keras.callbacks.Callback):
         Metric Learning", CVPR 2019, Algorithm 1.
     """
 
-    logged_names = frozenset({"recluster_seconds"})
+    sampler_class = ClusterSampler
 
     def __init__(
         self,
@@ -278,48 +192,27 @@ class Recluster(keras.callbacks.Callback):
         batch_size: int = 256,
         seed: int = 0,
     ) -> None:
-        super().__init__()
         check_choice("Recluster", "partition", partition, get_args(Partition))
         check_choice(
             "Recluster", "cluster_space", cluster_space, get_args(Space)
         )
-        images = as_examples(images, "images", "Recluster")
-        if not isinstance(sampler, ClusterSampler):
-            raise ValueError(
-                "`sampler` of Recluster must be the ClusterSampler of the "
-                f"pipeline. Received: {sampler!r}. Use "
-                "ClusterSampler(images.labels, num_learners=…)."
-            )
-        if len(images) != len(sampler.labels):
-            raise ValueError(
-                "`images` of Recluster must be the images of `sampler`. "
-                f"Received: {len(images)} images and a sampler for "
-                f"{len(sampler.labels)}."
-            )
-        if len(images) < sampler.num_learners:
-            raise ValueError(
-                "`images` of Recluster must have at least one image per "
-                f"learner. Received: {len(images)} images and "
-                f"{sampler.num_learners} learners. Use fewer learners."
-            )
-        self.images: Examples = images
-        self.sampler = sampler
-        self.every = check_count("Recluster", "every", every)
+        examples = self._checked(images, sampler)
+        super().__init__(
+            examples,
+            sampler,
+            sampler.num_learners,
+            every,
+            iterations=iterations,
+            sample=sample,
+            batch_size=batch_size,
+            seed=seed,
+        )
         self.partition = partition
         self.cluster_space = cluster_space
         self.phases = None if phases is None else check_phases(phases)
-        self.iterations = iterations
-        if sample is not None:
-            least = sampler.num_learners
-            check_count("Recluster", "sample", sample, least)
-        self.sample = sample
         self.initial: EmbeddingShards | None = None
         if initial is not None:
-            self.initial = initial_embeddings(initial, images, "Recluster")
-        self.batch_size = batch_size
-        self.seed = seed
-        self.divisions: list[Division] = []
-        self._assignments: Rows | None = None
+            self.initial = initial_embeddings(initial, examples, "Recluster")
         self._merged_at: int | None = None
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -337,93 +230,32 @@ class Recluster(keras.callbacks.Callback):
         if phase.source == "clusters" and (is_first or is_due):
             self._divide(epoch)
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        if logs is not None:
-            logs["recluster_seconds"] = sum(
-                x.seconds for x in self.divisions[-1:] if x.epoch == epoch
-            )
-
     def get_state(self) -> dict[str, Any]:
         """The state of this callback, for `Resume`."""
-        return {
-            "assignments": self._assignments,
-            "merged_at": self._merged_at,
-            "divisions": [vars(x) for x in self.divisions],
-        }
+        return {**super().get_state(), "merged_at": self._merged_at}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Restores the result of `get_state`."""
-        self._assignments = state["assignments"]
+        super().set_state(state)
         self._merged_at = state["merged_at"]
-        self.divisions = [
-            Division(
-                **{
-                    **x,
-                    "sizes": tuple(x["sizes"]),
-                    "merged": tuple(x["merged"]),
-                }
-            )
-            for x in state["divisions"]
-        ]
-
-    def _divide(self, epoch: int) -> None:
-        start = time.perf_counter()
-        points = self._points()
-        embedded = time.perf_counter()
-        assignments, merged = self._assign_once(points)
-        previous, self._assignments = self._assignments, assignments
-        self.sampler.set_assignments(assignments)
-        done = time.perf_counter()
-        sizes = np.bincount(assignments, minlength=self.sampler.num_learners)
-        kept = None
-        if previous is not None:
-            kept = float(np.mean(assignments == previous))
-        division = Division(
-            epoch=epoch,
-            sizes=tuple(sizes.tolist()),
-            kept=kept,
-            merged=merged,
-            seconds_embedding=embedded - start,
-            seconds_clustering=done - embedded,
-        )
-        self.divisions.append(division)
-        logger.info("%s", division)
 
     def _points(self) -> EmbeddingRows:
         if self.initial is not None and self._assignments is None:
             return Mapped(self.initial.array())
-        model = self.model
         if self.cluster_space == "features":
-            model = _feature_model(model, self.images)
-        return embed_shares(
-            model, self.images, self.batch_size, strategy_of(self.model)
-        )
+            return self._outputs_of(feature_model(self.model, self.images))
+        return super()._points()
 
     def _class_means(self, num_classes: int) -> FloatArray:
-        points = embed_shares(
-            self.model, self.images, self.batch_size, strategy_of(self.model)
-        )
+        points = self._outputs_of(self.model)
         return centroids_of(points, self.images.known_labels, num_classes)
 
-    def _assign_once(
-        self, points: EmbeddingRows
-    ) -> tuple[Rows, tuple[int, ...]]:
-        """Assignments of the chief, as rounding may differ between machines."""
-
-        def assigned() -> list[list[int]]:
-            assignments, merged = self._assign(points)
-            return [assignments.tolist(), list(merged)]
-
-        assignments, merged = done_by_chief(assigned, strategy_of(self.model))
-        return np.array(assignments, np.int64), tuple(merged)
-
     def _assign(self, points: EmbeddingRows) -> tuple[Rows, tuple[int, ...]]:
-        num_learners = self.sampler.num_learners
         assignments = self._cluster(points)
         usable = usable_clusters(
-            assignments, self.images.known_labels, num_learners
+            assignments, self.images.known_labels, self.num_clusters
         )
-        centroids = centroids_of(points, assignments, num_learners)
+        centroids = centroids_of(points, assignments, self.num_clusters)
         assignments = merge_unusable(assignments, centroids, usable)
         merged = tuple(np.flatnonzero(~usable).tolist())
         if merged:
@@ -433,38 +265,11 @@ class Recluster(keras.callbacks.Callback):
                 "their learners pause until the next division.",
                 list(merged),
             )
-        if self._assignments is not None:
-            assignments = match_learners(
-                assignments, self._assignments, num_learners
-            )
         return assignments, merged
 
     def _cluster(self, points: EmbeddingRows) -> Rows:
-        num_learners = self.sampler.num_learners
         if self.partition == "random":
-            return random_partition(len(points), num_learners, self.seed)
+            return random_partition(len(points), self.num_clusters, self.seed)
         if self.partition == "labels":
-            return label_partition(self.images.known_labels, num_learners)
-        return kmeans(
-            points,
-            num_learners,
-            iterations=self.iterations,
-            seed=self.seed,
-            sample=self.sample,
-        )
-
-
-def _feature_model(model: keras.Model, examples: Examples) -> keras.Model:
-    """The model of unit-length pooled features, as in the released code."""
-    unit = keras.layers.UnitNormalization(dtype="float32")
-    if isinstance(examples, FeatureSet):
-        given = symbolic(examples)
-        pooled = model.head.pool(given[FEATURES], given.get(MASK))
-        return keras.Model(given, unit(pooled))
-    x = keras.tree.map_structure(
-        lambda spec: keras.Input(batch_shape=spec.shape, dtype=spec.dtype),
-        input_specs(model),
-    )
-    pooled = model.head.pool(model.backbone(x))
-    features = keras.Model(x, unit(pooled))
-    return View.of(model).attach_to(features) if model.view else features
+            return label_partition(self.images.known_labels, self.num_clusters)
+        return self._kmeans(points)

@@ -144,10 +144,7 @@ def pipeline(
         return {
             "label": labels_of_rows(rows),
             "index": rows,
-            **{
-                name: tf.fill([sampler.batch_size], targets[i])
-                for i, name in enumerate(sampler.target_names)
-            },
+            **{name: targets[i] for i, name in enumerate(sampler.target_names)},
         }
 
     def parts(part: slice, first_step: int) -> tf.data.Dataset:
@@ -196,24 +193,26 @@ def eval_batches(
 def _plan(sampler: Sampler) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Plans the sampler's next epoch whenever the graph runs.
 
-    Rows, (S, B); targets, (S, T); the step numbers, counted over all epochs,
-    (S,).
+    Rows, (S, B); targets, (S, T, B); the step numbers, counted over all
+    epochs, (S,).
     """
 
     def plan() -> tuple[Any, ...]:
         epoch = sampler.epoch
         rows = sampler.plan(epoch)
         targets = sampler.targets(epoch)
-        columns = [targets[name] for name in sampler.target_names]
-        steps = epoch * count + np.arange(count)
+        table = np.empty(targets_shape, np.int64)
+        for i, name in enumerate(sampler.target_names):
+            # One number per batch holds for all of its images.
+            table[:, i] = targets[name].reshape(count, -1)
         sampler.epoch = epoch + 1
-        table = np.stack([steps, *columns], axis=1)
-        return rows, table[:, 1:], steps
+        return rows, table, epoch * count + np.arange(count)
 
     count = sampler.steps
+    targets_shape = (count, len(sampler.target_names), sampler.batch_size)
     rows, targets, steps = tf.numpy_function(plan, [], [tf.int64] * 3)
     rows.set_shape((count, sampler.batch_size))
-    targets.set_shape((count, len(sampler.target_names)))
+    targets.set_shape(targets_shape)
     steps.set_shape((count,))
     return rows, targets, steps
 

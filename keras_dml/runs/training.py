@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_dml import callbacks, data, evaluation
+from keras_dml.callbacks.clustering import Clustering
 from keras_dml.data.contents import digest
 from keras_dml.distribution.workers import (
     check_same,
@@ -448,7 +449,7 @@ def _fit(
         checkpoint.save_last("the moment of Ctrl-C")
         for writer in writers:
             writer.on_train_end()
-    divided = [x.divisions for x in own if isinstance(x, callbacks.Recluster)]
+    divided = [x.divisions for x in own if isinstance(x, Clustering)]
     divisions = [x for each in divided for x in each]
     seconds = {
         "training": progress.seconds,

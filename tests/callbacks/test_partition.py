@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from keras_dml.callbacks.clustering import centroids_of, match_learners
 from keras_dml.callbacks.recluster import (
-    centroids_of,
     label_partition,
-    match_learners,
     merge_unusable,
     random_partition,
 )

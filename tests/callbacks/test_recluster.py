@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from keras_dml import losses, methods
-from keras_dml.callbacks import Recluster
-from keras_dml.callbacks import recluster as recluster_module
-from keras_dml.callbacks.recluster import Division, _feature_model
+from keras_dml.callbacks import Recluster, clustering
+from keras_dml.callbacks.clustering import Division, feature_model
 from keras_dml.data import (
     ClusterSampler,
     ImageSet,
@@ -158,7 +157,7 @@ def test_features_are_those_of_the_models_view(tiny_backbone, images) -> None:
     model = methods.divide_and_conquer(
         tiny_backbone, num_learners=2, view=View((16, 16), 1, 20, "longest")
     )
-    features = _feature_model(model, images)
+    features = feature_model(model, images)
     assert View.of(features) == View.of(model)
     assert View.of(features) == View((16, 16), 1, 20, "longest")
 
@@ -240,7 +239,7 @@ def test_more_clusters_than_points() -> None:
     sampler = ClusterSampler(
         images.labels, classes_per_batch=2, images_per_class=2, num_learners=5
     )
-    with pytest.raises(ValueError, match="4 images and 5 learners"):
+    with pytest.raises(ValueError, match="4 images and 5 clusters"):
         Recluster(images, sampler)
 
 
@@ -262,9 +261,9 @@ def test_the_first_division_is_of_embeddings_that_are_there(
     tiny_backbone, images, tmp_path, monkeypatch
 ) -> None:
     embedded = []
-    original = recluster_module.embed_shares
+    original = clustering.embed_shares
     monkeypatch.setattr(
-        recluster_module,
+        clustering,
         "embed_shares",
         lambda *a: embedded.append(1) or original(*a),
     )

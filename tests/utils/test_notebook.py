@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import numpy as np
 from PIL import Image
 
-from keras_dml.callbacks.recluster import Division
+from keras_dml.callbacks.clustering import Division
 from keras_dml.data import ImageSet
 from keras_dml.evaluation import bootstrap, evaluate_embeddings
 from keras_dml.search import Index

@@ -69,7 +69,8 @@ class Sampler(abc.ABC):
             epoch: Number of the epoch, from 0.
 
         Returns:
-            For each of `target_names`, (steps,) int64.
+            For each of `target_names`, int64 numbers: (steps,), one per batch,
+            or (steps, batch_size), one per image.
         """
         return {}
 
