@@ -5,6 +5,7 @@ from keras_dml.callbacks.hard_classes import HardClasses
 from keras_dml.callbacks.logs import LearningRateMonitor, RetrievalEvaluation
 from keras_dml.callbacks.mlflow import MLflowTracker
 from keras_dml.callbacks.recluster import Recluster
+from keras_dml.callbacks.surrogate_labels import SurrogateLabels
 from keras_dml.callbacks.tensorboard import EmbeddingTensorBoard
 from keras_dml.callbacks.tracker import Tracker
 from keras_dml.callbacks.wandb import WandbTracker
@@ -19,6 +20,7 @@ __all__ = [
     "Recluster",
     "Resume",
     "RetrievalEvaluation",
+    "SurrogateLabels",
     "Tracker",
     "WandbTracker",
 ]

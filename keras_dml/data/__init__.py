@@ -32,6 +32,7 @@ from keras_dml.data.samplers import (
     PairSampler,
     RelationSampler,
     Sampler,
+    SurrogateSampler,
     usable_clusters,
 )
 from keras_dml.data.splits import (
@@ -70,6 +71,7 @@ __all__ = [
     "PairSet",
     "RelationSampler",
     "Sampler",
+    "SurrogateSampler",
     "TripletSet",
     "View",
     "byte_tokens",

@@ -111,6 +111,8 @@ def _tensorboard(training: Training) -> callbacks.EmbeddingTensorBoard:
         batches.set_phase("full", "all")
     if isinstance(batches, data.HardClassBalanced):
         batches.set_neighbors(None)
+    if isinstance(batches, data.SurrogateSampler):
+        batches.set_assignments([0] * len(splits.train))
     shape = training.model.input_shape
     pipeline = building.pipeline(recipe, splits.train, batches, shape)
     return callbacks.EmbeddingTensorBoard(

@@ -95,7 +95,8 @@ def batch_of(model: MetricModel, size: int) -> tuple[Any, Any]:
     x = dict(zip(("image", "image2"), views, strict=True))
     labels = tf.constant(np.arange(size) % CLASSES, "int64")
     turn = tf.zeros((size,), "int64")
-    targets = {"label": labels, "learner": turn}
+    surrogates = tf.constant(np.arange(size) % 30, "int64")
+    targets = {"label": labels, "learner": turn, "surrogate": surrogates}
     return (x if model.momentum_encoder else views[0]), targets
 
 

@@ -276,6 +276,7 @@ def of_method(name: str, arguments: dict[str, Any], rate: float) -> Case:
         "label": LABELS,
         "index": np.arange(COUNT),
         "learner": np.repeat(np.arange(STEPS) % 2, BATCH),
+        "surrogate": np.arange(COUNT) % 4,
     }
     return Case(name, make, x, targets, rate=rate)
 

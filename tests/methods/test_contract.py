@@ -102,6 +102,16 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "pooling": "max",
         "loss_weights": {"features": 0.5},
     },
+    "mic": {
+        "embedding_dim": 10,
+        "num_surrogates": 4,
+        "loss": SUMMED,
+        "auxiliary_loss": {"name": "triplet", "margin": 0.3},
+        "gamma": 0.1,
+        "psi_units": 16,
+        "reduction": "sum",
+        "loss_weights": {"surrogate": 0.5},
+    },
 }
 NO_GRADIENT: dict[str, set[str]] = {}
 
@@ -130,6 +140,7 @@ def batch(learner: int = 0, classes: int = 4) -> tuple[Any, dict[str, Any]]:
         "label": images.labels,
         "index": np.arange(len(x)),
         "learner": np.full(len(x), learner),
+        "surrogate": np.arange(len(x)) % 4,
     }
     return x, {k: np.asarray(v, "int64") for k, v in targets.items()}
 

@@ -16,8 +16,14 @@ from keras_dml.callbacks import (
     Recluster,
     Resume,
     RetrievalEvaluation,
+    SurrogateLabels,
 )
-from keras_dml.data import ClassBalanced, ClusterSampler, pipeline
+from keras_dml.data import (
+    ClassBalanced,
+    ClusterSampler,
+    SurrogateSampler,
+    pipeline,
+)
 from keras_dml.distribution.workers import this_worker
 from keras_dml.resuming.variables import variables_of
 from tests.conftest import blobs
@@ -68,6 +74,12 @@ METHODS: dict[str, dict[str, Any]] = {
         "loss": MARGIN,
         "warmup": 4,
     },
+    "mic": {
+        "embedding_dim": 6,
+        "num_surrogates": 4,
+        "loss": MARGIN,
+        "psi_units": 8,
+    },
 }
 
 
@@ -115,6 +127,11 @@ def train(
             images.labels, num_learners=2, steps_per_epoch=steps, **sizes
         )
         own = [Recluster(images, sampler, every=2)]
+    if name == "mic":
+        sampler = SurrogateSampler(
+            images.labels, steps_per_epoch=steps, **sizes
+        )
+        own = [SurrogateLabels(images, sampler, 4, every=2)]
     if name == "baseline":
         own += [
             RetrievalEvaluation(blobs(3, 4, seed=1)),

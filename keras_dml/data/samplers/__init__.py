@@ -7,6 +7,7 @@ from keras_dml.data.samplers.hard_classes import HardClassBalanced
 from keras_dml.data.samplers.multi_label import MultiLabelBalanced
 from keras_dml.data.samplers.pairs import PairSampler
 from keras_dml.data.samplers.relation import RelationSampler
+from keras_dml.data.samplers.surrogate import SurrogateSampler
 
 __all__ = [
     "ClassBalanced",
@@ -16,5 +17,6 @@ __all__ = [
     "PairSampler",
     "RelationSampler",
     "Sampler",
+    "SurrogateSampler",
     "usable_clusters",
 ]

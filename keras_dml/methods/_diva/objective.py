@@ -103,7 +103,8 @@ class DivaObjective(Objective):
     Call arguments:
         outputs: Dict with `"parts"`, (B, K, d), and, if a task needs keys,
             `"momentum_parts"` of the second view, (B, K, d).
-        targets: Dict with `"label"`, (B,), and optionally `"index"`, (B,): the
+        targets: Dict with `"label"`, (B,), the labels of tasks that have their
+            own, and optionally `"index"`, (B,): the
             image of each row, by which "intra" recognizes images that occur
             twice in a batch.
 
@@ -153,16 +154,21 @@ class DivaObjective(Objective):
 
     @property
     def label_limit(self) -> int | None:
-        return least(task.label_limit for task in self.tasks)
+        return least(task.label_limit for task in self._of_classes)
+
+    @property
+    def _of_classes(self) -> list[Task]:
+        """The tasks whose labels are the classes."""
+        return [task for task in self.tasks if task.label == "label"]
 
     @property
     def needs_positives(self) -> bool:
         # Each trains a part of its own.
-        return any(task.needs_positives for task in self.tasks)
+        return any(task.needs_positives for task in self._of_classes)
 
     @property
     def needs_negatives(self) -> bool:
-        return any(task.needs_negatives for task in self.tasks)
+        return any(task.needs_negatives for task in self._of_classes)
 
     def build(self, outputs_shape: Shapes) -> None:
         shape = (None, outputs_shape["parts"][-1])
@@ -176,7 +182,10 @@ class DivaObjective(Objective):
         for i, task in enumerate(self.tasks):
             seconds = keys[:, i] if task.needs_keys else None
             values = task(
-                parts[:, i], targets["label"], seconds, targets.get("index")
+                parts[:, i],
+                targets[task.label],
+                seconds,
+                targets.get("index"),
             )
             is_dict = isinstance(values, dict)
             terms |= values if is_dict else {task.name: values}
@@ -204,8 +213,8 @@ class DivaObjective(Objective):
         return keys
 
     def after_step(self, outputs: Tensors, targets: Tensors) -> None:
-        parts, labels = outputs["parts"], targets["label"]
+        parts = outputs["parts"]
         for i, task in enumerate(self.tasks):
             if task.needs_keys:
                 task.after_step(outputs["momentum_parts"][:, i])
-            task.remember(parts[:, i], labels)
+            task.remember(parts[:, i], targets[task.label])

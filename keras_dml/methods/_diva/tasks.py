@@ -38,7 +38,7 @@ class Task(SerializableLayer):
 
     Call arguments:
         embeddings: (B, D), unit rows.
-        labels: (B,) integer class ids.
+        labels: (B,) integer class ids, the target named `label`.
         keys: (B, D), the output of a momentum network for a second view of the
             same images, if `needs_keys`.
 
@@ -46,6 +46,7 @@ class Task(SerializableLayer):
         (B,) float32, or a dict with one such tensor per term.
 
     Attributes:
+        label: The target that it separates by.
         needs_keys: Whether the task compares with a second view.
         label_limit: Upper bound of class ids, exclusive; None for no bound.
         needs_positives: Whether a batch without positive pairs teaches the
@@ -54,6 +55,7 @@ class Task(SerializableLayer):
             nothing.
     """
 
+    label = "label"
     needs_keys = False
     needs_positives = False
     needs_negatives = False

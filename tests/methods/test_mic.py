@@ -1,0 +1,184 @@
+"""MIC against NumPy: both losses, their decorrelation, and surrogates."""
+
+import logging
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_dml import backbones, callbacks, data, losses, methods
+from keras_dml.methods._mic import auxiliary_loss_of
+from tests.conftest import blobs
+from tests.losses.oracle import numeric_gradient, unit
+from tests.methods.test_contract import batch
+
+LABELS = np.array([0, 0, 0, 1, 1, 2])
+SURROGATES = np.array([1, 0, 1, 0, 1, 0])
+PARTS = unit(np.random.default_rng(3).normal(size=(6, 2, 4)))
+EQ_10 = {"name": "contrastive", "reduction": "sum_over_pairs"}
+
+
+def model_of(**arguments):
+    backbone = backbones.small_convnet((16, 16, 1), filters=(4, 8))
+    given = {"embedding_dim": 4, "loss": EQ_10, "psi_units": 5, **arguments}
+    return methods.mic(backbone, **given)
+
+
+def contrastive(x: np.ndarray, labels: np.ndarray) -> float:
+    total = 0.0
+    for i in range(len(x)):
+        for j in range(len(x)):
+            squared = np.sum((x[i] - x[j]) ** 2)
+            if i != j and labels[i] == labels[j]:
+                total += squared
+            elif i != j:
+                total += max(0.0, 1 - squared)
+    return total / len(x)
+
+
+@pytest.mark.parametrize(
+    ("term", "encoder", "labels"),
+    [("metric", 0, LABELS), ("surrogate", 1, SURROGATES)],
+)
+def test_each_encoder_has_its_labels(term, encoder, labels) -> None:
+    """Value and gradient; the other encoder gets none."""
+    objective = model_of().objective
+    x = tf.constant(PARTS, "float32")
+    targets = {"label": LABELS, "surrogate": SURROGATES}
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        mean = tf.reduce_mean(objective({"parts": x}, targets)[term])
+
+    def by_hand(parts: np.ndarray) -> float:
+        return contrastive(unit(parts[:, encoder]), labels)
+
+    np.testing.assert_allclose(mean, by_hand(PARTS), rtol=1e-5)
+    np.testing.assert_allclose(
+        tape.gradient(mean, x),
+        numeric_gradient(by_hand, PARTS),
+        rtol=1e-3,
+        atol=1e-4,
+    )
+
+
+def test_the_network_and_both_encoders_are_adversaries() -> None:
+    objective = model_of().objective
+    (layer,) = objective.decorrelations
+    weights = layer.psi.trainable_variables
+    x = tf.constant(PARTS, "float32")
+
+    def correlation(parts: tf.Tensor) -> tf.Tensor:
+        w, b, v, c = (tf.convert_to_tensor(x) for x in weights)
+        mapped = tf.nn.relu(parts[:, 1] @ w + b) @ v + c
+        mapped /= tf.norm(mapped, axis=1, keepdims=True)
+        return tf.reduce_mean((parts[:, 0] * mapped) ** 2, axis=1)
+
+    targets = {"label": LABELS, "surrogate": SURROGATES}
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(x)
+        expected = correlation(x)
+        terms = objective({"parts": x}, targets)
+        term = terms["decorrelation_surrogate"]
+    np.testing.assert_allclose(term, -expected, rtol=1e-5)
+    # The encoders lower the correlation, and the network raises it.
+    np.testing.assert_allclose(
+        tape.gradient(term, x), tape.gradient(expected, x), rtol=1e-4, atol=1e-6
+    )
+    for weight in weights:
+        np.testing.assert_allclose(
+            tape.gradient(term, weight),
+            -tape.gradient(expected, weight).numpy(),
+            rtol=1e-4,
+            atol=1e-6,
+        )
+
+
+def test_weights_of_the_terms() -> None:
+    assert model_of(gamma=250.0).weighting.given == {
+        "metric": 1.0,
+        "surrogate": 1.0,
+        "decorrelation_surrogate": 250.0,
+    }
+    assert model_of(gamma=0).objective.terms == ("metric", "surrogate")
+    with pytest.raises(ValueError, match="reduction"):
+        model_of(reduction="max")
+
+
+def test_only_the_class_encoder_embeds() -> None:
+    model = model_of()
+    x, _ = batch()
+    outputs = model.outputs_of(x)
+    np.testing.assert_array_equal(outputs["embedding"], outputs["parts"][:, 0])
+    assert outputs["parts"].shape == (12, 2, 4)
+    _, auxiliary = model.head.encoders
+    auxiliary.kernel.assign(0 * auxiliary.kernel)
+    np.testing.assert_array_equal(model(x), outputs["embedding"])
+
+
+def test_without_surrogate_labels_the_class_encoder_trains(caplog) -> None:
+    objective = model_of().objective
+    outputs = {"parts": tf.constant(PARTS, "float32")}
+    targets = {"label": LABELS, "surrogate": SURROGATES}
+    known = objective(outputs, targets)
+    held_out = objective.evaluate(outputs, {"label": LABELS})
+    assert "SurrogateLabels" not in caplog.text
+    with caplog.at_level(logging.WARNING):
+        unknown = objective(outputs, {"label": LABELS})
+    assert "SurrogateLabels" in caplog.text
+    for terms in (unknown, held_out):
+        assert not np.any(terms["surrogate"])
+        np.testing.assert_array_equal(terms["metric"], known["metric"])
+
+
+def test_losses_with_weights_per_class() -> None:
+    loss = losses.get(
+        {
+            "margin": {"learn_beta": True, "num_classes": 7},
+            "proxy_nca": {"num_classes": 7},
+            "contrastive": {},
+        }
+    )
+    auxiliary = auxiliary_loss_of(loss, 3)
+    assert [x.num_classes for x in auxiliary.losses.values()] == [3, 3, None]
+    model = model_of(loss=loss, num_surrogates=3)
+    # The surrogate classes are no bound of the classes.
+    assert model.objective.label_limit == 7
+    main, other = model.objective.tasks
+    assert main.loss.losses["proxy_nca"].proxies.shape == (7, 4)
+    assert other.loss.losses["proxy_nca"].proxies.shape == (3, 4)
+
+
+def test_memories_keep_surrogate_labels() -> None:
+    memory = {
+        "name": "cross_batch_memory",
+        "loss": "contrastive",
+        "size": 6,
+    }
+    objective = model_of(loss=memory).objective
+    outputs = {"parts": tf.constant(PARTS, "float32")}
+    targets = {
+        "label": tf.constant(LABELS),
+        "surrogate": tf.constant(SURROGATES),
+    }
+    objective.after_step(outputs, targets)
+    stored = [task.loss.queue.labels.numpy() for task in objective.tasks]
+    np.testing.assert_array_equal(stored, [LABELS, SURROGATES])
+    objective.after_step(outputs, {"label": tf.constant(LABELS)})
+
+
+@pytest.mark.slow
+def test_trains_on_clusters_that_go_across_classes() -> None:
+    images = blobs(6, 8)
+    sampler = data.SurrogateSampler(images.labels, 3, 4, steps_per_epoch=3)
+    labels = callbacks.SurrogateLabels(images, sampler, 4, every=2)
+    model = model_of(num_surrogates=4, gamma=1.0)
+    model.compile(keras.optimizers.Adam(5e-3))
+    history = model.fit(
+        data.pipeline(images, sampler, size=16, channels=1),
+        epochs=3,
+        callbacks=[labels],
+        verbose=0,
+    )
+    assert [x.epoch for x in labels.divisions] == [0, 2]
+    assert min(history.history["surrogate"]) > 0
