@@ -297,7 +297,8 @@ class RecallAtKLoss(_RankingLoss):
 
     Args:
         k: The values of k, K.
-        rank_temperature: τ₁, in ranks.
+        rank_temperature: τ₁, in ranks: a number, or one for each k. The
+            authors' code has τ₁ = k.
         temperature: τ₂, in similarities.
         attainable: Whether recall is divided by min(k, |P|), the largest number
             of positives among k places, and counts at most k positives, as in
@@ -331,7 +332,7 @@ class RecallAtKLoss(_RankingLoss):
     def __init__(
         self,
         k: Sequence[int] = (1, 2, 4, 8, 16),
-        rank_temperature: float = 1.0,
+        rank_temperature: float | Sequence[float] = 1.0,
         temperature: float = 0.01,
         attainable: bool = False,
         include_self: bool = False,
@@ -342,8 +343,7 @@ class RecallAtKLoss(_RankingLoss):
         owner = "RecallAtKLoss"
         check_not_empty(owner, "k", k)
         self.k = tuple(check_count(owner, "k", value) for value in k)
-        check_positive(owner, "rank_temperature", rank_temperature)
-        self.rank_temperature = rank_temperature
+        self.rank_temperature = _for_each(self.k, rank_temperature)
         self.attainable = attainable
 
     def values(self, pairs: Pairs) -> Tensor:
@@ -356,8 +356,8 @@ class RecallAtKLoss(_RankingLoss):
         weight = positives
         total = ops.sum(weight, axis=1)
         lost = ops.zeros_like(total)
-        for k in self.k:
-            inside = ops.sigmoid((k - 1.0 - above) / self.rank_temperature)
+        for k, temperature in zip(self.k, self.rank_temperature, strict=True):
+            inside = ops.sigmoid((k - 1.0 - above) / temperature)
             found = ops.sum(weight * inside, axis=1)
             most = total
             if self.attainable:
@@ -367,6 +367,21 @@ class RecallAtKLoss(_RankingLoss):
             share = found / ops.where(most > 0, most, 1.0)
             lost = lost + ops.where(most > 0, 1.0 - share, 0.0)
         return lost / len(self.k)
+
+
+def _for_each(
+    ks: tuple[int, ...], temperature: float | Sequence[float]
+) -> tuple[float, ...]:
+    """A temperature for each k, all of them positive."""
+    owner, name = "RecallAtKLoss", "rank_temperature"
+    if not isinstance(temperature, Sequence):
+        return (check_positive(owner, name, temperature),) * len(ks)
+    if len(temperature) != len(ks):
+        raise ValueError(
+            f"`{name}` of {owner} must be a number, or one for each k of {ks}. "
+            f"Received: {name}={temperature!r}. Use {name}={ks}."
+        )
+    return tuple(check_positive(owner, name, t) for t in temperature)
 
 
 def count_above(

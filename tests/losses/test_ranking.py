@@ -27,12 +27,12 @@ def released_recall(labels, x):
         if not same:
             continue
         recall = 0.0
-        for k in (1, 2, 4):
+        for k, temperature in ((1, 1.0), (2, 2.0), (4, 4.0)):
             found = 0.0
             for i in same:
                 others = (j for j in range(len(labels)) if j != i)
                 rank = 1 + sum(sigmoid(s[a, j] - s[a, i], 0.1) for j in others)
-                found += sigmoid(k - rank, 1.0)
+                found += sigmoid(k - rank, temperature)
             recall += min(found, k) / min(k, len(same)) / 3
         terms.append(1 - recall)
     return sum(terms) / len(terms)
@@ -41,7 +41,11 @@ def released_recall(labels, x):
 @pytest.mark.parametrize("which", LABELS)
 def test_recall_at_k_of_the_released_code(which):
     loss = RecallAtKLoss(
-        (1, 2, 4), temperature=0.1, attainable=True, include_self=True
+        (1, 2, 4),
+        (1, 2, 4),
+        temperature=0.1,
+        attainable=True,
+        include_self=True,
     )
     check_against_loop(loss, released_recall, LABELS[which], rtol=5e-5)
 
@@ -110,6 +114,8 @@ def test_smooth_ap_at_a_low_temperature_is_average_precision():
         (lambda: PNPLoss(alpha=0), "`alpha` of PNPLoss"),
         (lambda: RecallAtKLoss(()), "`k` of RecallAtKLoss must not be empty"),
         (lambda: RecallAtKLoss((0,)), "`k` of RecallAtKLoss"),
+        (lambda: RecallAtKLoss((1, 2), (1,)), "or one for each k of"),
+        (lambda: RecallAtKLoss((1,), (-1,)), "`rank_temperature` of Recall"),
     ],
 )
 def test_arguments_are_checked(make, message):

@@ -137,6 +137,7 @@ WHOLE = {
     "hf://timm/resnet50.tv_in1k": keras.applications.ResNet50,
     "efficientnet_lite0_imagenet.keras": keras.applications.EfficientNetB0,
     "network.keras": keras.applications.MobileNetV2,
+    "hf://facebook/dino-vits16": keras.applications.ResNet50,
 }
 
 
@@ -159,7 +160,8 @@ def backbone(
     model: Any = name
     if name in WHOLE:
         make = partial(WHOLE[name], include_top=False, weights=None)
-        model = (make if whole else small_resnet)(input_shape=input_shape)
+        small = small_vit if "vit" in name else small_resnet
+        model = (make if whole else small)(input_shape=input_shape)
     return backbones.get(
         model,
         input_shape=input_shape,
@@ -181,3 +183,12 @@ def small_resnet(input_shape: tuple[int, int, int] | None) -> keras.Model:
         x = conv(4 * units, 1, name=f"expand_{i}")(x)
         x = keras.layers.Add(name=f"add_{i}")([x, shortcut])
     return keras.Model(inputs, x, name="small_resnet")
+
+
+def small_vit(input_shape: tuple[int, int, int] | None) -> keras.Model:
+    """Tokens of the channels of ViT-S, the first of which is the class."""
+    inputs = keras.Input(input_shape)
+    x = keras.layers.Conv2D(384, 16, strides=16, name="patches")(inputs)
+    x = keras.layers.Reshape((-1, 384), name="tokens")(x)
+    x = keras.layers.LayerNormalization(name="norm")(x)
+    return keras.Model(inputs, x, name="small_vit")

@@ -91,6 +91,8 @@ def test_trains_a_step_and_embeds(path, archives, built, monkeypatch) -> None:
     if "path" in type(recipe.data).model_fields:
         settings += [f"data.path={archives / recipe.data.name}"]
         settings += ["backbone.input_shape=[32, 32, 3]", "view.resize=36"]
+        if recipe.holds_out and recipe.data.validation > 0.2:
+            settings += ["data.validation=0.2"]
         if recipe.data.name == "image_folder":
             settings += ["data.train_classes=0.5"]
     if recipe.method.name == "abe":
