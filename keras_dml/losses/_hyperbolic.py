@@ -60,9 +60,11 @@ class HyperbolicContrastiveLoss(MetricLoss):
 
     Requirements:
         Embeddings of any length. Embeddings of the methods have unit length, so
-        they would lie on one sphere of the ball: use this loss with your own
-        Keras model, `compile(loss=HyperbolicContrastiveLoss())`. After
-        training, compare embeddings by `poincare_distance`.
+        they would lie on one sphere of the ball: use `baseline(...,
+        loss_input="activation")`, or your own Keras model with
+        `compile(loss=HyperbolicContrastiveLoss())`. After training, compare
+        them by `poincare_distance`; for those longer than `clip`, it ranks as
+        the cosine does.
 
     Deviations:
         - D is expressed by arsinh, which equals the paper's 2/√c · artanh(√c
