@@ -6,11 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from keras_dml.utils.stored import EmbeddingRows, Selection
+from keras_dml.utils.stored import EmbeddingRows, Selection, Stored
 from keras_dml.utils.types import FloatArray
 
 CHUNK = 4096
-"""Rows that are made float64 at a time."""
+"""Rows that are read from files, or summed, at a time."""
+
+CACHED = 2**16
+"""Number of float64 values that are processed at a time in the cache."""
 
 
 class Vectors:
@@ -44,6 +47,10 @@ class Vectors:
         )
         return rows
 
+    def blocks(self, among: slice | None = None) -> list[slice]:
+        """See `row_blocks`."""
+        return row_blocks(self._x, among)
+
     def mean(self) -> FloatArray:
         """Mean of all rows, (D,)."""
         total = np.zeros(self._x.shape[1])
@@ -56,7 +63,7 @@ def unit_rows(x: FloatArray) -> FloatArray:
     """Rows divided by their norms, float32; zero rows stay zero."""
     vectors = Vectors.unit(x, row_norms(x))
     result = np.empty(x.shape, np.float32)
-    for chunk in blocks(len(x), CHUNK):
+    for chunk in row_blocks(x):
         result[chunk] = vectors.rows(chunk)
     return result
 
@@ -64,7 +71,7 @@ def unit_rows(x: FloatArray) -> FloatArray:
 def row_norms(x: EmbeddingRows) -> FloatArray:
     """Euclidean norm of every row, (N,) float64."""
     norms = np.empty(len(x), np.float64)
-    for rows in blocks(len(x), CHUNK):
+    for rows in row_blocks(x):
         wide = x[rows].astype(np.float64)
         # Squares of very large or very small numbers leave the range.
         largest = np.abs(wide).max(axis=1)
@@ -86,6 +93,19 @@ def blocks(count: int, size: int) -> list[slice]:
         slice(start, min(start + size, count))
         for start in range(0, count, size)
     ]
+
+
+def row_blocks(x: EmbeddingRows, among: slice | None = None) -> list[slice]:
+    """Blocks of rows to be made float64, counted from the first.
+
+    Args:
+        x: (N, D).
+        among: Consecutive rows; None for all.
+    """
+    count = len(x) if among is None else among.stop - among.start
+    # Fewer would be read from files more slowly.
+    fits = CHUNK if isinstance(x, Stored) else CACHED // x.shape[1]
+    return blocks(count, min(max(fits, 1), CHUNK))
 
 
 def in_threads(work: Callable[[slice], None], slices: list[slice]) -> None:

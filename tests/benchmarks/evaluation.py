@@ -15,7 +15,9 @@ import os
 import statistics
 import time
 import warnings
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,7 +27,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 
-from keras_dml.utils.vectors import unit_rows
+from keras_dml.utils.provenance import usable_cores
+from keras_dml.utils.vectors import blocks, unit_rows
 
 METRICS = (
     "recall@1",
@@ -134,6 +137,21 @@ def pml_accuracy(x: np.ndarray, labels: np.ndarray) -> object:
     )
 
 
+def half_product(x: np.ndarray, side: int = 2048) -> None:
+    """The scores of every pair once, one product per thread."""
+    from threadpoolctl import threadpool_limits
+
+    parts = blocks(len(x), side)
+
+    def product(pair: tuple[slice, slice]) -> None:
+        x[pair[0]] @ x[pair[1]].T
+
+    pairs = [(a, b) for i, a in enumerate(parts) for b in parts[: i + 1]]
+    cores = usable_cores()
+    with threadpool_limits(1, "blas"), ThreadPoolExecutor(cores) as pool:
+        deque(pool.map(product, pairs), maxlen=0)
+
+
 def all_against_all(scale: int, repeats: int, with_pml: bool) -> None:
     count, classes = 60_502 // scale, 11_316 // scale
     for signal, kind in ((0.45, "trained"), (0.0, "random")):
@@ -149,6 +167,7 @@ def all_against_all(scale: int, repeats: int, with_pml: bool) -> None:
                 "faiss IndexFlatIP.search(k=21)", lambda x=x: faiss_search(x)
             ),
             Contestant("keras_dml R@{1,10,100,1000}, RP, MAP@R", ours),
+            Contestant("half a matrix product", lambda x=x: half_product(x)),
         ]
         race(f"{count} × 512, {classes} classes, {kind}", contestants, repeats)
         if with_pml and signal:

@@ -1,11 +1,9 @@
 """Counter of the gallery images that precede each relevant image, by tiles."""
 
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from keras_dml.evaluation.ranks.ranked_positives import (
     Keys,
@@ -13,113 +11,14 @@ from keras_dml.evaluation.ranks.ranked_positives import (
     Pairs,
     RankedPositives,
 )
-from keras_dml.evaluation.ranks.relevance import Positives, Relevance
+from keras_dml.evaluation.ranks.relevance import Relevance
 from keras_dml.evaluation.ranks.scores import Scores
+from keras_dml.evaluation.ranks.tiles import Comparison, Tile
 from keras_dml.utils.types import FloatArray, Rows
-from keras_dml.utils.vectors import blocks, within
+from keras_dml.utils.vectors import within
 
 UNDECIDED_SHARE = 1 / 16
-"""Number of undecided pairs above which a float64 product is faster."""
-
-COUNTED_SHARE = 1 / 64
-"""Number of preceding images above which two more full comparisons are
-faster."""
-
-
-BAND = 2**17
-"""Number of scores processed together, small enough for the cache."""
-
-
-@dataclass(frozen=True)
-class Tile:
-    """A block of scores, minus `Scores.offset`.
-
-    Attributes:
-        values: (queries, items), or (items, queries) if `mirrored`.
-        tolerance: Bound on the error of each query's scores, (queries,).
-        rows: The queries, numbered within their panel, ascending, (queries,).
-        items: Images of the gallery.
-        mirrored: Whether queries are the second axis.
-    """
-
-    values: FloatArray
-    tolerance: FloatArray
-    rows: Rows
-    items: slice
-    mirrored: bool = False
-
-    @property
-    def span(self) -> slice:
-        """The consecutive queries from the first to the last of `rows`."""
-        return slice(int(self.rows[0]), int(self.rows[-1]) + 1)
-
-    def bands(self) -> "Iterator[Tile]":
-        """The same, in bands of consecutive rows of `values`."""
-        height = max(1, BAND // self.values.shape[1])
-        for part in blocks(len(self.values), height):
-            values = self.values[part]
-            if self.mirrored:
-                items = within(self.items, part)
-                yield replace(self, values=values, items=items)
-            else:
-                tolerance, rows = self.tolerance[part], self.rows[part]
-                yield replace(
-                    self, values=values, tolerance=tolerance, rows=rows
-                )
-
-    def reaching(self, cutoffs: FloatArray) -> NDArray[np.bool_]:
-        """Where a score may be as high as its query's cutoff, (queries,)."""
-        # The scores are compared in their own precision.
-        dtype = self.values.dtype
-        low = (cutoffs - self.tolerance).astype(dtype)
-        low = np.nextafter(low, np.array(-np.inf, dtype))
-        return self.values >= self._along(low)
-
-    def exceeding(self, highest: FloatArray) -> NDArray[np.bool_]:
-        """Where a score is certainly higher than its query's `highest`."""
-        dtype = self.values.dtype
-        high = (highest + self.tolerance).astype(dtype)
-        high = np.nextafter(high, np.array(np.inf, dtype))
-        return self.values > self._along(high)
-
-    def counts(self, where: NDArray[np.bool_]) -> Rows:
-        """Number of positions for each query, (queries,)."""
-        if not self.mirrored:
-            return np.array([np.count_nonzero(row) for row in where])
-        # Small numbers are added faster.
-        dtype = np.uint8 if len(where) < 256 else np.int64
-        counts = np.add.reduce(where.view(np.uint8), axis=0, dtype=dtype)
-        return counts.astype(np.int64)
-
-    def pairs(self, where: NDArray[np.bool_]) -> Pairs:
-        """The pairs at some positions."""
-        found = np.flatnonzero(where)
-        first = found // self.values.shape[1]
-        second = found - first * self.values.shape[1]
-        query, item = (second, first) if self.mirrored else (first, second)
-        return Pairs(
-            self.rows[query],
-            item + self.items.start,
-            self.values.reshape(-1)[found],
-            self.tolerance[query],
-        )
-
-    def find(self, lists: Positives) -> tuple[Rows, Rows]:
-        """Positions of listed images of the panel, as first and second
-        axis."""
-        counts = lists.counts[self.rows]
-        query = np.repeat(np.arange(len(self.rows)), counts)
-        within_list = np.arange(len(query)) - np.repeat(
-            np.cumsum(counts) - counts, counts
-        )
-        item = lists.items[lists.starts[self.rows][query] + within_list]
-        there = (item >= self.items.start) & (item < self.items.stop)
-        query, item = query[there], item[there] - self.items.start
-        return (item, query) if self.mirrored else (query, item)
-
-    def _along(self, values: FloatArray) -> FloatArray:
-        """Values for each query, to be compared to the scores."""
-        return values if self.mirrored else values[:, None]
+"""Share of undecided pairs above which a float64 product is faster."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +41,7 @@ class Panel:
         size = rows.stop - rows.start
         left = np.empty((size, scores.factor_size), np.float32)
         tolerance = np.empty(size)
-        for part in blocks(size, 4096):
+        for part in scores.queries.blocks(rows):
             left[part] = scores.left(within(rows, part))
             tolerance[part] = scores.tolerance(left[part])
         return cls(rows, left, tolerance)
@@ -196,17 +95,23 @@ class Counter:
         mirrored: bool = False,
     ) -> None:
         """Counts the scores of a `Tile`; several threads may do so."""
-        tolerance = self._panel.tolerance[rows]
-        tile = Tile(values, tolerance, rows, items, mirrored)
+        tile = Tile(values, self._panel.tolerance[rows], rows, items, mirrored)
         keys = Keys(self.positives, tile.span, self._scores.offset)
+        compared = Comparison(tile, self._cutoffs[rows], self._only_best[rows])
+        few: list[Rows] = []
         for band in tile.bands():
-            where, above = self._compared(band)
-            places = self._best_preceded(band, where, keys)
-            with self._lock:
-                self.positives.note(band.span, places)
-                if above is not None:
-                    self.positives.note_best(band.rows, above)
+            found = compared.examine(band)
+            if len(found) > UNDECIDED_SHARE * values[band].size:
+                self._note(tile, band, found, keys)
+            elif len(found):
+                few.append(found)
+        # What a few of many bands have is examined at once.
+        if few:
+            every = slice(0, len(values))
+            self._note(tile, every, np.concatenate(few), keys)
+        counts = compared.counts(self._ignored)
         with self._lock:
+            self.positives.note_best(rows, counts)
             self._update(tile.span)
 
     def _update(self, queries: slice) -> None:
@@ -214,41 +119,27 @@ class Counter:
         self._cutoffs[queries] = cutoffs - self._scores.offset
         self._only_best[queries] = matter == 1
 
-    def _compared(self, band: Tile) -> tuple[NDArray[np.bool_], Rows | None]:
-        """Where to look more closely, and how many images certainly precede
-        all.
+    def _note(self, tile: Tile, band: slice, found: Rows, keys: Keys) -> None:
+        """Records images at the best positives that they precede.
 
-        If only the best positive of a query matters, images that are certainly
-        better need not be examined; if there are many, they are counted
-        directly.
+        Args:
+            tile: The scores.
+            band: Rows of the tile.
+            found: Positions in them, numbered within the tile.
+            keys: The positives of the tile's queries.
         """
-        cutoffs = self._cutoffs[band.rows]
-        only_best = self._only_best[band.rows]
-        where = band.reaching(cutoffs)
-        many = COUNTED_SHARE * where.size
-        if not only_best.any() or np.count_nonzero(where) <= many:
-            return where, None
-        above = band.exceeding(np.where(only_best, cutoffs, np.inf))
-        where ^= above
-        # Relevant images are no better than the best; others take no rank.
-        above[band.find(self._ignored)] = False
-        return where, band.counts(above)
-
-    def _best_preceded(
-        self, band: Tile, where: NDArray[np.bool_], keys: Keys
-    ) -> Rows:
-        """For each image that precedes any positive, its best position."""
-        pairs = band.pairs(where)
+        pairs = tile.pairs(found)
         pairs = pairs.select(self._apart(pairs.query, pairs.item))
         places, unsure = keys.locate(pairs)
         undecided = pairs.select(unsure)
-        if len(unsure) > UNDECIDED_SHARE * band.values.size:
-            undecided = self._in_float64(band, undecided)
+        if len(unsure) > UNDECIDED_SHARE * tile.values[band].size:
+            undecided = self._in_float64(tile.part(band), undecided)
             places[unsure], still = keys.locate(undecided)
             unsure, undecided = unsure[still], undecided.select(still)
         places[unsure] = self._decide(undecided, keys)
         precedes_any = places > self.positives.starts[pairs.query]
-        return places[precedes_any] - 1
+        with self._lock:
+            self.positives.note(tile.span, places[precedes_any] - 1)
 
     def _decide(self, pairs: Pairs, keys: Keys) -> Rows:
         first = self._panel.rows.start

@@ -18,7 +18,7 @@ from keras_dml.pools import Work
 from keras_dml.utils.progress import tracked
 from keras_dml.utils.provenance import usable_cores
 from keras_dml.utils.types import FloatArray, Rows
-from keras_dml.utils.vectors import blocks
+from keras_dml.utils.vectors import blocks, within
 
 SMALLEST_SIDE, LARGEST_SIDE = 64, 2048
 
@@ -129,10 +129,19 @@ def _jobs(
     for items in gallery:
         if symmetric:
             queries.append(items)
-        right = scores.right(items)
+        right = _right(scores, items)
         for rows in queries:
             mirrored = symmetric and rows != items
             yield rows, items, right, mirrored
+
+
+def _right(scores: Scores, items: slice) -> FloatArray:
+    """The right factor of some images."""
+    size = items.stop - items.start
+    right = np.empty((size, scores.factor_size), np.float32)
+    for part in scores.gallery.blocks(items):
+        right[part] = scores.right(within(items, part))
+    return right
 
 
 def _count(

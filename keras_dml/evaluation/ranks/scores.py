@@ -53,7 +53,7 @@ class Scores:
         self, queries: EmbeddingRows, gallery: EmbeddingRows, distance: str
     ) -> None:
         norms = row_norms(queries)
-        same = gallery is queries
+        same = self._is_same = gallery is queries
         gallery_norms = norms if same else row_norms(gallery)
         scale = _scale(max(norms.max(), gallery_norms.max()), 1000)
         if distance == "cosine":
@@ -121,6 +121,13 @@ class Scores:
             result = np.empty(len(order), np.float64)
             result[order] = self._exact(query_rows[order], gallery_rows[order])
             return result
+        if self._is_same:
+            # Both orders of two images have the same bits: one is computed.
+            size = len(self.gallery)
+            first = np.minimum(query_rows, gallery_rows)
+            other = np.maximum(query_rows, gallery_rows)
+            pairs, places = np.unique(first * size + other, return_inverse=True)
+            return self._exact(*np.divmod(pairs, size))[places]
         return self._exact(query_rows, gallery_rows)
 
     def _exact(self, query_rows: Rows, gallery_rows: Rows) -> FloatArray:
@@ -154,7 +161,7 @@ class Scores:
     def _largest_sizes(self, vectors: Vectors) -> tuple[float, float]:
         """Largest norm and largest absolute bias."""
         norm = bias = 0.0
-        for rows in blocks(len(vectors), 4096):
+        for rows in vectors.blocks():
             centred, biases = self._centred(vectors, rows)
             norm = max(norm, float(squares(centred).max()) ** 0.5)
             bias = max(bias, float(np.abs(biases).max()))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keras_dml.evaluation import evaluate_embeddings
-from keras_dml.evaluation.ranks import counting, panels
+from keras_dml.evaluation.ranks import counting, panels, tiles
 from keras_dml.evaluation.ranks.ranked_positives import RankedPositives
 from tests.evaluation import naive
 
@@ -43,11 +43,11 @@ def ways(
 ) -> set[str]:
     """Sets when to go which way, and collects those that were gone."""
     counted, shared = request.param
-    monkeypatch.setattr(counting, "COUNTED_SHARE", counted)
+    monkeypatch.setattr(tiles, "COUNTED_SHARE", counted)
     # Above 1 nothing is computed for both sides at once.
     monkeypatch.setattr(panels, "SHARED_PRODUCT", shared)
     monkeypatch.setattr(panels, "LARGEST_SIDE", 128)
-    monkeypatch.setattr(counting, "BAND", 5000)
+    monkeypatch.setattr(tiles, "BAND", 5000)
     gone: set[str] = set()
     note_best, tile_of = RankedPositives.note_best, counting.Tile
 

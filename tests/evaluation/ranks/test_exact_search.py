@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_dml.evaluation import Protocol, evaluate_embeddings
-from keras_dml.evaluation.ranks import counting, panels, search
+from keras_dml.evaluation.ranks import counting, panels, search, tiles
 from tests.evaluation import naive
 
 METRICS = (
@@ -213,8 +213,38 @@ def test_independent_of_blocks(monkeypatch, distance, side, band):
         x, labels, metrics=METRICS, distance=distance
     )
     monkeypatch.setattr(panels, "LARGEST_SIDE", side)
-    monkeypatch.setattr(counting, "BAND", band)
+    monkeypatch.setattr(tiles, "BAND", band)
     results = evaluate_embeddings(x, labels, metrics=METRICS, distance=distance)
+    for name in METRICS:
+        np.testing.assert_array_equal(
+            results.per_query[name], expected.per_query[name]
+        )
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("share", [-1.0, 0.0, 2.0])
+def test_independent_of_how_bands_are_joined(monkeypatch, distance, share):
+    """Positions of each band alone, or of all bands of a tile together."""
+    rng = np.random.default_rng(5)
+    labels = rng.integers(0, 40, 400)
+    x = rng.standard_normal((40, 6))[labels]
+    x = (x + 1.5 * rng.standard_normal(x.shape)).astype(np.float32)
+    x[200:240] = x[:40]
+    expected = evaluate_embeddings(
+        x, labels, metrics=METRICS, distance=distance
+    )
+    sizes = []
+    original = counting.Counter._note
+
+    def noted(self, tile, band, found, keys):
+        sizes.append((band.stop - band.start) / len(tile.values))
+        original(self, tile, band, found, keys)
+
+    monkeypatch.setattr(counting.Counter, "_note", noted)
+    monkeypatch.setattr(counting, "UNDECIDED_SHARE", share)
+    monkeypatch.setattr(tiles, "BAND", 1000)
+    results = evaluate_embeddings(x, labels, metrics=METRICS, distance=distance)
+    assert (min(sizes) == 1) == (share > 1)
     for name in METRICS:
         np.testing.assert_array_equal(
             results.per_query[name], expected.per_query[name]
@@ -265,7 +295,7 @@ def test_independent_of_how_the_product_rounds(monkeypatch, distance):
         x, labels, metrics=METRICS, distance=distance
     )
 
-    class Rounding(counting.Tile):
+    class Rounding(tiles.Tile):
         def __init__(self, values, tolerance, rows, items, mirrored=False):
             error = 0.4 * (tolerance if mirrored else tolerance[:, None])
             values = values + error * rng.uniform(-1, 1, values.shape)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from keras_dml.evaluation.ranks.scores import Scores
-from keras_dml.utils.vectors import blocks, unit_rows, within
+from keras_dml.utils.stored import Mapped
+from keras_dml.utils.vectors import blocks, row_blocks, unit_rows, within
 
 DISTANCES = ("cosine", "euclidean", "dot")
 
@@ -109,6 +110,17 @@ def test_equal_vectors_have_equal_scores_wherever_they_stand(distance):
     np.testing.assert_array_equal(first, scores.exact(j, i))
 
 
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_pairs_of_one_set_are_as_those_of_two(kind, distance):
+    """Each pair is computed once if both orders are asked; same bits."""
+    _, x = awkward(kind)
+    first, other = np.divmod(np.arange(len(x) ** 2), len(x))
+    found = Scores(x, x, distance).exact(first, other)
+    expected = Scores(x, x.copy(), distance).exact(first, other)
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_cosine_with_a_zero_vector_counts_as_orthogonal():
     x = np.array([[0.0, 0.0], [3.0, 4.0], [-4.0, 3.0]], np.float32)
     rows = np.divmod(np.arange(9), 3)
@@ -129,3 +141,12 @@ def test_unit_rows():
 def test_blocks_cover_in_order():
     assert blocks(7, 3) == [slice(0, 3), slice(3, 6), slice(6, 7)]
     assert within(slice(10, 17), slice(3, 6)) == slice(13, 16)
+
+
+def test_blocks_of_rows_fit_into_the_cache():
+    x = np.zeros((5000, 512), np.float32)
+    parts = row_blocks(x, slice(100, 400))
+    assert parts == blocks(300, 128)
+    assert row_blocks(np.zeros((3, 10**6), np.float32)) == blocks(3, 1)
+    # Small reads from files are slow.
+    assert row_blocks(Mapped(x)) == blocks(5000, 4096)
