@@ -128,7 +128,7 @@ def features(
         (steps, progress),
     )
     if not num_views:
-        return FeatureSet.of(test, None, about)
+        return FeatureSet.of(test, None, about).with_groups(examples.groups)
     _, height, width, channels = backbone.input_shape
     random = Views(size=(height, width), channels=channels, seed=seed, **views)
     key.update(f"{num_views}{random}".encode())
@@ -140,7 +140,8 @@ def features(
         cache,
         (steps * num_views, progress),
     )
-    return FeatureSet.of(test, augmented, about)
+    features = FeatureSet.of(test, augmented, about)
+    return features.with_groups(examples.groups)
 
 
 class _Compute:

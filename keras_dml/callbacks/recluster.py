@@ -13,6 +13,11 @@ from keras_dml.callbacks.clustering import (
     feature_model,
 )
 from keras_dml.callbacks.initial_embeddings import Initial, initial_embeddings
+from keras_dml.callbacks.partitions import (
+    group_partition,
+    label_partition,
+    random_partition,
+)
 from keras_dml.data import ClusterSampler, usable_clusters
 from keras_dml.data.samplers.cluster import LOSSES, SOURCES
 from keras_dml.embedding import EmbeddingShards
@@ -22,7 +27,7 @@ from keras_dml.utils.types import Count, FloatArray, Rows
 
 logger = logging.getLogger(__name__)
 
-Partition: TypeAlias = Literal["kmeans", "random", "labels"]
+Partition: TypeAlias = Literal["kmeans", "random", "labels", "column"]
 Space: TypeAlias = Literal["embedding", "features"]
 
 
@@ -46,26 +51,6 @@ def merge_unusable(
     nearest = np.flatnonzero(usable)[distances.argmin(axis=1)]
     target = np.where(usable, np.arange(len(usable)), nearest)
     return target[assignments]
-
-
-def random_partition(count: int, num_learners: int, seed: int) -> Rows:
-    """Assigns images to learners at random, as evenly as possible."""
-    balanced = np.arange(count, dtype=np.int64) % num_learners
-    return np.random.default_rng(seed).permutation(balanced)
-
-
-def label_partition(labels: Rows, num_learners: int) -> Rows:
-    """Assigns whole classes to learners, in the order of the labels.
-
-    Neighboring labels stay together, which groups classes by meaning if labels
-    are sorted by meaning. All learners get about the same number of images.
-    """
-    _, inverse, counts = np.unique(
-        labels, return_inverse=True, return_counts=True
-    )
-    middle = np.cumsum(counts) - counts / 2
-    learner_of_class = (middle * num_learners / len(labels)).astype(np.int64)
-    return learner_of_class[inverse]
 
 
 class Phase(NamedTuple):
@@ -148,7 +133,9 @@ class Recluster(Clustering):
         every: Number of epochs between divisions, T.
         partition: "kmeans"; or, for comparison (Table 6), a single division:
             "random" assigns images to learners at random, "labels" assigns
-            whole classes in the order of their labels.
+            whole classes in the order of their labels, and "column" assigns
+            whole groups, such as classes that were grouped by hand.
+        partition_column: For partition "column": its name in `images.groups`.
         cluster_space: "embedding", as in the paper, or "features" for the
             pooled features, scaled to unit length, as in the released code.
         phases: A list of `(until_epoch, loss, source)` with loss "sliced" or
@@ -184,6 +171,7 @@ class Recluster(Clustering):
         every: Count = 2,
         *,
         partition: Partition = "kmeans",
+        partition_column: str | None = None,
         cluster_space: Space = "embedding",
         phases: Sequence[tuple[Count | None, str, str]] | None = None,
         iterations: int = 20,
@@ -208,12 +196,34 @@ class Recluster(Clustering):
             seed=seed,
         )
         self.partition = partition
+        self.partition_column = partition_column
+        self._check_column()
         self.cluster_space = cluster_space
         self.phases = None if phases is None else check_phases(phases)
         self.initial: EmbeddingShards | None = None
         if initial is not None:
             self.initial = initial_embeddings(initial, examples, "Recluster")
         self._merged_at: int | None = None
+
+    def _check_column(self) -> None:
+        column, groups = self.partition_column, self.images.groups
+        if (column is not None) != (self.partition == "column"):
+            raise ValueError(
+                "`partition_column` of Recluster must be given for partition "
+                f"'column', and for no other. Received: partition_column="
+                f"{column!r} and partition={self.partition!r}."
+            )
+        if column is None:
+            return
+        if column not in groups:
+            raise ValueError(
+                "`partition_column` of Recluster must be in the `groups` of "
+                f"the images. Received: {column!r}, and images with "
+                f"{', '.join(groups) or 'no groups'}. Use "
+                "images.with_groups({name: groups}), or for a table "
+                "`groups=[name]`."
+            )
+        group_partition(groups[column], self.sampler.num_learners)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         phases = self.phases or default_phases(self.params["epochs"])
@@ -272,4 +282,7 @@ class Recluster(Clustering):
             return random_partition(len(points), self.num_clusters, self.seed)
         if self.partition == "labels":
             return label_partition(self.images.known_labels, self.num_clusters)
+        if self.partition_column is not None:
+            groups = self.images.groups[self.partition_column]
+            return group_partition(groups, self.num_clusters)
         return self._kmeans(points)

@@ -29,6 +29,7 @@ def table(
     label: str = "label",
     separator: str | None = None,
     levels: Sequence[str] = (),
+    groups: Sequence[str] = (),
 ) -> DataSplits:
     """Images listed in a CSV or Parquet file.
 
@@ -64,6 +65,9 @@ def table(
             splits may have the same labels.
         levels: Columns with the classes at the levels of a hierarchy, with or
             without `label`. They become the `levels` of the splits.
+        groups: Columns with groups of images, such as viewpoints or
+            super-classes. They become the `groups` of the images, by which
+            `callbacks.Recluster` can divide the training set.
 
     Returns:
         The splits, named after the file. Ids are the texts in `path`.
@@ -79,7 +83,7 @@ def table(
     _check_columns(label, separator, levels)
     columns = read_columns(
         file,
-        required=tuple(dict.fromkeys(("path", label, *levels))),
+        required=tuple(dict.fromkeys(("path", label, *levels, *groups))),
         optional=("split", "camera"),
         may_be_empty=() if separator is None else (label,),
     )
@@ -93,6 +97,7 @@ def table(
     folder = file.parent if root is None else Path(root).expanduser()
     labels, names = _as_labels(columns[label], separator)
     images = listed_images(file, folder, columns["path"], labels, names=names)
+    images = images.with_groups({x: columns[x] for x in groups})
     if "split" in columns:
         split = _checked_split(columns["split"], file)
     else:

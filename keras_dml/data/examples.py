@@ -82,11 +82,14 @@ class Examples(abc.ABC):
             examples can only be embedded and indexed.
         names: Class names by label.
         ids: What the source calls the examples, or None.
+        groups: Groups of the examples, (N,) int64, by the name of the column
+            that they come from; see `with_groups`.
     """
 
     labels: Labels | None
     names: Mapping[int, str]
     ids: tuple[str, ...] | None
+    groups: Mapping[str, Rows] = MappingProxyType({})
 
     @abc.abstractmethod
     def __len__(self) -> int: ...
@@ -156,7 +159,8 @@ class Examples(abc.ABC):
             names = {k: v for k, v in names.items() if k in present}
         if ids is not None:
             ids = tuple(ids[row] for row in picked)
-        return self._at(picked, About(labels, names, ids))
+        groups = {name: group[picked] for name, group in self.groups.items()}
+        return self._at(picked, About(labels, names, ids))._grouped(groups)
 
     def relabeled(self) -> Self:
         """Returns the same examples with classes numbered 0, 1, 2, ….
@@ -180,7 +184,8 @@ class Examples(abc.ABC):
             for number, label in enumerate(classes.tolist())
             if label in self.names
         }
-        return self._at(None, About(labels, names, self.ids))
+        about = About(labels, names, self.ids)
+        return self._at(None, about)._grouped(self.groups)
 
     def with_labels(
         self, labels: npt.ArrayLike | None, names: Names | None = None
@@ -198,7 +203,41 @@ class Examples(abc.ABC):
         owner = f"{type(self).__name__}.with_labels"
         about = About.of(labels, names, self.ids, owner)
         check_lengths(owner, "examples", len(self), labels=about.labels)
-        return self._at(None, about)
+        return self._at(None, about)._grouped(self.groups)
+
+    def with_groups(self, groups: Mapping[str, npt.ArrayLike]) -> Self:
+        """Returns the same examples with columns that group them.
+
+        A group may be anything that is not the class: a super-class, a
+        viewpoint, a shop. `callbacks.Recluster` can divide a training set by
+        them.
+
+        Args:
+            groups: Group of every example, (N,) integers or strings, by the
+                name of the column. They replace the existing ones.
+
+        Raises:
+            ValueError: If groups are not as described.
+        """
+        owner = f"{type(self).__name__}.with_groups"
+        found = {
+            name: About.of(group, None, None, owner).labels
+            for name, group in groups.items()
+        }
+        check_lengths(owner, "examples", len(self), **found)
+        if any(group is None or group.ndim > 1 for group in found.values()):
+            raise ValueError(
+                f"`groups` of {owner} must have one group per example. "
+                f"Received: {dict(groups)!r:.80}. Use integers or strings."
+            )
+        return self._at(
+            None, About(self.labels, self.names, self.ids)
+        )._grouped(found)
+
+    def _grouped(self, groups: Mapping[str, Any]) -> Self:
+        """These examples, which have just been made, with their groups."""
+        vars(self)["groups"] = MappingProxyType(dict(groups))
+        return self
 
     def called(self, row: int) -> str:
         """Returns the display name of one example."""
@@ -332,7 +371,7 @@ E = TypeVar("E", bound=Examples)
 def concatenate(sets: Sequence[E]) -> E:
     """Joins several sets, one after the other.
 
-    Ids are kept if all sets have them.
+    Ids are kept if all sets have them, and so is each column of groups.
 
     Raises:
         ValueError: If there are no sets, if the sets are of different kinds or
@@ -368,7 +407,13 @@ def concatenate(sets: Sequence[E]) -> E:
         names,
         tuple(ids) if has_ids else None,
     )
-    return type(sets[0])._joined(sets, about)
+    shared = set.intersection(*(set(part.groups) for part in sets))
+    groups = {
+        name: np.concatenate([part.groups[name] for part in sets])
+        for name in sets[0].groups
+        if name in shared
+    }
+    return type(sets[0])._joined(sets, about)._grouped(groups)
 
 
 def check_names(

@@ -225,7 +225,7 @@ def divided_data(
     )
     recluster = Uses(
         "Recluster",
-        ("every", "partition", "cluster_space", "phases"),
+        ("every", "partition", "partition_column", "cluster_space", "phases"),
         only_with=only_with,
     )
     return Traits(sampler=sampler, callbacks=(recluster,), **traits)

@@ -6,11 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keras_dml.callbacks.clustering import centroids_of, match_learners
-from keras_dml.callbacks.recluster import (
+from keras_dml.callbacks.partitions import (
+    group_partition,
     label_partition,
-    merge_unusable,
     random_partition,
 )
+from keras_dml.callbacks.recluster import merge_unusable
 
 
 def test_a_cycle_of_three_is_undone() -> None:
@@ -75,6 +76,20 @@ def test_label_partition_keeps_classes_whole(num_learners: int) -> None:
     for label in np.unique(labels):
         assert len(np.unique(partition[labels == label])) == 1
     assert np.all(np.diff(partition) >= 0)
+
+
+def test_group_partition_keeps_groups_whole_and_learners_alike() -> None:
+    groups = np.random.default_rng(0).permutation(
+        np.repeat([9, 4, -1, 6, 5], [8, 7, 5, 4, 2])
+    )
+    found = group_partition(groups, 2)
+    # 8; 7; to the 7 the 5; to the 8 the 4; then the 2 to the 12.
+    learners = {9: 0, 4: 1, -1: 1, 6: 0, 5: 0}
+    assert found.tolist() == [learners[x] for x in groups.tolist()]
+    each = group_partition(groups, 5)
+    assert len(set(zip(groups.tolist(), each.tolist(), strict=True))) == 5
+    with pytest.raises(ValueError, match="5 groups and 6 learners"):
+        group_partition(groups, 6)
 
 
 def test_centroids_are_means() -> None:

@@ -139,6 +139,41 @@ def test_other_partitions_divide_once(partition, tiny_backbone, images) -> None:
     assert (max(classes) == 1) == (partition == "labels")
 
 
+def test_groups_by_hand_divide_once(tiny_backbone, images) -> None:
+    """Table 6: classes that someone has grouped, each group to a learner."""
+    kinds = np.array(["fur", "wood", "glass"])[images.labels % LEARNERS]
+    images = images.with_groups({"kind": kinds})
+    sampler = sampler_of(images)
+    recluster = Recluster(
+        images, sampler, every=1, partition="column", partition_column="kind"
+    )
+    fit(tiny_backbone, images, sampler, recluster, epochs=3)
+    assert [d.epoch for d in recluster.divisions] == [0]
+    assert len(set(zip(kinds, sampler.assignments, strict=True))) == LEARNERS
+
+
+@pytest.mark.parametrize(
+    ("column", "partition", "message"),
+    [
+        ("kind", "kmeans", "for partition 'column', and for no other"),
+        (None, "column", "for partition 'column', and for no other"),
+        ("kind", "column", "Received: 'kind', and images with age"),
+        ("age", "column", "Received: 1 groups and 3 learners"),
+    ],
+)
+def test_which_column_is_no_partition(
+    column, partition, message, images
+) -> None:
+    images = images.with_groups({"age": np.zeros(len(images), int)})
+    with pytest.raises(ValueError, match=message):
+        Recluster(
+            images,
+            sampler_of(images),
+            partition=partition,
+            partition_column=column,
+        )
+
+
 def test_features_space_clusters_pooled_features(tiny_backbone, images) -> None:
     recluster = Recluster(images, sampler_of(images), cluster_space="features")
     recluster.set_model(

@@ -1,5 +1,6 @@
 """Tests of ImageSet."""
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -174,3 +175,31 @@ def test_relabeled() -> None:
     gray = ImageSet(pixels(2, 3, 3), [9, 5])
     assert gray.relabeled().labels.tolist() == [1, 0]
     np.testing.assert_array_equal(gray.relabeled().images, gray.images)
+
+
+def test_groups_go_with_their_images() -> None:
+    images = ImageSet(np.zeros((4, 2, 2), "uint8"), [5, 5, 7, 9])
+    assert not images.groups
+    grouped = images.with_groups(
+        {"shop": ["b", "a", "b", "c"], "year": [3] * 4}
+    )
+    assert grouped.groups["shop"].tolist() == [1, 0, 1, 2]
+    assert grouped.select([3, 0]).groups["shop"].tolist() == [2, 1]
+    for same in (
+        grouped.relabeled(),
+        grouped.with_labels(None),
+        pickle.loads(pickle.dumps(grouped)),
+    ):
+        assert same.groups["shop"].tolist() == [1, 0, 1, 2]
+    twice = concatenate((grouped, images.with_groups({"year": [4] * 4})))
+    assert list(twice.groups) == ["year"]
+    assert twice.groups["year"].tolist() == [3] * 4 + [4] * 4
+
+
+@pytest.mark.parametrize(
+    "group", [[1, 2], [0.5] * 4, None, [{1}, {2}, {1}, {1, 2}]]
+)
+def test_what_is_no_group(group: object) -> None:
+    images = ImageSet(np.zeros((4, 2, 2), "uint8"), [5, 5, 7, 9])
+    with pytest.raises(ValueError, match="with_groups"):
+        images.with_groups({"shop": group})

@@ -47,6 +47,20 @@ def test_classes_split_in_the_order_of_their_texts(tmp_path: Path) -> None:
     assert table(file, train_classes=5).test.num_classes == 1
 
 
+def test_groups_are_columns_of_the_images(tmp_path: Path) -> None:
+    kinds = ["mammal", "insect", "insect", "mammal", "fish", "mammal"] * 2
+    text = rows("path,label,kind", PATHS, CLASSES * 2, kinds)
+    splits = table(write(tmp_path, text), groups=["kind"], validation=0)
+    # In the order of their texts: fish, insect, mammal.
+    assert splits.train.ids == tuple(
+        f"images/{i}.png" for i in (0, 1, 2, 6, 7, 8)
+    )
+    assert splits.train.groups["kind"].tolist() == [2, 1, 1] * 2
+    assert splits.test.groups["kind"].tolist() == [2, 0, 2] * 2
+    with pytest.raises(ValueError, match="kind2 missing"):
+        table(tmp_path / "birds.csv", groups=["kind2"])
+
+
 def test_integers_are_the_labels(tmp_path: Path) -> None:
     big = 2**53
     labels = [30, 9, -1, big, big + 1, 100] * 2

@@ -36,6 +36,7 @@ def recipe_of(section: dict[str, Any]) -> Any:
                 "label": "label",
                 "separator": None,
                 "levels": (),
+                "groups": (),
             },
         ),
         (
@@ -79,7 +80,7 @@ def test_what_recipes_leave_to_the_loader_is_no_key() -> None:
         (
             "table",
             {"path", "root", "train_classes", "validation"}
-            | {"separator", "label", "levels"},
+            | {"separator", "label", "levels", "groups"},
         ),
         (
             "image_folder",

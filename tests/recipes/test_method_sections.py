@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 import keras
+import numpy as np
 import pytest
 
 from keras_dml import losses, methods, runs
@@ -147,6 +148,23 @@ def test_clusters_without_splitting_the_embedding(given, clusters) -> None:
     assert sampler.num_learners == clusters
     model = building.model(recipe, sampler)
     assert isinstance(model.head, methods.EmbeddingHead)
+
+
+def test_a_recipe_divides_by_a_column() -> None:
+    images = blobs(32).with_groups(
+        {"kind": np.arange(blobs(32).labels.size) % 5}
+    )
+    method = {
+        "name": "divide_and_conquer",
+        "partition": "column",
+        "partition_column": "kind",
+    }
+    recipe = recipe_of(method)
+    sampler = building.sampler(recipe, images)
+    (recluster,) = building.callbacks(recipe, images, sampler)
+    assert recluster.partition_column == "kind"
+    with pytest.raises(ValueError, match="images with no groups"):
+        building.callbacks(recipe, blobs(32), sampler)
 
 
 def test_a_momentum_network_of_any_method() -> None:

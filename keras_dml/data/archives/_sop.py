@@ -42,7 +42,8 @@ def sop(
 
     Returns:
         The splits. Labels are those of the archive, from 1; classes have names
-        like "bicycle 1", and ids are the paths in its folder.
+        like "bicycle 1", and ids are the paths in its folder. `groups` has the
+        12 super-classes, as "super_class".
 
     Raises:
         FileNotFoundError: If a list or an image is missing.
@@ -60,9 +61,11 @@ def sop(
 
 def _read(file: Path) -> ImageSet:
     # The first line names the columns.
-    _, classes, _, names = reading.read_list(file, 4, skip=1)
+    _, classes, kind_ids, names = reading.read_list(file, 4, skip=1)
     labels = reading.as_integers(classes, "class_id", file)
     # Folders are called bicycle_final and so on.
     kinds = [name.partition("_final/")[0] for name in names]
     class_names = {x: f"{k} {x}" for x, k in zip(labels, kinds, strict=True)}
-    return listed_images(file, file.parent, names, labels, names=class_names)
+    images = listed_images(file, file.parent, names, labels, names=class_names)
+    super_classes = reading.as_integers(kind_ids, "super_class_id", file)
+    return images.with_groups({"super_class": super_classes})

@@ -51,6 +51,8 @@ def test_split_as_the_archive_says(folder: Path, above: bool) -> None:
     assert splits.test.names == {6: "bicycle 6", 7: "toaster 7"}
     assert splits.trainval.names[3] == "coffee_maker 3"
     assert splits.test.read(0).shape == (9, 12, 3)
+    assert splits.test.groups["super_class"].tolist() == [1, 12, 12]
+    assert sorted(splits.trainval.groups["super_class"]) == [1, 1, 1, 4, 4, 4]
 
 
 def test_counts_and_missing(folder: Path) -> None:
