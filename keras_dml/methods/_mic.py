@@ -59,9 +59,12 @@ class MicHead(Head):
             encoder.build((None, features_shape[-1]))
 
     def embed(self, pooled: Tensor) -> Tensors:
-        parts = ops.stack([f(pooled) for f in self.encoders], axis=1)
-        parts = l2_normalize(parts)  # (B, 2, D)
-        return {"embedding": parts[:, 0], "parts": parts}
+        # Not a part of `parts`, so that embedding needs no auxiliary encoder.
+        embedding, auxiliary = (
+            l2_normalize(encoder(pooled)) for encoder in self.encoders
+        )
+        parts = ops.stack([embedding, auxiliary], axis=1)
+        return {"embedding": embedding, "parts": parts}
 
 
 @register

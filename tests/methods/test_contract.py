@@ -102,6 +102,14 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "pooling": "max",
         "loss_weights": {"features": 0.5},
     },
+    "hdc": {
+        "embedding_dim": 12,
+        "branches": ["relu_0"],
+        "hard_shares": [1.0, 0.4],
+        "loss": SUMMED,
+        "pooling": "max",
+        "rate_multipliers": {"backbone|/stage_": 0.5},
+    },
     "mic": {
         "embedding_dim": 10,
         "num_surrogates": 4,

@@ -168,6 +168,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "batches.classes_per_batch": 64, "batches.images_per_class": 2,
         "optimizer.learning_rate": 1e-5, "optimizer.schedule.factor": 0.5,
     },
+    "cars196/hdc": {
+        "method.embedding_dim": 384, "method.hard_shares": (1.0, 0.5, 0.2),
+        "batches.classes_per_batch": 10, "batches.images_per_class": 10,
+        "optimizer.learning_rate": 1e-3, "optimizer.momentum": 0.9,
+        "rate_multipliers./dense_": 10.0,
+    },
     "cub200/mic": {
         "method.num_surrogates": 30, "method.gamma": 2500.0,
         "method.embedding_dim": 128, "batches.classes_per_batch": 28,
@@ -340,6 +346,7 @@ def test_batches_are_as_large_as_published() -> None:
         "bier": 128,
         "dcml": 112,
         "diva": 112,
+        "hdc": 100,
         "mic": 112,
     }
     # Of classes that are not held out: 80 instead of 100.

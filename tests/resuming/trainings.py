@@ -74,6 +74,11 @@ METHODS: dict[str, dict[str, Any]] = {
         "loss": MARGIN,
         "warmup": 4,
     },
+    "hdc": {
+        "embedding_dim": 6,
+        "branches": ["relu_0"],
+        "hard_shares": [1.0, 0.5],
+    },
     "mic": {
         "embedding_dim": 6,
         "num_surrogates": 4,
