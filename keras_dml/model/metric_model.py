@@ -518,14 +518,23 @@ class MetricModel(EmbeddingModel):
 
     def make_train_function(self, force: bool = False) -> None:
         if self._update is None or force:
+            self._prepare_objective()
             prepare_for_replicas(self)
             self._update = restricted_update(self)
         super().make_train_function(force)
 
+    def make_test_function(self, force: bool = False) -> None:
+        self._prepare_objective()
+        super().make_test_function(force)
+
+    def _prepare_objective(self) -> None:
+        with strategy_of(self).scope():
+            self.objective.prepare()
+
     @waiting
     def train_step(self, data: Any) -> Tensors:
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        targets = _targets(y)
+        targets = self.objective.completed(x, _targets(y))
         embedding = embedding_of(self, x)
         with tf.GradientTape() as tape:
             outputs, targets, sample_weight = compared(
@@ -557,7 +566,7 @@ class MetricModel(EmbeddingModel):
     @waiting
     def test_step(self, data: Any) -> Tensors:
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        targets = _targets(y)
+        targets = self.objective.completed(x, _targets(y))
         outputs = self.outputs_of(x, training=False)
         outputs, targets, sample_weight = compared(
             self, outputs, targets, sample_weight

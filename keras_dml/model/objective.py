@@ -99,6 +99,20 @@ class Objective(SerializableLayer):
         """Default weights of the terms, which `loss_weights` override."""
         return {}
 
+    def prepare(self) -> None:
+        """Called before a step is traced, for example to load a teacher."""
+
+    def completed(self, inputs: Any, targets: Tensors) -> Tensors:
+        """Returns the targets, with those that depend on the inputs.
+
+        Called in every step, outside the gradient: a teacher embeds here.
+
+        Args:
+            inputs: The inputs of the model.
+            targets: See the call arguments.
+        """
+        return targets
+
     def evaluate(self, outputs: Tensors, targets: Tensors) -> Tensors:
         """Returns the terms of a held-out batch.
 

@@ -64,7 +64,7 @@ def made(method: str, backbone: keras.Model) -> keras.Model:
     "method",
     ["baseline",
      *(pytest.param(x, marks=pytest.mark.slow) for x in sorted(METHODS)
-       if x not in ("baseline", "abe", "hdc"))],
+       if x not in ("baseline", "abe", "hdc", "distillation"))],
 )  # fmt: skip
 def test_training_is_the_same_to_the_last_digit(method, tmp_path) -> None:
     through, on_features = (made(method, frozen()) for _ in range(2))

@@ -278,6 +278,9 @@ def of_method(name: str, arguments: dict[str, Any], rate: float) -> Case:
         "learner": np.repeat(np.arange(STEPS) % 2, BATCH),
         "surrogate": np.arange(COUNT) % 4,
     }
+    if name == "distillation":
+        rng = np.random.default_rng(3)
+        targets["teacher"] = rng.normal(size=(COUNT, 6)).astype("float32")
     return Case(name, make, x, targets, rate=rate)
 
 

@@ -92,6 +92,14 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "loss": SUMMED,
         "update": "all",
     },
+    "distillation": {
+        "embedding_dim": 10,
+        "loss": SUMMED,
+        "relation": ["similarity", "distance", "angle"],
+        "temperature": 0.5,
+        "pooling": "max",
+        "loss_weights": {"distance": 2.0},
+    },
     "s2sd": {
         "embedding_dim": 10,
         "target_dims": [12, 14],
@@ -154,10 +162,13 @@ def batch(learner: int = 0, classes: int = 4) -> tuple[Any, dict[str, Any]]:
 
 
 def training_batch(model: MetricModel, learner: int = 0) -> tuple[Any, Any]:
-    """A batch with a second view for methods that compare two."""
+    """A batch with a second view, or a teacher, for methods that need it."""
     x, targets = batch(learner)
     if model.momentum_encoder is not None:
         x = {"image": x, "image2": x[:, :, ::-1]}
+    if isinstance(model.objective, methods.DistillationObjective):
+        rng = np.random.default_rng(1)
+        targets["teacher"] = rng.normal(size=(len(x), 6)).astype("float32")
     return x, targets
 
 

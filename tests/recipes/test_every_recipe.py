@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_dml import data, methods
+from keras_dml import backbones, data, methods
 from keras_dml.evaluation import embed
 from keras_dml.recipes import Recipe, building, load
 from keras_dml.utils.types import FloatArray
@@ -97,6 +97,8 @@ def test_trains_a_step_and_embeds(path, archives, built, monkeypatch) -> None:
             settings += ["data.train_classes=0.5"]
     if recipe.method.name == "abe":
         settings += ["batches.images_per_class=2"]
+    if recipe.method.name == "distillation":
+        settings += [f"method.teacher={teacher(archives)}"]
     recipe = load(path, tuple(settings))
     splits = building.splits(recipe)
     batches = building.sampler(recipe, splits.train)
@@ -127,6 +129,15 @@ def test_trains_a_step_and_embeds(path, archives, built, monkeypatch) -> None:
     np.testing.assert_allclose(
         np.linalg.norm(embeddings, axis=1), 1.0, rtol=1e-5
     )
+
+
+def teacher(folder: Path) -> Path:
+    """A model that stands in for that of the run which a recipe names."""
+    path = folder / "teacher.keras"
+    if not path.exists():
+        colored = backbones.small_convnet((48, 48, 3))
+        methods.baseline(colored, embedding_dim=6).save(path)
+    return path
 
 
 @functools.cache

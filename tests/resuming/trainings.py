@@ -68,6 +68,11 @@ METHODS: dict[str, dict[str, Any]] = {
         "num_learners": 2,
         "loss": MARGIN,
     },
+    "distillation": {
+        "embedding_dim": 6,
+        "loss": MARGIN,
+        "relation": ["similarity", "distance", "angle"],
+    },
     "s2sd": {
         "embedding_dim": 6,
         "target_dims": [7, 8],
@@ -105,6 +110,17 @@ class Copy(keras.callbacks.Callback):
             shutil.copytree(self.folder, self.target)
 
 
+def network() -> keras.Model:
+    return backbones.small_convnet((16, 16, 1), filters=(4, 8))
+
+
+def taught(name: str) -> dict[str, Any]:
+    """The teacher of a method that has one."""
+    if name != "distillation":
+        return {}
+    return {"teacher": methods.baseline(network(), embedding_dim=5)}
+
+
 def train(
     name: str,
     folder: Path,
@@ -121,8 +137,9 @@ def train(
     strategy = strategy or tf.distribute.get_strategy()
     if model is None:
         with strategy.scope():
-            backbone = backbones.small_convnet((16, 16, 1), filters=(4, 8))
-            model = methods.METHODS[name].value(backbone, **METHODS[name])
+            model = methods.METHODS[name].value(
+                network(), **METHODS[name], **taught(name)
+            )
             model.compile(keras.optimizers.AdamW(schedule))
     sizes = {"classes_per_batch": 2, "images_per_class": 3}
     sampler: Any = ClassBalanced(images.labels, steps_per_epoch=steps, **sizes)
