@@ -16,6 +16,7 @@ from keras_dml.data.examples import (
     concatenate,
     labels_of,
 )
+from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.registry import Registry
 from keras_dml.utils.types import Rows
 
@@ -96,6 +97,23 @@ class DataSplits:
     def trainval(self) -> Examples:
         """The paper's full training set: `train`, then `validation`."""
         return concatenate((self.train, self.validation))
+
+    def part(self, name: str) -> Examples:
+        """Returns one of the sets by its name.
+
+        Args:
+            name: "train", "validation", "test", or the name of one of `tests`.
+
+        Raises:
+            ValueError: If there is no set of this name.
+        """
+        parts = {
+            "train": self.train,
+            "validation": self.validation,
+            "test": self.test,
+            **self.tests,
+        }
+        return parts[check_choice("DataSplits.part", "name", name, parts)]
 
     @classmethod
     def by_class(

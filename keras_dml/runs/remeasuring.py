@@ -41,19 +41,22 @@ def remeasure(
 
     Args:
         folder: The folder of the run.
-        split: "test", "validation" or "train".
+        split: "test", "validation" or "train"; or one of several test sets by
+            its name, such as "large" of VehicleID.
         which: The "best" or the "last" model.
 
     Raises:
         RecipeError: If the folder holds no run.
         FileNotFoundError: If the run saved no model.
+        ValueError: If the data set has no such split.
     """
     recipe = load_recipe(folder)
     keras.config.set_dtype_policy(recipe.precision)
     splits = building.splits(recipe)
+    images = splits.part(split)
     model = load_model(folder, which)
     results = measure(recipe, model, splits, split)
-    return Measurement(recipe, getattr(splits, split), results)
+    return Measurement(recipe, images, results)
 
 
 class Changes:

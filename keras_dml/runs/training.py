@@ -309,7 +309,7 @@ def measure(
     with.
     """
     return evaluation.evaluate(
-        model, getattr(splits, split), **_asked(recipe, splits, split)
+        model, splits.part(split), **_asked(recipe, splits, split)
     )
 
 

@@ -150,6 +150,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     "vehicleid/divide_and_conquer": {
         "method.num_learners": 8, "batches.classes_per_batch": 32,
+        "evaluation.protocol": "official",
     },
     "cub200/dcml": {
         "method.num_learners": 4, "method.embedding_dim": 512,

@@ -6,10 +6,11 @@ import json
 import numpy as np
 import pytest
 
-from keras_dml import evaluation, recipes, runs
+from keras_dml import backbones, evaluation, methods, recipes, runs
 from keras_dml.recipes import building
 from keras_dml.runs.folder import load_model, load_outcome
 from keras_dml.runs.training import check_splits, measure
+from tests.recipes import stand_ins
 from tests.runs.small_run import METHODS, write_recipe
 
 ASKED = (
@@ -87,3 +88,67 @@ def test_by_default_it_is_the_data_sets(path) -> None:
 def test_what_is_no_evaluation(path, setting) -> None:
     with pytest.raises(recipes.RecipeError, match=setting.split("=")[0]):
         recipes.load(path, (f"evaluation.{setting}",))
+
+
+@pytest.fixture
+def archive(monkeypatch, tmp_path):
+    """Loads a recipe of the papers for an archive of ten classes."""
+
+    def load(name: str):
+        data = name.partition("/")[0]
+        stand_ins.write_archive(data, tmp_path)
+        stand_ins.stand_in(monkeypatch, data, stand_ins.LOADERS[data])
+        recipe = recipes.load(name, (f"data.path={tmp_path}",))
+        backbone = backbones.small_convnet((16, 16, 3), filters=(4, 8))
+        model = methods.baseline(backbone, embedding_dim=4)
+        return recipe, model, building.splits(recipe)
+
+    return load
+
+
+def phrase(recipe, after, images: int) -> str:
+    """What the summary of a run says of its queries."""
+    nothing = dict.fromkeys(
+        (
+            "before", "best_epoch", "monitored", "divisions", "seconds",
+            "images_per_second", "interrupted", "test_set", "environment",
+        )
+    )  # fmt: skip
+    outcome = runs.Outcome(
+        recipe=recipe, images={"test": images}, after=after, **nothing
+    )
+    return outcome.protocol_phrase()
+
+
+def test_vehicleid_has_one_image_of_each_vehicle_in_its_gallery(
+    archive,
+) -> None:
+    recipe, model, splits = archive("vehicleid/divide_and_conquer")
+    vehicles = len(splits.test.classes)
+    embeddings = evaluation.embed(model, splits.test)
+    for split in ("test", "small", "medium", "large"):
+        found = measure(recipe, model, splits, split)
+        assert (found.gallery_size, found.num_draws) == (vehicles, 10)
+        assert found.num_queries == 10 * (len(splits.test) - vehicles)
+        # By hand: the mean over draws of the share with the nearest vehicle.
+        labels, hits = splits.part(split).labels, []
+        for draw in evaluation.one_per_class(labels):
+            scores = embeddings[draw.queries] @ embeddings[draw.gallery].T
+            nearest = labels[draw.gallery][scores.argmax(axis=1)]
+            hits.append(np.mean(nearest == labels[draw.queries]))
+        assert found["recall@1"] == pytest.approx(np.mean(hits), abs=1e-6)
+    said = phrase(recipe, found, len(splits.test))
+    assert said.startswith("a random image of each class the gallery")
+    assert said.endswith("the mean of 10 draws")
+    with pytest.raises(ValueError, match="'large'.*Received: name='huge'"):
+        measure(recipe, model, splits, "huge")
+
+
+def test_in_shop_has_queries_and_a_gallery(archive) -> None:
+    recipe, model, splits = archive("inshop/baseline")
+    found = measure(recipe, model, splits)
+    gallery = len(splits.gallery_rows)
+    assert 0 < gallery < len(splits.test)
+    assert found.gallery_size == gallery
+    said = phrase(recipe, found, len(splits.test))
+    assert said == f"queries among a gallery of {gallery}"

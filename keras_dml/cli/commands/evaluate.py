@@ -29,9 +29,10 @@ _OF_RUNS = "other", "split", "which", "by", "top", "file"
 @click.argument("other", required=False, type=click.Path(file_okay=False))
 @click.option(
     "--split",
-    type=click.Choice(["test", "validation", "train"]),
+    metavar="NAME",
     default="test",
-    help="Images to measure on.",
+    help="Images to measure on: test, validation, train, or one of several "
+    "test sets, such as large of VehicleID.",
 )
 @model_option
 @click.option(
