@@ -131,8 +131,48 @@ def _part(outputs: Tensors, m: int) -> Tensors:
     return {**outputs, **embeddings}
 
 
+class ObjectiveWrapper(Objective):
+    """Base class of objectives that change what another objective is given.
+
+    Args:
+        objective: The other objective, whose terms are returned.
+        **kwargs: See `Objective`.
+    """
+
+    def __init__(self, objective: Objective, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.objective = objective
+        self.terms = objective.terms
+
+    @property
+    def term_weights(self) -> dict[str, Any]:
+        return self.objective.term_weights
+
+    @property
+    def label_limit(self) -> int | None:
+        return self.objective.label_limit
+
+    @property
+    def needs_positives(self) -> bool:
+        return self.objective.needs_positives
+
+    @property
+    def needs_negatives(self) -> bool:
+        return self.objective.needs_negatives
+
+    @property
+    def needs_triplets(self) -> bool:
+        return self.objective.needs_triplets
+
+    def build(self, outputs_shape: Shapes) -> None:
+        self.objective.build(outputs_shape)
+
+    def after_step(self, outputs: Tensors, targets: Tensors) -> None:
+        self.objective.after_step(outputs, targets)
+
+
 @register
-class MetaClasses(Objective):
+class MetaClasses(ObjectiveWrapper):
     """A task whose classes are random groups of the training classes.
 
     This is the relabeling of DREML: L̃ = {l_r(i)}, where r is a random map
@@ -171,23 +211,20 @@ class MetaClasses(Objective):
         seed: int = 0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(objective, **kwargs)
         owner = type(self).__name__
         check_count(owner, "num_meta_classes", num_meta_classes, least=2)
         check_count(owner, "num_classes", num_classes, least=num_meta_classes)
-        self.objective = objective
         self.num_classes = num_classes
         self.num_meta_classes = num_meta_classes
         self.seed = seed
-        self.terms = objective.terms
-
-    @property
-    def term_weights(self) -> dict[str, Any]:
-        return self.objective.term_weights
 
     @property
     def label_limit(self) -> int | None:
         return self.num_classes
+
+    # Classes that a batch lacks say little of meta-classes.
+    needs_positives = needs_negatives = needs_triplets = False
 
     def build(self, outputs_shape: Shapes) -> None:
         order = np.random.default_rng(self.seed).permutation(self.num_classes)
@@ -200,7 +237,7 @@ class MetaClasses(Objective):
             trainable=False,
             name="meta_class",
         )
-        self.objective.build(outputs_shape)
+        super().build(outputs_shape)
 
     def call(self, outputs: Tensors, targets: Tensors) -> Tensors:
         labels = ops.convert_to_tensor(targets["label"])
@@ -212,7 +249,7 @@ class MetaClasses(Objective):
         }
 
     def after_step(self, outputs: Tensors, targets: Tensors) -> None:
-        self.objective.after_step(outputs, self._relabeled(targets))
+        super().after_step(outputs, self._relabeled(targets))
 
     def _relabeled(self, targets: Tensors) -> Tensors:
         labels = ops.convert_to_tensor(targets["label"])
