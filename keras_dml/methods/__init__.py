@@ -31,6 +31,13 @@ from keras_dml.methods._divide_and_conquer import (
     SlicedHead,
     divide_and_conquer,
 )
+from keras_dml.methods._dreml import dreml
+from keras_dml.methods._ensemble.head import IndependentHead
+from keras_dml.methods._ensemble.method import ensemble
+from keras_dml.methods._ensemble.objective import (
+    Bootstrap,
+    IndependentObjective,
+)
 from keras_dml.methods.declaration import METHODS, Traits, Uses, declare
 from keras_dml.utils.registry import Paper, import_modules
 
@@ -50,6 +57,7 @@ if not TYPE_CHECKING:
 __all__ = [
     "METHODS",
     "AlternatingObjective",
+    "Bootstrap",
     "CompositionObjective",
     "DaNCETask",
     "Decorrelation",
@@ -60,6 +68,8 @@ __all__ = [
     "EnsembleHead",
     "GroupedHead",
     "GroupedObjective",
+    "IndependentHead",
+    "IndependentObjective",
     "LearnersHead",
     "LossTask",
     "MetaClasses",
@@ -79,4 +89,6 @@ __all__ = [
     "diva",
     "diva_tasks",
     "divide_and_conquer",
+    "dreml",
+    "ensemble",
 ]

@@ -115,7 +115,11 @@ TOKENS = sorted({*METHODS} - {"abe", "hdc"})
 
 @pytest.mark.parametrize("method", TOKENS)
 def test_every_method_takes_tokens_and_ignores_padding(method) -> None:
-    sizes = {"bier": {"group_sizes": (1, 1)}, "diva": {"tasks": ["shared"]}}
+    sizes = {
+        "bier": {"group_sizes": (1, 1)},
+        "diva": {"tasks": ["shared"]},
+        "dreml": {"num_classes": 8},
+    }
     model = METHODS[method].value(
         words(), embedding_dim=8, **sizes.get(method, {})
     )

@@ -21,6 +21,7 @@ from tests.conftest import blobs
 IMAGES = blobs()
 SIZES = {
     "bier": {"group_sizes": (1, 1)},
+    "dreml": {"num_classes": 8},
     "abe": {"branch": "relu_0", "attention_end": "relu_1", "num_learners": 2},
 }
 

@@ -52,7 +52,12 @@ LOSS = {"name": "margin", "learn_beta": True, "num_classes": CLASSES}
 
 # Of all methods the embedding has 512 dimensions, and four parts where their
 # number is an argument: the setting of DCML, attentive grouping and DiVA.
-ARGUMENTS = {"num_learners": 4, "num_groups": 4, "copy_statistics": True}
+ARGUMENTS = {
+    "num_learners": 4,
+    "num_groups": 4,
+    "num_classes": CLASSES,
+    "copy_statistics": True,
+}
 # What is measured beside every method as it is.
 VARIANTS: dict[str, dict[str, Any]] = {
     "attentive_grouping G": {"grouping": "G"},

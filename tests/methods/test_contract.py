@@ -128,6 +128,23 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "reduction": "sum",
         "loss_weights": {"surrogate": 0.5},
     },
+    "dreml": {
+        "embedding_dim": 10,
+        "num_learners": 2,
+        "num_classes": 12,
+        "num_meta_classes": 3,
+        "loss": SUMMED,
+        "start": "random",
+        "pooling": "max",
+    },
+    "ensemble": {
+        "embedding_dim": 10,
+        "num_learners": 2,
+        "loss": SUMMED,
+        "start": "same",
+        "pooling": "gem",
+        "rate_multipliers": {"backbone/learner_1_": 0.5},
+    },
 }
 NO_GRADIENT: dict[str, set[str]] = {}
 

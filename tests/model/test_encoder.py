@@ -16,6 +16,7 @@ SIZES = {
     "hdc": {"branches": ["relu_0"], "hard_shares": [1.0, 0.5]},
     "bier": {"group_sizes": (1, 1)},
     "abe": {"branch": "relu_0", "attention_end": "relu_1", "num_learners": 2},
+    "dreml": {"num_classes": 8},
     "diva": {"tasks": ["discriminative", "shared"]},
 }
 

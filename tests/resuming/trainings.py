@@ -49,6 +49,18 @@ METHODS: dict[str, dict[str, Any]] = {
         "loss": MARGIN,
         "loss_weights": {"metric": "learned"},
     },
+    "dreml": {
+        "embedding_dim": 6,
+        "num_learners": 2,
+        "num_classes": 8,
+        "loss": {"name": "proxy_nca", "num_classes": 8},
+    },
+    "ensemble": {
+        "embedding_dim": 6,
+        "num_learners": 2,
+        "loss": MARGIN,
+        "bootstrap": True,
+    },
     "bier": {"embedding_dim": 6, "group_sizes": [1, 2], "regressor_units": 5},
     "dcml": {
         "embedding_dim": 6,

@@ -1,0 +1,1 @@
+"""Ensembles of learners that know nothing of each other."""

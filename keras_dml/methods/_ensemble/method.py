@@ -1,0 +1,209 @@
+"""Ensemble: several baselines that know nothing of each other."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal, TypeAlias, get_args
+
+import keras
+import numpy as np
+from keras import layers, ops
+
+from keras_dml import backbones, losses
+from keras_dml.backbones.side_by_side import side_by_side
+from keras_dml.losses.base import LossLike
+from keras_dml.methods._baseline import EmbeddingObjective
+from keras_dml.methods._ensemble.head import IndependentHead
+from keras_dml.methods._ensemble.objective import (
+    Bootstrap,
+    IndependentObjective,
+)
+from keras_dml.methods.declaration import declare
+from keras_dml.model.metric_model import MetricModel
+from keras_dml.model.objective import Objective
+from keras_dml.utils.arguments import check_choice
+from keras_dml.utils.model_copy import copy_model
+from keras_dml.utils.types import Pooling, Units
+
+Start: TypeAlias = Literal["same", "random"]
+
+
+@declare(
+    "ensemble",
+    "independent baselines, which share nothing but the batch",
+)
+def ensemble(
+    backbone: str | keras.Model = "small_convnet",
+    *,
+    embedding_dim: Units = 128,
+    num_learners: Units = 4,
+    loss: LossLike = "margin",
+    shared_trunk: bool = False,
+    start: Start | None = None,
+    bootstrap: bool = False,
+    pooling: Pooling = "avg",
+    **kwargs: Any,
+) -> MetricModel:
+    r"""Independent baselines (Lakshminarayanan et al., 2017).
+
+    What it computes: K networks, each with a dense layer and a unit embedding
+    of D/K dimensions, trained by a loss of their own. No gradient passes
+    between them; the embedding is the concatenation. It has as many dimensions
+    as one baseline of size D, and is what every other ensemble should be
+    compared with:
+
+    $$
+    \mathcal{L} = \sum_k \mathcal{L}_{metric}(x_k) , \qquad
+    x = \frac{1}{\sqrt{K}} \left( x_1, \dots, x_K \right) ,
+    $$
+
+    where $x_k$ is the unit embedding of learner k.
+
+    [The method's page](../methods/ensemble.md) has a drawing, costs
+    and results.
+
+    Args:
+        backbone: See `baseline`.
+        embedding_dim: Dimensions of the whole embedding, D.
+        num_learners: Number of learners, K; must divide `embedding_dim`.
+        loss: The loss of every learner, see `baseline`. Each learner has its
+            own: its own β, proxies and memory.
+        shared_trunk: Whether there is one backbone instead of K, which all
+            learners train: the ensemble of heads.
+        start: Initial weights of the K backbones: the "same" as the given
+            one's, or "random", new ones for all but the first. None: random if
+            the backbone is untrained, that is, if all of its biases and
+            normalization weights are constant.
+        bootstrap: Whether each learner is trained on its own bootstrap sample
+            of every batch, see `Bootstrap`.
+        pooling: See `Head`: "avg", "max", "gem", "cls" or "none".
+        **kwargs: Passed to `MetricModel`.
+
+    Returns:
+        A `MetricModel`, see `baseline`. With K = 1, it is the baseline, bit
+        for bit.
+
+    Raises:
+        ValueError: If K does not divide D, or `start` is unknown or given
+            although there is a single backbone.
+
+    Deviations:
+        - Each step shows the same batch, with the same augmentation, to all
+          learners; the paper shuffles the data for each. `bootstrap` makes
+          their examples differ. Learners with their own batches are K runs of
+          `baseline` with different seeds.
+        - Clipping by the norm of all gradients together, the loss scale of
+          mixed precision and learned weights of terms are common to all
+          learners; with any of these, they are not strictly independent.
+        - A frozen backbone that all learners would share is computed once.
+        - The paper averages predictions; embeddings are concatenated, so that
+          the similarity is the average of the learners' similarities.
+
+    Reference:
+        Lakshminarayanan et al., "Simple and Scalable Predictive Uncertainty
+        Estimation using Deep Ensembles", NeurIPS 2017,
+        https://arxiv.org/abs/1612.01474.
+    """
+
+    def objective(k: int) -> Objective:
+        found = losses.get(loss)
+        # The first takes the loss itself: K = 1 is the baseline.
+        own = found if k == 0 else found.copy()
+        task = EmbeddingObjective(own, name=f"learner_{k}")
+        if not bootstrap:
+            return task
+        return Bootstrap(task, name=f"bootstrap_{k}")
+
+    return independent_learners(
+        backbone, objective, embedding_dim, num_learners, shared_trunk, start,
+        pooling, **kwargs,
+    )  # fmt: skip
+
+
+def independent_learners(
+    backbone: str | keras.Model,
+    objective: Callable[[int], Objective],
+    embedding_dim: int,
+    num_learners: int,
+    shared_trunk: bool,
+    start: Start | None,
+    pooling: str,
+    **kwargs: Any,
+) -> MetricModel:
+    """The model of an ensemble whose k-th learner has `objective(k)`.
+
+    For the other arguments, see `ensemble`.
+    """
+    network = backbones.get(backbone)
+    start = _start(network, shared_trunk or num_learners == 1, start)
+    # Equal networks that are not trained stay equal.
+    is_one = start is None or (start == "same" and not network.trainable)
+    head = IndependentHead(
+        embedding_dim,
+        num_learners,
+        shared_trunk=is_one,
+        pooling=pooling if is_one else "avg",  # Pooled by `side_by_side`.
+        name="head",
+    )
+    return MetricModel(
+        backbone=network
+        if is_one
+        else _copies(network, num_learners, start == "same", pooling),
+        head=head,
+        objective=IndependentObjective(
+            [objective(k) for k in range(num_learners)], name="objective"
+        ),
+        **kwargs,
+    )
+
+
+def _start(
+    network: keras.Model, is_one: bool, start: Start | None
+) -> Start | None:
+    """How K networks start; None if there is one network."""
+    if start is not None:
+        check_choice("ensemble", "start", start, get_args(Start))
+    if not is_one:
+        return start or ("random" if _is_untrained(network) else "same")
+    if start is not None:
+        raise ValueError(
+            "`start` of an ensemble is only for several backbones. Received: "
+            f"start={start!r} with a single backbone. Omit it, or use "
+            "shared_trunk=False and two or more learners."
+        )
+    return None
+
+
+def _is_untrained(network: keras.Model) -> bool:
+    """Whether all vectors among the weights still have one value each.
+
+    Biases, scales, offsets and moving statistics start as zeros or ones.
+    """
+    vectors = [v for v in network.weights if len(v.shape) == 1]
+    return bool(vectors) and all(
+        np.ptp(ops.convert_to_numpy(v)) == 0 for v in vectors
+    )
+
+
+def _copies(
+    network: keras.Model, count: int, same_weights: bool, pooling: str
+) -> keras.Model:
+    """The network and copies of it, side by side."""
+    copies = [
+        copy_model(
+            network,
+            partial(_renamed, prefix=f"learner_{k}_"),
+            name=f"learner_{k}",
+            same_weights=same_weights or k == 0,
+        )
+        for k in range(count)
+    ]
+    joined = side_by_side(copies, network.name, pooling)
+    if not network.trainable:
+        joined.trainable = False
+    return joined
+
+
+def _renamed(layer: layers.Layer, prefix: str) -> layers.Layer:
+    """A new layer, by whose name its variables can be told apart."""
+    config = layer.get_config()
+    return type(layer).from_config({**config, "name": prefix + layer.name})

@@ -1,0 +1,135 @@
+"""DREML: each learner has labels of its own, and one-hot proxies."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_dml import MetricModel, backbones, losses, methods
+from keras_dml.methods import MetaClasses
+from tests.conftest import blobs
+from tests.losses.oracle import numeric_gradient, unit
+
+IMAGES = blobs(4, 3)
+X = IMAGES.images[..., None].astype("float32")
+Y = IMAGES.labels
+
+
+def dreml(**arguments: Any) -> MetricModel:
+    given = {"embedding_dim": 12, "num_learners": 3, "num_classes": 40}
+    model: MetricModel = methods.dreml(
+        backbones.small_convnet((16, 16, 1), filters=(4, 8)),
+        **{**given, **arguments},
+    )
+    return model
+
+
+def groups(model: MetricModel) -> list[np.ndarray]:
+    return [np.array(task.meta_class) for task in model.objective.objectives]
+
+
+def test_groups_differ_between_learners_and_have_equal_sizes() -> None:
+    found = groups(dreml())
+    assert len(found) == 3
+    for each in found:
+        assert np.bincount(each).tolist() == [10] * 4  # M = D / K
+    assert not np.array_equal(found[0], found[1])
+    assert not np.array_equal(found[1], found[2])
+    for each, again in zip(found, groups(dreml()), strict=True):
+        np.testing.assert_array_equal(each, again)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({}, 4),
+        ({"num_classes": 6}, 3),
+        ({"num_meta_classes": 2}, 2),
+        ({"loss": "contrastive"}, 20),
+        ({"num_meta_classes": 5, "loss": "contrastive"}, 5),
+    ],
+)
+def test_number_of_meta_classes(arguments, expected) -> None:
+    assert len(np.unique(groups(dreml(**arguments))[0])) == expected
+
+
+def test_loss_is_the_cross_entropy_of_one_hot_proxies() -> None:
+    """Value and gradient, with NumPy; the proxies do not train."""
+    model = dreml()
+    assert not [v for v in model.trainable_variables if "objective" in v.path]
+    labels = groups(model)
+    at = unit(np.random.default_rng(0).normal(size=(12, 3, 4)))
+
+    def by_hand(parts: np.ndarray) -> float:
+        total = 0.0
+        for i, k in np.ndindex(12, 3):
+            logits = unit(parts[i, k])
+            own = logits[labels[k][Y[i]]]
+            total += np.log(np.sum(np.exp(logits))) - own
+        return total / 12
+
+    x = tf.constant(at, "float32")
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        terms = model.objective({"parts": x}, {"label": Y})
+        mean = tf.reduce_mean(terms["metric"])
+    np.testing.assert_allclose(mean, by_hand(at), rtol=1e-5)
+    np.testing.assert_allclose(
+        tape.gradient(mean, x), numeric_gradient(by_hand, at), atol=1e-4
+    )
+
+
+def test_is_proxy_nca_with_one_hot_proxies() -> None:
+    """Of squared distances, with a temperature of 2 and all proxies."""
+    proxy_nca = {
+        "name": "proxy_nca", "num_classes": 4, "temperature": 2.0,
+        "exclude_positive": False, "initializer": "identity",
+        "trainable_proxies": False,
+    }  # fmt: skip
+    parts = unit(np.random.default_rng(0).normal(size=(12, 3, 4)))
+    values = [
+        dreml(loss=loss, num_meta_classes=4).objective(
+            {"parts": parts.astype("float32")}, {"label": Y}
+        )["metric"]
+        for loss in (None, proxy_nca)
+    ]
+    np.testing.assert_allclose(*values, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        {"name": "proxy_nca", "num_classes": 40},
+        losses.ProxyNCALoss(num_classes=40),
+        {"proxy_nca": {"num_classes": 40}, "contrastive": 1.0},
+    ],
+    ids=["config", "object", "several"],
+)
+def test_a_loss_has_as_many_classes_as_there_are_groups(loss) -> None:
+    model = dreml(loss=loss)
+    proxies = [v for v in model.trainable_variables if "proxies" in v.path]
+    assert [tuple(v.shape) for v in proxies] == [(20, 4)] * 3
+
+
+@pytest.mark.parametrize("shared_trunk", [False, True])
+def test_trunks_are_separate_unless_shared(shared_trunk) -> None:
+    model = dreml(shared_trunk=shared_trunk)
+    kernels = [v for v in model.backbone.weights if "conv_0" in v.path]
+    assert len(kernels) == (1 if shared_trunk else 3)
+    assert all(
+        isinstance(task, MetaClasses) for task in model.objective.objectives
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_classes": "auto"}, "only recipes can resolve"),
+        ({"num_meta_classes": 5}, "num_meta_classes=5 for 4"),
+        ({"num_classes": 3, "num_meta_classes": 4}, "num_classes"),
+    ],
+)
+def test_bad_arguments(arguments, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        dreml(**arguments)

@@ -1,0 +1,275 @@
+"""Ensemble: learners are what they would be alone, and start as they should."""
+
+import re
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_dml import MetricModel, backbones, losses, methods
+from keras_dml.methods import (
+    Bootstrap,
+    EmbeddingObjective,
+    IndependentHead,
+    IndependentObjective,
+    SharedTask,
+)
+from tests.conftest import blobs
+from tests.losses.oracle import unit
+
+IMAGES = blobs(4, 3)
+X = IMAGES.images[..., None].astype("float32")
+Y = IMAGES.labels
+# Everything that a loss may own: β, and random numbers.
+MARGIN = {"name": "margin", "learn_beta": True, "num_classes": 4}
+PROXIES = {"name": "proxy_nca", "num_classes": 4}
+
+
+def network(**arguments: Any) -> keras.Model:
+    return backbones.small_convnet((16, 16, 1), filters=(4, 8), **arguments)
+
+
+def ensemble(**arguments: Any) -> MetricModel:
+    given = {"embedding_dim": 6, "num_learners": 2, "loss": PROXIES}
+    model: MetricModel = methods.ensemble(network(), **{**given, **arguments})
+    return model
+
+
+def trained(model: MetricModel, steps: int = 3) -> list[float]:
+    # Quicker than to trace for three steps.
+    model.compile(keras.optimizers.Adam(1e-2), run_eagerly=True)
+    return [float(model.train_on_batch(X, Y)[0]) for _ in range(steps)]
+
+
+@pytest.mark.parametrize(
+    ("loss", "pooling"),
+    [(MARGIN, "avg"), (PROXIES, "gem")],
+    ids=["margin", "proxies"],
+)
+def test_one_learner_is_the_baseline_bit_for_bit(loss, pooling) -> None:
+    runs = []
+    for method, more in (("baseline", {}), ("ensemble", {"num_learners": 1})):
+        keras.utils.set_random_seed(3)
+        model = methods.METHODS[method].value(
+            network(), embedding_dim=6, loss=loss, pooling=pooling, **more
+        )
+        runs.append((trained(model), model.predict(X, verbose=0)))
+    assert runs[0][0] == runs[1][0]
+    np.testing.assert_array_equal(runs[0][1], runs[1][1])
+
+
+def learner(model: MetricModel, k: int, loss: Any) -> MetricModel:
+    """A baseline with the weights of learner k."""
+    alone = methods.baseline(network(), embedding_dim=3, loss=loss)
+    alone.backbone.set_weights(
+        model.backbone.get_layer(f"learner_{k}").get_weights()
+    )
+    alone.head.set_weights(model.head.dense[k].get_weights())
+    alone.objective.set_weights(model.objective.objectives[k].get_weights())
+    return alone
+
+
+@pytest.mark.parametrize(
+    "loss", ["multi_similarity", PROXIES], ids=["pairs", "proxies"]
+)
+def test_learners_are_trained_as_if_alone(loss) -> None:
+    model = ensemble(loss=loss)
+    alone = [learner(model, k, loss) for k in range(2)]
+    together = trained(model)
+    apart = [trained(each) for each in alone]
+    np.testing.assert_allclose(together, np.sum(apart, axis=0), rtol=1e-5)
+    embeddings = [each.predict(X, verbose=0) for each in alone]
+    np.testing.assert_allclose(
+        model.predict(X, verbose=0),
+        np.concatenate(embeddings, axis=1) / np.sqrt(2),
+        atol=1e-4,
+    )
+
+
+@pytest.mark.parametrize("shared_trunk", [False, True])
+def test_no_gradient_passes_between_learners(shared_trunk) -> None:
+    model = ensemble(num_learners=3, shared_trunk=shared_trunk)
+    variables = model.trainable_variables
+    owners = [_learner_of(v.path) for v in variables]
+    assert owners.count(None) == (6 if shared_trunk else 0)
+    for k, task in enumerate(model.objective.objectives):
+        with tf.GradientTape() as tape:
+            parts = model.outputs_of(X, training=True)["parts"]
+            terms = task({"embedding": parts[:, k]}, {"label": Y})
+            loss = tf.reduce_sum(terms["metric"])
+        gradients = tape.gradient(loss, variables)
+        for v, owner, gradient in zip(
+            variables, owners, gradients, strict=True
+        ):
+            own = gradient is not None and bool(np.any(gradient))
+            assert own == (owner in (k, None)), v.path
+
+
+def _learner_of(path: str) -> int | None:
+    found = re.search(r"(?:learner|dense)_(\d)[_/]", path)
+    return int(found[1]) if found else None
+
+
+def test_every_learner_has_a_loss_of_its_own() -> None:
+    model = ensemble(loss=MARGIN)
+    betas = [v.path for v in model.trainable_variables if "loss/beta" in v.path]
+    assert betas == [
+        "objective/learner_0/loss/beta", "objective/learner_1/loss/beta",
+    ]  # fmt: skip
+
+
+def kernels(model: MetricModel) -> list[np.ndarray]:
+    return [
+        v.numpy()
+        for k in range(2)
+        for v in model.backbone.weights
+        if v.path == f"learner_{k}_conv_0/kernel"
+    ]
+
+
+def test_untrained_networks_start_apart_and_trained_ones_alike() -> None:
+    first, second = kernels(ensemble())
+    assert not np.allclose(first, second)
+    first, second = kernels(ensemble(start="same"))
+    np.testing.assert_array_equal(first, second)
+    pretrained = network()
+    pretrained.get_layer("norm_1").beta.assign(np.arange(8))
+    for start, same in ((None, True), ("same", True), ("random", False)):
+        model = methods.ensemble(
+            pretrained, embedding_dim=6, num_learners=2, start=start
+        )
+        first, second = kernels(model)
+        np.testing.assert_array_equal(
+            first, pretrained.get_layer("conv_0").get_weights()[0]
+        )
+        assert np.array_equal(first, second) == same
+
+
+def test_what_is_frozen_stays_so() -> None:
+    partly = backbones.get(network(), freeze_until="relu_0")
+    model = methods.ensemble(partly, embedding_dim=6, num_learners=2)
+    paths = [v.path for v in model.backbone.trainable_variables]
+    assert len(paths) == 6
+    assert not [x for x in paths if "_0/kernel" in x or "norm_0" in x]
+
+
+def test_a_frozen_network_that_all_share_is_computed_once() -> None:
+    frozen = backbones.get(network(), freeze=True)
+    model = methods.ensemble(
+        frozen, embedding_dim=6, num_learners=2, start="same"
+    )
+    assert model.backbone is not None
+    assert model.backbone.count_params() == frozen.count_params()
+    apart = methods.ensemble(
+        frozen, embedding_dim=6, num_learners=2, start="random"
+    )
+    assert apart.backbone.count_params() == 2 * frozen.count_params()
+    assert not apart.backbone.trainable_variables
+
+
+def test_four_networks_of_half_the_width_have_the_weights_of_one() -> None:
+    one = methods.baseline(backbones.get("small_convnet"), embedding_dim=128)
+    four = methods.ensemble(
+        backbones.get("small_convnet", width=0.5),
+        embedding_dim=128,
+        num_learners=4,
+    )
+    assert 0.85 < four.count_params() / one.count_params() < 1
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_head_is_dense_layers_side_by_side(shared) -> None:
+    head = IndependentHead(6, 2, shared_trunk=shared)
+    head.build((None, 2, 2, 8))
+    x = np.random.default_rng(0).normal(size=(5, 2, 2, 8)).astype("float32")
+    pooled = x.mean((1, 2))
+    shares = [pooled, pooled] if shared else [pooled[:, :4], pooled[:, 4:]]
+    parts = [
+        unit(share @ np.array(dense.kernel) + np.array(dense.bias))
+        for share, dense in zip(shares, head.dense, strict=True)
+    ]
+    outputs = head(x)
+    np.testing.assert_allclose(
+        outputs["parts"], np.stack(parts, axis=1), atol=1e-6
+    )
+    np.testing.assert_allclose(
+        outputs["embedding"],
+        np.concatenate(parts, axis=1) / np.sqrt(2),
+        atol=1e-6,
+    )
+
+
+class Ones(EmbeddingObjective):
+    def call(self, outputs, targets):
+        return {"metric": tf.ones_like(outputs["embedding"][:, 0])}
+
+
+def test_bootstrap_draws_as_many_examples_as_there_are() -> None:
+    """Draws with replacement leave out 1/e of a large batch."""
+    task = Bootstrap(Ones(losses.get("contrastive")), seed=1)
+    outputs = {"embedding": tf.zeros((2000, 2))}
+    targets = {"label": np.zeros(2000, "int64")}
+    first, second = (task(outputs, targets)["metric"] for _ in range(2))
+    assert float(tf.reduce_sum(first)) == 2000
+    assert np.mean(first == 0) == pytest.approx(np.exp(-1), abs=0.03)
+    assert np.mean(first == 2) == pytest.approx(np.exp(-1) / 2, abs=0.03)
+    assert not np.array_equal(first, second)
+
+
+def test_learners_have_samples_of_their_own() -> None:
+    model = ensemble(bootstrap=True)
+    parts = tf.ones((12, 2, 3)) / 3**0.5
+    first, second = (
+        task({"embedding": parts[:, k]}, {"label": Y})["metric"] != 0
+        for k, task in enumerate(model.objective.objectives)
+    )
+    assert not np.array_equal(first, second)
+
+
+def test_sum_of_learners_that_share_a_loss() -> None:
+    parts = unit(np.random.default_rng(0).normal(size=(12, 2, 3)))
+    outputs = {"parts": parts.astype("float32")}
+    summed = IndependentObjective(
+        [EmbeddingObjective(losses.get("contrastive")) for _ in range(2)]
+    )
+    shared = SharedTask(losses.get("contrastive"))
+    for objective in (summed, shared):
+        objective.build({"parts": (None, 2, 3)})
+    targets = {"label": Y}
+    np.testing.assert_allclose(
+        summed(outputs, targets)["metric"],
+        shared(outputs, targets)["metric"],
+        rtol=1e-6,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_learners": 4}, "must divide `embedding_dim`.*=8"),
+        ({"start": "zero"}, "start"),
+        ({"start": "same", "shared_trunk": True}, "only for several backbones"),
+        ({"start": "same", "num_learners": 1}, "only for several backbones"),
+    ],
+)
+def test_bad_arguments(arguments, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        ensemble(**arguments)
+
+
+def test_objectives_that_cannot_be_summed() -> None:
+    several = losses.get({"triplet": 1.0, "contrastive": 1.0})
+    with pytest.raises(ValueError, match="same terms"):
+        IndependentObjective(
+            [
+                EmbeddingObjective(losses.get("contrastive")),
+                EmbeddingObjective(several),
+            ]
+        )
+
+
+def test_channels_that_cannot_be_shared_out() -> None:
+    with pytest.raises(ValueError, match=r"9 channels.*shared_trunk=True"):
+        IndependentHead(6, 2).build((None, 9))
