@@ -343,7 +343,8 @@ class RecallAtKLoss(_RankingLoss):
         owner = "RecallAtKLoss"
         check_not_empty(owner, "k", k)
         self.k = tuple(check_count(owner, "k", value) for value in k)
-        self.rank_temperature = _for_each(self.k, rank_temperature)
+        _check_for_each(self.k, rank_temperature)
+        self.rank_temperature = rank_temperature
         self.attainable = attainable
 
     def values(self, pairs: Pairs) -> Tensor:
@@ -356,7 +357,10 @@ class RecallAtKLoss(_RankingLoss):
         weight = positives
         total = ops.sum(weight, axis=1)
         lost = ops.zeros_like(total)
-        for k, temperature in zip(self.k, self.rank_temperature, strict=True):
+        temperatures: Any = self.rank_temperature
+        if not isinstance(temperatures, Sequence):
+            temperatures = [temperatures] * len(self.k)
+        for k, temperature in zip(self.k, temperatures, strict=True):
             inside = ops.sigmoid((k - 1.0 - above) / temperature)
             found = ops.sum(weight * inside, axis=1)
             most = total
@@ -369,19 +373,21 @@ class RecallAtKLoss(_RankingLoss):
         return lost / len(self.k)
 
 
-def _for_each(
+def _check_for_each(
     ks: tuple[int, ...], temperature: float | Sequence[float]
-) -> tuple[float, ...]:
-    """A temperature for each k, all of them positive."""
+) -> None:
+    """Checks that there is one temperature, or one for each k."""
     owner, name = "RecallAtKLoss", "rank_temperature"
     if not isinstance(temperature, Sequence):
-        return (check_positive(owner, name, temperature),) * len(ks)
+        check_positive(owner, name, temperature)
+        return
     if len(temperature) != len(ks):
         raise ValueError(
             f"`{name}` of {owner} must be a number, or one for each k of {ks}. "
             f"Received: {name}={temperature!r}. Use {name}={ks}."
         )
-    return tuple(check_positive(owner, name, t) for t in temperature)
+    for value in temperature:
+        check_positive(owner, name, value)
 
 
 def count_above(
