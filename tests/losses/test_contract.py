@@ -26,6 +26,7 @@ OTHER = {
     "num_classes": CLASSES,
     "initializer": "random_normal",
     "class_share": 0.9,
+    "trainable_proxies": False,
 }
 CASES = {
     "angular": {"angle": 40.0},
