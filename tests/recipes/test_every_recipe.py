@@ -26,8 +26,9 @@ RECIPES = Path(__file__).parents[2] / "recipes"
 FILES = sorted(RECIPES.rglob("[!_]*.yaml"))
 # One with each method is not slow.
 QUICK = [RECIPES / "glyphs" / f"{name}.yaml" for name in methods.METHODS]
-# One with each network that is not ours in its full depth.
-WHOLE = ("cub200/baseline.yaml", "caltech101/abe.yaml")
+# One with each network that is not ours in its full depth, and those that name
+# its layers.
+WHOLE = ("cub200/baseline.yaml", "caltech101/abe.yaml", "caltech101/hdc.yaml")
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +100,8 @@ def test_trains_a_step_and_embeds(path, archives, built, monkeypatch) -> None:
         settings += ["batches.images_per_class=2"]
     if recipe.method.name == "distillation":
         settings += [f"method.teacher={teacher(archives)}"]
+    if recipe.method.name == "mic":
+        settings += ["method.num_surrogates=4"]
     recipe = load(path, tuple(settings))
     splits = building.splits(recipe)
     batches = building.sampler(recipe, splits.train)
