@@ -132,3 +132,28 @@ def test_arguments_are_checked():
         nce(QUERIES, KEYS, QUEUE, weighting="papers")
     with pytest.raises(ValueError, match="`limit` of nce"):
         nce(QUERIES, KEYS, QUEUE, weighting="paper")
+
+
+def test_along_the_queue_negatives_hardly_count():
+    """What the docstring says, of random keys in 128 dimensions."""
+    rng = np.random.default_rng(0)
+    q, queue = unit(rng.normal(size=(8, 128))), rng.normal(size=(3360, 128))
+    noise = rng.normal(size=q.shape)
+    noise = unit(noise - np.sum(noise * q, axis=1, keepdims=True) * q)
+    keys = 0.95 * q + np.sqrt(1 - 0.95**2) * noise
+
+    def of_negatives(weighting: str | None) -> float:
+        queries = tf.constant(q, "float32")
+        with tf.GradientTape() as tape:
+            tape.watch(queries)
+            values = nce(
+                queries, keys, unit(queue), temperature=0.1, weighting=weighting
+            )
+        # d softplus(N − P) = σ (dN − dP), and σ = 1 − exp(−value).
+        share = 1 - np.exp(-values.numpy())[:, None]
+        gradient = tape.gradient(values, queries) + share * keys / 0.1
+        along = np.sum(gradient * q, axis=1, keepdims=True) * q
+        return float(np.linalg.norm(gradient - along, axis=1).mean())
+
+    assert of_negatives(None) == pytest.approx(0.066, rel=0.25)
+    assert of_negatives("queue_axis") < of_negatives(None) / 50

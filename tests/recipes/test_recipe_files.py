@@ -209,16 +209,30 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "batches.classes_per_batch": 56, "batches.images_per_class": 2,
         "augmentation.resize": None,
     },
+    "cub200/divide_and_conquer_proxy_nca": {
+        "rate_multipliers./loss/proxies": 50.0,
+        "optimizer.learning_rate": 1e-5,
+    },
+    "cub200/attentive_grouping_inception_224": {
+        "backbone.input_shape": (224, 224, 3),
+    },
+    "vehicleid/attentive_grouping": {"optimizer.schedule.factor": 0.3},
     "cars196/attentive_grouping": {
+        "optimizer.decay_multipliers": {"/queries": 0.5},
+        "optimizer.schedule.factor": 0.3,
         "optimizer.weight_decay": 2e-3, "loss_weights.diversity": 0.01,
         "optimizer.schedule.epochs": (100,), "epochs": 200,
     },
     "sop/attentive_grouping": {
+        "optimizer.decay_multipliers": {"/queries": 0.3333},
+        "optimizer.schedule.factor": 0.3,
         "optimizer.learning_rate": 9e-6, "optimizer.weight_decay": 3e-4,
         "loss_weights.diversity": 0.03, "optimizer.schedule.epochs": (100,),
         "rate_multipliers./loss/beta": 1.111, "epochs": 150,
     },
     "inshop/attentive_grouping": {
+        "optimizer.decay_multipliers": {"/queries": 0.3333},
+        "optimizer.schedule.factor": 0.3,
         "optimizer.learning_rate": 1e-5, "optimizer.weight_decay": 3e-4,
         "loss_weights.diversity": 0.03, "epochs": 150,
         "rate_multipliers./loss/beta": 5.0,
@@ -338,6 +352,13 @@ def test_published_settings(name: str) -> None:
         for part in key.split("."):
             value = value[part]
         assert value == expected, key
+
+
+@pytest.mark.parametrize("folder", ["cub200", "cars196", "sop", "inshop"])
+def test_what_papers_report_is_measured(folder: str) -> None:
+    """F1 of attentive grouping, and the mAP of DiVA's code."""
+    recipe = load(RECIPES / folder / "baseline.yaml")
+    assert {"nmi", "f1", "map@r_with_self"} <= set(recipe.evaluation.metrics)
 
 
 def test_batches_are_as_large_as_published() -> None:
