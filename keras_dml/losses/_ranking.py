@@ -376,7 +376,7 @@ class RecallAtKLoss(_RankingLoss):
 def _check_for_each(
     ks: tuple[int, ...], temperature: float | Sequence[float]
 ) -> None:
-    """Checks that there is one temperature, or one for each k."""
+    """Checks that a temperature is a number, or one for each k."""
     owner, name = "RecallAtKLoss", "rank_temperature"
     if not isinstance(temperature, Sequence):
         check_positive(owner, name, temperature)
