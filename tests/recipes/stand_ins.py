@@ -116,6 +116,16 @@ def image_folder(folder: Path) -> None:
     write_noise(folder, [f"{label:02d}/{i}.jpg" for i, label in ROWS])
 
 
+def table(folder: Path) -> None:
+    names = [f"{label:02d}/{i}.jpg" for i, label in ROWS]
+    write_noise(folder, names)
+    lines = [
+        f"{name},{label},{'train' if is_train else 'test'}"
+        for name, (_, label), is_train in zip(names, ROWS, TRAIN, strict=True)
+    ]
+    write_lines(folder / "table.csv", ["path,label,split", *lines])
+
+
 WRITERS = {
     "cub200": cub200,
     "cars196": cars196,
@@ -123,12 +133,13 @@ WRITERS = {
     "inshop": inshop,
     "vehicleid": vehicleid,
     "image_folder": image_folder,
+    "table": table,
 }
 
 LOADERS: dict[str, Any] = {
     name: partial(getattr(data, name), counts=None)
     for name in WRITERS
-    if name != "image_folder"
+    if name not in ("image_folder", "table")
 }
 """The loaders of archives that do not count what they find."""
 

@@ -28,7 +28,13 @@ FILES = sorted(RECIPES.rglob("[!_]*.yaml"))
 QUICK = [RECIPES / "glyphs" / f"{name}.yaml" for name in methods.METHODS]
 # One with each network that is not ours in its full depth, and those that name
 # its layers.
-WHOLE = ("cub200/baseline.yaml", "caltech101/abe.yaml", "caltech101/hdc.yaml")
+WHOLE = (
+    "cub200/baseline.yaml",
+    "caltech101/abe.yaml",
+    "caltech101/hdc.yaml",
+    "emoji/abe.yaml",
+    "emoji/hdc.yaml",
+)
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +96,10 @@ def test_trains_a_step_and_embeds(path, archives, built, monkeypatch) -> None:
         "batches.steps_per_epoch=1",
     ]
     if "path" in type(recipe.data).model_fields:
-        settings += [f"data.path={archives / recipe.data.name}"]
+        place = archives / recipe.data.name
+        if recipe.data.name == "table":
+            place /= "table.csv"
+        settings += [f"data.path={place}"]
         settings += ["backbone.input_shape=[32, 32, 3]", "view.resize=36"]
         if recipe.holds_out and recipe.data.validation > 0.2:
             settings += ["data.validation=0.2"]

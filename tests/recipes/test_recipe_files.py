@@ -77,7 +77,7 @@ def test_glyphs_have_every_method() -> None:
     assert methods_of("glyphs") == set(METHODS)
 
 
-@pytest.mark.parametrize("folder", [*DATA_SETS, "caltech101"])
+@pytest.mark.parametrize("folder", [*DATA_SETS, "caltech101", "emoji"])
 def test_data_sets_have_the_same_methods(folder: str) -> None:
     assert len(methods_of("sop")) >= 7
     assert methods_of(folder) >= methods_of("sop")
