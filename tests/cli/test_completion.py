@@ -35,8 +35,10 @@ def test_names_of_recipes_and_files(words) -> None:
     assert found == {
         "glyphs/dcml",
         "glyphs/dcml_clusters",
+        "glyphs/distillation",
         "glyphs/diva",
         "glyphs/divide_and_conquer",
+        "glyphs/dreml",
         "glyphs/d",  # For the shell, which completes it to files.
     }
 

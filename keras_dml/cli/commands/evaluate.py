@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from keras_dml.cli.common import command_body, model_option, print_table, say
 from keras_dml.cli.json_output import answer, json_option
@@ -19,7 +20,16 @@ from keras_dml.cli.measured_shards import (
 if TYPE_CHECKING:
     from keras_dml.runs import Changes, Measurement
 
+_SPLITS = "test", "validation", "train"
 _OF_RUNS = "other", "split", "which", "by", "top", "file"
+
+
+def _splits(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """The splits of every data set: others are known once it is read."""
+    found = (name for name in _SPLITS if name.startswith(incomplete))
+    return [*map(CompletionItem, found)]
 
 
 @click.command()
@@ -31,6 +41,7 @@ _OF_RUNS = "other", "split", "which", "by", "top", "file"
     "--split",
     metavar="NAME",
     default="test",
+    shell_complete=_splits,
     help="Images to measure on: test, validation, train, or one of several "
     "test sets, such as large of VehicleID.",
 )
