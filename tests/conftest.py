@@ -77,12 +77,15 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _fresh_keras() -> Iterator[None]:
+def _fresh_keras(request: pytest.FixtureRequest) -> Iterator[None]:
     """The same seed for every test, and no policy left behind by one."""
     keras.utils.set_random_seed(0)
     policy = keras.config.dtype_policy()
     yield
     keras.config.set_dtype_policy(policy)
+    # What slow tests build is large, and some modules have a hundred of them.
+    if request.node.get_closest_marker("slow"):
+        gc.collect()
 
 
 @pytest.fixture(autouse=True, scope="module")

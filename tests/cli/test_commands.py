@@ -102,7 +102,7 @@ def test_settings_reach_the_run(tmp_path) -> None:
         (["--set", "backbone.name=smal_convnet"], "mean 'small_convnet'"),
         pytest.param(
             ["--set", "method={num_learners: 300, embedding_dim: 300}"],
-            "30 images and 300 learners",
+            "30 images and 300 clusters",
             marks=pytest.mark.slow,
         ),
         (["--set", "batches.classes_per_batch=50"], "50"),

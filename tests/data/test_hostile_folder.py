@@ -186,7 +186,7 @@ def test_training_on_such_a_folder(folder: Path, tmp_path: Path) -> None:
         result = CliRunner().invoke(main, run)
     assert result.exit_code == 0, result.output
     message = str(caught[0].message)
-    assert f"left out ({len(RUNS)}): " in message
+    assert f"are skipped ({len(RUNS)}): " in message
     assert all(name in message for name in RUNS)
     strict = [*run, "--overwrite", "--set", "data.unreadable=raise"]
     result = CliRunner().invoke(main, strict)

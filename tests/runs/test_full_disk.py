@@ -72,7 +72,7 @@ assert "last.keras of epoch 1" in trained.output
 with TestCase().assertLogs("keras_dml.runs") as logs:
     again = CliRunner().invoke(main, ["evaluate", "run"])
 assert again.exit_code == 0, again.output
-assert "has no best.keras; this is last.keras" in logs.output[0], logs.output
+assert "has no best.keras; last.keras is used" in logs.output[0], logs.output
 for value in outcome.after.values():
     assert f"{value:.4f}" in again.output
 """

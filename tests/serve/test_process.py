@@ -132,7 +132,7 @@ def test_two_servers_on_one_gallery_which_is_then_deleted(
                 assert again == answers[0]
             assert second.stop() == 0
         assert first.stop() == 0
-    assert any("gallery" in x and "is gone" in x for x in first.said)
+    assert any("gallery" in x and "no longer exists" in x for x in first.said)
     logged = [json.loads(x) for x in first.said if x.startswith("{")]
     assert {"/healthz", "/v1/models/glyphs:predict"} == {
         x["path"] for x in logged
