@@ -64,7 +64,7 @@ def test_a_push_that_was_interrupted_goes_on(at, monkeypatch) -> None:
     index.remove(["k3", "k100"])
     with monkeypatch.context() as patch:
         fails_after(patch, at("a"), 2)
-        with pytest.raises(OSError, match="the same call continues"):
+        with pytest.raises(OSError, match="Repeat the same call to continue"):
             index.push(at("a"), batch_size=50)
     with pytest.raises(IndexFileError, match="Push it again to continue"):
         open_index(at("a"))
@@ -92,16 +92,16 @@ def test_what_is_there_is_refused_or_replaced(at) -> None:
     gallery().push(at("a"))
     before = written(at("a"))
     others = {
-        "another dim: 8, not 5": Index(X[:, :5], keys=KEYS),
-        "another metric: 'cosine', not 'dot'": gallery(metric="dot"),
-        "another keys: 'str', not 'int'": gallery(keys="n"),
-        "another keys: 'str', not None": gallery(keys=None),
+        "different dim: 8, not 5": Index(X[:, :5], keys=KEYS),
+        "different metric: 'cosine', not 'dot'": gallery(metric="dot"),
+        "different keys: 'str', not 'int'": gallery(keys="n"),
+        "different keys: 'str', not None": gallery(keys=None),
         "other rows": Index(X, keys=KEYS),
     }
     for how, index in others.items():
         with pytest.raises(FileExistsError, match=how):
             index.push(at("a"))
-    with pytest.raises(FileExistsError, match="another factory"):
+    with pytest.raises(FileExistsError, match="different factory"):
         gallery().push(at("a"), factory="IVF4,Flat")
     assert written(at("a")) == before
     (*_, last) = others.values()
@@ -290,7 +290,7 @@ def test_a_server_that_is_lost_on_the_way(tmp_path, monkeypatch) -> None:
     )
     index, limit = gallery(), 16_000
     with Relay(int(address.rpartition(":")[2]), limit) as port:
-        with pytest.raises(OSError, match="the same call continues"):
+        with pytest.raises(OSError, match="Repeat the same call to continue"):
             index.push(f"milvus://127.0.0.1:{port}/a", batch_size=10)
     uri = f"milvus://{address.removeprefix('http://')}/a"
     pushed = index.push(uri)
