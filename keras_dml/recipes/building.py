@@ -17,7 +17,7 @@ from keras_dml.model.metric_model import MetricModel
 from keras_dml.optimizers import COUPLED
 from keras_dml.recipes import num_classes
 from keras_dml.recipes.schema import Recipe, Schedule, Steps, looked_up
-from keras_dml.utils.types import Shape
+from keras_dml.utils.types import Rows, Shape
 
 
 def splits(recipe: Recipe) -> data.DataSplits:
@@ -104,30 +104,54 @@ def _view(recipe: Recipe, backbone: keras.Model) -> data.View | None:
 
 
 def features(
-    recipe: Recipe, model: MetricModel, splits: data.DataSplits
+    recipe: Recipe,
+    model: MetricModel,
+    splits: data.DataSplits,
+    with_test: bool = False,
 ) -> data.DataSplits:
     """The data that a model is fitted on: of a frozen backbone its features.
 
-    Test examples, which are measured by the whole model, stay as they are.
+    Which classes are held out, and the seed of a recipe, do not change what is
+    computed: runs with other seeds find the features of the first on disk.
+
+    Args:
+        recipe: A complete recipe.
+        model: Its model.
+        splits: Its data.
+        with_test: Whether test examples are to be measured. They are if their
+            features are kept on disk; otherwise they stay as they are, and
+            the whole model measures them.
     """
     section = recipe.backbone
     if not section.freeze or section.feature_cache == "none":
         return splits
     views = recipe.augmentation.model_dump(exclude={"cache", "num_views"})
-    train = backbones.features(
+    order = _order(splits.trainval)
+    found = backbones.features(
         model,
-        splits.train,
+        splits.trainval.select(order),
         num_views=section.feature_views,
         cache=section.feature_cache,
-        seed=recipe.seed,
         **(views if section.feature_views else {}),
     )
-    if not len(splits.validation):
-        return replace(splits, train=train)
-    validation = backbones.features(
-        model, splits.validation, cache=section.feature_cache
+    train, validation = np.split(np.argsort(order), [len(splits.train)])
+    test = splits.test
+    if with_test and section.feature_cache == "disk":
+        test = backbones.features(model, test, cache="disk")
+    return replace(
+        splits,
+        train=found.select(train),
+        validation=found.select(validation),
+        test=test,
     )
-    return replace(splits, train=train, validation=validation)
+
+
+def _order(examples: data.Examples) -> Rows:
+    """An order of the training set in which held-out classes are in place."""
+    if examples.has_label_sets:
+        return np.arange(len(examples))
+    # The examples of a class are together, and stay in their order.
+    return np.argsort(examples.known_labels, kind="stable")
 
 
 def optimizer(

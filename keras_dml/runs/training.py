@@ -179,7 +179,7 @@ def _train(
     with strategy.scope():
         model = building.model(recipe, batches)
     start = time.perf_counter()
-    seen = building.features(recipe, model, splits)
+    seen = building.features(recipe, model, splits, with_test=is_chief)
     seconds = time.perf_counter() - start
     views = building.pipeline(recipe, seen.train, batches, model.input_shape)
     if not is_chief:
@@ -189,7 +189,7 @@ def _train(
         )  # fmt: skip
         done_by_chief(lambda: None, strategy)  # Workers end together.
         return None
-    progress = _Progress({} if goes_on else measure(recipe, model, splits))
+    progress = _Progress({} if goes_on else measure(recipe, model, seen))
     with one_at_a_time(folder, "run"), ExitStack() as exits:
         if not goes_on:
             create_folder(folder, recipe, overwrite)
@@ -212,7 +212,7 @@ def _train(
                 for role in ("train", "validation", "test")
             },
             before=progress.before,
-            after=measure(recipe, chosen, splits),
+            after=measure(recipe, chosen, seen),
             test_set=digest(splits.test),
             environment=environment(),
             measured=measured,

@@ -1,5 +1,6 @@
 """Runs whose backbone is frozen train on features computed once."""
 
+import numpy as np
 import pytest
 
 from keras_dml import recipes, runs
@@ -15,21 +16,62 @@ FROZEN = (
 
 
 @pytest.mark.slow
-def test_a_run_is_the_same_with_and_without_features(tmp_path) -> None:
+def test_a_run_is_the_same_with_and_without_features(
+    tmp_path, monkeypatch
+) -> None:
     path = write_recipe(tmp_path)
     found = {}
-    for cache in ("none", "memory"):
+    monkeypatch.setenv("KERAS_DML_HOME", str(tmp_path / "cache"))
+    for cache in ("none", "memory", "disk"):
         recipe = recipes.load(
             path, (*FROZEN, f"backbone.feature_cache={cache}")
         )
         found[cache] = runs.train(recipe, tmp_path / cache, verbose=0)
-    assert found["memory"].after == found["none"].after
-    assert found["memory"].monitored == found["none"].monitored
+    for cache in ("memory", "disk"):
+        assert found[cache].after == found["none"].after
+        assert found[cache].monitored == found["none"].monitored
     assert "features" in found["memory"].seconds
     assert "features" not in found["none"].seconds
     # The saved model takes images.
     model = runs.load_model(tmp_path / "memory")
     assert model.input_shape == (None, 16, 16, 1)
+
+
+def test_runs_with_other_seeds_share_features(tmp_path, monkeypatch) -> None:
+    """Held-out classes differ, and the features of an image do not."""
+    monkeypatch.setenv("KERAS_DML_HOME", str(tmp_path / "cache"))
+    path = write_recipe(tmp_path)
+    changes = (
+        *FROZEN,
+        "augmentation.crop=random",
+        "backbone.feature_views=2",
+        "backbone.feature_cache=disk",
+    )
+    held_out, folders, weights = [], [], None
+    for seed in (0, 1):
+        recipe = recipes.load(path, (*changes, f"seed={seed}"))
+        splits = recipes.building.splits(recipe)
+        model = recipes.building.model(recipe)
+        # The network of the first run, as a pretrained one would be.
+        if weights is not None:
+            model.backbone.set_weights(weights)
+        weights = model.backbone.get_weights()
+        seen = recipes.building.features(recipe, model, splits, with_test=True)
+        held_out.append(set(seen.validation.labels))
+        folders.append(set((tmp_path / "cache" / "features").iterdir()))
+        for part in ("train", "validation", "test"):
+            images, features = splits.part(part), seen.part(part)
+            np.testing.assert_array_equal(images.labels, features.labels)
+            rows = [0, len(images) - 1]
+            np.testing.assert_allclose(
+                model.predict(images.select(rows).inputs(...), verbose=0),
+                model.predict(features.select(rows).inputs(...), verbose=0),
+                atol=1e-6,
+            )
+        assert seen.train.num_views == 2
+    assert held_out[0] != held_out[1]
+    assert len(folders[0]) == 3
+    assert folders[0] == folders[1]
 
 
 def test_views_that_no_head_would_see(tmp_path) -> None:
