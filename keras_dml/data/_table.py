@@ -30,6 +30,7 @@ def table(
     separator: str | None = None,
     levels: Sequence[str] = (),
     groups: Sequence[str] = (),
+    held_out_by: str | None = None,
 ) -> DataSplits:
     """Images listed in a CSV or Parquet file.
 
@@ -68,6 +69,8 @@ def table(
         groups: Columns with groups of images, such as viewpoints or
             super-classes. They become the `groups` of the images, by which
             `callbacks.Recluster` can divide the training set.
+        held_out_by: A column with groups of classes, such as super-classes.
+            Classes of a group are held out together; see `holdout_classes`.
 
     Returns:
         The splits, named after the file. Ids are the texts in `path`.
@@ -81,9 +84,10 @@ def table(
     """
     file = Path(path).expanduser()
     _check_columns(label, separator, levels)
+    by = () if held_out_by is None else (held_out_by,)
     columns = read_columns(
         file,
-        required=tuple(dict.fromkeys(("path", label, *levels, *groups))),
+        required=tuple(dict.fromkeys(("path", label, *levels, *groups, *by))),
         optional=("split", "camera"),
         may_be_empty=() if separator is None else (label,),
     )
@@ -117,12 +121,16 @@ def table(
         fields["levels"] = {
             level: as_classes(columns[level])[0][is_test] for level in levels
         }
-    train = images.select(split == "train")
+    is_train = split == "train"
+    train = images.select(is_train)
     held_out = images.select(split == "validation")
     if len(held_out):
         return DataSplits(train, held_out, test, file.stem, **fields)
+    kept_together = None
+    if held_out_by is not None:
+        kept_together = np.array(columns[held_out_by])[is_train]
     return DataSplits.holding_out(
-        train, test, file.stem, validation, seed, **fields
+        train, test, file.stem, validation, seed, kept_together, **fields
     )
 
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from keras_dml.data.examples import (
     E,
@@ -16,6 +17,7 @@ from keras_dml.data.examples import (
     concatenate,
     labels_of,
 )
+from keras_dml.data.fields import check_lengths
 from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.registry import Registry
 from keras_dml.utils.types import Rows
@@ -144,6 +146,7 @@ class DataSplits:
         name: str,
         validation: float = 0.2,
         seed: int = 0,
+        groups: npt.ArrayLike | None = None,
         **fields: Any,
     ) -> "DataSplits":
         """Creates splits from training and test sets by holding out classes.
@@ -155,13 +158,14 @@ class DataSplits:
             validation: The fraction of the training classes to hold out: see
                 `holdout_classes`.
             seed: Determines which classes are held out.
+            groups: See `holdout_classes`.
             **fields: Other attributes of the splits.
 
         Raises:
             ValueError: If there are not enough classes to hold some out, or if
                 a class is in two splits.
         """
-        train, held_out = holdout_classes(trainval, validation, seed)
+        train, held_out = holdout_classes(trainval, validation, seed, groups)
         return cls(train, held_out, test, name, **fields)
 
 
@@ -229,7 +233,10 @@ def split_classes(images: E, train_classes: int | float = 0.5) -> tuple[E, E]:
 
 
 def holdout_classes(
-    images: E, fraction: float = 0.2, seed: int = 0
+    images: E,
+    fraction: float = 0.2,
+    seed: int = 0,
+    groups: npt.ArrayLike | None = None,
 ) -> tuple[E, E]:
     """Splits a training set by holding out a seeded random fraction of its
     classes.
@@ -243,10 +250,15 @@ def holdout_classes(
             number, at least one; 0 holds out none, and the validation set is
             empty.
         seed: Determines which classes are held out.
+        groups: Optional (N,), the group of each image, such as the
+            super-class of its class. Classes of a group are then held out
+            together, so that none of them resembles one that is trained on.
+            Random groups are added until the number of their classes is as
+            near as possible to the fraction.
 
     Raises:
-        ValueError: If the fraction is not at least 0 and below 1, or if no
-            class would be left to train on.
+        ValueError: If the fraction is not at least 0 and below 1, if no class
+            would be left to train on, or a class is in several groups.
     """
     if fraction == 0:
         return images, images.select([])
@@ -262,10 +274,46 @@ def holdout_classes(
         raise ValueError(
             f"A share of {fraction} of the training classes is held out for "
             "validation (`fraction` of holdout_classes), and at least one "
-            "class "
-            f"must remain. Received: {len(classes)} training classes. Use "
-            "more training classes, at least two, or a smaller share."
+            "class must remain. Received: "
+            f"{len(classes)} training classes. Use more training classes, at "
+            "least two, or a smaller share."
         )
-    order = np.random.default_rng(seed).permutation(len(classes))
-    held_out = np.isin(images.known_labels, classes[order[:count]])
+    rng = np.random.default_rng(seed)
+    if groups is None:
+        chosen = classes[rng.permutation(len(classes))[:count]]
+    else:
+        chosen = _classes_of_groups(images, groups, count, rng)
+    held_out = np.isin(images.known_labels, chosen)
     return images.select(~held_out), images.select(held_out)
+
+
+def _classes_of_groups(
+    images: Examples,
+    groups: npt.ArrayLike,
+    count: int,
+    rng: np.random.Generator,
+) -> Rows:
+    """About `count` classes: all of some random groups, but not of every."""
+    names, codes = np.unique(np.asarray(groups), return_inverse=True)
+    check_lengths("holdout_classes", "images", len(images), groups=codes)
+    pairs = np.unique(np.stack([images.known_labels, codes], 1), axis=0)
+    labels, times = np.unique(pairs[:, 0], return_counts=True)
+    if len(pairs) > len(labels):
+        label = int(labels[np.argmax(times)])
+        found = names[pairs[pairs[:, 0] == label, 1]].tolist()
+        raise ValueError(
+            "`groups` of holdout_classes must be groups of classes. Received: "
+            f"class {images.names.get(label, label)} in {found[:3]}. Use a "
+            "group that all images of a class share."
+        )
+    if len(names) < 2:
+        raise ValueError(
+            "`groups` of holdout_classes must have at least two groups of "
+            "training classes, one to hold out and one to train on. Received: "
+            f"{names.tolist()}."
+        )
+    order = rng.permutation(len(names))[:-1]
+    sizes = np.bincount(pairs[:, 1])[order].cumsum()
+    chosen = order[: np.argmin(np.abs(sizes - count)) + 1]
+    held_out: Rows = pairs[np.isin(pairs[:, 1], chosen), 0]
+    return held_out

@@ -54,6 +54,43 @@ def test_holdout_of_all(fraction: float) -> None:
         holdout_classes(make(3), fraction)
 
 
+def test_groups_are_held_out_whole() -> None:
+    images = make(20)
+    # Ten groups of one to three classes.
+    groups = np.array(
+        ["a", "b", "b", "c", "d", "d", "d", *"efghij"] + ["j"] * 7
+    )
+    group_of = dict(zip(images.classes.tolist(), groups, strict=True))
+    each = [group_of[x] for x in images.labels.tolist()]
+    chosen = set()
+    for seed in range(8):
+        train, held_out = holdout_classes(images, 0.2, seed, each)
+        sides = [{group_of[x] for x in y.classes} for y in (train, held_out)]
+        assert not sides[0] & sides[1]
+        assert train.num_classes + held_out.num_classes == 20
+        assert held_out.num_classes
+        chosen.add(tuple(held_out.classes))
+    assert len(chosen) > 4
+
+
+def test_groups_come_as_near_to_the_fraction_as_they_can() -> None:
+    images = make(12)
+    pairs = (images.labels // 10 - 1) // 2
+    for fraction, count in [(0.1, 2), (0.3, 4), (0.5, 6), (0.9, 10)]:
+        held_out = holdout_classes(images, fraction, 1, pairs)[1]
+        assert held_out.num_classes == count
+
+
+def test_groups_that_do_not_divide_the_classes() -> None:
+    images = make(4)
+    with pytest.raises(ValueError, match="class 10 in"):
+        holdout_classes(images, 0.2, 0, np.arange(12) % 5)
+    with pytest.raises(ValueError, match="at least two groups"):
+        holdout_classes(images, 0.2, 0, ["one"] * 12)
+    with pytest.raises(ValueError, match="one item per image"):
+        holdout_classes(images, 0.2, 0, ["one"] * 11)
+
+
 def test_trainval_is_train_and_validation() -> None:
     images = make(10)
     splits = DataSplits.by_class(images, "ten", train_classes=6, seed=1)

@@ -47,6 +47,21 @@ def test_classes_split_in_the_order_of_their_texts(tmp_path: Path) -> None:
     assert table(file, train_classes=5).test.num_classes == 1
 
 
+def test_groups_are_held_out_together(tmp_path: Path) -> None:
+    kinds = ["mammal", "insect", "insect", "mammal", "fish", "mammal"] * 2
+    text = rows("path,label,kind", PATHS, CLASSES * 2, kinds)
+    file = write(tmp_path, text)
+    options = {"train_classes": 5, "held_out_by": "kind"}
+    held_out = {
+        tuple(table(file, seed=seed, **options).validation.classes)
+        for seed in range(8)
+    }
+    # In the order of their texts: ant and bee; cat and dog; eel.
+    assert held_out == {(0, 1), (2, 3), (4,)}
+    with pytest.raises(ValueError, match="kinds missing"):
+        table(file, held_out_by="kinds")
+
+
 def test_groups_are_columns_of_the_images(tmp_path: Path) -> None:
     kinds = ["mammal", "insect", "insect", "mammal", "fish", "mammal"] * 2
     text = rows("path,label,kind", PATHS, CLASSES * 2, kinds)
