@@ -37,6 +37,7 @@ def recipe_of(section: dict[str, Any]) -> Any:
                 "separator": None,
                 "levels": (),
                 "groups": (),
+                "held_out_by": None,
             },
         ),
         (
@@ -80,7 +81,7 @@ def test_what_recipes_leave_to_the_loader_is_no_key() -> None:
         (
             "table",
             {"path", "root", "train_classes", "validation"}
-            | {"separator", "label", "levels", "groups"},
+            | {"separator", "label", "levels", "groups", "held_out_by"},
         ),
         (
             "image_folder",
