@@ -85,6 +85,7 @@ def charts(results: str) -> list[Chart]:
     caltech = means(
         section(results, "## Caltech-101", "### map@r"), "caltech101-"
     )
+    emoji = means(section(results, "## Emoji", "### map@r"), "emoji-")
     ablations = differences(section(results, "## glyphs: ablations"))
     return [
         Chart(
@@ -98,6 +99,12 @@ def charts(results: str) -> list[Chart]:
             "MAP@R on unseen classes (Caltech-101, three seeds)",
             caltech,
             caltech[0].mean,
+        ),
+        Chart(
+            "results_emoji.svg",
+            "MAP@R on unseen emoji (frozen network, five seeds)",
+            emoji,
+            emoji[0].mean,
         ),
         Chart(
             "results_ablations.svg",
