@@ -274,9 +274,8 @@ def holdout_classes(
         raise ValueError(
             f"A share of {fraction} of the training classes is held out for "
             "validation (`fraction` of holdout_classes), and at least one "
-            "class must remain. Received: "
-            f"{len(classes)} training classes. Use more training classes, at "
-            "least two, or a smaller share."
+            f"class must remain. Received: {len(classes)} training classes. "
+            "Use more training classes, at least two, or a smaller share."
         )
     rng = np.random.default_rng(seed)
     if groups is None:

@@ -118,9 +118,9 @@ def features(
         recipe: A complete recipe.
         model: Its model.
         splits: Its data.
-        with_test: Whether test examples are to be measured. They are if their
-            features are kept on disk; otherwise they stay as they are, and
-            the whole model measures them.
+        with_test: Whether the features of test examples are kept on disk as
+            well, with `feature_cache: disk`. Otherwise test examples stay as
+            they are, and the whole model measures them.
     """
     section = recipe.backbone
     if not section.freeze or section.feature_cache == "none":

@@ -49,8 +49,12 @@ LEAST = 3
 
 
 LARGEST = 2**22
-"""Bytes of the largest body: pixels of photographs as JSON exceed it, and the
-server's time for a request with 64 clients."""
+"""Bytes of the largest body that is sent: sixteen photographs as pixels in JSON
+exceed it, and with 64 clients also the server's time for a request."""
+
+OPTIONS = ("--port", "0", "--queue", "2048", "--request-timeout", "120")
+"""Of the server: 64 clients with sixteen pictures each fill the default queue,
+and a large network takes longer for them than the default timeout."""
 
 
 def models(backbone: str | None) -> dict[str, Any]:
@@ -208,17 +212,7 @@ def clients_of(
 def start(file: Path, log: Any) -> tuple[subprocess.Popen[str], int]:
     command = [sys.executable, "-c", "from keras_dml.cli import main; main()"]
     process = subprocess.Popen(
-        [
-            *command,
-            "serve",
-            str(file),
-            "--port",
-            "0",
-            "--queue",
-            "2048",
-            "--request-timeout",
-            "120",
-        ],
+        [*command, "serve", str(file), *OPTIONS],
         stdout=subprocess.PIPE,
         stderr=log,
         text=True,
