@@ -119,11 +119,12 @@ def image_folder(folder: Path) -> None:
 def table(folder: Path) -> None:
     names = [f"{label:02d}/{i}.jpg" for i, label in ROWS]
     write_noise(folder, names)
+    # Groups are of one class each, and any number of them can be held out.
     lines = [
-        f"{name},{label},{'train' if is_train else 'test'}"
+        f"{name},{label},{'train' if is_train else 'test'},group_{label}"
         for name, (_, label), is_train in zip(names, ROWS, TRAIN, strict=True)
     ]
-    write_lines(folder / "table.csv", ["path,label,split", *lines])
+    write_lines(folder / "table.csv", ["path,label,split,subgroup", *lines])
 
 
 WRITERS = {
