@@ -299,7 +299,11 @@ def _numbered(recipe: Recipe, train: data.Examples) -> data.Examples:
 def callbacks(
     recipe: Recipe, train: data.Examples, batches: data.Sampler
 ) -> list[keras.callbacks.Callback]:
-    """The callbacks that the recipe's method and batches need."""
+    """The callbacks that the recipe's method and batches need.
+
+    Classes are numbered as by `sampler`, which has made `batches`.
+    """
+    train = _numbered(recipe, train)
     method, sizes = recipe.method.model_dump(), recipe.batches.sizes
     own: list[keras.callbacks.Callback] = []
     hard = recipe.batches.hard_classes

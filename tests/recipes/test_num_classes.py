@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from keras_dml import data, runs
+from keras_dml.evaluation import embed
 from keras_dml.recipes import RecipeError, building, load
 from keras_dml.recipes.num_classes import filled
 from tests.conftest import blobs
@@ -159,6 +160,26 @@ def test_it_is_found_at_any_depth() -> None:
         "b": {"class_name": "X", "config": {"num_classes": 7}},
         "auto": "auto",
     }
+
+
+def test_merged_proxies_start_at_the_means_of_training_classes(splits) -> None:
+    loss = "method.loss={name: proxy_nca, num_classes: auto}"
+    sizes = "method.num_learners=2", "method.embedding_dim=4"
+    recipe, batches, model = model_of(
+        "divide_and_conquer",
+        splits,
+        *(loss, *sizes, "method.merged_start=class_means"),
+    )
+    recluster, *_ = building.callbacks(recipe, splits.train, batches)
+    recluster.set_model(model)
+    model.objective.start_merged(recluster._class_means)
+    embeddings = embed(model, splits.train)
+    means = [
+        embeddings[splits.train.labels == label].mean(0)
+        for label in splits.train.classes
+    ]
+    proxies = model.objective.loss.proxies
+    np.testing.assert_allclose(proxies, means, atol=1e-5)
 
 
 def test_other_losses_leave_labels_alone(splits) -> None:
