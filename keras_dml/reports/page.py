@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from html import escape
 from pathlib import Path
 from string import Template
@@ -19,14 +19,19 @@ from keras_dml.reports.figures import RunFigure, figures_of
 from keras_dml.reports.html import asset, document, inline_svg
 from keras_dml.runs.outcome import definition, divisions_table, ends
 from keras_dml.utils.files import write_atomically
+from keras_dml.utils.progress import stages
 
 CURVES = ("validation", "losses")
+SEARCHING, DRAWING = "Searching the test images", "Drawing figures"
+SECONDS = {SEARCHING: 7.0, DRAWING: 7.0}
+"""How long the stages take for glyphs on two cores."""
 
 
 def report(
     folder: str | os.PathLike[str],
     output: str | os.PathLike[str] | None = None,
     num_queries: int = 60,
+    progress: bool | None = None,
 ) -> Path:
     """Writes the report of a finished run as one HTML page.
 
@@ -40,6 +45,8 @@ def report(
         output: The page; `report.html` in the run's folder by default.
         num_queries: Number of test images to explore, chosen at random with a
             fixed seed; fewer if their thumbnails would exceed 4 MB.
+        progress: Whether to show a progress bar; by default, if standard error
+            is a terminal.
 
     Returns:
         The path of the page.
@@ -50,15 +57,18 @@ def report(
     """
     run = Run(folder)
     path = Path(output) if output else run.folder / "report.html"
-    text = render(run, num_queries)
+    with stages(SECONDS, progress) as begin:
+        text = render(run, num_queries, begin)
     write_atomically(path, text)
     return path
 
 
-def render(run: Run, num_queries: int = 60) -> str:
-    """The text of the page."""
+def render(run: Run, num_queries: int, begin: Callable[[str], None]) -> str:
+    """The text of the page; `begin` is told which stage begins."""
+    begin(SEARCHING)
     shown = explorer(run, num_queries)
-    figures = {figure.name: figure for figure in figures_of(run)}
+    begin(DRAWING)
+    figures = {figure.name: _figure(figure) for figure in figures_of(run)}
     rest = [name for name in figures if name not in CURVES]
     test_set = {"test set (SHA-256)": run.outcome.test_set}
     said = {x: definition(x).rpartition(" (")[0] for x in run.results}
@@ -68,9 +78,9 @@ def render(run: Run, num_queries: int = 60) -> str:
         about=escape(_about(run)),
         metrics=_metrics(run),
         definitions=_pairs(said),
-        curves="\n".join(_figure(figures[name]) for name in CURVES),
+        curves="\n".join(figures[name] for name in CURVES),
         divisions=_divisions(run),
-        figures="\n".join(_figure(figures[name]) for name in rest),
+        figures="\n".join(figures[name] for name in rest),
         explored=escape(_explored(shown)),
         attention=attention if run.explores_attention else "",
         worst=escape(

@@ -3,7 +3,7 @@
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -90,3 +90,53 @@ def throughput(
             bar.update(task, completed=done, rate=f"{rate:,.0f} {unit}/s")
 
         yield count
+
+
+@contextlib.contextmanager
+def stages(
+    seconds: Mapping[str, float], progress: bool | None = None
+) -> Iterator[Callable[[str], None]]:
+    """A bar on standard error over stages of unequal length.
+
+    Args:
+        seconds: How long each stage usually takes, by what is done in it.
+            Once a stage has ended, the time that is left is scaled by how
+            long the ended ones really took.
+        progress: Whether it is wanted; None shows it in a terminal.
+
+    Yields:
+        What is told which stage begins.
+    """
+    wanted = sys.stderr.isatty() if progress is None else progress
+    if not wanted:
+        yield lambda stage: None
+        return
+    from rich import progress as bars
+    from rich.console import Console
+
+    names, start = list(seconds), time.monotonic()
+    expected = usual = sum(seconds.values())
+
+    class TimeLeft(bars.ProgressColumn):
+        def render(self, task: bars.Task) -> str:
+            left = max(0.0, expected - (time.monotonic() - start))
+            return f"about {left:,.0f} s left"
+
+    with bars.Progress(
+        bars.TextColumn("{task.description}"),
+        bars.BarColumn(),
+        TimeLeft(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as bar:
+        task = bar.add_task(names[0], total=usual)
+
+        def begin(stage: str) -> None:
+            nonlocal expected
+            done = sum(seconds[x] for x in names[: names.index(stage)])
+            if done:
+                pace = (time.monotonic() - start) / done
+                expected = pace * usual
+            bar.update(task, completed=done, description=stage)
+
+        yield begin

@@ -1,8 +1,11 @@
 """Tests of the progress bar."""
 
+import re
+import time
+
 import pytest
 
-from keras_dml.utils.progress import throughput, track
+from keras_dml.utils.progress import stages, throughput, track
 
 
 def test_nothing_is_shown_for_what_is_quick(
@@ -33,4 +36,24 @@ def test_throughput_counts_from_where_it_was(
     assert "25/50" in shown and "images/s" in shown
     with throughput(50, 10, "images", "Embedding", False) as count:
         count(40)
+    assert capsys.readouterr().err == ""
+
+
+def test_stages_say_what_is_done_and_how_long_the_rest_takes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "200")
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    with stages({"Loading": 10.0, "Writing": 30.0}, True) as begin:
+        begin("Loading")
+        now += 20.0  # Twice as long as usual.
+        begin("Writing")
+    shown = capsys.readouterr().err
+    left = re.findall(r"(Loading|Writing).*?about (\d+) s left", shown)
+    assert left[0] == ("Loading", "40")
+    assert left[-1] == ("Writing", "60")
+    with stages({"Loading": 10.0}, False) as begin:
+        begin("Loading")
     assert capsys.readouterr().err == ""

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from keras_dml.search import Index
 
 SUFFIXES = {"saved_model": "", "onnx": ".onnx", "litert": ".tflite"}
+LOADING = "Loading the model"
+WRITING = "Writing the export and comparing it with the model"
+SECONDS = {LOADING: 1.0, WRITING: 5.0}
+"""How long the stages take for glyphs on two cores."""
 
 
 @click.command()
@@ -76,10 +80,9 @@ def export(
     **options: Any,
 ) -> None:
     """Export the model in the folder RUN for a server or a device."""
-    from rich.console import Console
-
     from keras_dml import runs
     from keras_dml.export import export_model, write_models_config
+    from keras_dml.utils.progress import stages
 
     if models_config and file_format != "saved_model":
         raise click.ClickException(
@@ -87,8 +90,10 @@ def export(
         )
     recipe = runs.load_recipe(run)
     name = f"{recipe.name}{SUFFIXES[file_format]}"
-    with Console(stderr=True).status("Exporting"):
+    with stages(SECONDS) as begin:
+        begin(LOADING)
         model = runs.load_model(run, which)
+        begin(WRITING)
         path = export_model(
             model,
             output or Path("saved_models") / name,

@@ -23,12 +23,9 @@ from keras_dml.cli.json_output import answer, json_option
 @command_body
 def report(run: str, output: str | None, queries: int) -> None:
     """Write the report of the finished RUN as one page for a browser."""
-    from rich.console import Console
-
     from keras_dml.reports import report as write
 
-    with Console(stderr=True).status("Writing the report"):
-        path = write(run, output, queries)
+    path = write(run, output, queries)
     size = path.stat().st_size
     answer({"page": path, "bytes": size})
     say(f"Wrote {path} ({size / 1e6:.1f} MB)")
