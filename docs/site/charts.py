@@ -6,41 +6,11 @@ anything else than they do; a test draws them again.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 
+from keras_dml.runs.benchmark.chart import Chart, Measured, svg
+
 DOCS = Path(__file__).parents[1]
-WIDTH, LEFT, RIGHT, TOP, ROW = 560, 200, 480, 56, 34
-STYLE = """\
-.back{fill:#fff}.text{fill:#1f2328}.quiet{fill:#57606a}
-.grid{stroke:#d8dee4}.zero{stroke:#6e7781;stroke-dasharray:4 3}
-.bar{stroke:#3949ab;stroke-width:2.5}.dot{fill:#3949ab}
-@media (prefers-color-scheme:dark){
-.back{fill:#1e2129}.text{fill:#e6edf3}.quiet{fill:#a5adb8}
-.grid{stroke:#3d444d}.zero{stroke:#9198a1}
-.bar{stroke:#9fa8da}.dot{fill:#9fa8da}}"""
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A mean over seeds and its 95 % interval."""
-
-    name: str
-    mean: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Chart:
-    """What is drawn into `file`; the dashed line is at `zero`."""
-
-    file: str
-    title: str
-    rows: list[Measured]
-    zero: float
-    sign: str = ""
 
 
 def section(text: str, *headings: str) -> str:
@@ -80,109 +50,43 @@ def differences(text: str) -> list[Measured]:
     ]
 
 
-def charts(results: str) -> list[Chart]:
+def charts(results: str) -> dict[str, Chart]:
+    """By the names of their files."""
     glyphs = means(section(results, "## glyphs: six", "### map@r"), "glyphs-")
     caltech = means(
         section(results, "## Caltech-101", "### map@r"), "caltech101-"
     )
     emoji = means(section(results, "## Emoji", "### map@r"), "emoji-")
     ablations = differences(section(results, "## glyphs: ablations"))
-    return [
-        Chart(
-            "results_glyphs.svg",
+    return {
+        "results_glyphs.svg": Chart(
             "MAP@R on unseen characters (glyphs, five seeds)",
             glyphs,
             glyphs[0].mean,
         ),
-        Chart(
-            "results_caltech101.svg",
+        "results_caltech101.svg": Chart(
             "MAP@R on unseen classes (Caltech-101, three seeds)",
             caltech,
             caltech[0].mean,
         ),
-        Chart(
-            "results_emoji.svg",
+        "results_emoji.svg": Chart(
             "MAP@R on unseen emoji (frozen network, five seeds)",
             emoji,
             emoji[0].mean,
         ),
-        Chart(
-            "results_ablations.svg",
+        "results_ablations.svg": Chart(
             "MAP@R of ablations minus that of the method (glyphs)",
             ablations,
             0.0,
             "+",
         ),
-    ]
-
-
-def ticks(low: float, high: float) -> list[float]:
-    """Three to eight round numbers that hold the range between them."""
-    step = next(
-        x for x in (0.01, 0.02, 0.05, 0.1, 0.2) if (high - low) / x <= 6
-    )
-    first, last = int(low // step), int(-(-high // step))
-    return [i * step for i in range(first, last + 1)]
-
-
-def number(value: float, form: str) -> str:
-    return format(value, form).replace("-", "−") if value else "0"
-
-
-def svg(chart: Chart) -> str:
-    marks = ticks(
-        min(row.low for row in chart.rows), max(row.high for row in chart.rows)
-    )
-    bottom = TOP + ROW * len(chart.rows)
-
-    def x(value: float) -> str:
-        share = (value - marks[0]) / (marks[-1] - marks[0])
-        return f"{LEFT + share * (RIGHT - LEFT):.1f}"
-
-    def line(kind: str, a: str, b: float, c: str, d: float) -> str:
-        return f'<path class="{kind}" d="M{a} {b}L{c} {d}"/>'
-
-    def text(
-        kind: str, a: float | str, b: float, anchor: str, what: str
-    ) -> str:
-        return (
-            f'<text class="{kind}" x="{a}" y="{b}" text-anchor="{anchor}">'
-            f"{escape(what)}</text>"
-        )
-
-    parts = [text("text", 20, 28, "start", chart.title)]
-    for mark in marks:
-        parts.append(line("grid", x(mark), TOP - 8, x(mark), bottom))
-        label = number(mark, f"{chart.sign}.2f")
-        parts.append(text("quiet", x(mark), bottom + 20, "middle", label))
-    zero = x(chart.zero)
-    parts.append(line("zero", zero, TOP - 8, zero, bottom))
-    for i, row in enumerate(chart.rows):
-        y = TOP + ROW * i + ROW // 2
-        value = number(row.mean, f"{chart.sign}.3f")
-        parts += [
-            text("text", LEFT - 16, y + 5, "end", row.name.replace("-", " ")),
-            line("bar", x(row.low), y, x(row.high), y),
-            line("bar", x(row.low), y - 6, x(row.low), y + 6),
-            line("bar", x(row.high), y - 6, x(row.high), y + 6),
-            f'<circle class="dot" cx="{x(row.mean)}" cy="{y}" r="5"/>',
-            text("text", WIDTH - 20, y + 5, "end", value),
-        ]
-    height = bottom + 36
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" '
-        f'height="{height}" viewBox="0 0 {WIDTH} {height}" '
-        'font-family="system-ui,sans-serif" font-size="14">\n'
-        f"<title>{escape(chart.title)}</title>\n<style>\n{STYLE}\n</style>\n"
-        f'<rect class="back" width="{WIDTH}" height="{height}" rx="8"/>\n'
-        + "\n".join(parts)
-        + "\n</svg>\n"
-    )
+    }
 
 
 def main() -> None:
-    for chart in charts((DOCS / "results.md").read_text()):
-        (DOCS / "images" / chart.file).write_text(svg(chart))
+    drawn = charts((DOCS / "results.md").read_text())
+    for file, chart in drawn.items():
+        (DOCS / "images" / file).write_text(svg(chart))
 
 
 if __name__ == "__main__":
