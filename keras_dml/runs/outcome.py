@@ -189,6 +189,15 @@ def ends(interval: Interval | None, sign: str = "") -> str:
     return f"[{interval.low:{sign}.4f}, {interval.high:{sign}.4f}]"
 
 
+def plus_minus(interval: Interval | None) -> str:
+    """The estimate ± half the length of its interval, if it has one."""
+    if interval is None:
+        return NOTHING
+    text = f"{interval.estimate:.4f}"
+    half = interval.high - interval.estimate
+    return text if math.isnan(half) else f"{text} ± {half:.4f}"
+
+
 def p_value(value: float) -> str:
     """A p value to three digits, if there is one."""
     if math.isnan(value):

@@ -44,6 +44,7 @@ class Plan:
 
     Attributes:
         recipes: Their recipes, in the order of the tables.
+        sources: Of each recipe its path or name, and its settings.
         seeds: Number of seeds; they are 0, 1, ….
         output: The benchmark's folder.
         baseline: Name of the recipe that others are compared with.
@@ -51,6 +52,7 @@ class Plan:
     """
 
     recipes: tuple[Recipe, ...]
+    sources: tuple[tuple[str, ...], ...]
     seeds: int
     output: Path
     baseline: str
@@ -100,7 +102,8 @@ def read_plan(
     """
     check_count("benchmark", "seeds", seeds)
     texts = [text for text in recipes if not _is_base(text)]
-    loaded = tuple(_load(text, settings) for text in texts)
+    sources = tuple(_source(text, settings) for text in texts)
+    loaded = tuple(load(x[0], x[1:]) for x in sources)
     names = [recipe.name for recipe in loaded]
     if not names:
         raise ValueError(
@@ -115,14 +118,14 @@ def read_plan(
             f"Received: baseline={baseline!r}. The names are {names}."
         )
     parsed_every(save_every)
-    return Plan(loaded, seeds, Path(output), baseline, save_every)
+    return Plan(loaded, sources, seeds, Path(output), baseline, save_every)
 
 
 def _is_base(text: str) -> bool:
     return Path(text.split(SEPARATOR)[0]).name.startswith("_")
 
 
-def _load(text: str, settings: Sequence[str]) -> Recipe:
+def _source(text: str, settings: Sequence[str]) -> tuple[str, ...]:
     path, *own = text.split(SEPARATOR)
     for setting in (*settings, *own):
         if setting.partition("=")[0] == "seed":
@@ -131,7 +134,7 @@ def _load(text: str, settings: Sequence[str]) -> Recipe:
                 "recipe with the seeds 0, 1, …. Received: the setting "
                 f"{setting!r}. Use --seeds for their number."
             )
-    return load(path, (*settings, *own))
+    return path, *settings, *own
 
 
 def _check_names(names: list[str], texts: list[str]) -> None:

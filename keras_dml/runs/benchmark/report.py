@@ -2,12 +2,12 @@
 
 import csv
 import io
-import math
 from collections import Counter
 from typing import Any
 
 from keras_dml.evaluation import Interval
 from keras_dml.runs.benchmark.comparison import Done, Line, lines
+from keras_dml.runs.benchmark.leaderboard import write_leaderboard
 from keras_dml.runs.benchmark.plan import Plan
 from keras_dml.runs.outcome import (
     NOTHING,
@@ -16,6 +16,7 @@ from keras_dml.runs.outcome import (
     ends,
     markdown,
     p_value,
+    plus_minus,
 )
 from keras_dml.utils.files import write_atomically
 from keras_dml.utils.provenance import CODE
@@ -33,7 +34,8 @@ COLUMNS = (
 
 
 def write_report(plan: Plan, done: Done, command: str) -> list[Line]:
-    """Writes `results.md` and `results.csv` into the plan's folder.
+    """Writes the tables into the plan's folder: `results.md`, `results.csv`
+    and the leaderboard.
 
     Returns:
         A line for each recipe, as the tables have it.
@@ -42,6 +44,7 @@ def write_report(plan: Plan, done: Done, command: str) -> list[Line]:
     text = _report(plan, done, found, command)
     write_atomically(plan.output / REPORT, text)
     write_atomically(plan.output / VALUES, _values(plan, found))
+    write_leaderboard(plan, found)
     return found
 
 
@@ -62,16 +65,9 @@ def _overview_row(plan: Plan, names: list[str], line: Line) -> list[str]:
     return [
         line.recipe,
         f"{len(line.entries)} of {plan.seeds}",
-        *(_plus_minus(mean) if mean else NOTHING for mean in means),
+        *map(plus_minus, means),
         *(NOTHING if x is None else f"{x:.0f}" for x in costs),
     ]
-
-
-def _plus_minus(interval: Interval) -> str:
-    """The estimate ± half the length of its interval, if it has one."""
-    text = f"{interval.estimate:.4f}"
-    half = interval.high - interval.estimate
-    return text if math.isnan(half) else f"{text} ± {half:.4f}"
 
 
 def _report(plan: Plan, done: Done, found: list[Line], command: str) -> str:
