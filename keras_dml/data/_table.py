@@ -71,6 +71,7 @@ def table(
             `callbacks.Recluster` can divide the training set.
         held_out_by: A column with groups of classes, such as super-classes.
             Classes of a group are held out together; see `holdout_classes`.
+            Only for a table without validation rows.
 
     Returns:
         The splits, named after the file. Ids are the texts in `path`.
@@ -79,8 +80,8 @@ def table(
         FileNotFoundError: If the file or an image does not exist.
         ImportError: If no library for reading Parquet is installed.
         ValueError: If a column or a cell is missing, a split is unknown, there
-            are no training or no test rows, or a class is in more than one
-            split.
+            are no training or no test rows, a class is in more than one
+            split, or `held_out_by` is given beside validation rows.
     """
     file = Path(path).expanduser()
     _check_columns(label, separator, levels)
@@ -97,6 +98,13 @@ def table(
             "rows, if images have several labels, because no class can be "
             "held out. Received: no such rows. Write train, validation or "
             "test into each row."
+        )
+    if held_out_by is not None and "validation" in columns.get("split", ()):
+        raise ValueError(
+            f"`held_out_by` of table must only be given if the table {file} "
+            "has no validation rows, because then nothing is held out. "
+            f"Received: {held_out_by!r} and validation rows. Leave it out, or "
+            "write train into these rows."
         )
     folder = file.parent if root is None else Path(root).expanduser()
     labels, names = _as_labels(columns[label], separator)

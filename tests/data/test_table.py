@@ -62,6 +62,14 @@ def test_groups_are_held_out_together(tmp_path: Path) -> None:
         table(file, held_out_by="kinds")
 
 
+def test_groups_do_not_choose_where_the_table_does(tmp_path: Path) -> None:
+    split = ["train", "train", "validation", "test", "test", "test"] * 2
+    text = rows("path,label,split", PATHS, CLASSES * 2, split)
+    file = write(tmp_path, text)
+    with pytest.raises(ValueError, match="`held_out_by` .* validation rows"):
+        table(file, held_out_by="label")
+
+
 def test_groups_are_columns_of_the_images(tmp_path: Path) -> None:
     kinds = ["mammal", "insect", "insect", "mammal", "fish", "mammal"] * 2
     text = rows("path,label,kind", PATHS, CLASSES * 2, kinds)
