@@ -117,8 +117,8 @@ class Recluster(Clustering):
     training images in the test view, clusters them by K-means into as many
     clusters as there are learners, and assigns cluster k to learner k. It also
     switches between the phases of training. When the merged embedding begins to
-    train, its loss starts from the learned variables of the learners; see
-    `merged_start` of `methods.divide_and_conquer`.
+    train, its loss starts from class means or from what the learners learned;
+    see `merged_start` of `methods.divide_and_conquer`.
 
     A cluster with fewer than two classes with two images cannot be trained on.
     It is merged into the nearest one that can, with a warning, and its learner

@@ -102,7 +102,7 @@ class AlternatingObjective(LossObjective):
         self,
         loss: losses.MetricLoss,
         update: str = "active",
-        merged_start: str = "learned",
+        merged_start: str = "class_means",
         **kwargs: Any,
     ) -> None:
         super().__init__(loss, **kwargs)
@@ -292,10 +292,11 @@ def divide_and_conquer(
         update: "active" (paper, default) or "all" (released code), see
             `AlternatingObjective`.
         merged_start: Initial variables of the merged embedding's loss, if it
-            owns any. "learned" (default): the result of the learners, which is
-            the concatenation of their unit proxies and the mean of their β.
-            "class_means": proxies start at the mean embedding of each class.
-            "initial": random, as in the released code.
+            owns any. "class_means" (default): proxies start at the mean
+            embedding of each class, and other variables as for "learned": the
+            result of the learners, which is the concatenation of their unit
+            proxies and the mean of their β. "initial": random, as in the
+            released code.
         pooling: See `Head`: "avg", "max", "avg_max", "gem", "cls" or "none".
         **kwargs: Passed to `MetricModel`.
 
@@ -341,7 +342,7 @@ def divide_and_conquer(
         objective=AlternatingObjective(
             losses.get(loss),
             update=update or "active",
-            merged_start=merged_start or "learned",
+            merged_start=merged_start or "class_means",
             name="objective",
         ),
         **kwargs,

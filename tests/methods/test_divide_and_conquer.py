@@ -178,9 +178,14 @@ LEARNED = {
 }
 
 
-def learned(tiny_backbone, loss: str, **kwargs):
+def learned(tiny_backbone, loss: str, merged_start="learned", **kwargs):
     """A model whose learners' losses hold numbers of their own."""
-    model = model_of(tiny_backbone, loss=LEARNED[loss].copy(), **kwargs)
+    model = model_of(
+        tiny_backbone,
+        loss=LEARNED[loss].copy(),
+        merged_start=merged_start,
+        **kwargs,
+    )
     draw = np.random.default_rng(0).normal
     for layer in model.objective.part_layers:
         for variable in layer.trainable_variables:
