@@ -22,6 +22,12 @@ INTERRUPTED = 130
 # What users can fix; anything else is a bug and keeps its traceback.
 USER_ERRORS = (ValueError, OSError, ImportError)
 _EXHAUSTED = "ResourceExhausted"
+_IN_PIPELINE = re.compile(
+    # TensorFlow's words around an error of Python code in a tf.data pipeline.
+    r"Error in user-defined function .*?: (?:ValueError|OSError): (.*?)\n"
+    r"Traceback",
+    re.DOTALL,
+)
 
 _CONTROLS = re.compile(
     # Of C0 not tab and newline; C1; line ends, directions, half characters.
@@ -113,7 +119,10 @@ def _said_of(error: Exception) -> str | None:
             f"Not enough memory ({why}). Use smaller batches, images, queues "
             "or embeddings."
         )
-    return str(error) if isinstance(error, USER_ERRORS) else None
+    if isinstance(error, USER_ERRORS):
+        return str(error)
+    found = _IN_PIPELINE.search(str(error))
+    return found[1] if found else None
 
 
 def import_package() -> None:

@@ -209,7 +209,10 @@ def _reason(file: ImageFile, error: Exception) -> str:
                 "read. Use "
                 '`pip install "pillow>=11.3"`.'
             )
-    return f"{type(error).__name__}: {error}"
+    return (
+        f"{type(error).__name__}: {error}. Replace the file, or leave it "
+        "out of the data."
+    )
 
 
 def _start(file: ImageFile, size: int) -> bytes:

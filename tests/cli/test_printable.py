@@ -15,6 +15,7 @@ from keras_dml.cli import common, main
 from keras_dml.cli.common import PrintableFormatter, print_table, printable
 from keras_dml.data.imageset import as_image_set
 from keras_dml.search import Index
+from tests.runs.small_run import write_recipe
 
 # Sets a terminal's title, clears its screen, goes back and turns around.
 EVIL = "a\x1b]0;title\x07\x1b[2Jb\rc\x9b1md\u202ee"
@@ -121,6 +122,28 @@ def test_too_little_memory_is_one_message(error, monkeypatch) -> None:
     assert ended.exit_code == 1
     said = "Not enough memory (1 TiB). Use smaller batches"
     assert said in ended.output
+
+
+def test_an_unreadable_image_in_a_batch_is_one_message(tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path)
+    files = sorted((tmp_path / "images").rglob("*.png"))
+    for file in files[:36]:  # Half of the classes, those in training.
+        file.write_bytes(b"no image")
+    rows = [
+        f"{file},{file.parent.name},{'train' if i < 36 else 'test'}"
+        for i, file in enumerate(files)
+    ]
+    table = tmp_path / "images.csv"
+    table.write_text("\n".join(["path,label,split", *rows]))
+    command = ["train", str(recipe), "--output", str(tmp_path / "run")]
+    data = f"data={{name: table, path: {table}, validation: 0}}"
+    method = "method={name: baseline, loss: contrastive}"
+    ended = CliRunner().invoke(main, [*command, "--set", data, "--set", method])
+    assert ended.exit_code == 1, ended.output
+    last = ended.output.strip().splitlines()[-1]
+    assert last.startswith("Error: The image file '") and "class_0" in last
+    assert last.endswith("Replace the file, or leave it out of the data.")
+    assert "Traceback" not in ended.output and "node" not in last
 
 
 def test_a_query_that_is_a_pipe(tmp_path: Path) -> None:
