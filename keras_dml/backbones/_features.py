@@ -21,12 +21,12 @@ from keras_dml.data.caching import MEMORY_SHARE, available_memory
 from keras_dml.data.contents import contents
 from keras_dml.data.decoded import megabytes
 from keras_dml.data.examples import WHOLE, About, Examples
-from keras_dml.data.feature_set import FEATURES, MASK, FeatureSet
+from keras_dml.data.feature_set import MASK, FeatureSet, features_name
 from keras_dml.data.image_batches import Views
 from keras_dml.data.imageset import ImageSet
 from keras_dml.model.head import Head
-from keras_dml.model.metric_model import MetricModel
 from keras_dml.utils.arguments import check_choice, check_count
+from keras_dml.utils.model_parts import lower_part, upper_part
 from keras_dml.utils.progress import tracked
 from keras_dml.utils.types import Shape
 
@@ -49,23 +49,26 @@ def features(
     examples: Examples,
     *,
     num_views: Annotated[int, Ge(0)] = 0,
+    until: str | None = None,
     cache: FeatureCache = "auto",
     batch_size: int = 64,
     seed: int = 0,
     progress: bool | None = None,
     **views: Any,
 ) -> FeatureSet:
-    """Computes the features of a frozen backbone once.
+    """Computes the features of a frozen backbone, or of its lower part, once.
 
     If the backbone is frozen, its features train a head exactly as the images
-    would, at a fraction of the cost. The returned `FeatureSet` replaces the
-    examples in samplers, `data.pipeline`, `fit`, callbacks and `evaluate`. The
-    model stays the same and only skips its backbone for them. Afterwards, it
-    takes images, and is saved and exported as usual.
+    would, at a fraction of the cost. If only its lower layers are, the output
+    of the last of them trains what follows. The returned `FeatureSet` replaces
+    the examples in samplers, `data.pipeline`, `fit`, callbacks and `evaluate`.
+    The model stays the same and only skips for them what is frozen. Afterwards,
+    it takes images, and is saved and exported as usual.
 
     Features are computed in inference mode and in the precision of the model.
-    On disk, they are identified by the weights and the config of the backbone,
-    the examples (for files: path, size and modification time), and the views.
+    On disk, they are identified by the weights and the config of what computed
+    them, the examples (for files: path, size and modification time), and the
+    views.
 
     Args:
         model: A `MetricModel`. If its head begins by pooling with "avg", "max",
@@ -74,6 +77,9 @@ def features(
         examples: N examples.
         num_views: Number of random views per image, V, for training. One of
             them is drawn each time. With 0, the model trains on the test view.
+        until: Name of the last frozen layer, as in `freeze_until` of
+            `backbones.get`, if the layers above it train. All connections must
+            pass through it.
         cache: Where to store features: "memory"; "disk", in
             `cache_folder()/features`, for reuse by later runs; or "auto" for
             memory if they take at most half of the available memory, and
@@ -88,8 +94,9 @@ def features(
         The features, with the labels, names and ids of the examples.
 
     Raises:
-        ValueError: If the backbone is trainable, there are no examples, or an
-            argument is invalid.
+        ValueError: If what computes the features is trainable, there are no
+            examples, the backbone cannot be cut at `until`, or an argument is
+            invalid.
     """
     owner = "backbones.features"
     check_choice(owner, "cache", cache, get_args(FeatureCache))
@@ -100,19 +107,11 @@ def features(
             f"`{next(iter(views))}` of {owner} must only be given for random "
             "views. Received: num_views=0. Use num_views=4, or another number."
         )
-    backbone = model.backbone if isinstance(model, MetricModel) else model
-    if backbone.trainable_variables:
-        raise ValueError(
-            f"`model` of {owner} must have a frozen backbone, because features "
-            "of a backbone in training would change. Received: "
-            f"{len(backbone.trainable_variables)} trainable variables. Use "
-            "`backbones.get(…, freeze=True)`."
-        )
     if not len(examples):
         raise ValueError(
             f"`examples` of {owner} must not be empty. Received: {examples!r}."
         )
-    compute = _Compute(backbone, getattr(model, "head", None))
+    compute = _Compute(model, until)
     about = About(examples.labels, examples.names, examples.ids)
     view = examples.view_for(model)
     key = hashlib.sha256(_VERSION.encode())
@@ -129,7 +128,7 @@ def features(
     )
     if not num_views:
         return FeatureSet.of(test, None, about).with_groups(examples.groups)
-    _, height, width, channels = backbone.input_shape
+    _, height, width, channels = compute.network.input_shape
     random = Views(size=(height, width), channels=channels, seed=seed, **views)
     key.update(f"{num_views}{random}".encode())
     augmented = _kept(
@@ -145,25 +144,71 @@ def features(
 
 
 class _Compute:
-    """The backbone and the pooling at the start of a head, as a graph."""
+    """What is frozen at the beginning of a model, as a graph.
 
-    def __init__(self, backbone: keras.Model, head: Any) -> None:
-        self.backbone = backbone
+    Args:
+        model: A model with a backbone and a head, or a backbone.
+        until: The last layer of the backbone that is frozen; None if all are.
+
+    Raises:
+        ValueError: If some of it is not frozen, or ends between connections.
+    """
+
+    def __init__(self, model: keras.Model, until: str | None) -> None:
+        self.network = getattr(model, "backbone", model)
+        head = getattr(model, "head", None)
         self.pooling = None
-        if isinstance(head, Head):
+        # Where a method's own backbone ends at or below this layer, the rest is
+        # part of its head.
+        layer = until if self.network.trainable_variables else None
+        self._name = features_name(layer)
+        if layer is not None:
+            upper_part(self.network, layer)  # Can it be cut there?
+            self.network = lower_part(self.network, layer)
+            _check_unmasked(self.network, layer)
+        elif isinstance(head, Head):
             pools = type(head).call is Head.call and head.pooling in _POOLED
             self.pooling = head.feature_pooling if pools else None
+        _check_frozen(self.network, until)
         self._graph = tf.function(self._features, reduce_retracing=True)
 
     def _features(self, inputs: Any) -> dict[str, tf.Tensor]:
-        found = self.backbone(inputs, training=False)
+        found = self.network(inputs, training=False)
         if self.pooling is not None:
-            return {FEATURES: self.pooling(found)}
+            return {self._name: self.pooling(found)}
         mask = getattr(found, "_keras_mask", None)
-        return {FEATURES: found} | ({} if mask is None else {MASK: mask})
+        return {self._name: found} | ({} if mask is None else {MASK: mask})
 
     def __call__(self, inputs: Any) -> dict[str, npt.NDArray[Any]]:
         return {name: x.numpy() for name, x in self._graph(inputs).items()}
+
+
+def _check_unmasked(network: keras.Model, until: str) -> None:
+    if getattr(network.outputs[0], "_keras_mask", None) is not None:
+        raise ValueError(
+            "`until` of backbones.features must be a layer whose output has no "
+            "mask, because layers above it would not receive the mask. "
+            f"Received: until={until!r}. Freeze the whole backbone, or train "
+            "through it."
+        )
+
+
+def _check_frozen(network: keras.Model, until: str | None) -> None:
+    count = len(network.trainable_variables)
+    if not count:
+        return
+    if until is None:
+        what = "have a frozen backbone, because features of a backbone"
+        way = (
+            "`backbones.get(…, freeze=True)`, or `until`, the last frozen layer"
+        )
+    else:
+        what = f"be frozen until {until!r}, because features of layers"
+        way = f"`backbones.get(…, freeze_until={until!r})`"
+    raise ValueError(
+        f"`model` of backbones.features must {what} in training would change. "
+        f"Received: {count} trainable variables. Use {way}."
+    )
 
 
 def _random(
@@ -246,7 +291,7 @@ class _Store:
         return np.lib.format.open_memmap(file, "w+", dtype, shape)
 
     def add(self, found: dict[str, npt.NDArray[Any]]) -> None:
-        size = len(found[FEATURES])
+        size = len(next(iter(found.values())))
         for name, x in found.items():
             self.arrays[name][self.done : self.done + size] = x
         self.done += size
@@ -278,12 +323,12 @@ def _folder(key: Any) -> Path:
 
 
 def _of_model(compute: _Compute) -> Iterator[bytes]:
-    """Bytes that identify the features of a backbone."""
-    backbone, pooling = compute.backbone, compute.pooling
-    config = keras.saving.serialize_keras_object(backbone)
+    """Bytes that identify the features of a network."""
+    network, pooling = compute.network, compute.pooling
+    config = keras.saving.serialize_keras_object(network)
     yield json.dumps(config, sort_keys=True, default=str).encode()
     yield b"" if pooling is None else pooling.pooling.encode()
-    for weight in backbone.weights:
+    for weight in network.weights:
         array = np.ascontiguousarray(keras.ops.convert_to_numpy(weight))
         yield f"{array.shape}{array.dtype}".encode() + array.tobytes()
 

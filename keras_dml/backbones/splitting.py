@@ -6,27 +6,13 @@ from typing import Any
 import keras
 from keras import layers
 
-from keras_dml.utils.arguments import did_you_mean
 from keras_dml.utils.model_copy import copy_model
+from keras_dml.utils.model_parts import lower_part as lower_part
+from keras_dml.utils.model_parts import upper_part
 from keras_dml.utils.types import Tensor
 
 POOLS = (layers.AveragePooling2D, layers.MaxPooling2D)
 CONVOLUTIONS = (layers.Conv2D, layers.DepthwiseConv2D, layers.SeparableConv2D)
-
-
-def lower_part(backbone: keras.Model, last: str) -> keras.Model:
-    """The backbone up to a layer; it shares the backbone's layers.
-
-    Args:
-        backbone: A functional model.
-        last: Name of the layer whose output is the output.
-
-    Raises:
-        ValueError: If there is no such layer.
-    """
-    output = _output(backbone, last)
-    inputs = backbone.inputs[0] if len(backbone.inputs) == 1 else backbone.input
-    return keras.Model(inputs, output, name=backbone.name)
 
 
 def cut_points(backbone: keras.Model) -> list[str]:
@@ -76,18 +62,7 @@ def copy_between(
             bypasses `after`.
     """
     # A cut adds nodes to the layers above it, so a copy is cut.
-    copy = copy_model(backbone)
-    start = _output(copy, after)
-    end = copy.outputs[0] if last is None else _output(copy, last)
-    try:
-        piece = keras.Model(start, end, name=backbone.name)
-    except ValueError as error:
-        raise ValueError(
-            "A backbone can only be cut at a layer that all connections pass "
-            f"through. Received: layer {after!r} of {backbone.name!r}, but "
-            f"some connections to {last or 'the output'!r} bypass it, or none "
-            "lead there from it. Use a layer between two blocks."
-        ) from error
+    piece = upper_part(copy_model(backbone), after, last)
     # The copy has its own input instead of the cut tensor.
     return copy_model(piece)
 
@@ -139,14 +114,3 @@ def without_downsampling(model: keras.Model) -> keras.Model:
 
 def _has_strides(layer: Any, kinds: tuple[Any, ...]) -> bool:
     return isinstance(layer, kinds) and max(layer.strides) > 1
-
-
-def _output(backbone: keras.Model, name: str) -> keras.KerasTensor:
-    known = [layer.name for layer in backbone.layers]
-    if name in known:
-        return backbone.get_layer(name).output
-    hint = did_you_mean(name, known)
-    raise ValueError(
-        f"There is no layer {name!r} in the backbone {backbone.name!r}.{hint}"
-        f" Its layers: {', '.join(known)}."
-    )

@@ -9,12 +9,13 @@ import keras
 import numpy as np
 
 from keras_dml.data import Examples, Sampler, View
-from keras_dml.data.feature_set import FEATURES, MASK, FeatureSet, symbolic
+from keras_dml.data.feature_set import MASK, FeatureSet, symbolic
 from keras_dml.data.given import as_examples
 from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import done_by_chief
 from keras_dml.embedding.shares import embed_shares
 from keras_dml.evaluation import kmeans
+from keras_dml.model.features import backbone_features
 from keras_dml.model.generated import input_specs
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.notebook import html_table
@@ -280,7 +281,8 @@ def feature_model(model: keras.Model, examples: Examples) -> keras.Model:
     unit = keras.layers.UnitNormalization(dtype="float32")
     if isinstance(examples, FeatureSet):
         given = symbolic(examples)
-        pooled = model.head.pool(given[FEATURES], given.get(MASK))
+        features = backbone_features(model.backbone, given)
+        pooled = model.head.pool(features, given.get(MASK))
         return keras.Model(given, unit(pooled))
     x = keras.tree.map_structure(
         lambda spec: keras.Input(batch_shape=spec.shape, dtype=spec.dtype),

@@ -19,10 +19,29 @@ from keras_dml.utils.types import Rows
 FEATURES, MASK = "backbone_features", "backbone_mask"
 """Names that distinguish features from other inputs of a `MetricModel`."""
 
+_OF_LAYER = f"{FEATURES}."
+
+
+def features_name(layer: str | None) -> str:
+    """The name of the features that a layer, or the backbone, computes."""
+    return FEATURES if layer is None else _OF_LAYER + layer
+
+
+def layer_of(name: str) -> str | None:
+    """The layer whose output is named so; None: the whole backbone's."""
+    return name.removeprefix(_OF_LAYER) if name != FEATURES else None
+
+
+def features_key(inputs: Any) -> str | None:
+    """The name of the features in a batch of inputs, if there are any."""
+    names = inputs if isinstance(inputs, dict) else ()
+    found = (x for x in names if x == FEATURES or x.startswith(_OF_LAYER))
+    return next(found, None)
+
 
 def are_features(inputs: Any) -> bool:
-    """Whether a batch of inputs consists of backbone features."""
-    return isinstance(inputs, dict) and FEATURES in inputs
+    """Whether a batch of inputs consists of features, not of examples."""
+    return features_key(inputs) is not None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -30,8 +49,8 @@ class FeatureSet(Examples):
     """Examples in the form of a frozen backbone's features.
 
     `backbones.features` creates it. A `MetricModel` accepts its batches
-    instead of images: they bypass the backbone, so a step costs only as much
-    as its head.
+    instead of images: they bypass the backbone, or its frozen lower part, so a
+    step costs only as much as what trains.
 
     Attributes:
         test: Features of the examples as they are embedded: for images, in

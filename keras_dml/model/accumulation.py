@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_dml.data.feature_set import are_features
+from keras_dml.data.feature_set import FEATURES, features_key
 from keras_dml.utils.types import Tensor, Tensors
 
 
@@ -202,8 +202,9 @@ class PartsOfBatch(WholeBatch):
 
 def embedding_of(model: keras.Model, x: Any) -> WholeBatch:
     """How a `MetricModel` embeds a training batch, given `accumulate`."""
-    # Features pass the backbone over, which then has no gradient.
-    parts = [model.head] if are_features(x) else [model.backbone, model.head]
+    # Features of a whole backbone pass it over: it then has no gradient.
+    skips = features_key(x) == FEATURES
+    parts = [model.head] if skips else [model.backbone, model.head]
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
 
     def embed(x: Any) -> Tensors:

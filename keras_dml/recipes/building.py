@@ -109,7 +109,10 @@ def features(
     splits: data.DataSplits,
     with_test: bool = False,
 ) -> data.DataSplits:
-    """The data that a model is fitted on: of a frozen backbone its features.
+    """The data that a model is fitted on: of what is frozen its features.
+
+    Those of a backbone's lower part are computed only if the recipe asks for a
+    number of views, as training otherwise sees a new one each time.
 
     Which classes are held out, and the seed of a recipe, do not change what is
     computed: runs with other seeds find the features of the first on disk.
@@ -123,21 +126,24 @@ def features(
             they are, and the whole model measures them.
     """
     section = recipe.backbone
-    if not section.freeze or section.feature_cache == "none":
+    stores_lower = section.freeze_until is not None and section.feature_views
+    if section.feature_cache == "none" or not (section.freeze or stores_lower):
         return splits
+    until = None if section.freeze else section.freeze_until
     views = recipe.augmentation.model_dump(exclude={"cache", "num_views"})
     order = _order(splits.trainval)
     found = backbones.features(
         model,
         splits.trainval.select(order),
         num_views=section.feature_views,
+        until=until,
         cache=section.feature_cache,
         **(views if section.feature_views else {}),
     )
     train, validation = np.split(np.argsort(order), [len(splits.train)])
     test = splits.test
     if with_test and section.feature_cache == "disk":
-        test = backbones.features(model, test, cache="disk")
+        test = backbones.features(model, test, until=until, cache="disk")
     return replace(
         splits,
         train=found.select(train),

@@ -92,6 +92,8 @@ class Backbone(Named):
     `feature_views` is the number of random views per image, made by
     `augmentation`; with 0, the head is trained on the test view.
     `feature_cache: none` disables this and trains through the frozen network.
+    With `freeze_until`, what the frozen layers compute is stored instead, if
+    `feature_views` is given.
 
     `freeze_epochs` is the number of epochs at the beginning of training that
     change only head and loss, not the weights of the backbone.
