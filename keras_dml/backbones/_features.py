@@ -21,7 +21,7 @@ from keras_dml.data.caching import MEMORY_SHARE, available_memory
 from keras_dml.data.contents import contents
 from keras_dml.data.decoded import megabytes
 from keras_dml.data.examples import WHOLE, About, Examples
-from keras_dml.data.feature_set import MASK, FeatureSet, features_name
+from keras_dml.data.feature_set import FEATURES, MASK, FeatureSet
 from keras_dml.data.image_batches import Views
 from keras_dml.data.imageset import ImageSet
 from keras_dml.model.head import Head
@@ -127,7 +127,8 @@ def features(
         (steps, progress),
     )
     if not num_views:
-        return FeatureSet.of(test, None, about).with_groups(examples.groups)
+        found = FeatureSet.of(test, None, about, compute.layer)
+        return found.with_groups(examples.groups)
     _, height, width, channels = compute.network.input_shape
     random = Views(size=(height, width), channels=channels, seed=seed, **views)
     key.update(f"{num_views}{random}".encode())
@@ -139,8 +140,8 @@ def features(
         cache,
         (steps * num_views, progress),
     )
-    features = FeatureSet.of(test, augmented, about)
-    return features.with_groups(examples.groups)
+    found = FeatureSet.of(test, augmented, about, compute.layer)
+    return found.with_groups(examples.groups)
 
 
 class _Compute:
@@ -160,12 +161,11 @@ class _Compute:
         self.pooling = None
         # Where a method's own backbone ends at or below this layer, the rest is
         # part of its head.
-        layer = until if self.network.trainable_variables else None
-        self._name = features_name(layer)
-        if layer is not None:
-            upper_part(self.network, layer)  # Can it be cut there?
-            self.network = lower_part(self.network, layer)
-            _check_unmasked(self.network, layer)
+        self.layer = until if self.network.trainable_variables else None
+        if self.layer is not None:
+            upper_part(self.network, self.layer)  # Can it be cut there?
+            self.network = lower_part(self.network, self.layer)
+            _check_unmasked(self.network, self.layer)
         elif isinstance(head, Head):
             pools = type(head).call is Head.call and head.pooling in _POOLED
             self.pooling = head.feature_pooling if pools else None
@@ -175,9 +175,9 @@ class _Compute:
     def _features(self, inputs: Any) -> dict[str, tf.Tensor]:
         found = self.network(inputs, training=False)
         if self.pooling is not None:
-            return {self._name: self.pooling(found)}
+            return {FEATURES: self.pooling(found)}
         mask = getattr(found, "_keras_mask", None)
-        return {self._name: found} | ({} if mask is None else {MASK: mask})
+        return {FEATURES: found} | ({} if mask is None else {MASK: mask})
 
     def __call__(self, inputs: Any) -> dict[str, npt.NDArray[Any]]:
         return {name: x.numpy() for name, x in self._graph(inputs).items()}
@@ -291,7 +291,7 @@ class _Store:
         return np.lib.format.open_memmap(file, "w+", dtype, shape)
 
     def add(self, found: dict[str, npt.NDArray[Any]]) -> None:
-        size = len(next(iter(found.values())))
+        size = len(found[FEATURES])
         for name, x in found.items():
             self.arrays[name][self.done : self.done + size] = x
         self.done += size

@@ -22,7 +22,7 @@ FEATURES, MASK = "backbone_features", "backbone_mask"
 _OF_LAYER = f"{FEATURES}."
 
 
-def features_name(layer: str | None) -> str:
+def _features_name(layer: str | None) -> str:
     """The name of the features that a layer, or the backbone, computes."""
     return FEATURES if layer is None else _OF_LAYER + layer
 
@@ -71,10 +71,25 @@ class FeatureSet(Examples):
         test: dict[str, Any],
         augmented: dict[str, Any] | None,
         about: About,
+        layer: str | None = None,
     ) -> "FeatureSet":
-        """Creates a set from arrays of features and masks, by name."""
-        views = None if augmented is None else ArraySet(augmented)
-        return cls(ArraySet(test), views, **vars(about))
+        """Creates a set from arrays of features and masks, by name.
+
+        Args:
+            test: Features of the examples as they are embedded.
+            augmented: Features of their random views.
+            about: Labels, names and ids.
+            layer: The layer that computed them; None for the whole backbone.
+        """
+
+        def named(arrays: dict[str, Any]) -> ArraySet:
+            name = _features_name(layer)
+            return ArraySet(
+                {name if k == FEATURES else k: x for k, x in arrays.items()}
+            )
+
+        views = None if augmented is None else named(augmented)
+        return cls(named(test), views, **vars(about))
 
     @property
     def num_views(self) -> int:

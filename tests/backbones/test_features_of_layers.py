@@ -96,6 +96,23 @@ def test_methods_that_cut_the_network_themselves(method) -> None:
     )
 
 
+def test_methods_share_what_is_on_disk(caplog) -> None:
+    """Of one it is the whole backbone, of the other its lower part."""
+    caplog.set_level("INFO")
+    models = [made("baseline"), made("abe")]
+    found = [
+        backbones.features(x, IMAGES, until="relu_0", cache="disk")
+        for x in models
+    ]
+    assert "Features are read from" in caplog.text
+    layers, whole = (x.inputs(...) for x in found)
+    np.testing.assert_array_equal(layers[NAME], whole[FEATURES])
+    for model, features in zip(models, found, strict=True):
+        np.testing.assert_allclose(
+            embed(model, features), embed(model, IMAGES), atol=1e-6
+        )
+
+
 @pytest.mark.slow
 def test_parts_of_a_batch_train_the_upper_layers_too() -> None:
     whole, parts = made("baseline"), made("baseline", accumulate=2)

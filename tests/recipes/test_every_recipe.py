@@ -34,6 +34,9 @@ WHOLE = (
     "caltech101/hdc.yaml",
     "emoji/abe.yaml",
     "emoji/hdc.yaml",
+    "emoji/upper_abe.yaml",
+    "emoji/upper_baseline.yaml",
+    "emoji/upper_hdc.yaml",
 )
 
 
