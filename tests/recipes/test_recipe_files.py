@@ -63,9 +63,10 @@ def leaves(content: Any, *keys: str) -> Iterator[tuple[str, ...]]:
 
 def without(content: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
     first, *rest = keys
-    if not rest:
-        return {k: v for k, v in content.items() if k != first}
-    return {**content, first: without(content[first], tuple(rest))}
+    others = {k: v for k, v in content.items() if k != first}
+    below = without(content[first], tuple(rest)) if rest else {}
+    # An empty section would clear that of the base.
+    return {**others, first: below} if below else others
 
 
 def methods_of(folder: str) -> set[str]:
