@@ -85,9 +85,7 @@ def test_another_backbone_keeps_the_other_keys() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "setting", ["rate_multipliers={}", "loss_weights={}"]
-)
+@pytest.mark.parametrize("setting", ["rate_multipliers={}", "loss_weights={}"])
 def test_an_empty_mapping_clears(setting, tmp_path) -> None:
     path = write(
         tmp_path, "base.yaml",

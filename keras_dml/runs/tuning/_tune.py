@@ -242,7 +242,7 @@ def _run(
 
 
 def _pruner(epochs: int, warmup_epochs: int | None) -> Any:
-    """Compares a trial with others after each epoch that follows the warm-up."""
+    """Compares a trial with others after every epoch after the warm-up."""
     import optuna
 
     warmup = math.ceil(epochs / 3) if warmup_epochs is None else warmup_epochs
