@@ -1,7 +1,7 @@
 """Examples: the interface of all kinds of examples.
 
-It is one interface and therefore one file; a third of it says what a new kind of
-examples has to do.
+It is one interface and therefore one file; a third of it says what a new kind
+of examples has to do.
 """
 
 import abc
