@@ -1,4 +1,8 @@
-"""Examples: the interface of all kinds of examples."""
+"""Examples: the interface of all kinds of examples.
+
+It is one interface and therefore one file; a third of it says what a new kind
+of examples has to do.
+"""
 
 import abc
 from collections.abc import Callable, Iterable, Mapping, Sequence

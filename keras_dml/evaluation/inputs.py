@@ -1,5 +1,8 @@
-"""Inputs of an evaluation: embedded examples, and which of them are
-queries."""
+"""Inputs of an evaluation: embedded examples, and which are queries.
+
+The file is longer than others because models, embeddings and shards become the
+same inputs, under the same rules for labels, groups and protocols.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,8 @@
-"""Losses on soft ranks: Smooth-AP, the recall@k surrogate and PNP."""
+"""Losses on soft ranks: Smooth-AP, the recall@k surrogate and PNP.
+
+They are one family on one soft rank; nearly half of the file documents the
+three of them.
+"""
 
 from collections.abc import Sequence
 from typing import Any

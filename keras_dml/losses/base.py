@@ -1,4 +1,8 @@
-"""MetricLoss: the base class of losses on embeddings, and their registry."""
+"""MetricLoss: the base class of losses on embeddings, and their registry.
+
+It is one class and therefore one file; a third of it is what its methods say
+about shapes and rules, which the losses need not repeat.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias

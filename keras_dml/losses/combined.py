@@ -24,7 +24,7 @@ def resolve(identifier: Any) -> MetricLoss:
         given = {"name": given}
     if isinstance(given, Mapping) and "name" in given:
         return _named(dict(given))
-    if isinstance(given, list | tuple) or _is_several(given):
+    if isinstance(given, list | tuple) or is_several(given):
         return WeightedSum(given)
     if isinstance(given, keras.losses.Loss) or (
         callable(given) and not isinstance(given, type)
@@ -60,7 +60,7 @@ def _function_in(module: str, name: str) -> Any:
     return None if is_known or not callable(found) else found
 
 
-def _is_several(given: Any) -> bool:
+def is_several(given: Any) -> bool:
     """Whether a dict without a name has losses as keys or values."""
     if not isinstance(given, Mapping) or not given:
         return False
@@ -78,4 +78,7 @@ def _hint(given: Any) -> str:
         return ""
     key = next(iter(given))
     hint = did_you_mean(key, (*LOSSES, *COMPOSITES, "name"))
-    return f" There is no loss {key!r}.{hint}"
+    return (
+        f" There is no loss {key!r}.{hint} An argument needs its loss: "
+        f"{{name: NAME, {key}: {given[key]!r}}}."
+    )

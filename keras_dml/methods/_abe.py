@@ -1,4 +1,8 @@
-"""ABE: one embedding network, M learners that attend to different parts."""
+"""ABE: one embedding network, M learners that attend to different parts.
+
+The method is one file, so that its head, objective and factory can be read
+beside the paper; over a third of it is documentation.
+"""
 
 from typing import Any, Literal, TypeAlias, get_args
 

@@ -1,4 +1,8 @@
-"""Data of `fit` and `evaluate`: checked, weighted, in balanced batches."""
+"""Data of `fit` and `evaluate`: checked, weighted, in balanced batches.
+
+The file is longer than others because Keras takes arrays, `tf.data`, generators
+and `PyDataset`, and each has its own way to the same checks and weights.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

@@ -8,8 +8,9 @@ from pydantic import BaseModel, ValidationError
 
 from keras_dml.recipes.included import locate
 from keras_dml.recipes.inheritance import RecipeError, RecipeFiles, merge
+from keras_dml.recipes.method_sections import recipe_type
 from keras_dml.recipes.reading import MOST_DEPTH, parse_yaml
-from keras_dml.recipes.schema import Recipe, recipe_type
+from keras_dml.recipes.schema import Recipe
 from keras_dml.utils.arguments import did_you_mean
 
 # Characters of a value that an error shows.

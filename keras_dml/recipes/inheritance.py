@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from keras_dml.losses.combined import is_several
 from keras_dml.recipes.included import locate, names
 from keras_dml.recipes.reading import read_yaml
 from keras_dml.utils.arguments import did_you_mean
@@ -20,17 +21,27 @@ def merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
 
     Mappings are merged, unless they say that they are about something of
     another `name`: another method has other keys. A backbone has the same
-    keys by any name. Anything else is replaced.
+    keys by any name. Anything else is replaced, and so is a mapping by an
+    empty one. A loss that is only a name can be given arguments.
     """
     merged = dict(base)
     for key, value in change.items():
         old = merged.get(key)
-        if isinstance(old, dict) and isinstance(value, dict):
+        if key == "loss" and isinstance(old, str) and _are_arguments(value):
+            old = {"name": old}
+        if isinstance(old, dict) and isinstance(value, dict) and value:
             is_other = value.get("name", old.get("name")) != old.get("name")
             replaces = is_other and key != "backbone"
             value = value if replaces else merge(old, value)
         merged[key] = value
     return merged
+
+
+def _are_arguments(value: Any) -> bool:
+    """Whether a mapping in place of a loss is no loss of its own."""
+    if not isinstance(value, dict) or {"name", "class_name"} & set(value):
+        return False
+    return not is_several(value)
 
 
 class RecipeFiles:

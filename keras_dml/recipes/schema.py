@@ -1,13 +1,12 @@
 """Schema: the sections of a recipe, and what they hold by default.
 
-Keys that are arguments of a function have its types, ranges and defaults.
+Keys that are arguments of a function have its types, ranges and defaults. The
+file is longer than others because most checks are of settings in two sections,
+which are easier to follow beside each other.
 """
 
 import inspect
 import re
-from collections.abc import Callable
-from functools import cache, reduce
-from operator import or_
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from pydantic import (
@@ -16,7 +15,6 @@ from pydantic import (
     Field,
     SerializeAsAny,
     ValidationInfo,
-    create_model,
     field_validator,
     model_validator,
 )
@@ -27,11 +25,10 @@ from keras_dml.data.image_batches import Views
 from keras_dml.evaluation.metrics import expanded
 from keras_dml.evaluation.reranking.base import rerankings
 from keras_dml.losses._relations import Rule
-from keras_dml.methods.declaration import METHODS, Arguments, Uses, find
-from keras_dml.model import MetricModel
+from keras_dml.methods.declaration import find
 from keras_dml.model.metric_model import Gather
 from keras_dml.optimizers import COUPLED
-from keras_dml.recipes.signatures import Fields, fields_of, keys_of
+from keras_dml.recipes.signatures import keys_of
 from keras_dml.utils.patterns import matches
 from keras_dml.utils.types import (
     Count,
@@ -42,7 +39,8 @@ from keras_dml.utils.types import (
     Share,
 )
 
-_MOMENTUM = "ema_momentum"
+MOMENTUM = "ema_momentum"
+"""The argument that gives any method a momentum network."""
 
 _ANY_SIDE = 2**15
 """Of images, in pixels, where nothing says how long it is."""
@@ -408,10 +406,10 @@ class Recipe(Section):
         if method is not None and augmentation.num_views != 2:
             factory, traits = find(method.name)
             why = traits.two_views(method.model_dump())
-            has_own = _MOMENTUM in inspect.signature(factory).parameters
-            if not has_own and getattr(method, _MOMENTUM, None) is not None:
+            has_own = MOMENTUM in inspect.signature(factory).parameters
+            if not has_own and getattr(method, MOMENTUM, None) is not None:
                 why = (
-                    f"`method.{_MOMENTUM}` requires a second view of each "
+                    f"`method.{MOMENTUM}` requires a second view of each "
                     "image, which the momentum network embeds: set "
                     "`augmentation: {num_views: 2}`, or leave it out"
                 )
@@ -466,107 +464,3 @@ class Recipe(Section):
                 "null"
             )
         return epochs
-
-
-def recipe_type(content: dict[str, Any]) -> type[Recipe]:
-    """The schema of a recipe.
-
-    It has every data set and method that is registered, and the method
-    that the recipe names if that is "package.module:function".
-
-    Raises:
-        ValueError: If there is no such function, or it is no method.
-    """
-    method = content.get("method")
-    name = method.get("name") if isinstance(method, dict) else None
-    own = [name] if isinstance(name, str) and ":" in name else []
-    return _with_sections(
-        tuple(_data_section(x, e.value) for x, e in data.DATASETS.items()),
-        tuple(_method_section(x, find(x)[0]) for x in (*METHODS, *own)),
-    )
-
-
-def looked_up(uses: Uses) -> Callable[..., Any]:
-    """The sampler or callback that a method names."""
-    if callable(uses.what):
-        return uses.what
-    module = data if hasattr(data, uses.what) else callbacks
-    made: Callable[..., Any] = getattr(module, uses.what)
-    return made
-
-
-@cache
-def _with_sections(
-    datasets: tuple[type[Named], ...], methods: tuple[type[Named], ...]
-) -> type[Recipe]:
-    named: dict[str, Any] = {
-        key: (reduce(or_, sections), Field(discriminator="name"))
-        for key, sections in (("data", datasets), ("method", methods))
-    }
-    return create_model("Recipe", __base__=Recipe, **named)
-
-
-@cache
-def _data_section(name: str, loader: Callable[..., Any]) -> type[Named]:
-    left_out = {"seed", *data.DATASETS[name].details["leave_out"]}
-    fields = fields_of(loader, lambda x: x not in left_out)
-    fields["name"] = (Literal[name], ...)
-    return create_model(name, __base__=Named, **fields)
-
-
-@cache
-def _method_section(name: str, factory: Callable[..., Any]) -> type[Named]:
-    """The section of a method.
-
-    Its options stand before the arguments that are checked against them.
-    """
-    traits = find(name)[1]
-    fields: Fields = {"name": (Literal[name], ...)}
-    for option, default in traits.options.items():
-        fields[option] = (type(default), default)
-    # Any method can have a momentum network, which a memory compares with.
-    fields |= fields_of(MetricModel, _MOMENTUM.__eq__)
-    # What is a key of all recipes is none of the method's.
-    fields |= fields_of(factory, lambda x: x not in Recipe.model_fields)
-    for x in traits.uses:
-        fields |= fields_of(looked_up(x), x.keys.__contains__)
-    validators: dict[str, Any] = {
-        f"check_{argument}": field_validator(argument)(_checked_by(check))
-        for argument, check in traits.checks.items()
-    }
-    validators["check_use"] = model_validator(mode="after")(
-        _without_idle_keys(traits.uses, fields)
-    )
-    return create_model(
-        name, __base__=Named, __validators__=validators, **fields
-    )
-
-
-def _checked_by(check: Callable[[Any, Arguments], None]) -> Any:
-    def checked(cls: Any, value: Any, info: ValidationInfo) -> Any:
-        check(value, info.data)
-        return value
-
-    return checked
-
-
-def _without_idle_keys(uses: list[Uses], fields: Fields) -> Any:
-    """Refuses keys of what the method, as it is, does not train with."""
-
-    def checked(section: Named) -> Named:
-        method = section.model_dump()
-        idle = [x for x in uses if not x.is_used(method)]
-        changed = [
-            key for x in idle for key in x.keys if method[key] != fields[key][1]
-        ]
-        if changed and idle[0].only_with:
-            needed, value = idle[0].only_with
-            raise ValueError(
-                f"{changed} are for {' and '.join(str(x.what) for x in idle)}, "
-                f"which need `{needed}: {value}`. Received: "
-                f"{needed}={method[needed]!r}. Use `{needed}: {value}`, or "
-                "leave them out."
-            )
-        return section
-
-    return checked

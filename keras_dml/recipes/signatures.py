@@ -122,4 +122,19 @@ def _plain_union(options: tuple[Any, ...]) -> Any:
 def _known_loss(loss: Any) -> Any:
     if loss is not None:
         losses.get(provisional(loss))
-    return loss
+    return _without_needless_sections(loss)
+
+
+def _without_needless_sections(loss: Any) -> Any:
+    """`loss` with "x" for every {"name": "x"}, which means the same.
+
+    Otherwise, recipes that train alike would differ.
+    """
+    if not isinstance(loss, dict):
+        return loss
+    if set(loss) == {"name"}:
+        return loss["name"]
+    return {
+        key: _without_needless_sections(value) if key == "loss" else value
+        for key, value in loss.items()
+    }

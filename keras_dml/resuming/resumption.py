@@ -1,4 +1,8 @@
-"""Resumption: the callbacks of a `fit` that can be resumed."""
+"""Resumption: the callbacks of a `fit` that can be resumed.
+
+It is one class and therefore one file: what is saved, restored and compared has
+to be seen together.
+"""
 
 import contextlib
 import logging

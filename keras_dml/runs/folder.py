@@ -117,11 +117,13 @@ def changed_settings(path: str | os.PathLike[str], recipe: Recipe) -> list[str]:
     if file.exists():
         try:
             # A later version of this package may have more settings.
-            if load(file) == recipe:
-                return []
+            stored = load(file)
         except RecipeError:
-            pass
-        before = _settings(yaml.safe_load(file.read_text("utf-8")))
+            before = _settings(yaml.safe_load(file.read_text("utf-8")))
+        else:
+            if stored == recipe:
+                return []
+            before = _settings(stored.model_dump(mode="json"))
     after = _settings(recipe.model_dump(mode="json"))
     return [
         f"{key}: {before.get(key, 'nothing')} → {after.get(key, 'nothing')}"

@@ -10,8 +10,8 @@ from keras_dml.data.contents import digest
 from keras_dml.evaluation import Results, compare
 from keras_dml.recipes import Recipe, building
 from keras_dml.runs.folder import load_model, load_recipe
+from keras_dml.runs.measuring import measure
 from keras_dml.runs.outcome import Table
-from keras_dml.runs.training import measure
 
 
 @dataclass(frozen=True)

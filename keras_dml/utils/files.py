@@ -129,7 +129,7 @@ def one_at_a_time(folder: str | os.PathLike[str], what: str) -> Iterator[None]:
             raise BlockingIOError(
                 f"Another {what} is using {os.fspath(folder)!r}: "
                 f"{path.read_text() or 'a process'}. Wait for it, or use "
-                "another folder (--output). The lock ends with that process, "
+                "another folder. The lock ends with that process, "
                 f"even if it is killed; the file {LOCK} can stay."
             ) from None
         except OSError as error:

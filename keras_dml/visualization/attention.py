@@ -1,4 +1,8 @@
-"""Attention of groups and learners, as arrays and figures."""
+"""Attention of groups and learners, as arrays and figures.
+
+The file is longer than others because its three figures draw the same maps, and
+each documents its arguments.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -147,6 +147,7 @@ LOADERS: dict[str, Any] = {
 # Networks of random weights with the layers of those that are named.
 WHOLE = {
     "hf://timm/resnet50.tv_in1k": keras.applications.ResNet50,
+    "hf://timm/resnet18.tv_in1k": keras.applications.MobileNetV2,
     "efficientnet_lite0_imagenet.keras": keras.applications.EfficientNetB0,
     "network.keras": keras.applications.MobileNetV2,
     "hf://facebook/dino-vits16": keras.applications.ResNet50,

@@ -112,6 +112,8 @@ def test_trains_a_step_and_embeds(path, archives, built, monkeypatch) -> None:
         settings += ["batches.images_per_class=2"]
     if recipe.method.name == "distillation":
         settings += [f"method.teacher={teacher(archives)}"]
+    if recipe.method.name == "dreml":
+        settings += ["method.num_meta_classes=2"]
     if recipe.method.name == "mic":
         settings += ["method.num_surrogates=4"]
     recipe = load(path, tuple(settings))

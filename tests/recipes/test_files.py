@@ -85,6 +85,61 @@ def test_another_backbone_keeps_the_other_keys() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("setting", ["rate_multipliers={}", "loss_weights={}"])
+def test_an_empty_mapping_clears(setting, tmp_path) -> None:
+    path = write(
+        tmp_path, "base.yaml",
+        BASE + "rate_multipliers: {head: 10.0}\nloss_weights: {metric: 2.0}\n",
+    )  # fmt: skip
+    key = setting.partition("=")[0]
+    assert getattr(load(path), key) != {}
+    assert getattr(load(path, (setting,)), key) == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"beta": 1.1}, {"name": "margin", "beta": 1.1}),
+        ({"name": "triplet"}, {"name": "triplet"}),
+        # Losses of their own, which are not arguments of the one before.
+        ({"contrastive": 1.0}, {"contrastive": 1.0}),
+        ({"mine": {"name": "triplet"}}, {"mine": {"name": "triplet"}}),
+        ({"class_name": "A"}, {"class_name": "A"}),
+    ],
+)
+def test_arguments_go_to_the_loss_that_is_a_name(change, expected) -> None:
+    base = {"method": {"name": "baseline", "loss": "margin"}}
+    merged = merge(base, {"method": {"loss": change}})
+    assert merged["method"]["loss"] == expected
+
+
+def test_an_argument_of_a_loss_can_be_set(tmp_path) -> None:
+    path = write(tmp_path, "base.yaml", BASE)
+    recipe = load(path, ("method.loss.negative_margin=0.9",))
+    expected = {"name": "contrastive", "negative_margin": 0.9}
+    assert recipe.method.loss == expected
+    without = BASE.replace(", loss: contrastive", "")
+    path = write(tmp_path, "without.yaml", without)
+    with pytest.raises(RecipeError, match="needs its loss.*{name: NAME, q: 2}"):
+        load(path, ("method.loss.q=2",))
+
+
+@pytest.mark.parametrize(
+    ("loss", "same"),
+    [
+        ("{name: margin}", "margin"),
+        ("{name: matryoshka, dims: [8], loss: {name: margin}}",
+         "{name: matryoshka, dims: [8], loss: margin}"),
+    ],
+)  # fmt: skip
+def test_a_loss_that_is_only_a_name_needs_no_section(
+    loss, same, tmp_path
+) -> None:
+    path = write(tmp_path, "base.yaml", BASE)
+    settings = [(f"method.loss={x}",) for x in (loss, same)]
+    assert load(path, settings[0]) == load(path, settings[1])
+
+
 def test_parse_setting() -> None:
     assert parse_setting("a.b=1e-3") == {"a": {"b": "1e-3"}}
     assert parse_setting("a.b=1.0e-3") == {"a": {"b": 0.001}}

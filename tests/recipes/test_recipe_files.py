@@ -20,7 +20,7 @@ PUBLISHED = [
     for path in ALL
     if path.parent.name in DATA_SETS and path.name[0] != "_"
 ]
-PAPERS = r"et al\., (ICCV|CVPR|ECCV|NeurIPS)? ?20\d\d"
+PAPERS = r"et al\., (ICCV|CVPR|ECCV|ICML|NeurIPS)? ?20\d\d"
 
 
 def ids(path: Path) -> str:
@@ -63,9 +63,10 @@ def leaves(content: Any, *keys: str) -> Iterator[tuple[str, ...]]:
 
 def without(content: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
     first, *rest = keys
-    if not rest:
-        return {k: v for k, v in content.items() if k != first}
-    return {**content, first: without(content[first], tuple(rest))}
+    others = {k: v for k, v in content.items() if k != first}
+    below = without(content[first], tuple(rest)) if rest else {}
+    # An empty section would clear that of the base.
+    return {**others, first: below} if below else others
 
 
 def methods_of(folder: str) -> set[str]:
@@ -182,6 +183,35 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "optimizer.weight_decay": 4e-4, "augmentation.crop": "random_resized",
         "optimizer.schedule.epochs": (52,), "optimizer.schedule.factor": 0.3,
         "epochs": 110,
+    },
+    "cub200/s2sd": {
+        "method.target_dims": (512, 1024, 1536, 2048), "method.gamma": 50.0,
+        "method.temperature": 1.0, "method.warmup": 1000,
+        "method.embedding_dim": 128, "method.loss.threshold": 0.5,
+        "method.loss.alpha": 2.0, "method.loss.beta": 40.0,
+        "optimizer.learning_rate": 1e-5, "optimizer.weight_decay": 4e-4,
+        "optimizer.decay": "coupled", "optimizer.schedule": None,
+        "augmentation.resize": None, "augmentation.crop": "random_resized",
+        "backbone.freeze_batch_norm": True, "epochs": 150,
+    },
+    "sop/s2sd": {
+        "method.loss.name": "margin", "method.loss.learn_beta": True,
+        "method.loss.mining": "distance_weighted", "method.gamma": 50.0,
+        "loss_weights.features": 5.0, "rate_multipliers./loss/beta": 50.0,
+        "epochs": 150,
+    },
+    "cars196/dreml": {
+        "method.num_learners": 12, "method.num_meta_classes": 12,
+        "method.embedding_dim": 144, "optimizer.name": "sgd",
+        "optimizer.learning_rate": 0.01, "optimizer.momentum": 0.9,
+        "optimizer.schedule.epochs": (6, 10), "epochs": 12,
+        "optimizer.schedule.factor": 0.01, "view.resize": 256,
+        "augmentation.resize": 281, "backbone.input_shape": (256, 256, 3),
+        "backbone.freeze_batch_norm": False,
+    },
+    "sop/ensemble": {
+        "method.num_learners": 4, "method.embedding_dim": 128,
+        "optimizer.learning_rate": 1e-5, "batches.classes_per_batch": 20,
     },
     "cub200/abe": {
         "method.num_learners": 8, "method.embedding_dim": 512,
@@ -368,8 +398,10 @@ def test_batches_are_as_large_as_published() -> None:
         "bier": 128,
         "dcml": 112,
         "diva": 112,
+        "dreml": 128,
         "hdc": 100,
         "mic": 112,
+        "s2sd": 112,
     }
     # Of classes that are not held out: 80 instead of 100.
     of_losses = {

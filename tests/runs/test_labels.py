@@ -13,7 +13,7 @@ from keras_dml.reports.analysis import Run
 from keras_dml.reports.explorer import explorer
 from keras_dml.reports.figures import figures_of
 from keras_dml.runs.folder import load_model, load_outcome
-from keras_dml.runs.training import check_splits
+from keras_dml.runs.measuring import check_splits
 from tests.runs.small_run import write_images
 
 RECIPE = """

@@ -9,7 +9,7 @@ import pytest
 from keras_dml import backbones, evaluation, methods, recipes, runs
 from keras_dml.recipes import building
 from keras_dml.runs.folder import load_model, load_outcome
-from keras_dml.runs.training import check_splits, measure
+from keras_dml.runs.measuring import check_splits, measure
 from tests.recipes import stand_ins
 from tests.runs.small_run import METHODS, write_recipe
 

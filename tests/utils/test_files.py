@@ -222,6 +222,8 @@ def test_the_error_says_who_has_the_folder(tmp_path: Path) -> None:
     said = str(error.value)
     assert "Another run is using" in said
     assert f"process {os.getpid()} on {platform.node()}. Wait" in said
+    # Commands have different options for their folders.
+    assert "or use another folder. " in said
     with one_at_a_time(folder, "run"):
         pass
 

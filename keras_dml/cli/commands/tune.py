@@ -44,6 +44,11 @@ MOST = 10
     type=click.FloatRange(0, min_open=True),
     help="Seconds after which no new trial begins. [default: no limit]",
 )
+@click.option(
+    "--warmup-epochs",
+    type=click.IntRange(0),
+    help="Epochs of a trial before it may be pruned. [default: a third]",
+)
 @click.option("--seed", default=0, help="Seed of the suggestions.")
 @json_option
 @command_body
@@ -54,6 +59,7 @@ def tune(
     output: str | None,
     trials: int,
     timeout: float | None,
+    warmup_epochs: int | None,
     seed: int,
 ) -> None:
     """Search for the best settings of RECIPE on validation classes."""
@@ -69,7 +75,7 @@ def tune(
     try:
         tuned = runs.tune(
             checked, read_yaml(space), folder, trials=trials, timeout=timeout,
-            seed=seed, verbose=0,
+            warmup_epochs=warmup_epochs, seed=seed, verbose=0,
         )  # fmt: skip
     except KeyboardInterrupt:
         say("Interrupted. Run the same command to continue.", err=True)

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import logging
+import math
 import os
 import shutil
 import time
@@ -50,6 +51,7 @@ def tune(
     *,
     trials: int = 20,
     timeout: float | None = None,
+    warmup_epochs: int | None = None,
     seed: int = 0,
     verbose: int | str = 0,
 ) -> Tuned:
@@ -57,8 +59,8 @@ def tune(
 
     Each trial trains the recipe with values suggested by Optuna's TPE. Its
     value is the best value of the recipe's monitor on classes held out of
-    training. A trial that is below the median of the others at some epoch is
-    stopped there. Trials never measure test classes.
+    training. A trial that is below the median of the others at some epoch after
+    `warmup_epochs` is stopped there. Trials never measure test classes.
 
     The same call continues an existing study in the folder, even if a process
     was killed during a trial: the trial continues from its last epoch. Several
@@ -75,6 +77,10 @@ def tune(
         trials: Total number of trials, including those of other processes and
             calls. Killed trials do not count.
         timeout: Seconds after which no new trial begins; None for no limit.
+        warmup_epochs: Epochs of a trial in which it is not compared with
+            others, because small learning rates begin slowly. None for a third
+            of its epochs, rounded up. As many as there are epochs, or more, let
+            every trial end.
         seed: Seed of the suggestions. A single process suggests the same values
             every time, even if it was killed in between.
         verbose: As for `keras.Model.fit`.
@@ -95,6 +101,8 @@ def tune(
     check_count("tune", "trials", trials)
     if timeout is not None:
         check_positive("tune", "timeout", timeout)
+    if warmup_epochs is not None:
+        check_count("tune", "warmup_epochs", warmup_epochs, least=0)
     wanted = checked(space, recipe)
     path = Path(folder)
     _begin(path, recipe, space)
@@ -106,7 +114,7 @@ def tune(
             trial = _next(path, wanted, trials, seed, held)
             if trial is None:
                 break
-            _run(path, recipe, wanted, trial, splits, verbose)
+            _run(path, recipe, wanted, trial, splits, warmup_epochs, verbose)
         tuned = load_study(path)
         _write(tuned)
     tuned = load_study(path)
@@ -176,7 +184,6 @@ def _next(
             return None
         # One for each trial: those that were killed change nothing.
         study.sampler = optuna.samplers.TPESampler(seed=seed + number)
-        study.pruner = optuna.pruners.MedianPruner()
         trial = study.ask()
         space.suggest(trial)
         held.enter_context(one_at_a_time(folder_of(folder, trial), "trial"))
@@ -208,6 +215,7 @@ def _run(
     space: Space,
     trial: Any,
     splits: data.DataSplits,
+    warmup_epochs: int | None,
     verbose: int | str,
 ) -> None:
     """Trains a trial and tells its study how that went."""
@@ -219,6 +227,7 @@ def _run(
         own = changed(recipe, settings, f"of trial {trial.number}")
         if (own.data, own.seed) != (recipe.data, recipe.seed):
             splits = building.splits(own)
+        trial.study.pruner = _pruner(own.epochs, warmup_epochs)
         judged = train_trial(own, splits, place / "state", trial, verbose)
     except Exception as error:
         said = f"{type(error).__name__}: {error}".strip()[:1000]
@@ -230,6 +239,15 @@ def _run(
         best = None if judged.is_pruned else max(judged.values)
         trial.study.tell(trial, best, state=state)
     shutil.rmtree(place / "state", ignore_errors=True)
+
+
+def _pruner(epochs: int, warmup_epochs: int | None) -> Any:
+    """Compares a trial with others after every epoch after the warm-up."""
+    import optuna
+
+    warmup = math.ceil(epochs / 3) if warmup_epochs is None else warmup_epochs
+    # The step of an epoch is its number, counted from 1.
+    return optuna.pruners.MedianPruner(n_warmup_steps=warmup + 1)
 
 
 def _write(tuned: Tuned) -> None:

@@ -8,7 +8,8 @@ import keras
 
 from keras_dml import callbacks, data
 from keras_dml.recipes import Recipe, building
-from keras_dml.runs.training import check_splits, validation_of
+from keras_dml.runs.measuring import check_splits
+from keras_dml.runs.training import validation_of
 
 
 class Judged(keras.callbacks.Callback):

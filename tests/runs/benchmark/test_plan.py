@@ -34,7 +34,7 @@ def test_settings_of_all_and_of_one(recipe, tmp_path) -> None:
         first.batches.images_per_class,
         second.batches.images_per_class,
     ) == (2, 2)
-    assert second.method.loss == {"name": "triplet"}
+    assert second.method.loss == "triplet"
     assert plan.baseline == "b"
 
 

@@ -162,6 +162,26 @@ def test_a_setting_that_was_added_since_is_no_change(recipe) -> None:
         done_by(plan_of(recipe, seeds=1, epochs=3), Stub())
 
 
+def test_a_loss_by_name_or_in_a_section_is_no_change(recipe) -> None:
+    plain, section = "triplet", "{name: triplet}"
+    done_by(plan_of(recipe, **{"method.loss": section}), Stub())
+    same = plan_of(recipe, **{"method.loss": plain})
+    assert done_by(same, Stub())[0] == []
+    # As a version wrote it that told them apart.
+    kept = Path(recipe).parent / "out" / "a" / "seed-0" / "recipe.yaml"
+    kept.write_text(kept.read_text().replace(
+        "loss: triplet", "loss: {name: triplet}"
+    ))  # fmt: skip
+    journal = Path(recipe).parent / "out" / JOURNAL
+    digest = same.runs()[0].digest
+    journal.write_text(journal.read_text().replace(digest, "older"))
+    assert done_by(same, Stub())[0] == []
+    other = plan_of(recipe, **{"method.loss": plain}, epochs=3)
+    with pytest.raises(RecipeError, match="epochs: 2 → 3") as error:
+        done_by(other, Stub())
+    assert "method.loss" not in str(error.value)
+
+
 def test_two_benchmarks_do_not_share_a_folder(recipe) -> None:
     plan = plan_of(recipe)
     plan.output.mkdir()

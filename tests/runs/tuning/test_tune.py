@@ -14,7 +14,7 @@ import yaml
 from keras_dml import recipes, runs
 from keras_dml.callbacks import RetrievalEvaluation
 from keras_dml.runs.tuning import importances
-from keras_dml.runs.tuning._tune import one_asks, open_study
+from keras_dml.runs.tuning._tune import _pruner, one_asks, open_study
 from tests.runs.small_run import METHODS, write_recipe
 
 pytest.importorskip("optuna")
@@ -137,9 +137,45 @@ def test_a_trial_below_the_median_is_pruned(tmp_path, monkeypatch) -> None:
         self._last = dict.fromkeys(self.logged_names, next(values))
 
     monkeypatch.setattr(RetrievalEvaluation, "_measure", measured)
-    tuned = runs.tune(small(tmp_path), SPACE, tmp_path / "study", trials=6)
+    tuned = runs.tune(
+        small(tmp_path), SPACE, tmp_path / "study", trials=6, warmup_epochs=0
+    )
     assert [x.state for x in tuned.trials] == ["complete"] * 5 + ["pruned"]
     assert tuned.trials[-1].curve == {1: 0.1}
+
+
+@pytest.mark.parametrize(
+    ("epochs", "warmup", "first"),
+    [(2, None, 2), (8, None, 4), (9, None, 4), (8, 0, 1), (3, 1, 2)],
+)
+def test_no_trial_is_pruned_in_its_first_epochs(epochs, warmup, first) -> None:
+    """By default the first third, after which a low trial is pruned."""
+    import optuna
+
+    study = optuna.create_study(direction="maximize")
+    for _ in range(5):
+        trial = study.ask()
+        for epoch in range(1, epochs + 1):
+            trial.report(0.9, epoch)
+        study.tell(trial, 0.9)
+    study.pruner = _pruner(epochs, warmup)
+    trial = study.ask()
+    for epoch in range(1, epochs + 1):
+        trial.report(0.1, epoch)
+        assert trial.should_prune() == (epoch >= first)
+
+
+@pytest.mark.slow
+def test_a_trial_that_begins_low_may_end_highest(tmp_path, monkeypatch) -> None:
+    values = iter([*[0.5, 0.5] * 5, 0.1, 0.9])
+
+    def measured(self) -> None:
+        self._last = dict.fromkeys(self.logged_names, next(values))
+
+    monkeypatch.setattr(RetrievalEvaluation, "_measure", measured)
+    tuned = runs.tune(small(tmp_path), SPACE, tmp_path / "study", trials=6)
+    assert [x.state for x in tuned.trials] == ["complete"] * 6
+    assert tuned.best.number == 5
 
 
 @pytest.mark.slow

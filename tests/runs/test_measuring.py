@@ -5,7 +5,7 @@ import pytest
 
 from keras_dml import recipes
 from keras_dml.data import DataSplits
-from keras_dml.runs.training import check_splits
+from keras_dml.runs.measuring import check_splits
 from tests.conftest import blobs
 from tests.runs.small_run import write_recipe
 
