@@ -53,7 +53,7 @@ class ProxyNCALoss(ProxyLoss):
     Reference:
         Movshovitz-Attias et al., "No Fuss Distance Metric Learning using
         Proxies", ICCV 2017, Eq. 4, https://arxiv.org/abs/1703.07464; Teh et
-        al., "ProxyNCA++", ECCV 2020, Eq. 7.
+        al., "ProxyNCA++", ECCV 2020, Sec. 3.
     """
 
     def __init__(

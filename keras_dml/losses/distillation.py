@@ -107,8 +107,8 @@ def angle_difference(embeddings: Tensor, targets: Tensor) -> Tensor:
         - A mean over triplets, as in the released code, where the paper sums.
 
     Reference:
-        Park et al., "Relational Knowledge Distillation", CVPR 2019, Eq. 8 to
-        10, https://arxiv.org/abs/1904.05068.
+        Park et al., "Relational Knowledge Distillation", CVPR 2019, Eq. 9
+        and 10, https://arxiv.org/abs/1904.05068.
     """
     target = ops.stop_gradient(_angles(targets))
     return ops.mean(_huber(_angles(embeddings) - target), axis=(1, 2))

@@ -185,7 +185,7 @@ def distillation(
     - "distance", RKD-D: distances, relative to their mean in the batch; the
       Huber loss between them (Eq. 5 to 8). λ = 1.
     - "angle", RKD-A: cosines of the angles of all triplets; the Huber loss
-      between them (Eq. 8 to 10). λ = 2. It needs memory for B³ numbers.
+      between them (Eq. 9 and 10). λ = 2. It needs memory for B³ numbers.
     - "similarity": the Kullback-Leibler divergence of each row of cosine
       similarities, after a softmax, as in `s2sd`. λ = 50.
 
