@@ -90,29 +90,45 @@ class Counter:
     def count(
         self,
         values: FloatArray,
+        peaks: FloatArray,
         rows: Rows,
         items: slice,
         mirrored: bool = False,
     ) -> None:
-        """Counts the scores of a `Tile`; several threads may do so."""
+        """Counts the scores of a `Tile`; several threads may do so.
+
+        Args:
+            values, rows, items, mirrored: See `Tile`.
+            peaks: See `peaks_of`.
+        """
         tile = Tile(values, self._panel.tolerance[rows], rows, items, mirrored)
         keys = Keys(self.positives, tile.span, self._scores.offset)
-        compared = Comparison(tile, self._cutoffs[rows], self._only_best[rows])
-        few: list[Rows] = []
-        for band in tile.bands():
-            found = compared.examine(band)
-            if len(found) > UNDECIDED_SHARE * values[band].size:
-                self._note(tile, band, found, keys)
-            elif len(found):
-                few.append(found)
-        # What a few of many bands have is examined at once.
-        if few:
-            every = slice(0, len(values))
-            self._note(tile, every, np.concatenate(few), keys)
+        compared = Comparison(
+            tile, peaks, self._cutoffs[rows], self._only_best[rows]
+        )
+        found = compared.few()
+        if found is None:
+            found = self._note_bands(tile, compared, keys)
+        if len(found):
+            self._note(tile, slice(0, len(values)), found, keys)
         counts = compared.counts(self._ignored)
         with self._lock:
             self.positives.note_best(rows, counts)
             self._update(tile.span)
+
+    def _note_bands(self, tile: Tile, compared: Comparison, keys: Keys) -> Rows:
+        """Records what bands with many positions have; returns the others.
+
+        What a few of many bands have is examined at once.
+        """
+        few: list[Rows] = []
+        for band in tile.bands():
+            found = compared.examine(band)
+            if len(found) > UNDECIDED_SHARE * tile.values[band].size:
+                self._note(tile, band, found, keys)
+            else:
+                few.append(found)
+        return np.concatenate([np.empty(0, np.int64), *few])
 
     def _update(self, queries: slice) -> None:
         cutoffs, matter = self.positives.cutoffs(queries)

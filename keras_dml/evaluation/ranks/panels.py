@@ -14,6 +14,7 @@ from keras_dml.evaluation.ranks.ranked_positives import Limits
 from keras_dml.evaluation.ranks.ranks import Ranks
 from keras_dml.evaluation.ranks.relevance import Relevance
 from keras_dml.evaluation.ranks.scores import Scores
+from keras_dml.evaluation.ranks.tiles import peaks_of
 from keras_dml.pools import Work
 from keras_dml.utils.progress import tracked
 from keras_dml.utils.provenance import usable_cores
@@ -159,21 +160,24 @@ def _count(
     needed = len(rows) * width + len(others) * height
     if needed > SHARED_PRODUCT * height * width:
         values = panel.left[queries] @ right.T
+        peaks = peaks_of(values)
         rows = np.arange(queries.start, queries.stop)
         for counter in counters:
-            counter.count(values, rows, items)
+            counter.count(values, peaks, rows, items)
             if mirrored:
                 others = np.arange(items.start, items.stop)
-                counter.count(values, others, queries, mirrored=True)
+                counter.count(values, peaks, others, queries, mirrored=True)
         return
     if len(rows):
         values = panel.left[rows] @ right.T
+        peaks = peaks_of(values)
         for counter in counters:
-            counter.count(values, rows, items)
+            counter.count(values, peaks, rows, items)
     if len(others):
         values = panel.left[queries] @ right[others - items.start].T
+        peaks = peaks_of(values)
         for counter in counters:
-            counter.count(values, others, queries, mirrored=True)
+            counter.count(values, peaks, others, queries, mirrored=True)
 
 
 def _active(counters: Sequence[Counter], queries: slice) -> Rows:

@@ -1,4 +1,4 @@
-"""Tiles: blocks of scores, compared with bounds band by band."""
+"""Tiles: blocks of scores, compared with bounds by peaks, or band by band."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,6 +17,13 @@ faster."""
 
 BAND = 2**17
 """Number of scores processed together, small enough for the cache."""
+
+GROUP = 8
+"""Number of scores that share a peak."""
+
+FEW_PEAKS = 1 / 32
+"""Share of peaks that reach their bound above which comparing all scores is
+faster."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +115,30 @@ class Tile:
         return rounded
 
 
+def peaks_of(values: FloatArray) -> FloatArray:
+    """The highest of every `GROUP` consecutive scores of a column.
+
+    They are found while a few rows are in the cache, and serve both sides of
+    a symmetric tile.
+
+    Args:
+        values: Scores, (n, m).
+
+    Returns:
+        The peaks, (n / `GROUP`, m), rounded up: the last group may be smaller.
+    """
+    height, width = values.shape
+    whole, rest = divmod(height, GROUP)
+    peaks = np.empty((whole + (rest > 0), width), values.dtype)
+    for groups in blocks(whole, max(1, BAND // (GROUP * width))):
+        rows = values[groups.start * GROUP : groups.stop * GROUP]
+        cut = rows.reshape(-1, GROUP, width)
+        np.maximum.reduce(cut, axis=1, out=peaks[groups])
+    if rest:
+        np.maximum.reduce(values[-rest:], axis=0, out=peaks[-1])
+    return peaks
+
+
 class Comparison:
     """Scores of a tile compared with the cutoffs of their queries.
 
@@ -116,20 +147,49 @@ class Comparison:
 
     Args:
         tile: The scores.
+        peaks: Their peaks; see `peaks_of`.
         cutoffs: Scores below which nothing matters, (queries,).
         only_best: Whether only the best positive matters, (queries,).
     """
 
     def __init__(
-        self, tile: Tile, cutoffs: FloatArray, only_best: NDArray[np.bool_]
+        self,
+        tile: Tile,
+        peaks: FloatArray,
+        cutoffs: FloatArray,
+        only_best: NDArray[np.bool_],
     ) -> None:
         self._tile = tile
+        self._peaks = peaks
         self._low = tile.lowest(cutoffs)
         self._high: FloatArray | None = None
         if only_best.any():
             self._high = tile.highest(np.where(only_best, cutoffs, np.inf))
         self._counts = np.zeros(len(tile.rows), np.int64)
         self._is_counted = np.zeros(len(tile.values), bool)
+
+    def few(self) -> Rows | None:
+        """Positions of the flat tile to be looked at closely, if few.
+
+        If a peak is below the bounds of its whole group, so are the scores.
+
+        Returns:
+            None if many peaks reach a bound: `examine` is then faster.
+        """
+        # 1. Peaks are compared with the lowest bound of their group.
+        groups = np.flatnonzero(self._peaks >= self._lowest_of_groups())
+        if len(groups) > FEW_PEAKS * self._peaks.size:
+            return None
+        # 2. Scores of the groups that are left have bounds of their own.
+        group, column = np.divmod(groups, self._peaks.shape[1])
+        row = (GROUP * group[:, None] + np.arange(GROUP)).reshape(-1)
+        column = np.repeat(column, GROUP)
+        if len(self._is_counted) % GROUP:
+            there = row < len(self._is_counted)
+            row, column = row[there], column[there]
+        at = row * self._peaks.shape[1] + column
+        bounds = self._low[column if self._tile.mirrored else row]
+        return at[self._tile.values.reshape(-1)[at] >= bounds]
 
     def examine(self, band: slice) -> Rows:
         """Positions of a band, in the flat tile, to be looked at closely.
@@ -164,6 +224,12 @@ class Comparison:
         return self._counts - np.bincount(
             query[wrong], minlength=len(self._counts)
         )
+
+    def _lowest_of_groups(self) -> FloatArray:
+        if self._tile.mirrored:
+            return self._low
+        starts = np.arange(0, len(self._low), GROUP)
+        return np.minimum.reduceat(self._low, starts)[:, None]
 
     def _count(self, band: slice, above: NDArray[np.bool_]) -> None:
         self._is_counted[band] = True

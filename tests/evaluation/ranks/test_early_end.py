@@ -37,13 +37,22 @@ def rankings(
     ]
 
 
-@pytest.fixture(params=[(0.0, 0.9), (0.0, 2.0), (2.0, 0.9), (0.02, 0.7)])
+@pytest.fixture(
+    params=[
+        (0.0, 0.9, 0.1),
+        (0.0, 2.0, 0.0),
+        (2.0, 0.9, 1.0),
+        (2.0, 2.0, 0.0),
+        (0.02, 0.7, 0.1),
+    ]
+)
 def ways(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> set[str]:
     """Sets when to go which way, and collects those that were gone."""
-    counted, shared = request.param
+    counted, shared, few_peaks = request.param
     monkeypatch.setattr(tiles, "COUNTED_SHARE", counted)
+    monkeypatch.setattr(tiles, "FEW_PEAKS", few_peaks)
     # Above 1 nothing is computed for both sides at once.
     monkeypatch.setattr(panels, "SHARED_PRODUCT", shared)
     monkeypatch.setattr(panels, "LARGEST_SIDE", 128)
