@@ -9,6 +9,7 @@ from keras_dml import methods
 
 DOCS = Path(__file__).parents[1] / "docs"
 RESULTS = (DOCS / "results.md").read_text(encoding="utf-8")
+LEADERBOARD = (DOCS / "results" / "leaderboard.md").read_text(encoding="utf-8")
 COSTS = (DOCS / "methods" / "README.md").read_text(encoding="utf-8")
 MISSING = "not measured"
 
@@ -26,7 +27,16 @@ def row(page: str, head: str) -> list[str]:
 def measured(recipe: str) -> str:
     """MAP@R in the first table that has the recipe."""
     pattern = rf"^\| {recipe} \| \d of \d \| [^|]+ \| (\S+) ± (\S+) \|"
-    found = re.search(pattern, RESULTS, re.M)
+    return rounded(re.search(pattern, RESULTS, re.M))
+
+
+def ranked(recipe: str) -> str:
+    """MAP@R in the leaderboard of emoji."""
+    pattern = rf"^\| \d+ \| \[{recipe}\]\S+ \| (\S+) ± (\S+) \|"
+    return rounded(re.search(pattern, LEADERBOARD, re.M))
+
+
+def rounded(found: re.Match[str] | None) -> str:
     if found is None:
         return MISSING
     return " ± ".join(f"{float(value):.3f}" for value in found.groups())
@@ -43,6 +53,15 @@ def test_results(name: str, head: str, data: str) -> None:
     if name != "baseline":
         expected.append(measured(f"{data}-baseline"))
     assert row(page_of(name), head) == expected
+    assert expected[-1] != MISSING
+
+
+@pytest.mark.parametrize("name", sorted(methods.METHODS))
+def test_results_on_emoji(name: str) -> None:
+    expected = [ranked(name.replace("_", "-"))]
+    if name != "baseline":
+        expected.append(ranked("baseline"))
+    assert row(page_of(name), "MAP@R, emoji (frozen network)") == expected
     assert expected[-1] != MISSING
 
 

@@ -87,7 +87,7 @@ def test_a_script_of_a_recipe_finds_all_parts_in_the_command() -> None:
 @pytest.mark.parametrize(
     ("start", "before", "level"),
     [
-        (COMMAND, {}, "2"),
+        (COMMAND, {}, "3"),
         (COMMAND, {"TF_CPP_MIN_LOG_LEVEL": "0"}, "0"),
         ("import keras_dml\n", {}, "None"),
     ],

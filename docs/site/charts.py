@@ -1,7 +1,7 @@
-"""Draws the charts of docs/results.md: `python docs/site/charts.py`.
+"""Draws the charts of results: `python docs/site/charts.py`.
 
-Numbers are read from the tables of that page, so that a chart cannot say
-anything else than they do; a test draws them again.
+Numbers are read from the tables of docs/results.md and of its leaderboard, so
+that a chart cannot say anything else than they do; a test draws them again.
 """
 
 import re
@@ -50,13 +50,29 @@ def differences(text: str) -> list[Measured]:
     ]
 
 
-def charts(results: str) -> dict[str, Chart]:
+def ranked(text: str) -> list[Measured]:
+    """The rows of a leaderboard: place, recipe, mean ± half the interval."""
+    row = r"^\| \d+ \| \[(\S+)\]\S+ \| (\S+) ± (\S+) \|"
+    return [
+        Measured(
+            name,
+            float(mean),
+            float(mean) - float(half),
+            float(mean) + float(half),
+        )
+        for name, mean, half in re.findall(row, text, re.M)
+    ]
+
+
+def charts(results: str, leaderboard: str) -> dict[str, Chart]:
     """By the names of their files."""
     glyphs = means(section(results, "## glyphs: six", "### map@r"), "glyphs-")
     caltech = means(
         section(results, "## Caltech-101", "### map@r"), "caltech101-"
     )
     emoji = means(section(results, "## Emoji", "### map@r"), "emoji-")
+    board = ranked(leaderboard)
+    reference = next(x for x in board if x.name == "proxy-anchor")
     ablations = differences(section(results, "## glyphs: ablations"))
     return {
         "results_glyphs.svg": Chart(
@@ -80,11 +96,19 @@ def charts(results: str) -> dict[str, Chart]:
             0.0,
             "+",
         ),
+        "leaderboard_emoji.svg": Chart(
+            "MAP@R on unseen emoji (frozen network, five seeds)",
+            board,
+            reference.mean,
+        ),
     }
 
 
 def main() -> None:
-    drawn = charts((DOCS / "results.md").read_text())
+    drawn = charts(
+        (DOCS / "results.md").read_text(),
+        (DOCS / "results" / "leaderboard.md").read_text(),
+    )
     for file, chart in drawn.items():
         (DOCS / "images" / file).write_text(svg(chart))
 

@@ -18,6 +18,10 @@ EQUATION = re.compile(
 SOURCE = re.compile(r'href="([^":]+)\.(?:md|ipynb)(#[^"]*)?"')
 NO_TEXT = "No description has been provided for this image"
 """What nbconvert gives each picture of a notebook as its text."""
+MEASURED = re.compile(
+    r"[+−-]?\d[\d.,]* ± \d[\d.]*|\[[+−-]?\d[\d.]*, [+−-]?\d[\d.]*\]|< 0\.\d+"
+)
+"""A number with its interval, an interval, or a bound of a p value."""
 SCRIPT = re.compile(r"<script\b.*?</script>", re.DOTALL)
 
 
@@ -61,6 +65,8 @@ def picture_texts(notebook: Path) -> Iterator[str]:
 def on_page_content(content: str, page: Page, **_: Any) -> str:
     """Equations as MathML, which browsers draw by themselves.
 
+    A measured number stays on one line with its interval.
+
     Of notebooks, links to the pages that are made of files, as MkDocs does it
     for pages in Markdown, the texts of pictures, and no script, which would
     fetch another.
@@ -73,4 +79,5 @@ def on_page_content(content: str, page: Page, **_: Any) -> str:
             lambda _: f'alt="{html.escape(next(texts, NO_TEXT))}"',
             content,
         )
+    content = MEASURED.sub(lambda x: x[0].replace(" ", "\u00a0"), content)
     return EQUATION.sub(mathml, content)

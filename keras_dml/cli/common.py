@@ -128,10 +128,11 @@ def _said_of(error: Exception) -> str | None:
 def import_package() -> None:
     """Imports all parts of the package, whose classes saved models name.
 
-    TensorFlow logs warnings and errors only, unless TF_CPP_MIN_LOG_LEVEL
-    is set.
+    TensorFlow's C++ code logs only what ends the program, unless
+    TF_CPP_MIN_LOG_LEVEL is set. Among its errors are notes on optimizations
+    that it leaves out; those that matter are also Python exceptions.
     """
-    level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if level in ("2", "3") and "tensorflow" not in sys.modules:
         with _silent_unless_it_fails():
             import tensorflow as tf

@@ -45,8 +45,21 @@ class Run:
 
     @cached_property
     def history(self) -> History:
-        """Losses and validation metrics by epoch."""
-        return read_history(self.folder / METRICS)
+        """Losses and validation metrics by epoch.
+
+        Metrics are NaN in epochs after which they were not measured, where
+        the log repeats the last ones.
+        """
+        history = read_history(self.folder / METRICS)
+        epochs, every = history["epoch"], self.recipe.evaluation.every
+        measured = (epochs % every == every - 1) | (epochs == 0)
+        measured |= epochs == self.recipe.epochs - 1
+        return {
+            name: np.where(measured, values, np.nan)
+            if name.startswith("val_")
+            else values
+            for name, values in history.items()
+        }
 
     @cached_property
     def splits(self) -> DataSplits:

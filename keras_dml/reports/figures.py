@@ -65,7 +65,7 @@ def _curves(run: Run) -> Iterator[RunFigure]:
         terms = ["loss"]  # It is its only term.
     yield RunFigure(
         "validation",
-        "Retrieval on validation classes after every epoch.",
+        "Retrieval on validation classes while training.",
         lambda: visualization.metric_curves(
             history, measured, "share (0 to 1)", "Validation metrics"
         ),

@@ -80,7 +80,10 @@ def recall_curves(
             )
     label = metric.removeprefix("val_")
     where = ", validation classes" if metric.startswith("val_") else ""
-    series = {name: (x["epoch"], x[metric]) for name, x in histories.items()}
+    series = {
+        name: _known(history["epoch"], history[metric])
+        for name, history in histories.items()
+    }
     return _curves(series, "run", label, f"{label} while training{where}")
 
 
@@ -98,7 +101,9 @@ def metric_curves(
     Returns:
         A figure. Its data columns are metric, epoch (from 1) and value.
     """
-    return _curves(_series(history, metrics), "metric", ylabel, title)
+    series = _series(history, metrics)
+    measured = {name: _known(*curve) for name, curve in series.items()}
+    return _curves(measured, "metric", ylabel, title)
 
 
 def loss_curves(history: History, losses: Sequence[str]) -> "DataFigure":
@@ -145,6 +150,14 @@ def _series(history: History, names: Sequence[str]) -> Series:
         name.removeprefix("val_"): (history["epoch"], history[name])
         for name in names
     }
+
+
+def _known(
+    epochs: FloatArray, values: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Leaves out epochs without a value: a curve goes on to the next one."""
+    known = ~np.isnan(values)
+    return epochs[known], values[known]
 
 
 def _table(series: Series, kind: str) -> dict[str, Any]:

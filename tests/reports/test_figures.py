@@ -1,9 +1,11 @@
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from keras_dml.evaluation import kmeans
 from keras_dml.methods import METHODS
@@ -157,3 +159,23 @@ def test_what_is_no_finished_run_is_refused(tmp_path, run_of) -> None:
     (unfinished / "recipe.yaml").write_text(recipe)
     with pytest.raises(FileNotFoundError, match="queries.npz.*--overwrite"):
         Run(unfinished)
+
+
+def test_epochs_without_a_measurement_are_not_drawn(tmp_path, run_of) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run_of("baseline"), folder)
+    text = (folder / "recipe.yaml").read_text()
+    recipe = yaml.safe_load(text)
+    recipe["epochs"] = 5
+    recipe["evaluation"]["every"] = 3
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    # The log repeats the last value in epochs that are not measured.
+    values = [0.1, 0.1, 0.3, 0.3, 0.5]
+    lines = [f"{epoch},1.0,{value}" for epoch, value in enumerate(values)]
+    table = "\n".join(["epoch,loss,val_map@r", *lines])
+    (folder / "metrics.csv").write_text(table)
+    run = Run(folder)
+    curve = next(x for x in figures_of(run) if x.name == "validation").draw()
+    assert list(curve.data["epoch"]) == [1, 3, 5]
+    assert list(curve.data["value"]) == [0.1, 0.3, 0.5]
+    assert not np.isnan(run.history["loss"]).any()

@@ -1,6 +1,7 @@
 """The leaderboard of a benchmark: recipes by what they reach, with commands."""
 
 import math
+import os
 import shlex
 
 from keras_dml.evaluation import Interval
@@ -109,14 +110,21 @@ def _command(plan: Plan, line: Line) -> str:
 
 
 def _chart(plan: Plan, ranked: list[Line], metric: str) -> Chart:
+    shared = _shared_prefix([line.recipe for line in ranked])
     rows = [
-        Measured(line.recipe, mean.estimate, *_ends(mean))
+        Measured(line.recipe.removeprefix(shared), mean.estimate, *_ends(mean))
         for line in ranked
         for mean in [line.over_seeds[metric]]
     ]
     means = {row.name: row.mean for row in rows}
-    zero = means.get(plan.baseline, rows[0].mean)
+    zero = means.get(plan.baseline.removeprefix(shared), rows[0].mean)
     return Chart(f"{metric} on test classes, {plan.seeds} seeds", rows, zero)
+
+
+def _shared_prefix(names: list[str]) -> str:
+    """The words that all names begin with, such as the data: "emoji-"."""
+    shared = os.path.commonprefix(names) if len(names) > 1 else ""
+    return shared[: shared.rfind("-") + 1]
 
 
 def _ends(mean: Interval) -> tuple[float, float]:

@@ -12,6 +12,7 @@ import pytest
 from keras_dml.recipes import dump, load
 from keras_dml.runs.benchmark import benchmark, read_plan
 from keras_dml.runs.benchmark.chart import Chart, Measured, svg, ticks
+from keras_dml.runs.benchmark.leaderboard import _shared_prefix
 from tests.runs.benchmark.stub import Stub
 from tests.runs.small_run import RECIPE
 
@@ -102,6 +103,12 @@ def test_the_chart_has_each_mean(plan) -> None:
     texts = [x.text for x in tree.iter("{http://www.w3.org/2000/svg}text")]
     for values in measured(plan, "map@r").values():
         assert f"{np.mean(values):.3f}" in texts
+
+
+def test_names_in_the_chart_leave_out_what_all_begin_with() -> None:
+    assert _shared_prefix(["emoji-mic", "emoji-margin"]) == "emoji-"
+    assert _shared_prefix(["emoji-mic", "glyphs-mic"]) == ""
+    assert _shared_prefix(["emoji-mic"]) == ""
 
 
 def test_one_seed_has_no_interval(tmp_path) -> None:
