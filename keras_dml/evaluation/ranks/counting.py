@@ -13,7 +13,7 @@ from keras_dml.evaluation.ranks.ranked_positives import (
 )
 from keras_dml.evaluation.ranks.relevance import Relevance
 from keras_dml.evaluation.ranks.scores import Scores
-from keras_dml.evaluation.ranks.tiles import Comparison, Tile
+from keras_dml.evaluation.ranks.tiles import Block, Comparison, Tile
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import within
 
@@ -89,8 +89,7 @@ class Counter:
 
     def count(
         self,
-        values: FloatArray,
-        peaks: FloatArray,
+        block: Block,
         rows: Rows,
         items: slice,
         mirrored: bool = False,
@@ -98,13 +97,14 @@ class Counter:
         """Counts the scores of a `Tile`; several threads may do so.
 
         Args:
-            values, rows, items, mirrored: See `Tile`.
-            peaks: See `peaks_of`.
+            block: The scores.
+            rows, items, mirrored: See `Tile`.
         """
+        values = block.values
         tile = Tile(values, self._panel.tolerance[rows], rows, items, mirrored)
         keys = Keys(self.positives, tile.span, self._scores.offset)
         compared = Comparison(
-            tile, peaks, self._cutoffs[rows], self._only_best[rows]
+            tile, block, self._cutoffs[rows], self._only_best[rows]
         )
         found = compared.few()
         if found is None:

@@ -14,7 +14,7 @@ from keras_dml.evaluation.ranks.ranked_positives import Limits
 from keras_dml.evaluation.ranks.ranks import Ranks
 from keras_dml.evaluation.ranks.relevance import Relevance
 from keras_dml.evaluation.ranks.scores import Scores
-from keras_dml.evaluation.ranks.tiles import peaks_of
+from keras_dml.evaluation.ranks.tiles import Block
 from keras_dml.pools import Work
 from keras_dml.utils.progress import tracked
 from keras_dml.utils.provenance import usable_cores
@@ -159,25 +159,23 @@ def _count(
     height, width = queries.stop - queries.start, items.stop - items.start
     needed = len(rows) * width + len(others) * height
     if needed > SHARED_PRODUCT * height * width:
-        values = panel.left[queries] @ right.T
-        peaks = peaks_of(values)
+        block = Block(panel.left[queries] @ right.T)
         rows = np.arange(queries.start, queries.stop)
         for counter in counters:
-            counter.count(values, peaks, rows, items)
+            counter.count(block, rows, items)
             if mirrored:
                 others = np.arange(items.start, items.stop)
-                counter.count(values, peaks, others, queries, mirrored=True)
+                counter.count(block, others, queries, mirrored=True)
         return
     if len(rows):
-        values = panel.left[rows] @ right.T
-        peaks = peaks_of(values)
+        block = Block(panel.left[rows] @ right.T)
         for counter in counters:
-            counter.count(values, peaks, rows, items)
+            counter.count(block, rows, items)
     if len(others):
-        values = panel.left[queries] @ right[others - items.start].T
-        peaks = peaks_of(values)
+        right = right[others - items.start]
+        block = Block(panel.left[queries] @ right.T)
         for counter in counters:
-            counter.count(values, peaks, others, queries, mirrored=True)
+            counter.count(block, others, queries, mirrored=True)
 
 
 def _active(counters: Sequence[Counter], queries: slice) -> Rows:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,9 @@ GROUP = 8
 FEW_PEAKS = 1 / 32
 """Share of peaks that reach their bound above which comparing all scores is
 faster."""
+
+SAMPLED = 64
+"""One of so many rows shows whether peaks are worth their time."""
 
 
 @dataclass(frozen=True)
@@ -115,28 +119,32 @@ class Tile:
         return rounded
 
 
-def peaks_of(values: FloatArray) -> FloatArray:
-    """The highest of every `GROUP` consecutive scores of a column.
+@dataclass(frozen=True)
+class Block:
+    """A product, which one tile or, if it is symmetric, two have in common.
 
-    They are found while a few rows are in the cache, and serve both sides of
-    a symmetric tile.
-
-    Args:
+    Attributes:
         values: Scores, (n, m).
-
-    Returns:
-        The peaks, (n / `GROUP`, m), rounded up: the last group may be smaller.
     """
-    height, width = values.shape
-    whole, rest = divmod(height, GROUP)
-    peaks = np.empty((whole + (rest > 0), width), values.dtype)
-    for groups in blocks(whole, max(1, BAND // (GROUP * width))):
-        rows = values[groups.start * GROUP : groups.stop * GROUP]
-        cut = rows.reshape(-1, GROUP, width)
-        np.maximum.reduce(cut, axis=1, out=peaks[groups])
-    if rest:
-        np.maximum.reduce(values[-rest:], axis=0, out=peaks[-1])
-    return peaks
+
+    values: FloatArray
+
+    @cached_property
+    def peaks(self) -> FloatArray:
+        """The highest of every `GROUP` consecutive scores of a column.
+
+        (n / `GROUP`, m), rounded up: the last group may be smaller.
+        """
+        height, width = self.values.shape
+        whole, rest = divmod(height, GROUP)
+        peaks = np.empty((whole + (rest > 0), width), self.values.dtype)
+        for groups in blocks(whole, max(1, BAND // (GROUP * width))):
+            rows = self.values[groups.start * GROUP : groups.stop * GROUP]
+            cut = rows.reshape(-1, GROUP, width)
+            np.maximum.reduce(cut, axis=1, out=peaks[groups])
+        if rest:
+            np.maximum.reduce(self.values[-rest:], axis=0, out=peaks[-1])
+        return peaks
 
 
 class Comparison:
@@ -147,7 +155,7 @@ class Comparison:
 
     Args:
         tile: The scores.
-        peaks: Their peaks; see `peaks_of`.
+        block: The product that they are from.
         cutoffs: Scores below which nothing matters, (queries,).
         only_best: Whether only the best positive matters, (queries,).
     """
@@ -155,12 +163,12 @@ class Comparison:
     def __init__(
         self,
         tile: Tile,
-        peaks: FloatArray,
+        block: Block,
         cutoffs: FloatArray,
         only_best: NDArray[np.bool_],
     ) -> None:
         self._tile = tile
-        self._peaks = peaks
+        self._block = block
         self._low = tile.lowest(cutoffs)
         self._high: FloatArray | None = None
         if only_best.any():
@@ -176,18 +184,24 @@ class Comparison:
         Returns:
             None if many peaks reach a bound: `examine` is then faster.
         """
-        # 1. Peaks are compared with the lowest bound of their group.
-        groups = np.flatnonzero(self._peaks >= self._lowest_of_groups())
-        if len(groups) > FEW_PEAKS * self._peaks.size:
+        # 1. A sample of scores shows whether their peaks can rule most out.
+        rows = slice(None, None, SAMPLED)
+        sample = self._tile.compared(np.greater_equal, rows, self._low)
+        if np.count_nonzero(sample) > FEW_PEAKS / GROUP * sample.size:
             return None
-        # 2. Scores of the groups that are left have bounds of their own.
-        group, column = np.divmod(groups, self._peaks.shape[1])
+        # 2. Peaks are compared with the lowest bound of their group.
+        peaks = self._block.peaks
+        groups = np.flatnonzero(peaks >= self._lowest_of_groups())
+        if len(groups) > FEW_PEAKS * peaks.size:
+            return None
+        # 3. Scores of the groups that are left have bounds of their own.
+        group, column = np.divmod(groups, peaks.shape[1])
         row = (GROUP * group[:, None] + np.arange(GROUP)).reshape(-1)
         column = np.repeat(column, GROUP)
         if len(self._is_counted) % GROUP:
             there = row < len(self._is_counted)
             row, column = row[there], column[there]
-        at = row * self._peaks.shape[1] + column
+        at = row * peaks.shape[1] + column
         bounds = self._low[column if self._tile.mirrored else row]
         return at[self._tile.values.reshape(-1)[at] >= bounds]
 

@@ -303,8 +303,8 @@ def test_independent_of_how_the_product_rounds(monkeypatch, distance):
             super().__init__(values, tolerance, rows, items, mirrored)
 
     class OfRounded(tiles.Comparison):
-        def __init__(self, tile, peaks, *args):
-            super().__init__(tile, tiles.peaks_of(tile.values), *args)
+        def __init__(self, tile, block, *args):
+            super().__init__(tile, tiles.Block(tile.values), *args)
 
     monkeypatch.setattr(counting, "Tile", Rounding)
     monkeypatch.setattr(counting, "Comparison", OfRounded)
