@@ -81,6 +81,18 @@ def as_array(
     return found.astype(dtype)
 
 
+def converted(array: Array, dtype: np.dtype[Any]) -> Array:
+    """Numbers as another type.
+
+    Raises:
+        RequestError: If that does not hold all of them.
+    """
+    is_kind = array.dtype.kind in _KINDS.get(dtype.kind, "")
+    if not is_kind or not _fits(array, dtype):
+        raise RequestError(f"The values are not all of type {_name(dtype)}")
+    return array.astype(dtype)
+
+
 def as_rows(
     values: Sequence[Any], dtype: np.dtype[Any], may_hold_bools: bool = False
 ) -> Array:
@@ -137,7 +149,7 @@ def is_b64(value: Any) -> bool:
 
 def shown(value: Any) -> str:
     """A value in an error message."""
-    text = json.dumps(value)
+    text = json.dumps(value, default=np.ndarray.tolist)
     return text if len(text) <= 100 else f"{text[:100]}…"
 
 

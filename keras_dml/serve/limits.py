@@ -2,9 +2,11 @@
 
 import io
 import math
+import struct
 
 from keras_dml.data.decode import open_image
 
+_PNG_START = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
 _STARTS = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF", b"BM")
 
 
@@ -49,7 +51,9 @@ def check_any_pictures(values: list[bytes], most_pixels: int) -> None:
     """
     total = 0.0
     for value in values:
-        if value.startswith(_STARTS) and (pixels := _pixels(value)):
+        if not value.startswith(_STARTS):
+            continue
+        if pixels := _png_pixels(value) or _pixels(value):
             _check(pixels, most_pixels)
             total += pixels
     if total > 8 * most_pixels:
@@ -90,6 +94,14 @@ def _pixels(data: bytes) -> float | None:
     # Headers of strangers may make it stumble over anything.
     except Exception:
         return None
+
+
+def _png_pixels(data: bytes) -> int:
+    """Pixels of a PNG file; 0 if it is none. Pillow takes 20 times as long."""
+    if not data.startswith(_PNG_START):
+        return 0
+    width, height = struct.unpack(">2I", data[16:24].ljust(8, b"\0"))
+    return int(width * height)
 
 
 def _what(data: bytes) -> str:

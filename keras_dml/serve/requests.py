@@ -1,14 +1,18 @@
 """Requests of :predict: from JSON to tensors, and from tensors to JSON."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from keras_dml.serve.definitions import TensorSpec
 from keras_dml.serve.errors import RequestError
 from keras_dml.serve.json_arrays import (
+    Array,
     as_array,
     as_rows,
+    converted,
     dumps,
     is_b64,
     shown,
@@ -53,7 +57,7 @@ def read(
     """The tensors of a request, for the inputs of its signature.
 
     Args:
-        document: The request.
+        document: The request, of lists or as `read_numbers` reads it.
         specs: The inputs by name.
         may_hold_bools: As of `as_array`.
 
@@ -73,7 +77,9 @@ def read(
     values = named(document[ROWS if is_row else COLUMNS], specs)
     convert = as_rows if is_row else as_array
     inputs = {
-        name: convert(value, specs[name].dtype, may_hold_bools)
+        name: converted(value, specs[name].dtype)
+        if isinstance(value, np.ndarray)
+        else convert(value, specs[name].dtype, may_hold_bools)
         for name, value in values.items()
     }
     for name, array in inputs.items():
@@ -100,12 +106,12 @@ def check_examples(document: dict[str, Any]) -> None:
 
 def _rows(values: Any, specs: Mapping[str, TensorSpec]) -> dict[str, Any]:
     """The values of each input, a list of those of the instances."""
-    if not isinstance(values, list):
+    if not isinstance(values, list | np.ndarray):
         raise RequestError(
             f"JSON Value: {shown(values)} Excepting '{ROWS}' to be an "
             "list/array"
         )
-    if not values:
+    if len(values) == 0:
         raise RequestError(
             f"JSON Value: {shown(values)} No values in '{ROWS}' array"
         )
@@ -126,7 +132,7 @@ def _rows(values: Any, specs: Mapping[str, TensorSpec]) -> dict[str, Any]:
 
 
 def _plain_rows(
-    values: list[Any], specs: Mapping[str, TensorSpec]
+    values: Sequence[Any] | Array, specs: Mapping[str, TensorSpec]
 ) -> dict[str, Any]:
     if len(specs) > 1:
         raise RequestError(

@@ -1,20 +1,24 @@
 """REST as TensorFlow Serving speaks it: its addresses, answers and errors."""
 
 import asyncio
+import contextlib
 import itertools
 import re
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
 
 from keras_dml.serve.current import Current
 from keras_dml.serve.definitions import Definition
 from keras_dml.serve.errors import RequestError
 from keras_dml.serve.json_arrays import may_hold_bools, parse
 from keras_dml.serve.limits import check_any_pictures
+from keras_dml.serve.number_arrays import read_numbers
 from keras_dml.serve.requests import (
     PredictRequest,
     answer,
@@ -36,7 +40,7 @@ _SMALL = 2**16
 def routes(service: Service) -> list[BaseRoute]:
     """The routes below /v1."""
 
-    async def v1(request: Request) -> Response:
+    async def respond(request: Request) -> Response:
         path = request.scope["path"]
         if request.method == "POST" and (found := _VERB.fullmatch(path)):
             return await _post(service, request, *found.groups())
@@ -48,7 +52,26 @@ def routes(service: Service) -> list[BaseRoute]:
         raise RequestError(f"Malformed request: {request.method} {path}")
 
     methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
-    return [Route("/v1/{path:path}", v1, methods=methods)]
+    return [Route("/v1/{path:path}", _Endpoint(respond), methods=methods)]
+
+
+class _Endpoint:
+    """Answers as a function does, and leaves its errors to the guard.
+
+    Starlette wraps functions into a second handler of errors, which takes as
+    long as the rest of the routing.
+    """
+
+    def __init__(
+        self, respond: Callable[[Request], Awaitable[Response]]
+    ) -> None:
+        self._respond = respond
+
+    async def __call__(
+        self, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        response = await self._respond(Request(scope, receive))
+        await response(scope, receive, send)
 
 
 async def _post(
@@ -64,7 +87,14 @@ async def _post(
     most_pixels = service.settings.max_pixels
 
     def prepare() -> tuple[str, PredictRequest]:
-        document = parse(body)
+        numbers = read_numbers(body)
+        if numbers is not None:
+            # Where it fails, lists tell what is wrong.
+            with contextlib.suppress(RequestError):
+                return prepared(numbers)
+        return prepared(parse(body))
+
+    def prepared(document: Any) -> tuple[str, PredictRequest]:
         signature = signature_of(document)
         if verb.lower() != "predict":
             check_examples(document)

@@ -1,6 +1,5 @@
 """The server: from what is to be served to a process that answers."""
 
-import asyncio
 import contextlib
 import gc
 import logging
@@ -81,7 +80,7 @@ def serve(
         )
         # Pictures have a limit of their own; Pillow would warn at its.
         warnings.simplefilter("ignore", PIL.Image.DecompressionBombWarning)
-        asyncio.run(server.serve([opened]))
+        server.run([opened])
 
 
 class _Server(uvicorn.Server):
