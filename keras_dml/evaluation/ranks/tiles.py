@@ -27,7 +27,7 @@ FEW_PEAKS = 1 / 32
 faster."""
 
 SAMPLED = 64
-"""One of so many rows shows whether peaks are worth their time."""
+"""One row in this number shows whether peaks are worth their time."""
 
 
 @dataclass(frozen=True)
