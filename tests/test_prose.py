@@ -42,6 +42,14 @@ INSTEAD = {
     r"(is|are) said (with|by|of)": "is described in …",
     r"these very": "these same",
     r"turn about": "alternately",
+    r"can be looked at": "can be viewed, visualized",
+    r"in (its|their) means": "the means …",
+    r"as much by it": "as much from it",
+    r"without (teacher|sampler|server|threshold)(?=[.,;:)])": "without a …",
+    r"(model|server|file|package) is (there|away)": "exists, is unreachable",
+    r"better by far": "far better",
+    r"network that trains": "network that is trained",
+    r"what trains is": "only … is trained",
     # Words that nobody else uses for it.
     r"mend(s|ed|ing)?": "fix",
     r"on the spot": "locally",
@@ -51,6 +59,13 @@ INSTEAD = {
     r"odd (in|about)": "problems in",
     r"by so many": "by this number of",
     r"to the last bit": "bit-identical",
+    r"as tuned": "with the tuned settings",
+    r"of no use": "dropped, unused",
+    r"counts on(?=[.,;:)])": "continues the count",
+    r"costs? more than (it|they) brings?": "does more harm than good",
+    r"several looks": "varied appearance",
+    r"told with": "say",
+    r"the way out": "what to do",
     # One spelling.
     r"colou?rs?(?<=our)|colours?|grey|neighbours?|centres?|behaviours?": (
         "color, gray, neighbor, center, behavior"

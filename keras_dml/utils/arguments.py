@@ -1,4 +1,4 @@
-"""Checks of what is asked for, with errors that name the way out."""
+"""Checks of what is asked for, with errors that say what to do."""
 
 import difflib
 import importlib

@@ -16,7 +16,7 @@ MOST_VALUES = 500
 _KINDS = {str: "text", int: "number", float: "number", bool: "boolean"}
 
 _HIDDEN = ("thumbnail", "box")
-"""Columns that are of no use in a filter."""
+"""Columns that nobody filters by."""
 
 
 def about(
