@@ -19,7 +19,7 @@ SOURCE = re.compile(r'href="([^":]+)\.(?:md|ipynb)(#[^"]*)?"')
 NO_TEXT = "No description has been provided for this image"
 """What nbconvert gives each picture of a notebook as its text."""
 MEASURED = re.compile(
-    r"[+−-]?\d[\d.,]* ± \d[\d.]*|\[[+−-]?\d[\d.]*, [+−-]?\d[\d.]*\]|< 0\.\d+"
+    r"[+−-]?\d[\d.,]* ± \d[\d.]*|\[[+−-]?\d[\d.]*, [+−-]?\d[\d.]*\]|&lt; 0\.\d+"
 )
 """A number with its interval, an interval, or a bound of a p value."""
 SCRIPT = re.compile(r"<script\b.*?</script>", re.DOTALL)
