@@ -70,6 +70,12 @@ def test_what_is_no_picture_says_so(data: bytes) -> None:
     check_any_pictures([data], 100)
 
 
+@pytest.mark.parametrize("length", range(8, 40, 4))
+def test_a_header_that_ends_early_is_no_picture(length: int) -> None:
+    """The graph that decodes it says that it is damaged."""
+    check_any_pictures([png_of(10, 10)[:length]], 100)
+
+
 @pytest.mark.parametrize("side", [10_000, 60_000])
 def test_a_bomb_is_not_decoded(side: int) -> None:
     bomb = png_of(side, side)

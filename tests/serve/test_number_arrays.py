@@ -1,6 +1,7 @@
 """Arrays of numbers that are read without nested lists."""
 
 import json
+import random
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from keras_dml.serve.json_arrays import parse
+from keras_dml.serve.json_arrays import as_array, parse
 from keras_dml.serve.number_arrays import read_numbers
 
 SHAPES = arrays.array_shapes(min_dims=1, max_dims=5, max_side=4)
@@ -63,3 +64,22 @@ def test_everything_else_is_left_to_the_parser(text) -> None:
 )
 def test_only_examples_at_the_top_of_a_document_count(body) -> None:
     assert read_numbers(body) is None
+
+
+def test_nothing_is_read_that_lists_would_refuse() -> None:
+    """Texts are changed at random."""
+    rng = random.Random(0)
+    array = json.dumps(np.arange(24).reshape(2, 3, 4).tolist())
+    read = 0
+    for _ in range(3000):
+        text = list(array)
+        for _ in range(rng.randrange(1, 3)):
+            at = rng.randrange(len(text))
+            text[at] = rng.choice(["", " ", *"[],0-.e", text[at] * 2])
+        body = f'{{"instances": {"".join(text)}}}'.encode()
+        document = read_numbers(body)
+        if document is not None:
+            read += 1
+            expected = as_array(parse(body)["instances"], np.dtype("float32"))
+            np.testing.assert_array_equal(document["instances"], expected)
+    assert 100 < read < 2900
