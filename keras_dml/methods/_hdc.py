@@ -275,7 +275,8 @@ def hardest(difficulty: Tensor, mask: Tensor, count: Tensor) -> Tensor:
 
 @declare(
     "hdc",
-    "embeddings of growing depth, each trained on the pairs left as hard",
+    "embeddings of growing depth, each trained on the pairs that those before "
+    "it find hard",
     Traits(part="model"),
 )
 def hdc(

@@ -150,7 +150,8 @@ def auxiliary_loss_of(loss: MetricLoss, num_surrogates: int) -> MetricLoss:
 
 @declare(
     "mic",
-    "a second embedding learns what classes have in common, and is left out",
+    "a second embedding, dropped after training, learns what classes have in "
+    "common",
     Traits(
         part="encoder",
         sampler=Uses(

@@ -195,7 +195,7 @@ def after(steps: int, weight: float) -> Any:
 
 @declare(
     "s2sd",
-    "one embedding that learns from larger ones, which only training has",
+    "one embedding that learns from larger ones, which exist only in training",
 )
 def s2sd(
     backbone: str | keras.Model = "small_convnet",

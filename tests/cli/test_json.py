@@ -40,6 +40,7 @@ def test_every_command_has_it(name: str) -> None:
         assert "--json" in sum((x.opts for x in command.params), [])
 
 
+@pytest.mark.slow
 def test_train(tmp_path) -> None:
     recipe, run = write_recipe(tmp_path), tmp_path / "run"
     settings = sum((["--set", x] for x in QUICK), [])
