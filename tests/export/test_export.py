@@ -158,8 +158,8 @@ def test_other_weights_than_the_models_are_refused(
 def test_refusal_names_the_signature_that_differs(
     model: keras.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decode = files.decode_contents
-    monkeypatch.setattr(files, "decode_contents", lambda x: 255 - decode(x))
+    decode = files.decode_plain
+    monkeypatch.setattr(files, "decode_plain", lambda x: 255 - decode(x))
     with pytest.raises(RuntimeError, match="'encoded' differs"):
         export_model(model, tmp_path / "1")
     assert contents(tmp_path) == {}
