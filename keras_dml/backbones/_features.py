@@ -79,7 +79,7 @@ def features(
             them is drawn each time. With 0, the model trains on the test view.
         until: Name of the last frozen layer, as in `freeze_until` of
             `backbones.get`, if the layers above it train. All connections must
-            pass through it.
+            pass through it. Not looked at if the whole backbone is frozen.
         cache: Where to store features: "memory"; "disk", in
             `cache_folder()/features`, for reuse by later runs; or "auto" for
             memory if they take at most half of the available memory, and
@@ -126,20 +126,20 @@ def features(
         cache,
         (steps, progress),
     )
-    if not num_views:
-        found = FeatureSet.of(test, None, about, compute.layer)
-        return found.with_groups(examples.groups)
-    _, height, width, channels = compute.network.input_shape
-    random = Views(size=(height, width), channels=channels, seed=seed, **views)
-    key.update(f"{num_views}{random}".encode())
-    augmented = _kept(
-        compute,
-        lambda: _random(examples, random, num_views, batch_size),
-        len(examples) * num_views,
-        _folder(key),
-        cache,
-        (steps * num_views, progress),
-    )
+    augmented = None
+    if num_views:
+        _, height, width, channels = compute.network.input_shape
+        size = (height, width)
+        random = Views(size=size, channels=channels, seed=seed, **views)
+        key.update(f"{num_views}{random}".encode())
+        augmented = _kept(
+            compute,
+            lambda: _random(examples, random, num_views, batch_size),
+            len(examples) * num_views,
+            _folder(key),
+            cache,
+            (steps * num_views, progress),
+        )
     found = FeatureSet.of(test, augmented, about, compute.layer)
     return found.with_groups(examples.groups)
 
@@ -159,8 +159,8 @@ class _Compute:
         self.network = getattr(model, "backbone", model)
         head = getattr(model, "head", None)
         self.pooling = None
-        # Where a method's own backbone ends at or below this layer, the rest is
-        # part of its head.
+        # Methods that cut the network have only its lower part as backbone,
+        # which may be frozen as a whole.
         self.layer = until if self.network.trainable_variables else None
         if self.layer is not None:
             upper_part(self.network, self.layer)  # Can it be cut there?

@@ -72,11 +72,9 @@ def as_array(
         found = np.asarray(value)
     except (ValueError, OverflowError, RecursionError):
         _explain(value, dtype)
-    if found.size and found.dtype.kind not in _KINDS[dtype.kind]:
+    if not _holds(dtype, found):
         _explain(value, dtype)
     if may_hold_bools and dtype.kind != "b" and _holds_bool(value):
-        _explain(value, dtype)
-    if found.size and not _fits(found, dtype):
         _explain(value, dtype)
     return found.astype(dtype)
 
@@ -87,8 +85,7 @@ def converted(array: Array, dtype: np.dtype[Any]) -> Array:
     Raises:
         RequestError: If that does not hold all of them.
     """
-    is_kind = array.dtype.kind in _KINDS.get(dtype.kind, "")
-    if not is_kind or not _fits(array, dtype):
+    if not _holds(dtype, array):
         raise RequestError(f"The values are not all of type {_name(dtype)}")
     return array.astype(dtype)
 
@@ -202,6 +199,14 @@ def _holds_bool(value: Any) -> bool:
     if isinstance(value, list):
         return any(map(_holds_bool, value))
     return isinstance(value, bool)
+
+
+def _holds(dtype: np.dtype[Any], array: Array) -> bool:
+    """Whether a type can have all values of an array."""
+    if not array.size:
+        return True
+    is_kind = array.dtype.kind in _KINDS.get(dtype.kind, "")
+    return is_kind and _fits(array, dtype)
 
 
 def _fits(array: Array, dtype: np.dtype[Any]) -> bool:
