@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-from keras_dml.losses.combined import is_several
 from keras_dml.recipes.included import locate, names
 from keras_dml.recipes.reading import read_yaml
 from keras_dml.utils.arguments import did_you_mean
@@ -41,6 +40,9 @@ def _are_arguments(value: Any) -> bool:
     """Whether a mapping in place of a loss is no loss of its own."""
     if not isinstance(value, dict) or {"name", "class_name"} & set(value):
         return False
+    # Imports Keras, which copying recipes does not need otherwise.
+    from keras_dml.losses.combined import is_several
+
     return not is_several(value)
 
 

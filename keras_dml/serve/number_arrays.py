@@ -13,12 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-_SPACE = rb" \t\n\r"
-_NUMBER = rb"0-9eE.+\-"
-_EXAMPLES = re.compile(
-    rb'(?<!\\)"(instances|inputs)"[%b]*:[%b]*(\[[][,%b%b]*\])'
-    % (_SPACE, _SPACE, _NUMBER, _SPACE)
-)
+_KEY = re.compile(rb'"(instances|inputs)"[ \t\n\r]*:[ \t\n\r]*(?=\[)')
 _BETWEEN_BRACKETS = b"0123456789eE.+- \t\n\r"
 _AS_SPACES = bytes.maketrans(b"[]", b"  ")
 
@@ -26,7 +21,6 @@ _PLACE = "\0array"
 """Stands in the document where the array was."""
 
 _MOST_AXES = 8
-"""Each takes a walk through the text."""
 
 
 def read_numbers(body: bytes) -> Any:
@@ -39,11 +33,14 @@ def read_numbers(body: bytes) -> Any:
         As `json_arrays.parse`, but "instances" or "inputs" is an array; None
         if it is not one of numbers.
     """
-    found = _EXAMPLES.search(body)
-    array = None if found is None else _read_array(found[2])
-    if found is None or array is None:
+    found = _KEY.search(body)
+    # A quotation mark after a backslash does not begin a key.
+    if found is None or body.endswith(b"\\", 0, found.start()):
         return None
-    start, end = found.span(2)
+    start, end = found.end(), _end_of(body, found.end())
+    array = _read_array(body[start:end])
+    if array is None:
+        return None
     rest = body[:start] + orjson.dumps(_PLACE) + body[end:]
     try:
         document = orjson.loads(rest)
@@ -54,6 +51,16 @@ def read_numbers(body: bytes) -> Any:
     if not isinstance(document, dict) or document.get(key) != _PLACE:
         return None
     return {**document, key: array}
+
+
+def _end_of(body: bytes, start: int) -> int:
+    """Where lists of numbers end that begin at a place, if they are that.
+
+    Behind them, there is the end of the document or another key.
+    """
+    after = [body.find(x, start) for x in (b'"', b"}")]
+    stop = min((x for x in after if x >= 0), default=len(body))
+    return body.rfind(b"]", start, stop) + 1
 
 
 def _read_array(text: bytes) -> npt.NDArray[Any] | None:
@@ -79,19 +86,21 @@ def _as_array(numbers: list[Any]) -> npt.NDArray[Any]:
 def _shape_of(brackets: bytes) -> tuple[int, ...] | None:
     """The shape of nested lists, of which brackets and commas are given.
 
-    From the inside out, lists of one length are replaced by a letter, which
-    is another one for each level; None if others are left.
+    From the inside out, the first list of each level tells how many lists of
+    the level below one has. None if the others are not the same, or if there
+    is anything else between them.
     """
+    depth = len(brackets) - len(brackets.lstrip(b"["))
+    if depth > _MOST_AXES:
+        return None
     shape: list[int] = []
     item = b""
-    while brackets != item or not shape:
-        end = brackets.find(b"]") + 1
-        inner = brackets[max(brackets.rfind(b"[", 0, end), 0) : end]
-        length = inner.count(b",") + 1
-        is_regular = inner == b"[%b]" % b",".join([item] * length)
-        if not is_regular or len(shape) == _MOST_AXES:
+    for level in range(1, depth + 1):
+        start = depth - level
+        end = brackets.find(b"]" * level) + level
+        length = (end - start - 1) // (len(item) + 1)
+        item = b"[%b]" % b",".join([item] * length)
+        if brackets[start:end] != item:
             return None
-        item = b"%c" % (ord("a") + len(shape))
-        brackets = brackets.replace(inner, item)
         shape.append(length)
-    return tuple(reversed(shape))
+    return tuple(reversed(shape)) if shape and item == brackets else None

@@ -91,16 +91,16 @@ async def _post(
         if numbers is not None:
             # Where it fails, lists tell what is wrong.
             with contextlib.suppress(RequestError):
-                return prepared(numbers)
-        return prepared(parse(body))
+                return prepared(numbers, False)
+        return prepared(parse(body), may_hold_bools(body))
 
-    def prepared(document: Any) -> tuple[str, PredictRequest]:
+    def prepared(document: Any, bools: bool) -> tuple[str, PredictRequest]:
         signature = signature_of(document)
         if verb.lower() != "predict":
             check_examples(document)
         _check_served(current, name, version, label)
         definition = _definition(current, signature, verb.lower())
-        predict = read(document, definition.inputs, may_hold_bools(body))
+        predict = read(document, definition.inputs, bools)
         for array in predict.inputs.values():
             if array.dtype == object:
                 check_any_pictures(array.ravel().tolist(), most_pixels)

@@ -90,6 +90,7 @@ def test_folders_are_galleries(trained: Path, tmp_path: Path) -> None:
         (["--format", "onnx", "--output", "x.pb"], "must end in '.onnx'"),
         (["--format", "onnx", "--gallery", "test"], "`gallery` of export"),
         (["--format", "onnx", "--models-config"], "for --format saved_model"),
+        (["--overwrite"], "the next version"),
     ],
 )
 def test_what_cannot_be_exported_is_said(

@@ -1,5 +1,7 @@
 """Tests of the recipes that come with the package: names, bases, copies."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -99,3 +101,17 @@ def test_copies_replace_nothing_unasked() -> None:
     assert not Path("recipes/glyphs/bier.yaml").exists()
     recipes.copy("glyphs/bier", overwrite=True)
     assert "changed" not in written[-1].read_text()
+
+
+def test_the_command_copies_without_keras() -> None:
+    code = (
+        "import sys; sys.argv = ['keras-dml']\n"
+        "from keras_dml import recipes\n"
+        "for name in recipes.names(): recipes.copy(name)\n"
+        "print({'keras', 'tensorflow'} & set(sys.modules))"
+    )
+    command = [sys.executable, "-c", code]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (ended.stdout, ended.stderr) == ("set()\n", "")
+    copied = {x.stem for x in Path("recipes").rglob("*.yaml")}
+    assert {x.rpartition("/")[2] for x in recipes.names()} <= copied

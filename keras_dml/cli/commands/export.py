@@ -77,6 +77,7 @@ def export(
     file_format: str,
     gallery: str | None,
     models_config: bool,
+    overwrite: bool,
     **options: Any,
 ) -> None:
     """Export the model in the folder RUN for a server or a device."""
@@ -87,6 +88,11 @@ def export(
     if models_config and file_format != "saved_model":
         raise click.ClickException(
             "--models-config is for --format saved_model."
+        )
+    if overwrite and file_format == "saved_model":
+        raise click.ClickException(
+            "--overwrite is for --format onnx and litert: an export as "
+            "saved_model becomes the next version and replaces nothing."
         )
     recipe = runs.load_recipe(run)
     name = f"{recipe.name}{SUFFIXES[file_format]}"
@@ -99,6 +105,7 @@ def export(
             output or Path("saved_models") / name,
             format=file_format,
             gallery=_gallery(recipe, model, gallery),
+            overwrite=overwrite,
             **options,
         )
     say(f"Exported to {path}")
