@@ -1,6 +1,7 @@
 """Progress of what takes long."""
 
 import contextlib
+import datetime
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -140,3 +141,16 @@ def stages(
             bar.update(task, completed=done, description=stage)
 
         yield begin
+
+
+def time_left(seconds: float, done: int, total: int) -> str:
+    """How long the rest takes, if it takes as long as what is done.
+
+    Returns:
+        The end of a line, such as ", about 0:05:00 left"; nothing before
+        anything is done.
+    """
+    if not done:
+        return ""
+    left = datetime.timedelta(seconds=round(seconds / done * (total - done)))
+    return f", about {left} left"

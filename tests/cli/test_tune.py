@@ -32,6 +32,9 @@ def test_tune_prints_the_trials_and_writes_their_page(
                "--trials", "6")  # fmt: skip
     output = run(*command)
     assert "small: 6 trials" in output
+    assert "[6/6] trial 5: optimizer.learning_rate=" in output
+    assert output.count(" left\n") == 5
+    assert "the best so far" in output
     assert "complete" in output
     assert "best.yaml" in output
     page = (folder / "report.html").read_text()

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from keras_dml.utils.progress import stages, throughput, track
+from keras_dml.utils.progress import stages, throughput, time_left, track
 
 
 def test_nothing_is_shown_for_what_is_quick(
@@ -57,3 +57,15 @@ def test_stages_say_what_is_done_and_how_long_the_rest_takes(
     with stages({"Loading": 10.0}, False) as begin:
         begin("Loading")
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "done", "said"),
+    [
+        (0.0, 0, ""),
+        (60.0, 1, ", about 0:05:00 left"),
+        (90.0, 3, ", about 0:01:30 left"),
+    ],
+)
+def test_the_rest_takes_as_long_as_what_is_done(seconds, done, said) -> None:
+    assert time_left(seconds, done, 6) == said

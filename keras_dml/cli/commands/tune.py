@@ -75,7 +75,7 @@ def tune(
     try:
         tuned = runs.tune(
             checked, read_yaml(space), folder, trials=trials, timeout=timeout,
-            warmup_epochs=warmup_epochs, seed=seed, verbose=0,
+            warmup_epochs=warmup_epochs, seed=seed, echo=say,
         )  # fmt: skip
     except KeyboardInterrupt:
         say("Interrupted. Run the same command to continue.", err=True)

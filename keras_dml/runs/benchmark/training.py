@@ -1,6 +1,5 @@
 """Training of several recipes with several seeds, resumed where it ended."""
 
-import datetime
 import time
 from collections.abc import Callable
 
@@ -12,6 +11,7 @@ from keras_dml.runs.benchmark.plan import SEPARATOR, Plan, Run
 from keras_dml.runs.benchmark.report import write_report
 from keras_dml.runs.folder import RECIPE, changed_settings, load_outcome
 from keras_dml.utils.files import one_at_a_time
+from keras_dml.utils.progress import time_left
 
 Execute = Callable[[Run], str | None]
 
@@ -58,7 +58,7 @@ def benchmark(
                 passed = time.monotonic() - start
                 echo(
                     f"[{number}/{len(waiting)}] {name}, seed {seed} "
-                    f"({run.log}){_left(passed, number - 1, len(waiting))}"
+                    f"({run.log}){time_left(passed, number - 1, len(waiting))}"
                 )
                 entry = _ended(run, execute(run))
                 journal.append(entry)
@@ -70,14 +70,6 @@ def benchmark(
         finally:
             found = write_report(plan, done, command)
     return list(done.values()), found
-
-
-def _left(seconds: float, done: int, total: int) -> str:
-    """How long the rest takes, if runs take as long as those before."""
-    if not done:
-        return ""
-    left = datetime.timedelta(seconds=round(seconds / done * (total - done)))
-    return f", about {left} left"
 
 
 def _done(plan: Plan, journal: Journal, retry: bool) -> Done:

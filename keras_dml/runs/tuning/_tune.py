@@ -8,7 +8,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from keras_dml.runs.tuning.study import (
     TRIALS,
     Tuned,
     as_text,
-    counted,
+    begun,
     folder_of,
     load_study,
     one_asks,
@@ -40,6 +40,7 @@ from keras_dml.runs.tuning.study import (
 from keras_dml.runs.tuning.trial import train_trial
 from keras_dml.utils.arguments import check_count, check_positive, import_extra
 from keras_dml.utils.files import one_at_a_time, write_atomically
+from keras_dml.utils.progress import time_left
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ def tune(
     warmup_epochs: int | None = None,
     seed: int = 0,
     verbose: int | str = 0,
+    echo: Callable[[str], None] = lambda line: None,
 ) -> Tuned:
     """Searches for the best settings of a recipe on validation classes.
 
@@ -84,6 +86,8 @@ def tune(
         seed: Seed of the suggestions. A single process suggests the same values
             every time, even if it was killed in between.
         verbose: As for `keras.Model.fit`.
+        echo: Receives a line when a trial begins, with the time that is left,
+            and when it ends.
 
     Returns:
         All trials, and the best one.
@@ -108,15 +112,24 @@ def tune(
     _begin(path, recipe, space)
     splits = building.splits(recipe)
     _check_held_out(recipe, splits)
-    end = time.monotonic() + timeout if timeout is not None else None
+    start, done = time.monotonic(), 0
+    end = start + timeout if timeout is not None else None
     while end is None or time.monotonic() < end:
         with ExitStack() as held:
             trial = _next(path, wanted, trials, seed, held)
             if trial is None:
                 break
+            number = begun(trial.study)
+            left = time_left(
+                time.monotonic() - start, done, done + trials - number + 1
+            )
+            settings = as_text(wanted.values(trial.params))
+            echo(f"[{number}/{trials}] trial {trial.number}: {settings}{left}")
             _run(path, recipe, wanted, trial, splits, warmup_epochs, verbose)
+        done += 1
         tuned = load_study(path)
         _write(tuned)
+        echo(f"    {_outcome(tuned, trial.number)}")
     tuned = load_study(path)
     _check_success(tuned)
     return tuned
@@ -178,8 +191,7 @@ def _next(
     with one_asks(folder):
         study = open_study(folder)
         _repeat_killed(folder, study)
-        states = [x.state.name for x in counted(study)]
-        number = len(states) - states.count("WAITING")
+        number = begun(study)
         if number >= most:
             return None
         # One for each trial: those that were killed change nothing.
@@ -222,7 +234,6 @@ def _run(
     from optuna.trial import TrialState
 
     place, settings = folder_of(folder, trial), space.values(trial.params)
-    logger.info("Trial %d: %s", trial.number, as_text(settings))
     try:
         own = changed(recipe, settings, f"of trial {trial.number}")
         if (own.data, own.seed) != (recipe.data, recipe.seed):
@@ -239,6 +250,22 @@ def _run(
         best = None if judged.is_pruned else max(judged.values)
         trial.study.tell(trial, best, state=state)
     shutil.rmtree(place / "state", ignore_errors=True)
+
+
+def _outcome(tuned: Tuned, number: int) -> str:
+    """How a trial ended, and which is the best so far."""
+    trial = next(x for x in tuned.trials if x.number == number)
+    if trial.value is None:
+        return trial.state
+    said = f"{tuned.recipe.evaluation.monitor} {trial.value:.4f}"
+    if trial.seconds is not None:
+        said += f" ({trial.seconds:.0f} s)"
+    if trial.state == "pruned":
+        return f"{said}, pruned after {len(trial.curve)} epochs"
+    best = tuned.best
+    if best is None or best.number == number:
+        return f"{said}, the best so far"
+    return f"{said}; the best is {best.value:.4f} of trial {best.number}"
 
 
 def _pruner(epochs: int, warmup_epochs: int | None) -> Any:

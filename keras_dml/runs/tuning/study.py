@@ -186,6 +186,11 @@ def counted(study: Any) -> list[Any]:
     return [x for x in study.trials if x.number not in killed]
 
 
+def begun(study: Any) -> int:
+    """How many of these trials have begun; others wait to be repeated."""
+    return sum(x.state.name != "WAITING" for x in counted(study))
+
+
 def _read(frozen: Any, space: Space) -> Trial:
     state = frozen.state.name.lower().replace("fail", "failed")
     has_value = state in ("complete", "pruned")
