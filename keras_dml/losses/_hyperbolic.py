@@ -85,7 +85,7 @@ class HyperbolicContrastiveLoss(MetricLoss):
 
     Reference:
         Ermolov et al., "Hyperbolic Vision Transformers: Combining Improvements
-        in Metric Learning", CVPR 2022, Eq. 1 to 6,
+        in Metric Learning", CVPR 2022, Eq. 1 to 6 (numbers not verified),
         https://arxiv.org/abs/2203.10833; clipping: Guo et al., "Clipped
         Hyperbolic Classifiers Are Super-Hyperbolic Classifiers", CVPR 2022.
     """

@@ -71,7 +71,7 @@ class MatryoshkaLoss(CompositeLoss):
 
     Reference:
         Kusupati et al., "Matryoshka Representation Learning", NeurIPS 2022, Eq.
-        1, https://arxiv.org/abs/2205.13147.
+        1 (number not verified), https://arxiv.org/abs/2205.13147.
 
     Example:
         ```python

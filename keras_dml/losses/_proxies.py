@@ -214,7 +214,8 @@ class SoftTripleLoss(ProxyLoss):
 
     Reference:
         Qian et al., "SoftTriple Loss: Deep Metric Learning Without Triplet
-        Sampling", ICCV 2019, Eq. 9 and 11, https://arxiv.org/abs/1909.05235.
+        Sampling", ICCV 2019, Eq. 9 and 11 (numbers not verified),
+        https://arxiv.org/abs/1909.05235.
     """
 
     def __init__(

@@ -76,7 +76,7 @@ def distance_difference(embeddings: Tensor, targets: Tensor) -> Tensor:
 
     Reference:
         Park et al., "Relational Knowledge Distillation", CVPR 2019, Eq. 5 to
-        8, https://arxiv.org/abs/1904.05068.
+        8 (numbers not verified), https://arxiv.org/abs/1904.05068.
     """
     own = _relative(euclidean_distance(ops.cast(embeddings, "float32")))
     target = _relative(euclidean_distance(ops.cast(targets, "float32")))
@@ -108,7 +108,7 @@ def angle_difference(embeddings: Tensor, targets: Tensor) -> Tensor:
 
     Reference:
         Park et al., "Relational Knowledge Distillation", CVPR 2019, Eq. 9
-        and 10, https://arxiv.org/abs/1904.05068.
+        and 10 (numbers not verified), https://arxiv.org/abs/1904.05068.
     """
     target = ops.stop_gradient(_angles(targets))
     return ops.mean(_huber(_angles(embeddings) - target), axis=(1, 2))

@@ -234,7 +234,7 @@ def distillation(
 
     Reference:
         Park et al., "Relational Knowledge Distillation", CVPR 2019,
-        https://arxiv.org/abs/1904.05068.
+        https://arxiv.org/abs/1904.05068; numbers of equations not verified.
     """
     student = backbones.get(backbone)
     objective = DistillationObjective(
