@@ -344,6 +344,7 @@ def test_bad_files_are_named_and_passed_over(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_too_many_bad_files(tmp_path):
     network, out = model(), tmp_path / "out"
     images = files(tmp_path / "images", bad=(1, 3, 8))
@@ -366,6 +367,7 @@ def test_too_many_bad_files(tmp_path):
     }
 
 
+@pytest.mark.slow
 def test_all_files_are_bad(tmp_path):
     images = files(tmp_path / "images", bad=tuple(range(COUNT)))
     with pytest.raises(ValueError, match="Received: 10, but 15 could"):

@@ -213,7 +213,11 @@ def test_options_reach_the_compositor(tiny_backbone) -> None:
 
 
 @pytest.mark.parametrize(
-    ("num_learners", "num_compositors"), [(1, 1), (2, 5), (6, 1)]
+    ("num_learners", "num_compositors"),
+    [
+        (2, 5),
+        *(pytest.param(x, 1, marks=pytest.mark.slow) for x in (1, 6)),
+    ],
 )
 def test_any_numbers_of_learners_and_compositors(
     num_learners, num_compositors, tiny_backbone

@@ -88,6 +88,7 @@ def saved(tmp_path_factory) -> dict[str, str]:
     return {name: str(folder / path) for name, path in forms.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "form",
     ["run", "interrupted run", "file", "encoder", "exports", "export"],

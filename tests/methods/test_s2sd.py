@@ -73,6 +73,7 @@ def test_half_of_the_losses_and_gamma_of_the_divergences() -> None:
     assert float(without.weighting(ones, tf.constant(0))[0]) == 9
 
 
+@pytest.mark.slow
 def test_the_warmup_counts_steps_of_a_training_that_goes_on(tmp_path) -> None:
     model = model_of(warmup=3)
     model.compile(keras.optimizers.SGD(0.0))

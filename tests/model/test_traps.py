@@ -207,6 +207,7 @@ def test_which_losses_need_negatives(loss, needed) -> None:
     assert losses.get(loss).needs_negatives is needed
 
 
+@pytest.mark.slow
 def test_losses_without_negatives_take_one_class(caplog) -> None:
     data = tf.data.Dataset.from_tensor_slices((vectors(), LABELS)).batch(8)
     small("vicreg").fit(data, verbose=0)
