@@ -50,6 +50,9 @@ REGISTRIES = (
 ENGINES = ["docs/databases.md"]
 """The pages whose blocks need databases; `.ci/engines` runs them."""
 
+TRACKING = ["docs/trackers.md"]
+"""The pages whose blocks need MLflow; `.ci/tracking` runs them."""
+
 QUICK = ["docs/concepts.md", "docs/losses.md"]
 """The pages whose blocks run with the tests that are not slow."""
 
@@ -64,7 +67,16 @@ def name(page: Path) -> str:
 def marks(page: Path) -> list[pytest.MarkDecorator]:
     if name(page) in ENGINES:
         return [pytest.mark.engines]
+    if name(page) in TRACKING:
+        return [pytest.mark.tracking]
     return [] if name(page) in QUICK else [pytest.mark.slow]
+
+
+def needed(page: Path) -> tuple[str, ...]:
+    """Packages of its blocks that the tests do not bring."""
+    if name(page) in ENGINES:
+        return "lancedb", "milvus_lite"
+    return ("mlflow",) if name(page) in TRACKING else ()
 
 
 def blocks(page: Path, *languages: str) -> list[tuple[str, str]]:
@@ -168,7 +180,7 @@ def server(tmp_path) -> Iterator[str]:
 )
 @pytest.mark.usefixtures("little_data", "own_registries")
 def test_blocks_run(page: Path, server: str, finished: Path) -> None:
-    for package in ("lancedb", "milvus_lite") if name(page) in ENGINES else ():
+    for package in needed(page):
         pytest.importorskip(package)
     names: dict[str, object] = {"__name__": "docs"}
     for language, block in blocks(page, "python", "sh", "yaml"):
