@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keras_dml.evaluation.confidence import times_drawn
+from keras_dml.utils.progress import tracked
 from keras_dml.utils.stored import EmbeddingRows, changed, selected
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks, row_norms, squares
@@ -124,18 +125,22 @@ class PairCounts:
         return int(self.accepted_negative[0])
 
 
-def count_pairs(factors: Factors, labels: Rows) -> PairCounts:
+def count_pairs(
+    factors: Factors, labels: Rows, progress: bool | None = False
+) -> PairCounts:
     """Counts all N(N − 1)/2 pairs, in memory that is independent of N."""
     # By position: a cell's pairs are accepted from the threshold below it
     # on, and by the last threshold none are.
     positive = np.zeros(CELLS + 1, np.int64)
     total = np.zeros(CELLS + 1, np.int64)
-    for rows, columns, cells, later in pair_blocks(
-        factors, slice(0, len(labels)), _SIDE, _SIDE**2
-    ):
-        same = labels[rows, None] == labels[columns]
-        positive += np.bincount(cells[same & later], minlength=CELLS + 1)
-        total += np.bincount(cells[later], minlength=CELLS + 1)
+    parts = list(blocks(len(labels), _SIDE))
+    for part in tracked(parts, len(parts), "Comparing pairs", progress):
+        for rows, columns, cells, later in pair_blocks(
+            factors, part, _SIDE, _SIDE**2
+        ):
+            same = labels[rows, None] == labels[columns]
+            positive += np.bincount(cells[same & later], minlength=CELLS + 1)
+            total += np.bincount(cells[later], minlength=CELLS + 1)
     return PairCounts(
         np.cumsum(positive[::-1])[::-1],
         np.cumsum((total - positive)[::-1])[::-1],
@@ -210,18 +215,22 @@ class ClassBootstrap:
         self._starts = np.searchsorted(self._unit, np.arange(self._units + 1))
         self._times = times_drawn(rng, num_resamples, self._units)
 
-    def accepted(self, positions: Rows) -> tuple[FloatArray, FloatArray]:
+    def accepted(
+        self, positions: Rows, progress: bool | None = False
+    ) -> tuple[FloatArray, FloatArray]:
         """Same-class and different-class pairs that samples accept, (B, T)
         each.
 
         Args:
             positions: Positions of thresholds, as in `PairCounts`, ascending,
                 (T,).
+            progress: Whether to show progress; None shows it in a terminal.
         """
         bins = np.searchsorted(positions, np.arange(CELLS), side="right")
         shape = len(self._times), len(positions) + 1
         hits, false = np.zeros(shape), np.zeros(shape)
-        for unit in range(self._units):
+        about = self._units, "Drawing classes for the interval", progress
+        for unit in tracked(range(self._units), *about):
             positive, negative = self._counts(unit, bins, shape[1])
             times = self._times[:, unit, None]
             hits += times * positive

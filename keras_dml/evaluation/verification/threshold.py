@@ -164,6 +164,7 @@ def calibrate(
     confidence: float = 0.95,
     num_resamples: int = 1000,
     seed: int = 0,
+    progress: bool | None = None,
 ) -> Threshold:
     """Chooses a threshold by a criterion on all pairs of images.
 
@@ -200,6 +201,8 @@ def calibrate(
         confidence: Probability mass of the interval.
         num_resamples: Number of bootstrap samples; 0 for no interval.
         seed: Seed of the draws.
+        progress: Whether to show progress, after two seconds; None shows it in
+            a terminal.
 
     Raises:
         ValueError: If there are no same-class or no different-class pairs, too
@@ -236,13 +239,16 @@ def calibrate(
     labels = as_class_ids([labels], [len(x)], ["labels"], "calibrate")[0][0]
     classes = np.unique(labels, return_inverse=True)[1]
     factors = Factors.of(x, x, distance)
-    counts = count_pairs(factors, classes)
+    counts = count_pairs(factors, classes, progress)
     _check_pairs(counts, chooses)
     position = chooses.choose(counts)
     ends: dict[str, float] = {}
     if num_resamples:
         bootstrap = ClassBootstrap(factors, classes, num_resamples, seed)
-        ends = _intervals(chooses, bootstrap, counts, factors, confidence)
+        positions = quantile_positions(counts)
+        drawn = bootstrap.accepted(positions, progress)
+        thresholds = factors.outer(threshold_at(positions))
+        ends = _intervals(chooses, thresholds, drawn, confidence)
     hits = int(counts.accepted_positive[position])
     false = int(counts.accepted_negative[position])
     return Threshold(
@@ -267,16 +273,20 @@ def calibrate(
 
 def _intervals(
     criterion: Criterion,
-    bootstrap: ClassBootstrap,
-    counts: PairCounts,
-    factors: Factors,
+    thresholds: FloatArray,
+    drawn: tuple[FloatArray, FloatArray],
     confidence: float,
 ) -> dict[str, float]:
-    """Intervals of the threshold, and of the share of hits at it."""
-    positions = quantile_positions(counts)
-    thresholds = factors.outer(threshold_at(positions))
+    """Intervals of the threshold, and of the share of hits at it.
+
+    Args:
+        criterion: What chooses a threshold of each sample.
+        thresholds: Ascending, (T,).
+        drawn: What samples accept at them, see `ClassBootstrap.accepted`.
+        confidence: Probability mass of the intervals.
+    """
     chosen, rates = [], []
-    for hits, false in zip(*bootstrap.accepted(positions), strict=True):
+    for hits, false in zip(*drawn, strict=True):
         threshold = criterion.choose_between(thresholds, hits, false)
         # NaN, as the threshold is, without pairs of both kinds.
         shares = hits / max(hits[0], 1)

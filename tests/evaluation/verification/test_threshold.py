@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from keras_dml.evaluation import Threshold, calibrate
+from keras_dml.evaluation.verification import pair_counts
 from keras_dml.evaluation.verification.pair_counts import STEP, PairCounts
 from keras_dml.evaluation.verification.threshold import Criterion
 from tests.evaluation.verification.all_pairs import embeddings, pairs
@@ -185,3 +186,19 @@ def test_refused(change, message) -> None:
     x, labels = embeddings()
     with pytest.raises(ValueError, match=message):
         calibrate(**{"embeddings": x, "labels": labels, **change})
+
+
+def test_progress_is_of_pairs_and_of_draws(monkeypatch) -> None:
+    shown = []
+
+    def tracked(items, total, about, progress):
+        items = list(items)
+        shown.append((about, total == len(items), progress))
+        return items
+
+    monkeypatch.setattr(pair_counts, "tracked", tracked)
+    calibrate(*embeddings(), num_resamples=5, progress=True)
+    assert shown == [
+        ("Comparing pairs", True, True),
+        ("Drawing classes for the interval", True, True),
+    ]
