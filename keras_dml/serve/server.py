@@ -72,6 +72,9 @@ def serve(
             access_log=False,
             log_level="warning",
             log_config=None,
+            # With uvloop, which uvicorn prefers, clients that wait while the
+            # server stops lose their connections.
+            loop="asyncio",
             server_header=False,
             timeout_graceful_shutdown=int(settings.stop_timeout) or 1,
         )
