@@ -47,11 +47,12 @@ REGISTRIES = (
     keras_dml.evaluation.METRICS,
     keras_dml.methods.METHODS,
 )
-ENGINES = ["docs/databases.md"]
-"""The pages whose blocks need databases; `.ci/engines` runs them."""
-
-TRACKING = ["docs/trackers.md"]
-"""The pages whose blocks need MLflow; `.ci/tracking` runs them."""
+NEEDING = {
+    "docs/databases.md": ("engines", "lancedb", "milvus_lite"),
+    "docs/trackers.md": ("tracking", "mlflow"),
+}
+"""Pages whose blocks need packages that the tests do not bring: the mark by
+which a script of .ci runs them, and the packages."""
 
 QUICK = ["docs/concepts.md", "docs/losses.md"]
 """The pages whose blocks run with the tests that are not slow."""
@@ -65,18 +66,9 @@ def name(page: Path) -> str:
 
 
 def marks(page: Path) -> list[pytest.MarkDecorator]:
-    if name(page) in ENGINES:
-        return [pytest.mark.engines]
-    if name(page) in TRACKING:
-        return [pytest.mark.tracking]
+    if name(page) in NEEDING:
+        return [getattr(pytest.mark, NEEDING[name(page)][0])]
     return [] if name(page) in QUICK else [pytest.mark.slow]
-
-
-def needed(page: Path) -> tuple[str, ...]:
-    """Packages of its blocks that the tests do not bring."""
-    if name(page) in ENGINES:
-        return "lancedb", "milvus_lite"
-    return ("mlflow",) if name(page) in TRACKING else ()
 
 
 def blocks(page: Path, *languages: str) -> list[tuple[str, str]]:
@@ -180,7 +172,7 @@ def server(tmp_path) -> Iterator[str]:
 )
 @pytest.mark.usefixtures("little_data", "own_registries")
 def test_blocks_run(page: Path, server: str, finished: Path) -> None:
-    for package in needed(page):
+    for package in NEEDING.get(name(page), ())[1:]:
         pytest.importorskip(package)
     names: dict[str, object] = {"__name__": "docs"}
     for language, block in blocks(page, "python", "sh", "yaml"):

@@ -19,7 +19,11 @@ from keras_dml.export.arrays import (
     write_arrays,
 )
 from keras_dml.export.gallery import Gallery, as_gallery
-from keras_dml.export.portable import SUFFIXES, write_portable
+from keras_dml.export.portable import (
+    SUFFIXES,
+    check_options,
+    write_portable,
+)
 from keras_dml.export.requests import (
     generated_batches,
     given_batches,
@@ -130,7 +134,7 @@ def export_model(
     """
     check_choice("export", "format", format, FORMATS)
     check_choice("export", "input_dtype", input_dtype, PIXEL_DTYPES)
-    _check_options(format, gallery, overwrite)
+    check_options(format, gallery, overwrite)
     if not takes_images(model):
         if check or input_dtype != "float32":
             raise ValueError(
@@ -201,22 +205,6 @@ def _only_numbers(model: keras.Model, format: str) -> keras.KerasTensor:
             f"format={format!r}. Received: {spec}. Use format='saved_model'."
         )
     return keras.KerasTensor(spec.shape, spec.dtype, name=ONLY)
-
-
-def _check_options(format: str, gallery: Any, overwrite: bool) -> None:
-    if format != "saved_model" and gallery is not None:
-        raise ValueError(
-            "`gallery` of export must only be given for format='saved_model', "
-            "because the other formats do not support search. Received: "
-            f"format={format!r} and a gallery of type {type(gallery).__name__}."
-        )
-    if format == "saved_model" and overwrite:
-        raise ValueError(
-            "`overwrite` of export must only be given for the formats "
-            f"{', '.join(SUFFIXES)}, because a version of a SavedModel is "
-            "never replaced. Received: overwrite=True, format='saved_model'. "
-            "Use path=saved_models/NAME for the next free version."
-        )
 
 
 def _check_k(k: int, gallery: Gallery) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import keras
 
@@ -13,6 +14,23 @@ from keras_dml.utils.files import atomic_file
 from keras_dml.utils.types import FloatArray
 
 SUFFIXES = {"onnx": ".onnx", "litert": ".tflite"}
+
+
+def check_options(format: str, gallery: Any, overwrite: bool) -> None:
+    """Raises `ValueError` for options of another format; nothing is loaded."""
+    if format != "saved_model" and gallery is not None:
+        raise ValueError(
+            "`gallery` of export must only be given for format='saved_model', "
+            "because the other formats do not support search. Received: "
+            f"format={format!r} and a gallery of type {type(gallery).__name__}."
+        )
+    if format == "saved_model" and overwrite:
+        raise ValueError(
+            "`overwrite` of export must only be given for the formats "
+            f"{', '.join(SUFFIXES)}, because a version of a SavedModel is "
+            "never replaced. Received: overwrite=True, format='saved_model'. "
+            "Use path=saved_models/NAME, where it becomes the next version."
+        )
 
 
 def free_file(path: Path, suffix: str, overwrite: bool) -> Path:

@@ -83,17 +83,14 @@ def export(
     """Export the model in the folder RUN for a server or a device."""
     from keras_dml import runs
     from keras_dml.export import export_model, write_models_config
+    from keras_dml.export.portable import check_options
     from keras_dml.utils.progress import stages
 
     if models_config and file_format != "saved_model":
         raise click.ClickException(
             "--models-config is for --format saved_model."
         )
-    if overwrite and file_format == "saved_model":
-        raise click.ClickException(
-            "--overwrite is for --format onnx and litert: an export as "
-            "saved_model becomes the next version and replaces nothing."
-        )
+    check_options(file_format, gallery, overwrite)
     recipe = runs.load_recipe(run)
     name = f"{recipe.name}{SUFFIXES[file_format]}"
     with stages(SECONDS) as begin:

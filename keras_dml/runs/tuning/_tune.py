@@ -120,11 +120,9 @@ def tune(
             if trial is None:
                 break
             number = begun(trial.study)
-            left = time_left(
-                time.monotonic() - start, done, done + trials - number + 1
-            )
-            settings = as_text(wanted.values(trial.params))
-            echo(f"[{number}/{trials}] trial {trial.number}: {settings}{left}")
+            total = done + trials - number + 1
+            left = time_left(time.monotonic() - start, done, total)
+            echo(f"[{number}/{trials}] {_title(trial, wanted)}{left}")
             _run(path, recipe, wanted, trial, splits, warmup_epochs, verbose)
         done += 1
         tuned = load_study(path)
@@ -250,6 +248,11 @@ def _run(
         best = None if judged.is_pruned else max(judged.values)
         trial.study.tell(trial, best, state=state)
     shutil.rmtree(place / "state", ignore_errors=True)
+
+
+def _title(trial: Any, space: Space) -> str:
+    settings = as_text(space.values(trial.params))
+    return f"trial {trial.number}: {settings}"
 
 
 def _outcome(tuned: Tuned, number: int) -> str:
