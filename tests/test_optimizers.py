@@ -191,6 +191,7 @@ def test_loss_variables_decay_only_if_asked(
     np.testing.assert_allclose(beta.numpy()[4:], expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_reloaded_model_goes_on_the_same(tiny_backbone, tmp_path) -> None:
     model = methods.baseline(
         tiny_backbone, embedding_dim=8, loss="contrastive",

@@ -129,6 +129,7 @@ def test_masks_of_tokens_are_kept() -> None:
     )
 
 
+@pytest.mark.slow
 def test_on_the_disk_they_are_found_again(tmp_path, caplog) -> None:
     caplog.set_level("INFO")
     model = made("baseline", frozen())

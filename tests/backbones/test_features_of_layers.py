@@ -96,6 +96,7 @@ def test_methods_that_cut_the_network_themselves(method) -> None:
     )
 
 
+@pytest.mark.slow
 def test_methods_share_what_is_on_disk(caplog) -> None:
     """Of one it is the whole backbone, of the other its lower part."""
     caplog.set_level("INFO")

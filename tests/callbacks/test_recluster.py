@@ -56,6 +56,7 @@ class Watch(keras.callbacks.Callback):
         self.assignments.append(self.sampler.assignments)
 
 
+@pytest.mark.slow
 def test_divides_every_t_epochs_while_learners_alternate(
     tiny_backbone, images
 ) -> None:
@@ -139,6 +140,7 @@ def test_other_partitions_divide_once(partition, tiny_backbone, images) -> None:
     assert (max(classes) == 1) == (partition == "labels")
 
 
+@pytest.mark.slow
 def test_groups_by_hand_divide_once(tiny_backbone, images) -> None:
     """Table 6: classes that someone has grouped, each group to a learner."""
     kinds = np.array(["fur", "wood", "glass"])[images.labels % LEARNERS]
@@ -292,6 +294,7 @@ def written(folder, images: ImageSet, **changes):
     return write_shards(points, folder, rows_per_shard=7, **given)
 
 
+@pytest.mark.slow
 def test_the_first_division_is_of_embeddings_that_are_there(
     tiny_backbone, images, tmp_path, monkeypatch
 ) -> None:
@@ -315,6 +318,7 @@ def test_the_first_division_is_of_embeddings_that_are_there(
     np.testing.assert_array_equal(watch.assignments[0], clusters)
 
 
+@pytest.mark.slow
 def test_clusters_of_a_sample(tiny_backbone, images, tmp_path) -> None:
     shards = written(tmp_path, images)
     sampler = sampler_of(images)

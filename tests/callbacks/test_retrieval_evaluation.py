@@ -34,6 +34,7 @@ def test_logs_what_evaluate_measures(tiny_backbone) -> None:
     assert callback.seconds > 0
 
 
+@pytest.mark.slow
 def test_other_callbacks_can_use_it(tiny_backbone, tmp_path) -> None:
     path = tmp_path / "best.keras"
     checkpoint = keras.callbacks.ModelCheckpoint(
@@ -48,6 +49,7 @@ def test_other_callbacks_can_use_it(tiny_backbone, tmp_path) -> None:
     assert path.exists()
 
 
+@pytest.mark.slow
 def test_measures_every_so_often_and_at_the_end(tiny_backbone) -> None:
     class Counted(RetrievalEvaluation):
         count = 0
@@ -63,6 +65,7 @@ def test_measures_every_so_often_and_at_the_end(tiny_backbone) -> None:
     assert len(history["val_map@r"]) == 5
 
 
+@pytest.mark.slow
 def test_training_metrics_are_left_alone(tiny_backbone) -> None:
     _, with_it = fit(
         tiny_backbone, RetrievalEvaluation(blobs(5, 6, seed=9)), epochs=1
@@ -75,6 +78,7 @@ def test_every_must_be_positive() -> None:
         RetrievalEvaluation(blobs(), every=0)
 
 
+@pytest.mark.slow
 def test_protocols_galleries_and_distances(tiny_backbone) -> None:
     held_out, gallery = blobs(5, 6, seed=9), blobs(5, 4, seed=9)
     cameras = np.arange(30) % 2
@@ -98,6 +102,7 @@ def test_protocols_galleries_and_distances(tiny_backbone) -> None:
         assert logged == {f"{i}_{k}": v for k, v in results.items()}
 
 
+@pytest.mark.slow
 def test_metrics_are_functions_and_stand_for_several(tiny_backbone) -> None:
     def hits(ranks):
         return ranks.sum(ranks.ranks <= 2)

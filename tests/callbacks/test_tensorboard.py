@@ -201,6 +201,7 @@ def test_numbers_are_checked(name, images, tmp_path) -> None:
         EmbeddingTensorBoard(tmp_path, images, **{name: -1})
 
 
+@pytest.mark.slow
 @needs_tensorboard
 def test_a_log_that_cannot_be_written_ends_no_training(
     tiny_backbone, images, tmp_path, caplog

@@ -78,6 +78,7 @@ def fit(tracker, *others, epochs=3, images=None):
     return model, history.history
 
 
+@pytest.mark.slow
 def test_every_epoch_is_logged_as_keras_logs_it() -> None:
     images = blobs(4, 6)
     tracker = Remembering({"epochs": 3}, images=images, every=2)
@@ -91,6 +92,7 @@ def test_every_epoch_is_logged_as_keras_logs_it() -> None:
     assert tracker.seconds > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("away", [1, 2])
 def test_what_could_not_be_sent_is_sent_later(away, caplog) -> None:
     tracker = Remembering()
@@ -104,6 +106,7 @@ def test_what_could_not_be_sent_is_sent_later(away, caplog) -> None:
     assert all("Training continues" in x for x in said)
 
 
+@pytest.mark.slow
 def test_a_tracker_that_stays_away_is_left_alone_until_the_end() -> None:
     tracker = Remembering()
     tracker.away = 10**6
@@ -139,6 +142,7 @@ def test_results_have_intervals_and_files_are_those_that_are_there(
     assert tracker.closed == ["interrupted"]
 
 
+@pytest.mark.slow
 def test_a_resumed_training_continues_its_run(tmp_path) -> None:
     class Stop(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None) -> None:
@@ -162,6 +166,7 @@ def test_a_resumed_training_continues_its_run(tmp_path) -> None:
     assert [epoch for epoch, _ in second.rows] == [2, 3]
 
 
+@pytest.mark.slow
 def test_the_training_is_the_same(images) -> None:
     _, without = fit(keras.callbacks.Callback())
     _, tracked = fit(Remembering(images=images))

@@ -45,6 +45,7 @@ def expected(made: Path) -> np.ndarray:
     return embed(model(), ImageSet(sorted((made / "flat").iterdir())))
 
 
+@pytest.mark.slow
 def test_a_folder(made, tmp_path):
     found, printed = embedded(made, str(made / "flat"), tmp_path / "out")
     np.testing.assert_allclose(found.array(), expected(made), atol=1e-6)
@@ -97,6 +98,7 @@ def write_table(made: Path, name: str, urls: bool = False) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["list.csv", "list.tsv", "list.parquet"])
 def test_a_table(made, tmp_path, name):
     found, _ = embedded(made, write_table(made, name), tmp_path / "out")
@@ -110,12 +112,14 @@ def test_a_table(made, tmp_path, name):
     assert found.columns["path"][2] == str(made / "flat" / "02.png")
 
 
+@pytest.mark.slow
 def test_a_table_of_urls(made, tmp_path):
     table = write_table(made, "urls.parquet", urls=True)
     found, _ = embedded(made, table, tmp_path / "out")
     np.testing.assert_allclose(found.array(), expected(made), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_list(made, tmp_path):
     lines = [f"flat/{row:02d}.png" for row in range(COUNT)]
     lines[3] = f"file://{made}/flat/03.png"
@@ -125,6 +129,7 @@ def test_a_list(made, tmp_path):
     assert found.columns["path"][4] == str(made / "flat" / "04.png")
 
 
+@pytest.mark.slow
 def test_bad_images_are_printed(made, tmp_path):
     (tmp_path / "flat").mkdir()
     files(tmp_path / "flat", bad=(1, 2, 3, 5, 8))

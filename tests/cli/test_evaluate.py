@@ -100,6 +100,7 @@ def test_a_run_is_no_better_than_itself(two) -> None:
     assert "better by" not in output
 
 
+@pytest.mark.slow
 def test_runs_on_other_images(two, tmp_path) -> None:
     write_images(tmp_path / "images", images=5)
     other = make_run(
@@ -112,11 +113,13 @@ def test_runs_on_other_images(two, tmp_path) -> None:
     assert "Traceback" not in output
 
 
+@pytest.mark.slow
 def test_validation_images_hang_on_the_seed(two) -> None:
     output = run(*two, "--split", "validation", code=1)
     assert "seed 0" in output and "seed 1" in output
 
 
+@pytest.mark.slow
 def test_options_that_do_not_fit(two) -> None:
     assert "give OTHER" in run(two[0], "--by", "map@r", code=2)
     assert "give OTHER" in run(two[0], "--csv", "x.csv", code=2)

@@ -61,6 +61,7 @@ def test_evaluate_a_run(folder) -> None:
     assert document("evaluate", folder)["intervals"] is None
 
 
+@pytest.mark.slow
 def test_evaluate_two_runs(folder) -> None:
     found = document("evaluate", folder, folder)
     assert found["first"] == found["second"]

@@ -124,6 +124,7 @@ def test_too_little_memory_is_one_message(error, monkeypatch) -> None:
     assert said in ended.output
 
 
+@pytest.mark.slow
 def test_an_unreadable_image_in_a_batch_is_one_message(tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path)
     files = sorted((tmp_path / "images").rglob("*.png"))

@@ -54,6 +54,7 @@ def test_search_works_by_the_folder_alone(
     assert page.count("data:image/jpeg") == 4
 
 
+@pytest.mark.slow
 def test_where_and_threshold(indexed) -> None:
     folder, _ = indexed
     index = Index.load(folder)
@@ -68,6 +69,7 @@ def test_where_and_threshold(indexed) -> None:
     assert name in output
 
 
+@pytest.mark.slow
 def test_index_of_folders_by_a_model_file(trained, tmp_path) -> None:
     more = write_images(tmp_path / "more", classes=2, images=2)
     output = run("index", str(trained / "run" / "best.keras"),
@@ -127,6 +129,7 @@ def test_search_refuses(indexed, tmp_path) -> None:
     assert "column=value" in output
 
 
+@pytest.mark.slow
 def test_keys_metric_and_all(trained, tmp_path) -> None:
     folder = str(tmp_path / "i")
     output = run("index", str(trained / "run"), "test", "--output", folder,

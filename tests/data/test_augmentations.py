@@ -65,6 +65,7 @@ def test_names_and_objects_are_the_same() -> None:
     assert not np.array_equal(change(named, 3), change(named, 4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["batch", "image"])
 def test_conditions_hold_for_what_is_given(by: str) -> None:
     plain = epochs(None, 0, num_views=2)

@@ -110,6 +110,7 @@ def test_a_corrupt_jpeg_among_many(
         step(image_folder(tmp_path, verify=False))
 
 
+@pytest.mark.slow
 def test_forty_megapixels(tmp_path: Path) -> None:
     large = Image.new("RGB", (8000, 5000), (200, 100, 50))
     for name in ("a/1", "a/2", "b/1", "b/2"):

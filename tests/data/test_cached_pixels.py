@@ -59,6 +59,7 @@ def test_no_pixel_changes(
         check_equal(epochs_of(images, cache=cache, **options), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", RESIZE_MODES)
 @pytest.mark.parametrize("name", ["mixed", "alike"])
 def test_centers_are_the_test_view(

@@ -27,6 +27,7 @@ from tests.data.cached import CACHES, LABELS, check_equal, epochs_of
 pytestmark = pytest.mark.usefixtures("home")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cache", CACHES)
 def test_files_are_not_read_again(mixed: ImageSet, cache: str) -> None:
     expected = epochs_of(mixed)
@@ -127,6 +128,7 @@ def list_index(pixels: Path, index: Path) -> None:
     index.write_text("[1, 2]")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage", [flip_byte, cut, swap_shapes, foreign_index, list_index]
 )
@@ -142,6 +144,7 @@ def test_damage_is_found_and_repaired(
     assert (pixels.read_bytes(), index.read_bytes()) == whole
 
 
+@pytest.mark.slow
 def test_an_interrupted_write_leaves_nothing(
     mixed: ImageSet, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,6 +174,7 @@ def augment() -> Augment:
 SIZE = 12 * 16 * 21 * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("memory", "disk", "place"),
     [

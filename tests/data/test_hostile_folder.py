@@ -86,6 +86,7 @@ def one_epoch(images: ImageSet) -> None:
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_a_bad_file_is_named_and_left_out(folder: Path, name: str) -> None:
     BAD[name](folder / "class 1" / name)

@@ -212,6 +212,7 @@ def test_what_a_callback_sets_holds_for_the_epoch(images: ImageSet) -> None:
     assert [found for _, found in model.steps] == [[c] * 4 for c in clusters]
 
 
+@pytest.mark.slow
 def test_images_of_many_sizes_and_kinds(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     paths = []

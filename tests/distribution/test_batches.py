@@ -68,6 +68,7 @@ def test_shares_are_rows_of_the_whole(views) -> None:
         tf.nest.map_structure(np.testing.assert_array_equal, whole, joined)
 
 
+@pytest.mark.slow
 def test_a_share_reads_its_own_files_only(tmp_path) -> None:
     images = blobs(classes=4, images=2)
     paths = [tmp_path / f"{row}.png" for row in range(8)]

@@ -48,6 +48,7 @@ def test_all_are_told_what_differs() -> None:
         assert "worker 1: recipe.seed: 0, 1." in str(error)
 
 
+@pytest.mark.slow
 def test_a_missing_worker_is_named_to_all() -> None:
     workers = free_addresses(3)
     errors = met(workers, [0, 1], timeout=1.0)

@@ -86,6 +86,7 @@ def test_it_is_what_embed_makes(tmp_path, rows_per_shard):
     assert names - set(shards(tmp_path / "out")) == {"_manifest.json", ".lock"}
 
 
+@pytest.mark.slow
 def test_sets_of_all_kinds(tmp_path):
     network = model()
     x = pixels()[..., None].astype("float32")
@@ -117,6 +118,7 @@ def test_half_precision(tmp_path):
     np.testing.assert_array_equal(found.array(), expected.astype("float32"))
 
 
+@pytest.mark.slow
 def test_an_object_store():
     network = model()
     found = embedded("memory://embed_shards/a/b", network)
@@ -311,6 +313,7 @@ def test_a_limit_of_the_system(tmp_path):
     assert len(write_shards(x, out, rows_per_shard=50)) == 100
 
 
+@pytest.mark.slow
 def test_two_writers(tmp_path):
     with storage.storage_of(tmp_path).lock("embedding"):
         with pytest.raises(BlockingIOError, match="Another embedding.*process"):
@@ -323,6 +326,7 @@ def test_two_writers(tmp_path):
     assert len(embedded(url)) == COUNT
 
 
+@pytest.mark.slow
 def test_bad_files_are_named_and_passed_over(tmp_path):
     network = model()
     images = files(tmp_path / "images", bad=(0, 4, 5, 6, 7, 8, 9, 22))
@@ -459,6 +463,7 @@ def test_urls_that_are_only_read(monkeypatch):
         embedded("memory://embed_shards/only_read")
 
 
+@pytest.mark.slow
 def test_relative_paths_are_found_from_anywhere(tmp_path, monkeypatch):
     files(tmp_path / "images")
     monkeypatch.chdir(tmp_path)

@@ -27,6 +27,7 @@ def urls(monkeypatch) -> list[str]:
     return named
 
 
+@pytest.mark.slow
 def test_they_are_fetched(tmp_path, urls):
     network, labels = model(), np.arange(COUNT) % 4
     found = embed_shards(
@@ -39,6 +40,7 @@ def test_they_are_fetched(tmp_path, urls):
     np.testing.assert_array_equal(found.labels, labels)
 
 
+@pytest.mark.slow
 def test_files_of_this_machine_may_be_among_them(tmp_path, urls):
     Image.fromarray(pixels()[3]).save(tmp_path / "3.png")
     urls[3] = str(tmp_path / "3.png")
@@ -51,6 +53,7 @@ def test_files_of_this_machine_may_be_among_them(tmp_path, urls):
     )
 
 
+@pytest.mark.slow
 def test_those_that_are_bad_are_named(tmp_path, urls):
     files = fsspec.filesystem("memory")
     files.rm_file("/remote_images/07.png")
@@ -84,6 +87,7 @@ def test_a_network_that_fails_now_and_then(tmp_path, urls, monkeypatch):
     assert len(found) == COUNT == len(failed)
 
 
+@pytest.mark.slow
 def test_a_network_that_is_away(tmp_path, urls, monkeypatch):
     """What was bad is tried again when there was too much of it."""
     files = fsspec.filesystem("memory")

@@ -38,6 +38,7 @@ def pairs(
     return positive, negative
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     seed=st.integers(0, 10**6),

@@ -84,6 +84,7 @@ def test_same_digits_with_a_gallery(data, in_file):
         assert_same(found, expected)
 
 
+@pytest.mark.slow
 def test_same_digits_with_protocols(data, in_file):
     x, labels = data[0].astype("f4"), data[1]
     some = Protocol(np.arange(200, 40, -2), np.r_[250:300, 0:200])

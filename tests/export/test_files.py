@@ -136,6 +136,7 @@ def compressed(bmp: bytes) -> bytes:
     return bmp[:30] + struct.pack("<I", 1) + bmp[34:]
 
 
+@pytest.mark.slow
 def test_formats_that_are_decoded(load) -> None:
     files = [
         *(saved(image_of(mode), "JPEG") for mode in ("RGB", "L", "CMYK")),
@@ -155,6 +156,7 @@ def test_formats_that_are_decoded(load) -> None:
         np.testing.assert_array_equal(views, VIEW.apply(pixels))
 
 
+@pytest.mark.slow
 def test_files_are_turned_upright(load) -> None:
     files = []
     for orientation in range(1, 9):
@@ -201,6 +203,7 @@ def test_files_of_other_formats_are_unsupported(load) -> None:
     assert not seen.any()
 
 
+@pytest.mark.slow
 def test_headers_alone_are_damaged(load) -> None:
     starts = [
         b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a",
@@ -219,6 +222,7 @@ def test_cut_files_are_damaged(load, file_format: str) -> None:
     assert not seen[:-1].any() and seen[-1].any()
 
 
+@pytest.mark.slow
 def test_images_that_would_take_gigabytes_are_too_large(load) -> None:
     rows = zlib.compress(bytes(2**20))
     files = [
@@ -239,6 +243,7 @@ def test_images_that_would_take_gigabytes_are_too_large(load) -> None:
     assert not seen.any()
 
 
+@pytest.mark.slow
 def test_of_a_gif_the_first_frame_alone_is_read(load) -> None:
     first, still = gif((9, 9), (9, 9)), gif((9, 9), (9, 9))[:-1]
     animated = gif((9, 9), (9, 9), (20, 20), (65_000, 65_000))
@@ -293,6 +298,7 @@ def test_frames_of_a_gif_take_no_memory() -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["longest", "squash"])
 def test_no_image_is_too_thin_for_a_square(mode: str) -> None:
     view = View((24, 24), 1, 30, mode)

@@ -185,6 +185,7 @@ def test_cross_batch_memory_with_a_pair_loss(jit, tiny_backbone) -> None:
     assert int(model.objective.queue.pointer) == 0
 
 
+@pytest.mark.slow
 def test_a_loss_with_weights_and_its_memory_come_back(tiny_backbone, tmp_path):
     head = methods.baseline(tiny_backbone, embedding_dim=4).head
     loss = losses.MarginLoss(learn_beta=True, mining="all")

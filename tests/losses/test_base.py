@@ -22,6 +22,7 @@ def test_call_is_the_weighted_mean_of_per_example():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit", [False, True])
 def test_call_at_the_root_of_a_graph(jit):
     loss = TripletLoss()

@@ -109,6 +109,7 @@ def test_warm_up(also_batch) -> None:
         assert int(loss.queue.count) == 4 * max(0, step - 1)
 
 
+@pytest.mark.slow
 def test_once_a_step_and_in_nothing_else(tiny_backbone) -> None:
     loss = CrossBatchMemory(SUMMED, 1000)
     model = methods.baseline(tiny_backbone, embedding_dim=4, loss=loss)

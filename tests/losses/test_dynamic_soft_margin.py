@@ -53,6 +53,7 @@ def test_what_is_not_remembered() -> None:
     np.testing.assert_array_equal(loss.histogram, kept)
 
 
+@pytest.mark.slow
 def test_training_fills_it_and_the_model_keeps_it(
     tiny_backbone, tmp_path
 ) -> None:

@@ -66,6 +66,7 @@ def test_signature_is_made_of_the_class(name):
         function(*tensors, reduction="sum")
 
 
+@pytest.mark.slow
 def test_boundaries_may_be_tensors_in_a_graph():
     betas = np.linspace(0.8, 1.4, 8, dtype="float32")[:, None]
     step = tf.function(

@@ -57,6 +57,7 @@ def test_references_are_cut_too_and_raw_prefixes_stay_raw():
     np.testing.assert_allclose(values, expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_model_logs_every_prefix_and_owns_proxies_for_each(tmp_path):
     loss = {
         "name": "matryoshka",

@@ -125,6 +125,7 @@ def outputs(graph):
         yield from outputs(function.graph)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_memory_is_that_of_the_pair_matrix(name):
     # Nothing is computed here: in the graph of the value and its gradient

@@ -43,6 +43,7 @@ def test_bad_arguments() -> None:
         losses.relations(LABELS[:, 0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["any", "all"])
 def test_boolean_labels_train(rule, tiny_backbone, tmp_path) -> None:
     model = methods.attentive_grouping(

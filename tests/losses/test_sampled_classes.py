@@ -101,6 +101,7 @@ def test_places_of_labels_among_ids() -> None:
     assert np.asarray(found).tolist() == [2, 0, -1, -1, -1]
 
 
+@pytest.mark.slow
 def test_unknown_classes_are_nan_in_a_graph() -> None:
     loss = built(loss_on_proxies("arc_face", CLASSES, class_share=0.6))
     x = keras.ops.convert_to_tensor(np.eye(DIM, dtype="float32"))

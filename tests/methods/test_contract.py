@@ -314,13 +314,7 @@ def trained_and_loaded(
     return model, keras.models.load_model(folder / "model.keras")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [  # The steps of DiVA take four seconds to trace.
-        pytest.param(x, marks=pytest.mark.slow if x == "diva" else ())
-        for x in methods.METHODS
-    ],
-)
+@slow_but_one
 def test_file_round_trip_after_training(name: str, tmp_path) -> None:
     model, again = trained_and_loaded(name, tmp_path)
     x, _ = batch()

@@ -98,6 +98,7 @@ def test_terms_are_those_of_equation_8(tiny_backbone) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["metric", "reinforcement", "task_metric"])
 def test_gradient_of_the_learners(name, tiny_backbone) -> None:
     """Through y_k and never through the weights, which stay as they are."""
@@ -156,6 +157,7 @@ def test_the_task_does_not_reach_the_metric_terms(tiny_backbone) -> None:
     assert gradients == [None, None]
 
 
+@pytest.mark.slow
 def test_reinforcement_sharpens_the_weights(tiny_backbone) -> None:
     objective, y = objective_and_sub_embeddings(tiny_backbone)
     variables = objective.compositor.trainable_variables

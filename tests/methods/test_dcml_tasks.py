@@ -284,6 +284,7 @@ def test_keys_teach_the_compositors_nothing(tiny_backbone) -> None:
     )
 
 
+@pytest.mark.slow
 @graph_and_xla
 def test_sub_tasks_act_after_the_step(jit, tiny_backbone) -> None:
     model = model_with_keys(tiny_backbone)

@@ -113,6 +113,7 @@ def test_embeddings_of_a_teacher_are_made_unit() -> None:
     np.testing.assert_allclose(lengths, 1, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_training_leaves_the_teacher_as_it_is_and_saves_none(
     saved, tmp_path
 ) -> None:
@@ -144,6 +145,7 @@ def weights_of_terms(model: keras.Model) -> int:
     return len(model.weighting.weights)
 
 
+@pytest.mark.slow
 def test_a_path_is_saved_and_read_when_training_goes_on(
     saved, tmp_path
 ) -> None:
@@ -161,6 +163,7 @@ def test_a_path_is_saved_and_read_when_training_goes_on(
     )
 
 
+@pytest.mark.slow
 def test_a_student_becomes_like_its_teacher() -> None:
     """By relations alone: its neighbors are those of the teacher."""
     teacher = teacher_of()
@@ -174,6 +177,7 @@ def test_a_student_becomes_like_its_teacher() -> None:
     assert logs[-1] < 0.5 * logs[0]
 
 
+@pytest.mark.slow
 def test_embeddings_in_the_targets_need_no_teacher() -> None:
     given = teacher_of().predict(PIXELS, verbose=0)
     models = [student_of(teacher_of()), student_of()]

@@ -132,6 +132,7 @@ def test_decorrelation_is_with_the_discriminative_embedding(
     assert (weights["discriminative"], weights["intra"]) == (1.0, 0.3)
 
 
+@pytest.mark.slow
 @graph_and_xla
 def test_keys_of_second_views_enter_the_queue_after_the_step(
     jit, tiny_backbone
@@ -170,6 +171,7 @@ def test_beta_is_learned_per_class_in_every_task(tiny_backbone) -> None:
         assert np.any(beta.numpy() != np.float32(1.2)), name
 
 
+@pytest.mark.slow
 def test_nce_and_dance_weigh_negatives_differently(tiny_backbone) -> None:
     keys = unit(np.random.default_rng(0).normal(size=(30, 4)))
     values = {}

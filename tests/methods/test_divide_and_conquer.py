@@ -152,6 +152,7 @@ def test_proxies_are_not_exported(tiny_backbone, tmp_path) -> None:
     assert len(held) == len(served)
 
 
+@pytest.mark.slow
 @graph_and_xla
 @pytest.mark.parametrize("loss", ["margin", "triplet"])
 def test_mining_in_loops_trains_compiled(loss, jit, tiny_backbone) -> None:

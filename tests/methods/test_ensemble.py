@@ -43,6 +43,7 @@ def trained(model: MetricModel, steps: int = 3) -> list[float]:
     return [float(model.train_on_batch(X, Y)[0]) for _ in range(steps)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("loss", "pooling"),
     [(MARGIN, "avg"), (PROXIES, "gem")],
@@ -71,6 +72,7 @@ def learner(model: MetricModel, k: int, loss: Any) -> MetricModel:
     return alone
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "loss", ["multi_similarity", PROXIES], ids=["pairs", "proxies"]
 )

@@ -138,6 +138,7 @@ def test_gradient_is_the_weighted_sum(tiny_backbone) -> None:
     np.testing.assert_array_equal(slopes(arithmetic), both)
 
 
+@pytest.mark.slow
 def test_learned_and_scheduled_weights(tiny_backbone, tmp_path) -> None:
     decay = keras.optimizers.schedules.ExponentialDecay(1.0, 1, 0.5)
     loss = losses.WeightedSum(["triplet", "contrastive"], ["learned", decay])

@@ -421,6 +421,7 @@ def labels_seen(x, y, **kwargs) -> list[list[int]]:
     return Seen.batches
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")
 def test_the_end_of_data_of_unknown_length_is_no_step() -> None:
     """A plain `keras.Model` counts an update and a batch there, and draws."""
@@ -496,6 +497,7 @@ def test_epochs_of_arrays_go_on_in_the_next_fit() -> None:
     assert run(2) == run(1, 1)
 
 
+@pytest.mark.slow
 def test_strings_are_numbered_and_named() -> None:
     names = np.array(["ant", "bee", "cat", "dog", "emu", "fox"])
     model = small({"name": "proxy_nca", "num_classes": 6})

@@ -154,6 +154,7 @@ def test_no_pattern_hits_terms_and_variables_of_losses(
     assert multiplier_of(model, variables[stays]) == 1.0
 
 
+@pytest.mark.slow
 def test_variables_of_losses_do_not_decay_unless_asked(tiny_backbone) -> None:
     def beta_after(decay: bool) -> float:
         model = methods.baseline(

@@ -65,6 +65,7 @@ def test_idle_learners_stay_bit_identical(name, jit, tiny_backbone) -> None:
         assert not same(shared, tiny_backbone.get_weights())
 
 
+@pytest.mark.slow
 def test_merged_step_moves_every_learner(tiny_backbone) -> None:
     model = model_with("adam", tiny_backbone, False)
     step(model, 0)
@@ -73,6 +74,7 @@ def test_merged_step_moves_every_learner(tiny_backbone) -> None:
     assert not any(same(before[k], state_of(model, k)) for k in range(LEARNERS))
 
 
+@pytest.mark.slow
 def test_update_all_lets_the_optimizer_move_idle_learners(
     tiny_backbone,
 ) -> None:
@@ -98,6 +100,7 @@ def test_a_loss_that_owns_variables_has_them_by_learner(tiny_backbone) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_active_step_equals_a_plain_one(tiny_backbone) -> None:
     """What moves, moves exactly as the optimizer alone would move it."""
     weights = tiny_backbone.get_weights()
@@ -117,6 +120,7 @@ def test_optimizer_with_nameless_state_is_refused(tiny_backbone) -> None:
         step(model, 0)
 
 
+@pytest.mark.slow
 def test_rate_multiplier_scales_the_update(tiny_backbone) -> None:
     weights = tiny_backbone.get_weights()
     moves = []
@@ -135,6 +139,7 @@ def test_rate_multiplier_scales_the_update(tiny_backbone) -> None:
     np.testing.assert_allclose(moves[1], 0.25 * moves[0], atol=1e-7)
 
 
+@pytest.mark.slow
 @graph_and_xla
 def test_the_backbone_is_frozen_in_the_first_updates(
     jit, tiny_backbone

@@ -103,6 +103,7 @@ def test_copies_replace_nothing_unasked() -> None:
     assert "changed" not in written[-1].read_text()
 
 
+@pytest.mark.slow
 def test_the_command_copies_without_keras() -> None:
     code = (
         "import sys; sys.argv = ['keras-dml']\n"

@@ -264,6 +264,7 @@ def test_other_arrays_and_weights_are_refused(tmp_path) -> None:
     refused("sample_weight: None → [0-9a-f]{32}", sample_weight=weight)
 
 
+@pytest.mark.slow
 def test_streams_go_on_from_the_beginning_of_an_epoch(tmp_path, caplog) -> None:
     def stream() -> tf.data.Dataset:
         data = tf.data.Dataset.from_tensor_slices((vectors(), LABELS))
@@ -347,6 +348,7 @@ class Rising(keras.callbacks.Callback):
         logs["rising"] = epoch / 10
 
 
+@pytest.mark.slow
 def test_the_best_model_may_be_of_an_epoch_after_the_state(tmp_path) -> None:
     """Ended between the two, and then again before that epoch ends."""
 

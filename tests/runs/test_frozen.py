@@ -37,6 +37,7 @@ def test_a_run_is_the_same_with_and_without_features(
     assert model.input_shape == (None, 16, 16, 1)
 
 
+@pytest.mark.slow
 def test_runs_with_other_seeds_share_features(tmp_path, monkeypatch) -> None:
     """Held-out classes differ, and the features of an image do not."""
     monkeypatch.setenv("KERAS_DML_HOME", str(tmp_path / "cache"))

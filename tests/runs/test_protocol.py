@@ -120,6 +120,7 @@ def phrase(recipe, after, images: int) -> str:
     return outcome.protocol_phrase()
 
 
+@pytest.mark.slow
 def test_vehicleid_has_one_image_of_each_vehicle_in_its_gallery(
     archive,
 ) -> None:

@@ -33,6 +33,7 @@ def files(tmp_path_factory) -> ImageSet:
     return image_folder(write_images(tmp_path_factory.mktemp("files"), 4, 3))
 
 
+@pytest.mark.slow
 def test_build_embeds_and_keeps_what_is_known(model, files) -> None:
     index = Index.build(model, files, {"shop": ["a"] * 12})
     found = index.search(files, 1)
@@ -73,6 +74,7 @@ def test_images_without_a_set_have_no_label(model, files) -> None:
     assert pixels.columns == {}
 
 
+@pytest.mark.slow
 def test_the_folder_is_all_that_searching_takes(model, files, tmp_path) -> None:
     index = Index.build(model, files)
     index.save(tmp_path / "i")
@@ -182,6 +184,7 @@ def test_images_in_memory_are_queries(model, files) -> None:
         np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_images_of_several_sizes_keep_their_order(model, files) -> None:
     index = Index.build(model, files)
     large = Image.open(files.paths[1]).resize((40, 24))
@@ -236,6 +239,7 @@ def test_no_images_make_an_empty_index(model) -> None:
     assert index.search(pixels[3], 1).keys == [[3]]
 
 
+@pytest.mark.slow
 def test_upsert_by_image(model, files, tmp_path) -> None:
     index = Index.build(model, files, keys="path")
     path = index.keys[2]

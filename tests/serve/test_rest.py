@@ -61,6 +61,7 @@ def test_floats_have_no_more_digits_than_they_are_exact_to(client, pixels):
     assert all(len(x.lstrip("-0.").partition("e")[0]) <= 10 for x in numbers)
 
 
+@pytest.mark.slow
 def test_files_get_statuses_each(client, current, pixels) -> None:
     files = [file_of(pixels[0]), b"text", file_of(pixels[1], "JPEG")]
     rows = {"signature_name": "encoded", "instances": [b64(x) for x in files]}

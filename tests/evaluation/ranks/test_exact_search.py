@@ -70,6 +70,7 @@ def test_random_embeddings(distance):
     assert_same_as_naive(results, order, labels, labels)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
@@ -273,6 +274,7 @@ def test_independent_of_memory(monkeypatch, memory):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2, 7])
 def test_independent_of_threads(monkeypatch, threads):
     x, labels = lattice(1500, 5, 100, width=3)
