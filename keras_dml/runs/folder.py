@@ -245,21 +245,22 @@ def load_model(
     no best model. In this case, the last one is returned, with a warning.
 
     Raises:
+        RecipeError: If the folder is not that of a run.
         FileNotFoundError: If the run did not save a model.
     """
+    # This also imports the module of a method that is not of this package,
+    # without which Keras does not know the model's layers.
+    recipe = load_recipe(folder)
     for name in (which, "last"):
         path = Path(folder) / f"{name}.keras"
         if path.exists():
-            if name != which and load_recipe(folder).holds_out:
+            if name != which and recipe.holds_out:
                 logger.warning(
                     "The run %s has no %s.keras; %s.keras is used instead.",
                     folder,
                     which,
                     name,
                 )
-            # It imports the module of a method that is not of this package,
-            # without which Keras does not know the model's layers.
-            load_recipe(folder)
             return read_model(path)
     raise FileNotFoundError(
         f"The run {os.fspath(folder)!r} has no {which}.keras: it ended "

@@ -17,7 +17,7 @@ def did_you_mean(name: Any, known: Iterable[str]) -> str:
     Returns:
         For instance " Did you mean 'epochs'?"; empty if none is like it.
     """
-    close = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.4)
+    close = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 

@@ -94,7 +94,7 @@ def test_index_of_folders_by_a_model_file(trained, tmp_path) -> None:
         (["{run}", "test", "--output", "{index}"], "--overwrite"),
         (["{run}/best.keras", "test", "--output", "{new}"], "data of a run"),
         (["{run}", "nowhere", "--output", "{new}"], "nowhere"),
-        (["{images}", "test", "--output", "{new}"], "best.keras"),
+        (["{images}", "test", "--output", "{new}"], "no recipe.yaml"),
         (["{run}", "test", "--output", "{new}", "--factory", "X"], "'X'"),
         (
             ["{run}", "test", "--output", "{new}", "--calibrate", "test",

@@ -74,9 +74,12 @@ def test_a_folder_without_a_run(tmp_path) -> None:
         runs.load_recipe(tmp_path)
 
 
-def test_a_run_without_a_model(tmp_path) -> None:
-    with pytest.raises(FileNotFoundError, match="no best.keras"):
+def test_a_run_without_a_model(recipe, tmp_path) -> None:
+    with pytest.raises(RecipeError, match="not the folder of a run"):
         runs.load_model(tmp_path)
+    folder = runs.create_folder(tmp_path / "run", recipe)
+    with pytest.raises(FileNotFoundError, match="no best.keras"):
+        runs.load_model(folder)
 
 
 DAMAGES = {
