@@ -22,6 +22,7 @@ from keras_dml.search.sources import Source, block_of, label_values
 from keras_dml.search.state import State
 from keras_dml.search.table import Table
 from keras_dml.search.uris import table_at
+from keras_dml.utils import progress
 from keras_dml.utils.arrays import Embeddings
 from keras_dml.utils.types import FloatArray
 
@@ -103,12 +104,13 @@ def in_memory(
     parameters: str | None,
 ) -> Built:
     """A faiss index, and its recall."""
-    engine = Engine.trained(x, by, factory, parameters)
-    gallery = LocalGallery(engine, RowTable())
-    ids = gallery.insert(x, columns, keys)
-    if engine.is_exact:
-        return gallery, None
-    return gallery, recall.measure(engine, lambda: iter([x.array]), ids)
+    with progress.waiting(f"Build {factory} of {len(x):,} vectors"):
+        engine = Engine.trained(x, by, factory, parameters)
+        gallery = LocalGallery(engine, RowTable())
+        ids = gallery.insert(x, columns, keys)
+        if engine.is_exact:
+            return gallery, None
+        return gallery, recall.measure(engine, lambda: iter([x.array]), ids)
 
 
 def of_shards(
@@ -122,13 +124,17 @@ def of_shards(
     sample = by.given(
         _sample(shards, factory, by), shards.dim, "embeddings", "Index"
     )
-    engine = Engine.trained(sample, by, factory, parameters)
+    with progress.waiting(f"Train {factory} on {len(sample):,} vectors"):
+        engine = Engine.trained(sample, by, factory, parameters)
     gallery = LocalGallery(engine, RowTable())
     engine.reserve(len(shards))
-    for shard in shards:
-        block = block_of(shard, by, keys)
-        x = Embeddings(block.vectors, None, "embeddings", "Index")
-        gallery.insert(x, block.columns, block.keys)
+    adding = f"Add rows to {factory}"
+    with progress.throughput(len(shards), 0, "rows", adding, None) as count:
+        for shard in shards:
+            block = block_of(shard, by, keys)
+            x = Embeddings(block.vectors, None, "embeddings", "Index")
+            gallery.insert(x, block.columns, block.keys)
+            count(len(x))
     if engine.is_exact:
         return gallery, None
 

@@ -143,6 +143,30 @@ def stages(
         yield begin
 
 
+@contextlib.contextmanager
+def waiting(description: str, progress: bool | None = None) -> Iterator[None]:
+    """Says on standard error what is done, and since when.
+
+    For what tells nothing before its end. `progress` is as of `throughput`.
+    """
+    wanted = sys.stderr.isatty() if progress is None else progress
+    if not wanted:
+        yield
+        return
+    from rich import progress as bars
+    from rich.console import Console
+
+    with bars.Progress(
+        bars.SpinnerColumn(),
+        bars.TextColumn("{task.description}"),
+        bars.TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as bar:
+        bar.add_task(description, total=None)
+        yield
+
+
 def time_left(seconds: float, done: int, total: int) -> str:
     """How long the rest takes, if it takes as long as what is done.
 

@@ -5,7 +5,13 @@ import time
 
 import pytest
 
-from keras_dml.utils.progress import stages, throughput, time_left, track
+from keras_dml.utils.progress import (
+    stages,
+    throughput,
+    time_left,
+    track,
+    waiting,
+)
 
 
 def test_nothing_is_shown_for_what_is_quick(
@@ -56,6 +62,20 @@ def test_stages_say_what_is_done_and_how_long_the_rest_takes(
     assert left[-1] == ("Writing", "60")
     with stages({"Loading": 10.0}, False) as begin:
         begin("Loading")
+    assert capsys.readouterr().err == ""
+
+
+def test_waiting_says_what_for_and_since_when(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "200")
+    with waiting("Training", True):
+        pass
+    shown = capsys.readouterr().err
+    assert "Training" in shown and "0:00:00" in shown
+    with waiting("Training", None):  # This is no terminal.
+        pass
     assert capsys.readouterr().err == ""
 
 
