@@ -79,7 +79,7 @@ def joined(name: str, terms: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_number(weight: Any) -> bool:
-    """Whether a weight is a number, and no truth value."""
+    """Whether a weight is a number, but not a boolean."""
     return isinstance(weight, numbers.Real) and not isinstance(weight, bool)
 
 
@@ -122,5 +122,5 @@ def scaled(owner: str, weight: Any, terms: dict[str, Any]) -> dict[str, Any]:
 
 
 def least(limits: Iterable[int | None]) -> int | None:
-    """The least of limits, of which None is none."""
+    """The smallest of some limits; None is no limit."""
     return min((x for x in limits if x is not None), default=None)

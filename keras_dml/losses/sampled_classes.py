@@ -53,7 +53,7 @@ class SampledClasses:
         self.seed_generator = keras.random.SeedGenerator(seed)
 
     def draw(self, labels: Tensor) -> Tensor:
-        """(S,) int32 ids of classes, rising.
+        """(S,) int32 class ids in ascending order.
 
         Args:
             labels: (B,) class ids, of which those that are none draw nothing.
@@ -84,7 +84,7 @@ class SampledClasses:
 
 
 def places_of(labels: Tensor, ids: Tensor) -> Tensor:
-    """(B,) int32: where each label stands in rising ids, −1 if it does not."""
+    """(B,) int32: the place of each label in ascending ids; −1 if absent."""
     labels = ops.cast(labels, ids.dtype)
     places = ops.minimum(ops.searchsorted(ids, labels), ids.shape[0] - 1)
     found = ops.equal(ops.take(ids, places, axis=0), labels)
@@ -94,7 +94,7 @@ def places_of(labels: Tensor, ids: Tensor) -> Tensor:
 def rows_of_classes(
     table: keras.Variable, ids: Tensor, rows_each: int
 ) -> Tensor:
-    """The rows of some classes, each of which has as many, one after the other.
+    """The rows of some classes, `rows_each` for each, in the order of `ids`.
 
     The rest of the table is not read, and the gradient is one of these rows.
     """
