@@ -1,6 +1,5 @@
 """The `keras-dml` command, which finds its commands in `commands/`."""
 
-import difflib
 import importlib
 import logging
 import pkgutil
@@ -27,9 +26,10 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         known = self.list_commands(ctx)
         if cmd_name not in known:
-            near = difflib.get_close_matches(cmd_name, known, n=1, cutoff=0.4)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            ctx.fail(f"There is no command {cmd_name!r}.{hint}")
+            from keras_dml.utils.arguments import did_you_mean
+
+            near = did_you_mean(cmd_name, known)
+            ctx.fail(f"There is no command {cmd_name!r}.{near}")
         module = importlib.import_module(f"{commands.__name__}.{cmd_name}")
         command: click.Command = getattr(module, cmd_name)
         return command

@@ -104,9 +104,11 @@ def in_memory(
     parameters: str | None,
 ) -> Built:
     """A faiss index, and its recall."""
-    with progress.waiting(f"Build {factory} of {len(x):,} vectors"):
-        engine = Engine.trained(x, by, factory, parameters)
-        gallery = LocalGallery(engine, RowTable())
+    engine = Engine.trained(x, by, factory, parameters)
+    gallery = LocalGallery(engine, RowTable())
+    filling = f"Fill {factory} with {len(x):,} vectors"
+    # Filling an exact one is copying.
+    with progress.waiting(filling, False if engine.is_exact else None):
         ids = gallery.insert(x, columns, keys)
         if engine.is_exact:
             return gallery, None
@@ -124,8 +126,7 @@ def of_shards(
     sample = by.given(
         _sample(shards, factory, by), shards.dim, "embeddings", "Index"
     )
-    with progress.waiting(f"Train {factory} on {len(sample):,} vectors"):
-        engine = Engine.trained(sample, by, factory, parameters)
+    engine = Engine.trained(sample, by, factory, parameters)
     gallery = LocalGallery(engine, RowTable())
     engine.reserve(len(shards))
     adding = f"Add rows to {factory}"

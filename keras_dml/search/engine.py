@@ -10,6 +10,7 @@ from keras_dml.search import exhaustive, faiss_kinds
 from keras_dml.search.hits import NONE
 from keras_dml.search.metrics import COSINE, Metric
 from keras_dml.utils.arrays import Embeddings
+from keras_dml.utils.progress import waiting
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks, row_norms
 
@@ -74,7 +75,8 @@ class Engine:
         index = faiss_kinds.make(x.shape[1], factory, metric.faiss_type)
         if not index.is_trained:
             try:
-                index.train(x.array)
+                with waiting(f"Train {factory} on {len(x):,} vectors"):
+                    index.train(x.array)
             except RuntimeError as error:
                 raise ValueError(
                     "`factory` of an Index must fit the gallery. Received: "

@@ -5,7 +5,7 @@ import datetime
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -27,10 +27,7 @@ def track(
             break
     if done == total:
         return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with _bar() as progress:
         task = progress.add_task(description, total=total, completed=done)
         for item in rest:
             yield item
@@ -44,9 +41,9 @@ def tracked(
     progress: bool | None,
 ) -> Iterable[T]:
     """As `track` if `progress` is wanted; None shows it in a terminal."""
-    if progress is None:
-        progress = sys.stderr.isatty()
-    return track(items, total, description) if progress else items
+    if not _is_wanted(progress):
+        return items
+    return track(items, total, description)
 
 
 @contextlib.contextmanager
@@ -65,22 +62,18 @@ def throughput(
     Yields:
         What is told how many more were done.
     """
-    wanted = sys.stderr.isatty() if progress is None else progress
-    if not wanted:
+    if not _is_wanted(progress):
         yield lambda more: None
         return
     from rich import progress as bars
-    from rich.console import Console
 
     start, before = time.monotonic(), done
-    with bars.Progress(
+    with _bar(
         bars.TextColumn("{task.description}"),
         bars.BarColumn(),
         bars.MofNCompleteColumn(),
         bars.TextColumn("{task.fields[rate]}"),
         bars.TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
     ) as bar:
         task = bar.add_task(description, total=total, completed=done, rate="")
 
@@ -108,12 +101,10 @@ def stages(
     Yields:
         What is told which stage begins.
     """
-    wanted = sys.stderr.isatty() if progress is None else progress
-    if not wanted:
+    if not _is_wanted(progress):
         yield lambda stage: None
         return
     from rich import progress as bars
-    from rich.console import Console
 
     names, start = list(seconds), time.monotonic()
     expected = usual = sum(seconds.values())
@@ -123,12 +114,10 @@ def stages(
             left = max(0.0, expected - (time.monotonic() - start))
             return f"about {left:,.0f} s left"
 
-    with bars.Progress(
+    with _bar(
         bars.TextColumn("{task.description}"),
         bars.BarColumn(),
         TimeLeft(),
-        console=Console(stderr=True),
-        transient=True,
     ) as bar:
         task = bar.add_task(names[0], total=usual)
 
@@ -149,22 +138,30 @@ def waiting(description: str, progress: bool | None = None) -> Iterator[None]:
 
     For what tells nothing before its end. `progress` is as of `throughput`.
     """
-    wanted = sys.stderr.isatty() if progress is None else progress
-    if not wanted:
+    if not _is_wanted(progress):
         yield
         return
     from rich import progress as bars
-    from rich.console import Console
 
-    with bars.Progress(
+    with _bar(
         bars.SpinnerColumn(),
         bars.TextColumn("{task.description}"),
         bars.TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
     ) as bar:
         bar.add_task(description, total=None)
         yield
+
+
+def _is_wanted(progress: bool | None) -> bool:
+    return sys.stderr.isatty() if progress is None else progress
+
+
+def _bar(*columns: Any) -> Any:
+    """A bar of rich on standard error, which is gone at the end."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
 def time_left(seconds: float, done: int, total: int) -> str:
