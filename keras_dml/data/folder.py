@@ -75,8 +75,8 @@ def image_folder(
     root = Path(path)
     if not root.is_dir():
         raise FileNotFoundError(
-            "`path` of image_folder must be a folder. Received: "
-            f"path={os.fspath(path)!r}, which "
+            "`path` of image_folder must be a folder that holds a folder of "
+            f"images per class. Received: path={os.fspath(path)!r}, which "
             f"{'is not a folder' if root.exists() else 'does not exist'}."
         )
     entries, hidden = _listed(root)

@@ -16,6 +16,7 @@ from keras_dml.cli.common import (
     setting_option,
 )
 from keras_dml.cli.json_output import answer, json_option
+from keras_dml.cli.output_folder import OutputFolder
 
 if TYPE_CHECKING:
     from keras_dml.runs.benchmark import Plan
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--output",
-    type=click.Path(file_okay=False),
+    type=OutputFolder(),
     required=True,
     help="Folder of the benchmark. An unfinished benchmark is continued.",
 )

@@ -16,6 +16,7 @@ from keras_dml.cli.common import (
     say,
 )
 from keras_dml.cli.json_output import answer, json_option
+from keras_dml.cli.output_folder import OutputFolder
 
 if TYPE_CHECKING:
     from keras_dml.embedding import EmbeddingShards
@@ -26,7 +27,7 @@ _NAMED = 3
 @click.command()
 @click.argument("model", metavar="RUN_OR_MODEL", type=click.Path(exists=True))
 @click.argument("source")
-@click.argument("out")
+@click.argument("out", type=OutputFolder())
 @click.option(
     "--workers",
     type=click.IntRange(min=1),

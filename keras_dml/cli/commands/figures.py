@@ -6,6 +6,7 @@ import click
 
 from keras_dml.cli.common import command_body, say
 from keras_dml.cli.json_output import answer, json_option
+from keras_dml.cli.output_folder import OutputFolder
 
 
 @click.command()
@@ -13,7 +14,7 @@ from keras_dml.cli.json_output import answer, json_option
 @click.argument("others", nargs=-1, type=click.Path(file_okay=False))
 @click.option(
     "--output",
-    type=click.Path(file_okay=False),
+    type=OutputFolder(),
     help="Folder of the figures. [default: RUN/figures]",
 )
 @click.option(

@@ -7,6 +7,7 @@ import click
 
 from keras_dml.cli.common import command_body, model_option, print_table, say
 from keras_dml.cli.json_output import answer, json_option
+from keras_dml.cli.output_folder import OutputFolder
 
 if TYPE_CHECKING:
     from keras_dml.search import Index
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 @click.argument("data", nargs=-1, required=True)
 @click.option(
     "--output",
-    type=click.Path(file_okay=False),
+    type=OutputFolder(),
     help="Folder of the index. [default: indexes/NAME-OF-RUN-OR-MODEL]",
 )
 @click.option(

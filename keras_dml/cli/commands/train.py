@@ -14,6 +14,7 @@ from keras_dml.cli.common import (
     setting_option,
 )
 from keras_dml.cli.json_output import answer, json_option
+from keras_dml.cli.output_folder import OutputFolder
 
 
 @click.command()
@@ -21,7 +22,7 @@ from keras_dml.cli.json_output import answer, json_option
 @setting_option
 @click.option(
     "--output",
-    type=click.Path(),
+    type=OutputFolder(),
     help="Folder of the run. [default: runs/NAME-OF-RECIPE, with a number if "
     "that exists]",
 )

@@ -13,6 +13,7 @@ from keras_dml.cli.common import (
     setting_option,
 )
 from keras_dml.cli.json_output import answer, json_option
+from keras_dml.cli.output_folder import OutputFolder
 
 MOST = 10
 """Trials that are printed; `trials.csv` has all."""
@@ -29,7 +30,7 @@ MOST = 10
 @setting_option
 @click.option(
     "--output",
-    type=click.Path(),
+    type=OutputFolder(),
     help="Folder of the study. [default: studies/NAME-OF-RECIPE]",
 )
 @click.option(
