@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_dml import backbones, losses, methods
+from keras_dml import backbones, methods
 from tests.conftest import blobs
-from tests.losses.oracle import unit
+from tests.losses.oracle import numeric_gradient, unit
 from tests.losses.test_distillation import divergence
+from tests.losses.test_multi_similarity import multi_similarity
 from tests.methods.test_contract import batch
 
 TERMS = ("metric", "targets", "distillation", "features")
@@ -31,8 +32,11 @@ def by_hand(model, outputs, labels) -> dict[str, float]:
         kernel, bias, last, last_bias = space.network.get_weights()
         hidden = np.maximum(features @ kernel + bias, 0)
         spaces.append(unit(hidden @ last + last_bias))
-    loss = losses.get("multi_similarity")
     temperature = model.objective.temperature
+
+    def loss(labels, x: np.ndarray) -> float:
+        return multi_similarity(labels, x, 2.0, 50.0, 0.5, epsilon=0.1)
+
     return {
         "metric": loss(labels, embedding),
         "targets": np.mean([loss(labels, x) for x in spaces]),
@@ -60,6 +64,42 @@ def test_terms_are_those_of_the_formula(temperature) -> None:
         np.testing.assert_allclose(
             np.mean(terms[name]), value, rtol=1e-4, err_msg=name
         )
+
+
+@pytest.mark.parametrize(
+    ("term", "learner"),
+    [
+        ("metric", "embedding"),
+        ("distillation", "embedding"),
+        ("features", "embedding"),
+        ("targets", "features"),
+    ],
+)
+def test_gradients_are_those_of_the_formula(term, learner) -> None:
+    model = model_of(temperature=0.2)
+    _, targets = batch()
+    rng = np.random.default_rng(1)
+    point = {
+        "embedding": unit(rng.normal(size=(12, 5))),
+        "features": rng.normal(size=(12, 8)),
+    }
+    outputs = {k: tf.constant(v, "float32") for k, v in point.items()}
+    with tf.GradientTape() as tape:
+        tape.watch(outputs)
+        value = tf.reduce_mean(model.objective(outputs, targets)[term])
+    gradients = tape.gradient(value, outputs)
+
+    def formula(x: np.ndarray) -> float:
+        given = {k: tf.constant(v) for k, v in {**point, learner: x}.items()}
+        return float(by_hand(model, given, targets["label"])[term])
+
+    expected = numeric_gradient(formula, point[learner])
+    assert np.abs(expected).max() > 1e-3
+    np.testing.assert_allclose(
+        gradients.pop(learner), expected, rtol=2e-3, atol=1e-5
+    )
+    (other,) = gradients.values()
+    assert other is None or not np.any(other)
 
 
 def test_half_of_the_losses_and_gamma_of_the_divergences() -> None:
