@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import keras
 from annotated_types import Ge, Le
 
+from keras_dml.callbacks.schedule import is_due
 from keras_dml.data import Examples
 from keras_dml.data.examples import any_labels_of
 from keras_dml.distribution.strategies import strategy_of
@@ -149,8 +150,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
             )
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        is_last = epoch + 1 == self.params["epochs"]
-        if is_last or epoch % self.every == self.every - 1 or not self._last:
+        if is_due(epoch, self.every, self.params["epochs"]) or not self._last:
             self._measure()
         if logs is not None:
             logs.update(self._last)

@@ -15,6 +15,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_dml.callbacks.retrieval_picture import retrieval_picture
+from keras_dml.callbacks.schedule import is_due
 from keras_dml.data import Examples
 from keras_dml.data.examples import any_labels_of
 from keras_dml.data.fields import Pixels
@@ -289,14 +290,13 @@ class EmbeddingTensorBoard(keras.callbacks.Callback):
         self._writer: Any = None
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        is_last = epoch + 1 == self.params["epochs"]
         with self._goes_on(f"log epoch {epoch + 1}"):
             if self._writer is None:
                 writer = tf.summary.create_file_writer(str(self.folder))
                 self._writer = writer
             with self._writer.as_default(step=epoch + 1):
                 self._log_scalars(logs or {})
-                if is_last or epoch % self.every == self.every - 1:
+                if is_due(epoch, self.every, self.params["epochs"]):
                     self._log_embeddings()
             self._writer.flush()
 

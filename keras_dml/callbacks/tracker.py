@@ -13,6 +13,7 @@ import keras
 import numpy as np
 
 from keras_dml.callbacks.retrieval_picture import retrieval_picture
+from keras_dml.callbacks.schedule import is_due
 from keras_dml.data.given import as_examples
 from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import this_worker
@@ -128,8 +129,7 @@ class Tracker(keras.callbacks.Callback, ABC):
         metrics = {name: float(value) for name, value in (logs or {}).items()}
         self._unsent.append({"epoch": epoch + 1, "metrics": metrics})
         self._try("log metrics", self._send)
-        is_last = epoch + 1 == self.params["epochs"]
-        if is_last or epoch % self.every == self.every - 1:
+        if is_due(epoch, self.every, self.params["epochs"]):
             self._log_grid(epoch + 1)
 
     def on_train_end(self, logs: Any = None) -> None:

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 from keras_dml import runs
+from keras_dml.callbacks.schedule import is_due
 from keras_dml.data import DataSplits, Examples, ImageSet, View
 from keras_dml.methods.declaration import Traits, find
 from keras_dml.recipes import building
@@ -52,8 +53,7 @@ class Run:
         """
         history = read_history(self.folder / METRICS)
         epochs, every = history["epoch"], self.recipe.evaluation.every
-        measured = (epochs % every == every - 1) | (epochs == 0)
-        measured |= epochs == self.recipe.epochs - 1
+        measured = is_due(epochs, every, self.recipe.epochs) | (epochs == 0)
         return {
             name: np.where(measured, values, np.nan)
             if name.startswith("val_")
