@@ -1,0 +1,488 @@
+"""What is measured of embeddings, and how: from one search to all metrics."""
+
+import contextlib
+import functools
+import logging
+import operator
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from keras_dml.evaluation import inputs
+from keras_dml.evaluation.clustering import kmeans
+from keras_dml.evaluation.false_non_match import count_pairs_searched
+from keras_dml.evaluation.inputs import Inputs, Protocols
+from keras_dml.evaluation.label_sets import LabelSets, ids_of
+from keras_dml.evaluation.metrics import MACRO, Metric, Wanted, expanded
+from keras_dml.evaluation.ranks.dense import (
+    DistanceFunction,
+    Distances,
+    by_function,
+    dense_search,
+)
+from keras_dml.evaluation.ranks.ranks import Ranks
+from keras_dml.evaluation.ranks.relevance import Images, relevance_of
+from keras_dml.evaluation.ranks.scores import DISTANCES
+from keras_dml.evaluation.ranks.search import search
+from keras_dml.evaluation.ranks.spread import Spread, in_files, spreading
+from keras_dml.evaluation.reranking.base import Kind, Reranking, rerankings
+from keras_dml.evaluation.results import Results
+from keras_dml.evaluation.subspaces import (
+    PARTS,
+    cut,
+    part_names,
+    subspaces,
+    with_subspaces,
+)
+from keras_dml.utils.arguments import (
+    check_choice,
+    check_count,
+    check_not_empty,
+)
+from keras_dml.utils.arrays import as_bytes
+from keras_dml.utils.stored import Stored, changed, joined
+from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.vectors import blocks, unit_rows
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Evaluation:
+    """The common arguments of `evaluate` and `evaluate_embeddings`."""
+
+    owner: str
+    metrics: Wanted | Sequence[Wanted]
+    ks: Sequence[int] = (1, 2, 4, 8)
+    distance: str | DistanceFunction = "cosine"
+    protocol: Protocols = None
+    prefixes: Sequence[int] | None = None
+    parts: int | None = None
+    rerank: Kind | Sequence[Kind] | None = None
+    memory: int | str = "512MB"
+    seeds: Sequence[int] = (0,)
+    progress: bool | None = None
+    cluster_sample: int | None = None
+    workers: int | None = None
+    ray: str | bool | None = None
+    checkpoint: str | os.PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        self._wanted = expanded(self.metrics, self.ks, self.owner)
+        self._memory = as_bytes(self.memory, self.owner)
+        if not callable(self.distance):
+            check_choice(self.owner, "distance", self.distance, DISTANCES)
+        elif self._wanted_of("pairs"):
+            names = [metric.name for metric in self._wanted_of("pairs")]
+            raise ValueError(
+                f"`distance` of {self.owner} must be one of {DISTANCES} for "
+                f"{names}. Received: distance={self.distance!r}."
+            )
+        self._steps = rerankings(self.rerank, self.distance, self.owner)
+        if not len(self.seeds):
+            raise ValueError(
+                f"`seeds` of {self.owner} must not be empty. Received: "
+                f"seeds={self.seeds!r}. Use seeds=(0,)."
+            )
+        self._check_spread()
+        if self.prefixes is not None:
+            check_not_empty(self.owner, "prefixes", self.prefixes)
+            for size in self.prefixes:
+                check_count(self.owner, "prefixes", size)
+        if self.parts is not None:
+            check_count(self.owner, "parts", self.parts, least=2)
+
+    def check(self, given: Inputs) -> None:
+        """Checks that the protocol fits examples before they are embedded.
+
+        Raises:
+            ValueError: If it does not, if no query has a relevant image, or if
+                a metric requires one class per example.
+        """
+        self._check_classes(given)
+        for queries, gallery in inputs.searches(
+            given, self.protocol, self.owner
+        ):
+            for level in queries.targets:
+                relevance = relevance_of(queries, gallery, level)
+                parts = blocks(len(queries), 64)
+                if not any(len(relevance.of(x)[0].items) for x in parts):
+                    raise self._nothing_to_find(queries, gallery, level)
+
+    def names(self, given: Inputs) -> tuple[str, ...]:
+        """Names of all results, with those of prefixes and parts last."""
+        names = self._names(given)
+        others = [*map(str, self.prefixes or ()), *part_names(self.parts)]
+        others += [PARTS] if self.parts else []
+        return (*names, *(f"{other}/{x}" for other in others for x in names))
+
+    def of(self, given: Inputs) -> Results:
+        """Measures."""
+        self._check_classes(given)
+        self._check_sample(given)
+        where = self.workers, self.ray, self.checkpoint, self.owner
+        with contextlib.ExitStack() as stack:
+            spread = stack.enter_context(spreading(*where))
+            if (self.workers or 1) > 1 and not self.ray:
+                given = stack.enter_context(in_files(given))
+            return self._of_all(given, spread)
+
+    def _of_all(self, given: Inputs, spread: Spread | None) -> Results:
+        """Measures embeddings, their prefixes and their parts."""
+        size = given[0].embeddings.shape[1]
+        if max(self.prefixes or (0,)) > size:
+            raise ValueError(
+                f"`prefixes` of {self.owner} must be at most the dimensions "
+                f"of the embeddings, {size}. Received: prefixes="
+                f"{tuple(self.prefixes or ())}."
+            )
+        if self.parts and -(-size // self.parts) * (self.parts - 1) >= size:
+            raise ValueError(
+                f"`parts` of {self.owner} must leave at least one dimension "
+                "per part. "
+                f"Received: parts={self.parts}, embeddings of {size} "
+                "dimensions."
+            )
+        whole = self._measured(given, spread and spread.part("all"))
+        others = {
+            name: self._measured(
+                cut(given, dimensions), spread and spread.part(name)
+            )
+            for name, dimensions in subspaces(
+                size, self.prefixes, self.parts
+            ).items()
+        }
+        return with_subspaces(whole, others) if others else whole
+
+    def _measured(self, given: Inputs, spread: Spread | None) -> Results:
+        searches = inputs.searches(given, self.protocol, self.owner)
+        found, per_query = self._search(searches, spread)
+        per_seed, values = self._whole_set(given)
+        values |= self._pairs(searches)
+        asked = sum(len(queries) for queries, _ in searches) if per_query else 0
+        labels = np.concatenate(
+            [ids_of(next(iter(images.targets.values()))) for images in given]
+        )
+        results = Results(
+            {},
+            num_queries=len(found),
+            num_excluded=asked - len(found),
+            num_classes=_num_classes(given, labels),
+            gallery_size=len(searches[0][1]),
+            distance=self._name_of_distance,
+            num_draws=len(searches),
+            per_query=per_query,
+            per_seed=per_seed,
+            query_rows=found,
+            query_labels=labels[found],
+            memberships=_memberships(given, found),
+            class_names=given[0].class_names,
+            cluster_sample=self.cluster_sample if per_seed else None,
+        )
+        for name, measured in per_seed.items():
+            values[name] = float(measured.mean())
+        for name in per_query:
+            values[name] = _mean(results, name)
+        names = self._names(given)
+        return replace(results, _values={name: values[name] for name in names})
+
+    @property
+    def _name_of_distance(self) -> str:
+        if callable(self.distance):
+            return str(getattr(self.distance, "__name__", "own distance"))
+        steps = [type(step).__name__ for step in self._steps]
+        return " + ".join([self.distance, *steps])
+
+    def _names(self, given: Inputs) -> list[str]:
+        """Names of all results, level by level."""
+        return [
+            _named(level, metric.name)
+            for level in given[0].targets
+            for metric in self._wanted
+        ]
+
+    def _search(
+        self, searches: list[tuple[Images, Images]], spread: Spread | None
+    ) -> tuple[Rows, dict[str, FloatArray]]:
+        """Rows of the included queries, and their metrics."""
+        metrics = self._wanted_of("ranks")
+        if not metrics:
+            return np.empty(0, np.int64), {}
+        rows: list[Rows] = []
+        levels = list(searches[0][0].targets)
+        values: dict[str, list[FloatArray]] = {
+            _named(level, metric.name): []
+            for level in levels
+            for metric in metrics
+        }
+        for draw, (queries, gallery) in enumerate(searches):
+            own = spread and spread.part(f"draw-{draw}")
+            for panel in self._ranks(queries, gallery, levels, own):
+                found = functools.reduce(
+                    np.union1d, (ranks.queries for ranks in panel)
+                )
+                rows.append(queries.rows[found])
+                for level, ranks in zip(levels, panel, strict=True):
+                    for metric in metrics:
+                        values[_named(level, metric.name)].append(
+                            _among(found, ranks, metric.per_query(ranks))
+                        )
+        joined = {name: np.concatenate(x) for name, x in values.items()}
+        for level in levels:
+            if np.isnan(joined[_named(level, metrics[0].name)]).all():
+                raise self._nothing_to_find(*searches[0], level)
+        return np.concatenate(rows), joined
+
+    def _ranks(
+        self,
+        queries: Images,
+        gallery: Images,
+        levels: list[str],
+        spread: Spread | None,
+    ) -> Iterator[tuple[Ranks, ...]]:
+        """Ranks at each level, one panel of queries at a time."""
+        limits = functools.reduce(
+            operator.or_, (metric.limits for metric in self._wanted_of("ranks"))
+        )
+        relevances = [relevance_of(queries, gallery, x) for x in levels]
+        queries, gallery, distances = self._reranked(queries, gallery)
+        given = queries, gallery, relevances
+        options: Any = {"memory": self._memory, "progress": self.progress}
+        if distances is not None:
+            return dense_search(*given, distances, **options)
+        assert not callable(self.distance)  # noqa: S101
+        return search(*given, self.distance, limits, spread=spread, **options)
+
+    def _reranked(
+        self, queries: Images, gallery: Images
+    ) -> tuple[Images, Images, Distances | None]:
+        """Queries and gallery, and their distances if they are special."""
+        if not callable(self.distance) and not self._steps:
+            return queries, gallery, None
+        # Both need all of them in memory.
+        x, y = np.asarray(queries.embeddings), np.asarray(gallery.embeddings)
+        if callable(self.distance):
+            return queries, gallery, by_function(self.distance, x, y)
+        itself = _places(queries.rows, gallery.rows)
+        distances = None
+        for step in self._steps:
+            x, y = step.embeddings(x, y, itself)
+            distances = step.distances(x, y, itself, self.distance)
+        return (
+            replace(queries, embeddings=x),
+            replace(gallery, embeddings=y),
+            (distances),
+        )
+
+    def _nothing_to_find(
+        self, queries: Images, gallery: Images, level: str
+    ) -> ValueError:
+        at = f" at the level {level!r}" if level else ""
+        return ValueError(
+            f"The labels given to {self.owner} must leave at least "
+            f"one query with a relevant image{at}: another image of its class "
+            "in "
+            f"the gallery. Received: {len(queries)} queries, "
+            f"{len(gallery)} gallery images and no such pair."
+        )
+
+    def _check_classes(self, given: Inputs) -> None:
+        clusterings = self._wanted_of("clusters")
+        several = [
+            x for x in given[0].targets.values() if isinstance(x, LabelSets)
+        ]
+        if clusterings and several:
+            raise ValueError(
+                f"`metrics` of {self.owner} must not compare clusters with "
+                "classes if examples have several labels. Received: "
+                f"{[metric.name for metric in clusterings]}."
+            )
+        for level in given[0].targets:
+            labels = _joined(given, level)
+            if labels is None or not len(labels):
+                continue
+            if np.all(labels == labels[0]):
+                logger.warning(
+                    "All %d examples measured by %s are of one class%s, so "
+                    "every result is correct and metrics are meaningless. Use "
+                    "examples of several classes.",
+                    len(labels),
+                    self.owner,
+                    f" at the level {level!r}" if level else "",
+                )
+
+    def _check_spread(self) -> None:
+        """Rejects workers for searches that are not divided into panels."""
+        workers = self.workers
+        if workers is not None:
+            check_count(self.owner, "workers", workers)
+        spread = (workers or 1) > 1 or self.ray or self.checkpoint is not None
+        whole = [
+            x
+            for x in self._steps
+            if type(x).distances is not Reranking.distances
+        ]
+        if spread and (callable(self.distance) or whole):
+            raise ValueError(
+                f"`workers`, `ray` and `checkpoint` of {self.owner} are only "
+                "for "
+                f"searches by {', '.join(DISTANCES)}. Received: distance="
+                f"{self.distance!r}, rerank={self.rerank!r}. Omit them."
+            )
+
+    def _check_sample(self, given: Inputs) -> None:
+        """Rejects samples with fewer rows than clusters.
+
+        It also rejects files that would be read into too little memory.
+        """
+        if not self._wanted_of("clusters"):
+            return
+        if self.cluster_sample is not None:
+            labels = [_joined(given, level) for level in given[0].targets]
+            classes = [len(np.unique(x)) for x in labels if x is not None]
+            least = max(classes, default=1)
+            check_count(
+                self.owner, "cluster_sample", self.cluster_sample, least
+            )
+            return
+        stored = [x.embeddings for x in given]
+        needed = sum(4 * len(x) * x.shape[1] for x in stored)
+        is_stored = any(isinstance(x, Stored) for x in stored)
+        if is_stored and needed > self._memory:
+            raise ValueError(
+                f"`cluster_sample` of {self.owner} must give the number of "
+                "rows "
+                "for K-means if the embeddings are in files and do "
+                f"not fit into `memory`. Received: {needed / 2**20:,.0f} MB "
+                "of "
+                f"embeddings and memory={self.memory!r}. Use a sample of "
+                "1,000 rows or more per class, or more memory."
+            )
+
+    def _whole_set(
+        self, given: Inputs
+    ) -> tuple[dict[str, FloatArray], dict[str, float]]:
+        """Clustering metrics for each seed, and those of the space."""
+        clusterings = self._wanted_of("clusters")
+        spaces = self._wanted_of("embeddings")
+        if not clusterings and not spaces:
+            return {}, {}
+        parts = [images.embeddings for images in given]
+        if self.distance == "cosine":
+            parts = [changed(x, unit_rows) for x in parts]
+        points = joined(parts)
+        per_seed: dict[str, FloatArray] = {}
+        values: dict[str, float] = {}
+        for level in given[0].targets:
+            labels = _joined(given, level)
+            for metric in spaces:
+                name = _named(level, metric.name)
+                values[name] = metric.of_whole(points, labels)
+            if labels is None or not clusterings:
+                continue
+            classes = len(np.unique(labels))
+            # Once for all seeds.
+            points = points if self.cluster_sample else np.asarray(points)
+            clusters = [
+                kmeans(
+                    points,
+                    classes,
+                    seed=int(seed),
+                    sample=self.cluster_sample,
+                )
+                for seed in self.seeds
+            ]
+            for metric in clusterings:
+                per_seed[_named(level, metric.name)] = np.array(
+                    [metric.of_whole(labels, x) for x in clusters]
+                )
+        return per_seed, values
+
+    def _pairs(self, searches: list[tuple[Images, Images]]) -> dict[str, float]:
+        """Metrics of pairs, averaged over the draws of the protocol."""
+        metrics = self._wanted_of("pairs")
+        if not metrics or callable(self.distance):
+            return {}
+        values: dict[str, list[float]] = {}
+        for queries, gallery in searches:
+            for level in queries.targets:
+                relevance = relevance_of(queries, gallery, level)
+                counts = count_pairs_searched(
+                    queries, gallery, relevance, self.distance
+                )
+                for metric in metrics:
+                    name = _named(level, metric.name)
+                    found = metric.of_whole(counts)
+                    values.setdefault(name, []).append(found)
+        return {name: float(np.mean(x)) for name, x in values.items()}
+
+    def _wanted_of(self, kind: str) -> list[Metric]:
+        return [metric for metric in self._wanted if metric.of == kind]
+
+
+def _places(rows: Rows, among: Rows) -> Rows:
+    """Positions of rows among others, or −1, (n,)."""
+    order = np.argsort(among)
+    at = np.searchsorted(among, rows, sorter=order)
+    found: Rows = order[np.minimum(at, len(among) - 1)]
+    return np.where(among[found] == rows, found, -1)
+
+
+def _named(level: str, name: str) -> str:
+    return f"{level}/{name}" if level else name
+
+
+def _among(found: Rows, ranks: Ranks, values: FloatArray) -> FloatArray:
+    """Values for all queries found, NaN for those without a value."""
+    if len(found) == len(values):
+        return values
+    among = np.full(len(found), np.nan)
+    among[np.searchsorted(found, ranks.queries)] = values
+    return among
+
+
+def _mean(results: Results, name: str) -> float:
+    """The mean over queries, or over classes."""
+    values = results.per_query[name]
+    if MACRO in name:
+        return float(np.mean(list(results.per_class(name).values())))
+    # NaN: nothing to find at this level.
+    return float(values[~np.isnan(values)].mean())
+
+
+def _joined(given: Inputs, level: str) -> Rows | None:
+    """Classes of all images at a level; None if an image has several."""
+    targets = [images.targets[level] for images in given]
+    if isinstance(targets[0], LabelSets):
+        return None
+    return np.concatenate([ids_of(x) for x in targets])
+
+
+def _num_classes(given: Inputs, labels: Rows) -> int:
+    """Number of classes at the first level, or of labels that occur."""
+    targets = [next(iter(images.targets.values())) for images in given]
+    sets = [x for x in targets if isinstance(x, LabelSets)]
+    if not sets:
+        return len(np.unique(labels))
+    return len(np.unique(np.concatenate([x.matrix.indices for x in sets])))
+
+
+def _memberships(given: Inputs, found: Rows) -> dict[str, tuple[Rows, Rows]]:
+    """Query positions and classes of each query, if it has several."""
+    if list(given[0].targets) == [""] and _joined(given, "") is not None:
+        return {}
+    members = {}
+    for level in given[0].targets:
+        labels = _joined(given, level)
+        if labels is not None:
+            members[level] = np.arange(len(found)), labels[found]
+            continue
+        # Queries are rows of the first part, whatever they search among.
+        sets = given[0].targets[level]
+        assert isinstance(sets, LabelSets)  # noqa: S101
+        place, label = sets.matrix[found].nonzero()
+        members[level] = place.astype(np.int64), label.astype(np.int64)
+    return members
