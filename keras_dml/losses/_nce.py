@@ -51,21 +51,21 @@ def nce(
         temperature: τ.
         weighting: The weights of the logits of the negatives.
 
-            - None: no weights (plain NCE, Eq. 5). - "paper": w(d) = min(λ,
-            1/q(d)) (Eq. 6). - "queue_axis": w ∝ 1/q(d), d clamped to at least
-            `cutoff`, 0 beyond `max_distance`, scaled to sum to 1 over the queue
-            for each query (the released code as it stands). - "batch_axis": the
-            same, scaled to sum to 1 over the queries for each key (the runs
-            that the authors released).
+            - None: no weights (plain NCE, Eq. 5).
+            - "paper": w(d) = min(λ, 1/q(d)) (Eq. 6).
+            - "queue_axis": w ∝ 1/q(d), with d clamped to at least `cutoff`
+              and w = 0 beyond `max_distance`, scaled to sum to 1 over the
+              queue for each query (the released code as it stands).
+            - "batch_axis": the same, scaled to sum to 1 over the queries for
+              each key (the runs that the authors released).
 
             1/q(d) is the inverse density of distances on the sphere, up to
             its constant: see `distances.log_inverse_density`. With
             "queue_axis" there hardly are negatives: of 3,360 keys each has
             a weight near 1/3,360. On random unit embeddings in 128
             dimensions, τ = 0.1 and a positive of cosine .95, the gradient on a
-            query from negatives and from its positive is .001 and .63 (means of
-            256 queries), where plain NCE has .070 and .85; with
-            keys of cosines up to .6, .036 and .66, where it has 1.05 and 1.36.
+            query from negatives is .001 and from its positive .63 (means of
+            256 queries), where plain NCE has .070 and .85.
         limit: λ of "paper". The paper does not state a value.
         cutoff: Lower bound of distances, for the two weightings along an axis.
         max_distance: Largest distance with a nonzero weight, likewise.

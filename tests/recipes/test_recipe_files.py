@@ -125,6 +125,7 @@ def test_names_are_those_of_the_files_and_differ() -> None:
 # As the papers print them, or, where they do not, the released code.
 SETTINGS: dict[str, dict[str, Any]] = {
     "cub200/baseline": {
+        "optimizer.weight_decay": 1e-4, "optimizer.decay": "coupled",
         "method.embedding_dim": 128, "batches.classes_per_batch": 32,
         "batches.images_per_class": 4, "optimizer.learning_rate": 1e-5,
         "optimizer.epsilon": 1e-8, "augmentation.crop": "random",
@@ -137,6 +138,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "batches.classes_per_batch": 20, "batches.images_per_class": 4,
     },
     "cub200/divide_and_conquer": {
+        "optimizer.weight_decay": 1e-4, "optimizer.decay": "coupled",
         "method.num_learners": 4, "method.every": 2,
         "method.embedding_dim": 128,
         "method.loss.alpha": 0.2, "method.loss.beta": 1.2,
@@ -322,6 +324,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "method.alpha": 0.2, "method.rho": 150.0, "epochs": 150,
         "optimizer.schedule.epochs": (80,), "optimizer.schedule.factor": 0.3,
     },
+    **dict.fromkeys(
+        ("inshop/diva", "vehicleid/diva"),
+        {
+            "epochs": 150, "optimizer.schedule.epochs": (70,),
+            "optimizer.schedule.factor": 0.3,
+        },
+    ),
     "cub200/proxy_anchor": {
         "method.embedding_dim": 512, "method.pooling": "avg_max",
         "method.loss.alpha": 32.0, "method.loss.margin": 0.1,
