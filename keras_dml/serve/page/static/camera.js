@@ -32,8 +32,8 @@ export const stopCamera = () => {
 const start = async () => {
   // Browsers give cameras to pages of this machine and of https alone.
   if (!navigator.mediaDevices?.getUserMedia) {
-    throw new Error("This browser gives no camera to this page: it needs "
-      + "https, or the address 127.0.0.1. Choose a file instead.");
+    throw new Error("The browser does not let this page use the camera, "
+      + "which needs https, or the address 127.0.0.1. Choose a file instead.");
   }
   try {
     stream = await navigator.mediaDevices.getUserMedia({

@@ -1,4 +1,4 @@
-// The request as a program: what was asked last, for a shell and in Python.
+// The request as code: what was asked last, for a shell and in Python.
 
 import { byId } from "./elements.js";
 import { addressOf, hasToken } from "./server.js";

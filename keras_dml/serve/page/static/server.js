@@ -37,7 +37,7 @@ const reason = async (answer) => {
   try {
     const { error } = await answer.json();
     if (error) return error;
-  } catch { /* An answer that is no JSON says nothing. */ }
+  } catch { /* An answer that is not JSON says nothing. */ }
   if (answer.status === 413) return "The file is too large for this server.";
   if (answer.status === 504) return "The server took too long. Try again.";
   return `The server answered ${answer.status} ${answer.statusText}.`;
