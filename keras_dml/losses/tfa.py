@@ -224,8 +224,8 @@ class NpairsLoss(_AddonsLoss):
         name, **kwargs: As for `MetricLoss`.
 
     Also known as:
-        None of the compared libraries has an equivalent; `NPairLoss` is the
-        loss of embeddings.
+        `tfa.losses.NpairsLoss` of TensorFlow Addons. None of the other
+        compared libraries takes logits; `NPairLoss` is the loss of embeddings.
 
     Example:
         `tfa.NpairsLoss()(labels, embeddings @ embeddings.T)`

@@ -27,6 +27,15 @@ def options(command: click.Command) -> list[click.Option]:
     return [p for p in command.params if isinstance(p, click.Option)]
 
 
+def said_of(option: click.Option) -> str:
+    """The help, with the default, which `--help` adds to it."""
+    said = words(option.help or "")
+    default = option.to_info_dict()["default"]
+    if option.is_flag or default in (None, ()) or "[default: " in said:
+        return said
+    return f"{said} [default: {default}]"
+
+
 def words(text: str) -> str:
     return " ".join(text.replace("\\|", "|").split())
 
@@ -39,7 +48,7 @@ def test_a_page_has_every_option_and_no_other(name: str) -> None:
         assert words(command.help or "") in page
         for option in options(command):
             names = ", ".join(f"`{x}`" for x in option.opts)
-            assert f"| {names} | {words(option.help or '')}" in page
+            assert f"| {names} | {said_of(option)} |" in page
             wanted.append(names)
     assert page.count("| `-") == len(wanted)
 

@@ -54,7 +54,6 @@ from keras_dml.cli.output_folder import OutputFolder
     "--wait",
     type=click.FloatRange(0, min_open=True),
     default=300.0,
-    show_default=True,
     help="Seconds to wait for the other workers.",
 )
 @click.option(
