@@ -32,13 +32,17 @@ def test_images_are_small(name: Path) -> None:
     assert name.stat().st_size < 200_000
 
 
+PAGES = ("leaderboard", "upper_layers")
+
+
 def test_charts_show_the_tables_of_the_results() -> None:
     charts = runpy.run_path(str(DOCS / "site" / "charts.py"))
     drawn = charts["charts"](
         (DOCS / "results.md").read_text(),
-        (DOCS / "results" / "leaderboard.md").read_text(),
+        *((DOCS / "results" / f"{x}.md").read_text() for x in PAGES),
     )
-    assert [len(chart.rows) for chart in drawn.values()] == [6, 6, 9, 11, 18]
+    counts = [len(chart.rows) for chart in drawn.values()]
+    assert counts == [6, 6, 9, 11, 18, 7]
     for file, chart in drawn.items():
         kept = (DOCS / "images" / file).read_text()
         assert kept == charts["svg"](chart), "run docs/site/charts.py"

@@ -1,7 +1,7 @@
 """Draws the charts of results: `python docs/site/charts.py`.
 
-Numbers are read from the tables of docs/results.md and of its leaderboard, so
-that a chart cannot say anything else than they do; a test draws them again.
+Numbers are read from the tables of docs/results.md and of its pages, so that a
+chart cannot say anything else than they do; a test draws them again.
 """
 
 import re
@@ -53,18 +53,21 @@ def differences(text: str) -> list[Measured]:
 def ranked(text: str) -> list[Measured]:
     """The rows of a leaderboard: place, recipe, mean ± half the interval."""
     row = r"^\| \d+ \| \[(\S+)\]\S+ \| (\S+) ± (\S+) \|"
-    return [
-        Measured(
-            name,
-            float(mean),
-            float(mean) - float(half),
-            float(mean) + float(half),
-        )
-        for name, mean, half in re.findall(row, text, re.M)
-    ]
+    return [around(*found) for found in re.findall(row, text, re.M)]
 
 
-def charts(results: str, leaderboard: str) -> dict[str, Chart]:
+def with_halves(text: str) -> list[Measured]:
+    """The rows of the first table of means ± halves of their intervals."""
+    row = r"^\| (\S+) \| \**(\S+) ± ([\d.]+)\**"
+    return [around(*found) for found in re.findall(row, text, re.M)]
+
+
+def around(name: str, mean: str, half: str) -> Measured:
+    middle, width = float(mean), float(half)
+    return Measured(name, middle, middle - width, middle + width)
+
+
+def charts(results: str, leaderboard: str, upper: str) -> dict[str, Chart]:
     """By the names of their files."""
     glyphs = means(section(results, "## glyphs: six", "### map@r"), "glyphs-")
     caltech = means(
@@ -72,6 +75,8 @@ def charts(results: str, leaderboard: str) -> dict[str, Chart]:
     )
     emoji = means(section(results, "## Emoji", "### map@r"), "emoji-")
     board = ranked(leaderboard)
+    trained = with_halves(upper.partition("\n## ")[0])
+    (plain,) = (x for x in trained if x.name == "baseline")
     reference = next(x for x in board if x.name == "proxy-anchor")
     ablations = differences(section(results, "## glyphs: ablations"))
     return {
@@ -101,6 +106,11 @@ def charts(results: str, leaderboard: str) -> dict[str, Chart]:
             board,
             reference.mean,
         ),
+        "leaderboard_emoji_upper.svg": Chart(
+            "MAP@R on unseen emoji (upper layers in training, five seeds)",
+            trained,
+            plain.mean,
+        ),
     }
 
 
@@ -108,6 +118,7 @@ def main() -> None:
     drawn = charts(
         (DOCS / "results.md").read_text(),
         (DOCS / "results" / "leaderboard.md").read_text(),
+        (DOCS / "results" / "upper_layers.md").read_text(),
     )
     for file, chart in drawn.items():
         (DOCS / "images" / file).write_text(svg(chart))
