@@ -9,6 +9,9 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+_open: list[Any] = []
+"""Bars, each within the one before it; the last one is shown."""
+
 
 def track(
     items: Iterable[T], total: int | None, description: str, delay: float = 2.0
@@ -111,7 +114,9 @@ def stages(
 
     class TimeLeft(bars.ProgressColumn):
         def render(self, task: bars.Task) -> str:
-            left = max(0.0, expected - (time.monotonic() - start))
+            left = expected - (time.monotonic() - start)
+            if left <= 0:
+                return "takes longer than usual"
             return f"about {left:,.0f} s left"
 
     with _bar(
@@ -130,6 +135,48 @@ def stages(
             bar.update(task, completed=done, description=stage)
 
         yield begin
+
+
+@contextlib.contextmanager
+def epochs(
+    total: int,
+    done: Callable[[], int],
+    description: str,
+    progress: bool | None = None,
+) -> Iterator[None]:
+    """A bar on standard error over a training that does not show itself.
+
+    Args:
+        total: Number of its epochs.
+        done: Tells how many have ended; it is asked every second.
+        description: What is trained.
+        progress: Whether it is wanted; None shows it in a terminal.
+    """
+    if not _is_wanted(progress):
+        yield
+        return
+    from rich import progress as bars
+
+    start, before = time.monotonic(), done()
+
+    class Epochs(bars.ProgressColumn):
+        max_refresh = 1.0
+
+        def render(self, task: bars.Task) -> str:
+            ended = done()
+            task.completed = ended
+            passed = time.monotonic() - start
+            left = time_left(passed, ended - before, total - before)
+            return f"epoch {min(ended + 1, total)} of {total}{left}"
+
+    with _bar(
+        bars.TextColumn("{task.description}"),
+        Epochs(),
+        bars.BarColumn(),
+        bars.TimeElapsedColumn(),
+    ) as bar:
+        bar.add_task(description, total=total)
+        yield
 
 
 @contextlib.contextmanager
@@ -156,12 +203,28 @@ def _is_wanted(progress: bool | None) -> bool:
     return sys.stderr.isatty() if progress is None else progress
 
 
-def _bar(*columns: Any) -> Any:
-    """A bar of rich on standard error, which is gone at the end."""
+@contextlib.contextmanager
+def _bar(*columns: Any) -> Iterator[Any]:
+    """A bar of rich on standard error, which is gone at the end.
+
+    One within another takes its place meanwhile: two would overwrite each
+    other.
+    """
     from rich.console import Console
     from rich.progress import Progress
 
-    return Progress(*columns, console=Console(stderr=True), transient=True)
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    outer = _open[-1] if _open else None
+    if outer is not None:
+        outer.stop()
+    _open.append(bar)
+    try:
+        with bar:
+            yield bar
+    finally:
+        _open.remove(bar)
+        if outer is not None and outer in _open:
+            outer.start()
 
 
 def time_left(seconds: float, done: int, total: int) -> str:

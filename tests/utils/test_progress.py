@@ -1,11 +1,13 @@
 """Tests of the progress bar."""
 
+import itertools
 import re
 import time
 
 import pytest
 
 from keras_dml.utils.progress import (
+    epochs,
     stages,
     throughput,
     time_left,
@@ -62,6 +64,48 @@ def test_stages_say_what_is_done_and_how_long_the_rest_takes(
     assert left[-1] == ("Writing", "60")
     with stages({"Loading": 10.0}, False) as begin:
         begin("Loading")
+    assert capsys.readouterr().err == ""
+
+
+def test_stages_admit_that_they_take_longer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "200")
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    with stages({"Loading": 10.0}, True) as begin:
+        now += 11.0
+        begin("Loading")
+    assert "longer than usual" in capsys.readouterr().err
+
+
+def test_one_within_another_takes_its_place(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "200")
+    with stages({"Loading": 10.0, "Writing": 10.0}, True) as begin:
+        assert len(list(track(range(3), 3, "Embedding", delay=-1))) == 3
+        begin("Writing")
+    shown = re.findall("Loading|Embedding|Writing", capsys.readouterr().err)
+    in_turn = [name for name, _ in itertools.groupby(shown)]
+    assert in_turn == ["Loading", "Embedding", "Loading", "Writing"]
+
+
+def test_epochs_that_another_process_ends(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "200")
+    now, ended = 100.0, 2  # It goes on.
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    with epochs(8, lambda: ended, "seed 0", True):
+        assert "epoch 3 of 8" in capsys.readouterr().err
+        now, ended = now + 30.0, 4
+    assert "epoch 5 of 8, about 0:01:00 left" in capsys.readouterr().err
+    with epochs(8, lambda: ended, "seed 0", False):
+        pass
     assert capsys.readouterr().err == ""
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from keras_dml.recipes import RecipeError
 from keras_dml.runs.benchmark.comparison import Done, Line
@@ -9,9 +10,14 @@ from keras_dml.runs.benchmark.execution import execute
 from keras_dml.runs.benchmark.journal import Entry, Journal
 from keras_dml.runs.benchmark.plan import SEPARATOR, Plan, Run
 from keras_dml.runs.benchmark.report import write_report
-from keras_dml.runs.folder import RECIPE, changed_settings, load_outcome
+from keras_dml.runs.folder import (
+    METRICS,
+    RECIPE,
+    changed_settings,
+    load_outcome,
+)
 from keras_dml.utils.files import one_at_a_time
-from keras_dml.utils.progress import time_left
+from keras_dml.utils.progress import epochs, time_left
 
 Execute = Callable[[Run], str | None]
 
@@ -60,7 +66,13 @@ def benchmark(
                     f"[{number}/{len(waiting)}] {name}, seed {seed} "
                     f"({run.log}){time_left(passed, number - 1, len(waiting))}"
                 )
-                entry = _ended(run, execute(run))
+                with epochs(
+                    run.recipe.epochs,
+                    partial(_epochs_ended, run),
+                    f"{name}, seed {seed}",
+                ):
+                    error = execute(run)
+                entry = _ended(run, error)
                 journal.append(entry)
                 done[run.key] = entry
                 echo(f"    {_outcome(entry)}")
@@ -70,6 +82,15 @@ def benchmark(
         finally:
             found = write_report(plan, done, command)
     return list(done.values()), found
+
+
+def _epochs_ended(run: Run) -> int:
+    """Lines of the log of its epochs, but for the names of its columns."""
+    try:
+        text = (run.folder / METRICS).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return 0
+    return max(0, text.count("\n") - 1)
 
 
 def _done(plan: Plan, journal: Journal, retry: bool) -> Done:

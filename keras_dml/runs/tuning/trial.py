@@ -10,6 +10,7 @@ from keras_dml import callbacks, data
 from keras_dml.recipes import Recipe, building
 from keras_dml.runs.measuring import check_splits
 from keras_dml.runs.training import validation_of
+from keras_dml.utils.progress import epochs
 
 
 class Judged(keras.callbacks.Callback):
@@ -89,15 +90,22 @@ def train_trial(
     model = building.model(recipe, batches)
     seen = building.features(recipe, model, splits)
     judged = Judged(trial, f"val_{recipe.evaluation.monitor}")
-    model.fit(
-        building.pipeline(recipe, seen.train, batches, model.input_shape),
-        epochs=recipe.epochs,
-        callbacks=[
-            *building.callbacks(recipe, seen.train, batches),
-            *validation_of(recipe, seen),
-            judged,
-            callbacks.Resume(folder),
-        ],
-        verbose=verbose,
-    )
+    with epochs(
+        recipe.epochs,
+        lambda: len(judged.values),
+        f"trial {trial.number}",
+        # Otherwise Keras shows one.
+        None if verbose == 0 else False,
+    ):
+        model.fit(
+            building.pipeline(recipe, seen.train, batches, model.input_shape),
+            epochs=recipe.epochs,
+            callbacks=[
+                *building.callbacks(recipe, seen.train, batches),
+                *validation_of(recipe, seen),
+                judged,
+                callbacks.Resume(folder),
+            ],
+            verbose=verbose,
+        )
     return judged
