@@ -172,7 +172,7 @@ def epochs(
     with _bar(
         bars.TextColumn("{task.description}"),
         Epochs(),
-        bars.BarColumn(),
+        bars.BarColumn(20),
         bars.TimeElapsedColumn(),
     ) as bar:
         bar.add_task(description, total=total)
