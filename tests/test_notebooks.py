@@ -85,6 +85,13 @@ def test_names_no_folder_of_who_ran_it(path: Path) -> None:
     assert not [text for text in texts(path) if ABSOLUTE.search(text)]
 
 
+def test_the_server_says_where_it_listens() -> None:
+    code = cells(FOLDER / "from_run_to_server.ipynb", "code")
+    outputs = [output for cell in code for output in cell["outputs"]]
+    printed = ["".join(x.get("text", "")) for x in outputs]
+    assert [text for text in printed if "http://" in text]
+
+
 @each_notebook
 def test_links_lead_somewhere(path: Path) -> None:
     for cell in cells(path, "markdown"):
