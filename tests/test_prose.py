@@ -2,28 +2,42 @@
 
 A small house style in place of a linter, as it needs neither a package nor a
 network: patterns that read as translated, with what to write instead. It
-looks at the prose of README and docs, without code, and at all texts in the
-package.
+looks at the prose of README, docs and notebooks, without code, at all texts in
+the package and its page, at comments of recipes, and at the forms of issues.
 """
 
 import ast
+import html
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")),
+    *sorted((ROOT / ".github").rglob("*.md")),
+]
+STATIC = ROOT / "keras_dml" / "serve" / "page" / "static"
+OTHERS = [
+    *sorted(STATIC.glob("*.html")),
+    *sorted(STATIC.glob("*.js")),
+    *sorted((ROOT / "recipes").rglob("*.yaml")),
+    *sorted((ROOT / ".github").rglob("*.yml")),
+]
 MODULES = sorted((ROOT / "keras_dml").rglob("*.py"))
 
 COUNTED = (
-    "bits|bytes|classes|examples|hits|images|labels|ms|numbers|positives|rows|"
-    "seconds|steps|values|vectors|views"
+    "bits|bytes|classes|examples|hits|images|labels|learners?|ms|numbers|"
+    "positives|rows|seconds|slices?|steps|values|vectors|views"
 )
 THING = (
-    "batch|class|cluster|epoch|example|group|image|list|pair|pixel|query|"
-    "record|row|shard|step|task|worker"
+    "batch|class|cluster|epoch|example|group|image|learner|list|pair|pixel|"
+    "query|record|row|shard|step|task|worker"
 )
 """What things are counted by: "images a class" is "images per class"."""
 
@@ -48,6 +62,11 @@ INSTEAD = {
     r"without (teacher|sampler|server|threshold)(?=[.,;:)])": "without a …",
     r"(model|server|file|package) is (there|away)": "exists, is unreachable",
     r"better by far": "far better",
+    r"pass(es)? (it|them|the \w+) over": "skips",
+    r"(left|kept) as (easy|hard)": "that remain …",
+    r"of whatever": "of the … that",
+    r"is the choice": "choose",
+    r"for each two": "for every pair of",
     r"network that trains": "network that is trained",
     r"what trains is": "only … is trained",
     # Words that nobody else uses for it.
@@ -66,6 +85,9 @@ INSTEAD = {
     r"several looks": "varied appearance",
     r"told with": "say",
     r"the way out": "what to do",
+    r"so to speak": "drop it, or use quotation marks",
+    r"slips?": "typing errors",
+    r"(?<=# )go on": "Next steps",
     # One spelling.
     r"colou?rs?(?<=our)|colours?|grey|neighbours?|centres?|behaviours?": (
         "color, gray, neighbor, center, behavior"
@@ -89,9 +111,54 @@ def findings(text: str) -> list[str]:
     ]
 
 
+def in_notebook(text: str) -> str:
+    cells = json.loads(text)["cells"]
+    marked = [x["source"] for x in cells if x["cell_type"] == "markdown"]
+    return "\n\n".join("".join(source) for source in marked)
+
+
+def in_html(text: str) -> str:
+    """What it shows, and what screen readers read out."""
+    labels = re.findall(r'\b(?:alt|aria-label|title)="([^"]*)"', text)
+    text = re.sub(r"<code>.*?</code>", "…", text, flags=re.S)
+    return "\n".join([html.unescape(re.sub(r"<[^>]*>", "", text)), *labels])
+
+
+def in_js(text: str) -> str:
+    """Its strings; those that are joined by a plus are one."""
+    text = re.sub(r"(^|\s)//.*", "", text, flags=re.M)
+    text = re.sub(r"\$\{[^{}]*\}", "…", text)
+    found, end = "", 0
+    for string in re.finditer(r'"(\\.|[^"\\])*"|`(\\.|[^`\\])*`', text):
+        is_joined = text[end : string.start()].strip() == "+"
+        found += ("" if is_joined else "\n") + string[0][1:-1]
+        end = string.end()
+    return found
+
+
+def in_recipe(text: str) -> str:
+    return "\n".join(re.findall(r"(?:^|\s)# (.*)", text))
+
+
+def in_form(text: str) -> str:
+    keys = "name|description|label|placeholder"
+    return "\n".join(re.findall(rf"\b(?:{keys}): (.*)", text))
+
+
+IN: dict[str, Callable[[str], str]] = {
+    ".md": str,
+    ".ipynb": in_notebook,
+    ".html": in_html,
+    ".js": in_js,
+    ".yaml": in_recipe,
+    ".yml": in_form,
+}
+"""What people read in a file, by the ending of its name."""
+
+
 def prose(page: Path) -> str:
     """A page without blocks of code, code within lines, and addresses."""
-    text = page.read_text(encoding="utf-8")
+    text = IN[page.suffix](page.read_text(encoding="utf-8"))
     text = re.sub(r"^\s*```.*?^\s*```", "", text, flags=re.M | re.S)
     text = re.sub(r"`[^`]*`", "`…`", text)
     return re.sub(r"\]\([^)]*\)|https?://\S+", "]", text)
@@ -114,7 +181,7 @@ def name(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=name)
 def test_pages_read_as_english(page: Path) -> None:
     assert not findings(prose(page))
 
