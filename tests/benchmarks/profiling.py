@@ -44,6 +44,7 @@ OUTER = ("gradient_tape", "PartitionedCall", "StatefulPartitionedCall")
 
 PARTS = {
     "momentum_encoder": "momentum network",
+    "metric_model": "teacher",
     "head": "head",
     "objective": "objective",
 }
