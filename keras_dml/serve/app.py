@@ -1,7 +1,7 @@
 """The application: REST, the page, health and metrics."""
 
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import Any
 
 import orjson
@@ -55,7 +55,7 @@ def application(
             Route("/metrics", measured),
             *page.routes(service, settings),
         ],
-        middleware=[Middleware(Guard, settings, metrics)],
+        middleware=[Middleware(Guard, settings, metrics, _refusal)],
         exception_handlers={HTTPException: _failed},
         lifespan=lifespan,
     )
@@ -67,11 +67,17 @@ def _failed(request: Request, error: Exception) -> Response:
     """An address that does not exist, or another method than it takes."""
     if not isinstance(error, HTTPException):
         raise error
-    return _json({"error": error.detail}, error.status_code, error.headers)
+    response = _refusal(request.url.path, error.status_code, error.detail)
+    response.headers.update(error.headers or {})
+    return response
 
 
-def _json(
-    content: Any, code: int = 200, headers: Mapping[str, str] | None = None
-) -> Response:
-    body = orjson.dumps(content)
-    return Response(body, code, headers, "application/json")
+def _refusal(path: str, code: int, message: str) -> Response:
+    """An error, in the form that who asks for a path reads."""
+    if path == page.PLAIN:
+        return page.plain_failed(code, message)
+    return _json({"error": message}, code)
+
+
+def _json(content: Any, code: int = 200) -> Response:
+    return Response(orjson.dumps(content), code, None, "application/json")

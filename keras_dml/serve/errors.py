@@ -6,14 +6,16 @@ from keras_dml.serve.limits import NotAPicture, TooManyPixels
 
 
 class Busy(RuntimeError):
-    """The queue is full.
+    """There is more to do than the limits allow.
 
     Attributes:
         retry_after: Whole seconds after which to try again.
     """
 
-    def __init__(self, retry_after: int = 1) -> None:
-        super().__init__("The server is busy: its queue is full. Try again.")
+    def __init__(
+        self, why: str = "its queue is full", retry_after: int = 1
+    ) -> None:
+        super().__init__(f"The server is busy: {why}. Try again.")
         self.retry_after = retry_after
 
 

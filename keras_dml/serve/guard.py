@@ -1,7 +1,7 @@
 """Guard: what holds for every request, whatever it asks for.
 
-The host, the token, the size of the body, the time limit; errors as JSON; a
-line in the log and a count in the metrics.
+The host, the token, the size of the body, the time limit; an answer to every
+error; a line in the log and a count in the metrics.
 """
 
 import asyncio
@@ -11,11 +11,13 @@ import hmac
 import logging
 import re
 import time
+from collections.abc import Callable
+from typing import TypeAlias
 
-import orjson
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from keras_dml.serve.connections import SURPLUS
 from keras_dml.serve.errors import Busy, RequestError, code_of, message_of
 from keras_dml.serve.hosts import allowed_hosts, check_host
 from keras_dml.serve.metrics import Metrics
@@ -23,7 +25,10 @@ from keras_dml.serve.settings import Settings
 
 logger = logging.getLogger(__name__)
 request_log = logging.getLogger("keras_dml.serve.requests")
-"""Gets a line of JSON a request, as its message."""
+"""Gets a record for each request, with what it was in its `fields`."""
+
+Refusal: TypeAlias = Callable[[str, int, str], Response]
+"""From the path, the code and the message of an error to its answer."""
 
 VERBS = ("predict", "classify", "regress")
 
@@ -40,12 +45,18 @@ class Guard:
         app: The application.
         settings: The limits.
         metrics: What is counted.
+        refusal: Answers errors.
     """
 
     def __init__(
-        self, app: ASGIApp, settings: Settings, metrics: Metrics
+        self,
+        app: ASGIApp,
+        settings: Settings,
+        metrics: Metrics,
+        refusal: Refusal,
     ) -> None:
         self._app, self._settings, self._metrics = app, settings, metrics
+        self._refusal = refusal
         self._hosts = allowed_hosts(settings.host)
 
     async def __call__(
@@ -59,6 +70,9 @@ class Guard:
             self._admit(scope)
             async with asyncio.timeout(self._settings.request_timeout):
                 await self._app(scope, exchange.receive, exchange.send)
+        except asyncio.CancelledError:
+            # The server stops, and has waited long enough. The task ends.
+            await self._refuse(Busy("it is stopping"), scope, exchange)
         except Exception as error:
             await self._refuse(error, scope, exchange)
         finally:
@@ -68,10 +82,11 @@ class Guard:
         """Refuses what can be refused by the head of the request."""
         headers = dict(scope["headers"])
         check_host(headers.get(b"host", b""), self._hosts)
-        if self._settings.token is not None and not OPEN.fullmatch(
-            scope["path"]
-        ):
-            _check_token(headers, self._settings.token.encode())
+        if not OPEN.fullmatch(scope["path"]):
+            if self._settings.token is not None:
+                _check_token(headers, self._settings.token.encode())
+            if SURPLUS in scope.get("state", ()):
+                raise _too_many(self._settings.max_connections)
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length) > self._settings.max_body:
             raise _too_large(self._settings.max_body)
@@ -84,15 +99,13 @@ class Guard:
             logger.error("A request failed.", exc_info=error)
         if exchange.code:  # The answer has begun; it cannot be another now.
             raise error
-        headers = {}
+        response = self._refusal(scope["path"], code, message_of(error))
         if isinstance(error, Busy):
-            headers["retry-after"] = str(error.retry_after)
+            response.headers["retry-after"] = str(error.retry_after)
         if code == 401:
-            headers["www-authenticate"] = _challenge(scope)
+            response.headers["www-authenticate"] = _challenge(scope)
         if not exchange.has_body:  # Who still sends is not listened to.
-            headers["connection"] = "close"
-        body = orjson.dumps({"error": message_of(error)})
-        response = Response(body, code, headers, "application/json")
+            response.headers["connection"] = "close"
         await response(scope, exchange.receive, exchange.send)
 
     def _record(
@@ -104,8 +117,7 @@ class Guard:
         self._metrics.seconds.labels(route).observe(seconds)
         if request_log.isEnabledFor(logging.INFO):
             client = scope.get("client")
-            line = {
-                "time": time.time(),
+            fields = {
                 "method": scope["method"],
                 "path": scope["path"],
                 "code": code,
@@ -114,7 +126,7 @@ class Guard:
                 "bytes_out": exchange.sent,
                 "client": client[0] if client else None,
             }
-            request_log.info(orjson.dumps(line).decode())
+            request_log.info("request", extra={"fields": fields})
 
 
 class _Exchange:
@@ -147,6 +159,12 @@ def _challenge(scope: Scope) -> str:
     """
     is_page = (b"sec-fetch-mode", b"navigate") in scope["headers"]
     return 'Bearer, Basic realm="keras-dml"' if is_page else "Bearer"
+
+
+def _too_many(most: int) -> Busy:
+    return Busy(
+        f"more than {most} connections are open, the limit of --max-connections"
+    )
 
 
 def _too_large(most: int) -> RequestError:

@@ -1,14 +1,43 @@
-"""Logs: a line of JSON a request, on stderr."""
+"""Logs: lines of JSON on stderr, of requests and of all else."""
 
+import json
 import logging
+import warnings
+from typing import Any
 
 from keras_dml.serve.guard import request_log
 
 
-def log_requests() -> None:
-    """Writes the lines as they are, apart from other messages."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    request_log.addHandler(handler)
-    request_log.propagate = False
+def log_as_json() -> None:
+    """Writes all lines as JSON, among them those of requests."""
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(JsonFormatter())
+    warnings.showwarning = _log_warning
     request_log.setLevel(logging.INFO)
+
+
+class JsonFormatter(logging.Formatter):
+    """A record as a line of JSON.
+
+    All that is not ASCII is escaped, as texts of clients and names of files
+    may hold what a terminal would obey, or what no encoding has.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": record.created,
+            "level": record.levelname.lower(),
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return _encode(line)
+
+
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def _log_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Without the line of code that a warning comes from, as the command."""
+    logging.getLogger("py.warnings").warning("%s", message)

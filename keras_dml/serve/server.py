@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import logging
+import math
 import signal
 import socket
 import warnings
@@ -10,8 +11,9 @@ from collections.abc import Callable, Iterator
 
 import PIL.Image
 import uvicorn
+from starlette.types import ASGIApp
 
-from keras_dml.serve import sockets
+from keras_dml.serve import connections, sockets
 from keras_dml.serve.app import application
 from keras_dml.serve.loading import load
 from keras_dml.serve.reloading import Reloader, stamps_of
@@ -67,8 +69,33 @@ def serve(
         # and Keras are among them.
         gc.collect()
         gc.freeze()
-        config = uvicorn.Config(
+        server = Server(
             application(service, settings, reloader),
+            settings,
+            lambda: on_ready(sockets.address_of(opened), source.name),
+        )
+        # Pictures have a limit of their own; Pillow would warn at its.
+        warnings.simplefilter("ignore", PIL.Image.DecompressionBombWarning)
+        server.run([opened])
+
+
+class Server(uvicorn.Server):
+    """Says when it answers; ends with 0 when it was asked to stop.
+
+    Args:
+        app: What it serves.
+        settings: The limits.
+        on_ready: Called when it answers.
+    """
+
+    def __init__(
+        self, app: ASGIApp, settings: Settings, on_ready: Callable[[], object]
+    ) -> None:
+        config = uvicorn.Config(
+            app,
+            http=connections.protocol(settings),
+            # There are none, and the guard would not see them.
+            ws="none",
             access_log=False,
             log_level="warning",
             log_config=None,
@@ -76,22 +103,9 @@ def serve(
             # server stops lose their connections.
             loop="asyncio",
             server_header=False,
-            timeout_graceful_shutdown=int(settings.stop_timeout) or 1,
+            timeout_keep_alive=5,
+            timeout_graceful_shutdown=math.ceil(settings.stop_timeout),
         )
-        server = _Server(
-            config, lambda: on_ready(sockets.address_of(opened), source.name)
-        )
-        # Pictures have a limit of their own; Pillow would warn at its.
-        warnings.simplefilter("ignore", PIL.Image.DecompressionBombWarning)
-        server.run([opened])
-
-
-class _Server(uvicorn.Server):
-    """Says when it answers; ends with 0 when it was asked to stop."""
-
-    def __init__(
-        self, config: uvicorn.Config, on_ready: Callable[[], object]
-    ) -> None:
         super().__init__(config)
         self._on_ready = on_ready
 

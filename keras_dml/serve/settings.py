@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 from keras_dml.utils.arguments import check_count, check_positive
 
+COUNTS = ("max_body", "max_pixels", "max_batch", "queue", "max_connections")
+TIMES = ("head_timeout", "request_timeout", "stop_timeout", "poll")
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -24,10 +27,14 @@ class Settings:
             consists of those that arrived while the previous batch ran.
         queue: Largest number of waiting examples; further requests are answered
             with status 503.
-        request_timeout: Seconds that a request may take, from its first byte to
-            its response.
+        max_connections: Largest number of open connections; requests of further
+            ones are answered with status 503.
+        head_timeout: Seconds until the head of a request must be complete, from
+            the opening of its connection or the previous answer on it.
+        request_timeout: Seconds that a request may take, from its complete head
+            to its response.
         stop_timeout: Seconds that requests have to finish when the server
-            stops.
+            stops, rounded up; what is left is answered with status 503.
         poll: Seconds between two checks for a new version.
 
     Raises:
@@ -42,14 +49,16 @@ class Settings:
     max_batch: int = 64
     batch_timeout: float = 0.0
     queue: int = 1024
+    max_connections: int = 512
+    head_timeout: float = 10.0
     request_timeout: float = 30.0
     stop_timeout: float = 30.0
     poll: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("max_body", "max_pixels", "max_batch", "queue"):
+        for name in COUNTS:
             check_count("Settings", name, getattr(self, name))
-        for name in ("request_timeout", "stop_timeout", "poll"):
+        for name in TIMES:
             check_positive("Settings", name, getattr(self, name))
         check_count("Settings", "port", self.port, least=0)
         if self.port > 65535:

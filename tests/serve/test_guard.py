@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 
 from keras_dml.serve.app import application
 from keras_dml.serve.current import Current
+from keras_dml.serve.logs import JsonFormatter
 from keras_dml.serve.service import Service
 from keras_dml.serve.settings import Settings
 from tests.serve.conftest import LOCAL
@@ -195,8 +196,11 @@ def test_a_request_is_a_line_of_json_in_the_log(caplog) -> None:
     with caplog.at_level(logging.INFO, log.name):
         client_of().post("/v1/%22%0a%e2%80%ae", content=b"12345")
     [record] = [x for x in caplog.records if x.name == log.name]
-    line = json.loads(record.getMessage())
-    assert "\n" not in record.getMessage()
+    text = JsonFormatter().format(record)
+    assert text.isascii() and text.isprintable()
+    line = json.loads(text)
+    assert (line["level"], line["message"]) == ("info", "request")
     assert (line["method"], line["code"]) == ("POST", 404)
+    assert line["path"] == '/v1/"\n\u202e'
     assert line["bytes_out"] > 10
     assert line["ms"] > 0

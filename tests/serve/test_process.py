@@ -26,7 +26,13 @@ from tests.serve.test_rest import b64
 
 pytestmark = pytest.mark.slow
 
-COMMAND = (sys.executable, "-c", "from keras_dml.cli import main; main()")
+CODE = (
+    "import sys; sys.argv[0] = 'keras-dml'; from keras_dml.cli import main; "
+    "main()"
+)
+"""As the command starts, which then keeps TensorFlow quiet."""
+
+COMMAND = (sys.executable, "-c", CODE)
 
 
 class Server:
@@ -34,8 +40,15 @@ class Server:
 
     def __init__(self, *arguments: Any) -> None:
         command = [*COMMAND, "serve", *map(str, arguments)]
+        # What the command sets it to by default.
+        environment = dict(os.environ)
+        environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
         self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
         )
         self.said: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -132,11 +145,19 @@ def test_two_servers_on_one_gallery_which_is_then_deleted(
                 assert again == answers[0]
             assert second.stop() == 0
         assert first.stop() == 0
-    assert any("gallery" in x and "no longer exists" in x for x in first.said)
-    logged = [json.loads(x) for x in first.said if x.startswith("{")]
+    lines = logged(first)
+    said = [x["message"] for x in lines if x["level"] == "warning"]
+    assert any("gallery" in x and "no longer exists" in x for x in said)
     assert {"/healthz", "/v1/models/glyphs:predict"} == {
-        x["path"] for x in logged
+        x["path"] for x in lines if x["message"] == "request"
     }
+
+
+def logged(server: Server) -> list[dict[str, Any]]:
+    """All lines of a server on stderr; each must be JSON."""
+    lines = [json.loads(x) for x in server.said]
+    assert all({"time", "level", "message"} <= x.keys() for x in lines)
+    return lines
 
 
 def test_what_runs_is_finished_when_it_stops(adder) -> None:
@@ -158,6 +179,21 @@ def test_what_runs_is_finished_when_it_stops(adder) -> None:
         assert server.process.wait(60) == 0
         with pytest.raises(OSError):
             server.ask("/healthz")
+
+
+def test_what_takes_too_long_when_it_stops_is_refused(adder) -> None:
+    with serving(adder, "--stop-timeout", "1") as server:
+        with socket.create_connection(("127.0.0.1", server.port)) as opened:
+            opened.sendall(
+                b"POST /v1/models/adder:predict HTTP/1.1\r\nHost: localhost\r\n"
+                b"Content-Length: 9\r\n\r\n"
+            )
+            time.sleep(0.3)
+            began = time.monotonic()
+            assert server.stop() == 0
+            assert 1 <= time.monotonic() - began < 20
+            assert opened.recv(2**16).startswith(b"HTTP/1.1 503 ")
+    logged(server)
 
 
 def test_a_new_version_drops_no_request(adder, tmp_path) -> None:
@@ -186,7 +222,28 @@ def test_a_new_version_drops_no_request(adder, tmp_path) -> None:
         stop.set()
         for thread in threads:
             thread.join()
+        server.stop()
     assert set(found) == {(200, 2.0), (200, 3.0)}
+    assert "Serving version 2 of adder." in {
+        x["message"] for x in logged(server)
+    }
+
+
+def test_a_version_that_fails_is_logged_as_json(adder, tmp_path) -> None:
+    model = tmp_path / "adder"
+    shutil.copytree(adder, model)
+    with serving(model) as server:
+        (tmp_path / "new").mkdir()
+        (tmp_path / "new" / "saved_model.pb").write_text("nothing")
+        (tmp_path / "new").rename(model / "2")
+        until = time.monotonic() + 60
+        while not server.ask("/healthz")[1]["problem"]:
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        assert server.stop() == 0
+    [line] = [x for x in logged(server) if x["level"] == "error"]
+    assert "The new version cannot be loaded" in line["message"]
+    assert line["exception"].startswith("Traceback")
 
 
 def test_a_thousand_requests_at_once_are_answered(adder) -> None:
@@ -250,7 +307,8 @@ def test_other_machines_without_a_token_are_warned_of(adder) -> None:
     with serving(adder, "--host", "0.0.0.0") as server:  # noqa: S104
         assert server.ask("/healthz")[0] == 200
         assert server.stop() == 0
-    assert any("because it has no --token" in x for x in server.said)
+    [line] = [x for x in logged(server) if x["level"] == "warning"]
+    assert "because it has no --token" in line["message"]
 
 
 def test_the_token_can_be_in_the_environment(adder, monkeypatch) -> None:

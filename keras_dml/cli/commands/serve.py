@@ -72,10 +72,31 @@ TOKEN = "KERAS_DML_SERVE_TOKEN"
     "with status 503.",
 )
 @click.option(
+    "--max-connections",
+    type=click.IntRange(min=1),
+    default=512,
+    help="Maximum number of open connections; requests of further ones are "
+    "answered with status 503.",
+)
+@click.option(
+    "--head-timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=10.0,
+    help="Seconds until the head of a request must be complete, from the "
+    "opening of its connection or the previous answer on it.",
+)
+@click.option(
     "--request-timeout",
     type=click.FloatRange(min=0, min_open=True),
     default=30.0,
     help="Maximum duration of a request, in seconds.",
+)
+@click.option(
+    "--stop-timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=30.0,
+    help="Seconds that requests in progress have to finish when the server "
+    "stops.",
 )
 @command_body
 def serve(
@@ -95,10 +116,10 @@ def serve(
     from keras_dml.utils.arguments import import_extra
 
     import_extra("keras-dml serve", "uvicorn", "serve")
-    from keras_dml.serve.logs import log_requests
+    from keras_dml.serve.logs import log_as_json
     from keras_dml.serve.server import serve as run
 
-    log_requests()
+    log_as_json()
     settings = Settings(**limits)  # type: ignore[arg-type]
     run(path, gallery, name=name, settings=settings, on_ready=_say_addresses)
 

@@ -14,12 +14,17 @@ from keras_dml.serve.page import requests
 from keras_dml.serve.page.about import about
 from keras_dml.serve.page.assets import HOME, read_assets
 from keras_dml.serve.page.finder import Finder
-from keras_dml.serve.page.plain import plain_page
+from keras_dml.serve.page.plain import plain_error, plain_page
 from keras_dml.serve.page.thumbnails import NoPicture, picture_of
 from keras_dml.serve.service import Service
 from keras_dml.serve.settings import Settings
 
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
+
+PLAIN = "/page/plain"
+"""The search for browsers that run no JavaScript, which show its answer."""
+
+HTML = "text/html; charset=utf-8"
 
 HEADERS = {
     # Nothing from elsewhere, nothing that stands in the page itself.
@@ -38,8 +43,7 @@ def routes(service: Service, settings: Settings) -> list[BaseRoute]:
 
     "/" and "/page/assets/…" are the same for everyone and tell nothing of
     what is served. The others do: "/page/about", "/page/search",
-    "/page/thumbnail", and "/page/plain", the search for browsers that run
-    no JavaScript.
+    "/page/thumbnail", and `PLAIN`.
     """
     finder = Finder(service, settings)
     assets = read_assets()
@@ -76,7 +80,7 @@ def routes(service: Service, settings: Settings) -> list[BaseRoute]:
             data, wanted = await requests.of_form(form)
         found = await finder.find(data, wanted)
         content = plain_page(found, service.current.index)
-        return _response(content, "text/html; charset=utf-8")
+        return _response(content, HTML)
 
     return [
         Route("/", home),
@@ -84,7 +88,7 @@ def routes(service: Service, settings: Settings) -> list[BaseRoute]:
         Route("/page/about", _answering(describe)),
         Route("/page/search", _answering(search), methods=["POST"]),
         Route("/page/thumbnail", _answering(thumbnail)),
-        Route("/page/plain", _answering(plain), methods=["POST"]),
+        Route(PLAIN, _answering(plain, plain_failed), methods=["POST"]),
     ]
 
 
@@ -93,7 +97,14 @@ def failed(status: int, error: str) -> Response:
     return _json({"error": error}, status)
 
 
-def _answering(endpoint: Endpoint) -> Endpoint:
+def plain_failed(status: int, error: str) -> Response:
+    """An error, as a page."""
+    return _response(plain_error(error), HTML, status=status)
+
+
+def _answering(
+    endpoint: Endpoint, failed: Callable[[int, str], Response] = failed
+) -> Endpoint:
     """An endpoint that answers what was wrong with a request."""
 
     async def answer(request: Request) -> Response:

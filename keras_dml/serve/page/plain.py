@@ -1,4 +1,4 @@
-"""The answer to browsers that run no JavaScript: one page of HTML."""
+"""The answers to browsers that run no JavaScript: one page of HTML."""
 
 import json
 from html import escape
@@ -26,16 +26,20 @@ _PAGE = Template("""<!doctype html>
 <p><a href="../">Search for another picture</a></p>
 </header>
 <main>
-<p class="note">$note</p>
-<ol class="grid">
-<li><figure class="chosen"><img src="$seen" alt="Your picture, as the model sees
-it"><figcaption><strong>Your picture</strong></figcaption></figure></li>
-$hits
-</ol>
+$content
 </main>
 </body>
 </html>
 """)
+
+_FOUND = Template("""<p class="note">$note</p>
+<ol class="grid">
+<li><figure class="chosen"><img src="$seen" alt="Your picture, as the model sees
+it"><figcaption><strong>Your picture</strong></figcaption></figure></li>
+$hits
+</ol>""")
+
+_ERROR = Template("""<p class="error" role="alert">$error</p>""")
 
 
 def plain_page(found: dict[str, Any], index: "Index | None") -> str:
@@ -46,11 +50,17 @@ def plain_page(found: dict[str, Any], index: "Index | None") -> str:
         note = SCORES[index.metric]
         if index.threshold is not None:
             note += f" Those of {index.threshold.value:.4f} and more match."
-    return _PAGE.substitute(
+    content = _FOUND.substitute(
         note=escape(note),
         seen=escape(found["seen"]),
         hits="\n".join(_hit(rank, hit) for rank, hit in enumerate(hits, 1)),
     )
+    return _PAGE.substitute(content=content)
+
+
+def plain_error(error: str) -> str:
+    """What was wrong with a request, in the same form."""
+    return _PAGE.substitute(content=_ERROR.substitute(error=_text(error)))
 
 
 def _hit(rank: int, hit: dict[str, Any]) -> str:
@@ -66,6 +76,6 @@ def _hit(rank: int, hit: dict[str, Any]) -> str:
     )
 
 
-def _text(name: str) -> str:
-    # A name may hold bytes that are no text.
-    return escape(name.encode("utf-8", "replace").decode("utf-8"))
+def _text(said: str) -> str:
+    # Names of files may hold bytes that are no text.
+    return escape(said.encode("utf-8", "replace").decode("utf-8"))

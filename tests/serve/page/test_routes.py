@@ -1,5 +1,6 @@
 """Files of the page, headers, thumbnails and the form without JavaScript."""
 
+import html
 import io
 import re
 from html.parser import HTMLParser
@@ -213,7 +214,62 @@ def test_the_form_without_javascript(asked) -> None:
 def test_a_form_without_a_picture(asked, given) -> None:
     answer = asked.post("/page/plain", data={"k": "3", **given})
     assert answer.status_code == 400
-    assert "Choose a picture" in answer.json()["error"]
+    assert "Choose a picture" in failure(answer)
+
+
+def test_a_form_with_a_file_that_is_no_picture(asked) -> None:
+    """A browser shows what is answered."""
+    answer = send_form(asked, b"nothing")
+    assert answer.status_code == 400
+    assert "must be an image file" in failure(answer)
+
+
+def test_an_error_says_what_was_sent_as_text(asked) -> None:
+    answer = send_form(asked, picture(), k=HOSTILE)
+    assert answer.status_code == 400
+    assert "Received: k=" in failure(answer)
+    assert HOSTILE not in answer.text
+    assert "&lt;img src=x" in answer.text
+
+
+def test_whatever_fails_is_a_page_there(model, monkeypatch) -> None:
+    with client(current(model), max_body=1000, token="secret") as opened:
+        refused = send_form(opened, picture())
+        opened.headers["authorization"] = "Bearer secret"
+        wrong = opened.get("/page/plain")
+        large = send_form(opened, bytes(2000))
+        monkeypatch.setattr(opened.service, "_is_closed", True)
+        busy = send_form(opened, picture())
+    answers = (refused, wrong, large, busy)
+    assert [x.status_code for x in answers] == [401, 405, 413, 503]
+    assert all(map(failure, answers))
+    assert refused.headers["www-authenticate"] == "Bearer"
+    assert wrong.headers["allow"] == "POST"
+    assert busy.headers["retry-after"] == "1"
+
+
+def test_a_form_with_a_picture_that_is_too_large(model) -> None:
+    with client(current(model), max_pixels=100) as opened:
+        answer = send_form(opened, picture())
+    assert answer.status_code == 413
+    assert "100 pixels" in failure(answer)
+
+
+def send_form(opened, file: bytes, **data: str):
+    files = {"picture": ("a.png", file, "image/png")}
+    return opened.post("/page/plain", files=files, data=data)
+
+
+def failure(answer) -> str:
+    """The message of a page on an error, which links to the form."""
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert (
+        'href="../"' in answer.text and 'href="assets/page.css"' in answer.text
+    )
+    found = re.search(r'<p class="error" role="alert">([^<]+)</p>', answer.text)
+    assert found
+    return html.unescape(found[1])
 
 
 def channel(x: int) -> float:

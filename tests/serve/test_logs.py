@@ -1,0 +1,68 @@
+"""Lines of the log are JSON, whatever they are about."""
+
+import json
+import logging
+import sys
+import warnings
+from typing import Any
+
+import pytest
+
+from keras_dml.serve.logs import JsonFormatter, log_as_json
+
+
+def formatted(message: str, *given: Any, **more: Any) -> dict[str, Any]:
+    record = logging.makeLogRecord(
+        {"msg": message, "args": given, "levelname": "ERROR", **more}
+    )
+    text = JsonFormatter().format(record)
+    assert text.isascii() and text.isprintable()
+    line: dict[str, Any] = json.loads(text)
+    assert abs(line.pop("time") - record.created) < 1e-3
+    return line
+
+
+def test_a_message_is_a_line() -> None:
+    line = formatted("two\nlines of %s, \x1b[2J\x9b\u202e", "é")
+    assert line == {
+        "level": "error",
+        "message": "two\nlines of é, \x1b[2J\x9b\u202e",
+    }
+
+
+def test_names_of_files_need_not_be_text() -> None:
+    assert formatted("%s", "a\udcff.keras")["message"] == "a\udcff.keras"
+
+
+def test_an_exception_is_part_of_its_line() -> None:
+    try:
+        raise KeyError("/home/me")
+    except KeyError:
+        line = formatted("It failed.", exc_info=sys.exc_info())
+    assert line["message"] == "It failed."
+    assert line["exception"].startswith("Traceback (most recent call last):\n")
+    assert line["exception"].endswith("KeyError: '/home/me'")
+
+
+@pytest.fixture
+def root(monkeypatch) -> logging.Handler:
+    handler = logging.StreamHandler()
+    monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
+    monkeypatch.setattr(warnings, "showwarning", None)
+    requests = logging.getLogger("keras_dml.serve.requests")
+    monkeypatch.setattr(requests, "level", requests.level)
+    log_as_json()
+    return handler
+
+
+def test_all_loggers_write_so(root) -> None:
+    assert isinstance(root.formatter, JsonFormatter)
+    assert logging.getLogger("keras_dml.serve.requests").isEnabledFor(20)
+
+
+def test_warnings_are_lines_too(root, monkeypatch) -> None:
+    said: list[logging.LogRecord] = []
+    monkeypatch.setattr(root, "emit", said.append)
+    shown = warnings.showwarning
+    shown("100 %s of it", UserWarning, "file.py", 1)  # type: ignore[arg-type]
+    assert [x.getMessage() for x in said] == ["100 %s of it"]
