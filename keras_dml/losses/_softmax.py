@@ -122,7 +122,7 @@ class NPairLoss(NTXentLoss):
 
     Also known as:
         - pytorch-metric-learning: `NPairsLoss()` is `NPairLoss(normalize=True)`
-          of one pair a class, positives as references.
+          of one pair per class, positives as references.
         - TensorFlow Addons: `NpairsLoss` takes the matrix of similarities; see
           `tfa.NpairsLoss`.
         - sentence-transformers: `MultipleNegativesRankingLoss(scale=1,

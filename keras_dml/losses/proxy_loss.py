@@ -126,7 +126,7 @@ class ProxyLoss(MetricLoss):
     ) -> None:
         """Proxies as embeddings are: unit slices side by side, over √K.
 
-        Means serve a loss with one proxy a class, and classes that have
+        Means serve a loss with one proxy per class, and classes that have
         examples: several that start at one point would never part.
         """
         proxies = cast(keras.Variable, self.proxies)

@@ -146,7 +146,7 @@ def _limit(text: str | None) -> int | float | None:
 
 @contextmanager
 def _ending_well() -> Iterator[None]:
-    """After Ctrl-C and SIGTERM workers end, and it is said how to go on."""
+    """After Ctrl-C and SIGTERM, ends the workers and says how to continue."""
 
     def end(*_: Any) -> None:
         raise KeyboardInterrupt("SIGTERM")
