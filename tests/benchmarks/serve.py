@@ -287,7 +287,7 @@ def measure(name: str, model: Any, seconds: float, counts: list[int]) -> None:
     print(f"\n{name} {shape}: model.predict of {BATCH}: {rate:,.0f} images/s,")
     print(f"{cpu_rate:,.0f} a processor second\n")
     print(
-        "| signature | images a request | clients | requests/s | images/s "
+        "| signature | images per request | clients | requests/s | images/s "
         "| p50 ms | p99 ms | of predict | cpu |"
     )
     print("|---" * 9 + "|")
