@@ -16,6 +16,7 @@ from keras_dml.serve import page, rest
 from keras_dml.serve.guard import Guard
 from keras_dml.serve.health import health
 from keras_dml.serve.metrics import Metrics
+from keras_dml.serve.page._routes import PLAIN, plain_failed
 from keras_dml.serve.reloading import Reloader
 from keras_dml.serve.service import Service
 from keras_dml.serve.settings import Settings
@@ -74,8 +75,8 @@ def _failed(request: Request, error: Exception) -> Response:
 
 def _refusal(path: str, code: int, message: str) -> Response:
     """An error, in the form that who asks for a path reads."""
-    if path == page.PLAIN:
-        return page.plain_failed(code, message)
+    if path == PLAIN:
+        return plain_failed(code, message)
     return _json({"error": message}, code)
 
 
