@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_dml.utils.patterns import matches
+from keras_dml.utils.patterns import check_order, matches
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -70,6 +70,8 @@ class CoupledDecay:
                     f"{len(variables)} paths. Paths are for instance "
                     f"{variables[0].path!r} and {variables[-1].path!r}."
                 )
+        paths = [v.path for v in variables]
+        check_order(_ARGUMENT, self.decay_multipliers, paths)
         super().build(variables)  # type: ignore[misc]
 
     def _decay_of(self, variable: Any) -> float:

@@ -7,7 +7,7 @@ variables by patterns of their paths.
 import keras
 
 from keras_dml.utils.arguments import did_you_mean
-from keras_dml.utils.patterns import matches
+from keras_dml.utils.patterns import check_order, matches
 
 
 def multiplier_of(model: keras.Model, variable: keras.Variable) -> float:
@@ -21,10 +21,12 @@ def multiplier_of(model: keras.Model, variable: keras.Variable) -> float:
 
 
 def check_multipliers(model: keras.Model) -> None:
-    """Raises `ValueError` if a pattern matches the path of no variable."""
+    """Raises `ValueError` if a pattern decides on no variable."""
+    multipliers: dict[str, float] = model.rate_multipliers
     paths = [_path_of(model, v) for v in model.variables]
     parts = sorted({part for path in paths for part in path.split("/")})
-    for pattern in model.rate_multipliers:
+    check_order("`rate_multipliers` of MetricModel", multipliers, paths)
+    for pattern in multipliers:
         if not any(matches(pattern, path) for path in paths):
             raise ValueError(
                 "`rate_multipliers` of MetricModel must be patterns that "

@@ -10,6 +10,9 @@ from keras_dml.utils.arguments import did_you_mean
 
 _MOST_BASES = 16
 
+_IN_ORDER = ("rate_multipliers", "decay_multipliers")
+"""Mappings of which the first pattern that matches counts."""
+
 
 class RecipeError(ValueError):
     """A recipe is invalid; the message says why, and how to fix it."""
@@ -21,7 +24,8 @@ def merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
     Mappings are merged, unless they say that they are about something of
     another `name`: another method has other keys. A backbone has the same
     keys by any name. Anything else is replaced, and so is a mapping by an
-    empty one. A loss that is only a name can be given arguments.
+    empty one. A loss that is only a name can be given arguments. Where the
+    order of keys counts, those of `change` come first.
     """
     merged = dict(base)
     for key, value in change.items():
@@ -31,9 +35,18 @@ def merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
         if isinstance(old, dict) and isinstance(value, dict) and value:
             is_other = value.get("name", old.get("name")) != old.get("name")
             replaces = is_other and key != "backbone"
-            value = value if replaces else merge(old, value)
+            value = value if replaces else _together(key, old, value)
         merged[key] = value
     return merged
+
+
+def _together(
+    key: str, base: dict[str, Any], change: dict[str, Any]
+) -> dict[str, Any]:
+    both = merge(base, change)
+    if key not in _IN_ORDER:
+        return both
+    return {x: both[x] for x in (*change, *both)}
 
 
 def _are_arguments(value: Any) -> bool:

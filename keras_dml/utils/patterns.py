@@ -1,5 +1,7 @@
 """Patterns: regular expressions that end, whoever wrote them."""
 
+from collections.abc import Iterable, Sequence
+
 import tensorflow as tf
 
 
@@ -34,3 +36,28 @@ def matches(
                 f'{error.message}. Use "/loss/", for instance.'
             ) from None
     return bool(found)
+
+
+def check_order(
+    argument: str, patterns: Iterable[str], paths: Sequence[str]
+) -> None:
+    """Checks patterns of which, for each path, the first that matches counts.
+
+    Args:
+        argument: What an error calls the patterns.
+        patterns: The patterns. One that matches no path is let pass.
+        paths: The paths.
+
+    Raises:
+        ValueError: If patterns before one match all that it matches.
+    """
+    left = set(paths)
+    for pattern in patterns:
+        found = {path for path in paths if matches(pattern, path, argument)}
+        if found and not found & left:
+            raise ValueError(
+                f"{argument}: the first pattern that matches counts. Received: "
+                f"{list(patterns)}, in which {pattern!r} matches only what "
+                "those before it match. Put it before them."
+            )
+        left -= found

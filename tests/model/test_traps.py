@@ -337,6 +337,20 @@ def test_a_pattern_that_matches_nothing(tiny_backbone) -> None:
         model.compile("adam")
 
 
+def test_a_pattern_behind_one_that_matches_more(tiny_backbone) -> None:
+    given = {"head": 10.0, "head/dense/kernel": 0.0}
+    model = methods.baseline(
+        tiny_backbone, embedding_dim=4, rate_multipliers=given
+    )
+    with pytest.raises(ValueError, match=r"'head/dense/kernel' matches only"):
+        model.compile("adam")
+    before = dict(reversed(given.items()))
+    model = methods.baseline(
+        tiny_backbone, embedding_dim=4, rate_multipliers=before
+    )
+    model.compile("adam")
+
+
 def test_sets_of_examples_need_a_sampler(images) -> None:
     with pytest.raises(ValueError, match=r"pipeline\(examples, ClassBalanced"):
         small().fit(images)

@@ -68,6 +68,20 @@ def test_merge_alters_neither() -> None:
     assert change == {"a": {"c": [3]}}
 
 
+def test_own_patterns_count_before_inherited_ones() -> None:
+    base = {"rate_multipliers": {"head": 10.0, "/loss/": 2.0}}
+    change = {"rate_multipliers": {"queries": 0.0, "/loss/": 3.0}}
+    merged = merge(base, change)["rate_multipliers"]
+    assert list(merged.items()) == [
+        ("queries", 0.0), ("/loss/", 3.0), ("head", 10.0),
+    ]  # fmt: skip
+    nested = [{"optimizer": {"decay_multipliers": {x: 1.0}}} for x in "ab"]
+    optimizer = merge(*nested)["optimizer"]
+    assert list(optimizer["decay_multipliers"]) == ["b", "a"]
+    # Elsewhere the order is that of the base.
+    assert list(merge({"a": {"x": 1}}, {"a": {"y": 2}})["a"]) == ["x", "y"]
+
+
 def test_a_section_of_another_name_is_replaced() -> None:
     base = {"method": {"name": "dcml", "num_compositors": 8}}
     change = {"method": {"name": "baseline", "pooling": "max"}}

@@ -1,0 +1,34 @@
+"""Tests of `keras_dml.utils.patterns`."""
+
+import pytest
+
+from keras_dml.utils.patterns import check_order, matches
+
+PATHS = ["head/dense/kernel", "head/dense/bias", "backbone/kernel"]
+
+
+def test_a_part_of_the_text_is_enough() -> None:
+    assert matches("dense/.*s$", "head/dense/bias")
+    assert not matches("^dense", "head/dense/bias")
+    with pytest.raises(ValueError, match="`p` must be RE2"):
+        matches("(?=a)", "a", "`p`")
+
+
+@pytest.mark.parametrize(
+    "patterns",
+    [[], ["kernel", "head"], ["bias", "head", "backbone"], ["none", "head"]],
+)
+def test_each_pattern_decides_on_a_path(patterns: list[str]) -> None:
+    check_order("`p`", patterns, PATHS)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "hidden"),
+    [
+        (["head", "dense/bias"], "dense/bias"),
+        (["kernel", "bias", "head"], "head"),
+    ],
+)
+def test_a_pattern_that_never_counts(patterns, hidden) -> None:
+    with pytest.raises(ValueError, match=rf"{hidden!r} matches only.*before"):
+        check_order("`p`", patterns, PATHS)
