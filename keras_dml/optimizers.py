@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_dml.utils.patterns import check_order, matches
+from keras_dml.utils.patterns import check_patterns, matches
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import Tensor
 
@@ -62,16 +62,8 @@ class CoupledDecay:
         return {**config, "decay_multipliers": self.decay_multipliers}
 
     def build(self, variables: list[Any]) -> None:
-        for pattern in self.decay_multipliers:
-            if not any(matches(pattern, v.path) for v in variables):
-                raise ValueError(
-                    f"{_ARGUMENT} must be patterns that match the path of a "
-                    f"variable. Received: {pattern!r}, which matches none of "
-                    f"{len(variables)} paths. Paths are for instance "
-                    f"{variables[0].path!r} and {variables[-1].path!r}."
-                )
         paths = [v.path for v in variables]
-        check_order(_ARGUMENT, self.decay_multipliers, paths)
+        check_patterns(self.decay_multipliers, paths, _ARGUMENT)
         super().build(variables)  # type: ignore[misc]
 
     def _decay_of(self, variable: Any) -> float:

@@ -6,8 +6,7 @@ variables by patterns of their paths.
 
 import keras
 
-from keras_dml.utils.arguments import did_you_mean
-from keras_dml.utils.patterns import check_order, matches
+from keras_dml.utils.patterns import check_patterns, matches
 
 
 def multiplier_of(model: keras.Model, variable: keras.Variable) -> float:
@@ -22,19 +21,8 @@ def multiplier_of(model: keras.Model, variable: keras.Variable) -> float:
 
 def check_multipliers(model: keras.Model) -> None:
     """Raises `ValueError` if a pattern decides on no variable."""
-    multipliers: dict[str, float] = model.rate_multipliers
     paths = [_path_of(model, v) for v in model.variables]
-    parts = sorted({part for path in paths for part in path.split("/")})
-    check_order("`rate_multipliers` of MetricModel", multipliers, paths)
-    for pattern in multipliers:
-        if not any(matches(pattern, path) for path in paths):
-            raise ValueError(
-                "`rate_multipliers` of MetricModel must be patterns that "
-                "match the path of a variable. Received: "
-                f"{pattern!r}, which matches none of {len(paths)} paths."
-                f"{did_you_mean(pattern.strip('/'), parts)} Paths are, "
-                f"for example, {paths[0]!r} and {paths[-1]!r}."
-            )
+    check_patterns(model.rate_multipliers, paths)
 
 
 def _path_of(model: keras.Model, variable: keras.Variable) -> str:

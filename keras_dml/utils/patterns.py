@@ -2,14 +2,15 @@
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 import tensorflow as tf
 
+from keras_dml.utils.arguments import did_you_mean
 
-def matches(
-    pattern: str,
-    text: str,
-    argument: str = "`rate_multipliers` of MetricModel",
-) -> bool:
+_ARGUMENT = "`rate_multipliers` of MetricModel"
+
+
+def matches(pattern: str, text: str, argument: str = _ARGUMENT) -> bool:
     """Whether a regular expression matches some part of a text.
 
     It is one of RE2, which takes time in proportion to the text. Python's
@@ -23,10 +24,51 @@ def matches(
     Raises:
         ValueError: If it is none.
     """
+    return bool(_matching(pattern, [text], argument))
+
+
+def check_patterns(
+    patterns: Iterable[str], paths: Sequence[str], argument: str = _ARGUMENT
+) -> None:
+    """Checks patterns of which, for each path, the first that matches counts.
+
+    Args:
+        patterns: The patterns.
+        paths: The paths of variables.
+        argument: What an error calls the patterns.
+
+    Raises:
+        ValueError: If a pattern matches no path, or only those that patterns
+            before it match.
+    """
+    left = set(paths)
+    for pattern in patterns:
+        found = _matching(pattern, paths, argument)
+        if not found:
+            parts = sorted({part for path in paths for part in path.split("/")})
+            raise ValueError(
+                f"{argument} must be patterns that match the path of a "
+                f"variable. Received: {pattern!r}, which matches none of "
+                f"{len(paths)} paths."
+                f"{did_you_mean(pattern.strip('/'), parts)} Paths are, "
+                f"for example, {paths[0]!r} and {paths[-1]!r}."
+            )
+        if not found & left:
+            raise ValueError(
+                f"{argument}: the first pattern that matches counts. Received: "
+                f"{list(patterns)}, in which {pattern!r} matches only what "
+                "those before it match. Put it before them."
+            )
+        left -= found
+
+
+def _matching(pattern: str, texts: Sequence[str], argument: str) -> set[str]:
+    """Those of the texts that a pattern matches; see `matches`."""
     with tf.init_scope():
         try:
             found = tf.strings.regex_full_match(
-                text, f"(?s:.*)({pattern})(?s:.*)"
+                tf.constant(list(texts), tf.string),
+                f"(?s:.*)({pattern})(?s:.*)",
             )
         except tf.errors.InvalidArgumentError as error:
             raise ValueError(
@@ -35,29 +77,4 @@ def matches(
                 f"{pattern!r}. "
                 f'{error.message}. Use "/loss/", for instance.'
             ) from None
-    return bool(found)
-
-
-def check_order(
-    argument: str, patterns: Iterable[str], paths: Sequence[str]
-) -> None:
-    """Checks patterns of which, for each path, the first that matches counts.
-
-    Args:
-        argument: What an error calls the patterns.
-        patterns: The patterns. One that matches no path is let pass.
-        paths: The paths.
-
-    Raises:
-        ValueError: If patterns before one match all that it matches.
-    """
-    left = set(paths)
-    for pattern in patterns:
-        found = {path for path in paths if matches(pattern, path, argument)}
-        if found and not found & left:
-            raise ValueError(
-                f"{argument}: the first pattern that matches counts. Received: "
-                f"{list(patterns)}, in which {pattern!r} matches only what "
-                "those before it match. Put it before them."
-            )
-        left -= found
+    return set(np.array(texts, object)[found.numpy()])

@@ -16,6 +16,12 @@ from keras_dml.utils.progress import (
 )
 
 
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "200")
+
+
 def test_nothing_is_shown_for_what_is_quick(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -24,9 +30,8 @@ def test_nothing_is_shown_for_what_is_quick(
 
 
 def test_every_item_comes_once_when_the_bar_appears(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
     items = track(iter(range(5)), 5, "Counting", delay=-1)
     assert list(items) == list(range(5))
     assert "Counting" in capsys.readouterr().err
@@ -34,10 +39,8 @@ def test_every_item_comes_once_when_the_bar_appears(
 
 
 def test_throughput_counts_from_where_it_was(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "200")
     with throughput(50, 10, "images", "Embedding", True) as count:
         count(15)
     shown = capsys.readouterr().err
@@ -50,8 +53,6 @@ def test_throughput_counts_from_where_it_was(
 def test_stages_say_what_is_done_and_how_long_the_rest_takes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "200")
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     with stages({"Loading": 10.0, "Writing": 30.0}, True) as begin:
@@ -70,8 +71,6 @@ def test_stages_say_what_is_done_and_how_long_the_rest_takes(
 def test_stages_admit_that_they_take_longer(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "200")
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     with stages({"Loading": 10.0}, True) as begin:
@@ -81,10 +80,8 @@ def test_stages_admit_that_they_take_longer(
 
 
 def test_one_within_another_takes_its_place(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "200")
     with stages({"Loading": 10.0, "Writing": 10.0}, True) as begin:
         assert len(list(track(range(3), 3, "Embedding", delay=-1))) == 3
         begin("Writing")
@@ -96,8 +93,6 @@ def test_one_within_another_takes_its_place(
 def test_epochs_that_another_process_ends(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "200")
     now, ended = 100.0, 2  # It goes on.
     monkeypatch.setattr(time, "monotonic", lambda: now)
     with epochs(8, lambda: ended, "seed 0", True):
@@ -110,10 +105,8 @@ def test_epochs_that_another_process_ends(
 
 
 def test_waiting_says_what_for_and_since_when(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "200")
     with waiting("Training", True):
         pass
     shown = capsys.readouterr().err
