@@ -15,6 +15,7 @@ from keras_dml.cli.common import (
     print_table,
     say,
 )
+from keras_dml.cli.interrupts import interrupts
 from keras_dml.cli.json_output import answer, json_option
 from keras_dml.cli.output_folder import OutputFolder
 
@@ -148,12 +149,9 @@ def _limit(text: str | None) -> int | float | None:
 def _ending_well() -> Iterator[None]:
     """After Ctrl-C and SIGTERM, ends the workers and says how to continue."""
 
-    def end(*_: Any) -> None:
-        raise KeyboardInterrupt("SIGTERM")
-
-    previous = signal.signal(signal.SIGTERM, end)
     try:
-        yield
+        with interrupts(signal.SIGINT, signal.SIGTERM):
+            yield
     except RuntimeError as error:  # Of workers, which die again and again.
         raise ChildProcessError(
             f"{error} Finished shards are kept. Run the same command to "
@@ -165,9 +163,7 @@ def _ending_well() -> Iterator[None]:
             "continue.",
             err=True,
         )
-        sys.exit(75 if error.args else INTERRUPTED)
-    finally:
-        signal.signal(signal.SIGTERM, previous)
+        sys.exit(75 if signal.SIGTERM in error.args else INTERRUPTED)
 
 
 def _rows(shards: "EmbeddingShards") -> list[list[str]]:
