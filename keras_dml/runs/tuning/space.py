@@ -106,6 +106,10 @@ def read_space(path: str | os.PathLike[str], recipe: Recipe) -> Space:
     name = os.fspath(path)
     try:
         content = read_yaml(path)
+    except OSError as error:
+        raise type(error)(
+            f"The space {name} cannot be read: {error.strerror}. {_WAY_OUT}"
+        ) from None
     except ValueError as error:
         raise ValueError(
             f"The space {name} cannot be read: {error}. {_WAY_OUT}"

@@ -66,6 +66,14 @@ def test_what_is_no_space_is_refused(recipe, content, tmp_path) -> None:
         read_space(path, recipe)
 
 
+def test_a_file_that_is_not_there_is_named(recipe, tmp_path) -> None:
+    path = tmp_path / "space.yaml"
+    with pytest.raises(
+        FileNotFoundError, match="space.yaml cannot be read: No"
+    ):
+        read_space(path, recipe)
+
+
 def test_suggestions_are_in_the_space_and_fit_the_recipe(recipe) -> None:
     optuna = pytest.importorskip("optuna")
     losses = [{"name": "triplet", "margin": 0.2}, {"name": "contrastive"}]
