@@ -13,7 +13,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from keras_dml.serve import page, rest
-from keras_dml.serve.guard import Guard
+from keras_dml.serve.connections import ON_REFUSAL
+from keras_dml.serve.guard import Guard, recorder_of_refusals
 from keras_dml.serve.health import health
 from keras_dml.serve.metrics import Metrics
 from keras_dml.serve.page._routes import PLAIN, plain_failed
@@ -43,10 +44,10 @@ def application(
         return Response(metrics.text(), media_type=metrics.MEDIA_TYPE)
 
     @contextlib.asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+    async def lifespan(app: Starlette) -> AsyncIterator[dict[str, Any]]:
         looking = reloader.looking() if reloader else contextlib.nullcontext()
         async with looking:
-            yield
+            yield {ON_REFUSAL: recorder_of_refusals(metrics)}
         await service.close()
 
     app = Starlette(

@@ -16,6 +16,11 @@ from keras_dml.serve.settings import Settings
 SURPLUS = "keras_dml.surplus"
 """Is in the state of requests by a connection beyond the limit."""
 
+ON_REFUSAL = "keras_dml.on_refusal"
+"""In the state of the application: is called with the code and the address of
+the client where a connection answers what never became a request.
+"""
+
 SPARE = 100
 """Connections beyond the limit that are told so; others are just closed, or
 they would take the files that the process may open.
@@ -148,3 +153,5 @@ class Connection(HttpToolsProtocol):
         lines += [b"%s: %s" % x for x in headers]
         self.transport.write(b"\r\n".join([*lines, b"", body]))
         self.transport.close()
+        if on_refusal := self.app_state.get(ON_REFUSAL):
+            on_refusal(code, self.client)

@@ -30,6 +30,9 @@ request_log = logging.getLogger("keras_dml.serve.requests")
 Refusal: TypeAlias = Callable[[str, int, str], Response]
 """From the path, the code and the message of an error to its answer."""
 
+_UNKNOWN = "unknown"
+"""The route of what has none."""
+
 VERBS = ("predict", "classify", "regress")
 
 OPEN = re.compile(r"/healthz|/|/page/assets/.*")
@@ -116,7 +119,6 @@ class Guard:
         self._metrics.requests.labels(route, code).inc()
         self._metrics.seconds.labels(route).observe(seconds)
         if request_log.isEnabledFor(logging.INFO):
-            client = scope.get("client")
             fields = {
                 "method": scope["method"],
                 "path": scope["path"],
@@ -124,9 +126,33 @@ class Guard:
                 "ms": round(1000 * seconds, 3),
                 "bytes_in": exchange.received,
                 "bytes_out": exchange.sent,
-                "client": client[0] if client else None,
+                "client": _host(scope.get("client")),
             }
             request_log.info("request", extra={"fields": fields})
+
+
+def recorder_of_refusals(
+    metrics: Metrics,
+) -> Callable[[int, tuple[str, int] | None], None]:
+    """What records a head that was refused before it was a request.
+
+    Args:
+        metrics: What is counted.
+
+    Returns:
+        Takes the code of the answer and the address of the client.
+    """
+
+    def record(code: int, client: tuple[str, int] | None) -> None:
+        metrics.requests.labels(_UNKNOWN, code).inc()
+        fields = {"code": code, "client": _host(client)}
+        request_log.info("refused", extra={"fields": fields})
+
+    return record
+
+
+def _host(client: tuple[str, int] | None) -> str | None:
+    return client[0] if client else None
 
 
 class _Exchange:
@@ -199,7 +225,7 @@ def _check_token(headers: dict[bytes, bytes], token: bytes) -> None:
 
 def _route(scope: Scope) -> str:
     """A name for what was asked for, of which there are few."""
-    path: str = getattr(scope.get("route"), "path", "unknown")
+    path: str = getattr(scope.get("route"), "path", _UNKNOWN)
     if not path.startswith("/v1/"):
         return path
     verb = scope["path"].rpartition(":")[2].lower()

@@ -5,6 +5,7 @@ import contextlib
 import http.client
 import itertools
 import json
+import logging
 import select
 import socket
 import threading
@@ -229,6 +230,23 @@ def test_what_is_no_http_is_answered_in_json(server) -> None:
     with connected(server, b"\x16\x03\x01\x02\x00 of TLS\r\n\r\n") as opened:
         [(code, body)] = answers(until_closed(opened))
     assert (code, "Invalid" in body["error"]) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("code", "data"),
+    [(400, b"\x16\x03\x01 of TLS\r\n\r\n"), (408, HALF)],
+)
+def test_what_is_refused_is_counted_and_logged(caplog, code, data) -> None:
+    caplog.set_level(logging.INFO, "keras_dml.serve.requests")
+    with serving() as server:
+        with connected(server, data) as opened:
+            assert [x[0] for x in answers(until_closed(opened))] == [code]
+        with connected(server, WHOLE.replace(b"healthz", b"metrics")) as opened:
+            metrics = until_closed(opened).decode()
+    line = f'keras_dml_requests_total{{code="{code}",route="unknown"}} 1.0'
+    assert line in metrics
+    [refused] = [x for x in caplog.records if x.message == "refused"]
+    assert refused.fields == {"code": code, "client": "127.0.0.1"}
 
 
 def test_who_reads_nothing_is_disconnected() -> None:
