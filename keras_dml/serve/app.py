@@ -1,6 +1,7 @@
 """The application: REST, the page, health and metrics."""
 
 import contextlib
+import functools
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,7 +15,7 @@ from starlette.routing import Route
 
 from keras_dml.serve import page, rest
 from keras_dml.serve.connections import ON_REFUSAL
-from keras_dml.serve.guard import Guard, recorder_of_refusals
+from keras_dml.serve.guard import Guard, record_refusal
 from keras_dml.serve.health import health
 from keras_dml.serve.metrics import Metrics
 from keras_dml.serve.page._routes import PLAIN, plain_failed
@@ -47,7 +48,7 @@ def application(
     async def lifespan(app: Starlette) -> AsyncIterator[dict[str, Any]]:
         looking = reloader.looking() if reloader else contextlib.nullcontext()
         async with looking:
-            yield {ON_REFUSAL: recorder_of_refusals(metrics)}
+            yield {ON_REFUSAL: functools.partial(record_refusal, metrics)}
         await service.close()
 
     app = Starlette(

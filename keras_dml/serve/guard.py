@@ -131,24 +131,19 @@ class Guard:
             request_log.info("request", extra={"fields": fields})
 
 
-def recorder_of_refusals(
-    metrics: Metrics,
-) -> Callable[[int, tuple[str, int] | None], None]:
-    """What records a head that was refused before it was a request.
+def record_refusal(
+    metrics: Metrics, code: int, client: tuple[str, int] | None
+) -> None:
+    """Records a head that was refused before it was a request.
 
     Args:
         metrics: What is counted.
-
-    Returns:
-        Takes the code of the answer and the address of the client.
+        code: Of the answer.
+        client: The address of the client.
     """
-
-    def record(code: int, client: tuple[str, int] | None) -> None:
-        metrics.requests.labels(_UNKNOWN, code).inc()
-        fields = {"code": code, "client": _host(client)}
-        request_log.info("refused", extra={"fields": fields})
-
-    return record
+    metrics.requests.labels(_UNKNOWN, code).inc()
+    fields = {"code": code, "client": _host(client)}
+    request_log.info("refused", extra={"fields": fields})
 
 
 def _host(client: tuple[str, int] | None) -> str | None:
