@@ -108,7 +108,8 @@ def read_space(path: str | os.PathLike[str], recipe: Recipe) -> Space:
         content = read_yaml(path)
     except OSError as error:
         raise type(error)(
-            f"The space {name} cannot be read: {error.strerror}. {_WAY_OUT}"
+            f"The space {name} cannot be read: {error.strerror}. Check its "
+            "path, which is relative to the current folder."
         ) from None
     except ValueError as error:
         raise ValueError(
