@@ -3,6 +3,7 @@
 import logging
 import os
 import re
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
+
+from keras_dml.cli.interrupts import interrupts
 
 if TYPE_CHECKING:
     from keras_dml.runs.outcome import Table
@@ -75,14 +78,16 @@ recipe_argument = click.argument("recipe", shell_complete=recipe_names)
 def command_body(command: Callable[..., Any]) -> Callable[..., Any]:
     """Decorates what a command does, as `user_errors`.
 
-    The package is imported first: TensorFlow only when a command runs.
+    The package is imported first: TensorFlow only when a command runs. It
+    must not lose a Ctrl-C, hence `interrupts`.
     """
 
     @user_errors
     @wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        import_package()
-        return command(*args, **kwargs)
+        with interrupts(signal.SIGINT):
+            import_package()
+            return command(*args, **kwargs)
 
     return wrapped
 

@@ -20,7 +20,7 @@ def interrupts(*numbers: signal.Signals) -> Iterator[None]:
     interrupts the tracing of a function into errors of its own: of 200
     interrupts of `embed_shards`, 6 were lost in one of these ways. So an
     interrupt is repeated until it arrives here, and any error after a signal
-    counts as one. What runs inside must let it pass.
+    counts as one. What runs inside must let it pass, or be done a second later.
 
     Does nothing outside the main thread, which is where signals arrive, and
     leaves ignored signals ignored, as a shell does for jobs in the background.
