@@ -67,17 +67,21 @@ def around(name: str, mean: str, half: str) -> Measured:
     return Measured(name, middle, middle - width, middle + width)
 
 
+def mean_of(name: str, rows: list[Measured]) -> float:
+    (row,) = (x for x in rows if x.name == name)
+    return row.mean
+
+
 def charts(results: str, leaderboard: str, upper: str) -> dict[str, Chart]:
     """By the names of their files."""
     glyphs = means(section(results, "## glyphs: six", "### map@r"), "glyphs-")
     caltech = means(
         section(results, "## Caltech-101", "### map@r"), "caltech101-"
     )
+    frozen = with_halves(section(results, "## Caltech-101", "### Frozen"))
     emoji = means(section(results, "## Emoji", "### map@r"), "emoji-")
     board = ranked(leaderboard)
     trained = with_halves(upper.partition("\n## ")[0])
-    (plain,) = (x for x in trained if x.name == "baseline")
-    reference = next(x for x in board if x.name == "proxy-anchor")
     ablations = differences(section(results, "## glyphs: ablations"))
     return {
         "results_glyphs.svg": Chart(
@@ -89,6 +93,11 @@ def charts(results: str, leaderboard: str, upper: str) -> dict[str, Chart]:
             "MAP@R on unseen classes (Caltech-101, three seeds)",
             caltech,
             caltech[0].mean,
+        ),
+        "leaderboard_caltech101.svg": Chart(
+            "MAP@R on unseen classes (Caltech-101, frozen, five seeds)",
+            frozen,
+            mean_of("baseline", frozen),
         ),
         "results_emoji.svg": Chart(
             "MAP@R on unseen emoji (frozen network, five seeds)",
@@ -104,12 +113,12 @@ def charts(results: str, leaderboard: str, upper: str) -> dict[str, Chart]:
         "leaderboard_emoji.svg": Chart(
             "MAP@R on unseen emoji (frozen network, five seeds)",
             board,
-            reference.mean,
+            mean_of("proxy-anchor", board),
         ),
         "leaderboard_emoji_upper.svg": Chart(
             "MAP@R on unseen emoji (upper layers in training, five seeds)",
             trained,
-            plain.mean,
+            mean_of("baseline", trained),
         ),
     }
 
