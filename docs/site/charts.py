@@ -75,6 +75,7 @@ def mean_of(name: str, rows: list[Measured]) -> float:
 def charts(results: str, leaderboard: str, upper: str) -> dict[str, Chart]:
     """By the names of their files."""
     glyphs = means(section(results, "## glyphs: six", "### map@r"), "glyphs-")
+    tuned = with_halves(section(results, "## glyphs: tuned"))
     caltech = means(
         section(results, "## Caltech-101", "### map@r"), "caltech101-"
     )
@@ -88,6 +89,11 @@ def charts(results: str, leaderboard: str, upper: str) -> dict[str, Chart]:
             "MAP@R on unseen characters (glyphs, five seeds)",
             glyphs,
             glyphs[0].mean,
+        ),
+        "results_glyphs_tuned.svg": Chart(
+            "MAP@R on unseen characters (glyphs, tuned, five seeds)",
+            tuned,
+            mean_of("baseline", tuned),
         ),
         "results_caltech101.svg": Chart(
             "MAP@R on unseen classes (Caltech-101, three seeds)",
