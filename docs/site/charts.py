@@ -75,7 +75,9 @@ def mean_of(name: str, rows: list[Measured]) -> float:
 def charts(results: str, leaderboard: str, upper: str) -> dict[str, Chart]:
     """By the names of their files."""
     glyphs = means(section(results, "## glyphs: six", "### map@r"), "glyphs-")
-    tuned = with_halves(section(results, "## glyphs: tuned"))
+    tuned = with_halves(
+        section(results, "## glyphs: tuned").partition("\n### ")[0]
+    )
     caltech = means(
         section(results, "## Caltech-101", "### map@r"), "caltech101-"
     )
