@@ -49,23 +49,6 @@ def test_ctrl_c_is_130_in_every_command(monkeypatch) -> None:
     assert (ended.exit_code, ended.stderr) == (130, "Interrupted.\n")
 
 
-def test_ctrl_c_is_heard_where_python_drops_it(monkeypatch) -> None:
-    class Interrupted:
-        def __del__(self) -> None:
-            signal.raise_signal(signal.SIGINT)
-
-    def dropped() -> None:
-        Interrupted()
-        time.sleep(10)
-        pytest.fail("It went on.")
-
-    monkeypatch.setattr(common, "import_package", dropped)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    ended = CliRunner().invoke(main, ["evaluate", "run"])
-    signal.signal(signal.SIGINT, before)
-    assert (ended.exit_code, ended.stderr) == (130, "Interrupted.\n")
-
-
 def test_a_bug_is_1_with_its_traceback(monkeypatch) -> None:
     def broken() -> None:
         raise AssertionError("a bug")

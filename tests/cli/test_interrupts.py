@@ -7,7 +7,9 @@ import threading
 import time
 
 import pytest
+from click.testing import CliRunner
 
+from keras_dml.cli import common, main
 from keras_dml.cli.interrupts import interrupts
 
 
@@ -121,3 +123,18 @@ def test_other_threads_are_left_alone():
     thread.start()
     thread.join()
     assert handlers == [signal.default_int_handler]
+
+
+def test_every_command_hears_one_that_a_finalizer_drops(monkeypatch):
+    class Interrupted:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    def dropped() -> None:
+        Interrupted()
+        wait()
+        pytest.fail("It went on.")
+
+    monkeypatch.setattr(common, "import_package", dropped)
+    ended = CliRunner().invoke(main, ["evaluate", "run"])
+    assert (ended.exit_code, ended.stderr) == (130, "Interrupted.\n")
