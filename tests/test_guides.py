@@ -42,6 +42,8 @@ def measured(dataset: str, method: str) -> tuple[list[float], list[float]]:
     Empty where the method has no row, as ABE on a frozen network.
     """
     after = RESULTS[RESULTS.index(TABLES[dataset]) :]
+    command = after.partition("```console")[2].partition("```")[0]
+    assert "--seeds 5" in command
     table = re.search(r"^\| recipe .*?\n\n", after, re.M | re.S)
     assert table is not None
     if f"| {method} |" not in table[0]:

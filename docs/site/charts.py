@@ -59,7 +59,8 @@ def ranked(text: str) -> list[Measured]:
 def with_halves(text: str) -> list[Measured]:
     """The rows of the first table of means ± halves of their intervals."""
     row = r"^\| (\S+) \| \**(\S+) ± ([\d.]+)\**"
-    return [around(*found) for found in re.findall(row, text, re.M)]
+    (table,) = re.findall(rf"((?:{row}.*\n)+)", text, re.M)[:1]
+    return [around(*found) for found in re.findall(row, table[0], re.M)]
 
 
 def around(name: str, mean: str, half: str) -> Measured:
@@ -75,22 +76,20 @@ def mean_of(name: str, rows: list[Measured]) -> float:
 def charts(results: str, leaderboard: str, upper: str) -> dict[str, Chart]:
     """By the names of their files."""
     glyphs = means(section(results, "## glyphs: six", "### map@r"), "glyphs-")
-    tuned = with_halves(
-        section(results, "## glyphs: tuned").partition("\n### ")[0]
-    )
+    tuned = with_halves(section(results, "## glyphs: tuned"))
     caltech = means(
         section(results, "## Caltech-101", "### map@r"), "caltech101-"
     )
     frozen = with_halves(section(results, "## Caltech-101", "### Frozen"))
     emoji = means(section(results, "## Emoji", "### map@r"), "emoji-")
     board = ranked(leaderboard)
-    trained = with_halves(upper.partition("\n## ")[0])
+    trained = with_halves(upper)
     ablations = differences(section(results, "## glyphs: ablations"))
     return {
         "results_glyphs.svg": Chart(
             "MAP@R on unseen characters (glyphs, five seeds)",
             glyphs,
-            glyphs[0].mean,
+            mean_of("baseline", glyphs),
         ),
         "results_glyphs_tuned.svg": Chart(
             "MAP@R on unseen characters (glyphs, tuned, five seeds)",
@@ -100,7 +99,7 @@ def charts(results: str, leaderboard: str, upper: str) -> dict[str, Chart]:
         "results_caltech101.svg": Chart(
             "MAP@R on unseen classes (Caltech-101, three seeds)",
             caltech,
-            caltech[0].mean,
+            mean_of("baseline", caltech),
         ),
         "leaderboard_caltech101.svg": Chart(
             "MAP@R on unseen classes (Caltech-101, frozen, five seeds)",
@@ -110,7 +109,7 @@ def charts(results: str, leaderboard: str, upper: str) -> dict[str, Chart]:
         "results_emoji.svg": Chart(
             "MAP@R on unseen emoji (frozen network, five seeds)",
             emoji,
-            emoji[0].mean,
+            mean_of("proxy-anchor", emoji),
         ),
         "results_ablations.svg": Chart(
             "MAP@R of ablations minus that of the method (glyphs)",
