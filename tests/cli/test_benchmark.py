@@ -29,7 +29,7 @@ def recipe(tmp_path) -> str:
 def use(stub: Stub, monkeypatch) -> None:
     monkeypatch.setattr(
         "keras_dml.runs.benchmark.benchmark",
-        functools.partial(benchmark, execute=stub),
+        functools.partial(benchmark, workers=stub),
     )
 
 
@@ -44,6 +44,15 @@ def test_trains_everything_and_prints_the_table(
     assert "[4/4] b, seed 1" in output
     assert "2 of 2" in output and "±" in output
     assert str(tmp_path / "out" / "results.md") in output.replace("\n", "")
+
+
+def test_several_runs_at_a_time(recipe, tmp_path, monkeypatch) -> None:
+    stub = Stub()
+    use(stub, monkeypatch)
+    run(recipe, "--seeds", "4", "--jobs", "2", "--output", tmp_path / "out")
+    assert stub.jobs == 2
+    assert len(stub.done) == 4
+    assert "--jobs" not in (tmp_path / "out" / "results.md").read_text()
 
 
 def test_the_command_in_the_report_does_the_same(

@@ -47,6 +47,12 @@ if TYPE_CHECKING:
     metavar="NAME,NAME",
     help="Metrics to measure instead of those of each recipe.",
 )
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=1,
+    help="Runs that are trained at the same time; they share the CPU cores.",
+)
 @click.option("--retry", is_flag=True, help="Repeat failed runs.")
 @save_every_option
 @json_option
@@ -58,6 +64,7 @@ def benchmark(
     settings: tuple[str, ...],
     baseline: str | None,
     metrics: str | None,
+    jobs: int,
     retry: bool,
     save_every: str | None,
 ) -> None:
@@ -76,7 +83,7 @@ def benchmark(
     command = _command(recipes, plan, settings, metrics)
     try:
         entries, found = benchmarks.benchmark(
-            plan, command, retry=retry, echo=say
+            plan, command, jobs=jobs, retry=retry, echo=say
         )
     except KeyboardInterrupt:
         say(

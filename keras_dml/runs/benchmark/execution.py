@@ -1,101 +1,190 @@
-"""One run of a benchmark, in a process of its own."""
+"""Runs of a benchmark, each in a process of its own, some at a time."""
 
 import contextlib
 import json
+import os
+import selectors
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from pathlib import Path
+from types import FrameType, TracebackType
+from typing import IO, Self
 
 from keras_dml.recipes import dump
 from keras_dml.resuming import TERMINATED
 from keras_dml.runs.benchmark import worker
 from keras_dml.runs.benchmark.plan import Run
+from keras_dml.utils.provenance import usable_cores
+
+THREADS = (
+    "TF_NUM_INTRAOP_THREADS",
+    "TF_NUM_INTEROP_THREADS",
+    "OMP_NUM_THREADS",
+)
+"""What tells a process how many threads to use."""
 
 
-def execute(run: Run) -> str | None:
-    """Trains a run in a fresh process, so that none sees another's state.
+class Workers:
+    """Trains runs in fresh processes, so that none sees another's state.
 
-    The process gets the recipe in the first line of its standard input,
-    ends when that is closed, which it is if this process is killed, and
-    answers on its standard output. All that it prints is in the log.
+    As a context, it passes SIGTERM on to the processes, which write their
+    states before they end, and at its end it kills those still at work.
 
-    SIGTERM is passed on to it, and its state is written before it ends.
-
-    Returns:
-        Why the run failed; None if it did not.
-
-    Raises:
-        SystemExit: After SIGTERM.
+    Args:
+        jobs: How many processes are at work at a time. If several, they share
+            the cores: each has an equal part of them as its number of
+            threads, unless the environment already sets one.
     """
-    run.log.parent.mkdir(parents=True, exist_ok=True)
-    # As a script without the package around it, whose import takes seconds
-    # in which nothing would end the process with this one.
-    command = [sys.executable, "-P", worker.__file__]
-    with (
-        run.log.open("wb") as log,
-        subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-        ) as process,
-    ):
-        try:
-            with _sigterm_passed_on(process) as terminated:
-                answer = _ask(process, run)
-                status = process.wait()
-            if terminated or status == TERMINATED:
-                raise SystemExit(TERMINATED)
-            return _failure(answer, status, run.log)
-        finally:
-            # After Ctrl-C; where the run has ended, nothing is left to end.
-            process.kill()
-            process.wait()
+
+    def __init__(self, jobs: int = 1) -> None:
+        self.jobs = jobs
+        self._at_work: list[_Process] = []
+        self._terminated = False
+        self._exit = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            before = signal.signal(signal.SIGTERM, self._pass_on)
+            self._exit.callback(signal.signal, signal.SIGTERM, before)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with self._exit:
+            for process in self._at_work:
+                process.kill()
+
+    @property
+    def runs(self) -> list[Run]:
+        """The runs at work."""
+        return [process.run for process in self._at_work]
+
+    def start(self, run: Run) -> None:
+        """Starts a run. What it prints goes into its log."""
+        self._at_work.append(_Process(run, self._environment()))
+
+    def first_ended(self) -> tuple[Run, str | None]:
+        """Waits for the first of the runs at work that ends.
+
+        Returns:
+            The run, and why it failed; None if it did not.
+
+        Raises:
+            SystemExit: After SIGTERM, once all runs have ended.
+        """
+        ended = _first_to_answer(self._at_work)
+        error = ended.end()
+        self._at_work.remove(ended)
+        if self._terminated or ended.was_terminated:
+            self._pass_on()
+            for process in self._at_work:
+                process.end()
+            raise SystemExit(TERMINATED)
+        return ended.run, error
+
+    def _pass_on(self, *_: int | FrameType | None) -> None:
+        self._terminated = True
+        for process in self._at_work:
+            process.terminate()
+
+    def _environment(self) -> dict[str, str]:
+        if self.jobs == 1:
+            return dict(os.environ)
+        share = str(max(1, usable_cores() // self.jobs))
+        return {**dict.fromkeys(THREADS, share), **os.environ}
 
 
-@contextlib.contextmanager
-def _sigterm_passed_on(
-    process: "subprocess.Popen[bytes]",
-) -> Iterator[list[int]]:
-    """Passes SIGTERM on to a process; what came is in the list."""
-    came: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield came
-        return
+class _Process:
+    """The process of a run.
 
-    def pass_on(number: int, _: object) -> None:
-        came.append(number)
-        process.terminate()
+    It gets the recipe in the first line of its standard input, ends when that
+    is closed, which it is if this process is killed, and answers on its
+    standard output.
+    """
 
-    before = signal.signal(signal.SIGTERM, pass_on)
-    try:
-        yield came
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    def __init__(self, run: Run, environment: dict[str, str]) -> None:
+        self.run = run
+        run.log.parent.mkdir(parents=True, exist_ok=True)
+        # As a script without the package around it, whose import takes
+        # seconds in which nothing would end the process with this one.
+        command = [sys.executable, "-P", worker.__file__]
+        with run.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environment,
+            )
+        self._send_order()
 
+    @property
+    def answer(self) -> IO[bytes]:
+        """Where it answers; to be read once it ended or said all."""
+        return _pipe(self._process.stdout)
 
-def _ask(process: "subprocess.Popen[bytes]", run: Run) -> bytes:
-    stdin, stdout = process.stdin, process.stdout
-    if stdin is None or stdout is None:
-        raise RuntimeError("The process of a run has no pipes.")
-    order = {
-        "recipe": dump(run.recipe),
-        "folder": str(run.folder),
-        "save_every": run.save_every,
-    }
-    try:
-        with stdin, stdout:
+    @property
+    def was_terminated(self) -> bool:
+        """Whether it ended because of SIGTERM."""
+        return self._process.returncode == TERMINATED
+
+    def end(self) -> str | None:
+        """Waits for its end; says why it failed, None if it did not."""
+        answer = self.answer.read()
+        self._close()
+        return _failure(answer, self._process.returncode, self.run)
+
+    def terminate(self) -> None:
+        """Sends SIGTERM."""
+        self._process.terminate()
+
+    def kill(self) -> None:
+        """Ends it at once."""
+        self._process.kill()
+        self._close()
+
+    def _send_order(self) -> None:
+        order = {
+            "recipe": dump(self.run.recipe),
+            "folder": str(self.run.folder),
+            "save_every": self.run.save_every,
+        }
+        stdin = _pipe(self._process.stdin)
+        with _unless_dead():
             stdin.write(json.dumps(order).encode() + b"\n")
             stdin.flush()
-            return stdout.read()
-    except BrokenPipeError:
-        return b""  # It died; its exit status and log say of what.
+
+    def _close(self) -> None:
+        with _unless_dead(), self._process:
+            pass
 
 
-def _failure(answer: bytes, status: int, log: Path) -> str | None:
+def _first_to_answer(processes: list[_Process]) -> _Process:
+    with selectors.DefaultSelector() as selector:
+        for process in processes:
+            selector.register(process.answer, selectors.EVENT_READ, process)
+        key, _ = selector.select()[0]
+    first: _Process = key.data
+    return first
+
+
+def _unless_dead() -> contextlib.AbstractContextManager[None]:
+    """For what writes to a process; its status and log say why it died."""
+    return contextlib.suppress(BrokenPipeError)
+
+
+def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+    if pipe is None:
+        raise RuntimeError("The process of a run has no pipes.")
+    return pipe
+
+
+def _failure(answer: bytes, status: int, run: Run) -> str | None:
     if answer:
         error: str | None = json.loads(answer)["error"]
         return error
@@ -106,4 +195,4 @@ def _failure(answer: bytes, status: int, log: Path) -> str | None:
             reason += ", probably because memory ran out"
     else:
         reason = f"ended with status {status} and no result"
-    return f"The process {reason}; see {log}."
+    return f"The process {reason}; see {run.log}."

@@ -1,12 +1,12 @@
 """Training of several recipes with several seeds, resumed where it ended."""
 
 import time
-from collections.abc import Callable
-from functools import partial
+from collections import deque
+from collections.abc import Callable, Iterator
 
 from keras_dml.recipes import RecipeError
 from keras_dml.runs.benchmark.comparison import Done, Line
-from keras_dml.runs.benchmark.execution import execute
+from keras_dml.runs.benchmark.execution import Workers
 from keras_dml.runs.benchmark.journal import Entry, Journal
 from keras_dml.runs.benchmark.plan import SEPARATOR, Plan, Run
 from keras_dml.runs.benchmark.report import write_report
@@ -16,72 +16,97 @@ from keras_dml.runs.folder import (
     changed_settings,
     load_outcome,
 )
+from keras_dml.utils.arguments import check_count
 from keras_dml.utils.files import one_at_a_time
 from keras_dml.utils.progress import epochs, time_left
-
-Execute = Callable[[Run], str | None]
 
 
 def benchmark(
     plan: Plan,
     command: str,
     *,
+    jobs: int = 1,
     retry: bool = False,
     echo: Callable[[str], None] = lambda line: None,
-    execute: Execute = execute,
+    workers: Callable[[int], Workers] = Workers,
 ) -> tuple[list[Entry], list[Line]]:
     """Trains the remaining runs of a plan, and writes the tables.
 
     It can be killed at any moment: the next call with the same plan resumes the
-    unfinished run from its last saved state. If a run fails, this is recorded,
-    and the other runs continue.
+    unfinished runs from their last saved states. If a run fails, this is
+    recorded, and the other runs continue.
 
     Args:
         plan: See `read_plan`.
         command: The command line, for the head of the report.
+        jobs: Number of runs that are trained at the same time.
         retry: Whether runs that have failed are done again.
         echo: Receives a line when a run starts and when it ends.
-        execute: Trains a run in its folder; returns why it failed.
+        workers: What trains the runs, given `jobs`.
 
     Returns:
         How each run of the plan ended, and what they say together.
 
     Raises:
         RecipeError: If a recipe was changed after a run of it had ended.
+        ValueError: If `jobs` is not a positive number.
         BlockingIOError: If another benchmark is at work in the folder.
         KeyboardInterrupt: On Ctrl-C, after the tables of the runs that
             are done were written.
-        SystemExit: On SIGTERM, likewise, after the run wrote its state.
+        SystemExit: On SIGTERM, likewise, after the runs wrote their states.
     """
+    check_count("benchmark", "jobs", jobs)
     with one_at_a_time(plan.output, "benchmark"):
         journal = Journal(plan.output)
         done = _done(plan, journal, retry)
-        waiting = [run for run in plan.runs() if run.key not in done]
-        start = time.monotonic()
         try:
-            for number, run in enumerate(waiting, 1):
-                name, seed = run.key
-                passed = time.monotonic() - start
-                echo(
-                    f"[{number}/{len(waiting)}] {name}, seed {seed} "
-                    f"({run.log}){time_left(passed, number - 1, len(waiting))}"
-                )
-                with epochs(
-                    run.recipe.epochs,
-                    partial(_epochs_ended, run),
-                    f"{name}, seed {seed}",
-                ):
-                    error = execute(run)
-                entry = _ended(run, error)
-                journal.append(entry)
-                done[run.key] = entry
-                echo(f"    {_outcome(entry)}")
-                is_last_of_seed = run.recipe.name == plan.recipes[-1].name
-                if is_last_of_seed and number < len(waiting):
-                    write_report(plan, done, command)
+            with workers(jobs) as at_work:
+                for entry in _executed(plan, done, at_work, echo):
+                    journal.append(entry)
+                    done[entry.key] = entry
+                    if len(done) % len(plan.recipes) == 0:
+                        write_report(plan, done, command)
         finally:
             found = write_report(plan, done, command)
-    return list(done.values()), found
+    return [done[run.key] for run in plan.runs()], found
+
+
+def _executed(
+    plan: Plan, done: Done, workers: Workers, echo: Callable[[str], None]
+) -> Iterator[Entry]:
+    """Runs what is not done yet; yields how each run ended."""
+    remaining = [run for run in plan.runs() if run.key not in done]
+    waiting = deque(enumerate(remaining, 1))
+    start, ended = time.monotonic(), 0
+    while ended < len(remaining):
+        while waiting and len(workers.runs) < workers.jobs:
+            number, run = waiting.popleft()
+            passed = time.monotonic() - start
+            echo(
+                f"[{number}/{len(remaining)}] {_title(run)} ({run.log})"
+                f"{time_left(passed, ended, len(remaining))}"
+            )
+            workers.start(run)
+        run, error = _first_ended(workers)
+        ended += 1
+        entry = _ended(run, error)
+        echo(f"    {_title(run)}: {_outcome(entry)}")
+        yield entry
+
+
+def _first_ended(workers: Workers) -> tuple[Run, str | None]:
+    """Waits for a run to end, behind a bar of the epochs of those at work."""
+    runs = workers.runs
+    with epochs(
+        sum(run.recipe.epochs for run in runs),
+        lambda: sum(map(_epochs_ended, runs)),
+        _title(runs[0]) if len(runs) == 1 else f"{len(runs)} runs",
+    ):
+        return workers.first_ended()
+
+
+def _title(run: Run) -> str:
+    return f"{run.recipe.name}, seed {run.recipe.seed}"
 
 
 def _epochs_ended(run: Run) -> int:

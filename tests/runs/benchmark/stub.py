@@ -1,5 +1,7 @@
 """Runs that end at once, with results made from the recipe and the seed."""
 
+from typing import Self
+
 import numpy as np
 
 from keras_dml.evaluation import Results, evaluate_embeddings
@@ -43,7 +45,7 @@ def finish(run: Run, test_set: str = "same", classes: int = 20) -> None:
 
 
 class Stub:
-    """An `execute` that notes what it did.
+    """Workers that note what they did; of several runs the last ends first.
 
     Args:
         fails: Message for each name of a recipe that fails.
@@ -52,16 +54,32 @@ class Stub:
 
     def __init__(self, fails: dict[str, str] | None = None, stops: int = 0):
         self.done: list[tuple[str, int]] = []
+        self.runs: list[Run] = []
+        self.jobs = 1
         self._fails = fails or {}
         self._stops = stops
 
-    def __call__(self, run: Run) -> str | None:
+    def __call__(self, jobs: int) -> Self:
+        self.jobs = jobs
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.runs.clear()
+
+    def start(self, run: Run) -> None:
+        self.runs.append(run)
+
+    def first_ended(self) -> tuple[Run, str | None]:
+        run = self.runs.pop()
         if len(self.done) + 1 == self._stops:
             create_folder(run.folder, run.recipe, overwrite=True)
             (run.folder / "last.keras").write_text("half a model")
             raise KeyboardInterrupt
         self.done.append(run.key)
         if run.recipe.name in self._fails:
-            return self._fails[run.recipe.name]
+            return run, self._fails[run.recipe.name]
         finish(run)
-        return None
+        return run, None

@@ -8,13 +8,14 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from keras_dml import recipes
 from keras_dml.runs.benchmark import worker
-from keras_dml.runs.benchmark.execution import execute
+from keras_dml.runs.benchmark.execution import THREADS, Workers
 from keras_dml.runs.benchmark.plan import Run
 from tests.runs.small_run import METHODS, RECIPE, write_recipe
 
@@ -24,6 +25,14 @@ def run(tmp_path) -> Run:
     path = tmp_path / "small.yaml"
     path.write_text(RECIPE.format(folder="nowhere"))
     return Run(recipes.load(path), tmp_path / "small" / "seed-0")
+
+
+def execute(run: Run) -> str | None:
+    with Workers() as workers:
+        workers.start(run)
+        ended, error = workers.first_ended()
+    assert ended is run
+    return error
 
 
 def instead_of_python(script: str, tmp_path: Path, monkeypatch) -> None:
@@ -57,20 +66,93 @@ def test_what_is_printed_is_in_the_log(run, tmp_path, monkeypatch) -> None:
     assert run.log.read_text() == "words\n"
 
 
-def test_ctrl_c_ends_the_process(run, tmp_path, monkeypatch) -> None:
-    instead_of_python(f"echo $$ > {tmp_path}/pid; exec sleep 60", tmp_path,
-                      monkeypatch)  # fmt: skip
+def several(run: Run, number: int) -> list[Run]:
+    return [
+        replace(run, folder=run.folder.with_name(f"seed-{seed}"))
+        for seed in range(number)
+    ]
 
-    def interrupted(*args):
-        while not (tmp_path / "pid").exists():
+
+def test_ctrl_c_ends_all_processes(run, tmp_path, monkeypatch) -> None:
+    instead_of_python(f"touch {tmp_path}/$$.pid; exec sleep 60", tmp_path,
+                      monkeypatch)  # fmt: skip
+    with pytest.raises(KeyboardInterrupt), Workers(2) as workers:
+        for each in several(run, 2):
+            workers.start(each)
+        while len(list(tmp_path.glob("*.pid"))) < 2:
             time.sleep(0.01)
         raise KeyboardInterrupt
+    for path in tmp_path.glob("*.pid"):
+        assert not Path(f"/proc/{path.stem}").exists()
 
-    monkeypatch.setattr("keras_dml.runs.benchmark.execution._ask", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        execute(run)
-    pid = int((tmp_path / "pid").read_text())
-    assert not Path(f"/proc/{pid}").exists()
+
+def test_the_first_that_ends_comes_first(run, tmp_path, monkeypatch) -> None:
+    instead_of_python(
+        f"echo $$ > {tmp_path}/pid; while [ -e {tmp_path}/wait ]; do "
+        f"sleep 0.01; done; exit 3", tmp_path, monkeypatch
+    )  # fmt: skip
+    slow, quick = several(run, 2)
+    (tmp_path / "wait").touch()
+    with Workers(2) as workers:
+        workers.start(slow)
+        while not (tmp_path / "pid").exists():
+            time.sleep(0.01)
+        instead_of_python("exit 4", tmp_path, monkeypatch)
+        workers.start(quick)
+        assert workers.runs == [slow, quick]
+        ended, error = workers.first_ended()
+        assert ended is quick and error is not None
+        assert "ended with status 4" in error and "seed-1.log" in error
+        assert workers.runs == [slow]
+        (tmp_path / "wait").unlink()
+        ended, error = workers.first_ended()
+        assert ended is slow and error is not None
+        assert "ended with status 3" in error
+        assert workers.runs == []
+
+
+def test_sigterm_reaches_all_processes(run, tmp_path, monkeypatch) -> None:
+    """And the benchmark ends once all of them have."""
+    instead_of_python(
+        f"trap 'sleep 0.2; touch {tmp_path}/$$.saved; exit 75' TERM; "
+        f"touch {tmp_path}/$$.pid; while :; do sleep 0.01; done",
+        tmp_path, monkeypatch,
+    )  # fmt: skip
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as raised, Workers(2) as workers:
+        for each in several(run, 2):
+            workers.start(each)
+        while len(list(tmp_path.glob("*.pid"))) < 2:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+        workers.first_ended()
+    assert raised.value.code == 75
+    assert len(list(tmp_path.glob("*.saved"))) == 2
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize(
+    ("jobs", "own", "seen"),
+    [(1, None, ["", "", ""]), (2, None, ["4", "4", "4"]),
+     (16, None, ["1", "1", "1"]), (2, "3", ["4", "4", "3"])],
+)  # fmt: skip
+def test_several_share_the_cores(
+    jobs, own, seen, run, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr(
+        "keras_dml.runs.benchmark.execution.usable_cores", lambda: 8
+    )
+    for name in THREADS:
+        monkeypatch.delenv(name, raising=False)
+    if own:
+        monkeypatch.setenv(THREADS[-1], own)
+    shown = " ".join(f'"${name}"' for name in THREADS)
+    instead_of_python(f"printf '%s\\n' {shown} >&2; exit 3", tmp_path,
+                      monkeypatch)  # fmt: skip
+    with Workers(jobs) as workers:
+        workers.start(run)
+        workers.first_ended()
+    assert run.log.read_text().split("\n")[:-1] == seen
 
 
 def test_a_process_ends_with_the_benchmark(run) -> None:

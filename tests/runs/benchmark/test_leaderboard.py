@@ -39,7 +39,7 @@ def plan_in(folder, *settings: str, seeds: int = SEEDS):
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory):
     plan = plan_in(tmp_path_factory.mktemp("board"), "method.embedding_dim=16")
-    benchmark(plan, "command", execute=Stub({"fails": "no"}))
+    benchmark(plan, "command", workers=Stub({"fails": "no"}))
     return plan
 
 
@@ -113,7 +113,7 @@ def test_names_in_the_chart_leave_out_what_all_begin_with() -> None:
 
 def test_one_seed_has_no_interval(tmp_path) -> None:
     plan = plan_in(tmp_path, seeds=1)
-    benchmark(plan, "command", execute=Stub())
+    benchmark(plan, "command", workers=Stub())
     board = (plan.output / "leaderboard.md").read_text()
     assert "±" not in "".join(map("".join, table(board)))
     assert "nan" not in (plan.output / "leaderboard.svg").read_text()
@@ -122,7 +122,7 @@ def test_one_seed_has_no_interval(tmp_path) -> None:
 def test_without_any_result_there_is_none(tmp_path) -> None:
     plan = plan_in(tmp_path)
     names = [recipe.name for recipe in plan.recipes]
-    benchmark(plan, "command", execute=Stub(dict.fromkeys(names, "no")))
+    benchmark(plan, "command", workers=Stub(dict.fromkeys(names, "no")))
     assert not (plan.output / "leaderboard.md").exists()
 
 

@@ -33,7 +33,7 @@ def plan_in(folder):
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory):
     plan = plan_in(tmp_path_factory.mktemp("report"))
-    benchmark(plan, COMMAND, execute=Stub())
+    benchmark(plan, COMMAND, workers=Stub())
     return plan
 
 

@@ -1,6 +1,7 @@
 """What is done, what is not done again, and what is refused."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -36,7 +37,7 @@ def plan_of(recipe: str, seeds: int = 2, **settings):
 
 
 def done_by(plan, stub: Stub, **options):
-    entries, _ = benchmark(plan, "command", execute=stub, **options)
+    entries, _ = benchmark(plan, "command", workers=stub, **options)
     return stub.done, entries
 
 
@@ -54,6 +55,32 @@ def test_each_run_is_done_once(recipe) -> None:
     assert again == []
     assert repeated == entries
     assert report(recipe) == before
+
+
+def test_several_runs_at_a_time(recipe, tmp_path) -> None:
+    """Whatever ends first, nothing is lost and the tables are the same."""
+    done_by(plan_of(recipe), Stub())
+    one_by_one = report(recipe)
+    shutil.rmtree(tmp_path / "out")
+    done, entries = done_by(plan_of(recipe), Stub(), jobs=3)
+    assert done == [ALL[2], ALL[3], ALL[1], ALL[0]]
+    assert [entry.key for entry in entries] == ALL
+    assert report(recipe) == one_by_one
+
+
+def test_ctrl_c_with_several_runs_at_a_time(recipe) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        done_by(plan_of(recipe), Stub(stops=2), jobs=2)
+    assert "1 of 4 runs finished, 3 remaining." in report(recipe)
+    done, _ = done_by(plan_of(recipe), Stub(), jobs=2)
+    assert sorted(done) == sorted(set(ALL) - {ALL[1]})
+
+
+@pytest.mark.parametrize("jobs", [0, 1.5, True])
+def test_a_number_of_jobs_that_is_none(jobs, recipe, tmp_path) -> None:
+    with pytest.raises(ValueError, match="`jobs` of benchmark"):
+        done_by(plan_of(recipe), Stub(), jobs=jobs)
+    assert not (tmp_path / "out").exists()
 
 
 def test_more_seeds_and_recipes_later(recipe, tmp_path) -> None:
@@ -86,13 +113,13 @@ from keras_dml.runs.benchmark import benchmark
 from keras_dml.runs.folder import create_folder
 
 class Killed(Stub):
-    def __call__(self, run):
+    def start(self, run):
         if len(self.done) == 1:
             create_folder(run.folder, run.recipe)
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().__call__(run)
+        super().start(run)
 
-benchmark(plan_of(sys.argv[1]), "command", execute=Killed())
+benchmark(plan_of(sys.argv[1]), "command", workers=Killed())
 """
 
 
