@@ -77,7 +77,7 @@ def _page(plan: Plan, ranked: list[Line], metric: str) -> str:
                 f"Means over {plan.seeds} seeds ± half of the 95 % confidence "
                 f"interval; differences from {plan.baseline} are paired by "
                 "seed. The other metrics and what the intervals mean: "
-                "[results.md](results.md).",
+                f"[results.md](results.md).{_unfinished(plan, ranked)}",
                 "## Commands",
                 "Each row is trained with the seeds "
                 f"0 to {plan.seeds - 1}; with the first of them:",
@@ -86,6 +86,16 @@ def _page(plan: Plan, ranked: list[Line], metric: str) -> str:
         )
         + "\n"
     )
+
+
+def _unfinished(plan: Plan, ranked: list[Line]) -> str:
+    """Says which means are over fewer seeds, if any."""
+    counts = [
+        f"{line.recipe} ({len(line.entries)})"
+        for line in ranked
+        if len(line.entries) < plan.seeds
+    ]
+    return f" Over fewer seeds: {', '.join(counts)}." if counts else ""
 
 
 def _row(line: Line, metric: str, others: list[str]) -> list[str]:

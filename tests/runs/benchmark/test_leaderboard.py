@@ -119,6 +119,18 @@ def test_one_seed_has_no_interval(tmp_path) -> None:
     assert "nan" not in (plan.output / "leaderboard.svg").read_text()
 
 
+def test_means_over_fewer_seeds_are_named(tmp_path) -> None:
+    plan = plan_in(tmp_path, seeds=2)
+    with pytest.raises(KeyboardInterrupt):
+        benchmark(plan, "command", workers=Stub(stops=6))
+    board = (plan.output / "leaderboard.md").read_text()
+    _, *others = [recipe.name for recipe in plan.recipes]
+    counts = re.findall(r"(\S+) \(1\)", board.partition("fewer seeds: ")[2])
+    assert sorted(counts) == sorted(others)
+    benchmark(plan, "command", workers=Stub())
+    assert "Over fewer" not in (plan.output / "leaderboard.md").read_text()
+
+
 def test_without_any_result_there_is_none(tmp_path) -> None:
     plan = plan_in(tmp_path)
     names = [recipe.name for recipe in plan.recipes]
