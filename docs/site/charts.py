@@ -81,7 +81,6 @@ def charts(results: str, leaderboard: str, upper: str) -> dict[str, Chart]:
         section(results, "## Caltech-101", "### map@r"), "caltech101-"
     )
     frozen = with_halves(section(results, "## Caltech-101", "### Frozen"))
-    emoji = means(section(results, "## Emoji", "### map@r"), "emoji-")
     board = ranked(leaderboard)
     trained = with_halves(upper)
     ablations = differences(section(results, "## glyphs: ablations"))
@@ -105,11 +104,6 @@ def charts(results: str, leaderboard: str, upper: str) -> dict[str, Chart]:
             "MAP@R on unseen classes (Caltech-101, frozen, five seeds)",
             frozen,
             mean_of("baseline", frozen),
-        ),
-        "results_emoji.svg": Chart(
-            "MAP@R on unseen emoji (frozen network, five seeds)",
-            emoji,
-            mean_of("proxy-anchor", emoji),
         ),
         "results_ablations.svg": Chart(
             "MAP@R of ablations minus that of the method (glyphs)",

@@ -1,0 +1,89 @@
+"""Writes the tables of leaderboards: `python docs/site/leaderboards.py`.
+
+docs/results/journals has the journals of benchmarks (`runs.jsonl`), with a line
+for each run. From them and the command on the page, the table is made as
+`keras-dml benchmark` makes it, with links for names. A test makes it again.
+"""
+
+import argparse
+import re
+import shlex
+import shutil
+import tempfile
+from pathlib import Path
+
+from keras_dml.runs.benchmark import read_plan
+from keras_dml.runs.benchmark.journal import JOURNAL, Journal
+from keras_dml.runs.benchmark.leaderboard import LEADERBOARD
+from keras_dml.runs.benchmark.plan import Plan
+from keras_dml.runs.benchmark.report import write_report
+
+PAGE = Path(__file__).parents[1] / "results" / "leaderboard.md"
+JOURNALS = PAGE.parent / "journals"
+
+TABLE = r"^\|  \| recipe .*\n(?:\|.*\n)+"
+"""A table of ranked recipes."""
+
+
+def plan_of(command: str, output: Path) -> Plan:
+    """The plan of a printed command, with another folder."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("recipes", nargs="+")
+    parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--seeds", type=int)
+    for name in ("--baseline", "--metrics", "--output"):
+        parser.add_argument(name)
+    words = shlex.split(command.replace("\\\n", " "))
+    found = parser.parse_args(words[words.index("benchmark") + 1 :])
+    settings = [*found.set, f"evaluation.metrics=[{found.metrics}]"]
+    return read_plan(
+        found.recipes, found.seeds, output, settings, found.baseline
+    )
+
+
+def made(journal: Path, command: str) -> str:
+    """The table that a benchmark with this journal writes."""
+    with tempfile.TemporaryDirectory() as folder:
+        plan = plan_of(command, Path(folder))
+        shutil.copy(journal, plan.output / JOURNAL)
+        write_report(plan, Journal(plan.output).entries(), command)
+        page = (plan.output / LEADERBOARD).read_text()
+    (table,) = re.findall(TABLE, page, re.M)
+    return str(table)
+
+
+def linked(table: str, before: str, prefix: str) -> str:
+    """With the links of the table that it replaces, and typographic signs."""
+    links = dict(re.findall(r"\| \[(\S+)\]\((\S+)\) \|", before))
+    table = table.replace(" map@r ", " MAP@R ")
+    table = re.sub(r"([ \[])-(?=\d)", r"\1−", table)
+    table = re.sub(rf"{prefix}(?=[\w-]+ \|)", "", table)
+    for name, link in links.items():
+        table = re.sub(
+            rf"^(\| \d+ \| ){name} ", rf"\1[{name}]({link}) ", table, flags=re.M
+        )
+    return table
+
+
+def written(page: str) -> str:
+    """The page with its tables made again."""
+    for journal in sorted(JOURNALS.glob("*.jsonl")):
+        data = journal.stem
+        output = rf"--output runs/{data}(?=\s)"
+        (command,) = (
+            block
+            for block in re.findall(r"^\$ ((?:.*\\\n)*.*\n)", page, re.M)
+            if re.search(output, block)
+        )
+        (before,) = (
+            x
+            for x in re.findall(TABLE, page, re.M)
+            if f"leaderboard_{data}.svg" in page.split(x)[0].rsplit("![", 1)[-1]
+        )
+        table = linked(made(journal, command), before, f"{data}-")
+        page = page.replace(before, table)
+    return page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(PAGE.read_text()))
