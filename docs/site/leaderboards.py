@@ -18,8 +18,9 @@ from keras_dml.runs.benchmark.leaderboard import LEADERBOARD
 from keras_dml.runs.benchmark.plan import Plan
 from keras_dml.runs.benchmark.report import write_report
 
-PAGE = Path(__file__).parents[1] / "results" / "leaderboard.md"
-JOURNALS = PAGE.parent / "journals"
+RESULTS = Path(__file__).parents[1] / "results"
+PAGES = sorted(RESULTS.glob("leaderboard*.md"))
+JOURNALS = RESULTS / "journals"
 
 TABLE = r"^\|  \| recipe .*\n(?:\|.*\n)+"
 """A table of ranked recipes."""
@@ -66,24 +67,22 @@ def linked(table: str, before: str, prefix: str) -> str:
 
 
 def written(page: str) -> str:
-    """The page with its tables made again."""
-    for journal in sorted(JOURNALS.glob("*.jsonl")):
-        data = journal.stem
-        output = rf"--output runs/{data}(?=\s)"
-        (command,) = (
-            block
-            for block in re.findall(r"^\$ ((?:.*\\\n)*.*\n)", page, re.M)
-            if re.search(output, block)
-        )
-        (before,) = (
-            x
-            for x in re.findall(TABLE, page, re.M)
-            if f"leaderboard_{data}.svg" in page.split(x)[0].rsplit("![", 1)[-1]
-        )
-        table = linked(made(journal, command), before, f"{data}-")
-        page = page.replace(before, table)
-    return page
+    """A page with its table made again."""
+    (data,) = re.findall(r"\]\(\.\./images/leaderboard_(\w+)\.svg\)", page)
+    (command,) = (
+        block
+        for block in re.findall(r"^\$ ((?:.*\\\n)*.*\n)", page, re.M)
+        if f"--output runs/{data}\n" in block.replace(" \\", "\n")
+    )
+    (before,) = re.findall(TABLE, page, re.M)
+    table = made(JOURNALS / f"{data}.jsonl", command)
+    return page.replace(before, linked(table, before, f"{data}-"))
+
+
+def main() -> None:
+    for path in PAGES:
+        path.write_text(written(path.read_text()))
 
 
 if __name__ == "__main__":
-    PAGE.write_text(written(PAGE.read_text()))
+    main()
