@@ -65,7 +65,13 @@ class Workers:
         return [process.run for process in self._at_work]
 
     def start(self, run: Run) -> None:
-        """Starts a run. What it prints goes into its log."""
+        """Starts a run. What it prints goes into its log.
+
+        Raises:
+            SystemExit: After SIGTERM that came while none was at work.
+        """
+        if self._terminated and not self._at_work:
+            raise SystemExit(TERMINATED)
         self._at_work.append(_Process(run, self._environment()))
 
     def first_ended(self) -> tuple[Run, str | None]:

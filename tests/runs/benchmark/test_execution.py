@@ -131,6 +131,14 @@ def test_sigterm_reaches_all_processes(run, tmp_path, monkeypatch) -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_sigterm_between_two_runs(run) -> None:
+    with pytest.raises(SystemExit) as raised, Workers() as workers:
+        os.kill(os.getpid(), signal.SIGTERM)
+        workers.start(run)
+    assert raised.value.code == 75
+    assert not run.log.exists()
+
+
 @pytest.mark.parametrize(
     ("jobs", "own", "seen"),
     [(1, None, ["", "", ""]), (2, None, ["4", "4", "4"]),
