@@ -74,7 +74,7 @@ def benchmark(
     including its `name`, which must differ between recipes.
     """
     from keras_dml.runs import benchmark as benchmarks
-    from keras_dml.runs.benchmark.report import REPORT, overview
+    from keras_dml.runs.benchmark.report import REPORT, overview, shared_metrics
 
     shared = (*settings, *_metrics_setting(metrics))
     plan = benchmarks.read_plan(
@@ -108,7 +108,8 @@ def benchmark(
             ],
         }
     )
-    table = overview(plan, found)
+    # One recipe alone may have many more, as of shorter embeddings.
+    table = overview(plan, found, shared_metrics(found))
     print_table(
         # Without the costs, and with intervals below their means.
         [[x.replace(" ±", "\n±") for x in row[:-2]] for row in table],

@@ -48,11 +48,29 @@ def write_report(plan: Plan, done: Done, command: str) -> list[Line]:
     return found
 
 
-def overview(plan: Plan, found: list[Line]) -> Table:
-    """One row for each recipe: its metrics and what it costs."""
-    names = _metric_names(found)
+def overview(
+    plan: Plan, found: list[Line], names: list[str] | None = None
+) -> Table:
+    """One row for each recipe: its metrics and what it costs.
+
+    Args:
+        plan: The plan.
+        found: What the runs say.
+        names: The metrics; None for all.
+    """
+    names = _metric_names(found) if names is None else names
     header = ["recipe", "seeds", *names, "training, s", "images/s"]
     return [header, *(_overview_row(plan, names, line) for line in found)]
+
+
+def shared_metrics(found: list[Line]) -> list[str]:
+    """The metrics that all recipes have, as far as they have any."""
+    measured = [line.over_seeds for line in found if line.over_seeds]
+    return [
+        name
+        for name in _metric_names(found)
+        if all(name in metrics for metrics in measured)
+    ]
 
 
 def _metric_names(found: list[Line]) -> list[str]:

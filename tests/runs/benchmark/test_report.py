@@ -8,9 +8,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from keras_dml.evaluation import Interval
 from keras_dml.runs.benchmark import benchmark, read_plan
+from keras_dml.runs.benchmark.comparison import Line
 from keras_dml.runs.benchmark.journal import Entry
-from keras_dml.runs.benchmark.report import write_report
+from keras_dml.runs.benchmark.report import (
+    overview,
+    shared_metrics,
+    write_report,
+)
 from keras_dml.runs.folder import read_queries
 from keras_dml.runs.outcome import p_value
 from tests.runs.benchmark.stub import Stub, finish
@@ -155,6 +161,19 @@ def test_tables_have_the_numbers_of_the_csv(text, rows) -> None:
                 assert cells[4] == f"{float(row['difference']):+.4f}"
                 assert cells[6] == p_value(float(row["p_seeds"]))
         assert len(table_of(text, metric)) == 2
+
+
+def test_a_terminal_shows_what_all_recipes_have(plan) -> None:
+    mean = Interval(0.5, 0.4, 0.6)
+    lines = [
+        Line("base", {}, over_seeds={"map@r": mean, "8/map@r": mean}),
+        Line("better", {}, over_seeds={"map@r": mean}),
+        Line("fails", {}),
+    ]
+    assert shared_metrics(lines) == ["map@r"]
+    header, *rows = overview(plan, lines, shared_metrics(lines))
+    assert header == ["recipe", "seeds", "map@r", "training, s", "images/s"]
+    assert [row[2] for row in rows] == ["0.5000 ± 0.1000"] * 2 + ["–"]
 
 
 def test_overview(text, rows) -> None:
