@@ -11,6 +11,8 @@ from pathlib import Path
 from keras_dml.runs.benchmark.chart import Chart, Measured, svg
 
 DOCS = Path(__file__).parents[1]
+PAGES = ("leaderboard", "leaderboard_glyphs", "upper_layers")
+"""Beside the page of results."""
 
 
 def section(text: str, *headings: str) -> str:
@@ -73,7 +75,9 @@ def mean_of(name: str, rows: list[Measured]) -> float:
     return row.mean
 
 
-def charts(results: str, leaderboard: str, upper: str) -> dict[str, Chart]:
+def charts(
+    results: str, leaderboard: str, of_glyphs: str, upper: str
+) -> dict[str, Chart]:
     """By the names of their files."""
     glyphs = means(section(results, "## glyphs: six", "### map@r"), "glyphs-")
     tuned = with_halves(section(results, "## glyphs: tuned"))
@@ -81,7 +85,7 @@ def charts(results: str, leaderboard: str, upper: str) -> dict[str, Chart]:
         section(results, "## Caltech-101", "### map@r"), "caltech101-"
     )
     frozen = with_halves(section(results, "## Caltech-101", "### Frozen"))
-    board = ranked(leaderboard)
+    board, glyph_board = ranked(leaderboard), ranked(of_glyphs)
     trained = with_halves(upper)
     ablations = differences(section(results, "## glyphs: ablations"))
     return {
@@ -116,6 +120,11 @@ def charts(results: str, leaderboard: str, upper: str) -> dict[str, Chart]:
             board,
             mean_of("proxy-anchor", board),
         ),
+        "leaderboard_glyphs.svg": Chart(
+            "MAP@R on unseen characters (glyphs, tuned, five seeds)",
+            glyph_board,
+            mean_of("baseline", glyph_board),
+        ),
         "leaderboard_emoji_upper.svg": Chart(
             "MAP@R on unseen emoji (upper layers in training, five seeds)",
             trained,
@@ -127,8 +136,7 @@ def charts(results: str, leaderboard: str, upper: str) -> dict[str, Chart]:
 def main() -> None:
     drawn = charts(
         (DOCS / "results.md").read_text(),
-        (DOCS / "results" / "leaderboard.md").read_text(),
-        (DOCS / "results" / "upper_layers.md").read_text(),
+        *((DOCS / "results" / f"{page}.md").read_text() for page in PAGES),
     )
     for file, chart in drawn.items():
         (DOCS / "images" / file).write_text(svg(chart))
