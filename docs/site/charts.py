@@ -133,12 +133,16 @@ def charts(
     }
 
 
-def main() -> None:
-    drawn = charts(
+def drawn() -> dict[str, Chart]:
+    """Those of the pages as they are."""
+    return charts(
         (DOCS / "results.md").read_text(),
         *((DOCS / "results" / f"{page}.md").read_text() for page in PAGES),
     )
-    for file, chart in drawn.items():
+
+
+def main() -> None:
+    for file, chart in drawn().items():
         (DOCS / "images" / file).write_text(svg(chart))
 
 

@@ -5,13 +5,13 @@ for each run. From them and the command on the page, the table is made as
 `keras-dml benchmark` makes it, with links for names. A test makes it again.
 """
 
-import argparse
 import re
 import shlex
 import shutil
 import tempfile
 from pathlib import Path
 
+from keras_dml.cli.commands.benchmark import benchmark, metrics_setting
 from keras_dml.runs.benchmark import read_plan
 from keras_dml.runs.benchmark.journal import JOURNAL, Journal
 from keras_dml.runs.benchmark.leaderboard import LEADERBOARD
@@ -28,17 +28,12 @@ TABLE = r"^\|  \| recipe .*\n(?:\|.*\n)+"
 
 def plan_of(command: str, output: Path) -> Plan:
     """The plan of a printed command, with another folder."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("recipes", nargs="+")
-    parser.add_argument("--set", action="append", default=[])
-    parser.add_argument("--seeds", type=int)
-    for name in ("--baseline", "--metrics", "--output"):
-        parser.add_argument(name)
     words = shlex.split(command.replace("\\\n", " "))
-    found = parser.parse_args(words[words.index("benchmark") + 1 :])
-    settings = [*found.set, f"evaluation.metrics=[{found.metrics}]"]
+    options = words[words.index("benchmark") + 1 :]
+    found = benchmark.make_context("benchmark", options).params
+    settings = [*found["settings"], *metrics_setting(found["metrics"])]
     return read_plan(
-        found.recipes, found.seeds, output, settings, found.baseline
+        found["recipes"], found["seeds"], output, settings, found["baseline"]
     )
 
 

@@ -76,7 +76,7 @@ def benchmark(
     from keras_dml.runs import benchmark as benchmarks
     from keras_dml.runs.benchmark.report import REPORT, overview, shared_metrics
 
-    shared = (*settings, *_metrics_setting(metrics))
+    shared = (*settings, *metrics_setting(metrics))
     plan = benchmarks.read_plan(
         recipes, seeds, output, shared, baseline, save_every
     )
@@ -125,7 +125,8 @@ def benchmark(
         sys.exit(1)
 
 
-def _metrics_setting(metrics: str | None) -> list[str]:
+def metrics_setting(metrics: str | None) -> list[str]:
+    """The setting of recipes that `--metrics` stands for, if it is given."""
     if metrics is None:
         return []
     from keras_dml.evaluation.metrics import expanded

@@ -64,7 +64,8 @@ def benchmark(
                 for entry in _executed(plan, done, at_work, echo):
                     journal.append(entry)
                     done[entry.key] = entry
-                    if len(done) % len(plan.recipes) == 0:
+                    is_last = len(done) == len(plan.runs())
+                    if not is_last and len(done) % len(plan.recipes) == 0:
                         write_report(plan, done, command)
         finally:
             found = write_report(plan, done, command)
