@@ -15,15 +15,9 @@ from typing import IO
 
 from keras_dml.pools import worker
 from keras_dml.pools.schedule import Crew, CrewPool, Lost
+from keras_dml.pools.sharing import sharing
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.provenance import usable_cores
-
-THREADS = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "TF_NUM_INTEROP_THREADS",
-    "TF_NUM_INTRAOP_THREADS",
-)
 
 GOODBYE = 10.0
 """Seconds that workers have to end by themselves."""
@@ -79,7 +73,7 @@ class LocalWorkers(CrewPool):
 class _Processes(Crew):
     def __init__(self, order: bytes, count: int, logs: Path | None) -> None:
         self._order = order
-        self._threads = str(max(1, usable_cores() // count))
+        self._threads = max(1, usable_cores() // count)
         self._logs = logs
         self._answers = _Answers()
         self._gpus = _gpus()
@@ -91,10 +85,7 @@ class _Processes(Crew):
             if self._logs is None
             else (self._logs / f"worker-{number}.log").open("ab+")
         )
-        defaults = dict.fromkeys(THREADS, self._threads)
-        # Else the first of several takes all memory of a GPU.
-        defaults["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
-        environment = {**defaults, **os.environ}
+        environment = {**os.environ, **sharing(self._threads)}
         if self._gpus:
             mine = self._gpus[number % len(self._gpus)]
             environment["CUDA_VISIBLE_DEVICES"] = mine

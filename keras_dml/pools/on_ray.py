@@ -1,17 +1,17 @@
 """A pool of actors on a Ray cluster."""
 
 import contextlib
-import os
 import signal
 import threading
 from typing import Any
 
 import keras
 
-from keras_dml.pools.local import GOODBYE, THREADS
+from keras_dml.pools.local import GOODBYE
 from keras_dml.pools.ray_clusters import cluster_at
 from keras_dml.pools.schedule import Crew, CrewPool, Lost
 from keras_dml.pools.serving import Server
+from keras_dml.pools.sharing import sharing
 from keras_dml.utils.arguments import check_count, import_extra
 from keras_dml.utils.provenance import usable_cores
 
@@ -173,7 +173,4 @@ class _Actors(Crew):
 
 def _environment(cpus: int) -> dict[str, str]:
     """What actors have in their environment, on whatever machine."""
-    defaults = dict.fromkeys(THREADS, str(cpus))
-    defaults["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
-    ours = {x: os.environ.get(x, y) for x, y in defaults.items()}
-    return {**ours, "KERAS_BACKEND": keras.config.backend()}
+    return {**sharing(cpus), "KERAS_BACKEND": keras.config.backend()}

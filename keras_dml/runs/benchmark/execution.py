@@ -8,21 +8,15 @@ import signal
 import subprocess
 import sys
 import threading
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import IO, Self
 
+from keras_dml.pools.sharing import sharing
 from keras_dml.recipes import dump
 from keras_dml.resuming import TERMINATED
 from keras_dml.runs.benchmark import worker
 from keras_dml.runs.benchmark.plan import Run
 from keras_dml.utils.provenance import usable_cores
-
-THREADS = (
-    "TF_NUM_INTRAOP_THREADS",
-    "TF_NUM_INTEROP_THREADS",
-    "OMP_NUM_THREADS",
-)
-"""What tells a process how many threads to use."""
 
 
 class Workers:
@@ -49,12 +43,7 @@ class Workers:
             self._exit.callback(signal.signal, signal.SIGTERM, before)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         with self._exit:
             for process in self._at_work:
                 process.kill()
@@ -101,8 +90,7 @@ class Workers:
     def _environment(self) -> dict[str, str]:
         if self.jobs == 1:
             return dict(os.environ)
-        share = str(max(1, usable_cores() // self.jobs))
-        return {**dict.fromkeys(THREADS, share), **os.environ}
+        return {**os.environ, **sharing(max(1, usable_cores() // self.jobs))}
 
 
 class _Process:

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from keras_dml import recipes
+from keras_dml.pools.sharing import THREADS
 from keras_dml.runs.benchmark import worker
-from keras_dml.runs.benchmark.execution import THREADS, Workers
+from keras_dml.runs.benchmark.execution import Workers
 from keras_dml.runs.benchmark.plan import Run
 from tests.runs.small_run import METHODS, RECIPE, write_recipe
 
@@ -141,8 +142,8 @@ def test_sigterm_between_two_runs(run) -> None:
 
 @pytest.mark.parametrize(
     ("jobs", "own", "seen"),
-    [(1, None, ["", "", ""]), (2, None, ["4", "4", "4"]),
-     (16, None, ["1", "1", "1"]), (2, "3", ["4", "4", "3"])],
+    [(1, None, [""] * 4), (2, None, ["4"] * 4),
+     (16, None, ["1"] * 4), (2, "3", ["4", "4", "4", "3"])],
 )  # fmt: skip
 def test_several_share_the_cores(
     jobs, own, seen, run, tmp_path, monkeypatch
