@@ -15,7 +15,7 @@ from typing import IO
 
 from keras_dml.pools import worker
 from keras_dml.pools.schedule import Crew, CrewPool, Lost
-from keras_dml.pools.sharing import sharing
+from keras_dml.pools.sharing import gpu_of, sharing
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.provenance import usable_cores
 
@@ -76,7 +76,6 @@ class _Processes(Crew):
         self._threads = max(1, usable_cores() // count)
         self._logs = logs
         self._answers = _Answers()
-        self._gpus = _gpus()
         self._all: set[_Process] = set()
 
     def start(self, number: int) -> "_Process":
@@ -85,10 +84,7 @@ class _Processes(Crew):
             if self._logs is None
             else (self._logs / f"worker-{number}.log").open("ab+")
         )
-        environment = {**os.environ, **sharing(self._threads)}
-        if self._gpus:
-            mine = self._gpus[number % len(self._gpus)]
-            environment["CUDA_VISIBLE_DEVICES"] = mine
+        environment = os.environ | sharing(self._threads) | gpu_of(number)
         process = _Process(self._order, environment, log, self._answers)
         self._all.add(process)
         return process
@@ -215,13 +211,3 @@ class _Process:
         if self._process.stdin:
             self._process.stdin.close()
         self._log.close()
-
-
-def _gpus() -> list[str]:
-    """The GPUs among which workers are spread, if there are several."""
-    import tensorflow as tf
-
-    count = len(tf.config.list_physical_devices("GPU"))
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    names = chosen.split(",") if chosen else [str(x) for x in range(count)]
-    return names[:count] if count > 1 else []

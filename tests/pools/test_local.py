@@ -92,15 +92,10 @@ def test_workers_share_the_cores(monkeypatch) -> None:
 
 
 def test_workers_have_a_gpu_each(monkeypatch) -> None:
-    import tensorflow as tf
-
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: [0] * 2)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
-    assert local._gpus() == ["3", "5"]
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    assert local._gpus() == ["0", "1"]
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: [0])
-    assert local._gpus() == []
+    monkeypatch.setattr(
+        local, "gpu_of", lambda number: {"TF_NUM_INTRAOP_THREADS": f"{number}"}
+    )
+    assert results(LocalWorkers(1), Raises(), ["threads"]) == ["0"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, 0])

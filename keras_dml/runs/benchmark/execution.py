@@ -1,6 +1,7 @@
 """Runs of a benchmark, each in a process of its own, some at a time."""
 
 import contextlib
+import itertools
 import json
 import os
 import selectors
@@ -11,7 +12,7 @@ import threading
 from types import FrameType
 from typing import IO, Self
 
-from keras_dml.pools.sharing import sharing
+from keras_dml.pools.sharing import gpu_of, sharing
 from keras_dml.recipes import dump
 from keras_dml.resuming import TERMINATED
 from keras_dml.runs.benchmark import worker
@@ -28,7 +29,8 @@ class Workers:
     Args:
         jobs: How many processes are at work at a time. If several, they share
             the cores: each has an equal part of them as its number of
-            threads, unless the environment already sets one.
+            threads, unless the environment already sets one. Of several GPUs,
+            each has one.
     """
 
     def __init__(self, jobs: int = 1) -> None:
@@ -61,7 +63,8 @@ class Workers:
         """
         if self._terminated and not self._at_work:
             raise SystemExit(TERMINATED)
-        self._at_work.append(_Process(run, self._environment()))
+        number = self._free_number()
+        self._at_work.append(_Process(run, number, self._environment(number)))
 
     def first_ended(self) -> tuple[Run, str | None]:
         """Waits for the first of the runs at work that ends.
@@ -87,10 +90,15 @@ class Workers:
         for process in self._at_work:
             process.terminate()
 
-    def _environment(self) -> dict[str, str]:
+    def _free_number(self) -> int:
+        taken = {process.number for process in self._at_work}
+        return next(x for x in itertools.count() if x not in taken)
+
+    def _environment(self, number: int) -> dict[str, str]:
         if self.jobs == 1:
             return dict(os.environ)
-        return {**os.environ, **sharing(max(1, usable_cores() // self.jobs))}
+        threads = max(1, usable_cores() // self.jobs)
+        return os.environ | sharing(threads) | gpu_of(number)
 
 
 class _Process:
@@ -98,11 +106,14 @@ class _Process:
 
     It gets the recipe in the first line of its standard input, ends when that
     is closed, which it is if this process is killed, and answers on its
-    standard output.
+    standard output. Those at work have different numbers.
     """
 
-    def __init__(self, run: Run, environment: dict[str, str]) -> None:
+    def __init__(
+        self, run: Run, number: int, environment: dict[str, str]
+    ) -> None:
         self.run = run
+        self.number = number
         run.log.parent.mkdir(parents=True, exist_ok=True)
         # As a script without the package around it, whose import takes
         # seconds in which nothing would end the process with this one.

@@ -164,6 +164,26 @@ def test_several_share_the_cores(
     assert run.log.read_text().split("\n")[:-1] == seen
 
 
+def test_those_at_work_have_different_gpus(run, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(
+        "keras_dml.runs.benchmark.execution.gpu_of",
+        lambda number: {"CUDA_VISIBLE_DEVICES": str(number)},
+    )
+    instead_of_python('echo "$CUDA_VISIBLE_DEVICES" >&2; read order; exit 3',
+                      tmp_path, monkeypatch)  # fmt: skip
+    runs = several(run, 3)
+    with Workers(2) as workers:
+        for each in runs[:2]:
+            workers.start(each)
+        workers.first_ended()
+        workers.start(runs[2])
+        beside = workers.runs[0]
+        for _ in range(2):
+            workers.first_ended()
+    assert [each.log.read_text() for each in runs[:2]] == ["0\n", "1\n"]
+    assert {x.log.read_text() for x in (beside, runs[2])} == {"0\n", "1\n"}
+
+
 def test_a_process_ends_with_the_benchmark(run) -> None:
     """Its standard input is closed when the benchmark is killed."""
     process = subprocess.Popen(
