@@ -11,7 +11,12 @@ from pathlib import Path
 from keras_dml.runs.benchmark.chart import Chart, Measured, svg
 
 DOCS = Path(__file__).parents[1]
-PAGES = ("leaderboard", "leaderboard_glyphs", "upper_layers")
+PAGES = (
+    "leaderboard",
+    "leaderboard_glyphs",
+    "leaderboard_emoji_full",
+    "upper_layers",
+)
 """Beside the page of results."""
 
 
@@ -76,7 +81,7 @@ def mean_of(name: str, rows: list[Measured]) -> float:
 
 
 def charts(
-    results: str, leaderboard: str, of_glyphs: str, upper: str
+    results: str, leaderboard: str, of_glyphs: str, full: str, upper: str
 ) -> dict[str, Chart]:
     """By the names of their files."""
     glyphs = means(section(results, "## glyphs: six", "### map@r"), "glyphs-")
@@ -86,7 +91,7 @@ def charts(
     )
     frozen = with_halves(section(results, "## Caltech-101", "### Frozen"))
     board, glyph_board = ranked(leaderboard), ranked(of_glyphs)
-    trained = with_halves(upper)
+    full_board, trained = ranked(full), with_halves(upper)
     ablations = differences(section(results, "## glyphs: ablations"))
     return {
         "results_glyphs.svg": Chart(
@@ -124,6 +129,11 @@ def charts(
             "MAP@R on unseen characters (glyphs, tuned, five seeds)",
             glyph_board,
             mean_of("baseline", glyph_board),
+        ),
+        "leaderboard_emoji_full.svg": Chart(
+            "MAP@R on unseen emoji (whole network in training, five seeds)",
+            full_board,
+            mean_of("baseline", full_board),
         ),
         "leaderboard_emoji_upper.svg": Chart(
             "MAP@R on unseen emoji (upper layers in training, five seeds)",

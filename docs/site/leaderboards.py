@@ -71,7 +71,8 @@ def written(page: str) -> str:
     )
     (before,) = re.findall(TABLE, page, re.M)
     table = made(JOURNALS / f"{data}.jsonl", command)
-    return page.replace(before, linked(table, before, f"{data}-"))
+    prefix = data.replace("_", "-") + "-"
+    return page.replace(before, linked(table, before, prefix))
 
 
 def main() -> None:
