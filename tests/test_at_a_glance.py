@@ -17,7 +17,7 @@ FROZEN, WHOLE, GLYPHS, UPPER = (
         "leaderboard",
         "leaderboard_emoji_full",
         "leaderboard_glyphs",
-        "upper_layers",
+        "leaderboard_emoji_upper",
     )
 )
 COSTS = (DOCS / "methods" / "README.md").read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ PAGES = (
     "leaderboard",
     "leaderboard_glyphs",
     "leaderboard_emoji_full",
-    "upper_layers",
+    "leaderboard_emoji_upper",
 )
 """Beside the page of results."""
 

@@ -383,9 +383,10 @@ def _branch_points(backbone: keras.Model) -> str:
     if len(points) < 2:
         return (
             f"Its branch points are {points}, but two are needed: its blocks "
-            "are all inside one layer. Use a backbone whose blocks are "
-            "separate layers, such as a convolutional network or the image "
-            "towers of CLIP and SigLIP."
+            "are inside one layer, or need more than the output of the block "
+            "before, such as a mask. Use a backbone whose blocks are separate "
+            "layers, such as a convolutional network or the image towers of "
+            "CLIP and SigLIP."
         )
     return (
         "Use, for example, the output of the second to last stage as `branch` "

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_dml import losses, methods
+from keras_dml import backbones, losses, methods
 from keras_dml.methods._abe import Variant, constructed_pairs
 from tests.methods.test_contract import batch
 
@@ -213,6 +213,11 @@ def test_an_unknown_backbone_needs_its_layers_named(tiny_backbone) -> None:
         methods.abe(mine, branch="relu_0")
     # Without attention there is nothing to end.
     methods.abe(mine, branch="relu_0", variant="heads")
+
+
+def test_blocks_that_take_a_mask_cannot_be_cut() -> None:
+    with pytest.raises(ValueError, match=r"points are \[\].*such as a mask"):
+        methods.abe(backbones.small_text_encoder())
 
 
 def test_constructed_pairs_of_an_odd_batch(tiny_backbone) -> None:
