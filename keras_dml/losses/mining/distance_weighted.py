@@ -139,11 +139,13 @@ def _invert(upto: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
 
     Returns:
         `(index, rest)`: (B,) int32, the entry of each row in which the
-        level lies, and (B, 1) how far inside it is.
+        level lies, any in a row without weights, and (B, 1) how far inside
+        it is.
     """
     # Rounding must not put it beyond the end, where nothing has a weight.
     level = ops.minimum(level, (1.0 - 1e-6) * upto[:, -1:])
     passed = upto <= level
     index = ops.sum(ops.cast(passed, "int32"), axis=1)
+    index = ops.minimum(index, ops.shape(upto)[1] - 1)
     below = ops.max(ops.where(passed, upto, 0.0), axis=1, keepdims=True)
     return index, level - below

@@ -184,6 +184,15 @@ def test_anchors_that_lack_something_draw_nothing():
     np.testing.assert_array_equal(np.sum(negative, axis=1), [1, 1, 0])
 
 
+def test_the_last_anchor_may_have_positives_only():
+    # As where a cascade has taken its negatives away.
+    relations = np.array([[1, 1, 0], [1, 1, 0], [1, 1, -1]])
+    pairs: Pairs = compare(relations, batch([0] * 3).astype("float32"))
+    positive, negative = DistanceWeighted().pair_weights(pairs, seed=0)
+    np.testing.assert_array_equal(np.sum(positive, axis=1), [1, 1, 0])
+    np.testing.assert_array_equal(np.sum(negative, axis=1), [1, 1, 0])
+
+
 @pytest.mark.parametrize(
     "arguments", [{"cutoff": 0.0}, {"cutoff": 1.5}, {"max_distance": 0.4}]
 )
