@@ -91,7 +91,7 @@ def charts(
     )
     frozen = with_halves(section(results, "## Caltech-101", "### Frozen"))
     board, glyph_board = ranked(leaderboard), ranked(of_glyphs)
-    full_board, trained = ranked(full), with_halves(upper)
+    full_board, upper_board = ranked(full), ranked(upper)
     ablations = differences(section(results, "## glyphs: ablations"))
     return {
         "results_glyphs.svg": Chart(
@@ -137,8 +137,8 @@ def charts(
         ),
         "leaderboard_emoji_upper.svg": Chart(
             "MAP@R on unseen emoji (upper layers in training, five seeds)",
-            trained,
-            mean_of("baseline", trained),
+            upper_board,
+            mean_of("baseline", upper_board),
         ),
     }
 
