@@ -61,9 +61,10 @@ def get(
             their weights.
         width: For "small_convnet", a factor for the channels of all layers. K
             networks of width 1/√K have about as many weights as one.
-        output: For an encoder that returns a dict, the name of the features. By
-            default, "sequence_output", the tokens, which a head pools;
-            "pooled_output" is pooled by the encoder.
+        output: Name of a layer: its output are the features, and the layers
+            above it are left out. For an encoder that returns a dict, the name
+            of the features in it: by default "sequence_output", the tokens,
+            which a head pools; "pooled_output" is pooled by the encoder.
         num_prefix_tokens: Number of leading tokens that are not patches of the
             image, see `layers.TokenMask`. It is detected for KerasHub's vision
             transformers, and 0 for other models.

@@ -4,6 +4,7 @@ import keras
 
 from keras_dml.backbones.splitting import cut_points
 from keras_dml.layers import TokenMask
+from keras_dml.utils.model_parts import output_of
 from keras_dml.utils.registry import check_known
 from keras_dml.utils.types import Shape
 
@@ -21,7 +22,8 @@ def single_output(
     Args:
         model: A functional model. It does not change.
         output: Name of the output in a dict. By default, "sequence_output",
-            "pooled_output", or the only one.
+            "pooled_output", or the only one. For a model without a dict, the
+            name of a layer whose output to take.
         num_prefix_tokens: As for `TokenMask`. By default, that of KerasHub's
             vision transformers, and 0 for other models.
 
@@ -32,9 +34,9 @@ def single_output(
         whereas its layers might not.
 
     Raises:
-        ValueError: If there is no such output, or `num_prefix_tokens` is given
-            for an output without tokens or differs from a `TokenMask` of the
-            model.
+        ValueError: If there is no such output or layer, or
+            `num_prefix_tokens` is given for an output without tokens or
+            differs from a `TokenMask` of the model.
     """
     patch_size = getattr(model, "patch_size", None)
     if _is_whole(model):
@@ -118,11 +120,7 @@ def _chosen(model: keras.Model, output: str | None) -> keras.KerasTensor:
             f"{next(iter(outputs))!r}, or another."
         )
     if output is not None:
-        raise ValueError(
-            "`output` must only be given for encoders that return a dict. "
-            f"Received: output={output!r}, but {model.name!r} returns a single "
-            "tensor. Leave it out."
-        )
+        return output_of(model, output)
     if len(model.outputs) != 1:
         shapes = [tuple(x.shape) for x in model.outputs]
         raise ValueError(

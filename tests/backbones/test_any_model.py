@@ -169,7 +169,7 @@ def test_of_a_dict_the_tokens_or_what_is_asked_for() -> None:
 @pytest.mark.parametrize(
     ("make", "arguments", "message"),
     [
-        (vectors, {"output": "x"}, "`output` must only be given for encod"),
+        (vectors, {"output": "x"}, "There is no layer 'x'"),
         (vectors, {"num_prefix_tokens": 1}, "whose features are tokens"),
         (vectors, {"num_prefix_tokens": -1}, "must be an integer of at least"),
         (vectors, {"input_shape": (7,)}, r"`input_shape` must be one that"),
@@ -195,6 +195,18 @@ def test_outputs_that_are_no_features() -> None:
     several = keras.Model(inputs, {"a": inputs * 2, "b": inputs * 3})
     with pytest.raises(ValueError, match="outputs of .*'a', 'b'.*Use output="):
         backbones.get(several)
+
+
+def test_features_may_be_the_output_of_a_layer() -> None:
+    whole = backbones.get("small_convnet", input_shape=(16, 16, 1))
+    lower = backbones.get(whole, output="relu_0", freeze=True)
+    expected = keras.Model(whole.input, whole.get_layer("relu_0").output)
+    x = np.random.default_rng(0).uniform(0, 255, (2, 16, 16, 1))
+    np.testing.assert_array_equal(lower(x), expected(x))
+    assert lower.count_params() < whole.count_params()
+    assert not lower.trainable_variables and whole.trainable_variables
+    with pytest.raises(ValueError, match="no layer 'relu_00'.*mean 'relu_0'"):
+        backbones.get(whole, output="relu_00")
 
 
 def test_a_subclass_that_is_built_says_what_it_takes() -> None:
