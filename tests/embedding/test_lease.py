@@ -35,13 +35,13 @@ def test_that_of_another_writer_is_respected(store):
     with pytest.raises(BlockingIOError, match="process 7 on x.*60 seconds"):
         with lease.leased(store, "embedding"):
             pass
-    assert b"process 7" in store.read(lease.LEASE)
+    assert b"process 7 on x" in store.read(lease.LEASE)
 
 
 def test_that_of_a_writer_that_was_killed_counts_no_longer(store):
     written(store, age=lease.STALE + 1)
     with lease.leased(store, "embedding"):
-        assert b"process 7" not in store.read(lease.LEASE)
+        assert b"process 7 on x" not in store.read(lease.LEASE)
 
 
 def test_one_of_two_that_begin_at_once_goes_on(store, monkeypatch):
@@ -49,7 +49,7 @@ def test_one_of_two_that_begin_at_once_goes_on(store, monkeypatch):
     with pytest.raises(BlockingIOError, match="process 7 on x"):
         with lease.leased(store, "embedding"):
             pass
-    assert b"process 7" in store.read(lease.LEASE)
+    assert b"process 7 on x" in store.read(lease.LEASE)
 
 
 def test_it_is_renewed(store, monkeypatch):
