@@ -4,7 +4,6 @@ import keras
 
 from keras_dml.backbones.splitting import cut_points
 from keras_dml.layers import TokenMask
-from keras_dml.utils.model_parts import output_of
 from keras_dml.utils.registry import check_known
 from keras_dml.utils.types import Shape
 
@@ -120,7 +119,9 @@ def _chosen(model: keras.Model, output: str | None) -> keras.KerasTensor:
             f"{next(iter(outputs))!r}, or another."
         )
     if output is not None:
-        return output_of(model, output)
+        layers = [layer.name for layer in model.layers]
+        check_known(f"`output` of {model.name!r}", output, layers)
+        return model.get_layer(output).output
     if len(model.outputs) != 1:
         shapes = [tuple(x.shape) for x in model.outputs]
         raise ValueError(

@@ -15,7 +15,7 @@ def lower_part(backbone: keras.Model, last: str) -> keras.Model:
     Raises:
         ValueError: If there is no such layer.
     """
-    output = output_of(backbone, last)
+    output = _output(backbone, last)
     inputs = backbone.inputs[0] if len(backbone.inputs) == 1 else backbone.input
     return keras.Model(inputs, output, name=backbone.name)
 
@@ -35,8 +35,8 @@ def upper_part(
         ValueError: If there is no such layer, or if a connection into the part
             bypasses `after`.
     """
-    start = output_of(backbone, after)
-    end = backbone.outputs[0] if last is None else output_of(backbone, last)
+    start = _output(backbone, after)
+    end = backbone.outputs[0] if last is None else _output(backbone, last)
     try:
         return keras.Model(start, end, name=backbone.name)
     except ValueError as error:
@@ -48,12 +48,7 @@ def upper_part(
         ) from error
 
 
-def output_of(backbone: keras.Model, name: str) -> keras.KerasTensor:
-    """The output of a layer of a functional model.
-
-    Raises:
-        ValueError: If there is no such layer.
-    """
+def _output(backbone: keras.Model, name: str) -> keras.KerasTensor:
     known = [layer.name for layer in backbone.layers]
     if name in known:
         return backbone.get_layer(name).output

@@ -169,7 +169,7 @@ def test_of_a_dict_the_tokens_or_what_is_asked_for() -> None:
 @pytest.mark.parametrize(
     ("make", "arguments", "message"),
     [
-        (vectors, {"output": "x"}, "There is no layer 'x'"),
+        (vectors, {"output": "x"}, "no `output` of 'vectors' 'x'.*dense"),
         (vectors, {"num_prefix_tokens": 1}, "whose features are tokens"),
         (vectors, {"num_prefix_tokens": -1}, "must be an integer of at least"),
         (vectors, {"input_shape": (7,)}, r"`input_shape` must be one that"),
@@ -205,7 +205,9 @@ def test_features_may_be_the_output_of_a_layer() -> None:
     np.testing.assert_array_equal(lower(x), expected(x))
     assert lower.count_params() < whole.count_params()
     assert not lower.trainable_variables and whole.trainable_variables
-    with pytest.raises(ValueError, match="no layer 'relu_00'.*mean 'relu_0'"):
+    with pytest.raises(
+        ValueError, match="no `output` of .*'relu_00'.*mean 'relu_0'"
+    ):
         backbones.get(whole, output="relu_00")
 
 
