@@ -121,7 +121,7 @@ def _chosen(model: keras.Model, output: str | None) -> keras.KerasTensor:
     if output is not None:
         layers = [layer.name for layer in model.layers]
         check_known(f"`output` of {model.name!r}", output, layers)
-        return model.get_layer(output).output
+        return _output_of(model.get_layer(output))
     if len(model.outputs) != 1:
         shapes = [tuple(x.shape) for x in model.outputs]
         raise ValueError(
@@ -133,6 +133,16 @@ def _chosen(model: keras.Model, output: str | None) -> keras.KerasTensor:
 
 
 _DEFAULTS = (SEQUENCE, POOLED)
+
+
+def _output_of(layer: keras.Layer) -> keras.KerasTensor:
+    if isinstance(layer.output, keras.KerasTensor):
+        return layer.output
+    raise ValueError(
+        "`output` must name a layer with one output. Received: output="
+        f"{layer.name!r}, whose outputs are {layer.output}. Name a layer "
+        "after it, or use keras.Model to select one of them."
+    )
 
 
 def _with_mask(

@@ -211,6 +211,14 @@ def test_features_may_be_the_output_of_a_layer() -> None:
         backbones.get(whole, output="relu_00")
 
 
+def test_a_layer_of_several_outputs_is_no_feature() -> None:
+    inputs = keras.Input((16, 16, 3))
+    halves = keras.layers.Lambda(lambda x: [x[..., :1], x[..., 1:]], name="cut")
+    whole = keras.Model(inputs, halves(inputs)[1])
+    with pytest.raises(ValueError, match="one output. Received: output='cut'"):
+        backbones.get(whole, output="cut")
+
+
 def test_a_subclass_that_is_built_says_what_it_takes() -> None:
     model = Subclass()
     model(np.zeros((2, 6), "float32"))
