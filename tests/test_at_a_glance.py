@@ -11,13 +11,14 @@ from keras_dml import methods
 
 DOCS = Path(__file__).parents[1] / "docs"
 RESULTS = (DOCS / "results.md").read_text(encoding="utf-8")
-FROZEN, WHOLE, GLYPHS, UPPER = (
+FROZEN, WHOLE, GLYPHS, UPPER, LOWER = (
     (DOCS / "results" / f"{page}.md").read_text(encoding="utf-8")
     for page in (
         "leaderboard",
         "leaderboard_emoji_full",
         "leaderboard_glyphs",
         "leaderboard_emoji_upper",
+        "leaderboard_emoji_lower",
     )
 )
 COSTS = (DOCS / "methods" / "README.md").read_text(encoding="utf-8")
@@ -61,6 +62,10 @@ def rounded(found: re.Match[str] | None) -> str:
         ("MAP@R, glyphs", partial(ranked, leaderboard=GLYPHS)),
         ("MAP@R, Caltech-101", measured),
         ("MAP@R, emoji (frozen network)", partial(ranked, leaderboard=FROZEN)),
+        (
+            "MAP@R, emoji (frozen lower layer)",
+            partial(ranked, leaderboard=LOWER),
+        ),
         ("MAP@R, emoji (upper layers)", partial(ranked, leaderboard=UPPER)),
         ("MAP@R, emoji (whole network)", partial(ranked, leaderboard=WHOLE)),
     ],

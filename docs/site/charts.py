@@ -16,6 +16,7 @@ PAGES = (
     "leaderboard_glyphs",
     "leaderboard_emoji_full",
     "leaderboard_emoji_upper",
+    "leaderboard_emoji_lower",
 )
 """Beside the page of results."""
 
@@ -81,7 +82,12 @@ def mean_of(name: str, rows: list[Measured]) -> float:
 
 
 def charts(
-    results: str, leaderboard: str, of_glyphs: str, full: str, upper: str
+    results: str,
+    leaderboard: str,
+    of_glyphs: str,
+    full: str,
+    upper: str,
+    lower: str,
 ) -> dict[str, Chart]:
     """By the names of their files."""
     glyphs = means(section(results, "## glyphs: six", "### map@r"), "glyphs-")
@@ -92,6 +98,7 @@ def charts(
     frozen = with_halves(section(results, "## Caltech-101", "### Frozen"))
     board, glyph_board = ranked(leaderboard), ranked(of_glyphs)
     full_board, upper_board = ranked(full), ranked(upper)
+    lower_board = ranked(lower)
     ablations = differences(section(results, "## glyphs: ablations"))
     return {
         "results_glyphs.svg": Chart(
@@ -139,6 +146,11 @@ def charts(
             "MAP@R on unseen emoji (upper layers in training, five seeds)",
             upper_board,
             mean_of("baseline", upper_board),
+        ),
+        "leaderboard_emoji_lower.svg": Chart(
+            "MAP@R on unseen emoji (frozen, a lower layer, five seeds)",
+            lower_board,
+            mean_of("baseline", lower_board),
         ),
     }
 
