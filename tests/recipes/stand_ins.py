@@ -163,12 +163,14 @@ def backbone(
     weights: str | None,
     freeze_batch_norm: bool,
     freeze_until: str | None,
+    output: str | None = None,
     **others: Any,
 ) -> keras.Model:
     """As `backbones.get`, without files and downloads; made once.
 
     Args:
-        whole: Whether a network that would be loaded is as deep as that.
+        whole: Whether a network that would be loaded is as deep as that. If
+            not, it has not the layers that a recipe names.
     """
     model: Any = name
     if name in WHOLE:
@@ -180,6 +182,7 @@ def backbone(
         input_shape=input_shape,
         freeze_batch_norm=freeze_batch_norm,
         freeze_until=freeze_until if whole else None,
+        output=output if whole else None,
         **others,
     )
 

@@ -26,10 +26,11 @@ RECIPES = Path(__file__).parents[2] / "recipes"
 FILES = sorted(RECIPES.rglob("[!_]*.yaml"))
 # One with each method is not slow.
 QUICK = [RECIPES / "glyphs" / f"{name}.yaml" for name in methods.METHODS]
-# Networks that are not ours, in full depth: all layers, and the upper ones.
+# Networks that are not ours, in full depth: all, upper, and lower layers.
 WHOLE = [
     RECIPES / "cub200" / "baseline.yaml",
     RECIPES / "emoji" / "upper_baseline.yaml",
+    RECIPES / "emoji" / "lower_baseline.yaml",
 ]
 
 
