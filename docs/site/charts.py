@@ -11,14 +11,15 @@ from pathlib import Path
 from keras_dml.runs.benchmark.chart import Chart, Measured, svg
 
 DOCS = Path(__file__).parents[1]
-PAGES = (
-    "leaderboard",
-    "leaderboard_glyphs",
-    "leaderboard_emoji_full",
-    "leaderboard_emoji_upper",
-    "leaderboard_emoji_lower",
-)
-"""Beside the page of results."""
+RESULTS = DOCS / "results"
+LEADERBOARDS = {
+    "emoji": ("emoji (frozen network, five seeds)", "proxy-anchor"),
+    "glyphs": ("characters (glyphs, tuned, five seeds)", "baseline"),
+    "emoji_full": ("emoji (whole network in training, five seeds)", "baseline"),
+    "emoji_upper": ("emoji (upper layers in training, five seeds)", "baseline"),
+    "emoji_lower": ("emoji (frozen, a lower layer, five seeds)", "baseline"),
+}
+"""By their data: of what, and the recipe of the dashed line."""
 
 
 def section(text: str, *headings: str) -> str:
@@ -81,14 +82,7 @@ def mean_of(name: str, rows: list[Measured]) -> float:
     return row.mean
 
 
-def charts(
-    results: str,
-    leaderboard: str,
-    of_glyphs: str,
-    full: str,
-    upper: str,
-    lower: str,
-) -> dict[str, Chart]:
+def charts(results: str) -> dict[str, Chart]:
     """By the names of their files."""
     glyphs = means(section(results, "## glyphs: six", "### map@r"), "glyphs-")
     tuned = with_halves(section(results, "## glyphs: tuned"))
@@ -96,9 +90,6 @@ def charts(
         section(results, "## Caltech-101", "### map@r"), "caltech101-"
     )
     frozen = with_halves(section(results, "## Caltech-101", "### Frozen"))
-    board, glyph_board = ranked(leaderboard), ranked(of_glyphs)
-    full_board, upper_board = ranked(full), ranked(upper)
-    lower_board = ranked(lower)
     ablations = differences(section(results, "## glyphs: ablations"))
     return {
         "results_glyphs.svg": Chart(
@@ -127,40 +118,25 @@ def charts(
             0.0,
             "+",
         ),
-        "leaderboard_emoji.svg": Chart(
-            "MAP@R on unseen emoji (frozen network, five seeds)",
-            board,
-            mean_of("proxy-anchor", board),
-        ),
-        "leaderboard_glyphs.svg": Chart(
-            "MAP@R on unseen characters (glyphs, tuned, five seeds)",
-            glyph_board,
-            mean_of("baseline", glyph_board),
-        ),
-        "leaderboard_emoji_full.svg": Chart(
-            "MAP@R on unseen emoji (whole network in training, five seeds)",
-            full_board,
-            mean_of("baseline", full_board),
-        ),
-        "leaderboard_emoji_upper.svg": Chart(
-            "MAP@R on unseen emoji (upper layers in training, five seeds)",
-            upper_board,
-            mean_of("baseline", upper_board),
-        ),
-        "leaderboard_emoji_lower.svg": Chart(
-            "MAP@R on unseen emoji (frozen, a lower layer, five seeds)",
-            lower_board,
-            mean_of("baseline", lower_board),
-        ),
     }
+
+
+def leaderboard(data: str) -> Chart:
+    """That of the page which shows it."""
+    of, reference = LEADERBOARDS[data]
+    (page,) = (
+        text
+        for text in map(Path.read_text, RESULTS.glob("leaderboard*.md"))
+        if f"/leaderboard_{data}.svg)" in text
+    )
+    rows = ranked(page)
+    return Chart(f"MAP@R on unseen {of}", rows, mean_of(reference, rows))
 
 
 def drawn() -> dict[str, Chart]:
     """Those of the pages as they are."""
-    return charts(
-        (DOCS / "results.md").read_text(),
-        *((DOCS / "results" / f"{page}.md").read_text() for page in PAGES),
-    )
+    boards = {f"leaderboard_{x}.svg": leaderboard(x) for x in LEADERBOARDS}
+    return charts((DOCS / "results.md").read_text()) | boards
 
 
 def main() -> None:
