@@ -12,7 +12,10 @@ from keras_dml.runs.tuning import read_space
 
 DOCS = Path(__file__).parents[2] / "docs"
 SPACES = DOCS / "results" / "spaces"
-NAMES = {"multi_similarity": "baseline"}
+NAMES = {
+    "multi_similarity": "baseline",
+    "lower_attentive_grouping_block5c": "lower_attentive_grouping",
+}
 """Studies that have not the name of their recipe."""
 
 Settings = dict[str, Any]
