@@ -119,6 +119,7 @@ def get(
     if freeze_until is not None or freeze:
         model = _copy(model)
     if freeze_until is not None:
+        _check_freeze_until(freeze_until, model, output)
         for layer in lower_part(model, freeze_until).layers:
             layer.trainable = False
     if freeze:
@@ -249,6 +250,21 @@ def _without_batch(shape: Any) -> Any:
     if isinstance(shape, dict):
         return {name: tuple(x)[1:] for name, x in shape.items()}
     return None if shape is None else tuple(shape)[1:]
+
+
+def _check_freeze_until(
+    freeze_until: str, model: keras.Model, output: str | None
+) -> None:
+    known = [layer.name for layer in model.layers]
+    if freeze_until in known:
+        return
+    cut = "" if output is None else ", without those above its `output`"
+    received = "" if output is None else f", output={output!r}"
+    raise ValueError(
+        f"`freeze_until` must be a layer of the backbone{cut}. Received: "
+        f"freeze_until={freeze_until!r}{received}."
+        f"{did_you_mean(freeze_until, known)} Its layers: {', '.join(known)}."
+    )
 
 
 def _check(model: keras.Model, backbone: object) -> None:

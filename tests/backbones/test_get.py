@@ -144,8 +144,19 @@ def test_methods_keep_what_is_frozen() -> None:
 
 
 def test_freezing_until_an_unknown_layer() -> None:
-    with pytest.raises(ValueError, match="'relu0'.*Did you mean 'relu_0'"):
+    match = "`freeze_until` .* freeze_until='relu0'. Did you mean 'relu_0'"
+    with pytest.raises(ValueError, match=match):
         backbones.get("small_convnet", freeze_until="relu0")
+
+
+def test_freezing_until_a_layer_that_output_leaves_out() -> None:
+    match = "above its `output`. Received: freeze_until='relu_1', output='relu"
+    with pytest.raises(ValueError, match=match):
+        backbones.get(
+            backbones.get("small_convnet"),
+            output="relu_0",
+            freeze_until="relu_1",
+        )
 
 
 @pytest.mark.parametrize(
