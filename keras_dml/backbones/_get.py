@@ -119,8 +119,7 @@ def get(
     if freeze_until is not None or freeze:
         model = _copy(model)
     if freeze_until is not None:
-        _check_freeze_until(freeze_until, model, output)
-        for layer in lower_part(model, freeze_until).layers:
+        for layer in _frozen_part(model, freeze_until, output).layers:
             layer.trainable = False
     if freeze:
         model.trainable = False
@@ -252,19 +251,18 @@ def _without_batch(shape: Any) -> Any:
     return None if shape is None else tuple(shape)[1:]
 
 
-def _check_freeze_until(
-    freeze_until: str, model: keras.Model, output: str | None
-) -> None:
-    known = [layer.name for layer in model.layers]
-    if freeze_until in known:
-        return
-    cut = "" if output is None else ", without those above its `output`"
-    received = "" if output is None else f", output={output!r}"
-    raise ValueError(
-        f"`freeze_until` must be a layer of the backbone{cut}. Received: "
-        f"freeze_until={freeze_until!r}{received}."
-        f"{did_you_mean(freeze_until, known)} Its layers: {', '.join(known)}."
-    )
+def _frozen_part(
+    model: keras.Model, freeze_until: str, output: str | None
+) -> keras.Model:
+    try:
+        return lower_part(model, freeze_until)
+    except ValueError as error:
+        cut = "" if output is None else ", without those above its `output`"
+        received = "" if output is None else f", output={output!r}"
+        raise ValueError(
+            f"`freeze_until` must be a layer of the backbone{cut}. Received: "
+            f"freeze_until={freeze_until!r}{received}. {error}"
+        ) from error
 
 
 def _check(model: keras.Model, backbone: object) -> None:

@@ -144,7 +144,7 @@ def test_methods_keep_what_is_frozen() -> None:
 
 
 def test_freezing_until_an_unknown_layer() -> None:
-    match = "`freeze_until` .* freeze_until='relu0'. Did you mean 'relu_0'"
+    match = "`freeze_until` .* freeze_until='relu0'. .*Did you mean 'relu_0'"
     with pytest.raises(ValueError, match=match):
         backbones.get("small_convnet", freeze_until="relu0")
 
