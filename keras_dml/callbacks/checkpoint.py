@@ -19,7 +19,7 @@ from keras_dml.utils.files import atomic_file
 
 logger = logging.getLogger(__name__)
 
-_STATE = ("unsaved", "_reached", "_missed", "_training")
+_STATE = ("unsaved", "_reached", "_missed", "_training", "_is_logged")
 
 
 class Checkpoint(keras.callbacks.Callback):
@@ -35,7 +35,8 @@ class Checkpoint(keras.callbacks.Callback):
         monitor: The entry of the logs to maximize. With None, only `last.keras`
             is kept, for training without held-out data. The callback that
             writes the entry, such as `RetrievalEvaluation`, must come before
-            this one. `MetricModel.fit` rejects an unknown name before training,
+            this one; epochs that it does not measure cannot be the best.
+            `MetricModel.fit` rejects an unknown name before training,
             provided that neither the model nor an earlier callback is of a
             custom class, whose logs are not known in advance.
 
@@ -64,6 +65,7 @@ class Checkpoint(keras.callbacks.Callback):
         self._reached: str | None = None
         self._missed = -math.inf
         self._training = ""
+        self._is_logged = monitor is None
 
     def on_train_begin(self, logs: Any = None) -> None:
         self._training = uuid.uuid4().hex
@@ -81,18 +83,18 @@ class Checkpoint(keras.callbacks.Callback):
                 f"{did_you_mean(self.monitor, names)} Put a "
                 "RetrievalEvaluation that measures it before the Checkpoint."
             )
+        self._is_logged = True
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         logs = logs or {}
-        self.check_logged(logs)
+        if not self._is_logged:
+            self.check_logged(logs)
         if not this_worker(strategy_of(self.model)).is_chief:
             return
         reached = f"epoch {epoch + 1}"
         self.save_last(reached)
-        if self.monitor is None:
-            return
-        value = logs[self.monitor]
-        if self.best is not None and value <= self.best:
+        value = logs.get(self.monitor)
+        if value is None or (self.best is not None and value <= self.best):
             return
         error = self._save("best", epoch=epoch + 1, value=float(value))
         if error is None:

@@ -58,8 +58,13 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         images: The examples to search, each of which is the query in turn: an
             `ImageSet`, `ArraySet` or other `Examples` with labels; arrays
             `(x, y)`; or a finite `tf.data.Dataset` of (x, y).
-        every: Number of epochs between measurements. The last epoch is always
-            measured. Other epochs repeat the last values.
+        every: Number of epochs between measurements. The first and the last
+            epoch of a training are always measured. Other epochs do not log
+            the metrics, as with `validation_freq` of `fit`, so the `patience`
+            of Keras's callbacks counts measurements. A `ModelCheckpoint` only
+            saves after measured epochs in `MetricModel.fit`; with another
+            model, use `Checkpoint`, because Keras's callback would then
+            overwrite the best model in an epoch without the metric.
         metrics: Metrics of `evaluate`, by name or as functions.
         prefix: Prefix of the names in the logs.
         batch_size: Number of examples to embed at a time.
@@ -107,7 +112,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         self.prefix = prefix
         self.batch_size = batch_size
         self.seconds = 0.0
-        self._last: dict[str, float] = {}
+        self._has_measured = False
         self.labels = labels
         self.gallery = gallery
         self.gallery_labels = gallery_labels
@@ -140,6 +145,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         return {name: getattr(self, name) for name in EVALUATED}
 
     def on_train_begin(self, logs: Any = None) -> None:
+        self._has_measured = False
         output = getattr(self.model, "output", None)  # If it is known.
         dim = getattr(output, "shape", (None,))[-1]
         if dim is not None and max(self.prefixes or (0,)) > dim:
@@ -150,21 +156,25 @@ class RetrievalEvaluation(keras.callbacks.Callback):
             )
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        if is_due(epoch, self.every, self.params["epochs"]) or not self._last:
-            self._measure()
+        is_first, self._has_measured = not self._has_measured, True
+        if not is_first and not is_due(
+            epoch, self.every, self.params["epochs"]
+        ):
+            return
+        measured = self._measure()
         if logs is not None:
-            logs.update(self._last)
+            logs.update(measured)
 
     def get_state(self) -> dict[str, Any]:
         """The state of this callback, for `Resume`."""
-        return {"last": self._last, "seconds": self.seconds}
+        return {"has_measured": self._has_measured, "seconds": self.seconds}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Restores the result of `get_state`."""
-        self._last = state["last"]
+        self._has_measured = state["has_measured"]
         self.seconds = state["seconds"]
 
-    def _measure(self) -> None:
+    def _measure(self) -> dict[str, float]:
         start = time.perf_counter()
         results = done_by_chief(
             lambda: dict(
@@ -177,10 +187,10 @@ class RetrievalEvaluation(keras.callbacks.Callback):
             ),
             strategy_of(self.model),
         )
-        self._last = {
+        self.seconds += time.perf_counter() - start
+        return {
             f"{self.prefix}{name}": value for name, value in results.items()
         }
-        self.seconds += time.perf_counter() - start
 
 
 class LearningRateMonitor(keras.callbacks.Callback):

@@ -1,5 +1,9 @@
 """Names in the logs of an epoch, known before the first epoch."""
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from string import Formatter
 from typing import Any
 
 import keras
@@ -26,16 +30,75 @@ def check_readers(
         callbacks: Callbacks as given to `fit`.
         is_validated: Whether `fit` has validation data.
     """
-    if isinstance(callbacks, keras.callbacks.CallbackList):
-        callbacks = callbacks.callbacks
     names = _logged_by_model(model, is_validated)
-    for callback in keras.tree.flatten(callbacks or []):
+    for callback in _flat(callbacks):
         if names is None:
             return
         if hasattr(callback, "check_logged"):
             callback.check_logged(names)
         written = _logged_by(callback, model)
         names = None if written is None else names | written
+
+
+@contextmanager
+def measured_epochs_only(
+    model: keras.Model, callbacks: Any, is_validated: bool
+) -> Iterator[None]:
+    """Lets Keras's callbacks pass over epochs without the value they read.
+
+    `RetrievalEvaluation(every=…)` and `validation_freq` leave epochs without
+    it. `ModelCheckpoint(save_best_only=True)` of Keras 3 saves in these, over
+    the best model, and fails if the value is part of a file's name.
+    `EarlyStopping` warns. A name that is never logged is left to Keras.
+
+    Args:
+        model: The model.
+        callbacks: Callbacks as given to `fit`.
+        is_validated: Whether `fit` has validation data.
+    """
+    logged = set(_logged_by_model(model, is_validated) or ())
+    prefixes: tuple[str, ...] = ()
+    with ExitStack() as exits:
+        for callback in _flat(callbacks):
+            read = _read_by(callback)
+            if read and all(
+                x in logged or x.startswith(prefixes) for x in read
+            ):
+                callback.on_epoch_end = partial(_if_logged, callback, read)
+                exits.callback(delattr, callback, "on_epoch_end")
+            names = getattr(callback, "logged_names", ())
+            if names is None and hasattr(callback, "prefix"):
+                prefixes += (callback.prefix,)  # Of data not read yet.
+            logged.update(names or ())
+        yield
+
+
+def _read_by(callback: keras.callbacks.Callback) -> set[str]:
+    """What a callback of Keras reads from the logs of an epoch."""
+    if type(callback) is keras.callbacks.EarlyStopping:
+        return {callback.monitor}
+    if type(callback) is not keras.callbacks.ModelCheckpoint:
+        return set()
+    fields = {x for _, x, _, _ in Formatter().parse(callback.filepath) if x}
+    monitor = {callback.monitor} if callback.save_best_only else set()
+    return (fields | monitor) - {"epoch", "batch"}
+
+
+def _if_logged(
+    callback: keras.callbacks.Callback,
+    read: set[str],
+    epoch: int,
+    logs: Any = None,
+) -> None:
+    if read <= set(logs or ()):
+        type(callback).on_epoch_end(callback, epoch, logs)
+
+
+def _flat(callbacks: Any) -> list[keras.callbacks.Callback]:
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks = callbacks.callbacks
+    flat: list[keras.callbacks.Callback] = keras.tree.flatten(callbacks or [])
+    return flat
 
 
 def _logged_by_model(

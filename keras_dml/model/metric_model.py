@@ -31,7 +31,7 @@ from keras_dml.model.argument_checks import (
 from keras_dml.model.batch_checks import as_ids
 from keras_dml.model.embedding_model import EmbeddingModel
 from keras_dml.model.head import Head
-from keras_dml.model.logged_names import check_readers
+from keras_dml.model.logged_names import check_readers, measured_epochs_only
 from keras_dml.model.loss_weighting import LossWeighting
 from keras_dml.model.model_data import (
     checks_of,
@@ -349,7 +349,9 @@ class MetricModel(EmbeddingModel):
             (x, y, sample_weight), validation_data = split_rows(
                 (x, y, sample_weight), validation_split
             )
-        check_readers(self, callbacks, validation_data is not None)
+        is_validated = validation_data is not None
+        check_readers(self, callbacks, is_validated)
+        readers = measured_epochs_only(self, callbacks, is_validated)
         balanced = balanced if shuffle else False
         held_out = checks_of(self, "evaluate")
         data, checks, is_share = fit_data(
@@ -375,7 +377,7 @@ class MetricModel(EmbeddingModel):
         # The order of a dataset is its sampler's, or the user's.
         shuffle = shuffle and data.y is not None
         data = replicated(self, data, shuffle, is_share)
-        with named_errors(checks, held_out), steered as callbacks:
+        with named_errors(checks, held_out), readers, steered as callbacks:
             return super().fit(
                 x=data.x,
                 y=data.y,

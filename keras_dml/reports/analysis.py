@@ -49,7 +49,7 @@ class Run:
         """Losses and validation metrics by epoch.
 
         Metrics are NaN in epochs after which they were not measured, where
-        the log repeats the last ones.
+        the logs of earlier versions repeat the last ones.
         """
         history = read_history(self.folder / METRICS)
         epochs, every = history["epoch"], self.recipe.evaluation.every

@@ -108,6 +108,14 @@ def test_a_monitor_that_nobody_writes_is_an_error(tmp_path) -> None:
         callback.on_epoch_end(0, {"loss": 1.0})
 
 
+def test_epochs_that_were_not_measured_are_passed_over(tmp_path) -> None:
+    callback = checkpoint_of(tmp_path, model())
+    for epoch, value in enumerate([0.2, None, 0.5, None]):
+        logs = {"loss": 1.0} if value is None else {"val_map@r": value}
+        callback.on_epoch_end(epoch, logs)
+    assert (callback.best_epoch, callback.last) == (3, "epoch 4")
+
+
 LABELS = [f"class {i // 2}" for i in range(8)]
 EXAMPLES = ArraySet(vectors()[:8], LABELS)
 EVALUATION = RetrievalEvaluation(EXAMPLES, metrics="recall@1", prefixes=[2])

@@ -1,12 +1,16 @@
+import csv
+
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_dml import methods
-from keras_dml.callbacks import RetrievalEvaluation
+from keras_dml.callbacks import Checkpoint, Resume, RetrievalEvaluation
 from keras_dml.data import ArraySet, ClassBalanced, pipeline
 from keras_dml.evaluation import Protocol, evaluate
 from tests.conftest import blobs
+from tests.model.test_keras_contract import LABELS, small, vectors
 
 
 def fit(backbone, *callbacks, epochs: int):
@@ -49,20 +53,139 @@ def test_other_callbacks_can_use_it(tiny_backbone, tmp_path) -> None:
     assert path.exists()
 
 
+class Told(RetrievalEvaluation):
+    """Measures what it is told: a value for each measured epoch."""
+
+    def __init__(self, *values: float, every: int, data=None) -> None:
+        data = ArraySet(vectors(), LABELS) if data is None else data
+        super().__init__(data, every=every)
+        self.values = list(values)
+
+    def _measure(self) -> dict[str, float]:
+        value = self.values.pop(0)
+        return {"val_recall@1": value, "val_map@r": value}
+
+
+def train(*callbacks, epochs: int, **options):
+    network = small()
+    history = network.fit(
+        vectors(), LABELS, batch_size=48, epochs=epochs, verbose=0,
+        callbacks=list(callbacks), **options,
+    )  # fmt: skip
+    return network, history.history
+
+
 @pytest.mark.slow
-def test_measures_every_so_often_and_at_the_end(tiny_backbone) -> None:
-    class Counted(RetrievalEvaluation):
-        count = 0
+def test_logs_the_first_the_last_and_the_due_epochs_alone(tmp_path) -> None:
+    path = tmp_path / "log.csv"
+    callback = Told(0.1, 0.3, 0.5, 0.7, 0.9, every=3)
+    network, history = train(
+        callback, keras.callbacks.CSVLogger(str(path)), epochs=5
+    )
+    assert history["val_map@r"] == [0.1, 0.3, 0.5]
+    assert len(history["loss"]) == 5
+    with path.open() as file:
+        rows = [row["val_map@r"] for row in csv.DictReader(file)]
+    assert rows == ["0.1", "NA", "0.3", "NA", "0.5"]
+    # Another training measures its first epoch as well.
+    again = network.fit(
+        vectors(), LABELS, epochs=2, verbose=0, callbacks=[callback]
+    )
+    assert again.history["val_map@r"] == [0.7, 0.9]
 
-        def _measure(self) -> None:
-            self.count += 1
-            super()._measure()
 
-    callback = Counted(blobs(5, 6, seed=9), every=3)
-    _, history = fit(tiny_backbone, callback, epochs=5)
-    # Epochs 1 (so that the logs have a value), 3 and 5.
-    assert callback.count == 3
-    assert len(history["val_map@r"]) == 5
+@pytest.mark.parametrize("as_dataset", [False, True])
+def test_patience_counts_measurements(as_dataset) -> None:
+    data = tf.data.Dataset.from_tensor_slices((vectors(), LABELS)).batch(8)
+    evaluation = Told(
+        0.5, 0.4, 0.4, 0.4, 0.4, every=5, data=data if as_dataset else None
+    )
+    stop = keras.callbacks.EarlyStopping("val_map@r", patience=2, mode="max")
+    _, history = train(evaluation, stop, epochs=20)
+    assert len(history["loss"]) == 10  # Measured after 1, 5 and 10.
+
+
+@pytest.mark.filterwarnings("ignore:Learning rate reduction is conditioned")
+def test_rates_are_reduced_by_measurements() -> None:
+    reduce = keras.callbacks.ReduceLROnPlateau(
+        "val_map@r", patience=2, factor=0.5, mode="max", min_delta=0
+    )
+    evaluation = Told(0.5, 0.4, 0.4, 0.4, every=2)
+    _, history = train(evaluation, reduce, epochs=6)
+    rates = np.array(history["learning_rate"]) / history["learning_rate"][0]
+    np.testing.assert_allclose(rates, [1, 1, 1, 1, 0.5, 0.5])
+
+
+@pytest.mark.slow
+def test_the_best_model_is_kept_by_both_checkpoints(tmp_path) -> None:
+    """Keras's own saves in epochs without a value, over the best model."""
+    saved = []
+
+    class Weights(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None) -> None:
+            saved.append(self.model.get_weights()[0])
+
+    best, named = tmp_path / "best.weights.h5", "{epoch}-{val_map@r:.1f}.keras"
+    network, _ = train(
+        Weights(),
+        Told(0.1, 0.9, 0.3, 0.2, every=2),
+        keras.callbacks.ModelCheckpoint(
+            str(best), "val_map@r", mode="max", save_best_only=True,
+            save_weights_only=True,
+        ),
+        keras.callbacks.ModelCheckpoint(str(tmp_path / named), mode="max"),
+        own := Checkpoint(tmp_path),
+        epochs=6,
+    )  # fmt: skip
+    network.load_weights(best)
+    assert np.array_equal(network.get_weights()[0], saved[1])
+    loaded = keras.models.load_model(tmp_path / "best.keras")
+    assert np.array_equal(loaded.get_weights()[0], saved[1])
+    assert (own.best_epoch, own.best) == (2, 0.9)
+    names = sorted(x.name for x in tmp_path.glob("[0-9]*.keras"))
+    assert names == ["1-0.1.keras", "2-0.9.keras", "4-0.3.keras", "6-0.2.keras"]
+
+
+def test_epochs_without_validation_are_not_the_best(tmp_path) -> None:
+    path = tmp_path / "best.keras"
+    checkpoint = keras.callbacks.ModelCheckpoint(
+        str(path), "val_loss", mode="min", save_best_only=True
+    )
+    seen = []
+    look = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: seen.append(path.exists())
+    )
+    data = vectors(1), LABELS
+    train(checkpoint, look, epochs=3, validation_data=data, validation_freq=2)
+    assert seen == [False, True, True]
+    assert "on_epoch_end" not in vars(checkpoint)
+
+
+@pytest.mark.slow
+def test_a_resumed_training_measures_the_same_epochs(tmp_path) -> None:
+    class Killed(Exception):
+        pass
+
+    def kill(epoch, logs) -> None:
+        if epoch == 1:
+            raise Killed
+
+    def callbacks(*values):
+        evaluation = Told(*values, every=3)
+        stop = keras.callbacks.EarlyStopping(
+            "val_map@r", patience=2, mode="max"
+        )
+        return [evaluation, stop, Checkpoint(tmp_path), Resume(tmp_path / "s")]
+
+    with pytest.raises(Killed):
+        train(
+            *callbacks(0.5),
+            keras.callbacks.LambdaCallback(on_epoch_begin=kill),
+            epochs=9,
+        )
+    _, history = train(*callbacks(0.4, 0.4), epochs=9)
+    assert history["val_map@r"] == [0.5, 0.4, 0.4]
+    assert len(history["loss"]) == 6
 
 
 @pytest.mark.slow

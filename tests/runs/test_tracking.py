@@ -38,10 +38,10 @@ def test_a_run_is_logged_whole_also_after_ctrl_c(
     folder = tmp_path / "run"
     measure = RetrievalEvaluation._measure
 
-    def interrupted(self) -> None:
-        measure(self)
+    def interrupted(self) -> dict[str, float]:
         if self.model.history.epoch:
             raise KeyboardInterrupt
+        return measure(self)
 
     with monkeypatch.context() as patched:
         patched.setattr(RetrievalEvaluation, "_measure", interrupted)

@@ -255,10 +255,10 @@ def test_ctrl_c_leaves_a_loadable_model(tmp_path, monkeypatch) -> None:
     recipe, folder = start(tmp_path, "epochs=5", METHODS["baseline"])
     measure = RetrievalEvaluation._measure
 
-    def interrupted(self) -> None:
-        measure(self)
+    def interrupted(self) -> dict[str, float]:
         if self.model.history.epoch:
             raise KeyboardInterrupt
+        return measure(self)
 
     monkeypatch.setattr(RetrievalEvaluation, "_measure", interrupted)
     outcome = runs.train(recipe, folder, verbose=0)

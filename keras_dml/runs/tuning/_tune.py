@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from keras_dml import data
@@ -245,7 +246,7 @@ def _run(
         trial.study.tell(trial, state=TrialState.FAIL)
     else:
         state = TrialState.PRUNED if judged.is_pruned else TrialState.COMPLETE
-        best = None if judged.is_pruned else max(judged.values)
+        best = None if judged.is_pruned else float(np.nanmax(judged.values))
         trial.study.tell(trial, best, state=state)
     shutil.rmtree(place / "state", ignore_errors=True)
 

@@ -21,7 +21,8 @@ class Judged(keras.callbacks.Callback):
         monitor: The entry of the logs whose maximum is best.
 
     Attributes:
-        values: What was monitored after each epoch.
+        values: What was monitored after each epoch; NaN after those that were
+            not measured.
         is_pruned: Whether the trial was ended.
     """
 
@@ -34,13 +35,15 @@ class Judged(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         logs = logs or {}
-        value = float(logs[self.monitor])
         for name in ("loss", self.monitor):
-            if not math.isfinite(logs[name]):
+            if not math.isfinite(logs.get(name, 0.0)):
                 raise ValueError(
                     f"`{name}` is {logs[name]} after epoch {epoch + 1}"
                 )
+        value = float(logs.get(self.monitor, math.nan))
         self.values.append(value)
+        if math.isnan(value):
+            return
         self.trial.report(value, step=epoch + 1)
         if self.trial.should_prune():
             self.is_pruned = True
@@ -55,7 +58,8 @@ class Judged(keras.callbacks.Callback):
         self.values = state["values"]
         self.is_pruned = state["is_pruned"]
         for epoch, value in enumerate(self.values, 1):
-            self.trial.report(value, step=epoch)
+            if not math.isnan(value):
+                self.trial.report(value, step=epoch)
         if self.is_pruned:
             self.model.stop_training = True
 

@@ -46,9 +46,9 @@ def whole(tmp_path_factory):
     recipe = small(folder)
     measured = []
 
-    def watched(self) -> None:
+    def watched(self) -> dict[str, float]:
         measured.append(self.images)
-        measure(self)
+        return measure(self)
 
     measure = RetrievalEvaluation._measure
     with pytest.MonkeyPatch.context() as patched:
@@ -133,8 +133,8 @@ def test_a_trial_that_fails_is_recorded_and_the_study_goes_on(
 def test_a_trial_below_the_median_is_pruned(tmp_path, monkeypatch) -> None:
     values = iter([*[0.9, 0.9] * 5, 0.1, 0.1])
 
-    def measured(self) -> None:
-        self._last = dict.fromkeys(self.logged_names, next(values))
+    def measured(self) -> dict[str, float]:
+        return dict.fromkeys(self.logged_names, next(values))
 
     monkeypatch.setattr(RetrievalEvaluation, "_measure", measured)
     tuned = runs.tune(
@@ -169,8 +169,8 @@ def test_no_trial_is_pruned_in_its_first_epochs(epochs, warmup, first) -> None:
 def test_a_trial_that_begins_low_may_end_highest(tmp_path, monkeypatch) -> None:
     values = iter([*[0.5, 0.5] * 5, 0.1, 0.9])
 
-    def measured(self) -> None:
-        self._last = dict.fromkeys(self.logged_names, next(values))
+    def measured(self) -> dict[str, float]:
+        return dict.fromkeys(self.logged_names, next(values))
 
     monkeypatch.setattr(RetrievalEvaluation, "_measure", measured)
     tuned = runs.tune(small(tmp_path), SPACE, tmp_path / "study", trials=6)
@@ -179,11 +179,27 @@ def test_a_trial_that_begins_low_may_end_highest(tmp_path, monkeypatch) -> None:
 
 
 @pytest.mark.slow
+def test_epochs_that_are_not_measured_are_not_reported(
+    tmp_path, monkeypatch
+) -> None:
+    values = iter([0.3, 0.9, 0.6])
+
+    def measured(self) -> dict[str, float]:
+        return dict.fromkeys(self.logged_names, next(values))
+
+    monkeypatch.setattr(RetrievalEvaluation, "_measure", measured)
+    recipe = small(tmp_path, "epochs=4", "evaluation.every=2")
+    (trial,) = runs.tune(recipe, SPACE, tmp_path / "study", trials=1).trials
+    assert trial.curve == {1: 0.3, 2: 0.9, 4: 0.6}
+    assert trial.value == 0.9
+
+
+@pytest.mark.slow
 def test_no_loss_is_a_failure_and_a_study_of_failures_says_why(
     tmp_path, monkeypatch
 ) -> None:
-    def measured(self) -> None:
-        self._last = dict.fromkeys(self.logged_names, float("nan"))
+    def measured(self) -> dict[str, float]:
+        return dict.fromkeys(self.logged_names, float("nan"))
 
     monkeypatch.setattr(RetrievalEvaluation, "_measure", measured)
     with pytest.raises(ValueError, match="All 1 trials.*is nan after epoch 1"):
