@@ -345,19 +345,13 @@ class EmbeddingTensorBoard(keras.callbacks.Callback):
                 name = f"terms/{name}"
             tf.summary.scalar(name, value)
         for name in terms:
-            tf.summary.scalar(f"weights/{name}", self._weight(name))
+            weight = self.model.weighting.weight_at(
+                name, self.model.optimizer.iterations
+            )
+            tf.summary.scalar(f"weights/{name}", weight)
         if "learning_rate" not in logs:
             rate = float(self.model.optimizer.learning_rate)
             tf.summary.scalar("learning_rate", rate)
-
-    def _weight(self, name: str) -> float:
-        """The current weight of a term."""
-        weighting = self.model.weighting
-        weight = weighting.given[name]
-        if callable(weight):
-            return float(weight(self.model.optimizer.iterations))
-        variable = float(weighting.weights_by_term[name])
-        return float(np.exp(-variable)) if weight == "learned" else variable
 
     def _log_embeddings(self) -> None:
         embeddings = embed(self.model, self.images)

@@ -15,6 +15,7 @@ from keras_dml.methods._diva.objective import DivaObjective
 from keras_dml.methods._diva.tasks import LossTask
 from keras_dml.methods.declaration import Traits, Uses, declare
 from keras_dml.model.head import Head
+from keras_dml.model.loss_weighting import weights_with
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.utils.serialization import register
 from keras_dml.utils.types import (
@@ -267,6 +268,6 @@ def mic(
         backbone=backbones.get(backbone),
         head=MicHead(embedding_dim, pooling=pooling, name="head"),
         objective=objective,
-        loss_weights={**weights, **(loss_weights or {})},
+        loss_weights=weights_with(weights, loss_weights),
         **kwargs,
     )

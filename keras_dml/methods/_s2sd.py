@@ -14,6 +14,7 @@ from keras_dml.losses.composite import scaled
 from keras_dml.losses.distillation import similarity_divergence
 from keras_dml.methods._baseline import EmbeddingHead
 from keras_dml.methods.declaration import declare
+from keras_dml.model.loss_weighting import weights_with
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import LossObjective
 from keras_dml.utils.arguments import check_count, check_not_empty
@@ -256,7 +257,9 @@ def s2sd(
         distill_features: Whether to also learn from the features.
         warmup: Number of steps before the features are learned from.
         pooling: See `Head`: "avg", "max", "avg_max", "gem", "cls" or "none".
-        loss_weights: Weights of single terms, which override those above.
+        loss_weights: Weights of single terms, which override those above. A
+            number for "features" counts after the warm-up; a schedule replaces
+            it.
         **kwargs: Passed to `MetricModel`.
 
     Returns:
@@ -289,6 +292,6 @@ def s2sd(
         backbone=backbones.get(backbone),
         head=FeaturesHead(embedding_dim, pooling=pooling, name="head"),
         objective=objective,
-        loss_weights={**weights, **(loss_weights or {})},
+        loss_weights=weights_with(weights, loss_weights),
         **kwargs,
     )

@@ -1,14 +1,85 @@
 """LossWeighting: how the terms of an objective are weighted."""
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 from keras import ops
 
 from keras_dml.utils.arguments import did_you_mean
+from keras_dml.utils.serialization import Serializable, register
 from keras_dml.utils.types import Config, Tensor, Tensors
 
 Schedule = keras.optimizers.schedules.LearningRateSchedule
+
+_LATE = (10**9, 2 * 10**9)
+"""Steps at which a schedule that ever stops changing has its last value."""
+
+
+@register
+class ScaledSchedule(Serializable):
+    """A weight that changes over time as a schedule does.
+
+    The schedule, divided by its last value, times `weight`.
+
+    Args:
+        schedule: A `LearningRateSchedule`.
+        weight: The last value: a number, or "learned".
+    """
+
+    def __init__(self, schedule: Schedule, weight: float | str) -> None:
+        self.schedule = schedule
+        self.weight = weight
+        self._last = _value(schedule, _LATE[0])
+
+    def share(self, step: Tensor) -> Tensor:
+        """The value at a step over the last one, float32."""
+        return ops.cast(self.schedule(step) / self._last, "float32")
+
+
+def weights_with(
+    defaults: Mapping[str, Any], given: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Default weights of terms, with what a user gives instead.
+
+    Where the default is a schedule, a number or "learned" only replaces its
+    last value: what starts late still does. Another schedule replaces it.
+
+    Raises:
+        ValueError: If a schedule that is to be scaled has no last value, or
+            ends at 0.
+    """
+    weights = {**defaults, **(given or {})}
+    for name, default in defaults.items():
+        if isinstance(default, ScaledSchedule):
+            default = default.schedule
+        weight = weights[name]
+        if isinstance(default, Schedule) and _is_constant(weight):
+            _check_end(name, default, weight)
+            weights[name] = ScaledSchedule(default, weight)
+    return weights
+
+
+def _is_constant(weight: Any) -> bool:
+    return weight == "learned" or isinstance(weight, int | float)
+
+
+def _check_end(name: str, schedule: Schedule, weight: Any) -> None:
+    ends = [_value(schedule, step) for step in _LATE]
+    if not math.isclose(*ends, rel_tol=1e-3) or not ends[0]:
+        raise ValueError(
+            "A number in `loss_weights` of MetricModel scales the schedule of "
+            "its term to end there, so the schedule must end at a value other "
+            f"than 0. Received: loss_weights[{name!r}]={weight!r}, for a "
+            f"schedule that goes on to {ends[1]:.3g}. Use a "
+            "LearningRateSchedule, or change the weight where that of this "
+            "term is given."
+        )
+
+
+def _value(schedule: Schedule, step: int) -> float:
+    return float(ops.convert_to_numpy(schedule(step)))
 
 
 class LossWeighting(keras.layers.Layer):
@@ -22,7 +93,8 @@ class LossWeighting(keras.layers.Layer):
             `LearningRateSchedule` is a function of the step; "learned" stands
             for uncertainty weighting: exp(−s)·term + s with a trainable s
             (Kendall et al., "Multi-Task Learning Using Uncertainty", CVPR
-            2018, Eq. 10, with the factors 1/2 omitted).
+            2018, Eq. 10, with the factors 1/2 omitted). A `ScaledSchedule`
+            multiplies either by a function of the step that ends at 1.
         **kwargs: Passed to `keras.layers.Layer`.
 
     Call arguments:
@@ -62,6 +134,8 @@ class LossWeighting(keras.layers.Layer):
     def _add(self, name: str, weight: Any) -> None:
         if isinstance(weight, Schedule):
             return
+        if isinstance(weight, ScaledSchedule):
+            weight = weight.weight
         learned = weight == "learned"
         if not learned and not isinstance(weight, int | float):
             raise ValueError(
@@ -85,18 +159,37 @@ class LossWeighting(keras.layers.Layer):
                 "losses, `loss.term_values` returns all of them and "
                 "`loss.per_example` their sum; see `LossObjective`."
             )
-        return sum(
-            self._weighted(name, value, step) for name, value in values.items()
+        total: Any = 0.0
+        for name, value in values.items():
+            share, weight = self._at(name, step)
+            total += share * weight * value
+            if self._is_learned(name):
+                total += share * self.weights_by_term[name]
+        return total
+
+    def weight_at(self, name: str, step: Tensor) -> Tensor:
+        """The factor of a term after a number of updates."""
+        share, weight = self._at(name, step)
+        return share * weight
+
+    def _at(self, name: str, step: Tensor) -> tuple[Any, Any]:
+        """The share of a weight that counts at a step, and the weight."""
+        given = self.given[name]
+        if isinstance(given, Schedule):
+            return 1.0, ops.cast(given(step), "float32")
+        is_scaled = isinstance(given, ScaledSchedule)
+        variable = self.weights_by_term[name]
+        learned = self._is_learned(name)
+        return (
+            given.share(step) if is_scaled else 1.0,
+            ops.exp(-variable) if learned else variable,
         )
 
-    def _weighted(self, name: str, value: Tensor, step: Tensor) -> Tensor:
+    def _is_learned(self, name: str) -> bool:
         weight = self.given[name]
-        if isinstance(weight, Schedule):
-            return ops.cast(weight(step), value.dtype) * value
-        variable = self.weights_by_term[name]
-        if weight == "learned":
-            return ops.exp(-variable) * value + variable
-        return variable * value
+        if isinstance(weight, ScaledSchedule):
+            weight = weight.weight
+        return bool(weight == "learned")
 
     def serialized_weights(self) -> Config:
         """The weights as given to the constructor, for a model's config."""

@@ -32,7 +32,7 @@ from keras_dml.model.batch_checks import as_ids
 from keras_dml.model.embedding_model import EmbeddingModel
 from keras_dml.model.head import Head
 from keras_dml.model.logged_names import check_readers, measured_epochs_only
-from keras_dml.model.loss_weighting import LossWeighting
+from keras_dml.model.loss_weighting import LossWeighting, weights_with
 from keras_dml.model.model_data import (
     checks_of,
     fit_data,
@@ -92,7 +92,8 @@ class MetricModel(EmbeddingModel):
         objective: Layer from named outputs and targets to named terms, (B,).
         loss_weights: Weight of each term: a number, a `LearningRateSchedule`,
             or "learned"; see `LossWeighting`. The default is the relative
-            weights of the losses if there are several, otherwise 1.
+            weights of the losses if there are several, otherwise 1. Where the
+            default is a schedule, a number scales it to end there.
         rate_multipliers: Learning-rate multiplier for every variable whose
             path matches a regular expression (RE2); the first match counts:
             `{"backbone": 0.1, "/loss/": 100.0}`. Variables that a loss owns
@@ -193,7 +194,7 @@ class MetricModel(EmbeddingModel):
         check_terms(objective.terms)
         self.weighting = LossWeighting(
             objective.terms,
-            {**objective.term_weights, **(loss_weights or {})},
+            weights_with(objective.term_weights, loss_weights),
             name="weighting",
         )
         self._build_parts()

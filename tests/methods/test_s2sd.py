@@ -4,8 +4,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras.optimizers import schedules
 
 from keras_dml import backbones, methods
+from keras_dml.recipes import load
 from tests.conftest import blobs
 from tests.losses.oracle import numeric_gradient, unit
 from tests.losses.test_distillation import divergence
@@ -111,6 +113,48 @@ def test_half_of_the_losses_and_gamma_of_the_divergences() -> None:
     assert sums == pytest.approx([8, 8, 15, 15])
     without = model_of(gamma=7.0, warmup=0, loss_weights={"features": 1.0})
     assert float(without.weighting(ones, tf.constant(0))[0]) == 9
+
+
+def weights_of_features(model) -> list[float]:
+    steps = (0, 999, 1000, 10**6)
+    return [float(model.weighting.weight_at("features", s)) for s in steps]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, [0, 0, 50, 50]),
+        ({"features": 5.0}, [0, 0, 5, 5]),
+        ({"features": 0.0}, [0, 0, 0, 0]),
+        ({"features": "learned"}, [0, 0, 1, 1]),
+        (
+            {"features": schedules.PiecewiseConstantDecay([999], [3.0, 4.0])},
+            [3, 3, 4, 4],
+        ),
+    ],
+)
+def test_a_number_leaves_the_warmup_and_a_schedule_replaces_it(
+    given, expected
+) -> None:
+    model = model_of(loss_weights=given)
+    assert weights_of_features(model) == expected
+    again = type(model).from_config(model.get_config())
+    assert weights_of_features(again) == expected
+
+
+@pytest.mark.parametrize("name", ["cub200", "sop", "inshop", "vehicleid"])
+def test_the_papers_recipes_warm_up(name: str) -> None:
+    recipe = load(f"{name}/s2sd")
+    method = recipe.method.model_dump(exclude={"name"})
+    if method["loss"]["name"] == "margin":
+        method["loss"]["num_classes"] = 5
+    model = methods.s2sd(
+        backbones.small_convnet(input_shape=(16, 16, 1)),
+        loss_weights=recipe.loss_weights,
+        **method,
+    )
+    last = 50 if name == "cub200" else 5
+    assert weights_of_features(model) == [0, 0, last, last]
 
 
 @pytest.mark.slow

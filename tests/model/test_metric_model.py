@@ -6,6 +6,7 @@ import tensorflow as tf
 from keras_dml import MetricModel, methods
 from keras_dml.data import View
 from keras_dml.model.head import Head
+from keras_dml.model.loss_weighting import weights_with
 from keras_dml.model.objective import Objective
 from keras_dml.model.rate_multipliers import multiplier_of
 from tests.methods.test_contract import batch
@@ -57,6 +58,66 @@ def test_a_weight_may_follow_a_schedule(tiny_backbone) -> None:
         model.reset_metrics()
         losses.append(model.train_on_batch(*batch(), return_dict=True)["loss"])
     assert losses == pytest.approx([3, 3, 12])
+
+
+@pytest.mark.parametrize(
+    ("name", "term"), [("baseline", "triplet"), ("diva", "shared_triplet")]
+)
+@pytest.mark.parametrize(
+    ("weight", "expected"),
+    [(6.0, [3, 3, 6]), (0.0, [0, 0, 0]), ("learned", [0.5, 0.5, 1])],
+)
+def test_a_number_scales_the_schedule_of_a_loss(
+    name, term, weight, expected, tiny_backbone
+) -> None:
+    """1 and then 2, so that 6 at the end is 3 before."""
+    steps = keras.optimizers.schedules.PiecewiseConstantDecay([1], [1.0, 2.0])
+    more = {"alpha": 1.0} if name == "diva" else {}
+    loss = {"triplet": {"weight": steps}, "contrastive": 1.0}
+    model = methods.METHODS[name].value(
+        tiny_backbone, embedding_dim=4, loss=loss, loss_weights={term: weight},
+        **more,
+    )  # fmt: skip
+    weighting = model.weighting
+    found = [float(weighting.weight_at(term, step)) for step in range(3)]
+    assert found == pytest.approx(expected)
+    # What is learned may still be set by a callback, and is saved.
+    again = MetricModel.from_config(model.get_config())
+    again.weighting.weights_by_term[term].assign(0.0)
+    last = 1 if weight == "learned" else 0
+    assert float(again.weighting.weight_at(term, 2)) == last
+
+
+def test_a_learned_weight_waits_for_its_schedule(tiny_backbone) -> None:
+    steps = keras.optimizers.schedules.PiecewiseConstantDecay([1], [0.0, 2.0])
+    weights = weights_with({"one": steps}, {"one": "learned"})
+    model = two_terms(tiny_backbone, loss_weights=weights)
+    model.compile(keras.optimizers.SGD(0.1))
+    learned = model.weighting.weights_by_term["one"]
+    values = []
+    for _ in range(3):
+        model.train_on_batch(*batch())
+        values.append(float(learned))
+    # exp(-s) + s is least at 0; s starts there, so it is moved away first.
+    assert values == [0, 0, 0]
+    learned.assign(1.0)
+    model.train_on_batch(*batch())
+    assert float(learned) == pytest.approx(1 - 0.1 * (1 - np.exp(-1)))
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        keras.optimizers.schedules.ExponentialDecay(1.0, 10, 0.5),
+        keras.optimizers.schedules.InverseTimeDecay(1.0, 10, 0.5),
+    ],
+)
+def test_a_number_needs_a_schedule_that_ends(schedule, tiny_backbone) -> None:
+    loss = {"triplet": {"weight": schedule}, "contrastive": 1.0}
+    with pytest.raises(ValueError, match="other than 0.*'triplet'.*=2.0"):
+        methods.baseline(
+            tiny_backbone, loss=loss, loss_weights={"triplet": 2.0}
+        )
 
 
 def test_learned_weights_balance_their_terms(tiny_backbone) -> None:

@@ -19,6 +19,7 @@ from keras_dml.methods._divide_and_conquer import (
     divided_data,
 )
 from keras_dml.methods.declaration import declare
+from keras_dml.model.loss_weighting import weights_with
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import Objective
 from keras_dml.utils.serialization import register
@@ -195,7 +196,7 @@ def dcml(
             compositor,
             name="objective",
         ),
-        loss_weights={**weights, **(loss_weights or {})},
+        loss_weights=weights_with(weights, loss_weights),
         **kwargs,
     )
 

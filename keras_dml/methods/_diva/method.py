@@ -22,6 +22,7 @@ from keras_dml.methods._diva.tasks import (
 from keras_dml.methods.declaration import Arguments, Traits, declare
 from keras_dml.model.argument_checks import check_momentum
 from keras_dml.model.head import Head
+from keras_dml.model.loss_weighting import weights_with
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.serialization import register
@@ -288,7 +289,7 @@ def diva(
         backbone=backbones.get(backbone),
         head=TaskHead(names, dim, test_weights, pooling=pooling, name="head"),
         objective=objective,
-        loss_weights={**weights, **(loss_weights or {})},
+        loss_weights=weights_with(weights, loss_weights),
         ema_momentum=ema_momentum if "dance" in tasks else None,
         copy_statistics=copy_statistics,
         momentum_scale=momentum_scale,
