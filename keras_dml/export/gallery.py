@@ -1,6 +1,6 @@
 """Gallery: the embeddings that a served model searches."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import keras
@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from keras_dml.data import Examples
 from keras_dml.evaluation import embed
+from keras_dml.model.identity import WatchedWeights
 from keras_dml.utils.arrays import as_embeddings
 from keras_dml.utils.types import FloatArray
 
@@ -40,6 +41,9 @@ class Gallery:
     labels: npt.ArrayLike
     ids: npt.ArrayLike | None = None
     threshold: float | None = None
+    _weights: WatchedWeights | None = field(
+        default=None, init=False, repr=False
+    )
 
     def __post_init__(self) -> None:
         rows = as_embeddings(self.embeddings, "embeddings", "Gallery")
@@ -82,7 +86,14 @@ class Gallery:
             labels = [
                 images.names[label] for label in images.known_labels.tolist()
             ]
-        return cls(embed(model, images), labels, threshold=threshold)
+        made = cls(embed(model, images), labels, threshold=threshold)
+        object.__setattr__(made, "_weights", WatchedWeights(model))
+        return made
+
+    def check_model(self, model: keras.Model, owner: str) -> None:
+        """ValueError if the model of `of` has changed since."""
+        if self._weights is not None:
+            self._weights.check(owner)
 
 
 def as_gallery(
@@ -96,10 +107,14 @@ def as_gallery(
     The length of the model's embeddings is `dim`, if that is known.
 
     Raises:
-        ValueError: If it is something else, or does not fit the model.
+        ValueError: If it is something else, does not fit the model, or holds
+            embeddings of other weights.
     """
     if isinstance(value, Examples):
         return Gallery.of(model, value, threshold)
+    # A mapping of arrays, or a class of a user's own, knows no model.
+    if check := getattr(value, "check_model", None):
+        check(model, "export")
     if not isinstance(value, Gallery):
         if store := getattr(value, "store", None):
             raise ValueError(

@@ -1,4 +1,4 @@
-"""ModelIdentity: which model made an index."""
+"""ModelIdentity: which model made an index, and whether it still is that."""
 
 import hashlib
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from xxhash import xxh3_128
 
 from keras_dml.data import View
 from keras_dml.model.generated import (
@@ -77,8 +78,12 @@ class ModelIdentity:
             test_embeddings=tuple(map(tuple, _units(model, x))),
         )
 
-    def check(self, model: keras.Model) -> None:
+    def check(self, model: keras.Model, owner: str = "an Index") -> None:
         """Checks that a model has this identity.
+
+        Args:
+            model: The model.
+            owner: What has this argument, in messages.
 
         Raises:
             ValueError: If it is a different model.
@@ -87,11 +92,11 @@ class ModelIdentity:
         difference = self.difference(other)
         if difference:
             raise ValueError(
-                "`model` of an Index must be the one that computed its "
+                f"`model` of {owner} must be the one that computed the "
                 "embeddings, because embeddings of different models cannot be "
                 "compared. "
-                f"Received: {model!r}, {difference}. Use the model of the "
-                "index, or rebuild the index with this one."
+                f"Received: {model!r}, {difference}. Use the model that "
+                "computed them, or compute them again with this one."
             )
 
     def difference(self, other: "ModelIdentity") -> str:
@@ -117,12 +122,75 @@ class ModelIdentity:
         return ""
 
 
-def _digest(model: keras.Model) -> str:
+class WatchedWeights:
+    """Notices whether the weights behind a model's embeddings have changed.
+
+    All of them are hashed, so that neither training nor an assignment by hand
+    escapes, whatever did it. TensorFlow takes longer to read many variables one
+    by one than to hash them, so a graph reads them at once: 0.4 ms for a small
+    network and 4 ms for EfficientNet-B0 on a CPU.
+
+    Args:
+        model: The model, as it is now.
+        known: The digest that its weights must have; by default, their own.
+    """
+
+    def __init__(self, model: keras.Model, known: bytes | None = None) -> None:
+        self._model = model
+        self._weights = _weights_of(model)
+        self._read = self._values
+        if keras.backend.backend() == "tensorflow":
+            self._read = tf.function(self._values, autograph=False)
+        self._known = known or self._digest()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Graphs cannot be pickled.
+        return WatchedWeights, (self._model, self._known)
+
+    def check(self, owner: str) -> None:
+        """ValueError if the weights are no longer those of the beginning.
+
+        Args:
+            owner: The function that needs the model.
+        """
+        now = _weights_of(self._model)
+        are_same = list(map(id, now)) == list(map(id, self._weights))
+        if are_same and self._digest() == self._known:
+            return
+        raise ValueError(
+            f"{owner} needs the model as it was when it computed the "
+            "embeddings, because embeddings of different weights cannot be "
+            f"compared. Received: {self._model!r}, whose weights have changed "
+            "since, for instance by training or loading weights. Compute them "
+            "again with this model, for an index by Index.build, or restore "
+            "its weights."
+        )
+
+    def _values(self) -> list[Any]:
+        if keras.backend.backend() == "tensorflow":
+            return [tf.convert_to_tensor(x) for x in self._weights]
+        return [keras.ops.convert_to_numpy(x) for x in self._weights]
+
+    def _digest(self) -> bytes:
+        digest = xxh3_128()
+        for value in self._read():
+            # As bytes, which also bfloat16 has.
+            array = np.ascontiguousarray(value).reshape(-1)
+            digest.update(array.view(np.uint8))
+        return digest.digest()
+
+
+def _weights_of(model: keras.Model) -> list[Any]:
+    """The weights that embeddings depend on."""
     # An objective's weights go on changing and move no embedding.
     ours = isinstance(model, MetricModel)
     parts = (model.backbone, model.head) if ours else (model,)
+    return [weight for part in parts for weight in part.weights]
+
+
+def _digest(model: keras.Model) -> str:
     digest = hashlib.sha256()
-    for weight in (weight for part in parts for weight in part.weights):
+    for weight in _weights_of(model):
         array = np.ascontiguousarray(keras.ops.convert_to_numpy(weight))
         digest.update(f"{array.shape}{array.dtype}".encode())
         digest.update(array.tobytes())

@@ -125,6 +125,18 @@ class Contents:
         """The model that embeds images; ValueError if there is none."""
         return self._encoder.model
 
+    def check_model(self, model: keras.Model, owner: str) -> None:
+        """Checks that a model computed the embeddings, as far as is known.
+
+        Args:
+            model: The model.
+            owner: The function that needs it, in messages.
+
+        Raises:
+            ValueError: If it is another model, or its weights have changed.
+        """
+        self._encoder.check(model, owner)
+
     def _embeddings(
         self, items: Any, name: str, owner: str, batch_size: int
     ) -> Embeddings:

@@ -9,7 +9,7 @@ import numpy as np
 from keras_dml.data import ArraySet, Examples, ImageSet
 from keras_dml.evaluation import embed
 from keras_dml.model.generated import input_specs
-from keras_dml.model.identity import ModelIdentity
+from keras_dml.model.identity import ModelIdentity, WatchedWeights
 from keras_dml.search.pictures import image_sets
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.model_files import read_model
@@ -34,6 +34,7 @@ class Encoder:
     ) -> None:
         self.identity = identity
         self._model: keras.Model | None = None
+        self._weights: WatchedWeights | None = None
         self._file = file
         if model is not None:
             self.use(model)
@@ -86,7 +87,26 @@ class Encoder:
             self.identity = ModelIdentity.of(model)
         else:
             self.identity.check(model)
-        self._model = model
+        self._model, self._weights = model, WatchedWeights(model)
+
+    def unchanged(self, owner: str) -> keras.Model:
+        """The model; ValueError if its weights have changed since `use`."""
+        model = self.model
+        assert self._weights is not None  # noqa: S101
+        self._weights.check(owner)
+        return model
+
+    def check(self, model: keras.Model, owner: str) -> None:
+        """ValueError if a model is not the one behind the embeddings.
+
+        Args:
+            model: The model.
+            owner: The function that needs it.
+        """
+        if model is self._model:
+            self.unchanged(owner)
+        elif self.identity is not None:
+            self.identity.check(model, owner)
 
     def embed(
         self, items: Any, name: str, owner: str, batch_size: int
@@ -106,7 +126,8 @@ class Encoder:
         sets = self._texts(items) or image_sets(items, f"`{name}` of {owner}")
         if sets is None:
             return None
-        parts = [self._embed(images, batch_size) for _, images in sets]
+        model = self.unchanged(owner)
+        parts = [self._embed(model, images, batch_size) for _, images in sets]
         if len(parts) == 1:
             return parts[0]
         order = np.argsort(np.concatenate([rows for rows, _ in sets]))
@@ -126,9 +147,10 @@ class Encoder:
         x = np.array(texts).reshape(-1, *specs[0].shape[1:])
         return [(np.arange(len(texts)), ArraySet(x))]
 
-    def _embed(self, images: Examples, batch_size: int) -> FloatArray:
+    def _embed(
+        self, model: keras.Model, images: Examples, batch_size: int
+    ) -> FloatArray:
         """Embeddings of a set; errors name the file at fault."""
-        model = self.model
         if not len(images) and self.identity:
             dim = len(self.identity.test_embeddings[0])
             return np.empty((0, dim), np.float32)

@@ -209,7 +209,7 @@ class Index(Changes, Searches):
         )
         writers = {store.ROWS: rows.write, store.VECTORS: engine.write}
         if include_model and encoder.exists:
-            writers[store.MODEL] = encoder.model.save
+            writers[store.MODEL] = encoder.unchanged("Index.save").save
         origin, known = self._origin
         version = known if origin == folder else None
         version = store.save(folder, content, writers, version, overwrite)

@@ -1,5 +1,7 @@
 """An index that a model makes, searched by image."""
 
+import copy
+from collections.abc import Callable
 from pathlib import Path
 
 import keras
@@ -7,9 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_dml import backbones, methods
+from keras_dml import backbones, losses, methods
 from keras_dml.data import ImageSet, View
 from keras_dml.evaluation import embed
+from keras_dml.export import Gallery, export_model
+from keras_dml.export.gallery import as_gallery
 from keras_dml.search import Index
 from tests.conftest import blobs
 from tests.runs.small_run import write_images
@@ -250,3 +254,101 @@ def test_upsert_by_image(model, files, tmp_path) -> None:
     other = Index.build(small_model(seed=1), files, keys=range(12))
     with pytest.raises(ValueError, match="by a model with different weights"):
         Index.load(tmp_path / "i").merge(other)
+
+
+def plain_model() -> keras.Model:
+    layers = keras.Input((16, 16, 1)), keras.layers.Flatten()
+    return keras.Sequential([*layers, keras.layers.Dense(6)])
+
+
+def trained(model: keras.Model) -> None:
+    x, y = np.ones((4, 16, 16, 1)), np.array([0, 0, 1, 1])
+    loss = {} if hasattr(model, "head") else {"loss": losses.TripletLoss()}
+    model.compile(keras.optimizers.SGD(0.1), **loss)
+    model.train_on_batch(x + np.arange(4.0)[:, None, None, None], y)
+
+
+def fitted(model: keras.Model) -> None:
+    x = np.random.default_rng(0).random((8, 16, 16, 1)) * 255
+    loss = {} if hasattr(model, "head") else {"loss": losses.TripletLoss()}
+    model.compile("sgd", **loss)
+    model.fit(x, np.arange(8) // 4, batch_size=8, verbose=0)
+
+
+def loaded(model: keras.Model, folder: Path) -> None:
+    other = keras.models.clone_model(model)
+    other.save_weights(folder / "other.weights.h5")
+    model.load_weights(folder / "other.weights.h5")
+
+
+def one_number(model: keras.Model) -> None:
+    weight = model.weights[0].numpy()
+    weight.flat[7] += 1e-3
+    model.weights[0].assign(weight)
+
+
+def shuffled(model: keras.Model) -> None:
+    model.set_weights([np.flip(x) for x in model.get_weights()])
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("make", [small_model, plain_model])
+@pytest.mark.parametrize(
+    "change", [fitted, trained, loaded, one_number, shuffled]
+)
+def test_a_model_that_changed_is_noticed(
+    make: Callable[[], keras.Model], change: Callable[..., None], tmp_path: Path
+) -> None:
+    """Searches once found something, and `add` mixed two models."""
+    keras.utils.set_random_seed(0)
+    model, images = make(), blobs(2, 2, 16)
+    before = model.get_weights()
+    index = Index.build(model, images)
+    index.save(tmp_path / "index")
+    change(model, tmp_path) if change is loaded else change(model)
+    changed = "weights have changed since"
+    for use in (
+        lambda: index.search(images, 1),
+        lambda: index.range_search(images, 0.5),
+        lambda: index.add(images),
+        lambda: index.calibrate(images),
+        lambda: copy.deepcopy(index).search(images, 1),
+        lambda: index.save(tmp_path / "index"),
+        lambda: export_model(model, tmp_path / "out", gallery=index),
+    ):
+        with pytest.raises(ValueError, match=changed):
+            use()
+    assert len(index) == 4
+    found = index.search(index.embeddings, 1)
+    assert found.ids[:, 0].tolist() == [0, 1, 2, 3]
+    model.set_weights(before)
+    assert np.array_equal(index.search(images, 1).ids, found.ids)
+    assert np.array_equal(index.add(images), [4, 5, 6, 7])
+
+
+def test_a_model_that_did_not_change_is_searched_with(
+    model: keras.Model,
+) -> None:
+    model = small_model()
+    images = blobs(2, 2, 16)
+    index = Index.build(model, images)
+    gallery = Gallery.of(model, images)
+    model.compile("adam", jit_compile=False)
+    model.predict(images.inputs(...), verbose=0)
+    model.evaluate(images.inputs(...), images.labels, verbose=0)
+    for weight in model.objective.weights:
+        weight.assign(weight + 1)
+    assert index.search(images, 1).ids[:, 0].tolist() == [0, 1, 2, 3]
+    assert as_gallery(model, gallery) is gallery
+    assert np.array_equal(as_gallery(model, index).labels, [0, 0, 1, 1])
+    model.set_weights([x + 1 for x in model.get_weights()])
+    for stale in (gallery, index):
+        with pytest.raises(ValueError, match="weights have changed since"):
+            as_gallery(model, stale)
+
+
+def test_a_gallery_of_another_model_is_not_exported(model) -> None:
+    index = Index.build(model, blobs(2, 2, 16))
+    with pytest.raises(ValueError, match="`model` of export must be the one"):
+        as_gallery(small_model(1), index)
+    as_gallery(small_model(), index)
