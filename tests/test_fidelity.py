@@ -15,8 +15,10 @@ from keras_dml.recipes.files import load
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "fidelity.md"
-CODE_TABLE = ["paper", "code", "tests", "differences"]
-SETTINGS_TABLE = ["setting", "recipe", "value", "differences"]
+CODE_TABLE = ["paper", "code", "tests", "differences", "source"]
+SETTINGS_TABLE = ["setting", "recipe", "value", "differences", "source"]
+OF_A_RELEASE = re.compile(r"\breleased?\b|authors'|README|sample runs")
+COMMIT = r"[\w.-]+/[\w.-]+@[0-9a-f]{7}"
 
 
 def rows(header: list[str]) -> list[list[str]]:
@@ -73,7 +75,7 @@ def functions_of(file: str) -> set[str]:
 def test_the_page_was_read() -> None:
     assert len(CODE_ROWS) > 100
     assert len(SETTINGS_ROWS) > 20
-    assert all(len(row) == 4 for row in CODE_ROWS + SETTINGS_ROWS)
+    assert all(len(row) == 5 for row in CODE_ROWS + SETTINGS_ROWS)
     papers = re.findall(r"^## ", PAGE.read_text(), flags=re.MULTILINE)
     assert len(papers) >= 8
 
@@ -96,10 +98,23 @@ def test_test_exists(name: str) -> None:
 
 
 def test_every_row_has_a_test_or_says_why_not() -> None:
-    for paper, code, tests, differences in CODE_ROWS:
+    for paper, code, tests, differences, _ in CODE_ROWS:
         assert cited(code), paper
         assert cited(tests) or (tests == "–" and differences), paper
         assert all("::" in name for name in cited(tests)), paper
+
+
+def test_what_is_released_has_a_repository_and_a_commit() -> None:
+    before = [""]
+    for row in CODE_ROWS + SETTINGS_ROWS:
+        *cells, source = row
+        # A row that says "the same" has what that before it has.
+        is_same = cells[-1].startswith("the same") and bool(before[-1])
+        if is_same or OF_A_RELEASE.search(" ".join(cells)):
+            assert re.fullmatch(rf"{COMMIT}(, {COMMIT})*", source), row
+        else:
+            assert not source, row
+        before = row
 
 
 @pytest.mark.parametrize(

@@ -211,7 +211,8 @@ class LiftedStructureLoss(PairLoss):
         distance, mining, reduction, **kwargs: As for `PairLoss`.
 
     Also known as:
-        - pytorch-metric-learning: `LiftedStructureLoss()`;
+        - pytorch-metric-learning: `LiftedStructureLoss()`, but with references,
+          whose indices it compares with those of anchors;
           `GeneralizedLiftedStructureLoss()` is
           `LiftedStructureLoss(generalized=True)`.
         - TensorFlow Addons: `LiftedStructLoss()` is

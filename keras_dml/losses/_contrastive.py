@@ -35,7 +35,7 @@ class ContrastiveLoss(PairLoss):
 
     Terms are pairs, which are multiplied by `pair_weights`; "mean" and
     "mean_nonzero" average positive and negative pairs separately, and add the
-    two.
+    two, unless `joint` is set.
 
     Labels:
         (B,) class ids, integers of any size or strings; (B, C) booleans, for
@@ -52,6 +52,9 @@ class ContrastiveLoss(PairLoss):
             similarity, the margins are similarities, and both inequalities are
             reversed.
         mining, reduction, **kwargs: As for `PairLoss`.
+        negative_weight: What the losses of negative pairs are multiplied by.
+        joint: Whether pairs of both kinds have one mean, as in HDC's released
+            code, in place of one each.
 
     Raises:
         ValueError: If `power` is neither 1 nor 2.
@@ -88,9 +91,13 @@ class ContrastiveLoss(PairLoss):
         distance: DistanceLike = "squared",
         mining: Any = "all",
         reduction: str = "mean_nonzero",
+        negative_weight: float = 1.0,
+        joint: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(distance, mining, reduction, **kwargs)
+        self.negative_weight = negative_weight
+        self.joint = joint
         self.power = check_choice("ContrastiveLoss", "power", power, (1, 2))
         self.positive_margin = positive_margin
         self.negative_margin = negative_margin
@@ -101,7 +108,8 @@ class ContrastiveLoss(PairLoss):
         lack = ops.relu(orient(self.negative_margin) - pairs.distances)
         if self.power == 2:  # 1 as a power, above all its gradient, is slow
             excess, lack = excess**2, lack**2
-        return self.reduce_pairs(pairs, excess, lack)
+        lack = self.negative_weight * lack
+        return self.reduce_pairs(pairs, excess, lack, self.joint)
 
 
 @LOSSES.register("binomial_deviance")

@@ -73,8 +73,9 @@ class HyperbolicContrastiveLoss(MetricLoss):
         - The authors' code compares pairs of views with one image per class.
           Here, as in `NTXentLoss`, all examples of other classes in the batch
           are negatives of an anchor, and its other positives are ignored.
-        - The gradient is that of the formula. The authors' code rescales it by
-          the inverse of the metric of the ball, (1 − c‖x‖²)²/4.
+        - The gradient is that of the formula, as in the authors' code, which
+          can also rescale it by the inverse of the metric of the ball, (1 −
+          c‖x‖²)²/4, but does not.
         - Points are kept 0.1 % away from the boundary, as in the authors' code.
 
     Also known as:

@@ -55,9 +55,9 @@ def nce(
             - "paper": w(d) = min(λ, 1/q(d)) (Eq. 6).
             - "queue_axis": w ∝ 1/q(d), with d clamped to at least `cutoff`
               and w = 0 beyond `max_distance`, scaled to sum to 1 over the
-              queue for each query (the released code as it stands).
+              queue for each query (the released code with `--diva_fixed`).
             - "batch_axis": the same, scaled to sum to 1 over the queries for
-              each key (the runs that the authors released).
+              each key (the runs that the authors released, without that flag).
 
             1/q(d) is the inverse density of distances on the sphere, up to
             its constant: see `distances.log_inverse_density`. With

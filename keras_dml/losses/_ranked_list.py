@@ -66,7 +66,7 @@ class RankedListLoss(PairLoss):
         - pytorch-metric-learning: `RankedListLoss(margin, Tn, imbalance, alpha,
           Tp)` is `RankedListLoss(alpha, margin, imbalance, Tp, Tn,
           differentiate_weights=True)`, but for the 1e−5 that it adds to each
-          weight.
+          weight, and for pairs at distance 0, which it leaves out.
 
     Example:
         `RankedListLoss(alpha=1.2, margin=0.4)(labels, embeddings)`

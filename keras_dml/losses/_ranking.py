@@ -302,7 +302,7 @@ class RecallAtKLoss(_RankingLoss):
     Args:
         k: The values of k, K.
         rank_temperature: τ₁, in ranks: a number, or one for each k. The
-            authors' code has τ₁ = k.
+            authors' code has τ₁ = 1; until November 2024, τ₁ = k.
         temperature: τ₂, in similarities.
         attainable: Whether recall is divided by min(k, |P|), the largest number
             of positives among k places, and counts at most k positives, as in

@@ -90,18 +90,30 @@ class PairLoss(MetricLoss):
         positive, negative = self.mined(pairs)
         return ops.cast(positive, "bool"), ops.cast(negative, "bool")
 
-    def reduce_pairs(self, pairs: Pairs, pull: Tensor, push: Tensor) -> Tensor:
+    def reduce_pairs(
+        self, pairs: Pairs, pull: Tensor, push: Tensor, joint: bool = False
+    ) -> Tensor:
         """Reduces the terms of mined positive and negative pairs to (B,).
 
-        Both kinds are reduced separately and added.
+        Both kinds are reduced separately and added, or, if `joint`, together.
 
         Args:
             pairs: The pairs of the batch.
             pull: (B, R) terms of positive pairs.
             push: (B, R) terms of negative pairs.
+            joint: See above.
         """
         positive, negative = self.mined(pairs)
         of_positives, of_negatives = pairs.weights
+        if joint:
+            weights = None
+            if of_positives is not None:
+                weights = ops.concatenate([of_positives, of_negatives], axis=1)
+            return self.reduce(
+                ops.concatenate([pull, push], axis=1),
+                ops.concatenate([positive, negative], axis=1),
+                weights,
+            )
         return self.reduce(pull, positive, of_positives) + self.reduce(
             push, negative, of_negatives
         )

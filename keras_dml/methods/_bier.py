@@ -403,7 +403,13 @@ def bier(
         - The paper of 2017 minimizes the activation loss once, for
           initialization; here it is part of training, as in the paper of 2018.
         - A constraint keeps the length of the regressors' biases at 1 or less;
-          A-BIER has a penalty.
+          A-BIER has a penalty. The released code limits the weights of each
+          input of a regressor, here those of each output are.
+        - The released code has a second rule, which its printed run uses:
+          activations start at 0.5 and grow by 0.06 (s − β) α m, and negative
+          pairs weigh twice as much afterwards.
+        - The released code divides the positive pairs by a number that includes
+          the diagonal: half the weight with two images of a class.
 
     Reference:
         Opitz et al., "BIER: Boosting Independent Embeddings Robustly", ICCV

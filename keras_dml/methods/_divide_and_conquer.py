@@ -295,8 +295,7 @@ def divide_and_conquer(
             owns any. "class_means" (default): proxies start at the mean
             embedding of each class, and other variables as for "learned": the
             result of the learners, which is the concatenation of their unit
-            proxies and the mean of their β. "initial": random, as in the
-            released code.
+            proxies and the mean of their β. "initial": random.
         pooling: See `Head`: "avg", "max", "avg_max", "gem", "cls" or "none".
         **kwargs: Passed to `MetricModel`.
 
@@ -314,7 +313,9 @@ def divide_and_conquer(
           learner keeps its data. The paper does not mention this, and the
           released code applies the inverse of that permutation.
         - The paper does not say how the proxies of the merged embedding are
-          initialized; see `merged_start`.
+          initialized; see `merged_start`. The released code has none: its
+          only loss is the margin loss, with a fixed β and, instead of drawn
+          negatives, the nearest beyond 0.5.
 
     Reference:
         Sanakoyeu et al., "Divide and Conquer the Embedding Space for Metric

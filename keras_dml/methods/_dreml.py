@@ -1,17 +1,18 @@
 """DREML: an ensemble whose learners see different classes."""
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import keras
 
 from keras_dml import losses
 from keras_dml.losses.base import LossLike
-from keras_dml.methods._baseline import EmbeddingObjective
+from keras_dml.methods._baseline import EmbeddingObjective, LossInput
 from keras_dml.methods._dcml.tasks import MetaClasses
 from keras_dml.methods._ensemble.method import Start, independent_learners
 from keras_dml.methods.declaration import declare
 from keras_dml.model.metric_model import MetricModel
 from keras_dml.model.objective import Objective
+from keras_dml.utils.arguments import check_choice
 from keras_dml.utils.types import Config, Count, Pooling, Units
 
 ONE_HOT_PROXIES: Config = {
@@ -39,6 +40,7 @@ def dreml(
     num_classes: Count | Literal["auto"] = "auto",
     num_meta_classes: Units | None = None,
     loss: LossLike | None = None,
+    loss_input: LossInput = "embedding",
     shared_trunk: bool = False,
     start: Start | None = None,
     pooling: Pooling = "avg",
@@ -65,7 +67,8 @@ def dreml(
     p(c \mid x_k) = \frac{e^{x_{k,c}}}{\sum_{z=1}^{M} e^{x_{k,z}}} ,
     $$
 
-    where $x_{k,c}$ is dimension c of the unit embedding of learner k.
+    where $x_{k,c}$ is dimension c of the unit embedding of learner k, or of
+    its activation.
 
     [The method's page](../methods/dreml.md) has a drawing, costs
     and results.
@@ -82,6 +85,11 @@ def dreml(
             as there are classes; with another loss, that half.
         loss: The loss of every learner, on meta-classes; see `baseline`. If it
             has a `num_classes`, it is replaced by M. None: one-hot proxies.
+        loss_input: What the loss is given: the unit "embedding" of a learner,
+            or the "activation" before it is scaled to unit length, which the
+            released code has as logits: with unit embeddings, one-hot proxies
+            and M = 12, the cross entropy cannot fall below 1.62. Another
+            `loss` normalizes its input unless it has `normalize=False`.
         shared_trunk: See `ensemble`.
         start: See `ensemble`.
         pooling: See `Head`: "avg", "max", "gem", "cls" or "none".
@@ -103,7 +111,7 @@ def dreml(
           meta-class. Here it may have more, which one-hot proxies leave near
           zero.
         - Batches are balanced by class, not by meta-class, and a class is not
-          limited to 200 images.
+          limited in its number of images: released, 300 (2019) or 500.
         - The released code keeps the epoch in which a learner has the highest
           training accuracy; here all learners are those of the same epoch.
 
@@ -117,6 +125,7 @@ def dreml(
             'Received: "auto", which only recipes can resolve. Use, for '
             "example, num_classes=len(set(data.train.labels))."
         )
+    check_choice("dreml", "loss_input", loss_input, get_args(LossInput))
     dim = embedding_dim // num_learners
     most = dim if loss is None else num_classes
     count = num_meta_classes or max(2, min(most, num_classes // 2))
@@ -124,7 +133,11 @@ def dreml(
 
     def objective(k: int) -> Objective:
         return MetaClasses(
-            EmbeddingObjective(_meta_loss(loss, count), name="objective"),
+            EmbeddingObjective(
+                _meta_loss(loss, count, loss_input),
+                loss_input,
+                name="objective",
+            ),
             num_classes,
             count,
             seed=k,
@@ -133,7 +146,7 @@ def dreml(
 
     return independent_learners(
         backbone, objective, embedding_dim, num_learners, shared_trunk, start,
-        pooling, **kwargs,
+        pooling, loss_input == "activation", **kwargs,
     )  # fmt: skip
 
 
@@ -148,10 +161,13 @@ def _check_one_hot(loss: LossLike | None, count: int, dim: int) -> None:
         )
 
 
-def _meta_loss(loss: LossLike | None, count: int) -> losses.MetricLoss:
+def _meta_loss(
+    loss: LossLike | None, count: int, loss_input: str
+) -> losses.MetricLoss:
     """A new loss for `count` meta-classes."""
     if loss is None:
-        return losses.get({**ONE_HOT_PROXIES, "num_classes": count})
+        own = {"num_classes": count, "normalize": loss_input == "embedding"}
+        return losses.get({**ONE_HOT_PROXIES, **own})
     found = losses.get(loss)
     if found.num_classes is None:
         return found.copy()

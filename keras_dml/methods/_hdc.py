@@ -340,7 +340,10 @@ def hdc(
         - The paper ranks pairs by their loss. Here they are ranked by cosine,
           which is the same for a loss that is monotonic in the distance.
         - In the released code, each model ranks the pairs by its own distances,
-          not by those of the model before, and keeps all positive pairs.
+          not by those of the model before.
+        - The released code has one mean over pairs of both kinds, in which
+          negatives weigh ten times as much: `loss={"name": "contrastive",
+          "joint": True, "negative_weight": 10.0}`.
         - Branches are pooled as the last model is. The release has a 1×1
           convolution and a dense layer of 1,024 units with dropout before the
           embedding of the lower branches, the auxiliary classifiers of

@@ -212,8 +212,8 @@ def mic(
     Args:
         backbone: See `baseline`.
         embedding_dim: Dimensions of the embedding, and of the auxiliary one.
-        num_surrogates: Number of surrogate classes: 30 for CUB, 200 for Cars,
-            50 for SOP and VehicleID, 150 for In-Shop in the released runs.
+        num_surrogates: Number of surrogate classes: 30 for CUB, 150 for Cars
+            and In-Shop, 50 for SOP and VehicleID in the released runs.
         loss: The loss of the class encoder, see `baseline`.
         auxiliary_loss: A different loss for the auxiliary encoder. By default
             a copy of `loss`, in which `num_classes` is `num_surrogates`.

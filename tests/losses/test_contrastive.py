@@ -77,6 +77,35 @@ def test_two_margins_squared_hinges_and_mean_over_nonzero():
     check_against_loop(loss, loop, LABELS["balanced"])
 
 
+@pytest.mark.parametrize("reduction", ["mean", "mean_nonzero"])
+@pytest.mark.parametrize("weight", [1.0, 10.0])
+def test_one_mean_over_both_kinds_of_pairs(reduction, weight):
+    """As in HDC's released code, whose negatives weigh `factor` as much."""
+
+    def loop(labels, x):
+        positives, negatives = pair_terms(
+            labels,
+            x,
+            lambda u, v: sum((u - v) ** 2),
+            lambda u, v: weight * max(0.0, 1.5 - sum((u - v) ** 2)),
+        )
+        terms = positives + negatives
+        if reduction == "mean_nonzero":
+            terms = [t for t in terms if t > 0]
+        return mean(terms)
+
+    loss = ContrastiveLoss(
+        negative_margin=1.5, negative_weight=weight, joint=True,
+        reduction=reduction,
+    )  # fmt: skip
+    check_against_loop(loss, loop, LABELS["balanced"])
+    labels = np.array(LABELS["balanced"])
+    x = batch(labels).astype("f4")
+    ones = np.ones((len(x), len(x)), "f4")
+    weighted = loss.per_example(labels, x, pair_weights=(ones, ones))
+    np.testing.assert_allclose(weighted, loss.per_example(labels, x), rtol=1e-6)
+
+
 def test_similarities_turn_the_inequalities_round():
     def loop(labels, x):
         positives, negatives = pair_terms(

@@ -80,6 +80,35 @@ def test_loss_is_the_cross_entropy_of_one_hot_proxies() -> None:
     )
 
 
+def test_the_released_loss_is_of_raw_activations() -> None:
+    """The cross entropy whose logits are what the dense layers return."""
+    model = dreml(loss_input="activation")
+    labels = groups(model)
+    outputs = model.outputs_of(X)
+    raw = np.stack(
+        [
+            model.backbone(X).numpy()[:, 8 * k : 8 * (k + 1)]
+            @ model.head.dense[k].kernel.numpy()
+            + model.head.dense[k].bias.numpy()
+            for k in range(3)
+        ],
+        axis=1,
+    )
+    np.testing.assert_allclose(outputs["activations"], raw, atol=1e-5)
+    np.testing.assert_allclose(outputs["parts"], unit(raw), atol=1e-5)
+    scale = 40.0  # Far below the 0.74 of unit logits and four meta-classes.
+    at = scale * raw / np.abs(raw).max()
+    expected = sum(
+        np.log(np.sum(np.exp(at[i, k]))) - at[i, k, labels[k][Y[i]]]
+        for i, k in np.ndindex(12, 3)
+    )
+    given = {"activations": at.astype("f4"), "parts": unit(raw).astype("f4")}
+    terms = model.objective(given, {"label": Y})
+    np.testing.assert_allclose(np.sum(terms["metric"]), expected, rtol=1e-5)
+    again = MetricModel.from_config(model.get_config())
+    assert set(again.outputs_of(X)) == {"embedding", "parts", "activations"}
+
+
 def test_is_proxy_nca_with_one_hot_proxies() -> None:
     """Of squared distances, with a temperature of 2 and all proxies."""
     proxy_nca = {

@@ -121,14 +121,22 @@ class SeparateTasks(Objective):
             task.after_step(_part(outputs, m), targets)
 
 
+_OF_A_PART = {
+    "parts": "embedding",
+    "momentum_parts": "momentum_embedding",
+    "activations": "activation",
+}
+"""What the m-th rows of an output are to the m-th task."""
+
+
 def _part(outputs: Tensors, m: int) -> Tensors:
     """Outputs whose embeddings are the m-th parts."""
-    embeddings = {
-        name.removesuffix("parts") + "embedding": parts[:, m]
-        for name, parts in outputs.items()
-        if name in ("parts", "momentum_parts")
+    of_part = {
+        name: outputs[parts][:, m]
+        for parts, name in _OF_A_PART.items()
+        if parts in outputs
     }
-    return {**outputs, **embeddings}
+    return {**outputs, **of_part}
 
 
 class ObjectiveWrapper(Objective):

@@ -19,11 +19,14 @@ class IndependentHead(Head):
         shared_trunk: Whether all learners take the same features. Otherwise
             the features of K networks are side by side, and learner k takes
             the k-th of K equal shares of the channels.
+        activations: Whether to return also the outputs of the dense layers
+            before they are scaled to unit length.
         **kwargs: See `Head`.
 
     Returns:
         `{"embedding": (B, D), "parts": (B, K, D / K)}`, float32: the learners'
-        unit embeddings, and their concatenation divided by √K.
+        unit embeddings, and their concatenation divided by √K. With
+        `activations`, also `"activations"`, (B, K, D / K), of any length.
 
     Raises:
         ValueError: If `num_learners` does not divide `embedding_dim`, or, in
@@ -35,6 +38,7 @@ class IndependentHead(Head):
         embedding_dim: int,
         num_learners: int,
         shared_trunk: bool = False,
+        activations: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -48,6 +52,7 @@ class IndependentHead(Head):
         self.embedding_dim = embedding_dim
         self.num_learners = num_learners
         self.shared_trunk = shared_trunk
+        self.activations = activations
         self.dense = [
             layers.Dense(
                 embedding_dim // num_learners,
@@ -77,12 +82,13 @@ class IndependentHead(Head):
             if self.shared_trunk
             else ops.split(pooled, count, axis=-1)
         )
-        parts = ops.stack(
-            [
-                ops.normalize(dense(x), axis=-1, epsilon=1e-12)
-                for dense, x in zip(self.dense, features, strict=True)
-            ],
+        activations = ops.stack(
+            [dense(x) for dense, x in zip(self.dense, features, strict=True)],
             axis=1,
         )  # (B, K, d)
+        parts = ops.normalize(activations, axis=-1, epsilon=1e-12)
         whole = ops.reshape(parts, (-1, self.embedding_dim))
-        return {"embedding": whole / count**0.5, "parts": parts}
+        outputs = {"embedding": whole / count**0.5, "parts": parts}
+        if self.activations:
+            outputs["activations"] = activations
+        return outputs

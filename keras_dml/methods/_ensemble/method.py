@@ -127,11 +127,12 @@ def independent_learners(
     shared_trunk: bool,
     start: Start | None,
     pooling: str,
+    activations: bool = False,
     **kwargs: Any,
 ) -> MetricModel:
     """The model of an ensemble whose k-th learner has `objective(k)`.
 
-    For the other arguments, see `ensemble`.
+    For `activations`, see `IndependentHead`; for other arguments, `ensemble`.
     """
     network = backbones.get(backbone)
     start = _start(network, shared_trunk or num_learners == 1, start)
@@ -141,6 +142,7 @@ def independent_learners(
         embedding_dim,
         num_learners,
         shared_trunk=is_one,
+        activations=activations,
         pooling=pooling if is_one else "avg",  # Pooled by `side_by_side`.
         name="head",
     )

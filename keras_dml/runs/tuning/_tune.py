@@ -135,13 +135,11 @@ def tune(
 
 
 def _check_held_out(recipe: Recipe, splits: data.DataSplits) -> None:
-    if recipe.refit or not len(splits.validation):
+    if not len(splits.validation):
         raise ValueError(
             f"The recipe {recipe.name!r} must hold out validation classes, on "
-            "which trials are compared, and must not refit on them. Received: "
-            f"{len(splits.validation)} validation examples, "
-            f"refit={recipe.refit}. Use `data.validation: 0.2` and `refit: "
-            "false`; train the best settings with refit afterwards."
+            "which trials are compared. Received: 0 validation examples. Use "
+            "`data.validation: 0.2`."
         )
 
 

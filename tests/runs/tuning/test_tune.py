@@ -23,7 +23,9 @@ SPACE = {
     "optimizer.learning_rate": {"low": 1e-4, "high": 1e-1, "log": True},
     "method.embedding_dim": [4, 8],
 }
-SETTINGS = (METHODS["baseline"], "epochs=2", "data.validation=0.5")
+SETTINGS = (
+    METHODS["baseline"], "epochs=2", "data.validation=0.5", "refit=true"
+)  # fmt: skip
 
 
 def small(folder: Path, *settings: str) -> recipes.Recipe:
