@@ -202,3 +202,53 @@ def test_docstrings_and_messages_read_as_english(module: Path) -> None:
         for finding in findings(text)
     ]
     assert not found, "\n".join(found)
+
+
+def stray_texts(tree: ast.Module) -> list[int]:
+    """Lines of statements that are only a text: half a sentence, lost.
+
+    The first statement of a block that may have a docstring is one, and
+    below an assignment of a module or a class it describes the value.
+    """
+    found = []
+    for node in ast.walk(tree):
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            if not isinstance(block, list):
+                continue
+            is_class = isinstance(node, ast.Module | ast.ClassDef)
+            may_start = is_class or isinstance(
+                node, ast.FunctionDef | ast.AsyncFunctionDef
+            )
+            for i, statement in enumerate(block):
+                if not isinstance(statement, ast.Expr) or not (
+                    isinstance(statement.value, ast.JoinedStr)
+                    or isinstance(getattr(statement.value, "value", 0), str)
+                ):
+                    continue
+                before = block[i - 1] if i else None
+                describes = is_class and isinstance(
+                    before, ast.Assign | ast.AnnAssign
+                )
+                if not (describes or (may_start and not i)):
+                    found.append(statement.lineno)
+    return found
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'def f():\n    """It says."""\n    x = "half, "\n    "lost"',
+        'def f():\n    if x:\n        return "half, "\n        "lost"',
+        'def f():\n    try:\n        "lost"\n    finally:\n        pass',
+        'def f():\n    x = f"half {x}, "\n    f"{x} lost"',
+    ],
+)
+def test_half_a_sentence_that_is_lost_is_found(code: str) -> None:
+    assert len(stray_texts(ast.parse(code))) == 1
+
+
+def test_no_half_of_a_sentence_is_lost() -> None:
+    trees = {x: ast.parse(x.read_text(encoding="utf-8")) for x in MODULES}
+    lost = {name(x): stray_texts(tree) for x, tree in trees.items()}
+    assert not {x: lines for x, lines in lost.items() if lines}

@@ -110,8 +110,10 @@ class Outcome:
                 f"an epoch, and these metrics belong to {self.measured}."
             )
         if self.best_epoch is None:
-            return "No epoch was completed; these metrics belong to the last "
-            "model."
+            return (
+                "No epoch was completed; these metrics belong to the last "
+                "model."
+            )
         monitor = self.recipe.evaluation.monitor
         missed = "best.keras" in self.unsaved
         return (

@@ -67,8 +67,10 @@ class Reloader:
             return
         self._seen = stamps
         if missing := self._missing(stamps):
-            self.problem = f"{missing} no longer exists; the loaded version is "
-            "still served."
+            self.problem = (
+                f"{missing} no longer exists; the loaded version is still "
+                "served."
+            )
             logger.warning(self.problem)
             return
         try:

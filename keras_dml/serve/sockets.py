@@ -58,6 +58,8 @@ def _reason(error: OSError, host: str, port: int) -> str:
             "--port, or --port 0 for a free one."
         )
     if error.errno in (errno.EACCES, errno.EPERM):
-        return f"Port {port} requires more privileges. Use a --port of 1024 or "
-        "above."
+        return (
+            f"Port {port} requires more privileges. Use a --port of 1024 or "
+            "above."
+        )
     return f"The server cannot listen on {host}, port {port}: {error.strerror}."

@@ -27,8 +27,8 @@ class Vectors:
     def __init__(self, x: EmbeddingRows, factors: FloatArray | float) -> None:
         self._x = x
         self._factors = np.broadcast_to(factors, len(x))
+        # Rows without a direction, (N,); known for unit vectors only.
         self.is_zero = np.zeros(len(x), bool)
-        """Rows without a direction, (N,); known for unit vectors only."""
 
     @classmethod
     def unit(cls, x: EmbeddingRows, norms: FloatArray) -> "Vectors":

@@ -98,6 +98,7 @@ def test_models_and_galleries_that_are_gone_are_served_on(tmp_path) -> None:
     served.reloader.look()
     assert served.predict(1) == [2]
     assert served.problem().startswith("The model in")
+    assert served.problem().endswith("the loaded version is still served.")
     assert served.client.get("/healthz").status_code == 200
 
 
