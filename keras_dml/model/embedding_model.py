@@ -114,6 +114,16 @@ class EmbeddingModel(keras.Model):
         return head_outputs(self.backbone, self.head, inputs, training, frozen)
 
     @property
+    def embedding_head(self) -> Head:
+        """The head, where Keras's files have its weights.
+
+        Keras saves what it meets first, in alphabetical order. In `encoder`,
+        the places of the head's layers depend on names that Keras numbers, so
+        another model of the same program could not load its weights.
+        """
+        return self.head
+
+    @property
     def encoder(self) -> keras.Model:
         """The plain functional model from inputs to unit embeddings.
 

@@ -277,8 +277,18 @@ class MetricModel(EmbeddingModel):
         patterns, self.rate_multipliers = self.rate_multipliers, {}
         self.compile(**config)
         self.rate_multipliers = patterns
-        if self.optimizer is not None:
-            self.optimizer.build(self._updated_variables())
+
+    def load_own_variables(self, store: Any) -> None:
+        # Keras loads the optimizer next, and skips one that has no slots.
+        self._build_optimizer()
+        super().load_own_variables(store)
+
+    def _build_optimizer(self) -> None:
+        """Makes the optimizer's slots, for what is trainable by then."""
+        optimizer = getattr(self, "optimizer", None)
+        if optimizer is not None and not optimizer.built:
+            with strategy_of(self).scope():
+                optimizer.build(self._updated_variables())
 
     def _updated_variables(self) -> list[keras.Variable]:
         """What an optimizer is built for."""

@@ -86,10 +86,8 @@ def check_sampling(optimizer: keras.Optimizer) -> None:
 
 def restricted_update(model: keras.Model) -> "RestrictedUpdate":
     """The update of a `MetricModel` by its optimizer."""
+    model._build_optimizer()
     optimizer, variables = model.optimizer, model.trainable_variables
-    if not optimizer.built:
-        with model.distribute_strategy.scope():
-            optimizer.build(model._updated_variables())
     learners = zip_longest(
         model.head.learner_variables(),
         model.objective.learner_variables(),

@@ -532,6 +532,87 @@ def test_a_copy_embeds_alike(tiny_backbone) -> None:
         other.train_on_batch(x, targets)
 
 
+def stepwise() -> keras.optimizers.schedules.LearningRateSchedule:
+    return keras.optimizers.schedules.PiecewiseConstantDecay(
+        [2, 8], [1e-2, 1e-3, 1e-4]
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("optimizer", "options", "frozen"),
+    [
+        (lambda: keras.optimizers.Adam(stepwise()), {}, False),
+        (
+            lambda: keras.optimizers.Adam(0.1, gradient_accumulation_steps=2),
+            {"freeze_steps": 4},
+            False,
+        ),
+        (
+            lambda: keras.optimizers.LossScaleOptimizer(
+                keras.optimizers.RMSprop()
+            ),
+            {
+                "loss": {
+                    "name": "margin",
+                    "learn_beta": True,
+                    "num_classes": 6,
+                },
+                "loss_weights": {"metric": "learned"},
+            },
+            False,
+        ),
+        (lambda: keras.optimizers.SGD(0.1, 0.9, use_ema=True), {}, True),
+    ],
+)
+def test_weights_files_have_the_optimizer(
+    optimizer, options, frozen, tmp_path
+) -> None:
+    """Training goes on as if it had not stopped, with the same bits."""
+    first, second = small(**options), small(**options)
+    for model in (first, second):
+        model.compile(optimizer())
+        model.backbone.trainable = not frozen
+    for seed in range(3):
+        first.train_on_batch(vectors(seed), LABELS)
+    path = tmp_path / "model.weights.h5"
+    first.save_weights(path)
+    second.load_weights(path)
+    assert int(second.optimizer.iterations) == int(first.optimizer.iterations)
+    assert same(weights_of(first), weights_of(second))
+    for model in (first, second):
+        model.train_on_batch(vectors(3), LABELS)
+    assert same(weights_of(first), weights_of(second))
+
+
+def test_best_weights_have_the_optimizer(tmp_path) -> None:
+    path = str(tmp_path / "best.weights.h5")
+    best = keras.callbacks.ModelCheckpoint(path, save_weights_only=True)
+    first = small()
+    first.fit(vectors(), LABELS, epochs=3, verbose=0, callbacks=[best])
+    again = small()
+    again.load_weights(path)
+    assert same(weights_of(first), weights_of(again))
+
+
+def test_weights_files_do_not_depend_on_names(tmp_path) -> None:
+    """Keras numbers layers; that of the head is always called "dense"."""
+
+    def named(name: str) -> MetricModel:
+        inputs = keras.Input((5,))
+        features = keras.layers.Dense(4, name=name)(inputs)
+        return methods.baseline(
+            keras.Model(inputs, features), embedding_dim=3, loss="triplet"
+        )
+
+    models = [named("dense"), named("dense_1")]
+    for first, second in (models, models[::-1]):
+        first.save_weights(tmp_path / "model.weights.h5")
+        second.set_weights([x + 1 for x in second.get_weights()])
+        second.load_weights(tmp_path / "model.weights.h5")
+        assert same(first.get_weights(), second.get_weights())
+
+
 @pytest.mark.slow
 def test_a_loaded_model_draws_on(tmp_path) -> None:
     model = small({"name": "margin", "seed": 1})
