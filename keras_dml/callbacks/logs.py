@@ -18,6 +18,7 @@ from keras_dml.evaluation._evaluate import check_evaluation
 from keras_dml.evaluation.inputs import ProtocolName
 from keras_dml.evaluation.label_sets import RelevanceName
 from keras_dml.evaluation.metrics import Wanted
+from keras_dml.evaluation.plausibility import saying_once
 from keras_dml.evaluation.ranks.dense import DistanceFunction
 from keras_dml.evaluation.ranks.scores import DistanceName
 from keras_dml.evaluation.reranking.base import Kind
@@ -57,7 +58,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
     Args:
         images: The examples to search, each of which is the query in turn: an
             `ImageSet`, `ArraySet` or other `Examples` with labels; arrays
-            `(x, y)`; or a finite `tf.data.Dataset` of (x, y).
+            `(x, y)`; or a finite `tf.data.Dataset` or `PyDataset` of (x, y).
         every: Number of epochs between measurements. The first and the last
             epoch of a training are always measured. Other epochs do not log
             the metrics, as with `validation_freq` of `fit`, so the `patience`
@@ -125,9 +126,11 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         self.parts = parts
         self.rerank = rerank
         self.memory = memory
-        self._names = check_evaluation(
-            "RetrievalEvaluation", self.images, **self._options
-        )
+        self._said: set[str] = set()
+        with saying_once(self._said):
+            self._names = check_evaluation(
+                "RetrievalEvaluation", self.images, **self._options
+            )
 
     @property
     def logged_names(self) -> frozenset[str] | None:
@@ -176,17 +179,18 @@ class RetrievalEvaluation(keras.callbacks.Callback):
 
     def _measure(self) -> dict[str, float]:
         start = time.perf_counter()
-        results = done_by_chief(
-            lambda: dict(
-                evaluate(
-                    self.model,
-                    self.images,
-                    batch_size=self.batch_size,
-                    **self._options,
-                )
-            ),
-            strategy_of(self.model),
-        )
+        with saying_once(self._said):
+            results = done_by_chief(
+                lambda: dict(
+                    evaluate(
+                        self.model,
+                        self.images,
+                        batch_size=self.batch_size,
+                        **self._options,
+                    )
+                ),
+                strategy_of(self.model),
+            )
         self.seconds += time.perf_counter() - start
         return {
             f"{self.prefix}{name}": value for name, value in results.items()

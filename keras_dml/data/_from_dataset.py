@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_dml.data.caching import available_memory, free_disk
 from keras_dml.data.columns import Array, check_finite, is_text
-from keras_dml.data.datasets import DatasetReader
+from keras_dml.data.datasets import DatasetReader, of_batches
 from keras_dml.data.decoded import megabytes
 from keras_dml.data.examples import Examples
 from keras_dml.data.fields import Names
@@ -33,7 +34,7 @@ Columns: TypeAlias = dict[str, Array]
 
 
 def from_dataset(
-    dataset: tf.data.Dataset,
+    dataset: tf.data.Dataset | keras.utils.PyDataset,
     storage: Storage = "memory",
     path: str | os.PathLike[str] | None = None,
     *,
@@ -51,7 +52,7 @@ def from_dataset(
     Args:
         dataset: A dataset of (x, y), batched or not. x is a tensor or a dict
             of tensors, of one shape; y is an integer or a string. A third
-            item, the sample weight, is ignored.
+            item, the sample weight, is ignored. Or a `PyDataset` of these.
         storage: "memory"; or "disk": array_record files in `path`, whose rows
             are read when they are needed. They are written next to `path` and
             renamed when complete, so nothing is left there after a failure.
@@ -88,6 +89,8 @@ def from_dataset(
 
 
 def _reader(dataset: Any, labeled: bool, batched: bool | None) -> DatasetReader:
+    if isinstance(dataset, keras.utils.PyDataset):
+        dataset, batched = of_batches(dataset, "dataset", _OWNER), True
     if not isinstance(dataset, tf.data.Dataset):
         raise ValueError(
             f"`dataset` of {_OWNER} must be a tf.data.Dataset. Received: "

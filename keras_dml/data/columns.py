@@ -35,6 +35,10 @@ class Column(abc.ABC):
     def take(self, rows: Rows) -> Array:
         """Returns some rows; all row numbers are in 0 to N − 1."""
 
+    def is_same(self, other: "Column") -> bool:
+        """Whether both read their rows from the same place."""
+        return self is other
+
     def at(self, rows: Rows) -> "Column":
         """Returns the column of some rows, without reading them."""
         return _Selected(self, self.checked(rows))
@@ -57,7 +61,18 @@ class Column(abc.ABC):
         return np.where(rows < 0, rows + count, rows)
 
 
-class _InMemory(Column):
+class _OfArray(Column):
+    """Rows of an array."""
+
+    _array: Any
+
+    def is_same(self, other: Column) -> bool:
+        return isinstance(other, _OfArray) and same_array(
+            self._array, other._array
+        )
+
+
+class _InMemory(_OfArray):
     def __init__(self, array: Array, name: str) -> None:
         self.name, self.shape, self.dtype = name, array.shape, array.dtype
         self._array = array.view()
@@ -67,7 +82,7 @@ class _InMemory(Column):
         return self._array[rows]
 
 
-class _OnDisk(Column):
+class _OnDisk(_OfArray):
     """Rows of a file, read in ascending order without repeats, or as a
     slice."""
 
@@ -123,6 +138,17 @@ class _Joined(Column):
             wanted = rows[here] - self._starts[number]
             found[here] = self._columns[number].take(wanted)
         return found
+
+
+def same_array(a: Any, b: Any) -> bool:
+    """Whether two values are the same array, or the same view of its memory."""
+    if not (isinstance(a, np.ndarray) and isinstance(b, np.ndarray)):
+        return a is b
+    first, second = (
+        (x.__array_interface__["data"][0], x.shape, x.strides, x.dtype)
+        for x in (a, b)
+    )
+    return first == second
 
 
 def joined(columns: Sequence[Column]) -> Column:

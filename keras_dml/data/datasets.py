@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -195,6 +196,45 @@ def _brief(error: tf.errors.OpError) -> str:
     message = re.sub(r"\{\{.*?\}\}\s*", "", error.message)
     message = message.partition("\nTraceback ")[0].partition(" [Op:")[0]
     return message.strip().removesuffix(".")
+
+
+def of_batches(
+    given: keras.utils.PyDataset, name: str, owner: str
+) -> tf.data.Dataset:
+    """The batches of a `PyDataset`, in their order, as a `tf.data` dataset.
+
+    Args:
+        given: The value of the argument `name` of `owner`.
+
+    Raises:
+        ValueError: If it has no length, or no batches.
+    """
+    try:
+        count = len(given)
+    except (NotImplementedError, TypeError):
+        count = None
+    if not count:
+        raise ValueError(
+            f"`{name}` of {owner} must be finite and not empty. Received: a "
+            f"{type(given).__name__} of length {count}. Implement `__len__`, "
+            "the number of batches."
+        )
+
+    def batch(number: int) -> Any:
+        # A missing y or sample weight is None.
+        parts = given[number]
+        if isinstance(parts, list | tuple):
+            parts = tuple(x for x in parts if x is not None)
+        return tf.nest.map_structure(np.asarray, parts)
+
+    spec = tf.nest.map_structure(
+        lambda x: tf.TensorSpec((None, *x.shape[1:]), tf.as_dtype(x.dtype)),
+        batch(0),
+    )
+    found = tf.data.Dataset.from_generator(
+        lambda: map(batch, range(count)), output_signature=spec
+    )
+    return found.apply(tf.data.experimental.assert_cardinality(count))
 
 
 def is_batched(x: Any, y: Any, model: Any = None) -> bool:

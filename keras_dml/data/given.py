@@ -2,11 +2,14 @@
 
 from typing import Any
 
+import keras
 import numpy as np
 
 from keras_dml.data.arrayset import ArraySet
+from keras_dml.data.columns import same_array
 from keras_dml.data.examples import Examples
 from keras_dml.data.imageset import ImageSet
+from keras_dml.data.relations import Relations
 
 
 def as_examples(given: Any, name: str, owner: str) -> Examples:
@@ -29,6 +32,20 @@ def as_examples(given: Any, name: str, owner: str) -> Examples:
             "(x, y) or a finite tf.data.Dataset. Received: "
             f"{name}={given!r:.80}. Use, for example, ArraySet(x, labels)."
         )
+    if isinstance(given, Relations):
+        raise ValueError(
+            f"`{name}` of {owner} must be examples with labels, not relations. "
+            f"Received: {given!r}. Use its `examples`, with labels by "
+            "examples.with_labels(labels)."
+        )
+    if isinstance(given, keras.utils.PyDataset) or hasattr(
+        given, "element_spec"
+    ):
+        raise ValueError(
+            f"`{name}` of {owner} must be examples that can be read in any "
+            f"order. Received: a {type(given).__name__}. Use "
+            "keras_dml.data.from_dataset(dataset), which reads it once."
+        )
     x, y = given, None
     if isinstance(given, tuple):
         x, y = x_and_y(given, name, owner)
@@ -39,6 +56,22 @@ def as_examples(given: Any, name: str, owner: str) -> Examples:
         )
     kind = ImageSet if _is_pixels(x) else ArraySet
     return kind(x, y)
+
+
+def same_examples(a: Any, b: Any) -> bool:
+    """Whether two values are the same examples, row by row.
+
+    They are if they are the same object, the same files, or the same array.
+    """
+    if isinstance(a, ImageSet) and isinstance(b, ImageSet):
+        same = a.paths == b.paths and np.array_equal(a.boxes, b.boxes)
+        return same and (bool(a.paths) or same_array(a.images, b.images))
+    if isinstance(a, ArraySet) and isinstance(b, ArraySet):
+        return set(a.columns) == set(b.columns) and all(
+            column.is_same(b.columns[name])
+            for name, column in a.columns.items()
+        )
+    return same_array(a, b)
 
 
 def x_and_y(given: tuple[Any, ...], name: str, owner: str) -> tuple[Any, Any]:

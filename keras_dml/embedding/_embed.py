@@ -9,7 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_dml.data import eval_batches
-from keras_dml.data.datasets import DatasetReader
+from keras_dml.data.datasets import DatasetReader, of_batches
+from keras_dml.data.examples import Examples
 from keras_dml.data.given import as_examples
 from keras_dml.distribution.strategies import strategy_of
 from keras_dml.utils.progress import tracked
@@ -32,8 +33,8 @@ def embed(
             (B, H, W, C), with pixels from 0 to 255.
         examples: N examples: an `ImageSet`, `ArraySet` or other `Examples`;
             uint8 pixels, or other arrays that `ArraySet` takes, alone or as
-            `(x, y)`; or a finite `tf.data.Dataset` of x or (x, y), which is
-            passed to the model unchanged.
+            `(x, y)`; or a finite `tf.data.Dataset` or `PyDataset` of x or
+            (x, y), which is passed to the model unchanged.
         batch_size: Number of examples to embed at a time, unless they are
             already in batches.
         progress: Whether to show progress; None shows it in a terminal.
@@ -63,6 +64,8 @@ def source_of(given: Any, name: str, owner: str) -> Any:
     """The value of an argument as a set of examples or a `tf.data` dataset."""
     if isinstance(given, tf.data.Dataset):
         return given
+    if isinstance(given, keras.utils.PyDataset):
+        return of_batches(given, name, owner)
     return as_examples(given, name, owner)
 
 
@@ -81,12 +84,13 @@ def embedded(
     for another size takes as long as many batches. This does not apply to
     datasets.
     """
+    given = source_of(given, name, owner)
     if isinstance(given, tf.data.Dataset):
         reader = DatasetReader(given, name, owner, batch_size, model=model)
         embeddings = _embedded(model, reader, reader.count, owner, progress)
         about = reader.about()
         return Embedded(embeddings, about.labels, about.names)
-    examples = as_examples(given, name, owner)
+    examples: Examples = given
     if not len(examples):
         raise ValueError(
             f"`{name}` of {owner} must not be empty. Received: 0 examples."

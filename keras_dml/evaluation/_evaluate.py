@@ -45,14 +45,15 @@ def evaluate(
     Args:
         model: A Keras model whose output is the embedding, (B, D).
         examples: An `ImageSet`, `ArraySet` or other `Examples`, with labels;
-            arrays `(x, y)`; or a finite `tf.data.Dataset` of (x, y). See
-            `embed`.
+            arrays `(x, y)`; or a finite `tf.data.Dataset` or `PyDataset` of
+            (x, y). See `embed`.
         labels: Labels to measure by, see `evaluate_embeddings`; by default
             those of the examples.
         metrics, ks, distance, relevance, levels, prefixes, parts, rerank,
             memory, seeds, progress: See `evaluate_embeddings`.
         gallery: Examples to search, of any of these kinds, unless the examples
-            are searched among themselves.
+            are searched among themselves, as they are if `gallery` is the same
+            set.
         gallery_labels: Labels of the gallery, in the same form as `labels`.
         protocol: Without `gallery`: which examples query which; see
             `evaluate_embeddings`.
@@ -140,18 +141,20 @@ def evaluate_embeddings(
             Or a function of queries, (n, D), and gallery, (G, D), that returns
             distances, (n, G), which are then all sorted.
         gallery: Embeddings to search, (G, D), unless the queries are searched
-            among themselves. Metrics of clusters and of the embedding space
-            are those of the union.
+            among themselves, as they are if `gallery` is the same array.
+            Metrics of clusters and of the embedding space are those of the
+            union.
         gallery_labels: Class of every row of the gallery, (G,), or another
             form described under `labels`.
         protocol: Without `gallery`: which rows query which. "all_vs_all"
             (default); "official", that of VehicleID (see
             `evaluation.one_per_class`); a `Protocol`; or several, over which
             results are averaged.
-        exclude: Group of every row, (N,), or a pair of groups for queries and
-            gallery. A query ignores images of its own class in its own group:
-            if groups are cameras, this is the rule of Market-1501 and
-            VeRi-776.
+        exclude: Group of every row, (N,) integers or strings, or a pair of
+            groups for queries and gallery. A query ignores images of its own
+            class in its own group: if groups are cameras, this is the rule of
+            Market-1501 and VeRi-776. -1 and None are unknown groups, in which
+            nothing is ignored.
         relevance: With several labels per row, which rows are relevant: "any",
             those that share a label with the query; "all", those that have the
             same labels; "shared" and "jaccard", the same as "any", but the

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import logging
 import operator
 import os
 from collections.abc import Iterator, Sequence
@@ -11,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_dml.evaluation import inputs
+from keras_dml.evaluation import inputs, plausibility
 from keras_dml.evaluation.clustering import kmeans
 from keras_dml.evaluation.false_non_match import count_pairs_searched
 from keras_dml.evaluation.inputs import Inputs, Protocols
@@ -46,8 +45,6 @@ from keras_dml.utils.arrays import as_bytes
 from keras_dml.utils.stored import Stored, changed, joined
 from keras_dml.utils.types import FloatArray, Rows
 from keras_dml.utils.vectors import blocks, unit_rows
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -123,6 +120,7 @@ class Evaluation:
         """Measures."""
         self._check_classes(given)
         self._check_sample(given)
+        self._check_embeddings(given)
         where = self.workers, self.ray, self.checkpoint, self.owner
         with contextlib.ExitStack() as stack:
             spread = stack.enter_context(spreading(*where))
@@ -305,7 +303,7 @@ class Evaluation:
             if labels is None or not len(labels):
                 continue
             if np.all(labels == labels[0]):
-                logger.warning(
+                plausibility.warn(
                     "All %d examples measured by %s are of one class%s, so "
                     "every result is correct and metrics are meaningless. Use "
                     "examples of several classes.",
@@ -313,6 +311,20 @@ class Evaluation:
                     self.owner,
                     f" at the level {level!r}" if level else "",
                 )
+
+    def _check_embeddings(self, given: Inputs) -> None:
+        """Warns if ranks of these embeddings are meaningless."""
+        parts = [images.embeddings for images in given]
+        is_cosine = self.distance == "cosine"
+        collapsed = plausibility.warn_of_collapse(parts, is_cosine, self.owner)
+        queries, *galleries = given
+        # A gallery that is the queries leaves out their own rows.
+        if galleries and not (
+            collapsed
+            or np.array_equal(queries.rows, galleries[0].rows)
+            or not self._wanted_of("ranks")
+        ):
+            plausibility.warn_of_copies(queries, galleries[0], self.owner)
 
     def _check_spread(self) -> None:
         """Rejects workers for searches that are not divided into panels."""

@@ -4,19 +4,24 @@ The file is longer than others because models, embeddings and shards become the
 same inputs, under the same rules for labels, groups and protocols.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import keras
 import numpy as np
 
+from keras_dml.data.columns import same_array
 from keras_dml.data.examples import Examples, any_labels_of, check_names
+from keras_dml.data.given import same_examples
 from keras_dml.embedding import EmbeddingShards
 from keras_dml.embedding._embed import embedded, source_of
+from keras_dml.evaluation import plausibility
 from keras_dml.evaluation.label_sets import (
     ClassNames,
     LabelSets,
+    Targets,
+    as_class_ids,
     as_targets,
 )
 from keras_dml.evaluation.ranks.relevance import Images
@@ -31,6 +36,11 @@ PROTOCOLS = get_args(ProtocolName)
 
 _LABELS = "labels", "gallery_labels"
 """Arguments with the labels of the examples and of the gallery."""
+
+_UNKNOWN = -1
+"""Group of an example that is in none, as None is, too."""
+
+T = TypeVar("T")
 
 Inputs = list[Images]
 """The images; or the queries, and the gallery that they are searched in."""
@@ -74,15 +84,19 @@ def from_model(
     # Nothing is embedded in vain.
     sources = given["examples"], labels, given.get("gallery"), gallery_labels
     of_examples(*sources, relation, "evaluate")
-    found = [
-        embedded(model, x, name, "evaluate", batch_size, progress)
-        for name, x in given.items()
-    ]
+    found = _each(
+        given,
+        lambda name, x: embedded(
+            model, x, name, "evaluate", batch_size, progress
+        ),
+    )
     class_names = _names([x.names for x in found], own, "evaluate")
-    embeddings = [
-        as_embeddings(x.embeddings, f"model({name})", "evaluate")
-        for name, x in zip(given, found, strict=True)
-    ]
+    embeddings = _each(
+        dict(zip(given, found, strict=True)),
+        lambda name, x: as_embeddings(
+            x.embeddings, f"model({name})", "evaluate"
+        ),
+    )
     targets = _targets(given, [x.labels for x in found], own)
     return _related(embeddings, targets, relation, "evaluate", class_names)
 
@@ -110,20 +124,31 @@ def of_examples(
         for name, x, mine in zip(_LABELS, sets, own, strict=False)
     ]
     targets = _targets(given, known, own)
-    nothing = [np.empty((len(x), 0)) for x in sets]
+    nothing = _each(given, lambda _, x: np.empty((len(x), 0)))
     return _related(nothing, targets, relation, owner)
 
 
 def _sources(
     examples: Any, gallery: Any, gallery_labels: Any, owner: str
 ) -> dict[str, Any]:
-    """Sets or datasets, by argument."""
+    """Sets or datasets, by argument; one object if both are the same."""
     given = {"examples": source_of(examples, "examples", owner)}
     if gallery is not None:
-        given["gallery"] = source_of(gallery, "gallery", owner)
+        own = source_of(gallery, "gallery", owner)
+        same = same_examples(given["examples"], own)
+        given["gallery"] = given["examples"] if same else own
     elif gallery_labels is not None:
         raise ValueError(_needs_gallery(owner))
     return given
+
+
+def _each(given: dict[str, Any], function: Callable[[str, Any], T]) -> list[T]:
+    """A function of each argument, called once if both are one object."""
+    results: dict[int, T] = {}
+    for name, x in given.items():
+        if id(x) not in results:
+            results[id(x)] = function(name, x)
+    return [results[id(x)] for x in given.values()]
 
 
 def _names(
@@ -169,7 +194,8 @@ def from_embeddings(
         )
     given = {"embeddings": embeddings}
     if gallery is not None:
-        given["gallery"] = gallery
+        same = _same_embeddings(embeddings, gallery)
+        given["gallery"] = embeddings if same else gallery
     elif gallery_labels is not None:
         raise ValueError(_needs_gallery(owner))
     own = [labels, gallery_labels]
@@ -188,14 +214,14 @@ def from_embeddings(
             )
     _check_models(shards, owner)
     names = _names([x.names if x else {} for x in shards], own, owner)
-    x = [
-        as_rows(
+    x = _each(
+        given,
+        lambda name, each: as_rows(
             each.array() if isinstance(each, EmbeddingShards) else each,
             name,
             owner,
-        )
-        for name, each in given.items()
-    ]
+        ),
+    )
     if x[-1].shape[1] != x[0].shape[1]:
         raise ValueError(
             "`gallery` of evaluate_embeddings must have the same number of "
@@ -204,6 +230,14 @@ def from_embeddings(
             f"gallery.shape={x[-1].shape}."
         )
     return _related(x, y, relation, owner, names)
+
+
+def _same_embeddings(embeddings: Any, gallery: Any) -> bool:
+    """Whether both are the same rows: one array, or shards of one folder."""
+    shards = embeddings, gallery
+    if all(isinstance(x, EmbeddingShards) for x in shards):
+        return bool(embeddings.digest == gallery.digest)
+    return same_array(embeddings, gallery)
 
 
 def _labels(
@@ -243,7 +277,11 @@ def _related(
     owner: str,
     class_names: ClassNames | None = None,
 ) -> Inputs:
-    """Images with their classes, groups and rows."""
+    """Images with their classes, groups and rows.
+
+    If the gallery is the queries, each row is one image, which does not find
+    itself; with the same labels and groups, there is no other gallery.
+    """
     counts = [len(x) for x in embeddings]
     targets, names_by_level = as_targets(
         list(labels.values()),
@@ -254,12 +292,58 @@ def _related(
         relation.levels,
         class_names,
     )
+    if relation.relevance != "all":
+        _check_minus_one(targets, names_by_level, owner)
     groups = _groups(relation.exclude, counts, owner)
     rows = np.split(np.arange(sum(counts)), np.cumsum(counts)[:-1])
-    return [
+    is_same = len(counts) > 1 and embeddings[0] is embeddings[1]
+    if is_same:
+        rows = [rows[0], rows[0]]
+    made = [
         Images(*each, names_by_level)
         for each in zip(embeddings, targets, rows, groups, strict=True)
     ]
+    return made[:1] if is_same and _are_alike(*made) else made
+
+
+def _check_minus_one(
+    targets: Sequence[dict[str, Targets]],
+    names: dict[str, ClassNames],
+    owner: str,
+) -> None:
+    """Warns if queries of the label −1 have others of it to find."""
+    for level, own in targets[0].items():
+        if isinstance(own, LabelSets):
+            continue
+        called = {name: number for number, name in names[level].items()}
+        label = called.get("-1", -1)
+        ids = np.concatenate([x[level] for x in targets])
+        is_lowest = label != -1 or (ids.min() == -1 and ids.max() >= 0)
+        if is_lowest and label in own and (ids == label).sum() > 1:
+            plausibility.warn(
+                "%d examples measured by %s have the label -1, which counts "
+                "as a class like any other, so they are each other's right "
+                "answers. If it marks junk, leave them out; if they are "
+                "distractors, give each a label of its own.",
+                (ids == label).sum(),
+                owner,
+            )
+
+
+def _are_alike(queries: Images, gallery: Images) -> bool:
+    """Whether the same images have the same labels and groups, too."""
+
+    def plain(x: Any) -> Any:
+        return x.matrix.toarray() if isinstance(x, LabelSets) else x
+
+    classes = (
+        (plain(x), plain(gallery.targets[level]))
+        for level, x in queries.targets.items()
+    )
+    return all(
+        np.array_equal(*pair)
+        for pair in (*classes, (queries.groups, gallery.groups))
+    )
 
 
 def _groups(
@@ -269,17 +353,43 @@ def _groups(
     if exclude is None:
         return [None] * len(counts)
     if len(counts) == 1:
-        return [as_ids(exclude, counts[0], "exclude", owner)]
+        return _numbered([exclude], counts, ["exclude"], owner)
     if not isinstance(exclude, tuple) or len(exclude) != 2:
         raise ValueError(
             f"`exclude` of {owner} must be a pair (groups of the queries, "
             "groups of the gallery) if there is a gallery. Received: "
             f"exclude of type {type(exclude).__name__}."
         )
-    return [
-        as_ids(groups, counts[i], f"exclude[{i}]", owner)
-        for i, groups in enumerate(exclude)
+    return _numbered(exclude, counts, ["exclude[0]", "exclude[1]"], owner)
+
+
+def _numbered(
+    given: Sequence[Any],
+    counts: Sequence[int],
+    names: Sequence[str],
+    owner: str,
+) -> list[Rows]:
+    """Groups as integers: one for each name, and a new one for each unknown."""
+    listed = [np.asarray(x) for x in given]
+    is_text = any(
+        array.dtype.kind == "U" or any(isinstance(x, str) for x in array.flat)
+        for array in listed
+        if array.dtype.kind in "OU"
+    )
+    missing = "" if is_text else _UNKNOWN
+    known = [
+        np.array([missing if x is None else x for x in array.tolist()])
+        if array.dtype == object and array.ndim == 1
+        else array
+        for array in listed
     ]
+    ids, _ = as_class_ids(known, counts, names, owner)
+    is_unknown = np.concatenate(known) == missing
+    if is_unknown.any():
+        numbers = np.unique(np.concatenate(ids), return_inverse=True)[1]
+        numbers[is_unknown] = -1 - np.arange(is_unknown.sum())
+        ids = np.split(numbers, np.cumsum(counts)[:-1])
+    return ids
 
 
 @dataclass(frozen=True)

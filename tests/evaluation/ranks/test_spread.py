@@ -174,7 +174,7 @@ def test_another_evaluation_is_refused(tmp_path):
         {"distance": "dot"},
         {"metrics": "map"},
         {"exclude": labels % 2},
-        {"gallery": x, "gallery_labels": labels},
+        {"gallery": x[:-1], "gallery_labels": labels[:-1]},
         {"protocol": Protocol(np.arange(100))},
         {"relevance": "shared", "labels": np.eye(20)[labels]},
     ):

@@ -1,0 +1,153 @@
+"""Plausibility: signs that what is measured means nothing, said in words."""
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+
+from keras_dml.evaluation.label_sets import ids_of
+from keras_dml.evaluation.ranks.relevance import Images
+from keras_dml.utils.stored import EmbeddingRows
+from keras_dml.utils.types import FloatArray
+from keras_dml.utils.vectors import CHUNK, blocks, unit_rows
+
+logger = logging.getLogger(__name__)
+
+_ROUNDING = 1e-5
+"""Relative difference up to which embeddings count as equal: batches of other
+sizes are computed in another order."""
+
+_SAMPLED = 64
+"""Number of queries that are looked for in the gallery."""
+
+_NEARLY_ALL = 0.9
+
+_said: ContextVar[set[str] | None] = ContextVar("said", default=None)
+
+
+@contextlib.contextmanager
+def saying_once(said: set[str]) -> Iterator[None]:
+    """Within it, `warn` does not repeat messages that are in `said`."""
+    token = _said.set(said)
+    try:
+        yield
+    finally:
+        _said.reset(token)
+
+
+def warn(message: str, *values: Any) -> None:
+    """Warns in the log, once per kind of message within `saying_once`."""
+    said = _said.get()
+    if said is not None:
+        if message in said:
+            return
+        said.add(message)
+    logger.warning(message, *values)
+
+
+def warn_of_collapse(
+    parts: Sequence[EmbeddingRows], is_cosine: bool, owner: str
+) -> bool:
+    """Warns if all embeddings are zero, or all are equal.
+
+    Args:
+        parts: Embeddings of one model, each (N, D).
+        is_cosine: Whether only their directions count.
+        owner: The function that has computed or measured them.
+
+    Returns:
+        Whether they have collapsed.
+    """
+    kind = collapse(parts, is_cosine)
+    if kind:
+        warn(
+            "All %d embeddings measured by %s are %s, so ranks are only the "
+            "order of the rows, and metrics are meaningless. The model has "
+            "collapsed: check whether its weights are finite, whether the loss "
+            "stays at its margin, and use a lower learning rate or an easier "
+            "mining.",
+            sum(map(len, parts)),
+            owner,
+            kind,
+        )
+    return bool(kind)
+
+
+def collapse(parts: Sequence[EmbeddingRows], is_cosine: bool) -> str:
+    """How embeddings have collapsed: "zero" or "equal"; else empty.
+
+    It is cheap, as it stops at the first rows that differ.
+
+    Args:
+        parts, is_cosine: See `warn_of_collapse`.
+    """
+    if sum(map(len, parts)) < 2:
+        return ""
+
+    def read(part: EmbeddingRows, rows: slice) -> FloatArray:
+        return unit_rows(part[rows]) if is_cosine else part[rows]
+
+    first = read(parts[0], slice(0, 1))
+    largest = np.abs(first).max()
+    for part in parts:
+        for rows in blocks(len(part), CHUNK):
+            if np.abs(read(part, rows) - first).max() > _ROUNDING * largest:
+                return ""
+    return "equal" if largest else "zero"
+
+
+def warn_of_copies(queries: Images, gallery: Images, owner: str) -> None:
+    """Warns if nearly every query finds an exact copy of itself.
+
+    Args:
+        queries, gallery: Queries and gallery, with rows of their own.
+        owner: The function that has these arguments.
+    """
+    count = min(_SAMPLED, len(queries))
+    places = np.linspace(0, len(queries) - 1, count).astype(np.int64)
+    # A few first, as hardly any evaluation needs more.
+    for some in (places[:: max(1, count // 8)], places):
+        found = _num_with_copy(queries.select(np.unique(some)), gallery)
+        if found < _NEARLY_ALL * len(np.unique(some)):
+            return
+    warn(
+        "Nearly every query of %s (%d of %d sampled) has an exact copy of "
+        "itself in `gallery` and finds it first, so recall@1 says nothing. "
+        "Leave the queries out of the gallery. To search a set among itself, "
+        "omit `gallery`; to search it for some of its rows, use "
+        "protocol=Protocol(queries=rows).",
+        owner,
+        found,
+        count,
+    )
+
+
+def _num_with_copy(queries: Images, gallery: Images) -> int:
+    """Number of queries that may find an exact copy of themselves."""
+    x = np.asarray(queries.embeddings)
+    limits = _ROUNDING * np.linalg.norm(x, axis=1)
+    # Few rows are near in the largest coordinate, so few are compared.
+    axes = np.abs(x).argmax(axis=1)
+    has_copy = np.zeros(len(x), bool)
+    excluded = _excluded(queries, gallery)
+    for rows in blocks(len(gallery), max(1, 2**24 // x.shape[1])):
+        y = gallery.embeddings[rows]
+        for i in np.flatnonzero(~has_copy):
+            near = np.abs(y[:, axes[i]] - x[i, axes[i]]) <= limits[i]
+            near &= np.logical_not(excluded(i, rows))
+            gaps = np.linalg.norm(y[near] - x[i], axis=1)
+            has_copy[i] = (gaps <= limits[i]).any()
+    return int(has_copy.sum())
+
+
+def _excluded(queries: Images, gallery: Images) -> Callable[[int, slice], Any]:
+    """Which gallery rows a query must not find: own class in its own group."""
+    mine, theirs = queries.groups, gallery.groups
+    if mine is None or theirs is None:
+        return lambda i, rows: False
+    level = next(iter(queries.targets))
+    own, others = (ids_of(x.targets[level]) for x in (queries, gallery))
+    return lambda i, rows: (others[rows] == own[i]) & (theirs[rows] == mine[i])

@@ -1,0 +1,304 @@
+"""What means nothing is said: collapse, copies, the gallery as queries."""
+
+import logging
+
+import keras
+import numpy as np
+import pytest
+
+from keras_dml.callbacks import RetrievalEvaluation
+from keras_dml.data import ArraySet, ImageSet, PairSet, from_dataset
+from keras_dml.embedding import write_shards
+from keras_dml.evaluation import (
+    Protocol,
+    embed,
+    evaluate,
+    evaluate_embeddings,
+)
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(100, 8)).astype(np.float32)
+Y = np.repeat(np.arange(20), 5)
+METRICS = "recall@1", "map@r", "nmi", "density"
+
+
+def as_list(results) -> list[float]:
+    return [results[name] for name in METRICS]
+
+
+@pytest.fixture(scope="module")
+def model() -> keras.Model:
+    keras.utils.set_random_seed(0)
+    return keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
+
+
+@pytest.fixture
+def said(caplog) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.WARNING)
+    return caplog
+
+
+@pytest.mark.parametrize("labels", [Y, Y.astype(str), Y.tolist()])
+@pytest.mark.parametrize("gallery", [X, X[:], X.view()])
+def test_a_gallery_that_is_the_queries_leaves_out_the_own_row(
+    gallery: np.ndarray, labels, said
+) -> None:
+    """Recall@1 of random vectors was once 1.0."""
+    alone = evaluate_embeddings(X, labels, metrics=METRICS)
+    found = evaluate_embeddings(
+        X, labels, gallery=gallery, gallery_labels=labels, metrics=METRICS
+    )
+    assert as_list(found) == as_list(alone)
+    assert found["recall@1"] < 0.1
+    assert (found.num_queries, found.gallery_size) == (100, 100)
+    assert not said.messages
+
+
+def test_own_rows_of_a_gallery_with_other_labels_are_left_out() -> None:
+    x, y = X[:8], np.array([0, 0, 1, 1, 2, 2, 3, 3])
+    others = y[::-1].copy()
+    found = evaluate_embeddings(
+        x, y, gallery=x, gallery_labels=others, metrics="recall@1"
+    )
+    scores = x @ x.T / np.outer(*[np.linalg.norm(x, axis=1)] * 2)
+    np.fill_diagonal(scores, -np.inf)
+    nearest = others[scores.argmax(axis=1)]
+    assert found["recall@1"] == np.mean(nearest == y)
+
+
+@pytest.mark.parametrize("metrics", [("recall@1", "fnmr@fmr=0.1"), ("nmi",)])
+@pytest.mark.parametrize("kind", ["set", "arrays", "files", "dataset"])
+def test_a_set_as_its_own_gallery(
+    kind: str, metrics: tuple[str, ...], model, tmp_path, monkeypatch
+) -> None:
+    import tensorflow as tf
+
+    given = {
+        "set": lambda: (s := ArraySet(X, Y), s),
+        "arrays": lambda: ((X, Y), (X, Y)),
+        "dataset": lambda: (
+            d := tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(100, 0),
+            d,
+        ),
+    }
+    if kind == "files":
+        images, again = (image_files(tmp_path) for _ in range(2))
+        layers = keras.layers.Flatten(), keras.layers.Dense(4)
+        model = keras.Sequential([keras.Input((8, 8, 3)), *layers])
+    else:
+        images, again = given[kind]()
+    if kind == "dataset":
+        found = evaluate(model, images, gallery=again, metrics=metrics)
+        assert found.get("recall@1", 0.0) < 0.3
+        return
+    alone = evaluate(model, images, metrics=metrics)
+    found = evaluate(model, images, gallery=again, metrics=metrics)
+    assert dict(found) == dict(alone)
+    callback = RetrievalEvaluation(images, metrics=metrics, gallery=again)
+    callback.set_model(model)
+    callback.set_params({"epochs": 1})
+    callback.on_train_begin()
+    callback.on_epoch_end(0, logs := {})
+    assert logs == {f"val_{name}": x for name, x in alone.items()}
+
+
+def image_files(folder) -> ImageSet:
+    from PIL import Image
+
+    files = [folder / f"{i}.png" for i in range(12)]
+    if not files[0].exists():
+        for file in files:
+            pixels = RNG.integers(0, 255, (8, 8, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(file)
+    return ImageSet(files, np.arange(12) // 3)
+
+
+def test_one_folder_of_shards_as_both(tmp_path) -> None:
+    pytest.importorskip("pyarrow")
+    from keras_dml.embedding import EmbeddingShards
+
+    write_shards(X, tmp_path / "s", Y)
+    shards, again = (EmbeddingShards(tmp_path / "s") for _ in range(2))
+    found = evaluate_embeddings(shards, gallery=again, metrics="recall@1")
+    assert dict(found) == dict(evaluate_embeddings(X, Y, metrics="recall@1"))
+
+
+@pytest.mark.parametrize("distance", ["cosine", "euclidean", "dot"])
+@pytest.mark.parametrize("rounding", [0, 1e-7])
+def test_copies_of_the_queries_in_the_gallery_are_said(
+    distance: str, rounding: float, said
+) -> None:
+    more = RNG.normal(size=(50, 8)).astype(np.float32)
+    gallery = np.concatenate([more, X[::-1] + np.float32(rounding)])
+    labels = np.concatenate([np.full(50, 20), Y[::-1]])
+    options = {"distance": distance, "metrics": "recall@1"}
+    evaluate_embeddings(X, Y, gallery=gallery, gallery_labels=labels, **options)
+    assert len(said.messages) == 1
+    assert "64 of 64 sampled" in said.messages[0]
+    assert "Protocol(queries=rows)" in said.messages[0]
+    said.clear()
+    # Near is no copy, some are not nearly all, and their own metrics are right.
+    for near in (
+        gallery + np.float32(0.01),
+        np.concatenate([more, gallery[:50], gallery[100:]]),
+    ):
+        evaluate_embeddings(
+            X,
+            Y,
+            gallery=near,
+            gallery_labels=labels[: len(near)],
+            **options,
+        )
+    everything = np.concatenate([X, more])
+    evaluate_embeddings(
+        everything, labels[::-1], protocol=Protocol(np.arange(100)), **options
+    )
+    assert not said.messages
+
+
+def test_copies_that_are_excluded_are_not_said(said) -> None:
+    """Own camera, own class: these do not count, so nothing is found."""
+    gallery = np.concatenate([X, X + RNG.normal(size=X.shape)])
+    labels, cameras = np.tile(Y, 2), np.repeat(["a", "b"], 100)
+    evaluate_embeddings(
+        X,
+        Y,
+        gallery=gallery,
+        gallery_labels=labels,
+        exclude=(cameras[:100], cameras),
+        metrics="recall@1",
+    )
+    assert not said.messages
+
+
+@pytest.mark.parametrize(
+    ("x", "kind"),
+    [
+        (np.zeros((20, 4)), "zero"),
+        (np.ones((20, 4)), "equal"),
+        (np.tile(X[0], (20, 1)) * (1 + 1e-6 * X[:20, :1]), "equal"),
+        (np.outer(np.arange(1, 21), X[0]), "equal"),
+    ],
+)
+def test_collapse_is_said(x: np.ndarray, kind: str, said) -> None:
+    y = np.repeat(np.arange(4), 5)
+    evaluate_embeddings(x, y)
+    (message,) = said.messages
+    assert f"All 20 embeddings measured by evaluate_embeddings are {kind}," in (
+        message
+    )
+    said.clear()
+    x = x.copy()
+    x[-1] = -X[1, :1]
+    evaluate_embeddings(x, y, distance="euclidean")
+    assert not said.messages
+
+
+def test_a_collapsed_model_is_said_once_in_training(model, said) -> None:
+    dead = keras.models.clone_model(model)
+    dead.set_weights([np.zeros_like(x) for x in model.get_weights()])
+    callback = RetrievalEvaluation(ArraySet(X, Y))
+    callback.set_model(dead)
+    callback.set_params({"epochs": 3})
+    callback.on_train_begin()
+    for epoch in range(3):
+        callback.on_epoch_end(epoch, {})
+    assert ["are zero" in x for x in said.messages] == [True]
+    evaluate(dead, ArraySet(X, Y))
+    assert len(said.messages) == 2
+
+
+@pytest.mark.parametrize("kind", [int, str])
+def test_minus_one_as_a_label_is_said(kind: type, said) -> None:
+    y = np.where(Y < 3, -1, Y)
+    results = evaluate_embeddings(X, y.astype(kind), metrics="recall@1")
+    (message,) = said.messages
+    assert message.startswith("15 examples measured by evaluate_embeddings")
+    assert results.num_queries == 100
+    said.clear()
+    # Distractors in the gallery alone, and ids that are negative anyway.
+    evaluate_embeddings(
+        X[:50], Y[:50], gallery=-X, gallery_labels=np.where(Y > 15, -1, Y)
+    )
+    evaluate_embeddings(X, Y - 20)
+    assert not said.messages
+
+
+def test_groups_are_named_or_unknown() -> None:
+    cameras = np.array(["front", "back", "side", "top"])[np.arange(100) % 4]
+    numbers = np.unique(cameras, return_inverse=True)[1]
+    known = evaluate_embeddings(X, Y, exclude=numbers, metrics="map@r")
+    for given in (cameras, cameras.tolist(), cameras.astype(object)):
+        found = evaluate_embeddings(X, Y, exclude=given, metrics="map@r")
+        assert dict(found) == dict(known)
+    # Unknown ones exclude nothing, not even each other.
+    unknown = [None] * 100
+    alone = evaluate_embeddings(X, Y, metrics="map@r")
+    some = [*range(-1000, -930), *([None] * 30)]
+    for given in (
+        unknown,
+        [-1] * 100,
+        some,
+        [*map(str, some[:70]), *some[70:]],
+    ):
+        found = evaluate_embeddings(X, Y, exclude=given, metrics="map@r")
+        assert dict(found) == dict(alone)
+    halves = X[:50], Y[:50]
+    gallery = {"gallery": X[1:], "gallery_labels": Y[1:], "metrics": "map@r"}
+    mixed = np.where(numbers == 0, None, cameras)
+    found = evaluate_embeddings(
+        *halves, exclude=(mixed[:50].tolist(), mixed[1:].tolist()), **gallery
+    )
+    ids = np.where(numbers == 0, 1000 + np.arange(100), numbers)
+    theirs = np.where(numbers == 0, 2000 + np.arange(100), numbers)
+    other = evaluate_embeddings(
+        *halves, exclude=(ids[:50], theirs[1:]), **gallery
+    )
+    assert dict(found) == dict(other)
+
+
+class Batches(keras.utils.PyDataset):
+    def __init__(self, weighted: bool) -> None:
+        super().__init__()
+        self.weighted = weighted
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, number: int):
+        rows = slice(number * 32, number * 32 + 32)
+        weight = (np.ones(len(Y[rows])),) if self.weighted else ()
+        return (X[rows], Y[rows], *weight)
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_a_pydataset_is_taken(weighted: bool, model) -> None:
+    batches = Batches(weighted)
+    expected = dict(evaluate(model, ArraySet(X, Y)))
+    assert dict(evaluate(model, batches)) == pytest.approx(expected)
+    assert dict(evaluate(model, (X, Y), gallery=batches, metrics="map@r"))
+    np.testing.assert_allclose(
+        embed(model, batches), embed(model, ArraySet(X)), rtol=1e-5
+    )
+    callback = RetrievalEvaluation(batches, metrics="recall@1")
+    callback.set_model(model)
+    callback.set_params({"epochs": 1})
+    callback.on_train_begin()
+    callback.on_epoch_end(0, logs := {})
+    assert logs["val_recall@1"] == pytest.approx(expected["recall@1"])
+    assert np.array_equal(from_dataset(batches).inputs(...), X)
+
+
+def test_what_is_no_set_of_examples_is_refused_by_name(model) -> None:
+    pairs = PairSet(ArraySet(X), [[0, 1], [0, 2]])
+    with pytest.raises(ValueError, match=r"not relations.*`examples`"):
+        evaluate(model, pairs)
+    with pytest.raises(ValueError, match=r"`images` of RetrievalEvaluation"):
+        RetrievalEvaluation(pairs)
+
+    class Endless(keras.utils.PyDataset):
+        def __getitem__(self, number: int):
+            return X, Y
+
+    with pytest.raises(ValueError, match="must be finite and not empty"):
+        evaluate(model, Endless())
