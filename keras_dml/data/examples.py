@@ -436,7 +436,8 @@ def check_names(
                 raise ValueError(
                     f"`{argument}` of {owner} must agree on class names. "
                     f"Received: label {label} is named {known[label]!r} and "
-                    f"{name!r}. To number labels that are strings as in "
-                    "another set, use names=other.names."
+                    f"{name!r}. Number classes as in the other set: "
+                    "x.with_labels([x.names[i] for i in x.labels], "
+                    "names=other.names)."
                 )
     return known

@@ -15,7 +15,7 @@ from keras_dml.data.columns import same_array
 from keras_dml.data.examples import Examples, any_labels_of, check_names
 from keras_dml.data.given import same_examples
 from keras_dml.embedding import EmbeddingShards
-from keras_dml.embedding._embed import embedded, source_of
+from keras_dml.embedding._embed import Embedded, embedded, source_of
 from keras_dml.evaluation import plausibility
 from keras_dml.evaluation.label_sets import (
     ClassNames,
@@ -84,18 +84,23 @@ def from_model(
     # Nothing is embedded in vain.
     sources = given["examples"], labels, given.get("gallery"), gallery_labels
     of_examples(*sources, relation, "evaluate")
+    is_same = _are_same(given, same_examples)
     found = _each(
         given,
         lambda name, x: embedded(
             model, x, name, "evaluate", batch_size, progress
         ),
+        is_same,
     )
+    if is_same and isinstance(gallery := given["gallery"], Examples):
+        found[1] = Embedded(found[0].embeddings, gallery.labels, gallery.names)
     class_names = _names([x.names for x in found], own, "evaluate")
     embeddings = _each(
         dict(zip(given, found, strict=True)),
         lambda name, x: as_embeddings(
             x.embeddings, f"model({name})", "evaluate"
         ),
+        is_same,
     )
     targets = _targets(given, [x.labels for x in found], own)
     return _related(embeddings, targets, relation, "evaluate", class_names)
@@ -124,31 +129,35 @@ def of_examples(
         for name, x, mine in zip(_LABELS, sets, own, strict=False)
     ]
     targets = _targets(given, known, own)
-    nothing = _each(given, lambda _, x: np.empty((len(x), 0)))
+    is_same = _are_same(given, same_examples)
+    nothing = _each(given, lambda _, x: np.empty((len(x), 0)), is_same)
     return _related(nothing, targets, relation, owner)
 
 
 def _sources(
     examples: Any, gallery: Any, gallery_labels: Any, owner: str
 ) -> dict[str, Any]:
-    """Sets or datasets, by argument; one object if both are the same."""
+    """Sets or datasets, by argument."""
     given = {"examples": source_of(examples, "examples", owner)}
     if gallery is not None:
-        own = source_of(gallery, "gallery", owner)
-        same = same_examples(given["examples"], own)
-        given["gallery"] = given["examples"] if same else own
+        given["gallery"] = source_of(gallery, "gallery", owner)
     elif gallery_labels is not None:
         raise ValueError(_needs_gallery(owner))
     return given
 
 
-def _each(given: dict[str, Any], function: Callable[[str, Any], T]) -> list[T]:
-    """A function of each argument, called once if both are one object."""
-    results: dict[int, T] = {}
-    for name, x in given.items():
-        if id(x) not in results:
-            results[id(x)] = function(name, x)
-    return [results[id(x)] for x in given.values()]
+def _are_same(given: dict[str, Any], same: Callable[[Any, Any], bool]) -> bool:
+    """Whether there is a gallery, and it is the queries."""
+    return len(given) > 1 and same(*given.values())
+
+
+def _each(
+    given: dict[str, Any], function: Callable[[str, Any], T], is_same: bool
+) -> list[T]:
+    """A function of each argument, called once if the gallery is the same."""
+    (first, *others) = given.items()
+    result = function(*first)
+    return [result, *(result if is_same else function(*x) for x in others)]
 
 
 def _names(
@@ -194,8 +203,7 @@ def from_embeddings(
         )
     given = {"embeddings": embeddings}
     if gallery is not None:
-        same = _same_embeddings(embeddings, gallery)
-        given["gallery"] = embeddings if same else gallery
+        given["gallery"] = gallery
     elif gallery_labels is not None:
         raise ValueError(_needs_gallery(owner))
     own = [labels, gallery_labels]
@@ -221,6 +229,7 @@ def from_embeddings(
             name,
             owner,
         ),
+        _are_same(given, _same_embeddings),
     )
     if x[-1].shape[1] != x[0].shape[1]:
         raise ValueError(

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from keras_dml.data.imageset import as_image_set, image_columns
+from keras_dml.search.class_labels import LABEL, NAME, as_in
 from keras_dml.search.contents import Contents
 from keras_dml.search.filters import Where
 from keras_dml.search.gallery import Values
@@ -29,6 +30,8 @@ class Changes(Contents):
 
         Args:
             items: Images, as for `build`, or embeddings, (N, D) or (D,).
+                Classes of a set that have names get the labels that these names
+                have in the index; other names get new labels.
             columns: Values of the rows by column. Existing rows get None in new
                 columns, and new rows get None in columns that are not given.
             batch_size: Number of images embedded at a time.
@@ -38,7 +41,8 @@ class Changes(Contents):
             The ids of the rows, (N,).
 
         Raises:
-            ValueError: As for `Index`, or if one of the keys already exists.
+            ValueError: As for `Index`, if one of the keys already exists, or
+                if `columns` give a class name another label than the index.
                 Nothing is added in this case.
         """
         x, values = self._given(items, columns, "Index.add", batch_size)
@@ -128,6 +132,8 @@ class Changes(Contents):
     def merge(self, other: Contents) -> Rows:
         """Adds all rows of another index, which is not changed.
 
+        Labels of classes with names become those of this index, as for `add`.
+
         Args:
             other: An exact index with the same metric, built with the same
                 model. The latter cannot be checked if one of the two indexes
@@ -155,7 +161,8 @@ class Changes(Contents):
         keys = other.keys if other._gallery.has_keys else None
         own = self._gallery.check_keys(keys, len(x), "Index.merge")
         self._check_new(own, "Index.merge")
-        return self._gallery.insert(x, other.columns, own)
+        columns = as_in(self._gallery, other.columns, False, "Index.merge")
+        return self._gallery.insert(x, columns, own)
 
     def _given(
         self,
@@ -166,7 +173,9 @@ class Changes(Contents):
     ) -> tuple[Embeddings, Values]:
         """Embeddings and columns of rows to write."""
         x = self._embeddings(items, "items", owner, batch_size)
-        return x, checked_columns(columns_of(items, columns), len(x))
+        values = checked_columns(columns_of(items, columns), len(x))
+        is_own = bool({LABEL, NAME} & set(as_columns(columns)))
+        return x, as_in(self._gallery, values, is_own, owner)
 
     def _check_new(self, keys: list[Key] | None, owner: str) -> None:
         """ValueError if one of the keys already exists."""
