@@ -7,6 +7,7 @@ import numpy as np
 
 from keras_dml.evaluation.ranks import exact
 from keras_dml.search import exhaustive, faiss_kinds
+from keras_dml.search.filters import Mask
 from keras_dml.search.hits import NONE
 from keras_dml.search.metrics import COSINE, Metric
 from keras_dml.utils.arrays import Embeddings
@@ -26,7 +27,25 @@ EFFORT = 2
 """How many times as thoroughly a kind searches where a filter is left to it:
 inverted files reach .98 of the exact answer for .88 without a filter."""
 
+MEASURED = 20
+"""Up to this many neighbors, recall is about that which is measured for 10.
+For more, lists or candidates grow with the square root of their number."""
+
+WIDER, WIDEST = 8, 1 / 100
+"""Where too few of the vectors found pass, this many times as many are
+searched for, up to this fraction of all; beyond it, all are compared."""
+
+HELD = 0.8
+"""Lists of a query that hold less than this, over an average, are doubtful if
+as many rows as they lack were removed from the index."""
+
+AGREEING = 0.98
+"""Share of the hits that two efforts must find both to be believed."""
+
 _BUFFER = 2**20
+
+_FOUND = 2**22
+"""Vectors found at a time, before those that do not pass are left out."""
 
 
 class Engine:
@@ -134,7 +153,7 @@ class Engine:
         """Whether vectors can be removed; ValueError if not even hidden."""
         if faiss_kinds.removes(self.index):
             return True
-        if faiss_kinds.selecting(self.index, np.empty(0, np.int64)) is None:
+        if faiss_kinds.searching(self.index, 1) is None:
             raise ValueError(
                 "`factory` of an Index must be one of Flat, SQ, IVF or HNSW to "
                 f"remove rows. Received: factory={self.factory!r}. Build the "
@@ -255,22 +274,97 @@ class Engine:
     def _candidates(
         self, queries: FloatArray, k: int, chosen: Rows | None, total: int
     ) -> tuple[FloatArray, Rows]:
-        """What an index that is not exact finds, as faiss returns it."""
+        """What an index that is not exact finds, as faiss returns it.
+
+        Whatever the filter, the kind searches among all vectors, and what does
+        not pass is left out. That k of those found pass is only to be expected
+        where a filter does not depend on the query; where they do not, what is
+        next to it was filtered out. The kind then searches wider, until it
+        finds the same hits twice, and at last everything is compared.
+        """
         self._share_threads(len(queries))
-        parameters = None
+        width, effort = k, max(1.0, (k / MEASURED) ** 0.5)
         if chosen is not None:
-            # Where vectors are only hidden, there is no filter.
-            effort = EFFORT if len(chosen) < total else 1
-            parameters = faiss_kinds.selecting(
-                self.index, chosen, effort * len(self) / len(chosen)
-            )
-            if parameters is None or _are_few(len(chosen), total):
+            can_search = faiss_kinds.searching(self.index, k) is not None
+            if not can_search or _are_few(len(chosen), total):
                 return exhaustive.nearest(self.index, queries, k, chosen)
+            share = len(chosen) / len(self)
+            # Where vectors are only hidden, there is no filter.
+            effort *= (EFFORT if len(chosen) < total else 1) / share
+            # Five standard deviations above the mean, a binomial one's.
+            deviation = (k * (1 - share)) ** 0.5 / share
+            width = min(len(self), round(k / share + 5 * deviation))
+        passes = None if chosen is None else self._mask(chosen)
+        found, near = self._first(queries, k, passes, width, effort)
+        is_right = self._lists_are_full(queries) & (near[:, -1] != NONE)
+        if is_right.all():
+            return found, near
+        left = np.flatnonzero(~is_right)
+        while len(self) > FEW and len(left):
+            width, effort = WIDER * width, 2 * effort
+            if width > WIDEST * len(self):
+                break
+            again = self._first(queries[left], k, passes, width, effort)
+            is_right = again[1][:, -1] != NONE
+            is_right &= _share_of_equal(again[1], near[left]) >= AGREEING
+            found[left], near[left] = again
+            left = left[~is_right]
+        if len(left):
+            among = self._labels(self.ids) if chosen is None else chosen
+            found[left], near[left] = exhaustive.nearest(
+                self.index, queries[left], k, among
+            )
+        return found, near
+
+    def _first(
+        self,
+        queries: FloatArray,
+        k: int,
+        passes: Mask | None,
+        width: int,
+        effort: float,
+    ) -> tuple[FloatArray, Rows]:
+        """The first k that pass of the vectors found, (Q, k); −1 for none."""
+        if len(queries) * width > _FOUND and len(queries) > 1:
+            parts = [
+                self._first(queries[part], k, passes, width, effort)
+                for part in blocks(len(queries), max(1, _FOUND // width))
+            ]
+            scores, labels = zip(*parts, strict=True)
+            return np.concatenate(scores), np.concatenate(labels)
+        parameters = None
+        if width > MEASURED or effort != 1:
+            parameters = faiss_kinds.searching(self.index, width, effort)
         # A NumPy integer would be refused.
-        found: tuple[FloatArray, Rows] = self.index.search(
-            queries, int(k), params=parameters
+        found, near = self.index.search(queries, int(width), params=parameters)
+        if passes is None and width == k:
+            return found, near
+        is_out = near == NONE if passes is None else ~passes[near]
+        near[is_out] = NONE
+        order = np.argsort(is_out, axis=1, kind="stable")[:, :k]
+        return (
+            np.take_along_axis(found, order, axis=1),
+            np.take_along_axis(near, order, axis=1),
         )
-        return found
+
+    def _lists_are_full(self, queries: FloatArray) -> Mask | np.bool_:
+        """Whether removed rows cannot have been many of a query's lists."""
+        lists, removed = self._lists, int(self.ids[-1]) + 1 - len(self)
+        if not removed or lists is None:
+            return np.True_
+        mean = lists.nprobe / lists.nlist * len(self)
+        if removed < (1 - HELD) * mean:
+            return np.True_
+        share = faiss_kinds.probed(self.index, queries)
+        is_full: Mask = (share >= HELD) | (removed < (1 - share) * mean)
+        return is_full
+
+    def _mask(self, chosen: Rows) -> Mask:
+        """Which labels are chosen; at −1, the last, that none is."""
+        top = int(self.ids[-1]) if self._has_ids else len(self) - 1
+        passes = np.zeros(top + 2, bool)
+        passes[chosen] = True
+        return passes
 
     def _share_threads(self, queries: int) -> None:
         if self._lists is not None:
@@ -320,3 +414,11 @@ def _are_few(chosen: int, total: int) -> bool:
     """Whether rows that pass a filter are compared one by one."""
     share = chosen / total
     return share <= MOST and (chosen <= FEW or share <= LITTLE)
+
+
+def _share_of_equal(some: Rows, others: Rows) -> FloatArray:
+    """Which share of labels, (Q, k), unequal in a row, are among others."""
+    both = np.sort(np.hstack([some, others]), axis=1)
+    is_twice = (both[:, 1:] == both[:, :-1]) & (both[:, 1:] != NONE)
+    share: FloatArray = is_twice.mean(axis=1) * (both.shape[1] - 1)
+    return share / some.shape[1]

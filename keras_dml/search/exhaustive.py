@@ -110,7 +110,7 @@ def _all(part: Any, chosen: Rows | None) -> Any:
     if chosen is not None:
         options["sel"] = faiss_kinds.selector(chosen)
     if isinstance(part, faiss.IndexIVF):
-        return faiss.SearchParametersIVF(nprobe=part.nlist, **options)
+        return faiss_kinds.probing(part, part.nlist, **options)
     return faiss.SearchParameters(**options)
 
 

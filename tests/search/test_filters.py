@@ -1,6 +1,7 @@
 """Searches among rows that pass a filter, against sorting their scores."""
 
 import functools
+import itertools
 
 import numpy as np
 import pytest
@@ -107,6 +108,93 @@ def test_among_many_rows_a_kind_searches_the_harder(
     found = index.search(QUERIES, 10, where=where).ids
     hits = [np.isin(a, b).mean() for a, b in zip(best, found, strict=True)]
     assert np.mean(hits) > 0.95
+
+
+CLASS = np.arange(2000) % 10
+CENTERS = RNG.normal(size=(10, DIM))
+APPROXIMATE = [
+    *itertools.product(["HNSW16", "IVF32,Flat"], [0.1, 0.6], [engine.FEW, 0]),
+    ("IVF32_HNSW8,Flat", 0.6, engine.FEW),
+    ("PCA16,HNSW16", 0.6, 0),
+    ("IVF32,SQ8,RFlat", 0.6, 0),
+    ("HNSW16,SQ8,RFlat", 0.1, engine.FEW),
+]
+
+
+def near(classes, spread: float) -> np.ndarray:
+    shape = len(classes), DIM
+    return CENTERS[classes] + spread * RNG.normal(size=shape)
+
+
+def recall_of(found, scores: np.ndarray) -> float:
+    """By scores, (Q, N), -inf for what does not pass; nothing is missing."""
+    assert (found.ids >= 0).all()
+    best = np.argsort(-scores, axis=1)[:, : found.ids.shape[1]]
+    pairs = zip(best, found.ids, strict=True)
+    return float(np.mean([np.isin(a, b).mean() for a, b in pairs]))
+
+
+@pytest.mark.parametrize(("factory", "spread", "few"), APPROXIMATE)
+def test_what_is_next_to_a_condition_is_found(
+    factory, spread, few, monkeypatch
+) -> None:
+    """The classes that are left out are those of the queries."""
+    monkeypatch.setattr(engine, "FEW", few)  # 0 as among millions of rows.
+    x = near(CLASS, spread)
+    index = Index(x, {"class": CLASS}, factory=factory)
+    queries = near(np.arange(8) % 2, spread)
+    least = index.recall.at[10] - 0.02
+    others = units(queries) @ units(x).T
+    others[:, CLASS < 2] = -np.inf
+    for k in (10, 60):
+        found = index.search(queries, k, where={"class": {">=": 2}})
+        assert recall_of(found, others) >= least
+    index.remove(where={"class": [0, 1]})
+    assert recall_of(index.search(queries, 10), others) >= least
+    found = index.search(queries, 10, where={"class": {"!=": 2}})
+    others[:, CLASS == 2] = -np.inf
+    assert recall_of(found, others) >= least
+
+
+@pytest.mark.parametrize("metric", ["dot", "euclidean"])
+def test_what_is_next_to_a_condition_is_found_by_all_metrics(metric) -> None:
+    x = near(CLASS, 0.3)
+    index = Index(x, {"class": CLASS}, metric=metric, factory="HNSW16")
+    queries = near(np.zeros(5, int), 0.3)
+    found = index.search(queries, 10, where={"class": {"!=": 0}})
+    scores = queries @ x.T
+    if metric == "euclidean":
+        scores -= (x**2).sum(axis=1) / 2
+    scores[:, CLASS == 0] = -np.inf
+    assert recall_of(found, scores) >= index.recall.at[10] - 0.02
+
+
+@pytest.mark.parametrize(
+    ("factory", "parameters"),
+    [("HNSW16", None), ("IVF32,Flat", None), ("IVF32,SQ8,RFlat", None),
+     ("HNSW16", "efSearch=10"), ("IVF32,Flat", "nprobe=2")],
+)  # fmt: skip
+def test_more_hits_are_searched_for_more_thoroughly(
+    factory, parameters
+) -> None:
+    x = RNG.normal(size=(2000, DIM))
+    index = Index(x, factory=factory, parameters=parameters)
+    scores = units(QUERIES) @ units(x).T
+    for k in (100, 500, 2000):
+        found = index.search(QUERIES, k)
+        assert recall_of(found, scores) >= index.recall.at[10] - 0.02
+
+
+def test_lists_that_a_graph_does_not_find_are_searched() -> None:
+    x = RNG.normal(size=(4000, DIM))
+    exact, graph = Index(x), Index(x, factory="IVF128_HNSW32,Flat")
+    half = np.arange(4000) < 2000
+    for search in (
+        lambda index: index.search(QUERIES, 50, where=half),
+        lambda index: index.range_search(QUERIES, 0.5),
+    ):
+        found, expected = (np.sort(search(x).ids) for x in (graph, exact))
+        assert found.tolist() == expected.tolist()
 
 
 def test_many_rows_are_compared_block_by_block(monkeypatch) -> None:
