@@ -105,6 +105,9 @@ class PairSet(Relations):
         positive: (M,) booleans, or 1 and 0: whether each pair is positive. By
             default all are.
 
+    Attributes:
+        positive: Whether each pair is positive, (M,) booleans.
+
     Raises:
         ValueError: If there are no pairs, if they are not as described, or if
             two of them contradict each other.
@@ -127,6 +130,7 @@ class PairSet(Relations):
         alike = np.ones(len(rows), bool)
         if positive is not None:
             alike = _as_booleans(positive, len(rows))
+        self.positive = alike
         super().__init__(examples, rows, rows, alike)
 
 

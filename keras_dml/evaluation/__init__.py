@@ -13,6 +13,7 @@ from keras_dml.evaluation.confidence import (
     bootstrap,
     compare,
 )
+from keras_dml.evaluation.identification import IdentificationThreshold
 from keras_dml.evaluation.inputs import Protocol, one_per_class
 from keras_dml.evaluation.metrics import METRICS
 from keras_dml.evaluation.ranks.ranked_positives import Limits
@@ -26,7 +27,11 @@ from keras_dml.evaluation.reranking import (
     rerank,
 )
 from keras_dml.evaluation.results import Results
-from keras_dml.evaluation.verification import Threshold, calibrate
+from keras_dml.evaluation.verification import (
+    Threshold,
+    calibrate,
+    evaluate_trials,
+)
 from keras_dml.utils.registry import Paper, import_modules
 
 import_modules(__name__)
@@ -38,6 +43,7 @@ __all__ = [
     "Comparison",
     "DatabaseAugmentation",
     "Difference",
+    "IdentificationThreshold",
     "Interval",
     "KReciprocal",
     "Limits",
@@ -53,6 +59,7 @@ __all__ = [
     "embed",
     "evaluate",
     "evaluate_embeddings",
+    "evaluate_trials",
     "kmeans",
     "one_per_class",
     "rerank",

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -12,6 +13,12 @@ from keras_dml.utils.vectors import blocks
 
 UNITS = ("queries", "classes")
 
+FEWEST_CLASSES = 5
+"""Of fewer classes, samples repeat each other too often for an interval."""
+
+Ends: TypeAlias = tuple[float, float] | None
+"""Lower and upper end of an interval; None without one."""
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -19,7 +26,7 @@ class Interval:
 
     Attributes:
         estimate: The value measured.
-        low: Lower end.
+        low: Lower end; NaN without an interval.
         high: Upper end.
     """
 
@@ -28,6 +35,8 @@ class Interval:
     high: float
 
     def __str__(self) -> str:
+        if np.isnan(self.low):
+            return f"{self.estimate:.4f} [no interval]"
         return f"{self.estimate:.4f} [{self.low:.4f}, {self.high:.4f}]"
 
 
@@ -256,3 +265,28 @@ def times_drawn(
     drawn += units * np.arange(samples)[:, None]
     times = np.bincount(drawn.ravel(), minlength=samples * units)
     return times.reshape(samples, units).astype(np.float64)
+
+
+def percentiles(
+    samples: FloatArray, estimate: float, confidence: float
+) -> Ends:
+    """The percentile interval of an estimate.
+
+    Args:
+        samples: The estimate in each sample, (B,); NaN where it has none.
+        estimate: The estimate itself.
+        confidence: Probability mass of the interval.
+
+    Returns:
+        Its ends; None if no sample has a value, or if the estimate lies
+        outside, because samples do not behave as the data then.
+    """
+    known = samples[~np.isnan(samples)]
+    if not len(known):
+        return None
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(known, [tail, 1 - tail]).tolist()
+    rounding = 1e-6 * max(1.0, abs(estimate))
+    if not low - rounding <= estimate <= high + rounding:
+        return None
+    return min(low, estimate), max(high, estimate)

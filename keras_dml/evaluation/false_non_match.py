@@ -1,4 +1,4 @@
-"""False non-match rate at a false match rate, on all pairs of a protocol."""
+"""Metrics of pairs (verification), on all pairs of a protocol."""
 
 import numpy as np
 
@@ -15,6 +15,13 @@ from keras_dml.utils.stored import changed
 from keras_dml.utils.types import Rows
 from keras_dml.utils.vectors import blocks, unit_rows
 
+_ISO = Paper(
+    "Information technology – Biometric performance testing and reporting",
+    "ISO/IEC 19795-1",
+    "ISO 2021",
+    "https://www.iso.org/standard/73515.html",
+)
+
 _SIDE = 1024
 """Number of queries and of gallery images that are processed together."""
 
@@ -23,12 +30,7 @@ _SIDE = 1024
     "fnmr@fmr=x",
     "share of same-class pairs below the threshold that a share x of "
     "different-class pairs reaches",
-    Paper(
-        "Information technology – Biometric performance testing and reporting",
-        "ISO/IEC 19795-1",
-        "ISO 2021",
-        "https://www.iso.org/standard/73515.html",
-    ),
+    _ISO,
     of="pairs",
 )
 def fnmr_at_fmr(counts: PairCounts, x: float) -> float:
@@ -52,6 +54,75 @@ def fnmr_at_fmr(counts: PairCounts, x: float) -> float:
     position = int(np.argmax(allowed))
     accepted = int(counts.accepted_positive[position])
     return 1 - accepted / counts.positives
+
+
+@METRICS.register(
+    "tpr@fpr=x",
+    "share of same-class pairs at the threshold that a share x of "
+    "different-class pairs reaches (TAR at FAR)",
+    _ISO,
+    of="pairs",
+)
+def tpr_at_fpr(counts: PairCounts, x: float) -> float:
+    """True positive rate at a false positive rate of at most x: 1 minus
+    `fnmr_at_fmr`."""
+    return 1 - fnmr_at_fmr(counts, x)
+
+
+@METRICS.register(
+    "eer",
+    "error rate at the threshold where as large a share of same-class pairs "
+    "is missed as of different-class pairs accepted",
+    _ISO,
+    of="pairs",
+)
+def equal_error_rate(counts: PairCounts) -> float:
+    """Equal error rate: the mean of both rates where they differ least.
+
+    Args:
+        counts: Pairs by their scores.
+
+    Returns:
+        The rate; NaN without same-class or without different-class pairs.
+    """
+    if not (counts.positives and counts.negatives):
+        return float("nan")
+    missed = 1 - counts.accepted_positive / counts.positives
+    false = counts.accepted_negative / counts.negatives
+    nearest = int(np.argmin(np.abs(missed - false)))
+    return float(missed[nearest] + false[nearest]) / 2
+
+
+@METRICS.register(
+    "min_dcf=x",
+    "lowest detection cost of any threshold if a share x of pairs are "
+    "same-class pairs; 1 is the cost of one answer for all pairs",
+    Paper(
+        "The DET curve in assessment of detection task performance",
+        "Martin et al.",
+        "Eurospeech 1997",
+        "https://doi.org/10.21437/Eurospeech.1997-504",
+    ),
+    of="pairs",
+)
+def min_dcf(counts: PairCounts, x: float) -> float:
+    """Lowest normalized detection cost, for a prior x of same-class pairs.
+
+    The cost x·FNMR + (1 − x)·FMR, at the threshold where it is lowest, divided
+    by min(x, 1 − x), as in the speaker recognition evaluations of NIST.
+
+    Args:
+        counts: Pairs by their scores.
+        x: The prior.
+
+    Returns:
+        The cost; NaN without same-class or without different-class pairs.
+    """
+    if not (counts.positives and counts.negatives):
+        return float("nan")
+    missed = 1 - counts.accepted_positive / counts.positives
+    false = counts.accepted_negative / counts.negatives
+    return float((x * missed + (1 - x) * false).min()) / min(x, 1 - x)
 
 
 def count_pairs_searched(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,10 @@ _SIDE = 1024
 MOST_UNITS = 512
 """Number of classes above which groups are drawn: time grows quadratically."""
 
-_QUANTILES = 128
+_QUANTILES = 64
 _UNIT_ROWS, _UNIT_PAIRS = 256, 2**21
+_PAIRS = 2**14
+"""Pairs of a list that are compared at a time."""
 
 Block = tuple[slice, slice, Rows, NDArray[np.bool_]]
 
@@ -147,6 +149,35 @@ def count_pairs(
     )
 
 
+@dataclass(frozen=True)
+class AllPairs:
+    """All pairs of images with classes.
+
+    Args:
+        factors: The factors of all images, (N, d) both.
+        classes: Classes, numbered from 0, (N,).
+        progress: Whether to show progress; None shows it in a terminal.
+    """
+
+    factors: Factors
+    classes: Rows
+    progress: bool | None = False
+
+    @cached_property
+    def counts(self) -> PairCounts:
+        """How many of them reach each threshold."""
+        return count_pairs(self.factors, self.classes, self.progress)
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes."""
+        return int(self.classes.max(initial=-1)) + 1
+
+    def bootstrap(self, num_resamples: int, seed: int) -> "ClassBootstrap":
+        """Samples of the classes."""
+        return ClassBootstrap(self.factors, self.classes, num_resamples, seed)
+
+
 def pair_blocks(
     factors: Factors, some: slice, height: int, size: int
 ) -> Iterator[Block]:
@@ -174,7 +205,10 @@ def pair_blocks(
 
 def cells_of(left: FloatArray, right: FloatArray) -> Rows:
     """Cells of the scores of factors of two blocks, (n, m)."""
-    scores = left @ right.T
+    return _cells(left @ right.T)
+
+
+def _cells(scores: FloatArray) -> Rows:
     scores += 1.0
     scores *= 1 / STEP
     # Towards zero, which is down: rounding may only just leave [-1, 1].
@@ -182,9 +216,36 @@ def cells_of(left: FloatArray, right: FloatArray) -> Rows:
     return np.clip(cells, 0, CELLS - 1, cells)
 
 
+def scored_cells(factors: Factors, first: Rows, second: Rows) -> Rows:
+    """Cells of the scores of some pairs of rows, (M,)."""
+    cells = np.empty(len(first), np.int64)
+    for part in blocks(len(first), _PAIRS):
+        left = np.asarray(factors.left[first[part]], np.float64)
+        right = np.asarray(factors.right[second[part]], np.float64)
+        cells[part] = _cells(np.einsum("nd,nd->n", left, right))
+    return cells
+
+
 def threshold_at(position: Any) -> Any:
     """The score or scores at a position of `accepted_positive`."""
     return -1.0 + position * STEP
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The pairs of bootstrap samples.
+
+    Attributes:
+        hits: Same-class pairs that reach each of some thresholds, (B, T).
+        false: Different-class pairs that reach them, (B, T).
+        lowest: Lowest cell of the same-class pairs, (B,).
+        highest: Highest cell of the different-class pairs, (B,).
+    """
+
+    hits: FloatArray
+    false: FloatArray
+    lowest: Rows
+    highest: Rows
 
 
 class ClassBootstrap:
@@ -215,11 +276,8 @@ class ClassBootstrap:
         self._starts = np.searchsorted(self._unit, np.arange(self._units + 1))
         self._times = times_drawn(rng, num_resamples, self._units)
 
-    def accepted(
-        self, positions: Rows, progress: bool | None = False
-    ) -> tuple[FloatArray, FloatArray]:
-        """Same-class and different-class pairs that samples accept, (B, T)
-        each.
+    def drawn(self, positions: Rows, progress: bool | None = False) -> Drawn:
+        """The samples' pairs.
 
         Args:
             positions: Positions of thresholds, as in `PairCounts`, ascending,
@@ -227,57 +285,81 @@ class ClassBootstrap:
             progress: Whether to show progress; None shows it in a terminal.
         """
         bins = np.searchsorted(positions, np.arange(CELLS), side="right")
-        shape = len(self._times), len(positions) + 1
-        hits, false = np.zeros(shape), np.zeros(shape)
+        count, width = len(self._times), len(positions) + 1
+        hits, false = np.zeros((2, count, width))
+        lowest, highest = np.full(count, CELLS), np.full(count, -1)
         about = self._units, "Drawing classes for the interval", progress
         for unit in tracked(range(self._units), *about):
-            positive, negative = self._counts(unit, bins, shape[1])
+            pairs = self._counts(unit, bins, width)
             times = self._times[:, unit, None]
-            hits += times * positive
-            false += times * negative[unit]
+            hits += times * pairs.positive
+            false += times * pairs.negative[unit]
             # As often as the product says of how often both are drawn.
             later = slice(unit + 1, None)
-            false += times * (self._times[:, later] @ negative[later])
-        return _from_each_on(hits), _from_each_on(false)
+            false += times * (self._times[:, later] @ pairs.negative[later])
+            there = np.flatnonzero(times[:, 0])
+            lowest[there] = np.minimum(lowest[there], pairs.lowest)
+            both = np.where(self._times[there] > 0, pairs.highest, -1)
+            highest[there] = np.maximum(highest[there], both.max(axis=1))
+        return Drawn(from_each_on(hits), from_each_on(false), lowest, highest)
 
-    def _counts(
-        self, unit: int, bins: Rows, width: int
-    ) -> tuple[FloatArray, FloatArray]:
-        """Pairs of a unit's images with each other and with later ones.
-
-        Same-class pairs by bin, (width,), and different-class pairs by the
-        unit of the other image and by bin, (units, width).
-        """
+    def _counts(self, unit: int, bins: Rows, width: int) -> "_UnitPairs":
+        """Pairs of a unit's images with each other and with later ones."""
         positive = np.zeros(width)
         negative = np.zeros((self._units, width))
+        lowest, highest = CELLS, np.full(self._units, -1)
         own = slice(*self._starts[unit : unit + 2].tolist())
         for rows, columns, cells, later in pair_blocks(
             self._factors, own, _UNIT_ROWS, _UNIT_PAIRS
         ):
             found = bins[cells]
             same = self._classes[rows, None] == self._classes[columns]
-            positive += np.bincount(found[later & same], minlength=width)
+            alike, apart = later & same, later & ~same
+            positive += np.bincount(found[alike], minlength=width)
             place = self._unit[columns] * width + found
-            tally = np.bincount(place[later & ~same], minlength=negative.size)
+            tally = np.bincount(place[apart], minlength=negative.size)
             negative += tally.reshape(negative.shape)
-        return positive, negative
+            lowest = min(lowest, int(cells[alike].min(initial=CELLS)))
+            most = np.where(apart, cells, -1).max(axis=0)
+            np.maximum.at(highest, self._unit[columns], most)
+        return _UnitPairs(positive, negative, lowest, highest)
 
 
-def quantile_positions(counts: PairCounts) -> Rows:
+@dataclass(frozen=True)
+class _UnitPairs:
+    """Pairs of a unit: same-class pairs by bin, (width,), different-class pairs
+    by the unit of the other image and by bin, (units, width), and their lowest
+    cell and highest cells, (units,)."""
+
+    positive: FloatArray
+    negative: FloatArray
+    lowest: int
+    highest: Rows
+
+
+def quantile_positions(counts: PairCounts, number: int = _QUANTILES) -> Rows:
     """Thresholds between which rates change little, ascending.
 
-    They are quantiles of the same-class pairs, and powers of those of the
-    different-class pairs, because small false positive rates matter as much as
-    large ones.
+    They are quantiles of the same-class pairs, and powers of shares of both
+    kinds, because small error rates matter as much as large ones. Where no
+    score lies above a threshold for a while, the end of that gap is one too: in
+    a gap all thresholds are equally good, and its middle is chosen.
     """
-    shares = np.linspace(0, 1, _QUANTILES)
-    powers = np.geomspace(1 / counts.negatives, 1, _QUANTILES)
+    positives, negatives = counts.positives, counts.negatives
+    shares = np.linspace(0, 1, number)
+    missed = 1 - np.geomspace(1 / positives, 1, number)
+    powers = np.geomspace(1 / negatives, 1, number)
     found = [
-        _reaching(counts.accepted_positive, shares * counts.positives),
-        _reaching(counts.accepted_negative, powers * counts.negatives),
+        _reaching(counts.accepted_positive, shares * positives),
+        _reaching(counts.accepted_positive, missed * positives),
+        _reaching(counts.accepted_negative, powers * negatives),
+        _reaching(counts.accepted_negative, np.zeros(1)),
         np.array([0, CELLS]),
     ]
-    return np.unique(np.concatenate(found))
+    positions = np.unique(np.concatenate(found))
+    accepted = counts.accepted_positive + counts.accepted_negative
+    ends = _reaching(accepted, accepted[positions] - 1) - 1
+    return np.unique(np.concatenate([positions, ends[positions < CELLS]]))
 
 
 def _reaching(accepted: Rows, most: FloatArray) -> Rows:
@@ -285,7 +367,7 @@ def _reaching(accepted: Rows, most: FloatArray) -> Rows:
     return len(accepted) - np.searchsorted(accepted[::-1], most, "right")
 
 
-def _from_each_on(tally: FloatArray) -> FloatArray:
+def from_each_on(tally: FloatArray) -> FloatArray:
     """Sums over the bins above each edge, (B, T)."""
     sums: FloatArray = np.cumsum(tally[:, ::-1], axis=1)[:, ::-1]
     return sums[:, 1:]

@@ -6,17 +6,20 @@ from typing import Any
 
 import numpy as np
 
+from keras_dml.data.relations import PairSet, Relations
 from keras_dml.embedding import EmbeddingShards
+from keras_dml.evaluation.confidence import FEWEST_CLASSES, Ends, percentiles
 from keras_dml.evaluation.label_sets import as_class_ids
 from keras_dml.evaluation.ranks.scores import DISTANCES, DistanceName
 from keras_dml.evaluation.verification.pair_counts import (
-    ClassBootstrap,
+    AllPairs,
+    Drawn,
     Factors,
     PairCounts,
-    count_pairs,
     quantile_positions,
     threshold_at,
 )
+from keras_dml.evaluation.verification.trials import Trials
 from keras_dml.utils.arguments import check_choice, check_count, check_fraction
 from keras_dml.utils.arrays import as_rows, as_unit_rows
 from keras_dml.utils.types import Config, FloatArray, Rows
@@ -29,7 +32,8 @@ class Threshold:
     Attributes:
         value: The score from which two images count as the same class: a
             cosine, a dot product, or the negative of a Euclidean distance.
-        low: Lower end of its confidence interval; None without one.
+        low: Lower end of its confidence interval; None without one, see
+            `no_interval`.
         high: Upper end.
         criterion: How it was chosen.
         true_positive_rate: Share of the same-class pairs that reach it.
@@ -47,6 +51,7 @@ class Threshold:
             from samples that each choose their own threshold; None without
             one.
         true_positive_high: Upper end.
+        no_interval: Why there is no interval, if there is none.
     """
 
     value: float
@@ -65,6 +70,7 @@ class Threshold:
     distance: str = "cosine"
     true_positive_low: float | None = None
     true_positive_high: float | None = None
+    no_interval: str = ""
 
     def to_dict(self) -> Config:
         """Returns plain values that can be written as JSON."""
@@ -80,16 +86,23 @@ class Threshold:
         interval = ""
         if self.low is not None and self.high is not None:
             interval = f" [{self.low:.4f}, {self.high:.4f}]"
+        elif self.no_interval:
+            interval = f" [no interval: {self.no_interval}]"
         is_cosine = self.distance == "cosine"
         about = self.criterion + ("" if is_cosine else f", {self.distance}")
+        return f"{self.value:.4f}{interval} ({about}): {self.meaning}"
+
+    @property
+    def meaning(self) -> str:
+        """What its rates are rates of, in words."""
         return (
-            f"{self.value:.4f}{interval} ({about}): true positives "
-            f"{_percent(self.true_positive_rate)}, false positives "
-            f"{_percent(self.false_positive_rate)}"
+            f"reached by {percent(self.true_positive_rate)} of same-class "
+            f"pairs and {percent(self.false_positive_rate)} of "
+            "different-class pairs"
         )
 
 
-def _percent(rate: float) -> str:
+def percent(rate: float) -> str:
     """Three significant digits, because false positive rates may be small."""
     return f"{100 * rate:.3g}%"
 
@@ -128,31 +141,45 @@ class Criterion:
         if self.name == "fpr":
             return int(np.argmax(false <= self.rate * counts.negatives))
         if self.name == "f1":
-            return _best(_f1(hits, false))
+            return sum(_best(_f1(hits, false))) // 2
         # The shares, times both totals, to be exact.
         missed = (counts.positives - hits) * counts.negatives
-        return _best(-np.abs(missed - false * counts.positives))
+        return sum(_best(-np.abs(missed - false * counts.positives))) // 2
 
     def choose_between(
-        self, thresholds: FloatArray, hits: FloatArray, false: FloatArray
+        self, positions: Rows, hits: FloatArray, false: FloatArray, gap: Rows
     ) -> float:
-        """The best threshold, from the pairs that some of them accept.
+        """The best position, from the pairs that some of them accept.
 
         Args:
-            thresholds: Ascending, (T,).
+            positions: Of thresholds, see `PairCounts`, ascending, (T,).
             hits: Same-class pairs that reach each, (T,); the first accepts
                 all, the last none.
             false: Different-class pairs that reach each, (T,).
+            gap: The lowest position that no different-class pair reaches, and
+                the highest that all same-class pairs reach, (2,).
 
         Returns:
-            A threshold, interpolated linearly; NaN without pairs.
+            A position, interpolated where pairs lie between; NaN without pairs
+            of both kinds.
         """
         if not (hits[0] and false[0]):
             return np.nan
+        if gap[0] <= gap[1] and self.name != "fpr":
+            return float(gap.mean())
         if self.name == "f1":
-            return float(thresholds[_best(_f1(hits, false))])
-        allowed = self.rate if self.name == "fpr" else 1 - hits / hits[0]
-        return _crossing(thresholds, allowed - false / false[0])
+            return _middle(positions, _f1(hits, false))
+        if self.name == "fpr":
+            rising = self.rate * false[0] - false
+            above = int(np.argmax(rising >= 0))
+        else:
+            rising = (hits[0] - hits) * false[0] - false * hits[0]
+            above = int(np.argmax(rising >= 0))
+            # At a single score, or on a plateau, as `choose` does.
+            if not rising[above] or np.diff(positions)[above - 1] == 1:
+                return _middle(positions, -np.abs(rising))
+        ends = slice(above - 1, above + 1)
+        return float(np.interp(0.0, rising[ends], positions[ends]))
 
 
 def calibrate(
@@ -181,14 +208,17 @@ def calibrate(
     A class contributes its own pairs as often as it is drawn, and two classes
     contribute the pairs between them as often as the product of these numbers.
     More than 512 classes are drawn in 512 random groups. With few classes,
-    below about 20, the interval is still too narrow.
+    below about 20, the interval is still too narrow; below 5 there is none.
 
     Args:
         embeddings: (N, D), of classes that the model was not trained on; for
             "cosine" they are normalized. `EmbeddingShards` and a `np.memmap`
             are read block by block.
         labels: Classes, (N,) integers or strings; by default those stored in
-            shards.
+            shards. Or a list of trials, as in VoxCeleb, LFW and IJB: a
+            `PairSet` of the N examples, whose pairs alone are compared. Its
+            subjects, which the bootstrap draws as classes, are the labels of
+            its examples, or else examples that positive pairs connect.
         criterion: "eer", where the share of same-class pairs that is missed
             equals the share of different-class pairs that is accepted (the
             equal error rate); "fpr=0.01", the lowest threshold that accepts at
@@ -230,78 +260,96 @@ def calibrate(
         x = as_unit_rows(embeddings, "embeddings", "calibrate")
     else:
         x = as_rows(embeddings, "embeddings", "calibrate")
-    if np.ndim(labels) == 2:
-        raise ValueError(
-            "`labels` of calibrate must be one class per image, because the "
-            "bootstrap draws classes. Received: labels of shape "
-            f"{np.shape(labels)}. Calibrate with one label: labels[:, column]."
-        )
-    labels = as_class_ids([labels], [len(x)], ["labels"], "calibrate")[0][0]
-    classes = np.unique(labels, return_inverse=True)[1]
     factors = Factors.of(x, x, distance)
-    counts = count_pairs(factors, classes, progress)
+    if isinstance(labels, PairSet):
+        pairs: AllPairs | Trials = Trials(factors, labels, "calibrate")
+    else:
+        pairs = AllPairs(factors, _classes(labels, len(x)), progress)
+    counts = pairs.counts
     _check_pairs(counts, chooses)
     position = chooses.choose(counts)
-    ends: dict[str, float] = {}
-    if num_resamples:
-        bootstrap = ClassBootstrap(factors, classes, num_resamples, seed)
-        positions = quantile_positions(counts)
-        drawn = bootstrap.accepted(positions, progress)
-        thresholds = factors.outer(threshold_at(positions))
-        ends = _intervals(chooses, thresholds, drawn, confidence)
     hits = int(counts.accepted_positive[position])
     false = int(counts.accepted_negative[position])
+    value = float(factors.outer(threshold_at(position)))
+    rate = hits / counts.positives
+    around: list[Ends] = [None, None]
+    problem = ""
+    if num_resamples and pairs.num_classes < FEWEST_CLASSES:
+        problem = f"{pairs.num_classes} classes are too few"
+    elif num_resamples:
+        positions = quantile_positions(counts)
+        drawn = pairs.bootstrap(num_resamples, seed).drawn(positions, progress)
+        chosen, rates = _resampled(chooses, positions, drawn)
+        values = factors.outer(threshold_at(chosen))
+        around = [
+            percentiles(values, value, confidence),
+            percentiles(rates, rate, confidence),
+        ]
+        if around[0] is None:
+            problem = "resampled classes do not reproduce the threshold"
+    low, high = around[0] or (None, None)
+    rate_low, rate_high = around[1] or (None, None)
     return Threshold(
-        value=float(factors.outer(threshold_at(position))),
-        low=ends.get("low"),
-        high=ends.get("high"),
+        value=value,
+        low=low,
+        high=high,
         criterion=criterion,
-        true_positive_rate=hits / counts.positives,
+        true_positive_rate=rate,
         false_positive_rate=false / counts.negatives,
         precision=hits / (hits + false) if hits + false else 1.0,
         confidence=confidence,
         num_resamples=num_resamples,
         num_images=len(x),
-        num_classes=int(classes.max()) + 1,
+        num_classes=pairs.num_classes,
         num_positive_pairs=counts.positives,
         num_negative_pairs=counts.negatives,
         distance=distance,
-        true_positive_low=ends.get("true_positive_low"),
-        true_positive_high=ends.get("true_positive_high"),
+        true_positive_low=rate_low,
+        true_positive_high=rate_high,
+        no_interval=problem,
     )
 
 
-def _intervals(
-    criterion: Criterion,
-    thresholds: FloatArray,
-    drawn: tuple[FloatArray, FloatArray],
-    confidence: float,
-) -> dict[str, float]:
-    """Intervals of the threshold, and of the share of hits at it.
+def _classes(labels: Any, count: int) -> Rows:
+    """Classes, numbered from 0, (N,)."""
+    if isinstance(labels, Relations):
+        raise ValueError(
+            "`labels` of calibrate must be classes or a PairSet. Received: "
+            f"{labels!r}. Use a PairSet, whose pairs say 1 or 0."
+        )
+    if np.ndim(labels) == 2:
+        raise ValueError(
+            "`labels` of calibrate must be one class per image, because the "
+            "bootstrap draws classes. Received: labels of shape "
+            f"{np.shape(labels)}. Calibrate with one label: labels[:, column]; "
+            "or with a list of pairs: "
+            "keras_dml.data.PairSet(examples, pairs, positive)."
+        )
+    ids = as_class_ids([labels], [count], ["labels"], "calibrate")[0][0]
+    classes: Rows = np.unique(ids, return_inverse=True)[1]
+    return classes
+
+
+def _resampled(
+    criterion: Criterion, positions: Rows, drawn: Drawn
+) -> tuple[FloatArray, FloatArray]:
+    """The position that each sample chooses, and its share of hits, (B,) each.
+
+    Both are NaN in samples without pairs of both kinds.
 
     Args:
-        criterion: What chooses a threshold of each sample.
-        thresholds: Ascending, (T,).
-        drawn: What samples accept at them, see `ClassBootstrap.accepted`.
-        confidence: Probability mass of the intervals.
+        criterion: What chooses a position in each sample.
+        positions: Ascending, (T,).
+        drawn: The samples' pairs that reach them.
     """
+    gaps = np.stack([drawn.highest + 1, drawn.lowest], axis=1)
     chosen, rates = [], []
-    for hits, false in zip(*drawn, strict=True):
-        threshold = criterion.choose_between(thresholds, hits, false)
-        # NaN, as the threshold is, without pairs of both kinds.
-        shares = hits / max(hits[0], 1)
-        chosen.append(threshold)
-        rates.append(np.interp(threshold, thresholds, shares))
-    tail = (1 - confidence) / 2
-    low, high = np.nanquantile(
-        [chosen, rates], [tail, 1 - tail], axis=1
-    ).tolist()
-    return {
-        "low": low[0],
-        "high": high[0],
-        "true_positive_low": low[1],
-        "true_positive_high": high[1],
-    }
+    for hits, false, gap in zip(drawn.hits, drawn.false, gaps, strict=True):
+        position = criterion.choose_between(positions, hits, false, gap)
+        share = np.interp(position, positions, hits / max(hits[0], 1))
+        chosen.append(position)
+        rates.append(1.0 if position <= gap[1] else share)
+    return np.array(chosen), np.array(rates)
 
 
 def _check_pairs(counts: PairCounts, criterion: Criterion) -> None:
@@ -311,8 +359,7 @@ def _check_pairs(counts: PairCounts, criterion: Criterion) -> None:
             "different-class pairs. "
             f"Received: {counts.positives} same-class pairs and "
             f"{counts.negatives} different-class pairs. Use at least two "
-            "classes, one of "
-            "them with two images."
+            "classes, one of them with two images, or a PairSet with both."
         )
     if criterion.rate * counts.negatives < 1 and criterion.name == "fpr":
         raise ValueError(
@@ -330,25 +377,16 @@ def _f1(hits: FloatArray | Rows, false: FloatArray | Rows) -> FloatArray:
     return f1
 
 
-def _best(score: FloatArray | Rows) -> int:
-    """The middle of the first run of positions with the highest score."""
+def _best(score: FloatArray | Rows) -> tuple[int, int]:
+    """The first run of positions with the highest score: its ends."""
     best = score == score.max()
     first = int(np.argmax(best))
     others = np.flatnonzero(~best[first:])
     length = int(others[0]) if len(others) else len(best) - first
-    return first + (length - 1) // 2
+    return first, first + length - 1
 
 
-def _crossing(thresholds: FloatArray, rising: FloatArray) -> float:
-    """Where a function that rises from below zero to above it is zero."""
-    last_below = int(np.flatnonzero(rising < 0)[-1])
-    first_above = int(np.flatnonzero(rising > 0)[0])
-    if first_above > last_below + 1:  # Zero on a plateau: its middle.
-        return float(thresholds[last_below + 1 : first_above].mean())
-    return float(
-        np.interp(
-            0.0,
-            rising[last_below : first_above + 1],
-            thresholds[last_below : first_above + 1],
-        )
-    )
+def _middle(positions: Rows, score: FloatArray) -> float:
+    """The middle of the first run of positions with the highest score."""
+    first, last = _best(score)
+    return float(positions[first] + positions[last]) / 2

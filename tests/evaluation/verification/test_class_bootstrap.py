@@ -26,13 +26,20 @@ def test_bootstrap_counts_are_those_of_drawn_classes(
     bootstrap = ClassBootstrap(factors, classes, num_resamples=6, seed=1)
     thresholds = np.array([-1.0, 0.1, 0.5, 0.75])
     positions = np.round((thresholds + 1) / STEP).astype(int)
-    hits, false = bootstrap.accepted(positions)
+    drawn = bootstrap.drawn(positions)
     scores = x.astype(float) @ x.astype(float).T
     # What was drawn: the units of the classes, and how often each.
     unit_of_row = np.empty(len(x), int)
     unit_of_class = np.random.default_rng(1).permutation(9) % min(9, most_units)
     unit_of_row = unit_of_class[classes]
+    first, second = np.tril_indices(len(x), -1)
+    is_one = classes[first] == classes[second]
+    cells = np.floor((scores[first, second] + 1) / STEP)
     for sample, times in enumerate(bootstrap._times):
+        a, b = unit_of_row[first], unit_of_row[second]
+        there = (times[a] > 0) & (times[b] > 0)
+        assert drawn.lowest[sample] == cells[there & is_one].min()
+        assert drawn.highest[sample] == cells[there & ~is_one].max()
         assert times.sum() == min(9, most_units)
         for column, threshold in enumerate(thresholds):
             expected = np.zeros(2)
@@ -42,5 +49,5 @@ def test_bootstrap_counts_are_those_of_drawn_classes(
                     weight = times[a] if a == b else times[a] * times[b]
                     if scores[i, j] >= threshold:
                         expected[int(classes[i] != classes[j])] += weight
-            assert hits[sample, column] == expected[0]
-            assert false[sample, column] == expected[1]
+            assert drawn.hits[sample, column] == expected[0]
+            assert drawn.false[sample, column] == expected[1]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from keras_dml.evaluation import Threshold, calibrate
+from keras_dml.evaluation.confidence import percentiles, times_drawn
 from keras_dml.evaluation.verification import pair_counts
 from keras_dml.evaluation.verification.pair_counts import STEP, PairCounts
 from keras_dml.evaluation.verification.threshold import Criterion
@@ -53,7 +54,8 @@ def test_rates_are_written_with_three_digits_however_small() -> None:
         false_positive_rate=0.0000421672,
     )
     assert str(written) == (
-        "0.5000 (eer): true positives 57.8%, false positives 0.00422%"
+        "0.5000 (eer): reached by 57.8% of same-class pairs and 0.00422% of "
+        "different-class pairs"
     )
 
 
@@ -132,6 +134,95 @@ def test_interval_is_around_the_threshold(criterion) -> None:
     assert again == found
     narrow = calibrate(x, labels, criterion, num_resamples=200, confidence=0.5)
     assert narrow.high - narrow.low < found.high - found.low
+
+
+def best_of_sample(scores, is_one, weights, criterion) -> tuple[float, float]:
+    """The threshold of weighted pairs, and the share of hits: by all of them.
+
+    The middle of the first best run of thresholds, or for "fpr" its lowest.
+    """
+    order = np.argsort(scores)
+    order = order[weights[order] > 0]
+    s, t, w = scores[order], is_one[order], weights[order]
+    hits = np.append(np.cumsum((w * t)[::-1])[::-1], 0)
+    false = np.append(np.cumsum((w * ~t)[::-1])[::-1], 0)
+    if not (hits[0] and false[0]):
+        return np.nan, np.nan
+    if criterion == "fpr=0.05":
+        first = int(np.argmax(false <= 0.05 * false[0]))
+        return s[first - 1], hits[first] / hits[0]
+    quality = {
+        "eer": -np.abs((hits[0] - hits) * false[0] - false * hits[0]),
+        "f1": 2 * hits / (hits[0] + hits + false),
+    }[criterion]
+    first = last = int(np.argmax(quality))
+    while last + 1 < len(quality) and quality[last + 1] == quality[first]:
+        last += 1
+    # Thresholds in (s[i - 1], s[i]] accept pairs i and later.
+    low, high = np.append(np.append(-1, s), 1)[[first, last + 1]]
+    return (low + high) / 2, hits[first] / hits[0]
+
+
+@pytest.mark.parametrize("criterion", ["eer", "f1", "fpr=0.05"])
+@pytest.mark.parametrize(
+    ("classes", "images", "signal"),
+    # Far apart, with a gap between the two kinds of pairs; nearly; overlapping.
+    [(20, 5, 20.0), (50, 4, 3.5), (6, 4, 12.0), (30, 6, 1.25)],
+)
+def test_intervals_against_samples_written_out(
+    criterion, classes, images, signal
+) -> None:
+    x, labels = embeddings(classes, images, 32, signal)
+    found = calibrate(x, labels, criterion, num_resamples=200)
+    number = labels // 7
+    a, b = np.tril_indices(len(x), -1)
+    scores = np.einsum("nd,nd->n", *x[[a, b]].astype(float))
+    is_one = number[a] == number[b]
+    rng = np.random.default_rng(0)
+    unit = rng.permutation(classes)[number]
+    times = times_drawn(rng, 200, classes)
+    samples = [
+        best_of_sample(
+            scores,
+            is_one,
+            np.where(is_one, n[unit[a]], n[unit[a]] * n[unit[b]]),
+            criterion,
+        )
+        for n in times
+    ]
+    (low, high), (rate_low, rate_high) = np.nanquantile(
+        samples, [0.025, 0.975], axis=0
+    ).T
+    assert found.low == pytest.approx(low, abs=0.012)
+    assert found.high == pytest.approx(high, abs=0.012)
+    assert found.true_positive_low == pytest.approx(rate_low, abs=0.02)
+    assert found.true_positive_high == pytest.approx(rate_high, abs=0.02)
+    assert found.low <= found.value <= found.high
+    if found.true_positive_rate == 1 and criterion != "fpr=0.05":
+        # A gap: exactly its middle in every sample.
+        assert (found.low, found.high) == pytest.approx((low, high), abs=1e-5)
+
+
+@pytest.mark.parametrize("criterion", ["eer", "f1", "fpr=0.1"])
+@pytest.mark.parametrize("classes", [2, 3, 4, 5])
+def test_few_classes_have_no_interval_and_a_reason(criterion, classes) -> None:
+    x, labels = embeddings(classes, 6)
+    found = calibrate(x, labels, criterion, num_resamples=50)
+    if classes < 5:
+        assert (found.low, found.high) == (None, None)
+        assert found.true_positive_low is None
+        said = f"[no interval: {classes} classes are too few]"
+        assert said in str(found)
+    else:
+        assert found.low < found.high
+        assert found.low <= found.value <= found.high
+
+
+def test_an_estimate_outside_of_its_samples_has_no_interval() -> None:
+    samples = np.array([1.0, 2, 3, np.nan])
+    assert percentiles(samples, 2.5, 0.9) == pytest.approx((1.1, 2.9))
+    assert percentiles(samples, 4, 0.9) is None
+    assert percentiles(np.full(3, np.nan), 4, 0.9) is None
 
 
 @pytest.mark.slow
