@@ -28,7 +28,8 @@ def results_page(queries: Sequence[str | os.PathLike[str]], hits: Hits) -> str:
     title = "Search results"
     about = SCORES[hits.metric]
     if hits.threshold is not None:
-        about += f" Scores of {hits.threshold:.4f} and more are matches."
+        about += f" Scores of {hits.threshold:.4f} and more are matches"
+        about += f": {hits.meaning}." if hits.meaning else "."
     parts = [
         f'<header>\n<h1>{title}</h1>\n<p class="note">{about}</p>\n</header>',
         "<main>",

@@ -1,5 +1,6 @@
 """A searchable gallery: the index, and what counts as a match."""
 
+from keras_dml.evaluation.identification import IdentificationThreshold
 from keras_dml.evaluation.verification import Threshold, calibrate
 from keras_dml.search._push import open_index, push
 from keras_dml.search.copying import Pushed
@@ -12,6 +13,7 @@ from keras_dml.search.store import is_index
 __all__ = [
     "Hit",
     "Hits",
+    "IdentificationThreshold",
     "Index",
     "IndexFileError",
     "Pushed",

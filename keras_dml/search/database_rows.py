@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_dml.evaluation.verification import Threshold
+from keras_dml.evaluation.identification import AnyThreshold
 from keras_dml.search.gallery import (
     Block,
     Gallery,
@@ -183,7 +183,12 @@ class DatabaseRows(Gallery):
             for where in self._named(ids):
                 self.place.delete(where)
 
-    def keep_threshold(self, threshold: Threshold | None) -> None:
+    def stored(self, ids: Rows) -> FloatArray:
+        """Vectors of some rows; see `Gallery.stored`."""
+        block = self.rows(np.sort(ids))
+        return block.vectors[np.searchsorted(block.ids, ids)]
+
+    def keep_threshold(self, threshold: AnyThreshold | None) -> None:
         """Stores the score from which two images count as the same class."""
         source = self.state.source
         with self._writing({}, threshold=threshold, source=source):

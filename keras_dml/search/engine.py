@@ -117,6 +117,30 @@ class Engine:
         flat: FloatArray = faiss.rev_swig_ptr(start, shape[0] * shape[1])
         return flat.reshape(shape)
 
+    def stored(self, ids: Rows) -> FloatArray:
+        """Vectors with some ids as they are kept, (n, D) float32.
+
+        Raises:
+            ValueError: If this kind of index does not give them back.
+        """
+        if self.is_exact:
+            return self.vectors[self._labels(ids)]
+        maps = faiss_kinds.library().DirectMap
+        try:
+            if self._lists is not None:
+                # Lists alone do not say where a vector is.
+                self._lists.set_direct_map_type(maps.Hashtable)
+            x: FloatArray = self.index.reconstruct_batch(self._labels(ids))
+        except RuntimeError as error:
+            raise ValueError(
+                "`factory` of an Index must be of a kind that gives its "
+                f"vectors back. Received: {self.factory!r}: {error}."
+            ) from None
+        finally:
+            if self._lists is not None:
+                self._lists.set_direct_map_type(maps.NoMap)
+        return x
+
     def add(self, x: Embeddings, ids: Rows) -> None:
         """Adds vectors, (N, D), by ids greater than before, or raises."""
         index, self._longest = self.index, None

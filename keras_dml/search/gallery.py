@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from keras_dml.evaluation.verification import Threshold
+from keras_dml.evaluation.identification import AnyThreshold
 from keras_dml.search.filters import Where
 from keras_dml.search.keys import Key
 from keras_dml.search.metrics import Metric
@@ -168,8 +168,16 @@ class Gallery(ABC):
         """
 
     @abstractmethod
-    def keep_threshold(self, threshold: Threshold | None) -> None:
-        """Keeps the score from which on two images are of one class."""
+    def keep_threshold(self, threshold: AnyThreshold | None) -> None:
+        """Keeps the score from which a hit counts as a match."""
+
+    @abstractmethod
+    def stored(self, ids: Rows) -> FloatArray:
+        """Vectors of some rows as they are stored, (n, D), in their order.
+
+        Raises:
+            ValueError: If this kind of index does not give them back.
+        """
 
     def close(self) -> None:  # noqa: B027
         """Gives back what holds connections or files."""

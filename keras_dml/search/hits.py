@@ -71,6 +71,8 @@ class Hits(Sequence[list[Hit]]):
             threshold.
         metric: The metric of the scores: "cosine", "dot", or "euclidean", whose
             scores are negative distances.
+        meaning: What share of which queries, or pairs, reach the threshold;
+            empty unless it is the calibrated one.
     """
 
     scores: FloatArray
@@ -78,6 +80,7 @@ class Hits(Sequence[list[Hit]]):
     _table: RowTable
     threshold: float | None
     metric: MetricName = COSINE
+    meaning: str = ""
 
     def __len__(self) -> int:
         return len(self.ids)

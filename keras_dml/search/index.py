@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_dml.evaluation.verification import Threshold
+from keras_dml.evaluation.identification import AnyThreshold
 from keras_dml.search import building, faiss_kinds, store
 from keras_dml.search.changes import Changes, columns_of
 from keras_dml.search.copying import BATCH, Pushed
@@ -57,8 +57,8 @@ class Index(Changes, Searches):
             table must be new, or begun by the same call.
 
     Attributes:
-        threshold: The score from which two images count as the same class; None
-            until the index is calibrated.
+        threshold: The score from which a hit counts as a match; None until the
+            index is calibrated.
         recall: How much the index missed when it was built; None for exact
             indexes and in databases.
 
@@ -100,7 +100,7 @@ class Index(Changes, Searches):
         gallery: Gallery,
         missed: Recall | None,
         encoder: Encoder,
-        threshold: Threshold | None = None,
+        threshold: AnyThreshold | None = None,
     ) -> None:
         super().__init__(gallery, encoder)
         self.recall, self.threshold = missed, threshold

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_dml.evaluation.verification import Threshold
+from keras_dml.evaluation.identification import AnyThreshold
 from keras_dml.search.engine import EXACT, Engine
 from keras_dml.search.filters import Where
 from keras_dml.search.gallery import Block, Gallery, Values
@@ -147,8 +147,12 @@ class LocalGallery(Gallery):
         """All rows whose scores reach a threshold; see `Engine.above`."""
         return self.engine.above(queries, threshold, self._among(where))
 
-    def keep_threshold(self, threshold: Threshold | None) -> None:
+    def keep_threshold(self, threshold: AnyThreshold | None) -> None:
         """Nothing: `Index.save` writes it with the rest."""
+
+    def stored(self, ids: Rows) -> FloatArray:
+        """Vectors of some rows; see `Gallery.stored`."""
+        return self.engine.stored(ids)
 
     def _among(self, where: Where | None) -> Rows | None:
         """Ids of the rows to search; None for all vectors."""

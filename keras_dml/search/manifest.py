@@ -8,7 +8,7 @@ from typing import Annotated
 
 from annotated_types import Ge, Le
 
-from keras_dml.evaluation.verification import Threshold
+from keras_dml.evaluation.identification import AnyThreshold
 from keras_dml.model.identity import ModelIdentity
 from keras_dml.search.metrics import COSINE, MetricName
 from keras_dml.search.recall import Recall
@@ -53,7 +53,7 @@ class Content:
     factory: str
     parameters: str
     recall: Recall | None
-    threshold: Threshold | None
+    threshold: AnyThreshold | None
     model: ModelIdentity | None
     faiss: str
     metric: MetricName = COSINE

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from keras_dml.evaluation.ranks import exact
 from keras_dml.utils.arguments import check_choice
@@ -96,6 +97,27 @@ class Metric:
             return np.einsum("nd,nd->n", x, y)
         gap = x - y
         return self.outer(-np.einsum("nd,nd->n", gap, gap))
+
+    def are_copies(
+        self, queries: FloatArray, scores: FloatArray
+    ) -> NDArray[np.bool_]:
+        """Whether hits are copies of their query, by their scores.
+
+        Args:
+            queries: (Q, D). Copies may have been embedded in other batches, and
+                be rounded otherwise.
+            scores: Outer scores, (Q, k).
+
+        Returns:
+            (Q, k).
+        """
+        if self.is_distance:
+            gap, allowed = -scores, 1e-5 * row_norms(queries)
+        else:
+            norms = row_norms(queries)
+            same = norms**0 if self.name == COSINE else norms**2
+            gap, allowed = np.abs(scores - same[:, None]), 1e-6 * same
+        return np.asarray(gap <= allowed[:, None])
 
     def tolerance(self, queries: FloatArray, longest: float) -> FloatArray:
         """By how much inner scores of faiss may be off, (Q,).

@@ -1,26 +1,37 @@
 """Searches: finding rows of an index, and calibrating what is a match."""
 
+import logging
 from typing import Any
 
 import numpy as np
 
-from keras_dml.evaluation.verification import Threshold, calibrate
+from keras_dml.evaluation.identification import (
+    DEFAULT,
+    AnyThreshold,
+    IdentificationThreshold,
+    parse_rate,
+)
+from keras_dml.evaluation.verification import calibrate
 from keras_dml.search.contents import Contents
 from keras_dml.search.filters import Where
 from keras_dml.search.hits import NONE, Hits, padded, without
+from keras_dml.search.identification import calibrate_search
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.types import FloatArray, Rows
+
+logger = logging.getLogger(__name__)
 
 
 class Searches(Contents):
     """Methods that search an index and calibrate what counts as a match.
 
     Attributes:
-        threshold: The score from which two images count as the same class; None
-            until the index is calibrated.
+        threshold: The score from which a hit counts as a match; None until the
+            index is calibrated.
     """
 
-    threshold: Threshold | None = None
+    threshold: AnyThreshold | None = None
+    _is_told = False
 
     def search(
         self,
@@ -115,28 +126,52 @@ class Searches(Contents):
         self,
         images: Any,
         labels: Any = None,
-        criterion: str = "eer",
+        criterion: str = DEFAULT,
         *,
         batch_size: int = 256,
         **options: Any,
-    ) -> Threshold:
-        """Calibrates the score from which two images count as the same class.
+    ) -> AnyThreshold:
+        """Calibrates the score from which a hit counts as a match.
+
+        By default the rate that is asked for is one of searches (1:N): the
+        share of queries whose class is not in the gallery that get a match, the
+        false positive identification rate. Each image is searched in this
+        gallery, so that the rate is one at its size, without rows of its own
+        class ("name" or else "label") and without exact copies. A gallery
+        without these columns must not hold classes of `images`. All classes
+        count alike. The rate is then measured on classes that the threshold
+        was not chosen on, with an interval by a bootstrap over classes; so is
+        the share of the gallery's own images, at most 1,000, whose nearest
+        other row is a match of the same class.
 
         The score is in the metric of the index; for "euclidean" it is a
         negative distance.
 
         Args:
-            images: Images of classes that the model was not trained on: an
-                `ImageSet`, or embeddings, (N, D).
+            images: Images of classes that the model was not trained on, best
+                of 20 classes and more: an `ImageSet`, or embeddings, (N, D).
             labels: Their classes, (N,); by default, the labels of the set.
-            criterion: See `keras_dml.search.calibrate`.
+            criterion: "fpir=0.01" for that share of queries; or, for comparing
+                pairs of images (1:1), "eer", "f1" or "fpr=0.01": see
+                `keras_dml.search.calibrate`.
             batch_size: Number of images embedded at a time.
-            **options: Further arguments for `keras_dml.search.calibrate`.
+            **options: `confidence`, `num_resamples`, `seed` and `progress`, as
+                for `keras_dml.search.calibrate`.
 
         Returns:
             The threshold. The index keeps it and saves it, too.
+
+        Raises:
+            ValueError: If there are fewer than two classes, the gallery is
+                empty, or an argument is not as described.
+
+        Reference:
+            ISO/IEC 19795-1:2021, "Biometric performance testing and
+            reporting", false-positive identification-error rate.
         """
         owner = "Index.calibrate"
+        rate = parse_rate(criterion)
+        names = {} if labels is not None else getattr(images, "names", {})
         if labels is None:
             labels = getattr(images, "labels", None)
         if labels is None:
@@ -146,9 +181,14 @@ class Searches(Contents):
                 "labels=None."
             )
         x = self._embeddings(images, "images", owner, batch_size).array
-        self.threshold = calibrate(
-            x, labels, criterion, distance=self.metric, **options
+        self.threshold = (
+            calibrate(x, labels, criterion, distance=self.metric, **options)
+            if rate is None
+            else calibrate_search(
+                self._gallery, x, labels, names, criterion, rate, **options
+            )
         )
+        self._is_told = False
         self._gallery.keep_threshold(self.threshold)
         return self.threshold
 
@@ -165,6 +205,7 @@ class Searches(Contents):
     def _threshold(self, given: Any, owner: str) -> float | None:
         """The score that is given, or that of `calibrate`."""
         if given is None:
+            self._check_size()
             return None if self.threshold is None else self.threshold.value
         is_number = isinstance(given, int | float | np.integer | np.floating)
         if not is_number or isinstance(given, bool) or given != given:
@@ -174,8 +215,30 @@ class Searches(Contents):
             )
         return float(given)
 
+    def _check_size(self) -> None:
+        """Warns once if the threshold is one of a gallery of another size."""
+        known = self.threshold
+        if not isinstance(known, IdentificationThreshold) or self._is_told:
+            return
+        # A database would have to count its rows in every search.
+        self._is_told = self.store is not None
+        rows = len(self)
+        if 2 * abs(rows - known.gallery_rows) > known.gallery_rows:
+            self._is_told = True
+            logger.warning(
+                "The threshold of this Index was calibrated with %s rows, and "
+                "it has %s now: %s of the queries without a class in it get a "
+                "match. Use Index.calibrate again.",
+                f"{known.gallery_rows:,}",
+                f"{rows:,}",
+                "more" if rows > known.gallery_rows else "fewer",
+            )
+
     def _hits(
         self, scores: FloatArray, ids: Rows, threshold: float | None
     ) -> Hits:
         table = self._gallery.table(np.unique(ids[ids != NONE]))
-        return Hits(scores, ids, table, threshold, self.metric)
+        known = self.threshold
+        is_own = known is not None and known.value == threshold
+        meaning = known.meaning if known is not None and is_own else ""
+        return Hits(scores, ids, table, threshold, self.metric, meaning)

@@ -9,7 +9,7 @@ import numpy as np
 from xxhash import xxh3_128
 
 from keras_dml.embedding import EmbeddingShards, Shard
-from keras_dml.evaluation.verification import Threshold
+from keras_dml.evaluation.identification import AnyThreshold
 from keras_dml.model.identity import ModelIdentity
 from keras_dml.search.gallery import Block, Gallery, Values, joined_types
 from keras_dml.search.keys import Key
@@ -52,7 +52,7 @@ class Source:
         cls,
         gallery: Gallery,
         model: ModelIdentity | None,
-        threshold: Threshold | None,
+        threshold: AnyThreshold | None,
     ) -> "Source":
         """The rows of an index, by the ids that they have there."""
         return cls._of(

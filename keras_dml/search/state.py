@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Le
 
-from keras_dml.evaluation.verification import Threshold
+from keras_dml.evaluation.identification import AnyThreshold
 from keras_dml.model.identity import ModelIdentity
 from keras_dml.search.manifest import IndexFileError
 from keras_dml.search.metrics import MetricName
@@ -47,7 +47,7 @@ class State:
     next_id: Annotated[int, Ge(0), Le(2**62)] = 0
     longest: Annotated[float, Ge(0)] = 0.0
     columns: dict[str, tuple[TypeName, ...]] = field(default_factory=dict)
-    threshold: Threshold | None = None
+    threshold: AnyThreshold | None = None
     model: ModelIdentity | None = None
     version: str = field(default_factory=lambda: secrets.token_hex(8))
 

@@ -12,6 +12,11 @@ from tests.cli.test_commands import run
 from tests.runs.small_run import write_images, write_recipe
 
 
+def plain(output: str) -> str:
+    """Text whose lines are not cut by a table."""
+    return " ".join(output.replace("│", " ").split())
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("search")
@@ -32,11 +37,12 @@ def indexed(trained):
 def test_index_of_a_split(indexed) -> None:
     folder, output = indexed
     assert "36" in output
-    assert "eer" in output
+    assert "of queries whose class is not in the gallery of 36" in plain(output)
     index = Index.load(folder)
     assert len(index) == 36
     assert set(index.columns) == {"path", "label", "name"}
-    assert index.threshold.criterion == "eer"
+    assert index.threshold.criterion == "fpir=0.01"
+    assert index.threshold.gallery_rows == 36
 
 
 def test_search_works_by_the_folder_alone(
@@ -50,8 +56,11 @@ def test_search_works_by_the_folder_alone(
                  "page.html")  # fmt: skip
     assert "1.0000" in output
     assert "match" in output
+    said = "of queries whose class is not in the gallery of 36 rows"
+    assert said in plain(output)
     page = (tmp_path / "page.html").read_text()
     assert page.count("data:image/jpeg") == 4
+    assert said in page
 
 
 @pytest.mark.slow

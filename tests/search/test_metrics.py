@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from keras_dml.search import Index
+from keras_dml.search.metrics import Metric
 
 RNG = np.random.default_rng(0)
 
@@ -176,7 +177,7 @@ def test_range_search_needs_a_threshold() -> None:
 def test_scores_of_any_metric_are_calibrated(metric, tmp_path) -> None:
     x, labels = X[:60], np.arange(60) // 5
     index = Index(x, metric=metric)
-    threshold = index.calibrate(x, labels, num_resamples=20)
+    threshold = index.calibrate(x, labels, "eer", num_resamples=20)
     assert threshold.distance == metric
     # What the index accepts is what the threshold says of its pairs.
     found = index.range_search(x)
@@ -200,3 +201,17 @@ def test_what_is_refused() -> None:
         Index(X, metric="euclidean").search(np.full(12, np.nan))
     with pytest.raises(ValueError, match="`labels` of Index.calibrate"):
         Index(X).calibrate(X)
+
+
+@pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
+@pytest.mark.parametrize("scale", [0.01, 1, 100])
+def test_copies_are_told_by_their_scores(metric, scale) -> None:
+    """Rounded a little, as by another batch; near ones are no copies."""
+    rng = np.random.default_rng(0)
+    x = scale * rng.normal(size=(30, 16)).astype(np.float32)
+    near = x + 0.02 * scale * rng.normal(size=x.shape)
+    index = Index(np.vstack([x, near]), metric=metric)
+    queries = x * (1 + 1e-7 * rng.normal(size=x.shape)).astype(np.float32)
+    hits = index.search(queries, 60)
+    found = Metric(metric).are_copies(queries, hits.scores)
+    assert np.array_equal(found, hits.ids == np.arange(30)[:, None])

@@ -55,14 +55,16 @@ if TYPE_CHECKING:
     "--calibrate",
     "calibration",
     metavar="PATH_OR_SPLIT",
-    help="Labelled images for finding the threshold, of classes that the "
-    "model was not trained on, such as `validation`.",
+    help="Labelled images for finding the threshold of a match, of 20 classes "
+    "and more that the model was not trained on, such as `validation`.",
 )
 @click.option(
     "--threshold",
     "criterion",
-    default="eer",
-    help="Criterion for the threshold: eer, f1, or fpr=0.01.",
+    default="fpir=0.01",
+    help="Criterion for the threshold: fpir=0.01, the share of queries whose "
+    "class is not in the gallery that get a match; or, of pairs of images: "
+    "eer, f1, fpr=0.01.",
 )
 @model_option
 @json_option
@@ -106,8 +108,8 @@ def index(
     images = sources.read_images(data, recipe)
     built = Index.build(model, images, sources.thumbnails(images), **kind)
     if calibration is not None:
-        pairs = sources.read_images([calibration], recipe)
-        built.calibrate(pairs, criterion=criterion)
+        unseen = sources.read_images([calibration], recipe)
+        built.calibrate(unseen, criterion=criterion)
     if store is not None:
         pushed = built.push(store, overwrite=overwrite, **pushed_as)
         answer({"index": store, **_document(built), "pushed": pushed})

@@ -112,6 +112,7 @@ def search(
             "index": place,
             "metric": hits.metric,
             "threshold": hits.threshold,
+            "threshold_meaning": hits.meaning,
             "queries": queries,
         }
     )
@@ -119,6 +120,8 @@ def search(
         rows = [_row(rank, hit) for rank, hit in enumerate(found, 1)]
         header = ["", "score", "match", "class", "key", "file"]
         print_table([header, *rows], _title(path, found, hits.threshold))
+    if hits.threshold is not None and hits.meaning:
+        say(f"The threshold {hits.threshold:.4f} is {hits.meaning}.")
     if page is not None:
         write_atomically(page, results_page(images, hits))
         say(f"Page written to {page}")

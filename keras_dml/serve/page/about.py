@@ -64,6 +64,7 @@ def _gallery(index: Index) -> dict[str, Any]:
         "rows": len(index),
         "scores": SCORES[index.metric],
         "threshold": None if threshold is None else float(threshold.value),
+        "threshold_meaning": None if threshold is None else threshold.meaning,
         "columns": [
             {
                 "name": name,

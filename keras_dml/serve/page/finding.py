@@ -11,6 +11,7 @@ import numpy as np
 from keras_dml.data.thumbnails import thumbnail
 from keras_dml.reports.search_page import caption
 from keras_dml.search import Hit
+from keras_dml.search.metrics import Metric
 from keras_dml.serve.page.outputs import Outputs, Part
 from keras_dml.utils.types import FloatArray
 
@@ -46,7 +47,8 @@ def find(
 
     Returns:
         For each "model", its name and version; "seen", a data URI;
-        "hits" of the gallery, or None without one; "parts", name and hits of
+        "hits" of the gallery, or None without one, with "is_copy" where the
+        embedding is that of the picture; "parts", name and hits of
         each learner; "attention", with "height", "width" and "maps", bytes
         in base 64, or None.
     """
@@ -88,14 +90,17 @@ def _search(
     whole, *alone = index.search(
         vectors, query.k, where=query.where, exclude=exclude
     )
+    scores = np.array([[hit.score for hit in whole]])
+    copies = Metric(index.metric).are_copies(embedding[None], scores)[0]
     hits = [
         {
             **_shown(hit),
             "score": hit.score,
             "is_match": hit.is_match,
+            "is_copy": bool(is_copy),
             "row": {x: y for x, y in hit.row.items() if x != "thumbnail"},
         }
-        for hit in whole
+        for hit, is_copy in zip(whole, copies, strict=True)
     ]
     # The threshold is one of whole embeddings.
     listed = [

@@ -49,7 +49,8 @@ def plain_page(found: dict[str, Any], index: "Index | None") -> str:
     if index is not None:
         note = SCORES[index.metric]
         if index.threshold is not None:
-            note += f" Those of {index.threshold.value:.4f} and more match."
+            note += f" Those of {index.threshold.value:.4f} and more match: "
+            note += f"{index.threshold.meaning}."
     content = _FOUND.substitute(
         note=escape(note),
         seen=escape(found["seen"]),

@@ -136,6 +136,7 @@ def test_about(asked) -> None:
     gallery = told["gallery"]
     assert gallery["rows"] == 48
     assert 0 < gallery["threshold"] < 1
+    assert "not in the gallery of 48 rows" in gallery["threshold_meaning"]
     columns = {x["name"]: x for x in gallery["columns"]}
     kinds = {x: y["kind"] for x, y in columns.items()}
     assert kinds == {

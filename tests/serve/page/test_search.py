@@ -51,6 +51,8 @@ def test_hits_are_those_of_the_index(asked, index) -> None:
     (hits,) = index.search(picture(3), 5)
     assert [x["key"] for x in found["hits"]] == [x.key for x in hits]
     assert found["hits"][0]["key"] == 3
+    # The picture itself, which is no news.
+    assert [x["is_copy"] for x in found["hits"]] == [True] + 4 * [False]
     np.testing.assert_allclose(
         [x["score"] for x in found["hits"]], [x.score for x in hits], atol=1e-6
     )

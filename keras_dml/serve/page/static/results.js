@@ -83,7 +83,8 @@ const smallItem = (hit, rank) => {
   return item;
 };
 
-const sayVerdict = (hits, threshold) => {
+const sayVerdict = (hits, gallery) => {
+  const threshold = gallery?.threshold ?? null;
   const shown = byId("verdict");
   shown.hidden = threshold === null || !hits.length;
   if (shown.hidden) return;
@@ -92,8 +93,10 @@ const sayVerdict = (hits, threshold) => {
   shown.className = `verdict ${nearest.is_match ? "right" : "wrong"}`;
   shown.textContent = nearest.is_match
     ? `✓ Match: ${called(nearest)}` : "✗ No match in the gallery";
-  shown.append(element("span", "note",
-    `${fixed(nearest.score)} ${sign} ${fixed(threshold)}, the threshold`));
+  const copy = nearest.is_copy
+    ? "This picture is itself in the gallery, or an exact copy. " : "";
+  shown.append(element("span", "note", `${copy}${fixed(nearest.score)} ${sign} `
+    + `${fixed(threshold)}, the threshold: ${gallery.threshold_meaning}.`));
 };
 
 const showHits = (about, hits, leaveOut) => {
@@ -101,7 +104,7 @@ const showHits = (about, hits, leaveOut) => {
   byId("hits").hidden = hits === null;
   byId("hits").replaceChildren(...(hits ?? []).map((hit, i) =>
     hitItem(hit, i + 1, leaveOut)));
-  sayVerdict(hits ?? [], gallery?.threshold ?? null);
+  sayVerdict(hits ?? [], gallery);
   if (!gallery) {
     byId("scores").textContent = "Start the server with --gallery to find "
       + "images.";

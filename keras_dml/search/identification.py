@@ -1,0 +1,236 @@
+"""Calibration of searches (1:N), in a gallery of the size that it has."""
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keras_dml.evaluation.confidence import FEWEST_CLASSES, percentiles
+from keras_dml.evaluation.identification import IdentificationThreshold, OpenSet
+from keras_dml.evaluation.label_sets import as_class_ids
+from keras_dml.evaluation.verification.threshold import percent
+from keras_dml.search.gallery import Gallery
+from keras_dml.search.hits import NONE
+from keras_dml.utils.arguments import check_count, check_fraction
+from keras_dml.utils.types import FloatArray, Rows
+from keras_dml.utils.vectors import blocks
+
+logger = logging.getLogger(__name__)
+
+_ENOUGH_CLASSES = 20
+"""Of fewer calibration classes, a rate of new classes is hardly known."""
+
+_MOST_QUERIES = 1000
+"""Rows of the gallery that are searched in it, at most."""
+
+_AT_A_TIME = 2**22
+
+
+def calibrate_search(
+    gallery: Gallery,
+    queries: FloatArray,
+    labels: Any,
+    names: Mapping[int, str],
+    criterion: str,
+    rate: float,
+    *,
+    confidence: float = 0.95,
+    num_resamples: int = 1000,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> IdentificationThreshold:
+    """Chooses and measures the threshold of searches; see `Index.calibrate`.
+
+    Args:
+        gallery: The rows that are searched.
+        queries: As vectors are compared, (Q, D) float32.
+        labels: Their classes, (Q,).
+        names: Names of these classes.
+        criterion: "fpir=RATE", with this `rate`.
+        confidence: Probability mass of the intervals.
+        num_resamples: Number of bootstrap samples of the classes.
+        seed: Seed of the draws.
+        progress: Not used: searches take as long as others.
+    """
+    owner = "Index.calibrate"
+    check_fraction(owner, "confidence", confidence)
+    check_count(owner, "num_resamples", num_resamples, least=0)
+    classes = as_class_ids([labels], [len(queries)], ["labels"], owner)
+    rows = ClassRows(gallery, labels, names)
+    best, _ = rows.nearest(queries, classes[0][0])
+    is_usable = best > -np.inf
+    best = best[is_usable]
+    sample = OpenSet(best, classes[0][0][is_usable], rate)
+    count = sample.num_classes
+    if count < 2:
+        raise ValueError(
+            f"`images` of {owner} must have at least 2 classes with an image "
+            "that a row of another class can match. Received: "
+            f"{count} of them, for {len(gallery):,} rows. Use images of more "
+            "classes, which the model was not trained on."
+        )
+    value = sample.threshold(np.ones(count))
+    rates = sample.held_out(seed)
+    ends: list[Any] = [(None, None)] * 2
+    if num_resamples and count >= FEWEST_CLASSES:
+        estimates = value, float(rates.mean())
+        samples = sample.resampled(num_resamples, seed)
+        ends = [
+            percentiles(*each, confidence) or (None, None)
+            for each in zip(samples, estimates, strict=True)
+        ]
+    if count < _ENOUGH_CLASSES or len(best) * rate < 1:
+        logger.warning(
+            "Index.calibrate has %d classes with %d images, which hardly tell "
+            "a share of %s of queries: the interval is too narrow, and the "
+            "true rate may be several times as high. Use at least %d classes "
+            "and %d images for criterion=%r.",
+            count,
+            len(best),
+            percent(rate),
+            _ENOUGH_CLASSES,
+            int(np.ceil(1 / rate)),
+            criterion,
+        )
+    scores, is_right = rows.within(seed)
+    hits = is_right & (scores >= value)
+    return IdentificationThreshold(
+        value=value,
+        low=ends[0][0],
+        high=ends[0][1],
+        criterion=criterion,
+        false_positive_identification_rate=float(rates.mean()),
+        false_positive_low=ends[1][0],
+        false_positive_high=ends[1][1],
+        true_positive_identification_rate=(
+            float(hits.mean()) if len(hits) else None
+        ),
+        num_true_positive_queries=len(hits),
+        gallery_rows=len(gallery),
+        confidence=confidence,
+        num_resamples=num_resamples,
+        num_images=len(best),
+        num_classes=count,
+        distance=gallery.metric.name,
+    )
+
+
+class ClassRows:
+    """The rows of a gallery by class, and what is nearest apart from some.
+
+    Args:
+        gallery: The rows.
+        labels: Classes of the queries, (Q,), integers or text.
+        names: Names of these classes, if they have names.
+    """
+
+    def __init__(
+        self, gallery: Gallery, labels: Any, names: Mapping[int, str]
+    ) -> None:
+        self._gallery = gallery
+        table = gallery.table()
+        self._ids = table.ids
+        labels = np.asarray(labels)
+        by_name = bool(names) or labels.dtype.kind in "UO"
+        column = "name" if by_name and "name" in table.columns else "label"
+        values = labels.tolist()
+        if column == "name":
+            values = [names.get(x, x) for x in values]
+        self._values = values
+        self._column = table.columns.get(column, [])
+        self._of_class: dict[Any, list[int]] = defaultdict(list)
+        for row_id, value in zip(
+            self._ids.tolist(), self._column, strict=False
+        ):
+            # With several labels per row, they are a list.
+            for each in value if isinstance(value, list) else [value]:
+                self._of_class[each].append(row_id)
+
+    def nearest(
+        self, queries: FloatArray, classes: Rows
+    ) -> tuple[FloatArray, Rows]:
+        """The nearest row of another class, apart from copies of the query.
+
+        Args:
+            queries: (Q, D).
+            classes: Numbers of their classes, (Q,).
+
+        Returns:
+            Scores and ids, (Q,) each; -inf and -1 where there is none.
+        """
+        own = {
+            classes[i]: self._of_class.get(value, [])
+            for i, value in enumerate(self._values)
+        }
+        metric = self._gallery.metric
+
+        def left_out(rows: Rows, scores: FloatArray, ids: Rows) -> Any:
+            mask = metric.are_copies(queries[rows], scores)
+            for number in np.unique(classes[rows]):
+                if own[number]:
+                    some = classes[rows] == number
+                    mask[some] |= np.isin(ids[some], own[number])
+            return mask
+
+        return self._first(queries, left_out)
+
+    def within(self, seed: int) -> tuple[FloatArray, NDArray[np.bool_]]:
+        """Of rows of the gallery, the score of the nearest other row.
+
+        At most 1,000 rows are drawn of those whose class has several.
+
+        Returns:
+            Scores, and whether that row is of the same class, (n,) each.
+        """
+        own = {
+            row_id: value
+            for value, ids in self._of_class.items()
+            if len(ids) > 1 and value is not None
+            for row_id in ids
+        }
+        ids = np.sort(np.array(list(own), np.int64))
+        if len(ids) > _MOST_QUERIES:
+            rng = np.random.default_rng(seed)
+            ids = np.sort(rng.choice(ids, _MOST_QUERIES, replace=False))
+        try:
+            queries = self._gallery.stored(ids)
+        except ValueError:  # Some kinds of index do not give vectors back.
+            ids = ids[:0]
+        if not len(ids):
+            return np.empty(0), np.empty(0, bool)
+        scores, found = self._first(
+            queries, lambda rows, _, found: found == ids[rows, None]
+        )
+        members = {value: set(rows) for value, rows in self._of_class.items()}
+        is_right = [
+            other in members[own[row_id]]
+            for row_id, other in zip(ids.tolist(), found.tolist(), strict=True)
+        ]
+        return scores, np.array(is_right)
+
+    def _first(
+        self, queries: FloatArray, left_out: Callable[..., Any]
+    ) -> tuple[FloatArray, Rows]:
+        """The nearest row that is not left out: more are found until one is."""
+        scores = np.full(len(queries), -np.inf, np.float32)
+        ids = np.full(len(queries), NONE)
+        rows, k = np.arange(len(queries)), min(8, len(self._ids))
+        while len(rows) and k:
+            again = []
+            for part in blocks(len(rows), max(1, _AT_A_TIME // k)):
+                some = rows[part]
+                found = self._gallery.nearest(queries[some], k)
+                kept = ~left_out(some, *found) & (found[1] != NONE)
+                place = np.arange(len(some)), kept.argmax(axis=1)
+                has_one = kept[place]
+                done = some[has_one]
+                scores[done] = found[0][place][has_one]
+                ids[done] = found[1][place][has_one]
+                again.append(some[~has_one])
+            if k == len(self._ids):
+                break
+            rows, k = np.concatenate(again), min(4 * k, len(self._ids))
+        return scores, ids
