@@ -1,1 +1,18 @@
 """Helpers that every part of the package may use, and that use no part."""
+
+import os
+import sys
+
+
+def _search_alone() -> None:
+    """Leaves faiss one thread in a process that was forked.
+
+    The threads of OpenMP are not copied, and its first parallel region would
+    wait for them for ever if the parent had already run one.
+    """
+    if faiss := sys.modules.get("faiss"):
+        faiss.omp_set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_search_alone)

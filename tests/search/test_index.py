@@ -1,9 +1,13 @@
 """The index over embeddings, against sorting all scores."""
 
+import os
+import signal
+
 import faiss
 import numpy as np
 import pytest
 
+from keras_dml.evaluation.clustering import kmeans
 from keras_dml.search import Index
 
 
@@ -308,3 +312,29 @@ def test_embeddings_and_labels_that_are_not_there_are_errors() -> None:
         _ = Index(gallery(), factory="SQ8").embeddings
     with pytest.raises(ValueError, match="every row has a value"):
         _ = Index(gallery(2), {"label": [1, None]}).labels
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("work", ["search", "range", "filter", "kmeans"])
+def test_a_process_forked_after_a_search_can_search(work) -> None:
+    """Its parent's threads of OpenMP do not exist there."""
+    x = np.random.default_rng(0).normal(size=(20000, 16)).astype(np.float32)
+    index = Index(x, {"n": range(len(x))}, factory="IVF32,Flat")
+    calls = {
+        "search": lambda: index.search(x[:300], 5),
+        "range": lambda: index.range_search(x[:300], 0.99),
+        "filter": lambda: index.search(x[:300], 5, where={"n": {"<": 90}}),
+        "kmeans": lambda: kmeans(x, 20, iterations=1),
+    }
+    calls[work]()
+    child = os.fork()
+    if not child:
+        signal.alarm(30)  # Ends the process if it hangs.
+        status = 1
+        try:
+            calls[work]()
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
