@@ -39,6 +39,50 @@ def encoded(
     return _encoded(labels, names, owner)
 
 
+def check_known(labels: Any, name: str, owner: str) -> None:
+    """Checks that every example has a label, all of one kind.
+
+    NumPy makes a text of NaN, and `astype(int)` a number of it.
+
+    Args:
+        labels: Labels as given: a sequence or an array, (N,) or (N, 1).
+        name: The argument.
+        owner: The function that has it.
+
+    Raises:
+        ValueError: If labels are missing (None, NaN, NA or NaT), or some are
+            strings and others are numbers.
+    """
+    items = labels if isinstance(labels, list | tuple) else np.ravel(labels)
+    if getattr(items, "dtype", np.dtype(object)).kind in "biuSU":
+        return
+    missing = [i for i, x in enumerate(items) if _is_missing(x)]
+    if missing:
+        raise ValueError(
+            f"`{name}` of {owner} must have a label for every example. "
+            f"Received: none ({items[missing[0]]}) for {len(missing)} of "
+            f"{len(items)} examples, first for example {missing[0]}. Leave "
+            "these examples out, for instance by the mask "
+            "pandas.notna(labels)."
+        )
+    texts = [isinstance(x, str | bytes) for x in items]
+    if any(texts) and not all(texts):
+        odd = items[texts.index(False)]
+        if isinstance(odd, int | float | np.number):
+            raise ValueError(
+                f"`{name}` of {owner} must be all integers or all strings. "
+                f"Received: strings, and {odd!r}. Use str(x) for numbers."
+            )
+
+
+def _is_missing(label: Any) -> bool:
+    """Whether a label is None, NaN, or NA or NaT of pandas or NumPy."""
+    if label is None or type(label).__name__ in ("NAType", "NaTType"):
+        return True
+    is_number = isinstance(label, float | np.floating | np.datetime64)
+    return is_number and bool(label != label)
+
+
 def _encoded(
     labels: npt.ArrayLike, names: Names | None, owner: str
 ) -> tuple[Rows, Mapping[int, str]]:
@@ -97,15 +141,7 @@ def _as_vector(labels: npt.ArrayLike, owner: str) -> npt.ArrayLike:
             f"Received: a sequence whose items differ in length: {error}. For "
             "several labels per example, use sets: [set(x) for x in labels]."
         ) from error
-    if isinstance(labels, list | tuple) and array.dtype.kind in "SU":
-        # NumPy makes texts of numbers, and of NaN a class.
-        odd = [x for x in labels if isinstance(x, int | float)][:1]
-        if odd:
-            raise ValueError(
-                f"`labels` of {owner} must be all integers or all strings. "
-                f"Received: strings, and {odd[0]!r}. Remove examples "
-                "without a label, and use str(x) for numbers."
-            )
+    check_known(labels if array.ndim == 1 else array, "labels", owner)
     return array
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from keras_dml.data.feature_set import are_features
+from keras_dml.data.samplers.base import UNKNOWN
 from keras_dml.losses.labels import ONE_HOT, check_label_kind, is_one_hot
 
 logger = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ class BatchChecks:
         self.needs_triplets = needs_triplets and not is_share
         self.is_share = is_share
         self.expects_bytes = expects_bytes
+        self.is_planned = False  # By a sampler, which looks at its labels.
         self.error: ValueError | None = None
         self._said: set[str] = set()
 
@@ -115,24 +117,30 @@ class BatchChecks:
                 f"of shape {shape}. {ONE_HOT}"
             )
 
-    def check_values(self, x: Any, labels: npt.NDArray[Any]) -> None:
+    def check_values(
+        self, x: Any, labels: npt.NDArray[Any], is_batch: bool = True
+    ) -> None:
         """Checks what can only be seen in the values.
 
         Args:
             x: Inputs of the batch, or a dict of inputs.
             labels: Labels as the user gave them.
+            is_batch: Whether they are a batch, in whose pairs the loss is
+                computed, and not the whole data.
 
         Raises:
             ValueError: If the numbers of labels and examples differ, a class
                 id is out of range, or labels are one-hot.
         """
         try:
-            self._check_values(x, as_ids(np.asarray(labels)))
+            self._check_values(x, as_ids(np.asarray(labels)), is_batch)
         except ValueError as error:
             self.error = error  # TensorFlow only passes on its text.
             raise
 
-    def _check_values(self, x: Any, labels: npt.NDArray[Any]) -> None:
+    def _check_values(
+        self, x: Any, labels: npt.NDArray[Any], is_batch: bool
+    ) -> None:
         inputs = keras.tree.flatten(x)
         if len(inputs[0]) != len(labels):
             raise ValueError(
@@ -158,7 +166,9 @@ class BatchChecks:
                 self._check_relations(labels)
             return
         self._check_range(labels)
-        self._check_pairs(labels)
+        self._check_unknown(labels)
+        if is_batch:
+            self._check_pairs(labels)
         if self.expects_bytes and not are_features(x):
             self._check_pixels(inputs[0])
 
@@ -204,6 +214,11 @@ class BatchChecks:
             f"num_classes={limit} and a label {outside[0]}. {way_out}"
         )
 
+    def _check_unknown(self, labels: npt.NDArray[Any]) -> None:
+        count = np.count_nonzero(labels == -1)
+        if count and not self.is_planned:
+            self._say(UNKNOWN, f"`y` of MetricModel.{self.use}", count)
+
     def _check_pairs(self, labels: npt.NDArray[Any]) -> None:
         if not self.needs_positives or len(labels) < 2:
             return
@@ -219,8 +234,9 @@ class BatchChecks:
         elif classes == 1 and self.needs_negatives:
             self._say(
                 "All %d examples in a batch have the same class, so the "
-                "batch has no negative pair. Shuffle the data, or use "
-                "batches of keras_dml.data.ClassBalanced.",
+                "batch has no negative pair and teaches nothing, or only to "
+                "collapse. Shuffle the data, use larger batches, or batches "
+                "of keras_dml.data.ClassBalanced with several classes.",
                 len(labels),
             )
 
@@ -263,11 +279,24 @@ class BatchChecks:
                 highest,
             )
 
-    def expect_positives(
-        self, labels: npt.NDArray[Any], batch_size: int
+    def expect_pairs(
+        self, labels: npt.NDArray[Any], batch_size: int, is_ordered: bool
     ) -> None:
-        """Warns if batches drawn at random have few positive pairs."""
+        """Warns if batches without a sampler have few positive pairs.
+
+        Args:
+            labels: Labels of all examples.
+            batch_size: Number of examples in a batch.
+            is_ordered: Whether batches keep the order of the examples.
+        """
         if not self.needs_positives or labels.ndim != 1 or len(labels) < 2:
+            return
+        if is_ordered:
+            for start in range(0, len(labels), batch_size):
+                self._check_pairs(labels[start : start + batch_size])
+            return
+        if len(np.unique(labels)) in (1, len(labels)):
+            self._check_pairs(labels[:batch_size])
             return
         counts = np.unique(labels, return_counts=True)[1].astype(float)
         total = len(labels)

@@ -367,10 +367,10 @@ class MetricModel(EmbeddingModel):
         held_out = checks_of(self, "evaluate")
         data, checks, is_share = fit_data(
             self, (x, y, sample_weight), batch_size, steps_per_epoch,
-            class_weight, balanced,
+            class_weight, balanced, shuffle,
         )  # fmt: skip
         self.label_names = data.names or self.label_names
-        self._tell(data)
+        self._tell(data, verbose)
         self._initial_epoch = None  # Of an earlier `fit`.
         steered = steering(
             self, data, is_share, callbacks, initial_epoch, shuffle,
@@ -507,15 +507,20 @@ class MetricModel(EmbeddingModel):
         batch = one_batch(self, "evaluate", (x, y, sample_weight))
         return super().test_on_batch(*batch, return_dict=return_dict)
 
-    def _tell(self, data: Prepared) -> None:
+    def _tell(self, data: Prepared, verbose: Any) -> None:
         """Logs once that arrays come in balanced batches."""
-        if data.is_balanced and not self._has_told:
-            self._has_told = True
-            logger.warning(
-                "fit makes class-balanced batches of the arrays: %s. Use "
-                "balanced=False for random batches.",
-                data.sampler,
-            )
+        sampler = data.sampler
+        is_told = self._has_told or not verbose
+        if not data.is_balanced or is_told or sampler is None:
+            return
+        self._has_told = True
+        logger.warning(
+            "fit draws class-balanced batches from your arrays: %s examples, "
+            "%s steps of %d per epoch. Use balanced=False for random batches.",
+            f"{len(sampler.labels):,}",
+            f"{sampler.steps:,}",
+            sampler.batch_size,
+        )
 
     def _maybe_symbolic_build(
         self, iterator: Any = None, data_batch: Any = None

@@ -51,6 +51,7 @@ def fit_data(
     steps: int | None,
     class_weight: ClassWeight | None,
     balanced: bool | None,
+    shuffle: bool,
 ) -> FitData:
     """Data of `fit`, before they are split among replicas.
 
@@ -61,6 +62,7 @@ def fit_data(
         steps: Its `steps_per_epoch`.
         class_weight: See `MetricModel.fit`.
         balanced: See `MetricModel.fit`.
+        shuffle: See `MetricModel.fit`.
     """
     x, y, weight = data
     strategy = strategy_of(model)
@@ -69,7 +71,7 @@ def fit_data(
     batches = prepared(
         x if share is None else share,
         y, weight, checks, batch_size, steps, class_weight, balanced,
-        updates=_updates(model), names=model.label_names,
+        updates=_updates(model), shuffle=shuffle, names=model.label_names,
         draw=lambda: done_by_chief(drawn_seed, strategy),
     )  # fmt: skip
     if batches.sampler is not None:

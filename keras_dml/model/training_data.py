@@ -23,8 +23,10 @@ from keras_dml.data import (
     pipeline,
 )
 from keras_dml.data.examples import any_labels_of
+from keras_dml.data.fields import check_known
 from keras_dml.data.label_sets import are_label_sets, as_table
 from keras_dml.data.planned import Repeated, changed, sampler_of
+from keras_dml.data.relations import Relations
 from keras_dml.data.streams import BalancedStream
 from keras_dml.model.batch_checks import BatchChecks, as_ids, label_of
 from keras_dml.utils.arguments import check_fraction
@@ -115,6 +117,7 @@ def _checked_dataset(
     unpack = keras.utils.unpack_x_y_sample_weight
     x, y, weight = unpack(dataset.element_spec)
     checks.check_kinds(x, y)
+    checks.is_planned = sampler_of(dataset) is not None
     if dataset.cardinality() == 0:
         raise _empty(checks)
     if class_weight is not None:
@@ -169,8 +172,10 @@ def _empty(checks: BatchChecks) -> ValueError:
 
 
 def _is_odd(labels: tf.Tensor, checks: BatchChecks) -> tf.Tensor:
-    """Whether labels are out of range, all different, or all the same."""
+    """Whether labels are out of range, -1, all different, or all the same."""
     odd = tf.constant(False)
+    if not checks.is_planned:
+        odd |= tf.reduce_any(tf.equal(labels, tf.cast(-1, labels.dtype)))
     if checks.label_limit is not None:
         limit = tf.cast(checks.label_limit, labels.dtype)
         odd |= tf.reduce_any((labels < 0) | (labels >= limit))
@@ -253,6 +258,7 @@ def prepared(
     class_weight: ClassWeight | None = None,
     balanced: bool | None = None,
     updates: int | None = None,
+    shuffle: bool = True,
     names: Mapping[int, str] | None = None,
     draw: Callable[[], int] = drawn_seed,
 ) -> Prepared:
@@ -269,6 +275,7 @@ def prepared(
         balanced: See `MetricModel.fit`.
         updates: Number of updates of the model so far, which determines the
             epoch; None for the same batches every time.
+        shuffle: Whether batches that are not balanced are drawn at random.
         names: Names of classes by number, if labels are strings.
         draw: Function that returns the seed of batches that differ every time.
 
@@ -281,6 +288,12 @@ def prepared(
             f"Received: {x!r}. Use pipeline(examples, ClassBalanced("
             "examples.labels, batch_size=…)) of keras_dml.data."
         )
+    if isinstance(x, Relations):
+        raise ValueError(
+            f"Data for MetricModel.{checks.use} must be arrays or batches. "
+            f"Received: {x!r}. Use pipeline(pairs.examples, RelationSampler("
+            "pairs, …)) of keras_dml.data."
+        )
     if isinstance(x, BalancedStream):
         raise ValueError(
             f"Data for MetricModel.{checks.use} must be arrays or batches. "
@@ -291,12 +304,16 @@ def prepared(
             checks.check_kinds(x, None)  # Which says that there is no y.
         batches = checked_batches(x, checks, class_weight)
         return Prepared(batches, sample_weight=sample_weight, steps=steps)
+    if isinstance(y, list | tuple) and not are_label_sets(y):
+        check_known(y, "y", f"MetricModel.{checks.use}")
     x, y = keras.tree.map_structure(_as_array, (x, _as_array(y)))
     labels = label_of(y)
     if labels is None or not _are_arrays(x, y):
         return Prepared(x, y, sample_weight, batch_size, steps)  # Keras says.
     labels = as_ids(np.asarray(labels))
-    if are_label_sets(labels):
+    if not are_label_sets(labels):
+        check_known(labels, "y", f"MetricModel.{checks.use}")
+    else:
         labels, names = as_table(
             labels, names or {}, f"MetricModel.{checks.use}"
         )
@@ -309,8 +326,9 @@ def prepared(
         balanced = can_balance and _have_positives(labels)
     if not balanced:
         checks.check_kinds(x, labels)
-        checks.check_values(x, labels)
-        checks.expect_positives(labels, batch_size or BATCH_SIZE)
+        checks.check_values(x, labels, is_batch=False)
+        is_ordered = updates is None or not shuffle
+        checks.expect_pairs(labels, batch_size or BATCH_SIZE, is_ordered)
         return Prepared(x, y, sample_weight, batch_size, steps)
     if not can_balance:
         raise ValueError(
@@ -324,7 +342,8 @@ def prepared(
         checks.check_kinds(x, labels)
     examples = ArraySet(x, labels, names=names)
     known = any_labels_of(examples, "y", "MetricModel.fit")
-    checks.check_values(x, known)
+    checks.is_planned = True
+    checks.check_values(x, known, is_batch=False)
     seed = 0 if updates is None else draw()
     size = batch_size or BATCH_SIZE
     sampler = _sampler_for(known, size, steps, updates, seed)
@@ -337,6 +356,7 @@ def prepared(
                 lambda x, y: (x, y, tf.gather(weights, y["index"]))
             ),
         )
+    dataset = checked_batches(dataset, checks)
     return Prepared(dataset, names=examples.names, is_balanced=True)
 
 

@@ -1,12 +1,15 @@
 """What would train on nonsense says so, compiled or not."""
 
+import re
+
 import keras
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 
 from keras_dml import callbacks, losses, methods
-from keras_dml.data import ClassBalanced
+from keras_dml.data import ArraySet, ClassBalanced, PairSet, pipeline
 from keras_dml.model.batch_checks import BatchChecks
 from tests.conftest import graph_and_xla
 from tests.model.test_keras_contract import LABELS, dense, small, told, vectors
@@ -63,7 +66,7 @@ each_feed = pytest.mark.parametrize(
 
 
 def messages(caplog) -> list[str]:
-    return [x for x in told(caplog) if "fit makes class-balanced" not in x]
+    return [x for x in told(caplog) if "fit draws class-balanced" not in x]
 
 
 @each_feed
@@ -450,3 +453,89 @@ def test_inputs_that_are_not_finite(feed: str, message: str) -> None:
 def test_data_that_cannot_be(given, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         small().fit(**given(vectors(), LABELS), verbose=0)
+
+
+ONE_CLASS = "have the same class.*no negative pair.*larger batches"
+
+
+@pytest.mark.parametrize(
+    ("options", "size"),
+    [
+        ({"batch_size": 2}, 2),
+        ({"batch_size": 3}, 3),
+        ({"batch_size": 8, "shuffle": False}, 8),
+    ],
+)
+def test_planned_batches_of_one_class_are_told(options, size, caplog) -> None:
+    """The labels have six classes, and each batch has one."""
+    small().fit(vectors(), LABELS, verbose=0, epochs=2, **options)
+    (said,) = messages(caplog)
+    assert said.startswith(f"All {size} examples in a batch")
+    assert re.search(ONE_CLASS, said)
+
+
+@pytest.mark.parametrize("balanced", [None, False])
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.zeros(48, int), ONE_CLASS),
+        (np.arange(48), "No two of the 32 examples in a batch"),
+    ],
+    ids=["one class", "singletons"],
+)
+def test_data_without_any_pair_are_told_once(
+    labels, message, balanced, caplog
+) -> None:
+    small().fit(vectors(), labels, verbose=0, balanced=balanced)
+    (said,) = messages(caplog)
+    assert re.search(message, said)
+
+
+@pytest.mark.parametrize("feed", ["arrays", "plain arrays", "dataset", "plan"])
+def test_the_label_of_unknown_classes_is_told_once(feed, caplog) -> None:
+    labels = np.where(LABELS == 5, -1, LABELS)
+    if feed == "plan":
+        sampler = ClassBalanced(labels, batch_size=12)
+        data = {"x": pipeline(ArraySet(vectors(), labels), sampler)}
+    else:
+        data = FEEDS[feed](vectors(), labels)
+    small().fit(**data, verbose=0)
+    (said,) = messages(caplog)
+    assert "the label -1" in said
+    assert "unknown, leave these examples out" in said
+
+
+MISSING = "`y` of MetricModel.fit must have a label for every example"
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([None, *["a", "b"] * 23, "a"], rf"{MISSING}.*\(None\) for 1 of 48"),
+        ([*["a", "b"] * 23, float("nan"), np.nan], r"2 of 48.*example 46"),
+        (np.array([1, "1"] * 24, object), "strings, and 1.*Use str"),
+        (np.r_[LABELS[:47], np.nan], f"{MISSING}.*notna"),
+        (pd.Series([pd.NA, *LABELS[1:]], dtype="Int64"), MISSING),
+        (pd.Series(["a", pd.NA] * 24, dtype="string"), "24 of 48"),
+        (pd.Series(pd.Categorical.from_codes([-1, 0] * 24, ["a"])), "24 of 48"),
+    ],
+)
+def test_missing_labels_are_counted(labels, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        small().fit(vectors(), labels, verbose=0)
+
+
+def test_pairs_need_a_sampler() -> None:
+    pairs = PairSet(ArraySet(vectors()), [[0, 1]])
+    with pytest.raises(ValueError, match="RelationSampler"):
+        small().fit(pairs, verbose=0)
+
+
+def test_fit_tells_of_examples_unless_silent(caplog) -> None:
+    small().fit(vectors(), LABELS, verbose=0)
+    assert not told(caplog)
+    small().fit(vectors(), LABELS, verbose=2)
+    assert told(caplog) == [
+        "fit draws class-balanced batches from your arrays: 48 examples, 1 "
+        "steps of 32 per epoch. Use balanced=False for random batches."
+    ]

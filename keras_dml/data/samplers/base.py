@@ -1,11 +1,22 @@
 """Sampler: the interface of all samplers."""
 
 import abc
+import logging
 from typing import Any, ClassVar
+
+import numpy as np
 
 from keras_dml.data.fields import as_labels
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.types import Labels, Rows
+
+logger = logging.getLogger(__name__)
+
+UNKNOWN = (
+    "%s has examples with the label -1: %d. It counts as a class like any "
+    "other, so they are positives of each other. If it means that the class is "
+    "unknown, leave these examples out."
+)
 
 
 class Sampler(abc.ABC):
@@ -47,6 +58,12 @@ class Sampler(abc.ABC):
             steps_per_epoch = max(1, len(self.labels) // batch_size)
         self.steps = check_count(owner, "steps_per_epoch", steps_per_epoch)
         self.epoch = 0
+
+    def _warn_of_unknown(self) -> None:
+        """Warns if examples have the label of unknown classes elsewhere."""
+        count = int(np.count_nonzero(self.labels == -1))
+        if count:
+            logger.warning(UNKNOWN, type(self).__name__, count)
 
     def _as_labels(self, labels: Any) -> Labels:
         return as_labels(labels, type(self).__name__)

@@ -105,6 +105,7 @@ class ClassBalanced(Sampler):
             )
             batch_size = classes_per_batch * self.images_per_class
         super().__init__(labels, batch_size, seed, steps_per_epoch)
+        self._warn_of_unknown()
         check_choice(owner, "weighting", weighting, WEIGHTINGS)
         self.weighting = weighting
         self._least = min(2, self.images_per_class)

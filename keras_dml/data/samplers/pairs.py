@@ -55,6 +55,7 @@ class PairSampler(Sampler):
     ) -> None:
         self.num_pairs = check_count("PairSampler", "num_pairs", num_pairs, 2)
         super().__init__(labels, 2 * self.num_pairs, seed, steps_per_epoch)
+        self._warn_of_unknown()
         self._groups = Groups.of(self.labels, np.arange(len(self.labels)))
         self._anchors = np.flatnonzero(
             np.repeat(self._groups.sizes, self._groups.sizes) >= 2
