@@ -13,6 +13,7 @@ from keras_dml.data.datasets import DatasetReader, of_batches
 from keras_dml.data.examples import Examples
 from keras_dml.data.given import as_examples
 from keras_dml.distribution.strategies import strategy_of
+from keras_dml.model.pixels import check_channels_last, warn_of_range
 from keras_dml.utils.progress import tracked
 from keras_dml.utils.types import FloatArray, Rows
 
@@ -84,6 +85,7 @@ def embedded(
     for another size takes as long as many batches. This does not apply to
     datasets.
     """
+    check_channels_last(model, given, name, owner)
     given = source_of(given, name, owner)
     if isinstance(given, tf.data.Dataset):
         reader = DatasetReader(given, name, owner, batch_size, model=model)
@@ -115,6 +117,8 @@ def _embedded(
     parts = []
     predict = _predict_function(model)
     for batch in tracked(batches, count, "Embedding", progress):
+        if not parts:
+            warn_of_range(model, batch, owner)
         if keras.backend.backend() != "tensorflow":
             batch = tf.nest.map_structure(np.asarray, batch)
         size = len(tf.nest.flatten(batch)[0])

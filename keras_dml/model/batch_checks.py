@@ -11,6 +11,7 @@ import numpy.typing as npt
 from keras_dml.data.feature_set import are_features
 from keras_dml.data.samplers.base import UNKNOWN
 from keras_dml.losses.labels import ONE_HOT, check_label_kind, is_one_hot
+from keras_dml.model.pixels import WRONG_PIXELS, wrong_range
 
 logger = logging.getLogger(__name__)
 
@@ -170,7 +171,8 @@ class BatchChecks:
         if is_batch:
             self._check_pairs(labels)
         if self.expects_bytes and not are_features(x):
-            self._check_pixels(inputs[0])
+            for array in inputs:
+                self._check_pixels(array)
 
     def _check_finite(self, array: npt.NDArray[Any]) -> None:
         if array.dtype.kind != "f":
@@ -266,18 +268,9 @@ class BatchChecks:
             )
 
     def _check_pixels(self, images: npt.NDArray[Any]) -> None:
-        # Most images tell by their first row that they are not in 0..1.
-        if images.dtype.kind != "f" or images[0].max() > 1:
-            return
-        lowest, highest = images.min(), images.max()
-        if lowest >= 0 and 0 < highest <= 1:
-            self._say(
-                "Pixels range from %.3g to %.3g, and the model divides them "
-                "by 255 itself, so it sees almost nothing. Pass pixels from "
-                "0 to 255.",
-                lowest,
-                highest,
-            )
+        found = wrong_range(images)
+        if found is not None:
+            self._say(WRONG_PIXELS, f"MetricModel.{self.use}", *found)
 
     def expect_pairs(
         self, labels: npt.NDArray[Any], batch_size: int, is_ordered: bool
@@ -334,15 +327,3 @@ def as_ids(labels: Any) -> Any:
 def _dtype_of(x: Any) -> str:
     dtype = getattr(x.dtype, "name", str(x.dtype))
     return "string" if str(dtype).startswith(("str", "<U", "bytes")) else dtype
-
-
-def expects_bytes(backbone: keras.Model) -> bool:
-    """Whether a backbone scales pixels itself and so expects 0 to 255."""
-    return any(
-        layer.name == "preprocessing"
-        or (
-            isinstance(layer, keras.layers.Rescaling)
-            and 0 < np.max(np.abs(layer.scale)) <= 1 / 32
-        )
-        for layer in backbone._flatten_layers()
-    )

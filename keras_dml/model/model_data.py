@@ -7,7 +7,8 @@ import keras
 from keras_dml.distribution.batches import rows_of_replicas, share_of_worker
 from keras_dml.distribution.strategies import strategy_of
 from keras_dml.distribution.workers import done_by_chief
-from keras_dml.model.batch_checks import BatchChecks, expects_bytes
+from keras_dml.model.batch_checks import BatchChecks
+from keras_dml.model.pixels import expects_bytes
 from keras_dml.model.replicas import least_rows, replicated
 from keras_dml.model.resuming import check_planned
 from keras_dml.model.training_data import (

@@ -10,6 +10,7 @@ from keras_dml.data import ArraySet, Examples, ImageSet
 from keras_dml.evaluation import embed
 from keras_dml.model.generated import input_specs
 from keras_dml.model.identity import ModelIdentity, WatchedWeights
+from keras_dml.model.pixels import check_channels_last
 from keras_dml.search.pictures import image_sets
 from keras_dml.utils.arguments import check_count
 from keras_dml.utils.model_files import read_model
@@ -127,6 +128,7 @@ class Encoder:
         if sets is None:
             return None
         model = self.unchanged(owner)
+        check_channels_last(model, items, name, owner)
         parts = [self._embed(model, images, batch_size) for _, images in sets]
         if len(parts) == 1:
             return parts[0]

@@ -1,0 +1,110 @@
+"""Pixels as a model expects them: from 0 to 255, with channels last."""
+
+import logging
+import weakref
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+
+logger = logging.getLogger(__name__)
+
+_LARGEST_SCORE = 32.0
+"""Standardized pixels are smaller; a photograph has some that are larger."""
+
+_CENTERED = (-64.0, 160.0)
+"""Pixels from 0 to 255 minus a mean are smaller, and none are larger."""
+
+_LOOKED_AT = 4096
+"""Number of images that are looked at."""
+
+WRONG_PIXELS = (
+    "Pixels of %s range from %.3g to %.3g, and the model scales pixels itself, "
+    "so it %s. Pass pixels from 0 to 255."
+)
+
+_told: "weakref.WeakSet[keras.Model]" = weakref.WeakSet()
+
+
+def expects_bytes(model: keras.Model) -> bool:
+    """Whether a model scales pixels itself and so expects 0 to 255."""
+    return any(
+        layer.name == "preprocessing"
+        or (
+            isinstance(layer, keras.layers.Rescaling)
+            and 0 < np.max(np.abs(layer.scale)) <= 1 / 32
+        )
+        or (
+            isinstance(layer, keras.layers.Normalization)
+            and layer.input_mean is not None
+            and np.max(np.abs(layer.input_mean)) > _LARGEST_SCORE
+        )
+        for layer in model._flatten_layers()
+    )
+
+
+def wrong_range(images: npt.NDArray[Any]) -> tuple[float, float, str] | None:
+    """How pixels differ from those of 0 to 255, if they clearly do.
+
+    Args:
+        images: (B, H, W, C).
+
+    Returns:
+        Their least and largest value, and what a model sees that divides them
+        by 255; None if they may range from 0 to 255.
+    """
+    is_pixels = images.ndim == 4 and images.shape[-1] in (1, 3)
+    if not is_pixels or images.dtype.kind not in "fiu" or not images.size:
+        return None
+    # Most images tell by their first one.
+    if images[0].min() >= 0 and images[0].max() > 1:
+        return None
+    lowest, highest = float(images.min()), float(images.max())
+    if lowest >= 0 and 0 < highest <= 1:
+        return lowest, highest, "sees almost nothing"
+    is_standardized = lowest < 0 and highest <= _LARGEST_SCORE
+    is_centered = lowest < _CENTERED[0] and highest < _CENTERED[1]
+    if is_standardized or is_centered:
+        return lowest, highest, "sees other images than it should"
+    return None
+
+
+def warn_of_range(model: Any, x: Any, owner: str) -> None:
+    """Warns, once per model, of pixels in a range that it does not expect.
+
+    Args:
+        model: A model.
+        x: A batch of its inputs, of any kind.
+        owner: The function that was given them.
+    """
+    is_model = isinstance(model, keras.Model) and model not in _told
+    shape = getattr(x, "shape", ())
+    if not is_model or len(shape) != 4 or not expects_bytes(model):
+        return
+    found = wrong_range(np.asarray(x[:_LOOKED_AT]))
+    if found is not None:
+        _told.add(model)
+        logger.warning(WRONG_PIXELS, owner, *found)
+
+
+def check_channels_last(model: Any, x: Any, name: str, owner: str) -> None:
+    """Raises `ValueError` for images, (3, H, W), of a model of RGB images.
+
+    They would be taken for three gray images.
+
+    Args:
+        model: A model.
+        x: The argument `name` of `owner`, of any kind.
+        name: The argument.
+        owner: The function that has it.
+    """
+    wanted, given = getattr(model, "input_shape", None), getattr(x, "shape", ())
+    is_rgb = isinstance(wanted, tuple) and len(wanted) == 4 and wanted[3] == 3
+    is_first = len(given) in (3, 4) and given[-3] == 3 and given[-1] != 3
+    if is_rgb and is_first and given[-1] != 1:
+        raise ValueError(
+            f"`{name}` of {owner} must be images with channels last, (H, W, "
+            f"C). Received: shape {tuple(given)}. Use numpy.moveaxis({name}, "
+            "-3, -1); for three gray images, add an axis: (3, H, W, 1)."
+        )
