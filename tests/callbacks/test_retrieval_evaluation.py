@@ -146,6 +146,7 @@ def test_the_best_model_is_kept_by_both_checkpoints(tmp_path) -> None:
     assert names == ["1-0.1.keras", "2-0.9.keras", "4-0.3.keras", "6-0.2.keras"]
 
 
+@pytest.mark.slow
 def test_epochs_without_validation_are_not_the_best(tmp_path) -> None:
     path = tmp_path / "best.keras"
     checkpoint = keras.callbacks.ModelCheckpoint(
