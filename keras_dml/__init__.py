@@ -71,9 +71,9 @@ if not TYPE_CHECKING:  # Type checkers would accept any name.
     def __getattr__(name: str) -> Any:
         """Imports a part when it is first used."""
         if name not in __all__:
-            raise AttributeError(
-                f"module {__name__!r} has no attribute {name!r}"
-            )
+            from keras_dml.utils.registry import no_attribute
+
+            raise no_attribute(__name__, name)
         if name[0].isupper():
             return getattr(importlib.import_module("keras_dml.model"), name)
         return importlib.import_module(f"keras_dml.{name}")

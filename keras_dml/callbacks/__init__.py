@@ -1,5 +1,7 @@
 """Keras callbacks for evaluation, checkpoints, logging and re-clustering."""
 
+from typing import TYPE_CHECKING
+
 from keras_dml.callbacks.checkpoint import Checkpoint
 from keras_dml.callbacks.hard_classes import HardClasses
 from keras_dml.callbacks.logs import LearningRateMonitor, RetrievalEvaluation
@@ -10,6 +12,10 @@ from keras_dml.callbacks.tensorboard import EmbeddingTensorBoard
 from keras_dml.callbacks.tracker import Tracker
 from keras_dml.callbacks.wandb import WandbTracker
 from keras_dml.resuming import Resume
+from keras_dml.utils.registry import renamed
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed(__name__)
 
 __all__ = [
     "Checkpoint",

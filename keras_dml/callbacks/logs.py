@@ -81,6 +81,9 @@ class RetrievalEvaluation(keras.callbacks.Callback):
             `every` is not a positive integer, a metric or distance is unknown,
             or the protocol does not fit the examples or leaves every query
             without a relevant example.
+
+    Also known as:
+        - TF Similarity: `EvalCallback`.
     """
 
     def __init__(

@@ -2,6 +2,10 @@
 
 A module here or in `archives` that declares a data set does not need to be
 listed here: its loader is available as `keras_dml.data.<name>` automatically.
+
+Also known as:
+    - pytorch-metric-learning: `samplers`.
+    - TF Similarity: `samplers`.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,13 @@
 """Evaluation of embeddings: exact retrieval, clustering, confidence.
 
 A module in this folder that registers metrics does not need to be listed here.
+
+Also known as:
+    - pytorch-metric-learning: `testers`, `AccuracyCalculator`.
+    - TF Similarity: `retrieval_metrics`.
 """
+
+from typing import TYPE_CHECKING
 
 from keras_dml.embedding._embed import embed
 from keras_dml.evaluation._evaluate import evaluate, evaluate_embeddings
@@ -32,9 +38,12 @@ from keras_dml.evaluation.verification import (
     calibrate,
     evaluate_trials,
 )
-from keras_dml.utils.registry import Paper, import_modules
+from keras_dml.utils.registry import Paper, import_modules, renamed
 
 import_modules(__name__)
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed(__name__)
 
 __all__ = [
     "METRICS",

@@ -90,8 +90,8 @@ def _check_clusters(count: int, clusters: int, sample: int | None) -> None:
 
 @METRICS.register(
     "nmi",
-    "2·I(classes; clusters) / (H(classes) + H(clusters)), with as many "
-    "clusters of K-means as classes",
+    "what the clusters of K-means, as many as classes, tell about the classes: "
+    "mutual information divided by the mean entropy of both",
     INFORMATION_RETRIEVAL,
     of="clusters",
 )
@@ -129,7 +129,7 @@ def ami(labels: Rows, clusters: Rows) -> float:
 
 @METRICS.register(
     "f1",
-    "F1 of pairs of images that share a cluster",
+    "F1 of pairs that share a cluster",
     INFORMATION_RETRIEVAL,
     of="clusters",
 )

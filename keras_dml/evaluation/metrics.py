@@ -15,6 +15,7 @@ name, a one-line definition, its paper and, by keyword:
         `PairCounts`.
     limits: For "ranks", the `Limits` up to which it requires exact ranks; by
         default all are exact, which takes longer.
+    of_one: The definition for k = 1, if it has a better one.
 
 If a name ends in "@k", the function has an additional argument, `k`, and so do
 its `limits`, which are then a function: `lambda k: Limits(first=k)`. If it
@@ -63,10 +64,11 @@ class _Metrics(Registry[MetricFunction]):
     def check(self, name: str, details: dict[str, Any]) -> None:
         """Raises `ValueError` unless `details` are valid for a metric."""
         of = details.get("of", "ranks")
-        if of not in KINDS or not set(details) <= {"of", "limits"}:
+        if of not in KINDS or not set(details) <= {"of", "limits", "of_one"}:
             raise ValueError(
-                f"METRICS.register must be given `of`, one of {KINDS}, and "
-                f"`limits`, or neither. Received: {details} for {name!r}."
+                f"METRICS.register must be given `of`, one of {KINDS}, "
+                "`limits` and `of_one`, or none of them. Received: "
+                f"{details} for {name!r}."
             )
 
 
@@ -108,6 +110,8 @@ class Metric:
     def definition(self) -> str:
         """Its one-line definition, with the number in place of k or x."""
         definition = self.entry.definition
+        if self.arguments == (1,):
+            definition = self.entry.details.get("of_one", definition)
         for number in self.arguments:
             letter = self.entry.name[-1]
             definition = re.sub(rf"\b{letter}\b", str(number), definition)

@@ -18,7 +18,8 @@ INFORMATION_RETRIEVAL = Paper(
 
 @METRICS.register(
     "recall@k",
-    "share of queries with an image of their class among the k nearest",
+    "share of queries with an example of their class among the k nearest",
+    of_one="share of queries whose nearest neighbor is of the same class",
     limits=lambda k: Limits(first=k),
 )
 def recall(ranks: Ranks, k: int) -> FloatArray:
@@ -80,7 +81,7 @@ def ndcg(ranks: Ranks, k: int) -> FloatArray:
 
 @METRICS.register(
     "r_precision",
-    "share of hits among the R nearest, R the number of other images of the "
+    "share of hits among the R nearest, where R is how many others are of the "
     "query's class",
     INFORMATION_RETRIEVAL,
     limits=Limits(extra=0),
@@ -93,8 +94,8 @@ def r_precision(ranks: Ranks) -> FloatArray:
 
 @METRICS.register(
     "map@r",
-    "(1/R) Σ_{i≤R} P(i)·rel(i), R the number of other images of the query's "
-    "class",
+    "precision at each hit among the R nearest, added up and divided by R, "
+    "where R is how many others are of the query's class",
     limits=Limits(extra=0),
 )
 def map_at_r(ranks: Ranks) -> FloatArray:
@@ -141,7 +142,8 @@ def average_precision(ranks: Ranks) -> FloatArray:
 
 @METRICS.register(
     "map@k",
-    "average precision of the k nearest, divided by min(k, R)",
+    "average precision of the k nearest, divided by k or by the number of "
+    "others of the class, whichever is smaller",
     limits=lambda k: Limits(every=k),
 )
 def map_at_k(ranks: Ranks, k: int) -> FloatArray:
@@ -167,7 +169,7 @@ def mrr(ranks: Ranks) -> FloatArray:
 
 @METRICS.register(
     "minp",
-    "R / rank of the last hit",
+    "number of hits, divided by the rank of the last one",
 )
 def minp(ranks: Ranks) -> FloatArray:
     """Inverse negative penalty, R / rank of the farthest hit.

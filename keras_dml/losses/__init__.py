@@ -1,4 +1,10 @@
-"""Losses on embeddings, as classes and as pure functions."""
+"""Losses on embeddings, as classes and as pure functions.
+
+Also known as:
+    - pytorch-metric-learning: `reducers`, the argument `reduction` of a loss.
+"""
+
+from typing import TYPE_CHECKING
 
 from keras_dml.losses import distances, mining, regularizers, tfa
 from keras_dml.losses._all_pairs import (
@@ -66,7 +72,7 @@ from keras_dml.losses.pairs import (
 )
 from keras_dml.losses.proxy_loss import ProxyLoss
 from keras_dml.losses.reductions import REDUCTIONS, reduce_terms, sum_terms
-from keras_dml.utils.registry import import_modules
+from keras_dml.utils.registry import import_modules, renamed
 
 angular = functional("angular", AngularLoss)
 arc_face = functional("arc_face", ArcFaceLoss)
@@ -111,6 +117,10 @@ import_modules(__name__)
 
 # A loss that has no line above is an attribute all the same.
 globals().update({e.value.__name__: e.value for e in LOSSES.values()})
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed(__name__)
+
 
 __all__ = [
     "AngularLoss",

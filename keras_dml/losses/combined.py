@@ -40,7 +40,7 @@ def resolve(identifier: Any) -> MetricLoss:
 
 def _named(config: dict[str, Any]) -> MetricLoss:
     name = config["name"]
-    if name in COMPOSITES:
+    if name in COMPOSITES or (name not in LOSSES and COMPOSITES.known_as(name)):
         return COMPOSITES.resolve(config)
     module, colon, own = str(name).rpartition(":")
     if colon and len(config) == 1:

@@ -1,4 +1,8 @@
-"""Distances between all rows of two batches, from one matrix product."""
+"""Distances between all rows of two batches, from one matrix product.
+
+Also known as:
+    - pytorch-metric-learning: `distances`, the argument `distance` of a loss.
+"""
 
 import math
 from collections.abc import Callable, Mapping

@@ -3,6 +3,9 @@
 A module in this folder that declares a method does not need to be listed here:
 the method, its head and its objective are available as
 `keras_dml.methods.<name>` automatically.
+
+Also known as:
+    - pytorch-metric-learning: `trainers`; here, models are compiled and fitted.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -39,7 +42,7 @@ from keras_dml.methods._ensemble.objective import (
     IndependentObjective,
 )
 from keras_dml.methods.declaration import METHODS, Traits, Uses, declare
-from keras_dml.utils.registry import Paper, import_modules
+from keras_dml.utils.registry import Paper, import_modules, no_attribute
 
 import_modules(__name__)
 
@@ -51,7 +54,7 @@ if not TYPE_CHECKING:
         found = keras.saving.get_registered_object(f"keras_dml>{name}")
         if getattr(found, "__module__", "").startswith(f"{__name__}."):
             return found
-        raise AttributeError(f"module {__name__!r} has no {name!r}")
+        raise no_attribute(__name__, name)
 
 
 __all__ = [

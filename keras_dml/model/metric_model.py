@@ -143,6 +143,10 @@ class MetricModel(EmbeddingModel):
     Returns:
         Unit embeddings, (B, D), float32.
 
+    Also known as:
+        - TF Similarity: `SimilarityModel` and `ContrastiveModel`, which any
+          Keras model can be here, too.
+
     Raises:
         ValueError: If a loss weight does not name a term, the size or channels
             of the view differ from those of the backbone's input, or there is

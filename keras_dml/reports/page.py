@@ -71,7 +71,7 @@ def render(run: Run, num_queries: int, begin: Callable[[str], None]) -> str:
     figures = {figure.name: _figure(figure) for figure in figures_of(run)}
     rest = [name for name in figures if name not in CURVES]
     test_set = {"test set (SHA-256)": run.outcome.test_set}
-    said = {x: definition(x).rpartition(" (")[0] for x in run.results}
+    said = {x: definition(x) for x in run.results}
     attention = f"\n<span>bright: where a {run.part} looks</span>"
     body = Template(asset("report.html")).substitute(
         title=escape(run.recipe.name),

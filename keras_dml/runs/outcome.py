@@ -1,7 +1,6 @@
 """Outcome: the results of a run, and a one-page summary."""
 
 import math
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -11,7 +10,6 @@ from keras_dml.evaluation.metrics import metric
 from keras_dml.recipes import Recipe, dump
 
 NOTHING = "–"
-PAGE = "docs/evaluation.md"
 """The page that defines the metrics of this package."""
 
 Table: TypeAlias = list[list[str]]
@@ -225,11 +223,8 @@ def definitions(metrics: Iterable[str]) -> list[str]:
 
 
 def definition(name: str) -> str:
-    """What a metric is, and the section that says it exactly."""
+    """What a metric is."""
     found = metric(name)
     if found is None:
         return "a metric that is not registered here"
-    if not found.entry.value.__module__.startswith("keras_dml."):
-        return found.definition
-    anchor = re.sub(r"[^a-z0-9_-]", "", found.entry.name)
-    return f"{found.definition} ({PAGE}#{anchor})"
+    return found.definition

@@ -1,5 +1,7 @@
 """A searchable gallery: the index, and what counts as a match."""
 
+from typing import TYPE_CHECKING
+
 from keras_dml.evaluation.identification import IdentificationThreshold
 from keras_dml.evaluation.verification import Threshold, calibrate
 from keras_dml.search._push import open_index, push
@@ -9,6 +11,10 @@ from keras_dml.search.index import Index
 from keras_dml.search.manifest import IndexFileError
 from keras_dml.search.recall import Recall
 from keras_dml.search.store import is_index
+from keras_dml.utils.registry import renamed
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed(__name__)
 
 __all__ = [
     "Hit",

@@ -68,6 +68,10 @@ class Index(Changes, Searches):
         OSError: If the database cannot be reached.
         ValueError: If embeddings are not finite or are zero, if lengths differ,
             or if faiss cannot build this kind of index.
+
+    Also known as:
+        - pytorch-metric-learning: `InferenceModel`.
+        - TF Similarity: `Indexer`.
     """
 
     def __init__(

@@ -11,13 +11,20 @@ import numpy as np
 T = TypeVar("T")
 
 
-def did_you_mean(name: Any, known: Iterable[str]) -> str:
+def did_you_mean(name: Any, known: Iterable[str], cutoff: float = 0.5) -> str:
     """A question, after a space, about the known name most like `name`.
+
+    Args:
+        name: A name that is not known.
+        known: The known names.
+        cutoff: How alike they must be, from 0 to 1; see `difflib`.
 
     Returns:
         For instance " Did you mean 'epochs'?"; empty if none is like it.
     """
-    close = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)
+    close = difflib.get_close_matches(
+        str(name), list(known), n=1, cutoff=cutoff
+    )
     return f" Did you mean {close[0]!r}?" if close else ""
 
 

@@ -4,8 +4,11 @@ import importlib
 import inspect
 import pkgutil
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from keras_dml.utils.arguments import did_you_mean
@@ -111,8 +114,24 @@ class Registry(Mapping[str, Entry[T]]):
         if colon:
             name = own
             import_own(self.kind, name, module)
-        check_known(self.kind, name, self._entries)
+        if name not in self._entries:
+            others = self.known_as(name)
+            same = [x for x in others if _spelled(x) == _spelled(name)]
+            hint = f", which is {' or '.join(map(repr, others))} here{_SEE}"
+            if same:  # But for underscores, capitals or "Loss".
+                hint = f". Did you mean {same[0]!r}?"
+            if 0 < len(others) < 3:
+                raise ValueError(f"There is no {self.kind} {name!r}{hint}")
+            check_known(self.kind, name, self._entries)
         return self._entries[name]
+
+    def known_as(self, name: str) -> list[str]:
+        """The names of what other libraries, or its class, call `name`."""
+        return [
+            entry.name
+            for entry in self._entries.values()
+            if _spelled(name) in _names(entry.value)
+        ]
 
     def get(self, name: str, default: Any = None) -> Any:
         """The entry of a name, or `default`."""
@@ -185,6 +204,89 @@ def check_known(kind: str, name: str, known: Iterable[str]) -> None:
         raise ValueError(f"There is no {kind} {name!r}.{hint}")
 
 
+_SEE = '; see "Also known as" in its documentation.'
+
+
+def no_attribute(module: str, name: str) -> AttributeError:
+    """The error for a name that a module lacks, with what it is here.
+
+    What other libraries call something is read from its docstring, where
+    "Also known as" lists it.
+
+    Args:
+        module: The module, "keras_dml.losses".
+        name: The name that it was asked for.
+    """
+    text = f"module {module!r} has no attribute {name!r}"
+    if name.startswith("_"):  # Python itself asks for these.
+        return AttributeError(text)
+    package, _, _ = module.partition(".")
+    found = dict(_public(sys.modules[package]))
+    places = [place for place in found if place.endswith(f".{name}")]
+    if places:
+        return AttributeError(f"{text}. Use {places[0]}.")
+    others = {
+        id(value): place
+        for place, value in found.items()
+        if _spelled(name) in _names(value)
+    }
+    if others:
+        return AttributeError(
+            f"{text}, which is {' or '.join(others.values())} here{_SEE}"
+        )
+    known = [place.rpartition(".")[2] for place in found]
+    return AttributeError(f"{text}.{did_you_mean(name, known, 0.8)}")
+
+
+def renamed(module: str) -> Callable[[str], Any]:
+    """The `__getattr__` of a package that has nothing but its attributes."""
+
+    def __getattr__(name: str) -> Any:
+        raise no_attribute(module, name)
+
+    return __getattr__
+
+
+def _public(module: ModuleType) -> Iterator[tuple[str, Any]]:
+    """What is public in a module and those within, by its whole name."""
+    own = [
+        name
+        for name, value in vars(module).items()
+        if getattr(value, "__module__", None) == module.__name__
+        and not name.startswith("_")
+    ]
+    for name in getattr(module, "__all__", own):
+        value = vars(module).get(name)
+        if isinstance(value, ModuleType):
+            yield from _public(value)
+        if value is not None:
+            yield f"{module.__name__}.{name}", value
+
+
+def _names(value: Any) -> set[str]:
+    """The name of a class, and those in its docstring's "Also known as"."""
+    if isinstance(value, partial):
+        value = value.func
+    is_module = isinstance(value, ModuleType)
+    if not (inspect.isclass(value) or inspect.isfunction(value) or is_module):
+        return set()
+    found = re.search(
+        r"^Also known as:\n((?: .*\n|\n)*)",
+        f"{inspect.getdoc(value)}\n",
+        flags=re.MULTILINE,
+    )
+    section = " ".join(found[1].split()) if found else ""
+    first = r"\w" if is_module else "[A-Z]"  # Others are arguments.
+    names = re.findall(rf"`({first}\w*)(?:\([^`]*)?`", section)
+    names += re.split(", |[.] ", section.partition("Elsewhere: ")[2])
+    return {_spelled(x) for x in [value.__name__, *names]}
+
+
+def _spelled(name: str) -> str:
+    """A name without what spellings differ in: TripletLoss, triplet."""
+    return re.sub("[^a-z0-9]", "", name.lower()).removesuffix("loss")
+
+
 def import_modules(package: str) -> None:
     """Imports every module of a package, so that what they hold registers."""
     found = importlib.import_module(package)
@@ -197,7 +299,7 @@ def attributes(module: str, registry: Registry[T]) -> Callable[[str], T]:
 
     def __getattr__(name: str) -> T:
         if name not in registry:
-            raise AttributeError(f"module {module!r} has no {name!r}")
+            raise no_attribute(module, name)
         return registry[name].value
 
     return __getattr__

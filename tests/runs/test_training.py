@@ -114,7 +114,7 @@ def test_result_and_summary_say_what_was_measured(finished) -> None:
         assert f"| {name} | {before:.4f} | {value:.4f} |" in summary
     assert "images of each cluster" in summary
     assert "learning_rate: 0.001" in summary
-    assert "docs/evaluation.md#mapr" in summary
+    assert "- map@r: precision at each hit among the R nearest" in summary
 
 
 def test_values_of_each_query_are_kept(finished) -> None:

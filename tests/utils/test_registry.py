@@ -1,7 +1,11 @@
 """Registries: names, nearest names, papers read in docstrings."""
 
+import re
+from pathlib import Path
+
 import pytest
 
+import keras_dml as dml
 from keras_dml.utils.registry import Paper, Registry, cited_paper
 
 
@@ -65,3 +69,65 @@ def test_an_unknown_name_is_told_the_nearest(tools) -> None:
 def test_a_name_has_one_meaning(tools) -> None:
     with pytest.raises(ValueError, match="'hammer' is already registered"):
         tools.register("hammer", "another")(print)
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("losses.TripletMarginLoss", "losses.TripletLoss here"),
+        ("losses.TripletSemiHardLoss", "Use keras_dml.losses.tfa.Triplet"),
+        ("losses.MultipleNegativesRankingLoss", "NPairLoss or .*NTXentLoss"),
+        ("losses.InfoNCE", "losses.NTXentLoss here"),
+        ("losses.TripletLos", "Did you mean 'TripletLoss'"),
+        ("TripletLoss", "Use keras_dml.losses.TripletLoss"),
+        ("miners", "losses.mining here"),
+        ("samplers", "keras_dml.data here"),
+        ("SimilarityModel", "keras_dml.MetricModel here"),
+        ("data.MPerClassSampler", "data.ClassBalanced here"),
+        ("search.InferenceModel", "search.Index here"),
+        ("callbacks.EvalCallback", "callbacks.RetrievalEvaluation here"),
+        ("losses.mining.DistanceWeightedMiner", "mining.DistanceWeighted here"),
+        ("losses.Zebra", "no attribute 'Zebra'.$"),
+    ],
+)
+def test_names_of_other_libraries_are_answered_with_ours(name, ours) -> None:
+    *parts, last = name.split(".")
+    module = dml
+    for part in parts:
+        module = getattr(module, part)
+    with pytest.raises(AttributeError, match=ours):
+        getattr(module, last)
+
+
+def test_losses_of_the_migration_pages_are_answered_with_ours() -> None:
+    pages = Path(__file__).parents[2] / "docs" / "migration"
+    row = re.compile(
+        r"^\| `losses\.(\w+)\([^[{\n]*?`dml\.losses\.(\w+)\(", re.M
+    )
+    answers: dict[str, set[str]] = {}
+    for page in pages.glob("*.md"):
+        for theirs, ours in row.findall(page.read_text()):
+            if theirs not in vars(dml.losses):
+                answers.setdefault(theirs, set()).add(rf"\.{ours}\b")
+    assert len(answers) > 10
+    for theirs, ours in answers.items():
+        with pytest.raises(AttributeError, match="|".join(ours)):
+            getattr(dml.losses, theirs)
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("triplet_margin", "'triplet'"),
+        ("xbm", "'cross_batch_memory'"),
+        ("info_nce", "'nt_xent'"),
+        ("multiple_negatives_ranking", "'nt_xent' or 'n_pair'"),
+    ],
+)
+def test_a_loss_of_another_library_is_named_as_ours(name, ours) -> None:
+    with pytest.raises(ValueError, match="Did you mean 'nt_xent'"):
+        dml.losses.get("NTXentLoss")
+    with pytest.raises(ValueError, match=f"{name}', which is {ours} here"):
+        dml.losses.get(name)
+    with pytest.raises(ValueError, match=f"which is {ours} here"):
+        dml.methods.baseline(loss={"name": name})

@@ -204,8 +204,5 @@ def _show_differences(changes: "Changes", title: str, units: str) -> None:
         ],
         "Queries where the second is",
     )
-    say(
-        f"Paired bootstrap over {units}, 1000 samples; p is two-sided "
-        "(docs/evaluation.md#two-models)."
-    )
+    say(f"Paired bootstrap over {units}, 1000 samples; p is two-sided.")
     say("\n".join(definitions(row[0] for row in table[1:])))

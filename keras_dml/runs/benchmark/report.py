@@ -187,7 +187,7 @@ on the test classes once it was chosen. Metrics:
 
 {metrics}
 
-Intervals are 95 % confidence intervals (docs/benchmarking.md#intervals). Over
+Intervals are 95 % confidence intervals. Over
 seeds: Student's t over the runs; it describes how the mean would vary if all
 were trained again. Over queries: percentiles of 1000 bootstrap samples of the
 queries, each with its value averaged over the seeds; it describes how the mean
