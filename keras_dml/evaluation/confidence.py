@@ -50,7 +50,8 @@ class Difference(Interval):
         p_value: Two-sided p value of the hypothesis that there is no
             difference: twice the smaller share of resamples on either side of
             zero, including the measured one. It cannot be below 2 /
-            (num_resamples + 1).
+            (num_resamples + 1). It is NaN without an interval, as is
+            `share_better`.
     """
 
     share_better: float
@@ -74,6 +75,7 @@ def bootstrap(
         units: What is drawn with replacement: "queries", with fixed classes;
             or "classes" with all their queries, which measures how the metric
             varies with the classes in the test set, and gives wider intervals.
+            With fewer than 5 classes there are none: their ends are NaN.
         seed: Seed of the draws.
 
     Returns:
@@ -195,12 +197,14 @@ def compare(
     for name, (gain, means) in found.items():
         # On the smaller side of zero, with what was measured among them.
         smaller = 1 + min((means <= 0).sum(), (means >= 0).sum())
-        differences[name] = Difference(
-            gain.estimate,
-            gain.low,
-            gain.high,
+        tests = (
             float((means > 0).mean() + 0.5 * (means == 0).mean()),
             float(min(1, 2 * smaller / (num_resamples + 1))),
+        )
+        if np.isnan(gain.low):
+            tests = np.nan, np.nan
+        differences[name] = Difference(
+            gain.estimate, gain.low, gain.high, *tests
         )
     return Comparison(first, second, differences)
 
@@ -246,6 +250,8 @@ def _resampled(
     tail = (1 - confidence) / 2
     quantile = np.nanquantile if np.isnan(means).any() else np.quantile
     ends = quantile(means, [tail, 1 - tail], axis=0)
+    if units == "classes" and count < FEWEST_CLASSES:
+        ends = np.full_like(ends, np.nan)
     plain = (share == 1).all(axis=0)
     estimates = np.where(
         plain, table.mean(axis=0), weighted.sum(axis=0) / share.sum(axis=0)

@@ -165,3 +165,20 @@ def test_options_are_checked(options, message):
         bootstrap(results, **options)
     with pytest.raises(ValueError, match=message):
         compare(results, results, **options)
+
+
+@pytest.mark.parametrize("classes", [1, 3, 4, 5])
+def test_a_few_classes_have_no_interval(classes):
+    """Of three classes, one sample in nine is a single class."""
+    x, labels = data(1.0)
+    kept = labels < classes
+    y = np.where(np.arange(kept.sum()) < 40, labels[kept], 0)
+    first = evaluate_embeddings(x[kept], y)
+    second = evaluate_embeddings(x[kept] + 0.1, y)
+    interval = bootstrap(first, units="classes", num_resamples=50)["map@r"]
+    gain = compare(first, second, units="classes", num_resamples=50)["map@r"]
+    few = classes < 5
+    assert np.isnan([interval.low, interval.high, gain.low]).all() == few
+    assert np.isnan([gain.share_better, gain.p_value]).all() == few
+    assert ("[no interval]" in str(interval)) == few
+    assert not np.isnan(bootstrap(first)["map@r"].low)
