@@ -42,6 +42,9 @@ The limit applies before anything is decoded, in Pillow, in graphs and in
 exports.
 """
 
+_STRIP = 2**22
+"""Pixels that are copied at a time."""
+
 _JPEG = b"\xff\xd8\xff"
 _PNG = b"\x89PNG"
 _GIF = b"GIF8"
@@ -60,7 +63,9 @@ _HEIF = tuple(
 _AVIF = (b"ftypavif", b"ftypavis")
 
 
-def read_image(file: ImageFile, box: Rows | None = None) -> Pixels:
+def read_image(
+    file: ImageFile, box: Rows | None = None, side: int | None = None
+) -> Pixels:
     """Decodes an image file of any format with Pillow.
 
     The EXIF orientation is applied. Transparency is dropped, 16-bit samples
@@ -71,6 +76,10 @@ def read_image(file: ImageFile, box: Rows | None = None) -> Pixels:
         file: The file.
         box: The part of the upright image to return, as in `ImageSet`; by
             default all of it.
+        side: If it is given, a JPEG file without a box may be decoded at a
+            half, a quarter or an eighth of its size, as long as its sides are
+            twice as long as this. That costs a fraction of time and memory,
+            and changes the pixels.
 
     Returns:
         Pixels, (H, W, 1) for a gray image and (H, W, 3) otherwise.
@@ -79,12 +88,19 @@ def read_image(file: ImageFile, box: Rows | None = None) -> Pixels:
         ValueError: If the file, which is named, cannot be decoded, or the box
             does not overlap the image.
     """
-    with _opened(file) as image:
+    with opened(file) as image:
+        if box is None and side is not None:
+            draft(image, side)
         pixels = pixels_of(image)
     if box is None:
         return pixels
     _size_inside(box, file, *pixels.shape[:2])
     return crop(pixels, box)
+
+
+def draft(image: "Image", side: int) -> None:
+    """Has an opened JPEG decoded smaller; see `read_image`."""
+    image.draft(None, (2 * side, 2 * side))  # type: ignore[arg-type]
 
 
 def pixels_of(image: "Image") -> Pixels:
@@ -101,10 +117,24 @@ def pixels_of(image: "Image") -> Pixels:
         samples = np.asarray(image)
         pixels = (samples >> 8).clip(0, 255).astype("uint8")
     else:
-        pixels = np.asarray(image.convert("L" if is_gray else "RGB"))
+        mode = "L" if is_gray else "RGB"
+        pixels = _array_of(image if image.mode == mode else image.convert(mode))
     # Only now, as in PNG it may follow the pixels. TIFF has none: Pillow
     # turns its images by itself.
     return upright(np.atleast_3d(pixels), exif_orientation(_exif(image)))
+
+
+def _array_of(image: "Image") -> Pixels:
+    """The pixels of an image, read in strips: Pillow copies them twice."""
+    width, height = image.size
+    rows = max(_STRIP // width, 1)
+    if height <= rows:
+        return np.asarray(image)
+    pixels = np.empty((height, width, *((3,) * (image.mode == "RGB"))), "uint8")
+    for top in range(0, height, rows):
+        bottom = min(top + rows, height)
+        pixels[top:bottom] = image.crop((0, top, width, bottom))
+    return pixels
 
 
 def _exif(image: "Image") -> bytes:
@@ -121,7 +151,7 @@ def image_size(
         ValueError: The same as for `read_image`, as far as the header shows
             it.
     """
-    with _opened(path) as image:
+    with opened(path) as image:
         width, height = image.size
         orientation = exif_orientation(_exif(image))
         if image.format == "TIFF":
@@ -145,7 +175,7 @@ def crop(image: Tensor, box: Tensor) -> Tensor:
 
 
 @contextlib.contextmanager
-def _opened(file: ImageFile) -> Iterator["Image"]:
+def opened(file: ImageFile) -> Iterator["Image"]:
     """An open image file; any failure while it is open names the file."""
     import PIL.Image
 
@@ -380,7 +410,12 @@ def _decode_with_exif(contents: tf.Tensor) -> tf.Tensor:
     )
     # In GIF and BMP there is nothing that starts as a segment does.
     orientation = orientation_in_graph(contents, find_exif(contents, is_png))
-    return upright_in_graph(pixels, orientation)
+    # Turning copies the pixels, even where there is nothing to turn.
+    return tf.cond(
+        orientation > 1,
+        lambda: upright_in_graph(pixels, orientation),
+        lambda: pixels,
+    )
 
 
 def _decode_jpeg(contents: tf.Tensor) -> tf.Tensor:

@@ -14,13 +14,17 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
+SIDE = 192
+"""The longer side of a thumbnail, in pixels, unless another is given."""
+
+
 def data_uri(content: bytes, kind: str) -> str:
     """A file of a MIME type as a data URI."""
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def thumbnail(
-    pixels: Pixels, side: int = 192, kind: str = "jpeg", quality: int = 85
+    pixels: Pixels, side: int = SIDE, kind: str = "jpeg", quality: int = 85
 ) -> str:
     """A small picture as a data URI.
 
@@ -37,7 +41,7 @@ def thumbnail(
     return picture(image, kind, quality)
 
 
-def row_thumbnail(row: Mapping[str, Any], side: int = 192) -> str | None:
+def row_thumbnail(row: Mapping[str, Any], side: int = SIDE) -> str | None:
     """The picture of a gallery row: its thumbnail, or one of its file.
 
     Args:
@@ -59,9 +63,8 @@ def row_thumbnail(row: Mapping[str, Any], side: int = 192) -> str | None:
     if not row.get("path"):
         return None
     try:
-        return thumbnail(
-            read_image(str(row["path"]), box and np.array(box)), side
-        )
+        part = box and np.array(box)
+        return thumbnail(read_image(str(row["path"]), part, side), side)
     except (TypeError, OverflowError) as error:  # A box may be anything.
         raise ValueError(str(error)) from None
 

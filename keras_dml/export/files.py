@@ -19,6 +19,7 @@ from keras_dml.data.decode import (
     plain_sides,
     sides,
 )
+from keras_dml.data.view import to_channels
 from keras_dml.data.webp_and_bmp import is_webp_or_bmp
 from keras_dml.utils.types import Tensor
 
@@ -35,6 +36,9 @@ Where the short side is given, long and thin images exceed it.
 
 _PARALLEL = 4
 """Files decoded at a time, each of which may be of `MOST_PIXELS`."""
+
+_STRIP = 2**20
+"""Pixels that become gray together."""
 
 _JPEG = b"\xff\xd8\xff"
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -79,7 +83,7 @@ def _load_together(contents: Tensor, view: View) -> Tensor:
         both = plain_sides(file)
         fits = tf.debugging.Assert(_fits(both, view), [both])
         with tf.control_dependencies([fits]):
-            return view.apply(decode_plain(file))
+            return _view_of(decode_plain(file), view)
 
     def load_all(files: Tensor) -> Tensor:
         spec = tf.TensorSpec(shape, "float32")
@@ -142,10 +146,43 @@ def _load_or_fail(contents: Tensor, view: View) -> tuple[Tensor, Tensor]:
     )
     seen = tf.cond(
         status == OK,
-        lambda: view.apply(decode_contents(contents)),
+        lambda: _view_of(decode_contents(contents), view),
         lambda: nothing,
     )
     return status, seen
+
+
+def _view_of(pixels: Tensor, view: View) -> Tensor:
+    """The view of RGB pixels, (H, W, 3) uint8.
+
+    To become gray takes ten times the memory of an image, so a large one does
+    it in strips.
+    """
+    if view.channels == 1:
+        pixels = tf.cond(
+            tf.size(pixels) > 3 * _STRIP,
+            lambda: _gray_in_strips(pixels),
+            lambda: to_channels(pixels, 1),
+        )
+    return view.apply(pixels)
+
+
+def _gray_in_strips(pixels: Tensor) -> Tensor:
+    """`to_channels` with 1, of (H, W, 3) uint8."""
+    shape = tf.shape(pixels)
+    rows = tf.maximum(_STRIP // shape[1], 1)
+    count = -(-shape[0] // rows)
+    strips = tf.TensorArray("uint8", count, infer_shape=False)
+    _, strips = tf.while_loop(
+        lambda i, strips: i < count,
+        lambda i, strips: (
+            i + 1,
+            strips.write(i, to_channels(pixels[i * rows : (i + 1) * rows], 1)),
+        ),
+        (0, strips),
+        parallel_iterations=1,
+    )
+    return tf.reshape(strips.concat(), (shape[0], shape[1], 1))
 
 
 def _is_supported(contents: Tensor) -> Tensor:

@@ -3,8 +3,13 @@
 import io
 import math
 import struct
+from typing import Any
 
-from keras_dml.data.decode import open_image
+import numpy as np
+
+from keras_dml.data import View
+from keras_dml.data.decode import draft, open_image, opened
+from keras_dml.export.files import MOST_PIXELS_RESIZED
 
 _PNG_START = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
 _STARTS = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF", b"BM")
@@ -18,27 +23,41 @@ class TooManyPixels(ValueError):
     """A picture that is too large to be decoded."""
 
 
-def check_picture(data: bytes, most_pixels: int) -> None:
+def check_picture(data: bytes, most_pixels: int, view: View) -> int:
     """Checks the header of an image file; nothing of it is decoded.
 
     Args:
         data: The file.
         most_pixels: Pixels that it may have.
+        view: What the model sees of it.
+
+    Returns:
+        Pixels that are in memory for it: its own, and four bytes for each of
+        those that it is resized to.
 
     Raises:
         NotAPicture: If it has no header of an image file that can be read.
-        TooManyPixels: If it is larger.
+        TooManyPixels: If it is larger, or so long and thin that it is once
+            it is resized.
     """
-    pixels = _pixels(data)
-    if pixels is None:
+    sides = _sides(data)
+    if sides is None or 0 in sides:
         raise NotAPicture(
             "The picture must be an image file, such as JPEG, PNG or WebP. "
             f"Received: {_what(data)}."
         )
-    _check(pixels, most_pixels)
+    pixels = _checked(math.prod(sides), most_pixels)
+    resized = math.prod(view.prepared_sizes(np.array([sides]))[0].tolist())
+    if view.frame is None and resized > MOST_PIXELS_RESIZED:
+        raise TooManyPixels(
+            "A picture must not be so long and thin that it has more than "
+            f"{MOST_PIXELS_RESIZED:,} pixels once it is resized for the model. "
+            f"Received: {sides[0]:,} × {sides[1]:,} pixels. Crop it."
+        )
+    return pixels + 4 * resized
 
 
-def check_any_pictures(values: list[bytes], most_pixels: int) -> None:
+def check_any_pictures(values: list[bytes], most_pixels: int) -> list[int]:
     """Checks those of a request's values that are image files.
 
     Args:
@@ -46,25 +65,28 @@ def check_any_pictures(values: list[bytes], most_pixels: int) -> None:
         most_pixels: Pixels that each may have; all together may have eight
             times as many.
 
+    Returns:
+        The pixels of each; 0 of what is no image file.
+
     Raises:
         TooManyPixels: If there are more.
     """
-    total = 0.0
-    for value in values:
-        if not value.startswith(_STARTS):
-            continue
-        if pixels := _png_pixels(value) or _pixels(value):
-            _check(pixels, most_pixels)
-            total += pixels
-    if total > 8 * most_pixels:
+    found = [
+        _checked(_png_pixels(x) or math.prod(_sides(x) or [0]), most_pixels)
+        if x.startswith(_STARTS)
+        else 0
+        for x in values
+    ]
+    if (total := sum(found)) > 8 * most_pixels:
         raise TooManyPixels(
             "The pictures in a request must not have more than "
-            f"{8 * most_pixels:,} pixels in total. Received: {total:,.0f}. "
+            f"{8 * most_pixels:,} pixels in total. Received: {total:,}. "
             "Send them in several requests."
         )
+    return found
 
 
-def _check(pixels: float, most_pixels: int) -> None:
+def _checked(pixels: float, most_pixels: int) -> int:
     if pixels > most_pixels:
         count = "many more" if pixels == math.inf else f"{pixels:,}"
         raise TooManyPixels(
@@ -72,10 +94,34 @@ def _check(pixels: float, most_pixels: int) -> None:
             f"Received: {count}. Reduce its size, or start the server with a "
             "larger --max-pixels."
         )
+    return int(pixels)
 
 
-def _pixels(data: bytes) -> float | None:
-    """Pixels that the header of an image file claims; None if it has none.
+def pixels_of_thumbnail(
+    path: str, box: Any, side: int, most_pixels: int
+) -> int:
+    """Pixels that are decoded for the thumbnail of a file.
+
+    Args:
+        path: The file.
+        box: The part of it, if not all; see `file_thumbnail`.
+        side: The longer side of the thumbnail.
+        most_pixels: Pixels that may be decoded.
+
+    Raises:
+        OSError, ValueError: If it cannot be opened.
+        TooManyPixels: If there are more.
+    """
+    with opened(path) as image:
+        # Of a progressive one all coefficients are in memory.
+        if box is None and not image.info.get("progressive"):
+            draft(image, side)
+        pixels = math.prod(image.size)
+    return _checked(pixels, most_pixels)
+
+
+def _sides(data: bytes) -> tuple[float, float] | None:
+    """Sides that the header of an image file claims; None if it has none.
 
     Infinity where Pillow does not open it because it claims too many.
     """
@@ -83,14 +129,14 @@ def _pixels(data: bytes) -> float | None:
 
     try:
         with open_image(io.BytesIO(data)) as image:
-            return image.width * image.height
+            return image.height, image.width
     except ImportError as error:  # It is HEIC.
         raise NotAPicture(str(error)) from error
     except (
         PIL.Image.DecompressionBombError,
         PIL.Image.DecompressionBombWarning,
     ):
-        return math.inf
+        return math.inf, math.inf
     # Headers of strangers may make it stumble over anything.
     except Exception:
         return None

@@ -7,6 +7,7 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import numpy as np
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response
@@ -26,7 +27,13 @@ from keras_dml.serve.requests import (
     read,
     signature_of,
 )
-from keras_dml.serve.running import Run, length
+from keras_dml.serve.running import (
+    Arrays,
+    Run,
+    in_budget,
+    joined_outputs,
+    length,
+)
 from keras_dml.serve.service import Service
 
 _MODEL = r"(?i)/v1/models/([^/:]+)(?:/versions/(\d+)|/labels/([^/:]+))?"
@@ -86,7 +93,7 @@ async def _post(
     body = await request.body()
     most_pixels = service.settings.max_pixels
 
-    def prepare() -> tuple[str, PredictRequest]:
+    def prepare() -> tuple[str, PredictRequest, list[int]]:
         numbers = read_numbers(body)
         if numbers is not None:
             # Where it fails, lists tell what is wrong.
@@ -94,44 +101,74 @@ async def _post(
                 return prepared(numbers, False)
         return prepared(parse(body), may_hold_bools(body))
 
-    def prepared(document: Any, bools: bool) -> tuple[str, PredictRequest]:
+    def prepared(
+        document: Any, bools: bool
+    ) -> tuple[str, PredictRequest, list[int]]:
         signature = signature_of(document)
         if verb.lower() != "predict":
             check_examples(document)
         _check_served(current, name, version, label)
         definition = _definition(current, signature, verb.lower())
         predict = read(document, definition.inputs, bools)
-        for array in predict.inputs.values():
-            if array.dtype == object:
-                check_any_pictures(array.ravel().tolist(), most_pixels)
-        return signature, predict
+        return signature, predict, _pixels(predict.inputs, most_pixels)
 
     if len(body) <= _SMALL:
-        signature, predict = prepare()
+        signature, predict, pixels = prepare()
     else:
-        signature, predict = await asyncio.to_thread(prepare)
-    outputs = await _run(service, current, signature, predict)
+        signature, predict, pixels = await asyncio.to_thread(prepare)
+    outputs = await _run(service, current, signature, predict.inputs, pixels)
     return _json(answer(outputs, predict.is_row))
 
 
 _alone = itertools.count()
 
 
+def _pixels(inputs: Arrays, most: int) -> list[int]:
+    """Pixels of the pictures in each example of a request; or of all."""
+    lengths = {len(x) if x.ndim else 1 for x in inputs.values()}
+    rows = lengths.pop() if len(lengths) == 1 else 1
+    counts = np.zeros(rows, np.int64)
+    for array in inputs.values():
+        if array.dtype == object and array.size:
+            found = check_any_pictures(array.ravel().tolist(), most)
+            counts += np.reshape(found, (rows, -1)).sum(axis=1)
+    return counts.tolist()
+
+
 async def _run(
-    service: Service, current: Current, signature: str, request: PredictRequest
-) -> Any:
-    """Outputs of a request, which runs with others where it can."""
-    inputs = request.inputs
+    service: Service,
+    current: Current,
+    signature: str,
+    inputs: Arrays,
+    pixels: list[int],
+) -> Arrays:
+    """Outputs of a request, which runs with others where it can.
+
+    One with more pixels than are decoded at a time runs in parts.
+    """
     lengths = {len(x) for x in inputs.values() if x.ndim}
-    key, size = f"{signature} alone {next(_alone)}", 1
-    if current.definitions[signature].is_batched and len(lengths) == 1:
-        size = length(inputs)
-        if size:
-            shapes = [(name, x.shape[1:]) for name, x in inputs.items()]
-            key = f"{signature} {shapes}"
-    return await service.submit(
-        key, Run(signature), inputs, size=max(size, 1), current=current
-    )
+    run = Run(signature)
+    is_batched = current.definitions[signature].is_batched
+    if not is_batched or len(lengths) != 1 or lengths == {0}:
+        key = f"{signature} alone {next(_alone)}"
+        alone: Arrays = await service.submit(
+            key, run, inputs, pixels=sum(pixels), current=current
+        )
+        return alone
+    shapes = [(name, x.shape[1:]) for name, x in inputs.items()]
+    parts = []
+    for rows in in_budget(pixels, service.settings.max_pixels):
+        part = {name: x[rows] for name, x in inputs.items()}
+        found = await service.submit(
+            f"{signature} {shapes}",
+            run,
+            part,
+            size=length(part),
+            pixels=sum(pixels[rows]),
+            current=current,
+        )
+        parts.append(found)
+    return parts[0] if len(parts) == 1 else joined_outputs(parts)
 
 
 def _definition(current: Current, signature: str, verb: str) -> Definition:

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 from keras_dml.serve import connections, sockets
 from keras_dml.serve.app import application
 from keras_dml.serve.loading import load
+from keras_dml.serve.memory import release_memory
 from keras_dml.serve.reloading import Reloader, stamps_of
 from keras_dml.serve.service import Service
 from keras_dml.serve.settings import Settings
@@ -67,7 +68,7 @@ def serve(
         # Requests of pixels are many small lists, which make Python look
         # through all objects for garbage: 0.2 s while those of TensorFlow
         # and Keras are among them.
-        gc.collect()
+        release_memory(collect=True)
         gc.freeze()
         server = Server(
             application(service, settings, reloader),

@@ -1,6 +1,7 @@
 """Service: what is served now, and batches of concurrent requests."""
 
 import asyncio
+import functools
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -10,6 +11,7 @@ from typing import Any, TypeAlias
 
 from keras_dml.serve.current import Current
 from keras_dml.serve.errors import Busy
+from keras_dml.serve.memory import release_memory
 from keras_dml.serve.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -19,6 +21,12 @@ Work: TypeAlias = Callable[[Current, Sequence[Any]], Sequence[Any]]
 
 WORKERS = 2
 """Batches that run at a time: one computes while another is put together."""
+
+MOST_WAITING = 8
+"""Pictures of `max_pixels` whose pixels may wait: about 10 s of decoding."""
+
+_LARGE = 2**22
+"""Pixels of a batch after which memory is given back to the system."""
 
 
 @dataclass(eq=False)
@@ -30,6 +38,7 @@ class _Item:
     work: Work
     value: Any
     size: int
+    pixels: int
     arrived: float
     future: "asyncio.Future[Any]"
 
@@ -38,7 +47,9 @@ class Service:
     """Runs work on what is served now, joined into batches.
 
     Concurrent items of one key wait while the workers are busy and then run
-    together. Methods are to be called in one event loop, but for `current`,
+    together. Work that decodes pictures has a budget: all that is decoded at a
+    time, whoever asks for it, has no more than `max_pixels` pixels, or is one
+    item. Methods are to be called in one event loop, but for `current`,
     which any thread may replace.
 
     Args:
@@ -54,7 +65,7 @@ class Service:
         self.settings = settings
         self.on_batch: Callable[[str, int], object] = lambda key, size: None
         self._queue: deque[_Item] = deque()
-        self._running = 0
+        self._running = self._pixels = 0
         self._is_closed = False
         self._pool = ThreadPoolExecutor(WORKERS, "keras-dml-serve")
 
@@ -71,6 +82,7 @@ class Service:
         timeout: float | None = None,
         *,
         size: int = 1,
+        pixels: int = 0,
         current: Current | None = None,
     ) -> Any:
         """The result of one item, which may run in a batch with others.
@@ -84,11 +96,13 @@ class Service:
             timeout: Seconds; by default those of the settings.
             size: Examples in the item, which count for the largest batch and
                 the length of the queue.
+            pixels: Pixels that are decoded for it.
             current: The version that the request began with; by default
                 what is served now.
 
         Raises:
-            Busy: If the queue is full, or the service was closed.
+            Busy: If the queue is full, if too many pixels wait in it, or if
+                the service was closed.
             TimeoutError: If there is no result in time. Work that has begun is
                 completed and discarded.
         """
@@ -96,12 +110,24 @@ class Service:
             raise Busy()
         if self._queue and self.waiting + size > self.settings.queue:
             raise Busy()
+        queued = sum(item.pixels for item in self._queue) if pixels else 0
+        if queued and queued + pixels > MOST_WAITING * self.settings.max_pixels:
+            raise Busy("many large pictures wait", retry_after=5)
         current = self.current if current is None else current
         group = (key, function, id(current))
         loop = asyncio.get_running_loop()
         future = loop.create_future()
         self._queue.append(
-            _Item(group, current, function, item, size, loop.time(), future)
+            _Item(
+                group,
+                current,
+                function,
+                item,
+                size,
+                pixels,
+                loop.time(),
+                future,
+            )
         )
         self._start()
         seconds = self.settings.request_timeout if timeout is None else timeout
@@ -123,10 +149,13 @@ class Service:
             if self._should_wait():
                 return
             batch = self._next_batch()
-            if batch:
-                self._running += 1
-                task = asyncio.ensure_future(self._run(batch))
-                task.add_done_callback(self._ended)
+            if not batch:
+                return
+            pixels = sum(item.pixels for item in batch)
+            self._running += 1
+            self._pixels += pixels
+            task = asyncio.ensure_future(self._run(batch))
+            task.add_done_callback(functools.partial(self._ended, pixels))
 
     def _should_wait(self) -> bool:
         """Whether the oldest item is to wait for company a while longer."""
@@ -141,10 +170,14 @@ class Service:
         return True
 
     def _next_batch(self) -> list[_Item]:
-        """The oldest item and those that may run with it, in their order."""
+        """The oldest item and those that may run with it, in their order.
+
+        Where the pixels of one are too many for now, later ones with pixels
+        wait behind it; or small pictures would keep a large one waiting.
+        """
         batch: list[_Item] = []
         left: deque[_Item] = deque()
-        size = 0
+        size, pixels, is_full = 0, self._pixels, False
         for item in self._queue:
             if item.future.done():  # Its time is over.
                 continue
@@ -152,9 +185,13 @@ class Service:
                 item.group == batch[0].group
                 and size + item.size <= self.settings.max_batch
             )
+            if item.pixels and pixels:
+                is_full |= pixels + item.pixels > self.settings.max_pixels
+                fits &= not is_full
             if fits:
                 batch.append(item)
                 size += item.size
+                pixels += item.pixels
             else:
                 left.append(item)
         self._queue = left
@@ -171,9 +208,12 @@ class Service:
                 item.future.set_result(result)
             else:
                 item.future.set_exception(error)
+        if sum(item.pixels for item in batch) >= _LARGE:
+            await loop.run_in_executor(self._pool, release_memory)
 
-    def _ended(self, task: "asyncio.Task[None]") -> None:
+    def _ended(self, pixels: int, task: "asyncio.Task[None]") -> None:
         self._running -= 1
+        self._pixels -= pixels
         self._start()
 
 

@@ -6,9 +6,11 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
+import numpy as np
 import pytest
 
 from keras_dml.serve.current import Current
+from keras_dml.serve.running import in_budget, joined_outputs
 from keras_dml.serve.service import Busy, Service
 from keras_dml.serve.settings import Settings
 
@@ -158,3 +160,122 @@ def test_busy_says_when_to_try_again() -> None:
 def test_settings_are_checked(setting: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"`{setting}` of Settings"):
         Settings(**{setting: value})
+
+
+class Weighed(Recorded):
+    """Notes how many items are in work at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = threading.Lock()
+        self.now = self.most = 0
+
+    def __call__(self, current: Current, items: Any) -> list[int]:
+        with self.lock:
+            self.now += sum(items)
+            self.most = max(self.most, self.now)
+        self.gate.wait(5)
+        with self.lock:
+            self.now -= sum(items)
+            self.batches.append((0, list(items)))
+        return list(items)
+
+
+@pytest.mark.parametrize(
+    ("pixels", "most"),
+    [([60] * 6, 60), ([30] * 6, 90), ([40, 70, 20, 20], 90), ([100, 1], 100)],
+)
+def test_pixels_in_work_stay_in_the_budget_whoever_asks(pixels, most) -> None:
+    """One key each, and one key for all: the sums of what runs at a time."""
+    for keys in (range(len(pixels)), [0] * len(pixels)):
+        work = Weighed()
+        work.gate.set()
+
+        async def requests(work=work, keys=keys) -> list[Any]:
+            service = Service(FIRST, Settings(max_pixels=100))
+            asked = [
+                service.submit(f"{key}", work, x, pixels=x)
+                for key, x in zip(keys, pixels, strict=True)
+            ]
+            return await asyncio.gather(*asked)
+
+        assert run(requests()) == pixels
+        assert work.most <= 100
+        assert work.most <= most
+
+
+def test_work_without_pixels_passes_what_waits_for_the_budget() -> None:
+    work, other = Recorded(), Recorded()
+    other.gate.set()
+
+    async def requests() -> tuple[int, list[Any]]:
+        service = Service(FIRST, Settings(max_pixels=100))
+        large = [
+            asyncio.ensure_future(service.submit("a", work, x, pixels=x))
+            for x in (100, 90, 1)
+        ]
+        await asyncio.sleep(0)
+        passed = await service.submit("b", other, 5)
+        # A small picture does not pass the large one before it.
+        assert work.batches == []
+        work.gate.set()
+        return passed, await asyncio.gather(*large)
+
+    assert run(requests()) == (10, [200, 180, 2])
+    assert [items for _, items in work.batches] == [[100], [90, 1]]
+
+
+def test_a_request_that_timed_out_keeps_its_pixels_until_it_is_done() -> None:
+    work = Recorded()
+
+    async def requests() -> None:
+        service = Service(FIRST, Settings(max_pixels=100))
+        with pytest.raises(TimeoutError):
+            await service.submit("a", work, 1, 0.02, pixels=80)
+        with pytest.raises(TimeoutError):
+            await service.submit("b", work, 2, 0.02, pixels=30)
+        assert work.batches == []
+        work.gate.set()
+        assert await service.submit("c", work, 3, pixels=30) == 6
+
+    run(requests())
+    assert work.batches == [(1, [1]), (1, [3])]
+
+
+def test_too_many_waiting_pixels_are_refused() -> None:
+    work = Recorded()
+
+    async def requests() -> list[Any]:
+        service = Service(FIRST, Settings(max_pixels=100))
+        asked = [service.submit("a", work, x, pixels=100) for x in range(12)]
+        return await released(work, *asked)
+
+    results = run(requests())
+    refused = [x for x in results if isinstance(x, Busy)]
+    # One runs and eight wait.
+    assert len(refused) == 3
+    assert "large pictures wait" in str(refused[0])
+    assert refused[0].retry_after == 5
+
+
+def test_a_request_runs_in_parts_that_fit_into_the_budget() -> None:
+    assert in_budget([0] * 9, 100) == [slice(0, 9)]
+    parts = in_budget([60, 30, 20, 100, 70, 70], 100)
+    assert [(x.start, x.stop) for x in parts] == [
+        (0, 2), (2, 3), (3, 4), (4, 5), (5, 6),
+    ]  # fmt: skip
+
+
+def test_parts_of_other_widths_are_filled_as_lookup_k_does() -> None:
+    ok = np.array([b"ok"], object)
+    texts = [np.array([[b"a"]], object), np.array([[b"b", b"c"]], object)]
+    ids = [np.array([[7]]), np.array([[8, 9]])]
+    joined = joined_outputs(
+        [
+            {"ids": x, "labels": y, "status": ok}
+            for x, y in zip(ids, texts, strict=True)
+        ]
+    )
+    assert joined["ids"].tolist() == [[7, -1], [8, 9]]
+    assert joined["labels"].tolist() == [[b"a", b""], [b"b", b"c"]]
+    assert joined["status"].tolist() == [b"ok", b"ok"]

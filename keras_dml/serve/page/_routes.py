@@ -1,7 +1,7 @@
 """Routes of the page: its files, and the endpoints that they ask."""
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
 from starlette.concurrency import run_in_threadpool
@@ -9,13 +9,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from keras_dml.serve.current import Current
 from keras_dml.serve.limits import TooManyPixels
 from keras_dml.serve.page import requests
 from keras_dml.serve.page.about import about
 from keras_dml.serve.page.assets import HOME, read_assets
 from keras_dml.serve.page.finder import Finder
 from keras_dml.serve.page.plain import plain_error, plain_page
-from keras_dml.serve.page.thumbnails import NoPicture, picture_of
+from keras_dml.serve.page.thumbnails import (
+    NoPicture,
+    Picture,
+    content_of,
+    picture_of,
+)
 from keras_dml.serve.service import Service
 from keras_dml.serve.settings import Settings
 
@@ -70,8 +76,12 @@ def routes(service: Service, settings: Settings) -> list[BaseRoute]:
 
     async def thumbnail(request: Request) -> Response:
         key = requests.key_of(request.query_params.get("key"), "key")
-        index = service.current.index
-        content, kind = await run_in_threadpool(picture_of, index, key)
+        current, most = service.current, settings.max_pixels
+        found = await run_in_threadpool(picture_of, current.index, key, most)
+        uri = found.uri or await service.submit(
+            "thumbnail", _made, found, pixels=found.pixels, current=current
+        )
+        content, kind = content_of(uri, key)
         # Another version may have another picture by this key.
         return _response(content, kind, {"Cache-Control": "private, no-cache"})
 
@@ -118,6 +128,10 @@ def _answering(
             return failed(400, str(error))
 
     return answer
+
+
+def _made(current: Current, pictures: Sequence[Picture]) -> list[str]:
+    return [picture.made() for picture in pictures]
 
 
 def _json(content: Any, status: int = 200) -> Response:

@@ -1,14 +1,11 @@
 """Finder: from the bytes of a picture to what the page shows of it."""
 
-import io
 import threading
 from collections.abc import Sequence
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 
-from keras_dml.data import View
-from keras_dml.data.decode import read_image
 from keras_dml.serve.current import Current
 from keras_dml.serve.limits import check_picture
 from keras_dml.serve.page.about import refusal
@@ -17,7 +14,6 @@ from keras_dml.serve.page.outputs import Outputs
 from keras_dml.serve.page.requests import Wanted
 from keras_dml.serve.service import Service
 from keras_dml.serve.settings import Settings
-from keras_dml.utils.types import FloatArray
 
 KEY = "page"
 """Queries of the page are joined with each other alone."""
@@ -57,11 +53,12 @@ class Finder:
                 "There is no gallery to search. Received: a filter. Start the "
                 "server with --gallery."
             )
-        most = self._settings.max_pixels
-        seen = await run_in_threadpool(_seen, data, most, current.view)
-        query = Query(seen, wanted.k, wanted.where, wanted.exclude)
+        pixels = await run_in_threadpool(
+            check_picture, data, self._settings.max_pixels, current.view
+        )
+        query = Query(data, wanted.k, wanted.where, wanted.exclude)
         found: dict[str, Any] | ValueError = await self._service.submit(
-            KEY, self._find, query, current=current
+            KEY, self._find, query, pixels=pixels, current=current
         )
         if isinstance(found, ValueError):
             raise found
@@ -83,10 +80,3 @@ class Finder:
                     return None
                 self._latest = current, Outputs(current.model, current.view)
             return self._latest[1]
-
-
-def _seen(data: bytes, most_pixels: int, view: View) -> FloatArray:
-    """What a model sees of an image file, (H, W, C) float32."""
-    check_picture(data, most_pixels)
-    seen: FloatArray = view.apply(read_image(io.BytesIO(data))).numpy()
-    return seen

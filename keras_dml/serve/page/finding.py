@@ -28,13 +28,13 @@ class Query:
     """A picture to be searched for.
 
     Attributes:
-        seen: What the model sees of it, (H, W, C) float32, 0 to 255.
+        data: The image file.
         k: Rows of the gallery that are wanted.
         where: Which rows, as of `Index.search`.
         exclude: The key of a row that is not wanted.
     """
 
-    seen: FloatArray
+    data: bytes
     k: int
     where: dict[str, Any] | None = None
     exclude: Any = None
@@ -52,16 +52,25 @@ def find(
         each learner; "attention", with "height", "width" and "maps", bytes
         in base 64, or None.
     """
-    found = outputs(np.stack([query.seen for query in queries]))
+    views: list[FloatArray | ValueError] = [
+        _seen(outputs, query.data) for query in queries
+    ]
+    good = [x for x in views if not isinstance(x, ValueError)]
+    found = outputs(np.stack(good)) if good else {}
+    rows = iter(range(len(good)))
     answers: list[dict[str, Any] | ValueError] = []
-    for number, query in enumerate(queries):
+    for query, seen in zip(queries, views, strict=True):
+        if isinstance(seen, ValueError):
+            answers.append(seen)
+            continue
+        number = next(rows)
         own = {name: x[number] for name, x in found.items()}
         try:
             hits, parts = _search(current.index, query, own, outputs.parts)
         except ValueError as error:
             answers.append(error)
             continue
-        pixels = np.rint(query.seen).clip(0, 255).astype(np.uint8)
+        pixels = np.rint(seen).clip(0, 255).astype(np.uint8)
         answers.append(
             {
                 "model": {"name": current.name, "version": current.version},
@@ -72,6 +81,13 @@ def find(
             }
         )
     return answers
+
+
+def _seen(outputs: Outputs, data: bytes) -> FloatArray | ValueError:
+    try:
+        return outputs.see(data)
+    except ValueError as error:
+        return error
 
 
 def _search(

@@ -1,5 +1,6 @@
 """Outputs: what a model says of pictures, beside their embeddings."""
 
+import io
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_dml.data import View
+from keras_dml.data.decode import read_image
+from keras_dml.export.files import OK, load_files
 from keras_dml.utils.types import FloatArray, Tensor, Tensors
 from keras_dml.visualization.attention import maps_of
 from keras_dml.visualization.outputs import output_shapes
@@ -46,7 +49,7 @@ class Outputs:
     """
 
     def __init__(self, model: keras.Model, view: View) -> None:
-        self.model = model
+        self.model, self._view = model, view
         self._named = bool(output_shapes(model))
         try:
             self._maps = maps_of(model)
@@ -56,6 +59,11 @@ class Outputs:
         self._computed = tf.function(
             self._compute,
             input_signature=[tf.TensorSpec(shape, "float32")],
+            autograph=False,
+        )
+        self._loaded = tf.function(
+            lambda files: load_files(files, view),
+            input_signature=[tf.TensorSpec((1,), "string")],
             autograph=False,
         )
         tried = self(_unlike_views(shape[1:]))
@@ -71,6 +79,22 @@ class Outputs:
             of models that have them; all float32.
         """
         return {x: y.numpy() for x, y in self._computed(seen).items()}
+
+    def see(self, data: bytes) -> FloatArray:
+        """What the model sees of an image file, (H, W, C) float32, 0 to 255.
+
+        It is decoded as "encoded" does, which takes less memory than Pillow,
+        to the same pixels; Pillow decodes other formats, and says what is
+        wrong with a damaged file.
+
+        Raises:
+            ValueError: If it cannot be decoded.
+        """
+        [status], [seen] = self._loaded(tf.constant([data]))
+        if status != OK:
+            seen = self._view.apply(read_image(io.BytesIO(data)))
+        view: FloatArray = seen.numpy()
+        return view
 
     def _compute(self, seen: Tensor) -> Tensors:
         if not self._named:

@@ -2,15 +2,16 @@
 
 import base64
 import binascii
+import contextlib
 import os
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from keras_dml.data.decode import read_image
-from keras_dml.data.thumbnails import thumbnail
+from keras_dml.data.thumbnails import SIDE, row_thumbnail
+from keras_dml.serve.limits import TooManyPixels, pixels_of_thumbnail
 
 if TYPE_CHECKING:
     from keras_dml.search import Index
@@ -24,11 +25,40 @@ class NoPicture(LookupError):
     """There is no picture by a key."""
 
 
-def picture_of(index: "Index | None", key: "Key") -> tuple[bytes, str]:
-    """A small picture of a row, and its MIME type.
+@dataclass(frozen=True)
+class Picture:
+    """Where the small picture of a row comes from.
+
+    Attributes:
+        uri: A data URI; None if it is made of a file.
+        file: The file: its path, the part of it, and when it was changed.
+        pixels: Pixels that are decoded to make it.
+    """
+
+    uri: str | None = None
+    file: tuple[str, tuple[int, ...] | None, int] = ("", None, 0)
+    pixels: int = 0
+
+    def made(self) -> str:
+        """The data URI.
+
+        Raises:
+            NoPicture: If the file cannot be read.
+        """
+        with _readable():
+            return self.uri or _made(*self.file)
+
+
+def picture_of(index: "Index | None", key: "Key", most_pixels: int) -> Picture:
+    """Where the small picture of a row comes from; no file is decoded.
 
     It is the row's own thumbnail, or made from the file that its path names;
     no key leads to a file that is of no row.
+
+    Args:
+        index: The gallery.
+        key: The key of the row.
+        most_pixels: Pixels that may be decoded.
 
     Raises:
         NoPicture: If there is no such row, it has no picture, or its file
@@ -41,8 +71,23 @@ def picture_of(index: "Index | None", key: "Key") -> tuple[bytes, str]:
         row = index[key]
     except KeyError:
         raise NoPicture(f"The gallery has no row {key!r}.") from None
-    uri = row.get("thumbnail") or _from_file(row)
-    found = _URI.fullmatch(str(uri))
+    if row.get("thumbnail") or not row.get("path"):
+        return Picture(str(row.get("thumbnail")))
+    with _readable():
+        path = str(row["path"])
+        box = tuple(row["box"]) if row.get("box") else None
+        changed = os.stat(path).st_mtime_ns
+        pixels = pixels_of_thumbnail(path, box, SIDE, most_pixels)
+    return Picture(None, (path, box, changed), pixels)
+
+
+def content_of(uri: str, key: "Key") -> tuple[bytes, str]:
+    """The bytes of a picture, and its MIME type.
+
+    Raises:
+        NoPicture: If it is none.
+    """
+    found = _URI.fullmatch(uri)
     if found is None:
         raise NoPicture(f"The row {key!r} has no picture.")
     try:
@@ -51,15 +96,13 @@ def picture_of(index: "Index | None", key: "Key") -> tuple[bytes, str]:
         raise NoPicture(f"The row {key!r} has a damaged picture.") from None
 
 
-def _from_file(row: dict[str, Any]) -> str | None:
-    """A data URI made from a row's file; None if it names none."""
-    if not row.get("path"):
-        return None
+@contextlib.contextmanager
+def _readable() -> Iterator[None]:
+    """What the file of a row may fail by; a box may be anything."""
     try:
-        box = tuple(row["box"]) if row.get("box") else None
-        path = str(row["path"])
-        return _made(path, box, os.stat(path).st_mtime_ns)
-    # A box may be anything.
+        yield
+    except TooManyPixels as error:
+        raise NoPicture(f"The file of the row is too large. {error}") from None
     except (OSError, ValueError, TypeError, OverflowError):
         raise NoPicture("The file of the row cannot be read.") from None
 
@@ -67,5 +110,4 @@ def _from_file(row: dict[str, Any]) -> str | None:
 @lru_cache(maxsize=512)
 def _made(path: str, box: tuple[int, ...] | None, changed: int) -> str:
     """A file's thumbnail, made again when it has changed."""
-    pixels = read_image(path, None if box is None else np.array(box))
-    return thumbnail(pixels)
+    return row_thumbnail({"path": path, "box": box}) or ""
