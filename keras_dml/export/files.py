@@ -37,7 +37,7 @@ Where the short side is given, long and thin images exceed it.
 _PARALLEL = 4
 """Files decoded at a time, each of which may be of `MOST_PIXELS`."""
 
-_STRIP = 2**20
+_STRIP = 2**18
 """Pixels that become gray together."""
 
 _JPEG = b"\xff\xd8\xff"
@@ -169,20 +169,21 @@ def _view_of(pixels: Tensor, view: View) -> Tensor:
 
 def _gray_in_strips(pixels: Tensor) -> Tensor:
     """`to_channels` with 1, of (H, W, 3) uint8."""
-    shape = tf.shape(pixels)
-    rows = tf.maximum(_STRIP // shape[1], 1)
-    count = -(-shape[0] // rows)
-    strips = tf.TensorArray("uint8", count, infer_shape=False)
-    _, strips = tf.while_loop(
-        lambda i, strips: i < count,
-        lambda i, strips: (
-            i + 1,
-            strips.write(i, to_channels(pixels[i * rows : (i + 1) * rows], 1)),
-        ),
-        (0, strips),
-        parallel_iterations=1,
+    height, width, _ = tf.unstack(tf.shape(pixels))
+    count = tf.maximum(_STRIP // width, 1)
+
+    def add(top: Tensor, gray: Tensor) -> tuple[Tensor, Tensor]:
+        strip = to_channels(pixels[top : top + count], 1)
+        rows = top + tf.range(tf.shape(strip)[0])
+        # Strips that are joined at the end would be in memory twice.
+        gray = tf.raw_ops.InplaceUpdate(x=gray, i=rows, v=strip)
+        return top + count, gray
+
+    empty = tf.raw_ops.Empty(shape=(height, width, 1), dtype=tf.uint8)
+    _, gray = tf.while_loop(
+        lambda top, gray: top < height, add, (0, empty), parallel_iterations=1
     )
-    return tf.reshape(strips.concat(), (shape[0], shape[1], 1))
+    return gray
 
 
 def _is_supported(contents: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from keras_dml.serve import connections, sockets
 from keras_dml.serve.app import application
 from keras_dml.serve.loading import load
-from keras_dml.serve.memory import release_memory
+from keras_dml.serve.memory import limit_memory, release_memory
 from keras_dml.serve.reloading import Reloader, stamps_of
 from keras_dml.serve.service import Service
 from keras_dml.serve.settings import Settings
@@ -52,6 +52,7 @@ def serve(
         OSError: If the port is in use, or a file does not exist.
         ValueError: If model or gallery cannot be served.
     """
+    limit_memory()
     settings = settings or Settings()
     source = find_source(path, name)
     place = None if gallery is None else GallerySource(gallery)

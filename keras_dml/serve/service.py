@@ -26,7 +26,7 @@ MOST_WAITING = 8
 """Pictures of `max_pixels` whose pixels may wait: about 10 s of decoding."""
 
 _LARGE = 2**22
-"""Pixels of a batch after which memory is given back to the system."""
+"""Pixels of a batch around which memory is given back to the system."""
 
 
 @dataclass(eq=False)
@@ -200,7 +200,7 @@ class Service:
     async def _run(self, batch: list[_Item]) -> None:
         self.on_batch(batch[0].group[0], sum(item.size for item in batch))
         loop = asyncio.get_running_loop()
-        outcomes = await loop.run_in_executor(self._pool, _outcomes, batch)
+        outcomes = await loop.run_in_executor(self._pool, _run, batch)
         for item, (result, error) in zip(batch, outcomes, strict=True):
             if item.future.done():
                 continue
@@ -208,13 +208,22 @@ class Service:
                 item.future.set_result(result)
             else:
                 item.future.set_exception(error)
-        if sum(item.pixels for item in batch) >= _LARGE:
-            await loop.run_in_executor(self._pool, release_memory)
 
     def _ended(self, pixels: int, task: "asyncio.Task[None]") -> None:
         self._running -= 1
         self._pixels -= pixels
         self._start()
+
+
+def _run(batch: list[_Item]) -> list[tuple[Any, Exception | None]]:
+    """The result or the error of each item; what is free is given back."""
+    if sum(item.pixels for item in batch) < _LARGE:
+        return _outcomes(batch)
+    release_memory()
+    try:
+        return _outcomes(batch)
+    finally:
+        release_memory()
 
 
 def _outcomes(batch: list[_Item]) -> list[tuple[Any, Exception | None]]:

@@ -17,7 +17,8 @@ import tensorflow as tf
 
 from keras_dml.data import View
 from keras_dml.data.decode import decode_contents
-from keras_dml.export.files import load_files
+from keras_dml.data.view import to_channels
+from keras_dml.export.files import _gray_in_strips, load_files
 from tests.export.serving import random_images
 
 VIEW = View((24, 24), 3)
@@ -273,7 +274,8 @@ import resource, sys
 import tensorflow as tf
 from keras_dml.data import View
 from keras_dml.data.decode import decode_contents
-from keras_dml.export.files import load_files
+from keras_dml.data.view import to_channels
+from keras_dml.export.files import _gray_in_strips, load_files
 from tests.export.test_files import gif, saved
 
 view = View((24, 24), 3)
@@ -364,3 +366,16 @@ def test_no_damage_takes_the_other_files_down(load) -> None:
     # Much of it must be noticed by nothing but the decoder.
     assert counts["damaged"] > 800
     assert counts["ok"] > 400
+
+
+def test_a_large_image_becomes_gray_in_strips_with_the_same_pixels() -> None:
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (1500, 1100, 3), np.uint8)
+    expected = to_channels(tf.constant(pixels), 1)
+    tf.debugging.assert_equal(_gray_in_strips(tf.constant(pixels)), expected)
+    gray = View((8, 8), 1)
+    status, seen = load_files(
+        tf.constant([saved(PIL.Image.fromarray(pixels), "PNG")]), gray
+    )
+    assert status.numpy().tolist() == [b"ok"]
+    tf.debugging.assert_equal(seen[0], gray.apply(pixels))

@@ -8,6 +8,7 @@ from starlette.concurrency import run_in_threadpool
 
 from keras_dml.serve.current import Current
 from keras_dml.serve.limits import check_picture
+from keras_dml.serve.memory import release_memory
 from keras_dml.serve.page.about import refusal
 from keras_dml.serve.page.finding import Query, find
 from keras_dml.serve.page.outputs import Outputs
@@ -79,4 +80,5 @@ class Finder:
                 if current.model is None or current.view is None:
                     return None
                 self._latest = current, Outputs(current.model, current.view)
+                release_memory(collect=True)
             return self._latest[1]

@@ -1,11 +1,13 @@
 """What is found for a picture."""
 
 import base64
+import io
 import json
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
 
 import numpy as np
+import PIL.Image
 import pytest
 
 from keras_dml.data import View
@@ -62,6 +64,25 @@ def test_hits_are_those_of_the_index(asked, index) -> None:
     }
     assert found["model"] == {"name": "small", "version": 1}
     assert found["seen"].startswith("data:image/webp;base64,")
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "TIFF", "WEBP"])
+def test_a_photograph_finds_what_the_index_finds_for_its_file(
+    asked, index, kind
+) -> None:
+    """Also lying on its side, and in formats that only Pillow reads."""
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8)
+    image = PIL.Image.fromarray(pixels).resize((700, 400))
+    exif = PIL.Image.Exif()
+    exif[274] = 6
+    file = io.BytesIO()
+    image.save(file, kind, exif=exif)
+    answer = asked.post("/page/search?k=5", content=file.getvalue()).json()
+    (hits,) = index.search(file.getvalue(), 5)
+    assert [x["key"] for x in answer["hits"]] == [x.key for x in hits]
+    np.testing.assert_allclose(
+        [x["score"] for x in answer["hits"]], [x.score for x in hits], atol=1e-6
+    )
 
 
 @pytest.fixture(scope="module")
